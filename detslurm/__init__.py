@@ -1,3 +1,39 @@
 """Experiments, hyperparameter search and preemptible training on Slurm, with no server."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from detslurm._errors import InvalidHP
+
 __version__ = "0.1.0"
+
+__all__ = [
+    "ClusterInfo",
+    "InvalidHP",
+    "RendezvousInfo",
+    "TrialInfo",
+    "__version__",
+    "core",
+    "get_cluster_info",
+]
+
+if TYPE_CHECKING:
+    from detslurm import core
+    from detslurm._info import ClusterInfo, RendezvousInfo, TrialInfo, get_cluster_info
+
+_FROM_INFO = ("ClusterInfo", "RendezvousInfo", "TrialInfo", "get_cluster_info")
+
+
+def __getattr__(name: str) -> Any:
+    # Loaded on first use: the command line and the node agents import this package thousands of
+    # times on a shared file system and need none of it.
+    if name in _FROM_INFO:
+        from detslurm import _info
+
+        return getattr(_info, name)
+    if name == "core":
+        import importlib
+
+        return importlib.import_module("detslurm.core")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,15 @@
+"""Exceptions of the public API."""
+
+from __future__ import annotations
+
+
+class InvalidHP(Exception):
+    """Raise it in training code to say that this trial's hyperparameters make no sense.
+
+    The trial ends without a restart; the experiment goes on with its other trials.
+    """
+
+    def __init__(self, msg: str = "the hyperparameters of this trial were declared invalid"):
+        if not isinstance(msg, str):
+            raise TypeError(f"InvalidHP takes a message (str), not {type(msg).__name__}")
+        super().__init__(msg)

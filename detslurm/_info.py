@@ -1,0 +1,176 @@
+"""What a process of a trial knows of its cluster, its trial and its peers.
+
+Names and meaning follow Determined's `ClusterInfo`; the values come from the environment that the
+node agent sets.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+_REQUIRED = (
+    "DET_MASTER",
+    "DET_CLUSTER_ID",
+    "DET_AGENT_ID",
+    "DET_SLOT_IDS",
+    "DET_TASK_ID",
+    "DET_ALLOCATION_ID",
+    "DET_SESSION_TOKEN",
+    "DET_TASK_TYPE",
+)
+
+EXPERIMENT_DIR_ENV = "DETSLURM_EXPERIMENT_DIR"
+TRIAL_DIR_ENV = "DETSLURM_TRIAL_DIR"
+
+
+@dataclass(frozen=True)
+class RendezvousInfo:
+    """Where the nodes of this run are: addresses, this node's index, slots on each."""
+
+    container_addrs: list[str]
+    container_rank: int
+    container_slot_counts: list[int]
+
+
+@dataclass(frozen=True)
+class TrialInfo:
+    """The trial that this process works for."""
+
+    trial_id: int
+    experiment_id: int
+    trial_seed: int
+    hparams: dict[str, Any]
+    _config: dict[str, Any] = field(repr=False)
+    _steps_completed: int
+    _trial_run_id: int
+    _debug: bool = False
+    _inter_node_network_interface: str | None = None
+
+    @classmethod
+    def _from_environment(cls, env: Mapping[str, str]) -> TrialInfo:
+        return cls(
+            trial_id=int(env["DET_TRIAL_ID"]),
+            experiment_id=int(env["DET_EXPERIMENT_ID"]),
+            trial_seed=int(env["DET_TRIAL_SEED"]),
+            hparams=json.loads(env["DET_HPARAMS"]),
+            _config=_experiment_config(env),
+            _steps_completed=int(env["DET_STEPS_COMPLETED"]),
+            _trial_run_id=int(env["DET_TRIAL_RUN_ID"]),
+            _debug=env.get("DET_DEBUG") == "true",
+            _inter_node_network_interface=env.get("DET_INTER_NODE_NETWORK_INTERFACE"),
+        )
+
+
+def _experiment_config(env: Mapping[str, str]) -> dict[str, Any]:
+    # Linux limits one environment string to 128 KiB: a larger configuration is left in the store.
+    text = env.get("DET_EXPERIMENT_CONFIG")
+    if text is None:
+        text = (Path(env[EXPERIMENT_DIR_ENV]) / "config.json").read_text()
+    config: dict[str, Any] = json.loads(text)
+    return config
+
+
+@dataclass(frozen=True)
+class ClusterInfo:
+    """Everything that is known of the task this process belongs to."""
+
+    master_url: str
+    cluster_id: str
+    agent_id: str
+    slot_ids: list[int]
+    task_id: str
+    allocation_id: str
+    session_token: str
+    task_type: str
+    gpu_uuids: list[str]
+    master_cert_name: str | None = None
+    master_cert_file: str | None = None
+    _latest_checkpoint: str | None = None
+    _trial_info: TrialInfo | None = None
+    _rendezvous_info: RendezvousInfo | None = None
+
+    @classmethod
+    def _from_environment(cls, env: Mapping[str, str]) -> ClusterInfo | None:
+        if "DET_MASTER" not in env:
+            return None
+        missing = [name for name in _REQUIRED if name not in env]
+        if missing:
+            raise RuntimeError(
+                f"this looks like a detslurm job, but the environment lacks {', '.join(missing)}; "
+                "a script or container between the job and this process must pass DET_* on"
+            )
+        rendezvous = env.get("DETSLURM_RENDEZVOUS")
+        return cls(
+            master_url=env["DET_MASTER"],
+            cluster_id=env["DET_CLUSTER_ID"],
+            agent_id=env["DET_AGENT_ID"],
+            slot_ids=json.loads(env["DET_SLOT_IDS"]),
+            task_id=env["DET_TASK_ID"],
+            allocation_id=env["DET_ALLOCATION_ID"],
+            session_token=env["DET_SESSION_TOKEN"],
+            task_type=env["DET_TASK_TYPE"],
+            gpu_uuids=json.loads(env.get("DETSLURM_GPU_UUIDS", "[]")),
+            master_cert_name=env.get("DET_MASTER_CERT_NAME"),
+            master_cert_file=env.get("DET_MASTER_CERT_FILE"),
+            _latest_checkpoint=env.get("DET_LATEST_CHECKPOINT"),
+            _trial_info=(
+                TrialInfo._from_environment(env) if env["DET_TASK_TYPE"] == "TRIAL" else None
+            ),
+            _rendezvous_info=RendezvousInfo(**json.loads(rendezvous)) if rendezvous else None,
+        )
+
+    @property
+    def trial(self) -> TrialInfo:
+        """The trial of this task. Raises `RuntimeError` for a task that is no trial."""
+        if self._trial_info is None:
+            raise RuntimeError(f"this task is of type {self.task_type}: it has no trial")
+        return self._trial_info
+
+    @property
+    def latest_checkpoint(self) -> str | None:
+        """The storage id to resume from, or None for a fresh start."""
+        return self._latest_checkpoint if self.task_type == "TRIAL" else None
+
+    @property
+    def user_data(self) -> dict[str, Any]:
+        """The `data` section of the experiment configuration."""
+        if self._trial_info is None:
+            return {}
+        data: dict[str, Any] = self._trial_info._config.get("data") or {}
+        return data
+
+    @property
+    def _rendezvous(self) -> RendezvousInfo:
+        assert self._rendezvous_info is not None, "rendezvous did not run for this task"
+        return self._rendezvous_info
+
+    @property
+    def container_addrs(self) -> list[str]:
+        """One address per node, in rank order."""
+        return self._rendezvous.container_addrs
+
+    @property
+    def container_slot_counts(self) -> list[int]:
+        """Slots on each node, in rank order."""
+        return self._rendezvous.container_slot_counts
+
+    @property
+    def container_rank(self) -> int:
+        """This node's index among `container_addrs`."""
+        return self._rendezvous.container_rank
+
+
+_info: ClusterInfo | None = None
+
+
+def get_cluster_info() -> ClusterInfo | None:
+    """The task that this process belongs to, or None outside a detslurm job."""
+    global _info
+    if _info is None:
+        _info = ClusterInfo._from_environment(os.environ)
+    return _info

@@ -1,0 +1,112 @@
+"""Hyperparameter spaces: draw a sample, or lay out a grid.
+
+A space is the `hyperparameters` section as plain data: a mapping with a `type` is a range, any
+other mapping is nested, everything else is a constant. Keys are walked in sorted order at every
+level, so that a sample depends on the seed alone (the original walked nested ones in random order).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from detslurm.searcher.stream import RandomStream
+
+Space = Mapping[str, Any]
+Sample = dict[str, Any]
+
+
+def is_nested(spec: Any) -> bool:
+    return isinstance(spec, Mapping) and not isinstance(spec.get("type"), str)
+
+
+def draw(space: Space, stream: RandomStream) -> Sample:
+    """One sample of every hyperparameter, nested ones included."""
+    return {key: _draw_one(space[key], stream) for key in sorted(space)}
+
+
+def _draw_one(spec: Any, stream: RandomStream) -> Any:
+    if not isinstance(spec, Mapping):
+        return spec
+    if is_nested(spec):
+        return draw(spec, stream)
+    kind = spec["type"]
+    if kind == "const":
+        return spec["val"]
+    if kind == "categorical":
+        return stream.choice(spec["vals"])
+    low, high = spec["minval"], spec["maxval"]
+    if kind == "int":
+        return low + stream.below(high - low + 1)
+    value = stream.uniform(low, high)
+    return spec["base"] ** value if kind == "log" else value
+
+
+class Grid:
+    """The full product of all axes, taken from its end: the first trial has the largest values."""
+
+    def __init__(self, space: Space) -> None:
+        self._axes = list(_axes(space))
+
+    def __len__(self) -> int:
+        return math.prod(len(values) for _, values in self._axes)
+
+    def point(self, index: int) -> Sample:
+        """The sample of trial `index`, counted from 0 in order of creation."""
+        rest = len(self) - 1 - index
+        if not 0 <= rest < len(self):
+            raise IndexError(f"the grid has {len(self)} points; there is none with index {index}")
+        sample: Sample = {}
+        for route, values in reversed(self._axes):
+            rest, digit = divmod(rest, len(values))
+            _put(sample, route, values[digit])
+        return _in_key_order(sample)
+
+
+def _axes(space: Space, route: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], list[Any]]]:
+    for key in sorted(space):
+        spec = space[key]
+        if is_nested(spec) and spec:
+            yield from _axes(spec, (*route, key))
+        else:
+            yield (*route, key), _axis_values(spec)
+
+
+def _axis_values(spec: Any) -> list[Any]:
+    if not isinstance(spec, Mapping) or not spec:
+        return [spec]
+    kind = spec["type"]
+    if kind == "const":
+        return [spec["val"]]
+    if kind == "categorical":
+        return list(spec["vals"])
+    low, high, count = spec["minval"], spec["maxval"], spec["count"]
+    if kind == "int":
+        count = min(count, high - low + 1)
+        return [_round_half_away(value) for value in _spaced(low, high, count)]
+    values = _spaced(low, high, count)
+    return [spec["base"] ** value for value in values] if kind == "log" else values
+
+
+def _spaced(low: float, high: float, count: int) -> list[float]:
+    if count == 1:
+        return [low + (high - low) / 2.0]
+    return [low + i * (high - low) / (count - 1) for i in range(count)]
+
+
+def _round_half_away(value: float) -> int:
+    return math.floor(value + 0.5) if value >= 0 else math.ceil(value - 0.5)
+
+
+def _put(sample: Sample, route: tuple[str, ...], value: Any) -> None:
+    for key in route[:-1]:
+        sample = sample.setdefault(key, {})
+    sample[route[-1]] = value
+
+
+def _in_key_order(sample: Sample) -> Sample:
+    return {
+        key: _in_key_order(value) if isinstance(value, dict) else value
+        for key, value in sorted(sample.items())
+    }

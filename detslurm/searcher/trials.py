@@ -1,0 +1,53 @@
+"""The trials of the searchers whose trials are known from the start: single, random, grid.
+
+A trial's hyperparameters and seed are a pure function of the configuration and the trial's index,
+so that nothing needs to be written for a trial until it runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from detslurm.searcher.hyperparameters import Grid, Sample, draw
+from detslurm.searcher.stream import RandomStream
+
+RUNNABLE = ("single", "random", "grid")
+
+
+@dataclass(frozen=True)
+class TrialPlan:
+    """What one trial is to train: its hyperparameters, its seed and a stable request id."""
+
+    hparams: Sample
+    seed: int
+    request_id: str
+
+
+def trial_count(searcher: Mapping[str, Any], space: Mapping[str, Any]) -> int:
+    """How many trials the search asks for."""
+    name = searcher["name"]
+    if name == "single":
+        return 1
+    if name == "grid":
+        return len(Grid(space))
+    return int(searcher["max_trials"])
+
+
+def trial_plan(
+    searcher: Mapping[str, Any], space: Mapping[str, Any], seed: int, index: int
+) -> TrialPlan:
+    """The plan of trial `index` (from 0, in order of creation) under `experiment_seed` = seed."""
+    if not 0 <= index < trial_count(searcher, space):
+        raise IndexError(f"this search has no trial with index {index}")
+    stream = RandomStream(seed)
+    sample: Sample = {}
+    for _ in range(index + 1):
+        if searcher["name"] != "grid":
+            sample = draw(space, stream)
+        request_id = str(stream.uuid4())
+        trial_seed = stream.below(2**31)
+    if searcher["name"] == "grid":
+        sample = Grid(space).point(index)
+    return TrialPlan(hparams=sample, seed=trial_seed, request_id=request_id)
