@@ -1,0 +1,182 @@
+"""The allocation that this process runs in, read from its environment alone."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from detslurm.slurm.hostlist import expand_hostlist
+
+LOCAL_PREFIX = "DETSLURM_LOCAL_"
+
+# A line that a step writes reaches the runner whole, never mixed with another node's, up to this
+# many bytes with its newline: slurmstepd's buffer. Longer ones are cut and interleaved.
+STEP_LINE_BYTES = 1024
+
+# What sbatch leaves in a job's environment is taken by srun as options of the step. A node agent
+# wants all that the job has on its node, whatever the job was asked with, hence none of these.
+_STEP_TRAPS = (
+    "SLURM_CPUS_PER_TASK",
+    "SRUN_CPUS_PER_TASK",
+    "SLURM_MEM_PER_CPU",
+    "SLURM_MEM_PER_GPU",
+    "SLURM_MEM_PER_NODE",
+    "SLURM_GPUS",
+    "SLURM_GPUS_PER_NODE",
+    "SLURM_GPUS_PER_TASK",
+    "SLURM_GPUS_PER_SOCKET",
+    "SLURM_CPUS_PER_GPU",
+    "SLURM_NTASKS_PER_GPU",
+    "SLURM_NTASKS_PER_TRES",
+    "SLURM_TRES_PER_TASK",
+    "SLURM_GPU_BIND",
+    "SLURM_GRES",
+    "SLURM_STEP_GRES",
+    "SLURM_EXACT",
+    "SLURM_EXCLUSIVE",
+    "SLURM_WHOLE",
+    "SLURM_DISTRIBUTION",
+    "SLURM_HINT",
+    "SLURM_THREADS_PER_CORE",
+    "SLURM_EXPORT_ENV",
+    "SLURM_STDINMODE",
+    "SLURM_STDOUTMODE",
+    "SLURM_STDERRMODE",
+    "SLURM_LABELIO",
+    "SLURM_UNBUFFEREDIO",
+    "SLURM_MULTI_PROG",
+    "SLURM_TIMELIMIT",
+    "SLURM_CPU_BIND",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """What one job (or array element) was given: where it runs and what to call it."""
+
+    cluster: str  # slurm or local
+    job_id: str
+    nodes: tuple[str, ...]
+    array_job_id: str | None = None
+    array_task_id: int | None = None
+    restart_count: int = 0
+    partition: str = ""
+    end_time: float | None = None  # unix seconds at which the time limit strikes, where known
+    slot_ids: tuple[str, ...] | None = None  # GPUs of this node; None on a CPU job
+
+    @property
+    def ref(self) -> str:
+        """What to requeue: exactly this element of its array, or the plain job."""
+        if self.array_job_id is None:
+            return self.job_id
+        return f"{self.array_job_id}_{self.array_task_id}"
+
+    @property
+    def node_count(self) -> int:
+        """How many nodes the job has."""
+        return len(self.nodes)
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str] | None = None) -> Allocation | None:
+        """The allocation around this process, or None outside of any job."""
+        env = os.environ if environ is None else environ
+        if f"{LOCAL_PREFIX}JOB_ID" in env:
+            return _local(env)
+        if "SLURM_JOB_ID" in env:
+            return _slurm(env)
+        return None
+
+    def step_command(self, argv: list[str], *, mpi: str | None = None) -> list[str]:
+        """The command of one step that runs argv once on every node of the job."""
+        if self.cluster == "local":
+            return die_with_parent(argv)
+        count = str(self.node_count)
+        return [
+            "env",
+            *(word for name in _STEP_TRAPS for word in ("-u", name)),
+            "srun",
+            f"--nodes={count}",
+            f"--ntasks={count}",
+            "--ntasks-per-node=1",
+            "--overlap",
+            "--export=ALL",
+            "--cpu-bind=none",
+            "--kill-on-bad-exit=1",
+            "--wait=0",
+            *([f"--mpi={mpi}"] if mpi else []),
+            "--",
+            *argv,
+        ]
+
+
+def die_with_parent(argv: list[str]) -> list[str]:
+    """argv such that the kernel kills it as soon as the process that starts it is gone."""
+    import sys
+
+    # -S -I: neither site-packages nor the user's environment are looked at for these few lines.
+    return [sys.executable, "-I", "-S", "-c", _DIE_WITH_PARENT, str(os.getpid()), *argv]
+
+
+_DIE_WITH_PARENT = """\
+import ctypes, os, sys
+ctypes.CDLL(None).prctl(1, 9, 0, 0, 0)
+if os.getppid() != int(sys.argv[1]): os._exit(137)
+try: os.execvp(sys.argv[2], sys.argv[2:])
+except OSError as error: sys.exit(f"{sys.argv[2]}: {error.strerror}")
+"""
+
+
+def _slurm(env: Mapping[str, str]) -> Allocation:
+    nodelist = env.get("SLURM_JOB_NODELIST") or env.get("SLURM_NODELIST", "")
+    array = env.get("SLURM_ARRAY_JOB_ID")
+    return Allocation(
+        cluster="slurm",
+        job_id=env["SLURM_JOB_ID"],
+        nodes=tuple(expand_hostlist(nodelist)) or (_hostname(env),),
+        array_job_id=array,
+        array_task_id=int(env["SLURM_ARRAY_TASK_ID"]) if array else None,
+        restart_count=int(env.get("SLURM_RESTART_COUNT") or 0),
+        partition=env.get("SLURM_JOB_PARTITION", ""),
+        end_time=_number(env.get("SLURM_JOB_END_TIME")),
+        slot_ids=visible_gpus(env),
+    )
+
+
+def _local(env: Mapping[str, str]) -> Allocation:
+    task = env.get(f"{LOCAL_PREFIX}TASK_ID") or None
+    job = env[f"{LOCAL_PREFIX}JOB_ID"]
+    return Allocation(
+        cluster="local",
+        job_id=job,
+        nodes=(_hostname(env),),
+        array_job_id=job if task else None,
+        array_task_id=int(task) if task else None,
+        restart_count=int(env.get(f"{LOCAL_PREFIX}RESTART_COUNT") or 0),
+        partition="local",
+        end_time=_number(env.get(f"{LOCAL_PREFIX}END_TIME")),
+        slot_ids=visible_gpus(env),
+    )
+
+
+def visible_gpus(env: Mapping[str, str]) -> tuple[str, ...] | None:
+    """The GPUs that this process may use, as it must name them; None where none were given."""
+    for name in ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"):
+        value = env.get(name, "").strip()
+        if value and value not in ("NoDevFiles", "-1"):
+            return tuple(item.strip() for item in value.split(",") if item.strip())
+    return None
+
+
+def _hostname(env: Mapping[str, str]) -> str:
+    return env.get("SLURMD_NODENAME") or socket.gethostname()
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        value = float(text or "")
+    except ValueError:
+        return None
+    return value if time.time() - 1e9 < value < time.time() + 1e9 else None

@@ -1,0 +1,205 @@
+"""Slurm behind the cluster interface: every verb is one or few of Slurm's own commands."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Collection, Sequence
+from functools import cached_property
+from pathlib import Path
+
+from detslurm.slurm import command
+from detslurm.slurm.interface import ClusterLimits, JobInfo, SlurmError
+from detslurm.slurm.queue import parse_squeue, squeue_command, wanted
+from detslurm.slurm.request import JobRequest
+
+SUBMIT_PATIENCE = 120.0
+ASK_PATIENCE = 20.0
+
+# Of a job's own environment (a runner submits successors), sbatch must see none: it would pass
+# the old job's index and restart count on to the new one. Where the cluster is stays.
+_KEPT = frozenset({"SLURM_CONF", "SLURM_CLUSTERS", "SLURM_CONF_SERVER"})
+# Input variables of sbatch overrule the script's own lines: those of options that we always set.
+_OVERRULING = frozenset(
+    {
+        "SBATCH_ARRAY_INX",
+        "SBATCH_CPUS_PER_TASK",
+        "SBATCH_DEPENDENCY",
+        "SBATCH_ERROR",
+        "SBATCH_GPUS",
+        "SBATCH_GPUS_PER_NODE",
+        "SBATCH_GPUS_PER_TASK",
+        "SBATCH_GRES",
+        "SBATCH_JOB_NAME",
+        "SBATCH_NODES",
+        "SBATCH_NO_REQUEUE",
+        "SBATCH_NTASKS",
+        "SBATCH_NTASKS_PER_NODE",
+        "SBATCH_OPEN_MODE",
+        "SBATCH_OUTPUT",
+        "SBATCH_REQUEUE",
+        "SBATCH_SIGNAL",
+        "SBATCH_TEST_ONLY",
+        "SBATCH_WAIT",
+    }
+)
+
+
+class SlurmCluster:
+    """The cluster that the machine's Slurm commands talk to."""
+
+    name = "slurm"
+
+    def script(self, request: JobRequest) -> str:
+        """The batch script that `submit` hands to sbatch; it can be submitted by hand, too."""
+        from detslurm.slurm.compile import BatchExecutor
+
+        return BatchExecutor(request).script()
+
+    def check(self, request: JobRequest) -> list[str]:
+        """What sbatch --test-only objects to; empty when the job could run."""
+        argv = ["sbatch", "--test-only", *_no_array(request)]
+        path = _write_script(request.folder, self.script(request))
+        try:
+            command.run([*argv, str(path)], env=submit_environment(request), patience=ASK_PATIENCE)
+        except SlurmError as refusal:
+            return [str(refusal)]
+        finally:
+            path.unlink()
+        return []
+
+    def submit(self, request: JobRequest) -> str:
+        """Queue the request with one sbatch and return its job id."""
+        path = _write_script(request.folder, self.script(request))
+        try:
+            said = command.run(
+                ["sbatch", "--parsable", str(path)],
+                env=submit_environment(request),
+                patience=SUBMIT_PATIENCE,
+                before_retry=lambda: self._already_queued(path),
+            )
+        except SlurmError:
+            path.unlink()
+            raise
+        return said.strip().splitlines()[-1].partition(";")[0]
+
+    def _already_queued(self, script: Path) -> str | None:
+        """The job of this script, if a call that seemed to fail has queued it nevertheless."""
+        argv = ["squeue", "--noheader", "--me", "--states=all", "--format=%F|%o"]
+        rows = command.run(argv, patience=ASK_PATIENCE).splitlines()
+        return next((r.partition("|")[0] for r in rows if r.endswith(f"|{script}")), None)
+
+    def cancel(self, refs: Collection[str], *, pending_only: bool = False) -> None:
+        """End these jobs; what is over already is no error."""
+        states = ["--state=PENDING"] if pending_only else []
+        self._each(["scancel", "--quiet", *states], refs)
+
+    def tap(self, refs: Collection[str]) -> None:
+        """SIGUSR2 to the batch process of each: the runner, and nothing that it has started."""
+        self._each(["scancel", "--quiet", "--signal=USR2", "--batch"], refs)
+
+    def requeue(self, ref: str, *, hold: bool = False) -> None:
+        """Back into the queue with exactly this element; held until released when `hold`."""
+        verb = "requeuehold" if hold else "requeue"
+        command.run(["scontrol", verb, ref], patience=SUBMIT_PATIENCE)
+
+    def hold(self, refs: Collection[str]) -> None:
+        """Keep queued jobs from starting, running ones from starting again."""
+        self._each(["scontrol", "hold"], refs, joined=True)
+
+    def release(self, refs: Collection[str]) -> None:
+        """Let held jobs start."""
+        self._each(["scontrol", "release"], refs, joined=True)
+
+    def update(self, ref: str, **fields: str | int) -> None:
+        """Change fields of a queued job, by scontrol's names."""
+        changes = [f"{name}={value}" for name, value in fields.items()]
+        command.run(["scontrol", "update", f"JobId={ref}", *changes], patience=ASK_PATIENCE)
+
+    def query(self, job_ids: Collection[str]) -> dict[str, JobInfo]:
+        """All that the queue knows of these jobs, with one squeue; absent means unknown."""
+        if not job_ids:
+            return {}
+        try:
+            text = command.run(squeue_command(job_ids), patience=ASK_PATIENCE)
+        except SlurmError as refusal:
+            if "invalid job id" in refusal.said.lower():  # its way to say that it knows none
+                return {}
+            raise
+        return wanted(job_ids, parse_squeue(text))
+
+    def evidence(
+        self, job_ids: Collection[str], *, since: float | None = None
+    ) -> dict[str, JobInfo]:
+        """What accounting, or else the controller, remembers of these jobs."""
+        from detslurm.slurm.history import ask
+
+        return wanted(job_ids, ask(job_ids, since, self._limits.accounting)) if job_ids else {}
+
+    def limits(self) -> ClusterLimits:
+        """The site's rules, asked for once per object."""
+        return self._limits
+
+    @cached_property
+    def _limits(self) -> ClusterLimits:
+        from detslurm.slurm.limits import ask_limits
+
+        return ask_limits()
+
+    def _each(self, argv: Sequence[str], refs: Collection[str], *, joined: bool = False) -> None:
+        """One call for many refs; a job that is over meanwhile must not stop the others."""
+        for part in _parts(list(refs)):
+            words = [",".join(part)] if joined else part
+            try:
+                command.run([*argv, *words], patience=ASK_PATIENCE)
+            except SlurmError as refusal:
+                if not _is_over(refusal):
+                    raise
+
+
+def submit_environment(request: JobRequest) -> dict[str, str]:
+    """What sbatch may see, and therefore the job: no other job's identity, no overruling."""
+    overruling = _OVERRULING | {
+        f"SBATCH_{variable}"
+        for variable, value in (
+            ("PARTITION", request.partition),
+            ("ACCOUNT", request.account),
+            ("QOS", request.qos),
+            ("TIMELIMIT", request.time_minutes),
+            ("CONSTRAINT", request.constraint),
+        )
+        if value is not None
+    }
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name not in overruling
+        and (name in _KEPT or not name.startswith(("SLURM_", "SLURMD_", "PMI", "PMIX_", "OMPI_")))
+    }
+
+
+def _write_script(folder: Path, text: str) -> Path:
+    """A new script under a name of its own, which is also how a lost job is found again."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"batch-{uuid.uuid4().hex[:12]}.sh"
+    with path.open("x", encoding="utf-8", errors="surrogateescape") as file:
+        file.write(text)
+    return path
+
+
+def _no_array(request: JobRequest) -> list[str]:
+    """One element speaks for all in a test: the scheduler need not expand an array for it."""
+    return ["--array=0"] if request.is_array else []
+
+
+def _parts(refs: list[str], size: int = 500) -> list[list[str]]:
+    """Pieces that fit a command line."""
+    return [refs[start : start + size] for start in range(0, len(refs), size)]
+
+
+def _is_over(refusal: SlurmError) -> bool:
+    said = refusal.said.lower()
+    return any(
+        text in said
+        for text in ("invalid job id", "already completing or completed", "not running")
+    )

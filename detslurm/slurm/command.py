@@ -1,0 +1,147 @@
+"""Calling Slurm's own commands: quoting-free, patient with a busy controller, plain on refusals."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+from detslurm.slurm.interface import SlurmError
+
+# What Slurm says when the controller is busy, restarting or rationing its callers. Anything else
+# that fails is an answer, and asking again would not change it.
+_TRANSIENT = re.compile(
+    r"socket timed out"
+    r"|unable to contact slurm controller"
+    r"|slurm controller \(connect failure\)"
+    r"|controller not responding"
+    r"|connection (refused|timed out|reset)"
+    r"|communication connection failure"
+    r"|message (receive|send) failure"
+    r"|zero bytes were transmitted"
+    r"|transport endpoint is not connected"
+    r"|resource temporarily unavailable"
+    r"|temporarily unable to accept job"
+    r"|in standby mode"
+    r"|rate limit"
+    r"|too many (requests|rpcs)"
+    r"|try again later",
+    re.IGNORECASE,
+)
+
+_ADVICE: tuple[tuple[str, str], ...] = (
+    (r"invalid partition", "`sinfo -s` lists the partitions; set resources.resource_pool."),
+    (
+        r"invalid account",
+        "`sacctmgr show associations user=$USER` lists your accounts; set slurm.account.",
+    ),
+    (r"invalid qos", "`sacctmgr show qos` lists the QOS names; set slurm.qos."),
+    (
+        r"time limit (specification|is too)|requested time limit|timelimit",
+        "Ask for less with slurm.time; `sinfo -o '%P %l'` shows each partition's limit.",
+    ),
+    (
+        r"node configuration is not available|partition node limit|more processors",
+        "No node of this partition can ever hold that. Look at resources.slots_per_trial,"
+        " slurm.slots_per_node, slurm.gpu_type and resources.resource_pool.",
+    ),
+    (r"invalid (generic resource|gres)", "`sinfo -o '%P %G'` lists the GPU types."),
+    (
+        r"submit limit|maxsubmit|job limit|assocmax|qosmax",
+        "You have too many jobs in the queue for your account or QOS:"
+        " wait for some to end, or lower searcher.max_concurrent_trials.",
+    ),
+    (r"invalid job array", "The array is larger than the site's MaxArraySize allows."),
+    (r"invalid job id", "The job has left the queue."),
+    (r"access/permission denied|invalid user", "The job belongs to somebody else."),
+    (
+        r"configuration source|slurm\.conf",
+        "Slurm's commands are installed, but no cluster is configured for this machine.",
+    ),
+)
+
+
+def is_transient(said: str) -> bool:
+    """True when the same call may succeed a little later."""
+    return bool(_TRANSIENT.search(said))
+
+
+def advice_for(said: str) -> str:
+    """What the user can do about one of Slurm's refusals; empty when nothing better is known."""
+    if is_transient(said):
+        return "The controller is busy or down: `scontrol ping` tells. Nothing was lost; try again."
+    return next((text for pattern, text in _ADVICE if re.search(pattern, said, re.I)), "")
+
+
+def backoff(patience: float, *, first: float = 0.5, most: float = 30.0) -> Iterator[float]:
+    """Growing waits with jitter that together stay within `patience` seconds."""
+    wait = first
+    while patience > 0:
+        chosen = min(wait * random.uniform(0.7, 1.3), patience)
+        patience -= chosen
+        yield chosen
+        wait = min(wait * 2, most)
+
+
+def environment() -> dict[str, str]:
+    """The caller's environment with what Slurm prints made stable."""
+    return {
+        **os.environ,
+        "LC_ALL": "C.UTF-8",
+        "SLURM_TIME_FORMAT": "%s",
+        "SLURM_BITSTR_LEN": "0",  # else long lists of array indices end in "..."
+    }
+
+
+def run(
+    argv: Sequence[str],
+    *,
+    patience: float = 30.0,
+    env: dict[str, str] | None = None,
+    before_retry: Callable[[], str | None] = lambda: None,
+    sleep: Callable[[float], None] = time.sleep,
+) -> str:
+    """stdout of a Slurm command; retries what is transient, raises SlurmError on a refusal.
+
+    `before_retry` may find that the failed call took effect after all, and answer in its place.
+    """
+    waits = backoff(patience)
+    while True:
+        done = call(argv, env=env)
+        if done.returncode == 0:
+            return done.stdout
+        said = _clean(done.stderr or done.stdout) or f"{argv[0]} failed ({done.returncode})"
+        wait = next(waits, None) if is_transient(said) else None
+        if wait is None:
+            raise SlurmError(said, advice_for(said))
+        sleep(wait)
+        answer = before_retry()
+        if answer is not None:
+            return answer
+
+
+def call(
+    argv: Sequence[str], *, env: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run one Slurm command once and give back whatever happened."""
+    try:
+        return subprocess.run(
+            argv,
+            env=environment() if env is None else env,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+        )
+    except FileNotFoundError as error:
+        advice = "Slurm's commands are not on this machine; `--cluster local` runs without Slurm."
+        raise SlurmError(f"{argv[0]}: command not found", advice) from error
+
+
+def _clean(said: str) -> str:
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    return "\n".join(re.sub(r"^\w+: (error|fatal): ", "", line) for line in lines)

@@ -1,0 +1,112 @@
+"""JobRequest -> batch script, through submitit's Slurm executor."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+from submitit.slurm.slurm import SlurmExecutor
+
+from detslurm.slurm.hostlist import compress_indices
+from detslurm.slurm.request import JobRequest
+from detslurm.slurm.script import command_line, prologue
+
+
+class BatchExecutor(SlurmExecutor):  # type: ignore[misc]
+    """submitit's executor for one array whose elements differ by their index only.
+
+    submitit pickles a function per element and waits between submissions; our elements read what
+    they are from the store, so that an array of any size is one script and one sbatch.
+    """
+
+    def __init__(self, request: JobRequest) -> None:
+        super().__init__(folder=escaped_percent(request.folder), python="python3")
+        self.request = request
+        self.update_parameters(**parameters(request))
+
+    @classmethod
+    def affinity(cls) -> int:
+        """Scripts can be compiled where Slurm is not installed (--dry-run)."""
+        return 2
+
+    def script(self) -> str:
+        """The whole batch script."""
+        text: str = self._make_submission_file_text(command_line(self.request), uid="")
+        extra = "".join(f"#SBATCH {line}\n" for line in extra_options(self.request))
+        # Extra options stand after ours and before any shell: the later one wins.
+        head, mark, body = text.partition("\n# setup\n")
+        # Users may run submitit themselves inside a trial; it must not take the job for its own.
+        return head + extra + mark + body.replace("export SUBMITIT_EXECUTOR=slurm\n", "", 1)
+
+
+def parameters(request: JobRequest) -> dict[str, Any]:
+    """The executor's parameters; None leaves an option out."""
+    return {
+        "job_name": one_line(request.name) or "detslurm",
+        "partition": request.partition,
+        "account": request.account,
+        "qos": request.qos,
+        "constraint": request.constraint,
+        "time": request.time_minutes,
+        "nodes": _nodes(request),
+        "ntasks_per_node": request.ntasks_per_node,
+        "cpus_per_task": request.cpus_per_task,
+        "gpus_per_task": request.gpus_per_task,
+        "gres": request.gres,
+        "comment": one_line(request.comment) if request.comment else None,
+        "exclude": ",".join(request.exclude) or None,
+        "dependency": request.dependency,
+        "wckey": None,
+        "stderr_to_stdout": True,
+        "use_srun": False,
+        "setup": prologue(request),
+        "additional_parameters": _additional(request),
+    }
+
+
+def _additional(request: JobRequest) -> dict[str, Any]:
+    options: dict[str, Any] = {
+        "chdir": request.folder,
+        "output": escaped_percent(request.folder) + "/slurm-%A.out",
+        "open-mode": "append",
+        "signal": f"B:USR1@{request.signal_lead}",
+        "requeue" if request.requeue else "no-requeue": True,
+    }
+    if request.is_array:
+        options["array"] = array_option(request)
+    for name in ("ntasks", "gpus", "nice"):
+        if getattr(request, name) is not None:
+            options[name] = getattr(request, name)
+    if request.hold:
+        options["hold"] = True
+    return options
+
+
+def array_option(request: JobRequest) -> str:
+    """What --array= takes: indices and, where asked for, the throttle."""
+    throttle = f"%{request.throttle}" if request.throttle else ""
+    return compress_indices(request.elements) + throttle
+
+
+def extra_options(request: JobRequest) -> list[str]:
+    """The user's sbatch_args, each one line, quoted anew."""
+    lines = [shlex.join(shlex.split(one_line(argument))) for argument in request.sbatch_args]
+    return list(dict.fromkeys(line for line in lines if line))
+
+
+def one_line(text: str) -> str:
+    """text without control characters: a newline would end an #SBATCH line and begin a command."""
+    return re.sub(r"[\x00-\x1f\x7f\x85\u2028\u2029]+", " ", text).strip()
+
+
+def escaped_percent(path: Path) -> str:
+    """path for --output, where % begins a pattern."""
+    return str(path).replace("%", "%%")
+
+
+def _nodes(request: JobRequest) -> int | str:
+    if request.max_nodes is None or request.max_nodes == request.nodes:
+        return request.nodes
+    return f"{request.nodes}-{request.max_nodes}"

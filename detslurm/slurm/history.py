@@ -1,0 +1,115 @@
+"""What became of jobs that left the queue: accounting's word, or else the controller's memory."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from detslurm.slurm import command
+from detslurm.slurm.hostlist import expand_hostlist, expand_indices
+from detslurm.slurm.interface import JobInfo, SlurmError, job_ids_of
+from detslurm.slurm.limits import parse_record
+
+_FIELDS = "JobID,State,ExitCode,Partition,Submit,NodeList"
+_PATIENCE = 20.0
+
+
+def ask(refs: Collection[str], since: float | None, accounting: bool) -> dict[str, JobInfo]:
+    """The last known state of these jobs, by ref; absent means that nobody knows."""
+    if accounting:
+        try:
+            return parse_sacct(command.run(sacct_command(refs, since), patience=_PATIENCE))
+        except SlurmError:
+            pass  # the database is down: the controller may still remember
+    found: dict[str, JobInfo] = {}
+    for job_id in job_ids_of(refs):
+        done = command.call(["scontrol", "--oneliner", "show", "job", job_id])
+        if done.returncode == 0:
+            found.update(parse_scontrol(done.stdout))
+    return found
+
+
+def sacct_command(refs: Collection[str], since: float | None) -> list[str]:
+    """One sacct for all jobs; without an explicit start it would look at today only."""
+    start = "1970-01-02" if since is None else f"uts{max(0, int(since) - 60)}"
+    ids = ",".join(job_ids_of(refs))
+    return [
+        "sacct",
+        "--noheader",
+        "--parsable2",
+        "--allocations",
+        f"--starttime={start}",
+        f"--jobs={ids}",
+        f"--format={_FIELDS}",
+    ]
+
+
+def parse_sacct(text: str) -> dict[str, JobInfo]:
+    """Ref -> last record of each job in sacct's output."""
+    found: dict[str, JobInfo] = {}
+    for line in text.splitlines():
+        fields = line.split("|")
+        if len(fields) != 6 or "." in fields[0]:
+            continue
+        job, state, exit_code, partition, submit, nodes = fields
+        for ref in _refs(job):
+            found[ref] = JobInfo(
+                ref=ref,
+                state=state.split()[0].rstrip("+") if state else "UNKNOWN",  # "CANCELLED by 1000"
+                partition=partition,
+                nodes=_nodes(nodes),
+                submitted=float(submit) if submit.isdigit() else None,
+                exit_code=_exit(exit_code)[0],
+                signal=_exit(exit_code)[1],
+            )
+    return found
+
+
+def parse_scontrol(text: str) -> dict[str, JobInfo]:
+    """Ref -> state in the output of `scontrol --oneliner show job`."""
+    found: dict[str, JobInfo] = {}
+    for line in text.splitlines():
+        record = parse_record(line)
+        if "JobState" not in record:
+            continue
+        job = record.get("JobId", "")
+        if "ArrayTaskId" in record:
+            job = f"{record['ArrayJobId']}_{record['ArrayTaskId']}"
+        for ref in _refs(job):
+            found[ref] = JobInfo(
+                ref=ref,
+                state=record["JobState"],
+                reason=record.get("Reason", "").replace("None", ""),
+                partition=record.get("Partition", ""),
+                nodes=_nodes(record.get("NodeList", "")),
+                restarts=int(record.get("Restarts") or 0),
+                submitted=_seconds(record.get("SubmitTime")),
+                exit_code=_exit(record.get("ExitCode", ""))[0],
+                signal=_exit(record.get("ExitCode", ""))[1],
+            )
+    return found
+
+
+def _refs(job: str) -> list[str]:
+    array, underscore, index = job.partition("_")
+    if not underscore:
+        return [job]
+    return [f"{array}_{i}" for i in expand_indices(index)]
+
+
+def _nodes(text: str) -> tuple[str, ...]:
+    if text in ("", "(null)", "None assigned"):
+        return ()
+    return tuple(expand_hostlist(text))
+
+
+def _exit(text: str) -> tuple[int | None, int | None]:
+    """(exit code, signal) of Slurm's `code:signal`."""
+    code, _, signal = text.partition(":")
+    return (
+        int(code) if code.isdigit() else None,
+        int(signal) if signal.isdigit() and signal != "0" else None,
+    )
+
+
+def _seconds(text: str | None) -> float | None:
+    return float(text) if text and text.isdigit() else None

@@ -1,0 +1,70 @@
+"""Slurm's compressed lists of hosts and of array indices, read without asking scontrol."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+def expand_hostlist(text: str) -> list[str]:
+    """The names in a hostlist such as `n[1-3,07-09],x5`, in order."""
+    return [name for part in _split_outside_brackets(text) for name in _expand_brackets(part)]
+
+
+def _split_outside_brackets(text: str) -> list[str]:
+    parts: list[str] = []
+    depth = start = 0
+    for position, character in enumerate(text):
+        depth += {"[": 1, "]": -1}.get(character, 0)
+        if depth not in (0, 1):
+            raise ValueError(f"unbalanced brackets in host list {text!r}")
+        if character == "," and depth == 0:
+            parts.append(text[start:position])
+            start = position + 1
+    if depth:
+        raise ValueError(f"unbalanced brackets in host list {text!r}")
+    return [part for part in (*parts, text[start:]) if part]
+
+
+def _expand_brackets(part: str) -> list[str]:
+    head, bracket, rest = part.partition("[")
+    if not bracket:
+        return [head]
+    inside, _, tail = rest.partition("]")
+    tails = _expand_brackets(tail)
+    return [head + number + after for number in _expand_numbers(inside) for after in tails]
+
+
+def _expand_numbers(text: str) -> list[str]:
+    numbers: list[str] = []
+    for item in text.split(","):
+        low, dash, high = item.partition("-")
+        if not low.isdigit() or (dash and not high.isdigit()):
+            raise ValueError(f"not a range of numbers: {item!r}")
+        if dash:
+            numbers += [f"{n:0{len(low)}d}" for n in range(int(low), int(high) + 1)]
+        else:
+            numbers.append(low)
+    return numbers
+
+
+def expand_indices(text: str) -> list[int]:
+    """Array indices as squeue shows them: `5`, `[3-9%3]`, `[1,4-8:2]`."""
+    inside = text.strip().removeprefix("[").removesuffix("]").partition("%")[0]
+    indices: list[int] = []
+    for item in filter(None, inside.split(",")):
+        span, _, step = item.partition(":")
+        low, dash, high = span.partition("-")
+        last = int(high) if dash else int(low)
+        indices += range(int(low), last + 1, int(step or 1))
+    return indices
+
+
+def compress_indices(indices: Iterable[int]) -> str:
+    """`0-3,7` of [0, 1, 2, 3, 7]: what sbatch --array takes."""
+    spans: list[list[int]] = []
+    for index in sorted(set(indices)):
+        if spans and index == spans[-1][1] + 1:
+            spans[-1][1] = index
+        else:
+            spans.append([index, index])
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in spans)

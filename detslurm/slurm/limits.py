@@ -1,0 +1,134 @@
+"""The rules of a Slurm site, read from scontrol and sinfo."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import overload
+
+from detslurm.slurm import command
+from detslurm.slurm.hostlist import expand_hostlist
+from detslurm.slurm.interface import ClusterLimits, PartitionLimits
+from detslurm.slurm.queue import parse_duration
+
+# Partition, CPUs and generic resources of its kinds of node: a few lines even on a large machine.
+_SINFO = ["sinfo", "--noheader", "--all", "--format=%R|%c|%G"]
+
+
+def ask_limits() -> ClusterLimits:
+    """The site's rules, with one call each to the controller's config, partitions and nodes."""
+    config = command.run(["scontrol", "show", "config"])
+    partitions = command.run(["scontrol", "--oneliner", "--all", "show", "partition"])
+    return parse_limits(config, partitions, command.run(_SINFO))
+
+
+def parse_limits(config: str, partitions: str, sinfo: str) -> ClusterLimits:
+    """The rules in the text of `scontrol show config`, `show partition` and sinfo."""
+    values = parse_config(config)
+    nodes = _node_kinds(sinfo)
+    parameters = values.get("SlurmctldParameters", "").split(",")
+    default_mode = values.get("PreemptMode", "OFF")
+    tracked = values.get("AccountingStorageTRES", "").split(",")
+    return ClusterLimits(
+        cluster=values.get("ClusterName", ""),
+        max_array_size=_int(values.get("MaxArraySize"), 1001),
+        max_array_tasks=_scheduler_int(values, "max_array_tasks"),
+        max_job_count=_int(values.get("MaxJobCount"), 10000),
+        kill_wait=_int(values.get("KillWait"), 30),
+        job_requeue=values.get("JobRequeue", "1") not in ("0", "NO"),
+        preempt_mode=default_mode,
+        preempt_send_user_signal="preempt_send_user_signal" in parameters,
+        accounting=values.get("AccountingStorageType", "").endswith("slurmdbd"),
+        gres_types=tuple(
+            t for t in values.get("GresTypes", "").split(",") if t not in ("", "(null)")
+        ),
+        tres_gpus=any(t.startswith("gres/gpu") for t in tracked),
+        mpi_default=values.get("MpiDefault", "none"),
+        partitions={
+            p.name: p
+            for p in (
+                _partition(parse_record(line), nodes, default_mode)
+                for line in partitions.splitlines()
+                if line.startswith("PartitionName=")
+            )
+        },
+    )
+
+
+def parse_config(text: str) -> dict[str, str]:
+    """`Key = value` lines as a dict."""
+    pairs = (line.split("=", 1) for line in text.splitlines() if "=" in line)
+    return {key.strip(): value.strip() for key, value in pairs}
+
+
+def parse_record(line: str) -> dict[str, str]:
+    """One `scontrol --oneliner show` record, `Key=value Key=value ...`, as a dict."""
+    found = re.finditer(r"(?:^|\s)([A-Za-z][\w:/]*)=(.*?)(?=\s+[A-Za-z][\w:/]*=|\s*$)", line)
+    return {match[1]: match[2] for match in found}
+
+
+def _partition(
+    record: dict[str, str], kinds: dict[str, list[tuple[int, dict[str, int]]]], preempt: str
+) -> PartitionLimits:
+    name = record["PartitionName"]
+    mine = kinds.get(name, [])
+    gpus = [sum(kind.values()) for _, kind in mine]
+    return PartitionLimits(
+        name=name,
+        default=record.get("Default") == "YES",
+        up=record.get("State", "UP") == "UP",
+        max_time=_minutes(record.get("MaxTime")),
+        default_time=_minutes(record.get("DefaultTime")),
+        max_nodes=_int(record.get("MaxNodes"), None),
+        preempt_mode=record.get("PreemptMode", preempt),
+        grace_time=_int(record.get("GraceTime"), 0),
+        priority_tier=_int(record.get("PriorityTier"), 1),
+        nodes=tuple(_hosts(record.get("Nodes", ""))),
+        cpus_per_node=max((cpus for cpus, _ in mine), default=None),
+        gpus_per_node=max(gpus, default=None),
+        gpu_types=tuple(dict.fromkeys(t for _, kind in mine for t in kind if t)),
+    )
+
+
+def _node_kinds(sinfo: str) -> dict[str, list[tuple[int, dict[str, int]]]]:
+    kinds: dict[str, list[tuple[int, dict[str, int]]]] = {}
+    for line in sinfo.splitlines():
+        name, cpus, gres = line.split("|", 2)
+        kinds.setdefault(name, []).append((_int(cpus.rstrip("+"), 1), gpu_counts(gres)))
+    return kinds
+
+
+def gpu_counts(gres: str) -> dict[str, int]:
+    """GPU type ("" when untyped) -> count in a gres list such as `gpu:a100:4(S:0-1),shard:8`."""
+    counts: dict[str, int] = {}
+    for item in re.sub(r"\([^)]*\)", "", gres).split(","):
+        match = re.fullmatch(r"gpu(?::([^:]+?))??(?::(\d+))?", item.strip())
+        if match:
+            kind = match[1] or ""
+            counts[kind] = counts.get(kind, 0) + int(match[2] or 1)
+    return counts
+
+
+def _hosts(text: str) -> Iterable[str]:
+    return [] if text in ("", "(null)") else expand_hostlist(text)
+
+
+def _minutes(text: str | None) -> int | None:
+    if not text or text in ("UNLIMITED", "INFINITE", "NONE"):
+        return None
+    seconds = parse_duration(text)
+    return seconds // 60 if seconds is not None else _int(text, None)
+
+
+def _scheduler_int(values: dict[str, str], name: str) -> int | None:
+    match = re.search(rf"\b{name}=(\d+)", values.get("SchedulerParameters", ""))
+    return int(match[1]) if match else None
+
+
+@overload
+def _int(text: str | None, default: int) -> int: ...
+@overload
+def _int(text: str | None, default: None) -> int | None: ...
+def _int(text: str | None, default: int | None) -> int | None:
+    match = re.match(r"\d+", text or "")
+    return int(match[0]) if match else default

@@ -1,0 +1,70 @@
+"""Reading squeue: one call for any number of jobs, in a format that every Slurm prints."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable
+
+from detslurm.slurm.hostlist import expand_hostlist, expand_indices
+from detslurm.slurm.interface import FINAL_STATES, JobInfo, job_ids_of, split_ref
+
+# Raw id, array id, array indices, state, partition, priority, time left, submit time, nodes;
+# the reason comes last because only it may hold any character.
+_FORMAT = "%A|%F|%K|%T|%P|%Q|%L|%V|%N|%r"
+
+
+def squeue_command(refs: Collection[str]) -> list[str]:
+    """The one squeue that covers all these jobs, those that just ended included."""
+    ids = ",".join(job_ids_of(refs))
+    return ["squeue", "--noheader", "--states=all", f"--jobs={ids}", f"--format={_FORMAT}"]
+
+
+def parse_squeue(text: str) -> dict[str, JobInfo]:
+    """Ref -> what the queue says; the elements of a pending range share one description."""
+    found: dict[str, JobInfo] = {}
+    for line in text.splitlines():
+        fields = line.split("|", 9)
+        if len(fields) == 10:
+            found.update(_row(fields))
+    return found
+
+
+def _row(fields: list[str]) -> Iterable[tuple[str, JobInfo]]:
+    raw, array, indices, state, partition, priority, left, submitted, nodes, reason = fields
+    refs = [raw] if indices == "N/A" else [f"{array}_{i}" for i in expand_indices(indices)]
+    for ref in refs:
+        yield (
+            ref,
+            JobInfo(
+                ref=ref,
+                state=state,
+                reason="" if reason == "None" else reason,
+                partition=partition,
+                nodes=_nodes(nodes),
+                time_left=None if state in FINAL_STATES else parse_duration(left),
+                priority=int(priority) if priority.isdigit() else None,
+                submitted=float(submitted) if submitted.isdigit() else None,
+            ),
+        )
+
+
+def _nodes(text: str) -> tuple[str, ...]:
+    try:
+        return tuple(expand_hostlist(text))
+    except ValueError:
+        return ()
+
+
+def parse_duration(text: str) -> int | None:
+    """Seconds of Slurm's [days-]hh:mm:ss, mm:ss; None for UNLIMITED, NOT_SET and the like."""
+    match = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)", text.strip())
+    if not match:
+        return None
+    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
+    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+
+
+def wanted(refs: Collection[str], found: dict[str, JobInfo]) -> dict[str, JobInfo]:
+    """What was asked for: a job id stands for all its elements."""
+    whole = {ref for ref in refs if split_ref(ref)[1] is None}
+    return {ref: info for ref, info in found.items() if ref in refs or split_ref(ref)[0] in whole}

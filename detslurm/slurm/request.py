@@ -1,0 +1,90 @@
+"""A job as detslurm asks for it, before any cluster's dialect."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRequest:
+    """One job, or one array of equal jobs, each of which execs `command` in the batch script."""
+
+    name: str
+    command: tuple[str, ...]
+    folder: Path  # working directory, batch script and the shared output file
+
+    # An array: `count` elements 0..count-1, or exactly those in `indices`; neither: a plain job.
+    count: int | None = None
+    indices: tuple[int, ...] = ()
+    throttle: int | None = None
+
+    # What one element needs, in the experiment's own terms ...
+    slots: int = 1
+    slot_type: str = "cpu"  # cuda, rocm or cpu
+    # ... and in sbatch's (from plan_job).
+    nodes: int = 1
+    max_nodes: int | None = None  # given: --nodes=<nodes>-<max_nodes>
+    ntasks: int | None = None
+    ntasks_per_node: int | None = None
+    cpus_per_task: int | None = None
+    gpus: str | None = None
+    gpus_per_task: str | None = None
+    gres: str | None = None
+
+    partition: str | None = None
+    account: str | None = None
+    qos: str | None = None
+    constraint: str | None = None
+    time_minutes: int | None = None
+    nice: int | None = None
+    comment: str | None = None
+    exclude: tuple[str, ...] = ()
+    dependency: str | None = None
+    hold: bool = False
+    requeue: bool = True
+    signal_lead: int = 120  # seconds before the limit at which the runner gets SIGUSR1
+    sbatch_args: tuple[str, ...] = ()
+
+    # Shell that runs before the command.
+    modules: tuple[str, ...] = ()
+    setup: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.command:
+            raise ValueError("a job needs a command")
+        if self.count is not None and self.count < 1:
+            raise ValueError("an array needs at least one element")
+
+    @property
+    def is_array(self) -> bool:
+        """True when the job has elements."""
+        return self.count is not None or bool(self.indices)
+
+    @property
+    def elements(self) -> tuple[int, ...]:
+        """The array's indices; empty for a plain job."""
+        return self.indices or tuple(range(self.count or 0))
+
+    @property
+    def output(self) -> Path:
+        """Where everything lands that is said before the runner opens its own log."""
+        return self.folder / "slurm-%A.out"
+
+    def with_changes(self, **changes: Any) -> JobRequest:
+        """The same request with some fields replaced."""
+        return replace(self, **changes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {**asdict(self), "folder": str(self.folder)}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> JobRequest:
+        """The request that `to_dict` wrote."""
+        plain: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in data.items()
+        }
+        plain["folder"] = Path(data["folder"])
+        return cls(**plain)
