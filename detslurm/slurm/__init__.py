@@ -20,6 +20,8 @@ from detslurm.slurm.request import JobRequest
 
 if TYPE_CHECKING:
     from detslurm.slurm.cluster import SlurmCluster
+    from detslurm.slurm.detect import detect_cluster
+    from detslurm.slurm.local import LocalCluster
 
 __all__ = [
     "Allocation",
@@ -27,13 +29,17 @@ __all__ = [
     "ClusterLimits",
     "JobInfo",
     "JobRequest",
+    "LocalCluster",
     "PartitionLimits",
     "SlurmCluster",
     "SlurmError",
+    "detect_cluster",
 ]
 
 _LAZY = {
     "SlurmCluster": "cluster",
+    "LocalCluster": "local",
+    "detect_cluster": "detect",
 }
 
 

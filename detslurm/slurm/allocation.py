@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from detslurm.slurm.hostlist import expand_hostlist
+from detslurm.slurm.interface import SlurmError
 
 LOCAL_PREFIX = "DETSLURM_LOCAL_"
 
@@ -65,7 +66,8 @@ class Allocation:
     restart_count: int = 0
     partition: str = ""
     end_time: float | None = None  # unix seconds at which the time limit strikes, where known
-    slot_ids: tuple[str, ...] | None = None  # GPUs of this node; None on a CPU job
+    slot_ids: tuple[str, ...] = ()  # GPUs of this node, as CUDA_VISIBLE_DEVICES names them
+    node_rank: int = 0  # which of `nodes` this process is on
 
     @property
     def ref(self) -> str:
@@ -80,14 +82,14 @@ class Allocation:
         return len(self.nodes)
 
     @classmethod
-    def from_environment(cls, environ: Mapping[str, str] | None = None) -> Allocation | None:
-        """The allocation around this process, or None outside of any job."""
+    def from_environment(cls, environ: Mapping[str, str] | None = None) -> Allocation:
+        """The allocation around this process; SlurmError outside of any job."""
         env = os.environ if environ is None else environ
         if f"{LOCAL_PREFIX}JOB_ID" in env:
             return _local(env)
         if "SLURM_JOB_ID" in env:
             return _slurm(env)
-        return None
+        raise SlurmError("not inside a job", "Allocations exist only in jobs that were submitted.")
 
     def step_command(self, argv: list[str], *, mpi: str | None = None) -> list[str]:
         """The command of one step that runs argv once on every node of the job."""
@@ -142,6 +144,7 @@ def _slurm(env: Mapping[str, str]) -> Allocation:
         partition=env.get("SLURM_JOB_PARTITION", ""),
         end_time=_number(env.get("SLURM_JOB_END_TIME")),
         slot_ids=visible_gpus(env),
+        node_rank=int(env.get("SLURM_NODEID") or 0),
     )
 
 
@@ -161,13 +164,13 @@ def _local(env: Mapping[str, str]) -> Allocation:
     )
 
 
-def visible_gpus(env: Mapping[str, str]) -> tuple[str, ...] | None:
-    """The GPUs that this process may use, as it must name them; None where none were given."""
+def visible_gpus(env: Mapping[str, str]) -> tuple[str, ...]:
+    """The GPUs that this process may use, as it must name them; empty where none were given."""
     for name in ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"):
         value = env.get(name, "").strip()
         if value and value not in ("NoDevFiles", "-1"):
             return tuple(item.strip() for item in value.split(",") if item.strip())
-    return None
+    return ()
 
 
 def _hostname(env: Mapping[str, str]) -> str:

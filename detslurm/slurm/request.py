@@ -67,10 +67,9 @@ class JobRequest:
         """The array's indices; empty for a plain job."""
         return self.indices or tuple(range(self.count or 0))
 
-    @property
-    def output(self) -> Path:
+    def output(self, job_id: str) -> Path:
         """Where everything lands that is said before the runner opens its own log."""
-        return self.folder / "slurm-%A.out"
+        return self.folder / f"slurm-{job_id}.out"
 
     def with_changes(self, **changes: Any) -> JobRequest:
         """The same request with some fields replaced."""

@@ -19,7 +19,12 @@ fi"""
 
 def prologue(request: JobRequest) -> list[str]:
     """Shell lines before the command: the submitting Python's PATH, modules, the user's setup."""
-    lines = [f'export PATH={shlex.quote(str(Path(sys.executable).parent))}:"$PATH"']
+    lines = [
+        # A signal that comes before the command has its handlers must not end the job; what is
+        # ignored here stays so across exec until the command decides otherwise.
+        "trap '' USR1 USR2",
+        f'export PATH={shlex.quote(str(Path(sys.executable).parent))}:"$PATH"',
+    ]
     if request.modules:
         lines.append(_FIND_MODULE)
         lines += [f"module load {shlex.quote(name)} || exit 1" for name in request.modules]

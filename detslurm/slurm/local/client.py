@@ -1,0 +1,206 @@
+"""The embedded local cluster as its users see it: Slurm's verbs without Slurm."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Collection
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from detslurm.slurm.interface import (
+    ClusterLimits,
+    JobInfo,
+    PartitionLimits,
+    SlurmError,
+    split_ref,
+)
+from detslurm.slurm.local import decide, journal, wire
+from detslurm.slurm.local.jobs import Jobs
+from detslurm.slurm.local.place import Place, default_root
+from detslurm.slurm.local.slots import machine_slots
+from detslurm.slurm.local.view import describe, info
+from detslurm.slurm.request import JobRequest
+from detslurm.slurm.script import command_line, prologue
+
+# Slurm's names of the fields that can be changed here, and what becomes of the value.
+_UPDATES = {
+    "nice": ("nice", int),
+    "arraytaskthrottle": ("throttle", int),
+    "timelimit": ("time_minutes", int),
+    "jobname": ("name", str),
+    "comment": ("comment", str),
+    "dependency": ("dependency", str),
+}
+# A job must not take itself for the one that submitted it.
+_NOT_INHERITED = ("SLURM_", "SLURMD_", "DETSLURM_LOCAL_", "PMI_", "PMIX_", "OMPI_")
+
+
+class LocalCluster:
+    """Jobs on this machine, kept by a detached scheduler that starts and leaves by itself."""
+
+    name = "local"
+
+    def __init__(self, root: Path | str | None = None) -> None:
+        self.place = Place(Path(root).expanduser() if root is not None else default_root())
+
+    def script(self, request: JobRequest) -> str:
+        """The batch script: Slurm's without its options."""
+        lines = ["#!/bin/bash", "", "# setup", *prologue(request)]
+        return "\n".join([*lines, "", "# command", command_line(request), ""])
+
+    def check(self, request: JobRequest) -> list[str]:
+        """Why this machine can never run the request; empty when it can."""
+        reason = decide.unfit(request, machine_slots())
+        return [reason] if reason else []
+
+    def submit(self, request: JobRequest) -> str:
+        """Queue the request and return its job id; safe once this returns."""
+        reasons = self.check(request)
+        if reasons:
+            raise SlurmError(reasons[0], "Ask for less, or submit to a Slurm cluster.")
+        request.folder.mkdir(parents=True, exist_ok=True)
+        job = self._new_job(request)
+        answer: str = self._ask(
+            "submit", job=job, token=uuid.uuid4().hex, request=request.to_dict()
+        )
+        return answer
+
+    def cancel(self, refs: Collection[str], *, pending_only: bool = False) -> None:
+        """End these jobs; what is over already is no error."""
+        self._ask("cancel", refs=_checked(refs), pending_only=pending_only)
+
+    def tap(self, refs: Collection[str]) -> None:
+        """SIGUSR2 to the batch process of each."""
+        self._ask("tap", refs=_checked(refs))
+
+    def requeue(self, ref: str, *, hold: bool = False) -> None:
+        """Back into the queue with exactly this element; held until released when `hold`."""
+        self._ask("requeue", ref=_checked([ref])[0], hold=hold)
+
+    def hold(self, refs: Collection[str]) -> None:
+        """Keep queued jobs from starting, running ones from starting again."""
+        self._ask("hold", refs=_checked(refs))
+
+    def release(self, refs: Collection[str]) -> None:
+        """Let held jobs start."""
+        self._ask("release", refs=_checked(refs))
+
+    def update(self, ref: str, **fields: str | int) -> None:
+        """Change fields of a queued job, by scontrol's names; on an array for all elements."""
+        changes: dict[str, Any] = {}
+        for name, value in fields.items():
+            if name.lower() not in _UPDATES:
+                raise SlurmError(f"the local cluster cannot change {name}")
+            own, kind = _UPDATES[name.lower()]
+            changes[own] = kind(value) or None
+        self._ask("update", job=int(split_ref(ref)[0]), changes=changes)
+
+    def query(self, job_ids: Collection[str]) -> dict[str, JobInfo]:
+        """All that is known of these jobs; absent means unknown on this machine."""
+        if not job_ids:
+            return {}
+        try:
+            rows = wire.ask(self.place.address, {"verb": "query", "refs": _checked(job_ids)})
+        except wire.Nobody:
+            jobs = Jobs(journal.read(self.place.journal))
+            if jobs.busy:  # its scheduler was killed: the next one takes over
+                rows = self._ask("query", refs=_checked(job_ids))
+            else:
+                rows = describe(jobs, _checked(job_ids), None, time.time())
+        return {row["ref"]: info(row) for row in rows}
+
+    def evidence(
+        self, job_ids: Collection[str], *, since: float | None = None
+    ) -> dict[str, JobInfo]:
+        """The same as `query`: the journal forgets later than Slurm's controller."""
+        return self.query(job_ids)
+
+    def limits(self) -> ClusterLimits:
+        """One partition, one node, no preemption."""
+        return self._limits
+
+    @cached_property
+    def _limits(self) -> ClusterLimits:
+        slots = machine_slots()
+        only = PartitionLimits(
+            name="local",
+            default=True,
+            max_nodes=1,
+            cpus_per_node=slots.cpus,
+            gpus_per_node=len(slots.gpus),
+        )
+        return ClusterLimits(
+            cluster="local",
+            max_array_size=1_000_000,
+            kill_wait=10,
+            accounting=False,
+            gres_types=("gpu",) if slots.gpus else (),
+            partitions={"local": only},
+        )
+
+    def _new_job(self, request: JobRequest) -> int:
+        """Claim an id for all machines of the store, and put the script there."""
+        self.place.jobs.mkdir(parents=True, exist_ok=True, mode=0o700)
+        job = 1 + max(
+            (int(e.name) for e in os.scandir(self.place.jobs) if e.name.isdigit()), default=0
+        )
+        while True:
+            home = self.place.jobs / str(job)
+            try:
+                home.mkdir(mode=0o700)
+                break
+            except FileExistsError:
+                job += 1
+        (home / "batch.sh").write_text(self.script(request), errors="surrogateescape")
+        environment = {
+            name: value for name, value in os.environ.items() if not name.startswith(_NOT_INHERITED)
+        }
+        saved = home / "environment.json"
+        saved.touch(mode=0o600)
+        saved.write_text(json.dumps(environment))
+        return job
+
+    def _ask(self, verb: str, **arguments: Any) -> Any:
+        """The scheduler's answer; starts one where none runs."""
+        question = {"verb": verb, **arguments}
+        for _ in range(5):
+            try:
+                return wire.ask(self.place.address, question)
+            except wire.Nobody:
+                self._start_scheduler()
+        raise SlurmError("the local cluster's scheduler does not answer", f"See {self.place.log}.")
+
+    def _start_scheduler(self) -> None:
+        # -P: a user's json.py in the current directory is none of the scheduler's business.
+        argv = [sys.executable, "-P", "-m", "detslurm.slurm.local.scheduler", str(self.place.root)]
+        clean = {k: v for k, v in os.environ.items() if not k.startswith(_NOT_INHERITED)}
+        kept = {
+            k: v
+            for k, v in os.environ.items()
+            if k in ("DETSLURM_LOCAL_CPUS", "DETSLURM_LOCAL_GPUS")
+        }
+        done = subprocess.run(
+            argv,
+            env={**clean, **kept},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode != 0:
+            said = done.stderr.strip().rpartition("\n")[2]
+            raise SlurmError(f"the local cluster's scheduler did not start: {said}")
+
+
+def _checked(refs: Collection[str]) -> list[str]:
+    for ref in refs:
+        split_ref(ref)
+    return list(refs)

@@ -1,0 +1,165 @@
+"""The keeper of one running element: no process of the job outlives it, whatever happens.
+
+The keeper is a child subreaper, so that every process of the job stays below it, also those whose
+parents died. It listens to the scheduler on a socket; when that closes, the scheduler is gone and
+the job is ended at once, to be requeued by the next scheduler.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+from detslurm.slurm.local import processes
+
+TERM, KILL, NEAR_LIMIT, TAP = b"T", b"K", b"1", b"2"
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What to run, and where its output goes."""
+
+    script: Path
+    folder: Path
+    output: Path
+    environment: dict[str, str]
+
+
+def start(launch: Launch) -> socket.socket:
+    """Fork a keeper for this launch; returns the scheduler's end of the line to it."""
+    ours, theirs = socket.socketpair()
+    if os.fork():
+        theirs.close()
+        return ours
+    try:
+        _become_keeper(theirs.detach(), launch)
+    finally:
+        os._exit(1)
+
+
+def _become_keeper(line: int, launch: Launch) -> None:
+    os.setsid()
+    # Another keeper's line kept open here would hide the scheduler's death from that keeper.
+    _close_all_but(0, 1, 2, line)
+    channel = socket.socket(fileno=line)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    wake_read, wake_write = os.pipe()
+    os.set_blocking(wake_write, False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+    processes.prctl(processes.PR_SET_CHILD_SUBREAPER, 1)
+    batch = _start_batch(launch)
+    status = _attend(batch, channel, wake_read)
+    _end_all()
+    code, ended_by = _decode(status)
+    try:
+        channel.sendall(json.dumps({"code": code, "signal": ended_by}).encode() + b"\n")
+    except OSError:
+        pass  # the scheduler is gone
+    os._exit(0)
+
+
+def _start_batch(launch: Launch) -> int:
+    keeper = os.getpid()
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
+            signal.signal(number, signal.SIG_DFL)
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+        os.setsid()
+        processes.prctl(processes.PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != keeper:
+            os._exit(137)
+        _redirect(launch.output)
+        os.chdir(launch.folder)
+        os.execve("/bin/bash", ["bash", str(launch.script)], launch.environment)
+    except BaseException as error:
+        os.write(2, f"cannot start the batch script: {error}\n".encode())
+    os._exit(127)
+
+
+def _redirect(output: Path) -> None:
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+    os.dup2(nothing, 0)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    _close_all_but(0, 1, 2)
+
+
+def _close_all_but(*kept: int) -> None:
+    for entry in list(Path("/proc/self/fd").iterdir()):
+        if int(entry.name) not in kept:
+            try:
+                os.close(int(entry.name))
+            except OSError:
+                pass  # the listing's own descriptor
+
+
+def _attend(batch: int, channel: socket.socket, wake: int) -> int:
+    """Wait for the batch process, doing what the scheduler says; returns its wait status."""
+    poll = select.poll()
+    poll.register(channel, select.POLLIN)
+    poll.register(wake, select.POLLIN)
+    while (status := _reap(batch)) is None:
+        ready = {fd for fd, _ in poll.poll()}
+        if wake in ready:
+            os.read(wake, 4096)
+        if channel.fileno() in ready:
+            orders = channel.recv(4096)
+            if not orders:  # the scheduler died: the next one requeues this job
+                poll.unregister(channel)
+                orders = KILL
+            for order in orders:
+                _obey(bytes([order]), batch)
+    return status
+
+
+def _obey(order: bytes, batch: int) -> None:
+    if order == NEAR_LIMIT:
+        processes.send([batch], signal.SIGUSR1)
+    elif order == TAP:
+        processes.send([batch], signal.SIGUSR2)
+    elif order == TERM:
+        processes.send(processes.descendants(os.getpid()), signal.SIGCONT, signal.SIGTERM)
+    elif order == KILL:
+        processes.send(processes.descendants(os.getpid()), signal.SIGKILL)
+
+
+def _reap(batch: int) -> int | None:
+    """Collect all that ended; the batch process's status once it is among them."""
+    found = None
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return found if found is not None else 0
+        if pid == batch:
+            found = status
+        elif pid == 0:
+            return found
+
+
+def _end_all() -> None:
+    """Kill what the batch process has left; orphans are our children, so waiting finds all."""
+    while True:
+        processes.send(processes.descendants(os.getpid()), signal.SIGKILL)
+        try:
+            os.waitpid(-1, 0)
+        except ChildProcessError:
+            return
+
+
+def _decode(status: int) -> tuple[int | None, int | None]:
+    if os.WIFSIGNALED(status):
+        return None, os.WTERMSIG(status)
+    return os.WEXITSTATUS(status), None

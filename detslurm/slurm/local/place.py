@@ -1,0 +1,55 @@
+"""Where a local cluster lives: one per user, store root and machine."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The files and the address of one local cluster."""
+
+    root: Path
+
+    @property
+    def jobs(self) -> Path:
+        """Job ids are claimed here by mkdir, for all machines that share the store."""
+        return self.root / "local" / "jobs"
+
+    @property
+    def home(self) -> Path:
+        """What only this machine's scheduler writes."""
+        return self.root / "local" / "hosts" / socket.gethostname()
+
+    @property
+    def journal(self) -> Path:
+        """All that happened to this machine's jobs."""
+        return self.home / "journal.jsonl"
+
+    @property
+    def log(self) -> Path:
+        """The scheduler's own troubles."""
+        return self.home / "scheduler.log"
+
+    @property
+    def tag(self) -> str:
+        """Marks every process of this cluster, in its environment."""
+        key = f"{os.getuid()}:{socket.gethostname()}:{self.root.resolve()}"
+        return hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()[:24]
+
+    @property
+    def address(self) -> str:
+        """An abstract socket: no file to be left behind, and only one process can own it."""
+        return f"\0detslurm-{os.getuid()}-{self.tag}"
+
+
+def default_root() -> Path:
+    """The store root of the environment: inside a local job, the one that the job belongs to."""
+    for name in ("DETSLURM_LOCAL_ROOT", "DETSLURM_ROOT"):
+        if os.environ.get(name):
+            return Path(os.environ[name]).expanduser()
+    return Path("~/detslurm").expanduser()

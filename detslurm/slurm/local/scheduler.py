@@ -1,0 +1,279 @@
+"""The scheduler of a local cluster: one detached process per user, store root and machine.
+
+It owns the journal, starts what fits, ends what must end, answers its clients and goes away when
+nothing is left to do. Its death loses nothing: the journal tells the next one what ran.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import signal
+import socket
+import sys
+import time
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from detslurm.slurm.interface import SlurmError
+from detslurm.slurm.local import decide, journal, keeper, processes, wire
+from detslurm.slurm.local.jobs import Element, Jobs, Key
+from detslurm.slurm.local.place import Place
+from detslurm.slurm.local.slots import machine_slots
+from detslurm.slurm.local.verbs import Verbs
+
+KILL_WAIT = 10.0
+IDLE_EXIT = 5.0
+
+
+@dataclass(slots=True)
+class Running:
+    """What the scheduler remembers of a running element beyond the journal."""
+
+    line: socket.socket
+    end_time: float | None
+    near_time: float | None
+    kill_at: float | None = None
+    ending: str = ""  # why it was told to end: CANCELLED, TIMEOUT, requeue, requeuehold
+    said: bytes = b""
+
+
+class Scheduler:
+    """The one process that decides about this machine's jobs."""
+
+    def __init__(self, place: Place, server: socket.socket) -> None:
+        self.place = place
+        self.slots = machine_slots()
+        self.running: dict[Key, Running] = {}
+        self._server = server
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(server, selectors.EVENT_READ)
+        journal.compact(place.journal)
+        self.jobs = Jobs(journal.read(place.journal))
+        self._journal = journal.Journal(place.journal)
+        self._verbs = Verbs(self)
+
+    def record(self, event: dict[str, Any], *, commit: bool = False) -> None:
+        """Write an event down and take it in."""
+        self._journal.append(event, commit=commit)
+        self.jobs.apply(event)
+
+    def recover(self) -> None:
+        """End what a lost scheduler has left behind, and queue its running elements again."""
+        processes.sweep(self.place.tag)
+        for element in list(self.jobs):
+            if element.state == "RUNNING":
+                self._lost(element)
+
+    def serve(self) -> None:
+        """Run until there has been nothing to do for a while."""
+        idle_since = time.monotonic()
+        while True:
+            self._start_what_fits()
+            if self.running or self.jobs.busy:
+                idle_since = time.monotonic()
+            wait = self._next_deadline()
+            if not self.running:
+                left = IDLE_EXIT - (time.monotonic() - idle_since)
+                if left <= 0:
+                    return
+                wait = left if wait is None else min(wait, left)
+            for key, _ in self._selector.select(wait):
+                if key.fileobj is self._server:
+                    self._answer()
+                    idle_since = time.monotonic()
+                else:
+                    self._hear(key.data)
+            self._enforce_limits(time.time())
+
+    # Starting
+
+    def _start_what_fits(self) -> None:
+        for element, gpus in decide.startable(self.jobs, self.slots):
+            now = time.time()
+            self.record(
+                {
+                    "t": "start",
+                    "job": element.job,
+                    "index": element.index,
+                    "time": now,
+                    "gpus": list(gpus),
+                }
+            )
+            self._launch(element, now)
+
+    def _launch(self, element: Element, now: float) -> None:
+        request = self.jobs.request(element)
+        minutes = request.time_minutes
+        end = now + 60 * minutes if minutes else None
+        home = self.place.jobs / str(element.job)
+        launch = keeper.Launch(
+            script=home / "batch.sh",
+            folder=request.folder,
+            output=request.output(str(element.job)),
+            environment=self._environment(element, end),
+        )
+        line = keeper.start(launch)
+        near = max(now, end - request.signal_lead) if end else None
+        self.running[element.key] = Running(line, end, near)
+        self._selector.register(line, selectors.EVENT_READ, element.key)
+
+    def _environment(self, element: Element, end: float | None) -> dict[str, str]:
+        saved = self.place.jobs / str(element.job) / "environment.json"
+        return {
+            **json.loads(saved.read_text()),
+            "DETSLURM_LOCAL_ROOT": str(self.place.root),
+            "DETSLURM_LOCAL_TAG": self.place.tag,
+            "DETSLURM_LOCAL_JOB_ID": str(element.job),
+            "DETSLURM_LOCAL_TASK_ID": "" if element.index is None else str(element.index),
+            "DETSLURM_LOCAL_RESTART_COUNT": str(element.restarts),
+            "DETSLURM_LOCAL_END_TIME": "" if end is None else str(end),
+            "CUDA_VISIBLE_DEVICES": ",".join(element.gpus),
+        }
+
+    # Ending
+
+    def order_end(self, key: Key, why: str) -> None:
+        """TERM now, KILL after a while; the first reason stays."""
+        running = self.running[key]
+        if not running.ending:
+            running.ending = why
+            running.kill_at = time.time() + KILL_WAIT
+            self.tell(key, keeper.TERM)
+        elif why == "CANCELLED":
+            running.ending = why  # the user's word goes over a requeue that is under way
+
+    def tell(self, key: Key, order: bytes) -> None:
+        """Give a keeper an order; one that has just gone needs none."""
+        try:
+            self.running[key].line.sendall(order)
+        except OSError:
+            pass
+
+    def _hear(self, key: Key) -> None:
+        running = self.running[key]
+        try:
+            said = running.line.recv(4096)
+        except OSError:
+            said = b""
+        running.said += said
+        if said and not running.said.endswith(b"\n"):
+            return
+        self._selector.unregister(running.line)
+        running.line.close()
+        del self.running[key]
+        element = self.jobs.jobs[key[0]].elements[key[1]]
+        if running.said.endswith(b"\n"):
+            self._ended(element, running.ending, json.loads(running.said))
+        else:
+            self._lost(element)
+
+    def _ended(self, element: Element, why: str, result: dict[str, Any]) -> None:
+        if why in ("requeue", "requeuehold"):
+            self._requeue(element, held=element.held or why == "requeuehold")
+            return
+        state = why or ("COMPLETED" if result["code"] == 0 else "FAILED")
+        self.record({"t": "end", **_names(element), "state": state, "time": time.time(), **result})
+
+    def _lost(self, element: Element) -> None:
+        """The keeper or the whole scheduler was killed: what a dead node is to Slurm."""
+        processes.sweep(self.place.tag, element.ref)
+        if self.jobs.request(element).requeue:
+            self._requeue(element, held=element.held)
+        else:
+            nothing = {"code": None, "signal": None, "time": time.time()}
+            self.record({"t": "end", **_names(element), "state": "NODE_FAIL", **nothing})
+
+    def _requeue(self, element: Element, *, held: bool) -> None:
+        again = {"restarts": element.restarts + 1, "held": held}
+        self.record({"t": "requeue", **_names(element), **again})
+
+    # Time
+
+    def _enforce_limits(self, now: float) -> None:
+        for key, running in self.running.items():
+            if running.near_time is not None and now >= running.near_time:
+                running.near_time = None
+                self.tell(key, keeper.NEAR_LIMIT)
+            if running.end_time is not None and now >= running.end_time:
+                running.end_time = None
+                self.order_end(key, "TIMEOUT")
+            if running.kill_at is not None and now >= running.kill_at:
+                running.kill_at = None
+                self.tell(key, keeper.KILL)
+
+    def _next_deadline(self) -> float | None:
+        times = [
+            moment
+            for running in self.running.values()
+            for moment in (running.near_time, running.end_time, running.kill_at)
+            if moment is not None
+        ]
+        return max(0.0, min(times) - time.time()) if times else None
+
+    # Clients
+
+    def _answer(self) -> None:
+        connection = wire.accept(self._server)
+        if connection is None:
+            return
+        with connection:
+            try:
+                line = wire.read_line(connection)
+                if not line:
+                    return
+                answer: dict[str, Any]
+                try:
+                    answer = {"answer": self._verbs.do(json.loads(line))}
+                except SlurmError as refusal:
+                    answer = {"error": refusal.said, "advice": refusal.advice}
+                connection.sendall(json.dumps(answer).encode() + b"\n")
+            except OSError:
+                pass  # the client went away
+
+
+def _names(element: Element) -> dict[str, Any]:
+    return {"job": element.job, "index": element.index}
+
+
+def main(argv: list[str]) -> int:
+    """Become the scheduler of a store root; returns at once when there is one already."""
+    place = Place(Path(argv[0]))
+    server = wire.listen(place.address)
+    if server is None:
+        return 0
+    place.home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    place.jobs.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if os.fork():  # the caller goes on as soon as callers can queue up at the socket
+        os._exit(0)
+    _detach(place)
+    try:
+        scheduler = Scheduler(place, server)
+        scheduler.recover()
+        scheduler.serve()
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+def _detach(place: Place) -> None:
+    os.setsid()
+    os.chdir("/")
+    log = os.open(place.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    for target, source in ((0, nothing), (1, log), (2, log)):
+        os.dup2(source, target)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    processes.prctl(processes.PR_SET_CHILD_SUBREAPER, 1)
+    signal.signal(
+        signal.SIGCHLD, signal.SIG_IGN
+    )  # keepers are heard on their lines, not waited for
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
