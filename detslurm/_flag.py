@@ -1,7 +1,7 @@
 """The preemption flag of a node: one page of memory that its agent and its ranks share.
 
 The agent holds an anonymous file (nothing to clean up, whatever is killed) and hands its name under
-``/proc`` to everything it starts; looking at the flag costs a rank one memory read and no system call.
+``/proc`` to everything it starts; looking at the flag costs a rank one memory read, no system call.
 """
 
 from __future__ import annotations

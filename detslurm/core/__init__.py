@@ -1,1 +1,24 @@
-"""."""
+"""The Core API: metrics, checkpoints, preemption and search for any training script."""
+
+from detslurm.core._checkpoint import CheckpointContext, DownloadMode
+from detslurm.core._context import Context, init
+from detslurm.core._distributed import DistributedContext
+from detslurm.core._preempt import PreemptContext, PreemptMode
+from detslurm.core._searcher import SearcherContext, SearcherMode, SearcherOperation, Unit
+from detslurm.core._train import EarlyExitReason, TrainContext
+
+__all__ = [
+    "CheckpointContext",
+    "Context",
+    "DistributedContext",
+    "DownloadMode",
+    "EarlyExitReason",
+    "PreemptContext",
+    "PreemptMode",
+    "SearcherContext",
+    "SearcherMode",
+    "SearcherOperation",
+    "TrainContext",
+    "Unit",
+    "init",
+]

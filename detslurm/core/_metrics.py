@@ -1,0 +1,46 @@
+"""Turn what people put into metrics into plain data: numbers, text, lists and mappings."""
+
+from __future__ import annotations
+
+import enum
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+logger = logging.getLogger("detslurm.core")
+
+_PLAIN = (float, int, str, bool, type(None))
+
+
+def plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy with every value as plain data; bytes are dropped with a warning.
+
+    Scalars and arrays of numpy, torch and their like become numbers and lists.
+    """
+    result = {}
+    for name, value in values.items():
+        if type(value) in _PLAIN:
+            result[name] = value
+        elif isinstance(value, bytes | bytearray):
+            logger.warning("metric %r holds bytes: dropped", name)
+        else:
+            result[str(name)] = _plain_value(value)
+    return result
+
+
+def _plain_value(value: Any) -> Any:
+    if type(value) in _PLAIN:
+        return value
+    if isinstance(value, Mapping):
+        return plain(value)
+    if isinstance(value, enum.Enum):
+        return value.name
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain_value(item) for item in value]
+    # Array libraries differ in everything but this: numpy, torch, jax and tensorflow all have it.
+    tolist = getattr(value, "tolist", None) or getattr(value, "numpy", None)
+    if callable(tolist):
+        return _plain_value(tolist())
+    if isinstance(value, float | int | str):
+        return value
+    return str(value)

@@ -1,0 +1,124 @@
+"""Should this process stop? One look at the node's preemption flag."""
+
+from __future__ import annotations
+
+import enum
+import os
+import signal
+import threading
+import time
+
+from detslurm._flag import ENV, PreemptFlag
+from detslurm.core._distributed import DistributedContext
+from detslurm.core._recorder import AnyRecorder
+
+# The agent gets Slurm's SIGTERM at the same moment as the ranks and raises the flag at once.
+_FLAG_DELAY = 0.5
+
+
+class PreemptMode(enum.Enum):
+    """Who may call `should_preempt()`, and how the ranks come to agree."""
+
+    WorkersAskChief = "WORKERS_ASK_CHIEF"
+    ChiefOnly = "CHIEF_ONLY"
+    WorkersAskMaster = "WORKERS_ASK_MASTER"
+
+
+class PreemptContext:
+    """Tells when to save a checkpoint and leave: preemption, time limit, pause or cancel."""
+
+    def __init__(
+        self,
+        dist: DistributedContext,
+        recorder: AnyRecorder,
+        flag: PreemptFlag | None,
+        preempt_mode: PreemptMode = PreemptMode.WorkersAskChief,
+    ) -> None:
+        self._dist = dist
+        self._recorder = recorder
+        self._flag = flag
+        self._mode = preempt_mode
+        self._started = self._preempted = self._acknowledged = False
+
+    def start(self) -> PreemptContext:
+        """Begin to watch; called by `core.init()`. Raises `RuntimeError` when called twice."""
+        if self._started:
+            raise RuntimeError("PreemptContext.start() was called twice")
+        self._started = True
+        return self
+
+    def should_preempt(self, auto_ack: bool = True) -> bool:
+        """True once this process should save a checkpoint and exit, and from then on.
+
+        Cheap enough for every batch. With `auto_ack` the first True promises that the code leaves:
+        the trial goes on later whatever the exit code. In mode WorkersAskChief every rank must call
+        it equally often. Raises `RuntimeError` before `start()`, and on a worker in mode ChiefOnly.
+        """
+        if not self._started:
+            raise RuntimeError("should_preempt() was called before PreemptContext.start()")
+        if self._mode is PreemptMode.ChiefOnly and self._dist.rank != 0:
+            raise RuntimeError(
+                "this preempt_mode is ChiefOnly, but should_preempt() was called from non-chief "
+                f"worker of rank={self._dist.rank}"
+            )
+        if not self._preempted:
+            self._preempted = self._look()
+        if self._preempted and auto_ack and not self._acknowledged:
+            self.acknowledge_preemption_signal()
+        return self._preempted
+
+    def _look(self) -> bool:
+        seen = self._flag is not None and self._flag.preempt
+        if self._mode is PreemptMode.WorkersAskChief and self._dist.size > 1:
+            return bool(self._dist.broadcast(seen))
+        return seen
+
+    def acknowledge_preemption_signal(self) -> None:
+        """Promise that this process leaves now with work left to do, to be continued later."""
+        self._acknowledged = True
+        if self._flag is not None:
+            self._flag.acknowledge()
+        if self._dist.rank == 0:
+            self._recorder.record({"t": "preempt_ack", "time": time.time()})
+
+    def close(self) -> None:
+        """Stop watching."""
+        self._flag = None
+
+
+def attach_flag() -> PreemptFlag | None:
+    """The flag of this node's agent, or None outside a job."""
+    name = os.environ.get(ENV)
+    if name is None:
+        return None
+    try:
+        return PreemptFlag.attach(name)
+    except OSError as err:
+        raise RuntimeError(
+            f"the preemption flag {name} of this node's agent can't be opened ({err}); "
+            "a container must see the host's /proc (no process namespace of its own)"
+        ) from err
+
+
+def survive_preemption_signal(flag: PreemptFlag) -> None:
+    """Let Slurm's SIGTERM pass: it comes to every process of the step when the job is preempted.
+
+    The code learns of preemption from the flag, at a moment of its choice. A SIGTERM without
+    preemption (a launcher ending its workers, a pool ending its children, which inherit this) ends
+    the process as ever. A handler that the user installed is left alone.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return
+    if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        return
+
+    def on_term(number: int, frame: object) -> None:
+        deadline = time.monotonic() + _FLAG_DELAY
+        while not flag.preempt:
+            if time.monotonic() > deadline:
+                signal.signal(signal.SIGTERM, signal.SIG_DFL)
+                os.kill(os.getpid(), signal.SIGTERM)
+                return
+            time.sleep(0.01)
+
+    signal.signal(signal.SIGTERM, on_term)

@@ -1,0 +1,130 @@
+"""What the search wants of this trial: operations, each an absolute length to train to."""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from detslurm.core._distributed import DistributedContext
+from detslurm.core._recorder import AnyRecorder
+
+
+class Unit(enum.Enum):
+    """The unit of `searcher.max_length`."""
+
+    EPOCHS = "EPOCHS"
+    RECORDS = "RECORDS"
+    BATCHES = "BATCHES"
+
+
+class SearcherMode(enum.Enum):
+    """Who may iterate over `operations()`."""
+
+    WorkersAskChief = "WORKERS_ASK_CHIEF"
+    ChiefOnly = "CHEIF_ONLY"  # the value is spelled so in the original, and it is public
+
+
+class SearcherOperation:
+    """Train until `length` (absolute, in configured units), validate, report."""
+
+    def __init__(self, recorder: AnyRecorder, length: int, is_chief: bool) -> None:
+        self._recorder = recorder
+        self._length = length
+        self._is_chief = is_chief
+        self._completed = False
+
+    @property
+    def length(self) -> int:
+        """The total length to have trained when this operation is completed."""
+        return self._length
+
+    @property
+    def is_chief(self) -> bool:
+        return self._is_chief
+
+    def report_progress(self, length: float) -> None:
+        """Tell how far the trial is, in the units of `length`. Chief only."""
+        self._chief_only("report_progress")
+        if self._completed and length != self.length:
+            raise RuntimeError("you must not call op.report_progress() after op.report_completed()")
+        share = min(max(length / self.length, 0.0), 1.0) if self.length else 1.0
+        self._recorder.record({"t": "progress", "value": share})
+
+    def report_completed(self, searcher_metric: Any) -> None:
+        """Complete the operation with the metric that the search is over. Chief only, once."""
+        self._chief_only("report_completed")
+        if self._completed:
+            raise RuntimeError("you may only call op.report_completed() once")
+        value = float(searcher_metric)
+        if math.isnan(value):
+            value = math.nan
+        self._recorder.commit({"t": "completed", "length": self.length, "metric": value})
+        self._completed = True
+
+    def _chief_only(self, method: str) -> None:
+        if not self._is_chief:
+            raise RuntimeError(f"you must only call op.{method}() from the chief worker")
+
+
+class SearcherContext:
+    """Gives the operations of this trial, one after the other."""
+
+    def __init__(
+        self,
+        dist: DistributedContext,
+        recorder: AnyRecorder,
+        lengths: list[int] | None,
+        units: Unit | None,
+    ) -> None:
+        self._dist = dist
+        self._recorder = recorder
+        self._lengths = lengths
+        self._units = units
+
+    def operations(
+        self,
+        searcher_mode: SearcherMode = SearcherMode.WorkersAskChief,
+        auto_ack: bool = True,
+    ) -> Iterator[SearcherOperation]:
+        """Iterate over the operations; ends when the search wants no more of this trial.
+
+        In mode WorkersAskChief all ranks must iterate in step. Raises `ValueError` when the
+        configuration has no `searcher.max_length`, `RuntimeError` when an operation was left
+        uncompleted.
+        """
+        if self._lengths is None:
+            raise ValueError(
+                "searcher.operations() needs `searcher.max_length` in the experiment configuration"
+            )
+        is_chief = self._dist.rank == 0
+        if searcher_mode is SearcherMode.ChiefOnly and not is_chief:
+            raise RuntimeError(
+                "searcher_mode is ChiefOnly, but operations() was called from non-chief worker of "
+                f"rank={self._dist.rank}"
+            )
+        for length in self._lengths:
+            operation = SearcherOperation(self._recorder, length, is_chief)
+            yield operation
+            if is_chief and not operation._completed:
+                raise RuntimeError("you must call op.report_completed() on each operation")
+        if auto_ack:
+            self.acknowledge_out_of_ops()
+
+    def acknowledge_out_of_ops(self) -> None:
+        """Tell that this process leaves because the search has no more work for it."""
+        if self._dist.rank == 0:
+            self._recorder.record({"t": "out_of_ops"})
+
+    def get_configured_units(self) -> Unit | None:
+        """The unit of `searcher.max_length`, or None when it is a bare number."""
+        return self._units
+
+
+def length_and_unit(max_length: Any) -> tuple[int | None, Unit | None]:
+    """The number and the unit of a `searcher.max_length` value."""
+    if isinstance(max_length, dict):
+        ((unit, value),) = max_length.items()
+        return int(value), Unit[unit.upper()]
+    return (None if max_length is None else int(max_length)), None

@@ -1,0 +1,86 @@
+"""Scripts run by hand are tracked: an experiment of one trial in the same store."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from detslurm.core._distributed import DistributedContext
+from detslurm.core._recorder import AnyRecorder, NullRecorder, Recorder
+from detslurm.store import Store
+
+logger = logging.getLogger("detslurm.core")
+
+SWITCH = "DETSLURM_TRACK"
+
+
+@dataclass(frozen=True)
+class Tracked:
+    """Where the records and checkpoints of a script go, and how to say that it ended."""
+
+    recorder: AnyRecorder
+    checkpoints: Path
+    end: Callable[[str, str], None] | None
+
+
+def track_by_hand(dist: DistributedContext) -> Tracked:
+    """Start to track this process; a store that can't be written is a warning, not an error."""
+    if os.environ.get(SWITCH, "1") == "0":
+        return _untracked()
+    try:
+        return _tracked(dist)
+    except OSError as err:
+        logger.warning("this run is not tracked: the store can't be written (%s)", err)
+        return _untracked()
+
+
+def _untracked() -> Tracked:
+    checkpoints = Path(tempfile.gettempdir()) / f"detslurm-{os.getuid()}-checkpoints"
+    return Tracked(NullRecorder(), checkpoints, None)
+
+
+def _tracked(dist: DistributedContext) -> Tracked:
+    store = Store.open()
+    checkpoints = store.path / "checkpoints"
+    if dist.rank != 0:
+        return Tracked(NullRecorder(), checkpoints, None)
+    experiment = store.new_experiment()
+    name = Path(sys.argv[0]).name or "interactive"
+    trial_id = store.reserve_trials(experiment.id, 1)
+    experiment.prepare_trials(trial_id, 1)
+    experiment.write_config({"name": name, "entrypoint": sys.argv}, "")
+    experiment.create({"name": name, "first_trial": trial_id, "trials": 1, "managed": False})
+    trial = experiment.trial(trial_id)
+    host = socket.gethostname()
+    trial.open_run(
+        {
+            "trial": trial_id,
+            "experiment": experiment.id,
+            "job": {"cluster": "none", "ref": f"{host}:{os.getpid()}", "nodes": [host]},
+            "host": host,
+            "time": time.time(),
+            "hparams": {},
+            "seed": 0,
+            "resume": None,
+        }
+    )
+
+    def end(outcome: str, reason: str) -> None:
+        trial.write_end(
+            1,
+            {
+                "outcome": outcome,
+                "reason": reason,
+                "exit_code": None,
+                "time": time.time(),
+            },
+        )
+
+    return Tracked(Recorder(trial.records_path(1)), checkpoints, end)

@@ -1,0 +1,148 @@
+"""Report what training does: metrics, progress, status, metadata."""
+
+from __future__ import annotations
+
+import enum
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from detslurm._flag import PreemptFlag
+from detslurm.core._distributed import DistributedContext
+from detslurm.core._metrics import plain
+from detslurm.core._recorder import AnyRecorder
+
+logger = logging.getLogger("detslurm.core")
+
+
+class EarlyExitReason(enum.Enum):
+    """Why a trial ends before its time."""
+
+    INVALID_HP = "EXITED_REASON_INVALID_HP"
+    USER_REQUESTED_STOP = "EXITED_REASON_USER_REQUESTED_STOP"
+
+
+class TrainContext:
+    """Reports of a trial; the chief's are recorded, each on disk within seconds."""
+
+    def __init__(
+        self,
+        dist: DistributedContext,
+        recorder: AnyRecorder,
+        *,
+        flag: PreemptFlag | None,
+        best_validation: Callable[[], float | None],
+        metadata: Mapping[str, Any] | None,
+    ) -> None:
+        self._dist = dist
+        self._recorder = recorder
+        self._flag = flag
+        self._best_validation = best_validation
+        self._metadata = dict(metadata) if metadata is not None else None
+        self._last: dict[str, tuple[int, set[str]]] = {}
+        self._exited_early = False
+
+    def report_training_metrics(
+        self,
+        steps_completed: int,
+        metrics: dict[str, Any],
+        batch_metrics: list[dict[str, Any]] | None = None,
+    ) -> None:
+        """Report training metrics at a step; `batch_metrics` are kept beside them."""
+        batches = [plain(batch) for batch in batch_metrics] if batch_metrics else None
+        self._report("training", steps_completed, metrics, batches)
+
+    def report_validation_metrics(self, steps_completed: int, metrics: dict[str, Any]) -> None:
+        """Report validation metrics at a step. Raises `RuntimeError` for a value of None."""
+        self._report("validation", steps_completed, metrics)
+
+    def report_metrics(self, group: str, steps_completed: int, metrics: dict[str, Any]) -> None:
+        """Report metrics of any group at a step.
+
+        Metrics of the same group and step are merged. Raises `ValueError` for a group with a dot
+        in its name and for a metric that was already reported at this step.
+        """
+        self._report(group, steps_completed, metrics)
+
+    def _report(
+        self,
+        group: str,
+        steps: int,
+        metrics: Mapping[str, Any],
+        batch_metrics: list[dict[str, Any]] | None = None,
+    ) -> None:
+        if "." in group:
+            raise ValueError(f"the metrics group {group!r} must not contain a dot")
+        if isinstance(steps, bool) or not isinstance(steps, int):
+            steps = _as_int(steps)
+        values = plain(metrics)
+        if group == "validation":
+            _refuse_none(values)
+        self._refuse_repeated(group, steps, values)
+        record: dict[str, Any] = {"t": "metrics", "group": group, "steps": steps, "metrics": values}
+        if batch_metrics is not None:
+            record["batch"] = batch_metrics
+        record["time"] = time.time()
+        self._recorder.record(record)
+
+    def _refuse_repeated(self, group: str, steps: int, values: Mapping[str, Any]) -> None:
+        last_steps, keys = self._last.get(group, (None, set()))
+        if last_steps != steps:
+            self._last[group] = (steps, set(values))
+            return
+        repeated = sorted(keys & values.keys())
+        if repeated:
+            raise ValueError(
+                f"{group} metrics {', '.join(repeated)} were already reported at step {steps}"
+            )
+        keys.update(values)
+
+    def report_progress(self, progress: float) -> None:
+        """Tell how much of the training is done, from 0 to 1. Raises `ValueError` outside that."""
+        if not 0.0 <= progress <= 1.0:
+            raise ValueError(f"progress must be between 0 and 1, not {progress}")
+        self._recorder.record({"t": "progress", "value": float(progress)})
+
+    def set_status(self, status: str) -> None:
+        """Show a short text beside the trial."""
+        self._recorder.record({"t": "status", "text": str(status)})
+
+    def set_metadata(self, metadata: dict[str, Any]) -> dict[str, Any] | None:
+        """Replace the metadata of this run; returns what was set."""
+        self._metadata = plain(metadata)
+        self._recorder.record({"t": "run_metadata", "data": self._metadata})
+        return self._metadata
+
+    def get_metadata(self) -> dict[str, Any] | None:
+        """The metadata of this trial, or None if none was set."""
+        return self._metadata
+
+    def get_experiment_best_validation(self) -> float | None:
+        """The best searcher metric of the whole experiment so far, or None before the first."""
+        return self._best_validation()
+
+    def report_early_exit(self, reason: EarlyExitReason) -> None:
+        """Tell that this trial ends before its time; the first report counts."""
+        if self._exited_early:
+            logger.warning("an early exit was already reported")
+            return
+        self._exited_early = True
+        self._recorder.commit({"t": "early_exit", "reason": reason.name.lower()})
+        if self._flag is not None and reason is EarlyExitReason.INVALID_HP:
+            self._flag.report_early_exit()
+
+
+def _as_int(steps: Any) -> int:
+    try:
+        return int(steps.__index__())
+    except AttributeError:
+        raise TypeError(f"steps_completed must be an integer, not {steps!r}") from None
+
+
+def _refuse_none(values: Mapping[str, Any]) -> None:
+    for name, value in values.items():
+        if value is None:
+            raise RuntimeError(
+                f"Validation metric '{name}' returned an invalid scalar value: {value}"
+            )

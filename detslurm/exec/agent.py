@@ -1,0 +1,286 @@
+"""The node agent: runs the entrypoint of one run on one node and stands between it and Slurm.
+
+Slurm's preemption sends SIGTERM to every process of the step, so the agent learns of it together
+with everything that it started. It raises the node's preemption flag, tells the runner, and waits
+for the code to leave by itself; what stays behind is ended.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from detslurm._flag import PreemptFlag
+from detslurm.exec import control, processes
+from detslurm.exec.entrypoint import entrypoint_argv, with_startup_hook
+from detslurm.exec.environment import python_first, run_environment
+from detslurm.exec.lines import LineSplitter
+from detslurm.exec.policies import LogPolicies
+from detslurm.exec.signals import SignalInbox
+from detslurm.exec.workdir import make_workdir, remove_workdir
+from detslurm.slurm import Allocation
+from detslurm.store import ExperimentDir, Store
+
+# After InvalidHP was reported the code gets this long to leave by itself.
+_EARLY_EXIT_GRACE = 10.0
+# What the entrypoint leaves behind gets this long between SIGTERM and SIGKILL.
+_LEFTOVER_GRACE = 5.0
+
+
+class Agent:
+    """One node's part of one run."""
+
+    def __init__(self, experiment_dir: Path, trial_id: int, run: int) -> None:
+        self._experiment = ExperimentDir(
+            Store(experiment_dir.parent.parent), int(experiment_dir.name)
+        )
+        self._trial = self._experiment.trial(trial_id)
+        start = self._trial.start(run)
+        if start is None:
+            raise SystemExit(f"detslurm agent: run {run} of trial {trial_id} was never started")
+        self._start = start
+        self._config: dict[str, Any] = json.loads((experiment_dir / "config.json").read_bytes())
+        self._policies = LogPolicies(self._config.get("log_policies") or [])
+        allocation = Allocation.from_environment()
+        if allocation is None:
+            raise SystemExit("detslurm agent: this is no job; the runner starts it inside one")
+        self._allocation = allocation
+        self._rank = allocation.node_rank
+        self._slot_ids = _slot_ids(allocation, self._config)
+        self._inbox = SignalInbox([signal.SIGTERM])
+        self._flag = PreemptFlag.create()
+        self._commands = LineSplitter()
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(sys.stdin.fileno(), selectors.EVENT_READ)
+        self._selector.register(self._inbox.fileno(), selectors.EVENT_READ)
+        self._child: subprocess.Popen[bytes] | None = None
+        self._peers: dict[str, Any] | None = None
+        self._output: LineSplitter | None = None
+
+    # -- the run ---------------------------------------------------------------------------------
+
+    def run(self) -> int:
+        """Run the entrypoint to its end; returns the exit status for the step."""
+        self._rendezvous()
+        try:
+            workdir = self._make_workdir()
+        except OSError as err:
+            self._say(f"can't prepare the working directory: {err}")
+            return self._finish(1)
+        try:
+            status = self._supervise(workdir)
+        finally:
+            remove_workdir(workdir)
+        return self._finish(status)
+
+    def _make_workdir(self) -> Path:
+        start = self._start
+        label = f"{start['experiment']}.{start['trial']}.{start['run']}"
+        return make_workdir(self._experiment.code, label, tmp=Path(tempfile.gettempdir()))
+
+    def _rendezvous(self) -> None:
+        """Wait until every node has said its address and slots; the runner is the meeting point."""
+        here = {
+            "addr": _own_address(self._allocation.nodes, self._rank),
+            "slots": len(self._slot_ids),
+        }
+        if self._allocation.node_count == 1:
+            self._peers = {"container_addrs": [here["addr"]], "container_rank": 0}
+            self._peers["container_slot_counts"] = [here["slots"]]
+            return
+        self._report({"event": "here", "node": self._rank, **here})
+        while self._peers is None:
+            self._wait(timeout=1.0)
+
+    def _supervise(self, workdir: Path) -> int:
+        try:
+            child = processes.start(self._argv(workdir), self._environment(), workdir)
+        except OSError as err:
+            self._say(f"can't start the entrypoint: {err}")
+            return 127 if isinstance(err, FileNotFoundError) else 126
+        self._child = child
+        assert child.stdout is not None
+        os.set_blocking(child.stdout.fileno(), False)
+        self._selector.register(child.stdout.fileno(), selectors.EVENT_READ)
+        self._output = LineSplitter()
+        early_exit_at = None
+        while child.poll() is None:
+            self._wait(timeout=0.5 if self._output is None else 1.0)
+            if self._flag.early_exit and early_exit_at is None:
+                early_exit_at = time.monotonic()
+            if early_exit_at and time.monotonic() - early_exit_at > _EARLY_EXIT_GRACE:
+                processes.signal_session(child.pid, signal.SIGKILL)
+        self._end_leftovers(child.pid)
+        while self._output is not None and self._read_output():
+            pass
+        return processes.exit_status(child.returncode)
+
+    def _argv(self, workdir: Path) -> list[str]:
+        argv = entrypoint_argv(self._config["entrypoint"])
+        prefix = list((self._config.get("slurm") or {}).get("container_prefix") or [])
+        if (workdir / "startup-hook.sh").exists():
+            argv = with_startup_hook(argv)
+        return [*prefix, *argv]
+
+    def _environment(self) -> dict[str, str]:
+        assert self._peers is not None
+        allocation = self._allocation
+        return run_environment(
+            base=python_first(os.environ),
+            config=self._config,
+            start=self._start,
+            experiment_dir=self._experiment.path,
+            node=allocation.nodes[self._rank],
+            slot_ids=self._slot_ids,
+            gpu_uuids=[gpu for gpu in allocation.slot_ids if not gpu.isdigit()],
+            peers=self._peers,
+            flag=self._flag.name,
+        )
+
+    def _end_leftovers(self, session: int) -> None:
+        """End what the entrypoint left behind; while preempted, let it finish saving first."""
+        while self._flag.preempt and self._output is not None and processes.members(session):
+            self._wait(timeout=0.2)
+        processes.signal_session(session, signal.SIGTERM)
+        deadline = time.monotonic() + _LEFTOVER_GRACE
+        while processes.members(session):
+            self._wait(timeout=0.1)
+            if time.monotonic() > deadline:
+                processes.signal_session(session, signal.SIGKILL)
+
+    def _finish(self, status: int) -> int:
+        self._report(
+            {
+                "event": "ended",
+                "node": self._rank,
+                "exit_code": status,
+                "preempted": self._flag.preempt,
+                "acknowledged": self._flag.acknowledged,
+            }
+        )
+        return status
+
+    # -- events ----------------------------------------------------------------------------------
+
+    def _wait(self, timeout: float) -> None:
+        for key, _ in self._selector.select(timeout):
+            if key.fd == self._inbox.fileno():
+                self._on_signals()
+            elif key.fd == sys.stdin.fileno():
+                self._on_commands()
+            else:
+                self._read_output()
+
+    def _on_signals(self) -> None:
+        if signal.SIGTERM in self._inbox.take():
+            self._flag.request_preemption()
+            self._report({"event": "preempted", "node": self._rank})
+
+    def _on_commands(self) -> None:
+        chunk = os.read(sys.stdin.fileno(), 65536)
+        if not chunk:
+            # The runner is gone: nobody would ever look after this run again.
+            self._kill()
+        for line in self._commands.feed(chunk):
+            word = line.decode()
+            if word == control.PREEMPT:
+                self._flag.request_preemption()
+            elif word == control.KILL:
+                self._kill()
+            elif word.startswith(control.PEERS):
+                peers = json.loads(word.removeprefix(control.PEERS))
+                self._peers = {**peers, "container_rank": self._rank}
+
+    def _kill(self) -> None:
+        if self._child is None:
+            raise SystemExit(137)
+        self._selector.unregister(sys.stdin.fileno())
+        processes.signal_session(self._child.pid, signal.SIGKILL)
+
+    def _read_output(self) -> bool:
+        """Pass on what the code printed; False when there is nothing more to read for now."""
+        assert self._child is not None and self._child.stdout is not None
+        if self._output is None:
+            return False
+        fd = self._child.stdout.fileno()
+        try:
+            chunk = os.read(fd, 65536)
+        except BlockingIOError:
+            return False
+        lines = self._output.feed(chunk) if chunk else self._output.close()
+        self._log([line.decode("utf-8", "replace") for line in lines])
+        if not chunk:
+            self._selector.unregister(fd)
+            self._output = None
+        return bool(chunk)
+
+    # -- upwards ---------------------------------------------------------------------------------
+
+    def _log(self, lines: list[str]) -> None:
+        out = []
+        for line in lines:
+            for match in self._policies.matches(line):
+                self._report(
+                    {
+                        "event": "policy",
+                        "node": self._rank,
+                        "name": match.name,
+                        "action": match.action,
+                    }
+                )
+            line = control.defused(line)
+            line = line if line.startswith("[rank=") else f"[rank={self._rank}] {line}"
+            out.append(control.log_line(self._rank, line))
+        if out:
+            _write_all(b"".join(out))
+
+    def _say(self, text: str) -> None:
+        self._log([f"detslurm: {text}"])
+
+    def _report(self, report: Mapping[str, Any]) -> None:
+        _write_all(control.report_line(dict(report)))
+
+
+def _write_all(data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(1, view) :]
+
+
+def _slot_ids(allocation: Allocation, config: Mapping[str, Any]) -> list[int]:
+    """Indices of this node's slots: GPUs as Slurm names them, or CPU slots counted from 0."""
+    if allocation.slot_ids:
+        ids = allocation.slot_ids
+        return [int(gpu) if gpu.isdigit() else index for index, gpu in enumerate(ids)]
+    slots = (config.get("resources") or {}).get("slots_per_trial") or 1
+    return list(range(max(slots // allocation.node_count, 1)))
+
+
+def _own_address(nodes: Sequence[str], rank: int) -> str:
+    if len(nodes) == 1:
+        return "127.0.0.1"
+    for name in (nodes[rank], socket.gethostname()):
+        try:
+            return socket.gethostbyname(name)
+        except OSError:
+            continue
+    return "127.0.0.1"
+
+
+def main(argv: list[str]) -> int:
+    experiment_dir, trial_id, run = Path(argv[0]), int(argv[1]), int(argv[2])
+    return Agent(experiment_dir, trial_id, run).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

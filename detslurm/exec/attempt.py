@@ -1,0 +1,225 @@
+"""One attempt: one step with an agent on every node, watched from its start to its end."""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from detslurm.exec import control
+from detslurm.exec.lines import LineSplitter
+from detslurm.exec.outcome import Cause
+from detslurm.exec.processes import exit_status
+from detslurm.exec.signals import SignalInbox
+from detslurm.exec.textlog import TextLog
+
+# How often the runner looks at the user's wishes by itself; the CLI's tap makes it look at once.
+_LOOK_EVERY = 60.0
+# How long a step may take to die after its agents were told to kill.
+_KILL_GRACE = 10.0
+
+
+@dataclass
+class Report:
+    """What an attempt came to, as far as the runner saw it."""
+
+    exit_code: int = 0
+    cause: Cause | None = None
+    acknowledged: bool = False
+    cancel_retries: str | None = None
+    exclude: list[str] = field(default_factory=list)
+    job_is_ending: bool = False
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Seconds: from a request to stop to the kill, and from Slurm's TERM to its KILL."""
+
+    preemption_timeout: float
+    kill_wait: float
+
+
+class Attempt:
+    """Runs one step; `look` tells what the user wants, the inbox what Slurm wants."""
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        nodes: Sequence[str],
+        *,
+        inbox: SignalInbox,
+        log: TextLog,
+        look: Callable[[], Cause | None],
+        why_ending: Callable[[], Cause],
+        limits: Limits,
+    ) -> None:
+        self._nodes, self._inbox, self._log = nodes, inbox, log
+        self._look, self._why_ending, self._limits = look, why_ending, limits
+        self._report = Report()
+        self._lines = LineSplitter()
+        self._whole = control.Reassembler()
+        self._exit_codes: dict[int, int] = {}
+        self._acknowledged: dict[int, bool] = {}
+        self._here: dict[int, dict[str, Any]] = {}
+        self._kill_at: float | None = None
+        self._give_up_at: float | None = None
+        self._next_look = time.monotonic() + _LOOK_EVERY
+        self._step = subprocess.Popen(
+            argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+
+    def run(self) -> Report:
+        """Watch the step to its end."""
+        assert self._step.stdout is not None
+        fd = self._step.stdout.fileno()
+        with selectors.DefaultSelector() as selector:
+            selector.register(fd, selectors.EVENT_READ)
+            selector.register(self._inbox.fileno(), selectors.EVENT_READ)
+            self._on_wish(self._look())
+            while not self._given_up():
+                ready = {key.fd for key, _ in selector.select(self._timeout())}
+                if self._inbox.fileno() in ready:
+                    self._on_signals()
+                if fd in ready and not self._read(fd):
+                    break
+                self._on_time()
+        self._finish()
+        return self._report
+
+    # -- what comes in ---------------------------------------------------------------------------
+
+    def _read(self, fd: int) -> bool:
+        chunk = os.read(fd, 65536)
+        lines = self._lines.feed(chunk) if chunk else self._lines.close()
+        text = []
+        for data in lines:
+            line = self._whole.line(data)
+            if line is None:
+                continue
+            report = control.parse_report(line)
+            if report is None:
+                text.append(line)
+            else:
+                self._on_report(report)
+        if text:
+            self._log.write(text)
+        return bool(chunk)
+
+    def _on_report(self, report: dict[str, Any]) -> None:
+        event, node = report.get("event"), int(report.get("node", 0))
+        if event == "here":
+            self._here[node] = report
+            if len(self._here) == len(self._nodes):
+                self._introduce()
+        elif event == "preempted":
+            self._stop(Cause.PREEMPTION)
+        elif event == "policy":
+            self._on_policy(node, str(report["name"]), report.get("action"))
+        elif event == "ended":
+            self._exit_codes[node] = int(report["exit_code"])
+            self._acknowledged[node] = bool(report["acknowledged"])
+
+    def _on_policy(self, node: int, name: str, action: str | None) -> None:
+        self._log.say(f"log policy {name!r} matched on {self._nodes[node]}")
+        if action == "cancel_retries":
+            self._report.cancel_retries = name
+        elif action == "exclude_node":
+            self._report.exclude.append(self._nodes[node])
+
+    def _on_signals(self) -> None:
+        signals = self._inbox.take()
+        if signal.SIGTERM in signals:
+            # The whole job is being ended: there is KillWait left to write down how.
+            self._report.job_is_ending = True
+            self._give_up_at = time.monotonic() + self._limits.kill_wait / 2
+            self._stop(self._why_ending())
+        if signal.SIGUSR1 in signals:
+            self._stop(Cause.TIME_LIMIT)
+        if signal.SIGUSR2 in signals:
+            self._on_wish(self._look())
+
+    def _on_wish(self, cause: Cause | None) -> None:
+        if cause is not None:
+            self._stop(cause)
+
+    def _on_time(self) -> None:
+        now = time.monotonic()
+        if now >= self._next_look:
+            self._next_look = now + _LOOK_EVERY
+            self._on_wish(self._look())
+        if self._kill_at is not None and now >= self._kill_at:
+            self._kill_at = None
+            self._log.say("the code did not leave in time: killing it")
+            self._kill()
+
+    # -- what goes out ---------------------------------------------------------------------------
+
+    def _stop(self, cause: Cause) -> None:
+        known = self._report.cause
+        if known is cause or (known is not None and not _outranks(cause, known)):
+            return
+        self._report.cause = cause
+        if cause is Cause.KILL:
+            self._kill()
+        else:
+            self._log.say(f"asking the code to stop: {cause.value.replace('_', ' ')}")
+            self._send(control.PREEMPT)
+            self._kill_at = time.monotonic() + self._limits.preemption_timeout
+
+    def _kill(self) -> None:
+        self._send(control.KILL)
+        self._give_up_at = min(self._give_up_at or float("inf"), time.monotonic() + _KILL_GRACE)
+
+    def _introduce(self) -> None:
+        ordered = [self._here[node] for node in sorted(self._here)]
+        slots = [int(here["slots"]) for here in ordered]
+        if len(set(slots)) > 1:
+            self._log.say(f"the nodes have different numbers of slots: {slots}")
+        peers = {
+            "container_addrs": [here["addr"] for here in ordered],
+            "container_slot_counts": slots,
+        }
+        self._send(control.PEERS + json.dumps(peers))
+
+    def _send(self, word: str) -> None:
+        assert self._step.stdin is not None
+        try:
+            self._step.stdin.write(f"{word}\n".encode())
+            self._step.stdin.flush()
+        except BrokenPipeError:
+            pass  # the step is ending by itself
+
+    # -- the end ---------------------------------------------------------------------------------
+
+    def _timeout(self) -> float:
+        moments = [self._next_look, self._kill_at, self._give_up_at]
+        return max(0.0, min(m for m in moments if m is not None) - time.monotonic())
+
+    def _given_up(self) -> bool:
+        return self._give_up_at is not None and time.monotonic() >= self._give_up_at
+
+    def _finish(self) -> None:
+        try:
+            status = exit_status(self._step.wait(timeout=0 if self._given_up() else 5))
+        except subprocess.TimeoutExpired:
+            self._step.kill()
+            status = exit_status(self._step.wait())
+        failures = [code for _, code in sorted(self._exit_codes.items()) if code]
+        if failures:
+            # The first failure is the cause; the others were ended because of it (SIGKILL).
+            own = [code for code in failures if code != 128 + signal.SIGKILL]
+            self._report.exit_code = (own or failures)[0]
+        elif len(self._exit_codes) < len(self._nodes):
+            self._report.exit_code = status or 1
+        self._report.acknowledged = any(self._acknowledged.values())
+
+
+def _outranks(new: Cause, old: Cause) -> bool:
+    order = [Cause.TIME_LIMIT, Cause.PREEMPTION, Cause.PAUSE, Cause.CANCEL, Cause.KILL]
+    return order.index(new) > order.index(old)

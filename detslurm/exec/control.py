@@ -1,0 +1,71 @@
+"""The words that the runner and its node agents exchange over the pipes of the step.
+
+Down, on the agents' standard input (srun broadcasts it to every node): one word a line.
+Up, on their standard output among the log lines: a line that starts with a record separator is a
+report in JSON. No port is opened and nothing needs a secret.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+PREEMPT = "preempt"
+KILL = "kill"
+PEERS = "peers "
+
+_MARK = "\x1e"
+_PART, _LAST = b"\x1f+", b"\x1f."
+# slurmstepd passes a line on whole up to this many bytes; longer ones get mixed with other nodes'.
+_WHOLE = 1000
+
+
+def report_line(report: dict[str, Any]) -> bytes:
+    """A report as one line."""
+    return f"{_MARK}{json.dumps(report, separators=(',', ':'))}\n".encode()
+
+
+def parse_report(line: str) -> dict[str, Any] | None:
+    """The report in a line, or None for a line of the log."""
+    if not line.startswith(_MARK):
+        return None
+    try:
+        report = json.loads(line[1:])
+    except ValueError:
+        return None
+    return report if isinstance(report, dict) else None
+
+
+def log_line(node: int, text: str) -> bytes:
+    """A line of the log as bytes for the step's output, in parts when it is long."""
+    data = text.encode("utf-8", "replace")
+    if len(data) < _WHOLE:
+        return data + b"\n"
+    parts = [data[i : i + _WHOLE - 50] for i in range(0, len(data), _WHOLE - 50)]
+    marks = [_PART] * (len(parts) - 1) + [_LAST]
+    return b"".join(
+        b"%b%d %b\n" % (mark, node, part) for mark, part in zip(marks, parts, strict=True)
+    )
+
+
+class Reassembler:
+    """Puts the parts of long lines together again, node by node."""
+
+    def __init__(self) -> None:
+        self._parts: dict[bytes, bytes] = {}
+
+    def line(self, data: bytes) -> str | None:
+        """The whole line that this one completes, or None while parts are missing."""
+        mark = data[:2]
+        if mark in (_PART, _LAST):
+            node, _, part = data[2:].partition(b" ")
+            data = self._parts.pop(node, b"") + part
+            if mark == _PART:
+                self._parts[node] = data
+                return None
+        return data.decode("utf-8", "replace")
+
+
+def defused(text: str) -> str:
+    """A log line that can't be taken for a report, whatever the user's code prints."""
+    return text.replace(_MARK, "").replace("\x1f", "")

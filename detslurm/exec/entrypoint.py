@@ -1,0 +1,30 @@
+"""The command line of an entrypoint, in each of its documented forms."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+_LEGACY = re.compile(r"[a-zA-Z0-9_.]+:[a-zA-Z0-9_]+")
+
+# The hook is sourced, so that what it exports reaches the entrypoint; a failing command in it ends
+# the run instead of letting training start half prepared.
+_WITH_HOOK = 'set -e; . ./startup-hook.sh; set +e; exec "$@"'
+
+
+def entrypoint_argv(entrypoint: str | Sequence[str]) -> list[str]:
+    """The argv of an entrypoint: a list is executed, a string goes to the shell.
+
+    A string of the form `module:Class` is the legacy form of a Trial class.
+    """
+    if not isinstance(entrypoint, str):
+        return list(entrypoint)
+    if _LEGACY.fullmatch(entrypoint):
+        launcher = ["python3", "-m", "detslurm.launch.torch_distributed"]
+        return [*launcher, "--trial", entrypoint]
+    return ["sh", "-c", entrypoint]
+
+
+def with_startup_hook(argv: Sequence[str]) -> list[str]:
+    """The same command behind `startup-hook.sh` of the working directory."""
+    return ["bash", "-c", _WITH_HOOK, "startup-hook.sh", *argv]

@@ -1,0 +1,97 @@
+"""The environment of the processes of a run on one node: `DET_*` and what config asks for."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from detslurm._flag import ENV as FLAG_ENV
+from detslurm._info import EXPERIMENT_DIR_ENV
+
+# Linux refuses an exec with one string of 128 KiB or more (MAX_ARG_STRLEN).
+_LONGEST_VALUE = 120 * 1024
+
+
+def run_environment(
+    *,
+    base: Mapping[str, str],
+    config: Mapping[str, Any],
+    start: Mapping[str, Any],
+    experiment_dir: Path,
+    node: str,
+    slot_ids: Sequence[int],
+    gpu_uuids: Sequence[str],
+    peers: Mapping[str, Any],
+    flag: str,
+) -> dict[str, str]:
+    """Every variable for the entrypoint, from the run's start record.
+
+    The user's own `environment_variables` come last but can't replace what detslurm itself needs.
+    """
+    resume = start.get("resume") or {}
+    run, trial, experiment = start["run"], start["trial"], start["experiment"]
+    task = f"{experiment}.{start.get('request_id', trial)}"
+    job = start["job"]
+    ours = {
+        "DET_MASTER": f"file://{experiment_dir.parent.parent}",
+        "DET_CLUSTER_ID": str(job.get("cluster", "")),
+        "DET_AGENT_ID": node,
+        "DET_SLOT_IDS": json.dumps(list(slot_ids)),
+        "DET_TASK_ID": task,
+        "DET_ALLOCATION_ID": f"{task}.{run}",
+        "DET_SESSION_TOKEN": "",
+        "DET_TASK_TYPE": "TRIAL",
+        "DET_RESOURCES_TYPE": "slurm-job",
+        "DET_TRIAL_ID": str(trial),
+        "DET_EXPERIMENT_ID": str(experiment),
+        "DET_TRIAL_SEED": str(start["seed"]),
+        "DET_TRIAL_RUN_ID": str(run),
+        "DET_HPARAMS": json.dumps(start["hparams"]),
+        "DET_STEPS_COMPLETED": str(resume.get("steps", 0)),
+        "DET_DEBUG": "true" if config.get("debug") else "false",
+        "DET_UNIQUE_PORT_OFFSET": str(min(slot_ids, default=0)),
+        "DETSLURM_GPU_UUIDS": json.dumps(list(gpu_uuids)),
+        "DETSLURM_RENDEZVOUS": json.dumps(peers),
+        EXPERIMENT_DIR_ENV: str(experiment_dir),
+        FLAG_ENV: flag,
+        # What a rank prints must reach the log at once, not at the end.
+        "PYTHONUNBUFFERED": "1",
+    }
+    text = json.dumps(config)
+    if len(text) < _LONGEST_VALUE:
+        ours["DET_EXPERIMENT_CONFIG"] = text
+    if resume.get("uuid"):
+        ours["DET_LATEST_CHECKPOINT"] = resume["uuid"]
+    return {**_without_ours(base), **_user_variables(config), **ours}
+
+
+def _without_ours(base: Mapping[str, str]) -> dict[str, str]:
+    # A job submitted from inside another job must not inherit that one's identity.
+    return {k: v for k, v in base.items() if not k.startswith(("DET_", "DETSLURM_PREEMPT"))}
+
+
+def _user_variables(config: Mapping[str, Any]) -> dict[str, str]:
+    variables = (config.get("environment") or {}).get("environment_variables") or []
+    if isinstance(variables, Mapping):
+        slot_type = (config.get("slurm") or {}).get("slot_type") or "cuda"
+        variables = variables.get(slot_type) or []
+    return dict(_assignment(item) for item in variables)
+
+
+def _assignment(item: str) -> tuple[str, str]:
+    # `NAME` alone takes the value of the submitting shell, as with `docker run -e`.
+    name, equals, value = item.partition("=")
+    return (name, value) if equals else (name, os.environ.get(name, ""))
+
+
+def python_first(env: Mapping[str, str]) -> dict[str, str]:
+    """The environment with this Python's directory in PATH, if it is not there at all."""
+    here = str(Path(sys.executable).parent)
+    path = env.get("PATH", os.defpath)
+    if here in path.split(os.pathsep):
+        return dict(env)
+    return {**env, "PATH": f"{here}{os.pathsep}{path}"}

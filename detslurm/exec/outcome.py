@@ -1,0 +1,119 @@
+"""What an ended attempt means, and what to do next: a pure function of facts.
+
+The precedence is Determined's: killed by the user; preempted and acknowledged (no restart used,
+whatever the exit code); exit 0 (done, also if early); error (a restart is used).
+"""
+
+from __future__ import annotations
+
+import enum
+import signal
+from dataclasses import dataclass
+
+
+class Cause(enum.StrEnum):
+    """Why the runner asked the code to stop; the last word of the user wins over Slurm's."""
+
+    KILL = "kill"
+    CANCEL = "cancel"
+    PAUSE = "pause"
+    PREEMPTION = "preemption"
+    TIME_LIMIT = "time_limit"
+
+
+class Next(enum.Enum):
+    """What the runner does after the run's end is recorded."""
+
+    LEAVE = "leave"
+    AGAIN = "again"
+    REQUEUE = "requeue"
+    HOLD = "hold"
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The facts of one ended attempt.
+
+    `exit_code` follows the shell: 128 + N for death by signal N. `new_checkpoint` says whether this
+    run committed one; `restarts` counts those used before it.
+    """
+
+    exit_code: int
+    cause: Cause | None = None
+    acknowledged: bool = False
+    invalid_hp: str | None = None
+    new_checkpoint: bool = False
+    cancel_retries: str | None = None
+    restarts: int = 0
+    max_restarts: int = 5
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The outcome to record for the run, why, and the next step."""
+
+    outcome: str
+    reason: str
+    next: Next
+
+
+_DEADLY = frozenset(128 + s for s in (signal.SIGTERM, signal.SIGKILL, signal.SIGINT))
+
+
+def decide(ended: Ended) -> Decision:
+    """The outcome of an attempt."""
+    if ended.cause is Cause.KILL:
+        return Decision("killed", "killed by the user", Next.LEAVE)
+    if ended.cause is not None and (ended.acknowledged or _cut_short(ended)):
+        return _stopped(ended.cause)
+    if ended.invalid_hp is not None:
+        return Decision("invalid_hp", ended.invalid_hp, Next.LEAVE)
+    if ended.exit_code == 0:
+        return Decision("completed", "the code exited with 0", Next.LEAVE)
+    return _failed(ended)
+
+
+def _cut_short(ended: Ended) -> bool:
+    # The code did not acknowledge, but it was ended by the signal that came with the request: that
+    # is no fault of its own. At a time limit it must at least have saved something, or a script
+    # that never checkpoints would be chained for ever.
+    if ended.exit_code not in _DEADLY:
+        return False
+    return ended.cause is not Cause.TIME_LIMIT or ended.new_checkpoint
+
+
+def _stopped(cause: Cause) -> Decision:
+    if cause is Cause.CANCEL:
+        return Decision("canceled", "canceled by the user", Next.LEAVE)
+    if cause is Cause.PAUSE:
+        return Decision("paused", "paused by the user", Next.HOLD)
+    if cause is Cause.TIME_LIMIT:
+        return Decision("time_limit", "the job's time limit was near", Next.REQUEUE)
+    return Decision("preempted", "preempted by Slurm", Next.REQUEUE)
+
+
+def _failed(ended: Ended) -> Decision:
+    how = describe_exit(ended.exit_code)
+    if ended.cause is Cause.CANCEL:
+        return Decision("canceled", f"canceled by the user; the code {how}", Next.LEAVE)
+    if ended.cancel_retries is not None:
+        reason = f"the code {how}; log policy {ended.cancel_retries!r} forbids a restart"
+        return Decision("error", reason, Next.LEAVE)
+    if ended.restarts >= ended.max_restarts:
+        reason = f"the code {how} after {ended.restarts} of {ended.max_restarts} restarts"
+        return Decision("error", reason, Next.LEAVE)
+    if ended.cause is Cause.TIME_LIMIT and ended.exit_code in _DEADLY:
+        how = "reached the time limit without saving a checkpoint"
+    reason = f"the code {how}; restart {ended.restarts + 1} of {ended.max_restarts}"
+    following = {None: Next.AGAIN, Cause.PAUSE: Next.HOLD}.get(ended.cause, Next.REQUEUE)
+    return Decision("restart", reason, following)
+
+
+def describe_exit(exit_code: int) -> str:
+    """How a process ended, for people: `exited with 3`, `was killed by SIGKILL`."""
+    if exit_code > 128:
+        try:
+            return f"was killed by {signal.Signals(exit_code - 128).name}"
+        except ValueError:
+            pass
+    return f"exited with {exit_code}"

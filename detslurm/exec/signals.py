@@ -1,0 +1,36 @@
+"""Signals as something to wait for: a handler only sets a flag and wakes the loop."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterable
+
+
+class SignalInbox:
+    """Collects the given signals; its file descriptor turns readable when one has come."""
+
+    def __init__(self, signals: Iterable[signal.Signals]) -> None:
+        self._seen: set[signal.Signals] = set()
+        self._reader, writer = os.pipe()
+        os.set_blocking(self._reader, False)
+        os.set_blocking(writer, False)
+        signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        for sig in signals:
+            signal.signal(sig, self._note)
+
+    def _note(self, number: int, frame: object) -> None:
+        self._seen.add(signal.Signals(number))
+
+    def fileno(self) -> int:
+        return self._reader
+
+    def take(self) -> set[signal.Signals]:
+        """The signals that came since the last look."""
+        try:
+            while os.read(self._reader, 512):
+                pass
+        except BlockingIOError:
+            pass
+        seen, self._seen = self._seen, set()
+        return seen

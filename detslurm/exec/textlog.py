@@ -1,0 +1,53 @@
+"""The text log of a run: every line of every rank, stamped, in one file with one writer."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+
+class TextLog:
+    """Appends stamped lines; a full file system never stops the run, it only costs lines."""
+
+    def __init__(self, path: Path) -> None:
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+        self._lost = 0
+
+    def write(self, lines: Iterable[str]) -> None:
+        """Append lines, each as `[time] line`."""
+        stamp = _now()
+        out = [f"[{stamp}] {_separated(line)}\n" for line in lines]
+        if self._lost:
+            out.insert(0, f"[{stamp}] || detslurm: {self._lost} lines were lost: no space\n")
+        data = "".join(out).encode("utf-8", "replace")
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[os.write(self._fd, view) :]
+        except OSError:
+            self._lost += len(out)
+            return
+        self._lost = 0
+
+    def say(self, text: str) -> None:
+        """A line of detslurm's own."""
+        self.write([f"detslurm: {text}"])
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+def _separated(line: str) -> str:
+    # `[rank=0] text` -> `[rank=0] || text`, the form that Determined's users know.
+    if line.startswith("[rank=") and "] " in line:
+        head, text = line.split("] ", 1)
+        return f"{head}] || {text}"
+    return f"|| {line}"
+
+
+def _now() -> str:
+    now = time.time()
+    whole = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now))
+    return f"{whole}.{int(now % 1 * 1e6):06d}Z"

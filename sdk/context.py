@@ -1,0 +1,172 @@
+"""The context directory: which files belong to an experiment's code, and freezing them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from detslurm.sdk.errors import SubmitError
+
+# 128 MiB of base64 on the wire, less 1 MiB: the limit that Determined's users know as 95 MB.
+MAX_BYTES = 95 * 1024 * 1024
+
+IGNORE_FILE = ".detignore"
+
+_ALWAYS_IGNORED = (
+    "__pycache__/",
+    "*.py[co]",
+    "*$py.class",
+    "terraform",
+    "terraform_data",
+    "terraform.tfstate*",
+    "terraform.tfvars*",
+    ".terraform*",
+    ".git/",
+    ".vscode/",
+    ".idea/",
+    ".mypy_cache/",
+    "/shared_fs",
+    f"/{IGNORE_FILE}",
+)
+
+
+@dataclass(frozen=True)
+class ContextFile:
+    """A file to freeze: where it is now, and its path in the frozen code."""
+
+    source: Path
+    name: str
+    size: int
+
+
+@dataclass(frozen=True)
+class ContextFiles:
+    """Everything that will be frozen, with what was left out and why."""
+
+    files: tuple[ContextFile, ...]
+    directories: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """Bytes in all."""
+        return sum(file.size for file in self.files)
+
+
+def collect(context_dir: Path, includes: Sequence[Path] = ()) -> ContextFiles:
+    """List the files of a context directory and of `--include` paths, less the ignored ones.
+
+    An included directory's contents land beside the context's under the directory's own name; an
+    included file under its name. Raises `SubmitError` for missing directories, for names that
+    collide, and when it all is too large.
+    """
+    if not context_dir.is_dir():
+        raise SubmitError(f"the context directory {context_dir} does not exist")
+    files: dict[str, ContextFile] = {}
+    directories: list[str] = []
+    notes: list[str] = []
+    _take_directory(context_dir, "", files, directories, notes)
+    taken = {name.partition("/")[0] for name in (*files, *directories)}
+    for include in includes:
+        name = include.resolve().name
+        if name in taken:
+            raise SubmitError(f"--include {include}: duplicate path detected: {name!r}")
+        taken.add(name)
+        if include.is_dir():
+            directories.append(name)
+            _take_directory(include, name, files, directories, notes)
+        elif include.is_file():
+            files[name] = ContextFile(include, name, include.stat().st_size)
+        else:
+            raise SubmitError(f"--include {include}: there is no such file or directory")
+    found = ContextFiles(tuple(files.values()), tuple(directories), tuple(notes))
+    if found.size > MAX_BYTES:
+        raise SubmitError(_too_large(found))
+    return found
+
+
+def freeze(context: ContextFiles, stage: Path) -> None:
+    """Copy the files into `stage`, an empty directory."""
+    for name in context.directories:
+        (stage / name).mkdir(parents=True, exist_ok=True)
+    for file in context.files:
+        target = stage / file.name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(file.source, target)
+
+
+def _take_directory(
+    root: Path,
+    prefix: str,
+    files: dict[str, ContextFile],
+    directories: list[str],
+    notes: list[str],
+) -> None:
+    spec = _ignored(root)
+    for path, is_dir in _walk(root, spec.match_file, frozenset({root.resolve()})):
+        relative = path.relative_to(root).as_posix()
+        name = f"{prefix}/{relative}" if prefix else relative
+        if is_dir:
+            directories.append(name)
+        elif path.is_file():
+            files[name] = ContextFile(path, name, path.stat().st_size)
+        else:
+            kind = "a dangling link" if path.is_symlink() else "no regular file"
+            notes.append(f"{path} is left out: it is {kind}")
+
+
+def _walk(
+    root: Path, ignored: object, seen: frozenset[Path], at: Path | None = None
+) -> Iterator[tuple[Path, bool]]:
+    assert callable(ignored)
+    for entry in sorted(os.scandir(at or root), key=lambda entry: entry.name):
+        path = Path(entry.path)
+        relative = path.relative_to(root).as_posix()
+        is_dir = entry.is_dir()
+        if ignored(f"{relative}/" if is_dir else relative):
+            continue
+        yield path, is_dir
+        # Linked directories are frozen by content; a link to a directory above would never end.
+        if is_dir and (real := path.resolve()) not in seen:
+            yield from _walk(root, ignored, seen | {real}, path)
+
+
+class _Ignored:
+    def __init__(self, lines: Iterable[str]) -> None:
+        from pathspec import GitIgnoreSpec
+
+        self._spec = GitIgnoreSpec.from_lines(lines)
+
+    def match_file(self, name: str) -> bool:
+        return bool(self._spec.match_file(name))
+
+
+def _ignored(root: Path) -> _Ignored:
+    path = root / IGNORE_FILE
+    try:
+        own = path.read_text().splitlines() if path.is_file() else []
+        return _Ignored([*own, *_ALWAYS_IGNORED])
+    except (OSError, UnicodeDecodeError, ValueError) as err:
+        raise SubmitError(f"can't use {path}: {err}") from err
+
+
+def _too_large(context: ContextFiles) -> str:
+    largest = sorted(context.files, key=lambda file: -file.size)[:5]
+    names = "\n".join(f"  {human_size(file.size):>10}  {file.name}" for file in largest)
+    return (
+        "The total size of context directory and included files and directories exceeds the "
+        f"maximum allowed size: {human_size(context.size)} of {human_size(MAX_BYTES)}.\n"
+        f"Name data and outputs in {IGNORE_FILE} (gitignore syntax). The largest are:\n{names}"
+    )
+
+
+def human_size(size: float) -> str:
+    """A number of bytes for people: 12.3KB."""
+    for unit in ("B", "KB", "MB", "GB"):
+        if size < 1024 or unit == "GB":
+            break
+        size /= 1024
+    return f"{size:.0f}{unit}" if unit == "B" else f"{size:.1f}{unit}"

@@ -1,0 +1,7 @@
+"""What can go wrong for a user of the SDK."""
+
+from __future__ import annotations
+
+
+class SubmitError(Exception):
+    """An experiment can't be submitted; nothing was queued. Says what to do."""

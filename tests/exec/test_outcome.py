@@ -1,0 +1,99 @@
+"""The precedence of outcomes, as a table."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from detslurm.exec.outcome import Cause, Decision, Ended, Next, decide, describe_exit
+
+
+def outcome_of(**facts: object) -> tuple[str, Next]:
+    decision: Decision = decide(Ended(**facts))  # type: ignore[arg-type]
+    return decision.outcome, decision.next
+
+
+@pytest.mark.parametrize("exit_code", [0, 1, 137, 143])
+@pytest.mark.parametrize("acknowledged", [True, False])
+def test_a_kill_by_the_user_outranks_everything(exit_code: int, acknowledged: bool) -> None:
+    """Whatever the code did, a killed trial is killed and uses no restart."""
+    facts = {"exit_code": exit_code, "acknowledged": acknowledged, "invalid_hp": "bad"}
+    assert outcome_of(cause=Cause.KILL, **facts) == ("killed", Next.LEAVE)
+
+
+@pytest.mark.parametrize("exit_code", [0, 1, 3, 139])
+def test_acknowledged_preemption_uses_no_restart(exit_code: int) -> None:
+    """Code that acknowledged goes on later whatever its exit code."""
+    for cause, expected in {
+        Cause.PREEMPTION: ("preempted", Next.REQUEUE),
+        Cause.TIME_LIMIT: ("time_limit", Next.REQUEUE),
+        Cause.PAUSE: ("paused", Next.HOLD),
+        Cause.CANCEL: ("canceled", Next.LEAVE),
+    }.items():
+        assert outcome_of(exit_code=exit_code, cause=cause, acknowledged=True) == expected
+
+
+def test_exit_0_without_acknowledgement_completes_the_trial() -> None:
+    """Code that ends by itself is done, even while it was asked to stop."""
+    for cause in (None, Cause.PREEMPTION, Cause.PAUSE, Cause.CANCEL, Cause.TIME_LIMIT):
+        assert outcome_of(exit_code=0, cause=cause) == ("completed", Next.LEAVE)
+
+
+def test_an_error_restarts_until_the_restarts_are_used() -> None:
+    """max_restarts: 2 allows three runs."""
+    following = [outcome_of(exit_code=1, restarts=n, max_restarts=2) for n in range(3)]
+    assert following == [("restart", Next.AGAIN), ("restart", Next.AGAIN), ("error", Next.LEAVE)]
+
+
+def test_an_error_while_giving_way_restarts_elsewhere() -> None:
+    """A restart is used, but not in an allocation that is about to end."""
+    assert outcome_of(exit_code=1, cause=Cause.PREEMPTION) == ("restart", Next.REQUEUE)
+    assert outcome_of(exit_code=1, cause=Cause.PAUSE) == ("restart", Next.HOLD)
+    assert outcome_of(exit_code=1, cause=Cause.CANCEL) == ("canceled", Next.LEAVE)
+
+
+def test_death_by_the_signal_of_the_preemption_is_no_error() -> None:
+    """Code that did not react in time loses its work since the checkpoint, not a restart."""
+    for code in (137, 143):
+        assert outcome_of(exit_code=code, cause=Cause.PREEMPTION) == ("preempted", Next.REQUEUE)
+        assert outcome_of(exit_code=code, cause=Cause.PAUSE) == ("paused", Next.HOLD)
+
+
+def test_a_segment_without_a_checkpoint_counts_as_a_restart() -> None:
+    """A script that never saves is not chained for ever."""
+    killed = {"exit_code": 137, "cause": Cause.TIME_LIMIT}
+    assert outcome_of(**killed, new_checkpoint=True) == ("time_limit", Next.REQUEUE)
+    assert outcome_of(**killed) == ("restart", Next.REQUEUE)
+    assert outcome_of(**killed, restarts=5, max_restarts=5) == ("error", Next.LEAVE)
+
+
+def test_invalid_hp_ends_the_trial_without_a_restart() -> None:
+    """The report counts, not the exit code."""
+    for code in (0, 1):
+        assert outcome_of(exit_code=code, invalid_hp="bad") == ("invalid_hp", Next.LEAVE)
+
+
+def test_a_log_policy_forbids_the_restart() -> None:
+    """cancel_retries makes the next failure final and is named in the reason."""
+    decision = decide(Ended(exit_code=1, cancel_retries="CUDA OOM"))
+    assert (decision.outcome, decision.next) == ("error", Next.LEAVE)
+    assert "CUDA OOM" in decision.reason
+
+
+def test_every_combination_has_an_outcome() -> None:
+    """No combination of facts is left undecided, and only errors can use restarts."""
+    for cause, ack, code, hp in itertools.product(
+        [None, *Cause], [True, False], [0, 1, 137], [None, "bad"]
+    ):
+        decision = decide(Ended(exit_code=code, cause=cause, acknowledged=ack, invalid_hp=hp))
+        assert decision.reason
+        if decision.outcome == "restart":
+            assert code != 0 and not (ack and cause)
+
+
+def test_exits_are_described_for_people() -> None:
+    """Signals are named."""
+    assert describe_exit(3) == "exited with 3"
+    assert describe_exit(137) == "was killed by SIGKILL"
+    assert describe_exit(255) == "exited with 255"
