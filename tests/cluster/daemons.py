@@ -1,0 +1,191 @@
+"""Starting and stopping the daemons of one cluster; each leaves a pid file."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.cluster import config, processes
+from tests.cluster.spec import ClusterSpec, Layout, Ports
+from tests.cluster.waiting import wait_for
+
+SBIN = "/usr/local/sbin:/usr/sbin:/sbin"
+FOR_ALL = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "sinfo", "scontrol")
+FOR_ACCOUNTING = ("slurmdbd", "mariadbd", "mariadb-install-db", "mariadb", "sacctmgr", "sacct")
+
+
+def search_path() -> str:
+    """PATH with the folders of the daemons, which ordinary users often lack."""
+    return f"{os.environ.get('PATH', '/usr/local/bin:/usr/bin:/bin')}:{SBIN}"
+
+
+def missing_programs(accounting: bool = True) -> list[str]:
+    """The programs that a cluster needs and that aren't installed."""
+    wanted = FOR_ALL + (FOR_ACCOUNTING if accounting else ())
+    return [name for name in wanted if shutil.which(name, path=search_path()) is None]
+
+
+class StartError(RuntimeError):
+    """A daemon didn't come up; the message ends with the tail of its log."""
+
+
+@dataclass(frozen=True)
+class Daemons:
+    """The daemons of one cluster."""
+
+    spec: ClusterSpec
+    layout: Layout
+    ports: Ports
+
+    def environment(self) -> dict[str, str]:
+        """A clean environment for daemons and Slurm commands."""
+        base = {"PATH": search_path(), "LANG": "C.UTF-8"}
+        return base | {"SLURM_CONF": str(self.layout.slurm_conf)}
+
+    def pid(self, daemon: str) -> int | None:
+        """The running process of `daemon`, None when it is down."""
+        return processes.read_pid(self.layout.pid_file(daemon))
+
+    def start_munged(self) -> None:
+        """One munged serves the controller and all nodes."""
+        key, var, run = self.layout.etc / "munge.key", self.layout.var, self.layout.run
+        if not key.exists():
+            key.touch(mode=0o600)
+            key.write_bytes(os.urandom(1024))
+        self._launch(
+            "munged",
+            f"--key-file={key}",
+            f"--socket={self.layout.munge_socket}",
+            f"--pid-file={run}/munged.pid",
+            f"--log-file={self.layout.log}/munged.log",
+            f"--seed-file={var}/munged.seed",
+            "--num-threads=4",
+            "--force",  # the folder's owner may differ from the daemon's: it is our own folder
+        )
+        self._ready("munged", self.layout.munge_socket.exists, 10)
+
+    def start_database(self) -> None:
+        """MariaDB on a private data directory and on loopback only."""
+        data, run = self.layout.var / "mysql", self.layout.database_socket.parent
+        account = ["--user=mysql"] if os.geteuid() == 0 else []
+        run.mkdir(exist_ok=True)
+        if not (data / "mysql").is_dir():
+            data.mkdir(exist_ok=True)
+            self._give_to_mysql(data, run)
+            self._launch(
+                "mariadb-install-db",
+                "--no-defaults",
+                *account,
+                f"--datadir={data}",
+                "--auth-root-authentication-method=normal",
+                "--skip-test-db",
+            )
+        # setsid --fork: mariadbd has no daemon mode of its own.
+        self._launch("setsid", "--fork", "mariadbd", *self._database_options(data), *account)
+        self._ready("mariadbd", self._database_answers, 60)
+        self.command(*self._client("mariadb"), "-e", config.grants(self.spec))
+
+    @staticmethod
+    def _give_to_mysql(*folders: Path) -> None:
+        if os.geteuid() == 0:
+            for folder in folders:
+                shutil.chown(folder, "mysql")
+
+    def _database_options(self, data: Path) -> list[str]:
+        return [
+            "--no-defaults",
+            f"--datadir={data}",
+            f"--socket={self.layout.database_socket}",
+            f"--port={self.ports.database}",
+            "--bind-address=127.0.0.1",
+            f"--pid-file={self.layout.pid_file('mariadbd')}",
+            "--innodb-buffer-pool-size=64M",
+            "--innodb-log-file-size=32M",
+            "--innodb-flush-log-at-trx-commit=0",
+            "--innodb-lock-wait-timeout=900",
+            "--max-allowed-packet=16M",
+            "--skip-name-resolve",
+        ]
+
+    def _client(self, program: str) -> list[str]:
+        return [program, "--no-defaults", "-uroot", "-S", str(self.layout.database_socket)]
+
+    def _database_answers(self) -> bool:
+        return self._try(*self._client("mariadb-admin"), "ping")
+
+    def start_accounting(self) -> None:
+        """slurmdbd, and this cluster made known to it."""
+        self._launch("slurmdbd")
+        self._ready("slurmdbd", lambda: self._try("sacctmgr", "-n", "show", "cluster"), 60)
+        known = self.command("sacctmgr", "-nP", "show", "cluster", "format=cluster")
+        if self.spec.name not in known.split():
+            self.command("sacctmgr", "-i", "add", "cluster", self.spec.name)
+
+    def start_controller(self) -> None:
+        """slurmctld; by this very name, since the binary asks argv[0] who it is."""
+        self._launch("slurmctld")
+        self._ready("slurmctld", lambda: "UP" in self.command("scontrol", "ping", check=False), 30)
+
+    def start_node(self, node: str) -> None:
+        """The slurmd of one node."""
+        self._launch("slurmd", "-N", node)
+        self._ready(f"slurmd.{node}", lambda: self.pid(f"slurmd.{node}"), 20)
+
+    def stop(self, daemon: str, timeout: float = 20.0) -> None:
+        """SIGTERM, and SIGKILL for what has not gone after `timeout` seconds."""
+        pid = self.pid(daemon)
+        if pid is None:
+            return
+        processes.send(pid, signal.SIGTERM)
+        try:
+            wait_for(lambda: not processes.alive(pid), timeout, f"end of {daemon}")
+        except TimeoutError:
+            processes.send(pid, signal.SIGKILL)
+
+    def command(self, *argv: str, check: bool = True) -> str:
+        """Run a command of Slurm or MariaDB in a clean environment; its standard output."""
+        done = subprocess.run(
+            argv, env=self.environment(), capture_output=True, text=True, timeout=60, check=False
+        )
+        if check and done.returncode:
+            raise StartError(f"{' '.join(argv)}: exit {done.returncode}\n{done.stderr}")
+        return done.stdout
+
+    def _try(self, *argv: str) -> bool:
+        env = self.environment()
+        return not subprocess.run(argv, env=env, capture_output=True, timeout=60).returncode
+
+    def _launch(self, *argv: str) -> None:
+        """Run what puts itself into the background; its words go to a log of its own."""
+        name = argv[2] if argv[0] == "setsid" else argv[0]
+        with (self.layout.log / f"{name}.out").open("ab") as out:
+            done = subprocess.run(
+                argv,
+                env=self.environment(),
+                cwd=self.layout.var,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                timeout=120,
+                check=False,
+            )
+        if done.returncode:
+            raise StartError(f"{name}: exit {done.returncode}\n{self._tail(name)}")
+
+    def _ready(self, daemon: str, condition: Callable[[], object], timeout: float) -> None:
+        try:
+            wait_for(condition, timeout, daemon)
+        except TimeoutError as error:
+            raise StartError(f"{error}\n{self._tail(daemon)}") from None
+
+    def _tail(self, daemon: str) -> str:
+        lines: list[str] = []
+        for path in sorted(self.layout.log.glob(f"{daemon}*")):
+            lines += path.read_text(errors="replace").splitlines()[-10:]
+        return "\n".join(lines)

@@ -1,0 +1,67 @@
+"""One node: its fake GPUs, its processes, and how it loses its power."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+from pathlib import Path
+
+from tests.cluster import processes
+from tests.cluster.spec import Layout
+
+NVIDIA_MAJOR = 195
+
+
+def gpu_devices(folder: Path, count: int) -> str:
+    """The stem of `count` character devices: slurmd hands out nothing else as GPUs."""
+    folder.mkdir(exist_ok=True)
+    try:
+        for number in range(count):
+            device = folder / f"gpu{number}"
+            if not device.exists():
+                os.mknod(device, stat.S_IFCHR | 0o666, os.makedev(NVIDIA_MAJOR, number))
+    except PermissionError:
+        return "/dev/tty"  # needs no rights: nobody opens it
+    return str(folder / "gpu")
+
+
+def power_cut(layout: Layout, node: str) -> None:
+    """SIGKILL slurmd, then its slurmstepds, then their tasks: nobody is left to report."""
+    slurmd = processes.read_pid(layout.pid_file(f"slurmd.{node}"))
+    if slurmd is not None:
+        processes.send(slurmd, signal.SIGKILL)
+    steps = step_daemons(layout, node)
+    tasks = processes.descendants(steps) | job_processes(layout, node)
+    for pid in [*steps, *tasks - steps]:
+        processes.send(pid, signal.SIGKILL)
+    layout.pid_file(f"slurmd.{node}").unlink(missing_ok=True)
+
+
+def step_daemons(layout: Layout, node: str) -> set[int]:
+    """The slurmstepd processes of a node: they write to its log."""
+    log = layout.node_log(node)
+    return {
+        pid
+        for pid in processes.pids()
+        if processes.executable(pid).startswith(("slurmstepd", "slurmd"))
+        and processes.has_open(pid, log)
+    }
+
+
+def job_processes(layout: Layout, node: str | None = None) -> set[int]:
+    """Processes started by jobs on a node (any node of the cluster without one)."""
+    found = set()
+    for pid in processes.pids():
+        environment = processes.environment(pid)
+        name = environment.get("SLURMD_NODENAME")
+        ours = environment.get("SLURM_CONF") == str(layout.slurm_conf)
+        if ours and name is not None and node in (None, name):
+            found.add(pid)
+    return found
+
+
+def kill_jobs(layout: Layout) -> None:
+    """SIGKILL whatever jobs have left behind on any node."""
+    for pid in job_processes(layout) - {os.getpid()}:
+        processes.send(pid, signal.SIGKILL)

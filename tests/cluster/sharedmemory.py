@@ -1,0 +1,39 @@
+"""Segments in /dev/shm that killed MPI jobs have left behind."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+from tests.cluster import processes
+
+FOLDER = Path("/dev/shm")
+NAMES = ("vader_segment.*", "sm_segment.*", "osc_rdma.*", "psm_*", "sem.mp-*", "torch_*", "pymp-*")
+
+
+def clean(since: float) -> None:
+    """Remove segments made after `since` that no process has mapped or open any more."""
+    candidates = [
+        path
+        for pattern in NAMES
+        for path in FOLDER.glob(pattern)
+        if path.is_file() and path.stat().st_mtime >= since
+    ]
+    if not candidates:
+        return
+    used = _mapped()
+    for path in candidates:
+        if str(path) not in used:
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+
+def _mapped() -> set[str]:
+    found: set[str] = set()
+    for pid in processes.pids():
+        try:
+            text = (processes.PROC / str(pid) / "maps").read_text(errors="replace")
+        except OSError:
+            continue
+        found.update(line.split()[-1] for line in text.splitlines() if "/dev/shm/" in line)
+    return found

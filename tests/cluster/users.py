@@ -1,0 +1,117 @@
+"""Ordinary users of a test cluster, and commands run as them."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.cluster.spec import Layout
+
+
+@dataclass(frozen=True)
+class User:
+    """An account of this machine; `run` runs a command as it, with a home of its own."""
+
+    name: str
+    uid: int
+    gid: int
+    home: Path
+    tmp: Path
+    env: dict[str, str] = field(default_factory=dict)
+
+    def environment(self, extra: Mapping[str, str] | None = None) -> dict[str, str]:
+        """What a fresh login of this user would see, and nothing of ours."""
+        base = {
+            "HOME": str(self.home),
+            "USER": self.name,
+            "LOGNAME": self.name,
+            "SHELL": "/bin/bash",
+            "TMPDIR": str(self.tmp),
+            "LANG": "C.UTF-8",
+        }
+        return base | self.env | dict(extra or {})
+
+    def popen(
+        self,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+        stdin: int | None = subprocess.DEVNULL,
+    ) -> subprocess.Popen[str]:
+        """Start a command as this user; standard output and error are pipes of text."""
+        return subprocess.Popen(
+            argv,
+            env=self.environment(env),
+            cwd=cwd or self.home,
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            umask=0o022,
+            user=None if self._oneself else self.uid,
+            group=None if self._oneself else self.gid,
+            extra_groups=None if self._oneself else [],
+        )
+
+    def run(
+        self,
+        *argv: str,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+        input: str | None = None,
+        timeout: float = 120.0,
+        check: bool = True,
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command as this user; a failure is an error unless `check=False`."""
+        stdin = subprocess.DEVNULL if input is None else subprocess.PIPE
+        with self.popen(argv, env=env, cwd=cwd, stdin=stdin) as process:
+            try:
+                out, err = process.communicate(input, timeout=timeout)
+            except BaseException:
+                process.kill()
+                raise
+        if check and process.returncode:
+            raise AssertionError(
+                f"{self.name}$ {' '.join(argv)}: exit {process.returncode}\n{out}\n{err}"
+            )
+        return subprocess.CompletedProcess(argv, process.returncode, out, err)
+
+    @property
+    def _oneself(self) -> bool:
+        return self.uid == os.geteuid()
+
+    def own(self, path: Path) -> Path:
+        """Give `path` and all below it to this user."""
+        if not self._oneself:
+            for entry in (path, *path.rglob("*")):
+                os.chown(entry, self.uid, self.gid, follow_symlinks=False)
+        return path
+
+
+def local_user(name: str, layout: Layout, env: Mapping[str, str]) -> User:
+    """The account `name`, made by root where it is missing; without root: oneself."""
+    account = _account(name) if os.geteuid() == 0 else pwd.getpwuid(os.geteuid())
+    home, tmp = layout.homes / name, layout.var / f"tmp-{name}"
+    user = User(account.pw_name, account.pw_uid, account.pw_gid, home, tmp, dict(env))
+    for folder in (home, tmp):
+        if not folder.exists():
+            folder.mkdir(mode=0o700)
+            user.own(folder)
+    return user
+
+
+def _account(name: str) -> pwd.struct_passwd:
+    try:
+        return pwd.getpwnam(name)
+    except KeyError:
+        useradd = shutil.which("useradd", path="/usr/sbin:/sbin") or "useradd"
+        argv = [useradd, "--no-create-home", "--shell", "/bin/bash", name]
+        subprocess.run(argv, check=True, capture_output=True)
+        return pwd.getpwnam(name)
