@@ -1,1 +1,46 @@
-"""."""
+"""Experiment configuration: `experiment.yaml` to a typed, immutable `ExperimentConfig`.
+
+Reading and checking (PyYAML and all) are imported on first use: what runs on compute nodes needs
+`ExperimentConfig.from_dict` only, and imports little for it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from detslurm.config.errors import ConfigErrors, Position, Problem
+from detslurm.config.schema.experiment import ExperimentConfig
+
+if TYPE_CHECKING:
+    from detslurm.config.loading import LoadedExperiment, load_experiment
+    from detslurm.config.site import Partition, SiteProfile, load_site, store_root
+
+__all__ = [
+    "ConfigErrors",
+    "ExperimentConfig",
+    "LoadedExperiment",
+    "Partition",
+    "Position",
+    "Problem",
+    "SiteProfile",
+    "load_experiment",
+    "load_site",
+    "store_root",
+]
+
+_LAZY = {
+    "LoadedExperiment": "loading",
+    "load_experiment": "loading",
+    "Partition": "site",
+    "SiteProfile": "site",
+    "load_site": "site",
+    "store_root": "site",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(f"{__name__}.{_LAZY[name]}"), name)

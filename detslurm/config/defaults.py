@@ -1,0 +1,46 @@
+"""What a configuration is completed with: the layer below all others, and derived values."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from detslurm.config.naming import pet_name
+from detslurm.config.schema.log_policies import DEFAULT_POLICIES
+
+
+def default_layer(root: Path) -> dict[str, Any]:
+    """Defaults that depend on more than the schema: the store's root, the time, chance."""
+    return {
+        "name": f"Experiment ({pet_name()})",
+        "reproducibility": {"experiment_seed": int(time.time()) & 0xFFFFFFFF},
+        "checkpoint_storage": {
+            "type": "shared_fs",
+            "host_path": str(root),
+            "storage_path": "checkpoints",
+        },
+        "log_policies": [{"name": p.name, "pattern": p.pattern} for p in DEFAULT_POLICIES],
+    }
+
+
+def derive(config: dict[str, Any]) -> dict[str, Any]:
+    """Fill what follows from what is there, in a checked configuration."""
+    config = dict(config)
+    config["searcher"] = _both_generations(config["searcher"])
+    config["log_policies"] = [p for p in config["log_policies"] if p.get("pattern") is not None]
+    if "labels" in config:
+        config["labels"] = list(dict.fromkeys(config["labels"]))
+    resources, slurm = config.get("resources", {}), config.get("slurm", {})
+    if resources.get("is_single_node") and "slots_per_node" not in slurm:
+        slots = max(resources.get("slots_per_trial", 1), 1)
+        config["slurm"] = {**slurm, "slots_per_node": slots}
+    return config
+
+
+def _both_generations(searcher: dict[str, Any]) -> dict[str, Any]:
+    length = searcher.get("max_length")
+    if searcher["name"] not in ("async_halving", "adaptive_asha") or not isinstance(length, dict):
+        return searcher
+    unit, units = next(iter(length.items()))
+    return {**searcher, "time_metric": unit, "max_time": units}

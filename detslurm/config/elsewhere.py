@@ -1,0 +1,72 @@
+"""Where an unknown key might belong: a nearby spelling, or another section."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Iterator
+
+from msgspec import inspect as schema
+
+from detslurm.config import describe
+from detslurm.config.schema.experiment import ExperimentConfig
+
+_FOREIGN = {  # words of other tools, and of sbatch itself
+    "slots": "resources.slots_per_trial",
+    "gpus": "resources.slots_per_trial",
+    "num_gpus": "resources.slots_per_trial",
+    "ngpus": "resources.slots_per_trial",
+    "nodes": "resources.slots_per_trial and slurm.slots_per_node",
+    "gpus_per_node": "slurm.slots_per_node",
+    "partition": "resources.resource_pool",
+    "queue": "resources.resource_pool",
+    "walltime": "slurm.time",
+    "time_limit": "slurm.time",
+    "timelimit": "slurm.time",
+    "job_name": "name",
+    "command": "entrypoint",
+    "cmd": "entrypoint",
+    "script": "entrypoint",
+    "env": "environment.environment_variables",
+    "variables": "environment.environment_variables",
+    "seed": "reproducibility.experiment_seed",
+    "hparams": "hyperparameters",
+    "params": "hyperparameters",
+    "checkpoint_dir": "checkpoint_storage",
+}
+
+
+def unknown_key_hint(key: str, known: list[str], path: str) -> str:
+    """What to say to someone who wrote `key` at `path`, where only `known` keys are."""
+    near = describe.nearest(key, known, 0.8)
+    if near:
+        return f"did you mean {describe.quoted(near)}?"
+    if place := _places().get(key) or _FOREIGN.get(key.lower().replace("-", "_")):
+        return f"did you mean {place}?"
+    if near := describe.nearest(key, known):
+        return f"did you mean {describe.quoted(near)}?"
+    if len(known) <= 12:
+        return f"expected is {describe.one_of(sorted(known))}"
+    return ""
+
+
+@functools.cache
+def _places() -> dict[str, str]:
+    """Every key of the schema that is found in one place only (or first there)."""
+    places: dict[str, str] = {}
+    for key, path in _walk(schema.type_info(ExperimentConfig), ""):
+        places.setdefault(key, path)
+    return places
+
+
+def _walk(kind: schema.Type, path: str) -> Iterator[tuple[str, str]]:
+    level: Iterable[schema.StructType] = [
+        member for member in describe.members(kind) if isinstance(member, schema.StructType)
+    ]
+    for struct in level:
+        for field in struct.fields:
+            below = f"{path}.{field.encode_name}" if path else field.encode_name
+            yield field.encode_name, below
+    for struct in level:
+        for field in struct.fields:
+            below = f"{path}.{field.encode_name}" if path else field.encode_name
+            yield from _walk(field.type, below)

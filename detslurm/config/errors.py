@@ -1,0 +1,66 @@
+"""What is wrong with a configuration, and where: positions, problems, one exception for all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+SHOWN = 20
+_LINE_WIDTH = 400
+
+
+class Position(NamedTuple):
+    """A place in a source: a source, and 1-based line and column if it has any."""
+
+    source: str
+    line: int | None = None
+    column: int | None = None
+
+    def __str__(self) -> str:
+        parts = [self.source, self.line, self.column]
+        return ":".join(str(part) for part in parts if part is not None)
+
+
+class Problem(NamedTuple):
+    """One thing that is wrong: where, under which key, what, and what to do about it."""
+
+    file: str
+    line: int | None
+    column: int | None
+    path: str
+    message: str
+    hint: str = ""
+
+    @classmethod
+    def at(cls, position: Position, path: str, message: str, hint: str = "") -> Problem:
+        """A problem at `position`."""
+        return cls(position.source, position.line, position.column, path, message, hint)
+
+    @property
+    def position(self) -> Position:
+        return Position(self.file, self.line, self.column)
+
+    def __str__(self) -> str:
+        where = f"{self.position}: " + (f"{self.path}: " if self.path else "")
+        text = where + self.message + (f"; {self.hint}" if self.hint else "")
+        text = _printable(text)
+        return text if len(text) <= _LINE_WIDTH else text[: _LINE_WIDTH - 1] + "…"
+
+
+class ConfigErrors(Exception):
+    """All problems of a configuration at once; `str()` fits one screen."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems: tuple[Problem, ...] = tuple(problems)
+        super().__init__(self.problems)
+
+    def __str__(self) -> str:
+        lines = [str(problem) for problem in self.problems[:SHOWN]]
+        if len(self.problems) > SHOWN:
+            lines.append(f"and {len(self.problems) - SHOWN} more")
+        return "\n".join(lines)
+
+
+def _printable(text: str) -> str:
+    # What a file contains must not steer the terminal that shows the error.
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)

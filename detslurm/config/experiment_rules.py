@@ -1,0 +1,108 @@
+"""Rules that look across sections of an experiment."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+from detslurm.config.errors import Problem
+from detslurm.config.nodes import Node, key_path
+from detslurm.config.schema.slurm import limit_seconds
+
+MAX_TRIALS = 1_000_000
+_COUNTED = ("int", "double", "log")
+
+
+def experiment_problems(root: Node) -> Iterator[Problem]:
+    """All broken rules; values of a wrong kind are left to the checker."""
+    for rule in (_workspace, _grid, _slots, _single_node, _signal_lead):
+        yield from rule(root)
+
+
+def _workspace(root: Node) -> Iterator[Problem]:
+    given = {key: root.get(key) for key in ("workspace", "project")}
+    named = {key: node for key, node in given.items() if node and node.value != ""}
+    if len(named) == 1:
+        key, node = next(iter(named.items()))
+        yield Problem.at(node.at, key, "workspace and project must be set both, or neither")
+
+
+def _grid(root: Node) -> Iterator[Problem]:
+    name, space = root.get("searcher", "name"), root.get("hyperparameters")
+    if name is None or name.value != "grid" or space is None or not space.is_mapping:
+        return
+    missing = list(_uncounted(space, "hyperparameters"))
+    yield from missing
+    points = 0 if missing else _points(space)
+    if points > MAX_TRIALS:
+        message = f"the grid has {points} points, more than {MAX_TRIALS} trials"
+        yield Problem.at(space.where, "hyperparameters", message, "lower some count")
+
+
+def _uncounted(node: Node, path: str) -> Iterator[Problem]:
+    if node.is_list:
+        for index, item in enumerate(node.value):
+            yield from _uncounted(item, key_path(path, index))
+    elif node.is_mapping and "type" in node.value:
+        if node.value["type"].value in _COUNTED and node.get("count") is None:
+            message = "grid search is in use but count was not provided"
+            yield Problem.at(node.where, path, message, "add count: the number of grid points")
+    elif node.is_mapping:
+        for key, child in node.value.items():
+            yield from _uncounted(child, key_path(path, key))
+
+
+def _points(node: Node) -> int:
+    if not node.is_mapping:
+        return 1
+    if "type" not in node.value:
+        return functools.reduce(lambda n, child: n * _points(child), node.value.values(), 1)
+    kind, spec = node.value["type"].value, node.plain()
+    if kind == "categorical":
+        return len(spec.get("vals") or ())
+    count = spec.get("count")
+    if kind not in _COUNTED or not isinstance(count, int):
+        return 1
+    low, high = spec.get("minval"), spec.get("maxval")
+    if kind == "int" and isinstance(low, int) and isinstance(high, int):
+        return min(count, high - low + 1)
+    return count
+
+
+def _slots(root: Node) -> Iterator[Problem]:
+    most = root.get("resources", "max_slots")
+    slots = _number(root.get("resources", "slots_per_trial"), 1)
+    if most and _number(most, slots) < slots:
+        yield Problem.at(
+            most.at,
+            "resources.max_slots",
+            f"max_slots is less than slots_per_trial ({slots}): no trial could ever run",
+        )
+
+
+def _single_node(root: Node) -> Iterator[Problem]:
+    single = root.get("resources", "is_single_node")
+    per_node = root.get("slurm", "slots_per_node")
+    slots = _number(root.get("resources", "slots_per_trial"), 1)
+    if single and single.value is True and per_node and _number(per_node, slots) < slots:
+        yield Problem.at(
+            single.at,
+            "resources.is_single_node",
+            f"{slots} slots don't fit on one node with slurm.slots_per_node: {per_node.value}",
+        )
+
+
+def _signal_lead(root: Node) -> Iterator[Problem]:
+    limit, lead = root.get("slurm", "time"), root.get("slurm", "signal_lead")
+    if limit is None or not isinstance(limit.value, int | str):
+        return
+    seconds = limit_seconds(limit.value)
+    if seconds and lead and _number(lead, 0) >= seconds:
+        message = f"the signal would come {lead.value} s before the end of {seconds} s"
+        yield Problem.at(lead.at, "slurm.signal_lead", message, "set it below slurm.time")
+
+
+def _number(node: Node | None, default: int) -> int:
+    value: Any = node.value if node else None
+    return value if type(value) is int else default

@@ -1,0 +1,62 @@
+"""The vocabulary of the schema: what a field may hold, and what else is to be said about it.
+
+The structs of `detslurm.config.schema` are the one description of a configuration. msgspec reads
+types, bounds and defaults from them; what it has no word for stands in `Meta(extra=...)` and is
+read by the checker (`detslurm.config.checking`) and by `masked()`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+Check = Callable[[Any], str | None]
+"""Says what is wrong with a value, or None."""
+
+NonNegative = Annotated[int, Meta(ge=0)]
+Positive = Annotated[int, Meta(ge=1)]
+Text = Annotated[str, Meta(min_length=1)]
+
+
+def one_line(value: Any) -> str | None:
+    """Wants no line breaks or other control characters, as for all that a batch script holds."""
+    return None if value.isprintable() else "must be one printable line"
+
+
+def word(value: Any) -> str | None:
+    """Wants one word, as Slurm's names are."""
+    return one_line(value) or ("must be one word" if " " in value else None)
+
+
+class Section(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of every part of a configuration: immutable, built by keyword."""
+
+
+IGNORED = Meta(extra={"ignored": True})
+"""Accepted, but without effect on Slurm: named in the one warning about such fields."""
+
+SECRET = Meta(extra={"secret": True})
+"""Never shown: not by `masked()`, not in an error."""
+
+
+def deprecated(advice: str) -> Meta:
+    """Still accepted; the warning about such fields says `advice`."""
+    return Meta(extra={"deprecated": advice})
+
+
+def accepts(form: Any, expected: str | None = None) -> Meta:
+    """What a user may write, where that is more than the resolved configuration holds."""
+    return Meta(extra={"accepts": form} | ({"expected": expected} if expected else {}))
+
+
+def must(check: Check, expected: str | None = None) -> Meta:
+    """A check of the value beyond type and bounds; `expected` names what is wanted in errors."""
+    return Meta(extra={"check": check} | ({"expected": expected} if expected else {}))
+
+
+def expected(what: str) -> Meta:
+    """How errors name what is wanted here, where the type alone says too little."""
+    return Meta(extra={"expected": what})

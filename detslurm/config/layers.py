@@ -1,0 +1,33 @@
+"""Several sources, one configuration: what is common to reading any of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from detslurm.config.describe import found
+from detslurm.config.errors import ConfigErrors, Problem
+from detslurm.config.nodes import Node
+
+
+def as_mapping(root: Node) -> Node:
+    """The document as a mapping (an empty one for an empty document), or ConfigErrors."""
+    if root.value is None:
+        return root._replace(value={})
+    if root.is_mapping:
+        return root
+    hint = ""
+    if isinstance(root.value, str) and ":" in root.value:
+        hint = "a space is needed after the colon of a key"
+    message = f"a mapping of keys to values is expected, found {found(root)}"
+    raise ConfigErrors([Problem.at(root.at, "", message, hint)])
+
+
+def order(problems: Iterable[Problem]) -> list[Problem]:
+    """Each problem once, source by source, from top to bottom."""
+    once: dict[object, Problem] = {}
+    for problem in problems:
+        # A value that stands in one place may be checked under several paths.
+        place = problem.path if problem.line is None else None
+        once.setdefault((problem.position, place, problem.message), problem)
+    sources = list(dict.fromkeys(problem.file for problem in once.values()))
+    return sorted(once.values(), key=lambda p: (sources.index(p.file), p.line or 0, p.column or 0))

@@ -1,0 +1,143 @@
+"""From `experiment.yaml` to a typed configuration: read, check, merge, complete, check again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from detslurm.config.checking import Checker, Noted
+from detslurm.config.defaults import default_layer, derive
+from detslurm.config.errors import ConfigErrors, Position, Problem
+from detslurm.config.experiment_rules import experiment_problems
+from detslurm.config.layers import as_mapping, order
+from detslurm.config.merging import merge
+from detslurm.config.nodes import Node, locate
+from detslurm.config.normal import normalise
+from detslurm.config.overrides import apply_override
+from detslurm.config.reading import parse, read_file
+from detslurm.config.schema.experiment import ExperimentConfig
+from detslurm.config.site import SiteProfile, store_root
+from detslurm.config.templates import find_template
+
+T = TypeVar("T")
+STDIN = "<stdin>"
+GIVEN = "<config>"
+
+
+class LoadedExperiment(msgspec.Struct, frozen=True, kw_only=True):
+    """A configuration, what there is to say about it, and the text that it comes from."""
+
+    config: ExperimentConfig
+    warnings: tuple[str, ...]
+    text: str
+
+
+def load_experiment(
+    source: str | Path | Mapping[str, Any],
+    *,
+    overrides: Sequence[str] = (),
+    template: str | Path | None = None,
+    site: SiteProfile | None = None,
+) -> LoadedExperiment:
+    """The configuration in a file (`-`: standard input) or a mapping, merged and completed.
+
+    `overrides` are `a.b=yaml` texts; `template` is a path or a name. Raises ConfigErrors with
+    every problem of every source.
+    """
+    load = _Load(site or SiteProfile())
+    text, user = load.user(source)
+    for override in overrides:
+        user = load.keep(lambda o=override, u=user: apply_override(u, o), user)  # type: ignore[misc]
+    layers = [user]
+    if template is not None:
+        layers.append(load.keep(lambda: load.template(template), Node({}, user.at)))
+    config = load.complete(layers)
+    return LoadedExperiment(config=config, warnings=load.warnings(), text=text)
+
+
+class _Load:
+    """One loading: collects problems and notes over its steps."""
+
+    def __init__(self, site: SiteProfile) -> None:
+        self._site = site
+        self._problems: list[Problem] = []
+        self._ignored: list[Noted] = []
+        self._deprecated: list[Noted] = []
+
+    def keep(self, step: Callable[[], T], otherwise: T) -> T:
+        """The step's result; its problems are kept for the end."""
+        try:
+            return step()
+        except ConfigErrors as error:
+            self._problems += error.problems
+            return otherwise
+
+    def user(self, source: str | Path | Mapping[str, Any]) -> tuple[str, Node]:
+        """The user's text and nodes; without them there is nothing more to check."""
+        if isinstance(source, Mapping):
+            node = locate(source, Position(GIVEN))
+            return json.dumps(node.plain(), indent=2), node
+        name = STDIN if str(source) == "-" else str(source)
+        text = read_file(Path(source), name)
+        return text, as_mapping(parse(text, name))
+
+    def template(self, template: str | Path) -> Node:
+        path = find_template(template, store_root(self._site))
+        return as_mapping(parse(read_file(path), str(path)))
+
+    def complete(self, layers: list[Node]) -> ExperimentConfig:
+        """Check each layer by itself, merge them over site and defaults, check the whole."""
+        for layer in layers:
+            self._note(Checker(complete=False).check(layer, ExperimentConfig))
+        merged = _merged([normalise(layer) for layer in layers])
+        merged = self._over_site(merged)
+        self._problems += Checker(complete=True).check(merged, ExperimentConfig).problems
+        self._problems += experiment_problems(merged)
+        if self._problems:
+            raise ConfigErrors(order(self._problems))
+        return ExperimentConfig.from_dict(derive(merged.plain()))
+
+    def _over_site(self, config: Node) -> Node:
+        site = Position(self._site.source or "<site>")
+        below = _merged([config, *self._located(self._site.layers(""), site)])
+        pool = below.get("resources", "resource_pool")
+        name = pool.value if pool and isinstance(pool.value, str) else ""
+        root = default_layer(store_root(self._site))
+        layers = self._located(self._site.layers(name), site)
+        return _merged([config, *layers, locate(root, Position("<defaults>"))])
+
+    def _located(self, layers: Iterable[Mapping[str, Any]], at: Position) -> list[Node]:
+        return [normalise(locate(layer, at)) for layer in layers]
+
+    def _note(self, checker: Checker) -> None:
+        self._problems += checker.problems
+        self._ignored += checker.ignored
+        self._deprecated += checker.deprecated
+
+    def warnings(self) -> tuple[str, ...]:
+        """At most two: what has no effect here, and what is deprecated."""
+        texts = []
+        if self._ignored:
+            keys = ", ".join(f"{note.path} ({note.at})" for note in _once(self._ignored))
+            texts.append(f"accepted, but without effect on Slurm: {keys}")
+        if self._deprecated:
+            keys = ", ".join(
+                f"{note.path} ({note.at}): {note.advice}" for note in _once(self._deprecated)
+            )
+            texts.append(f"deprecated, still honoured: {keys}")
+        return tuple(texts)
+
+
+def _merged(layers: Sequence[Node]) -> Node:
+    merged = layers[0]
+    for lower in layers[1:]:
+        merged = merge(merged, lower)
+    return merged
+
+
+def _once(notes: Iterable[Noted]) -> list[Noted]:
+    return list({note.path: note for note in reversed(list(notes))}.values())[::-1]

@@ -1,0 +1,66 @@
+"""A configuration as it may be shown: without its secrets."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import inspect as schema
+
+from detslurm.config.describe import members
+from detslurm.config.schema.experiment import ExperimentConfig
+
+MASK = "********"
+_SECRET_NAME = r"(?:secret|token|passw|pwd|api_?key|access_?key|private_?key|credential|auth)"
+_ASSIGNMENT = re.compile(
+    rf"""(\b\w*{_SECRET_NAME}\w*\s*=\s*)("[^"]*"|'[^']*'|[^\s,;]+)""", re.IGNORECASE
+)
+_VARIABLE = re.compile(rf"(\w*{_SECRET_NAME}\w*=).*", re.IGNORECASE | re.DOTALL)
+_USER_INFO = re.compile(r"(\w://)[^/@\s]+@")
+_SIGNATURE = re.compile(r"([?&](?:sig|signature|token)=)[^&\s]+", re.IGNORECASE)
+
+
+def masked(config: ExperimentConfig) -> dict[str, Any]:
+    """The plain configuration with every secret replaced by asterisks."""
+    plain: dict[str, Any] = _by_schema(config.to_dict(), schema.type_info(ExperimentConfig))
+    if "secrets" in plain["data"]:
+        plain["data"]["secrets"] = _everything(plain["data"]["secrets"])
+    variables = plain["environment"]["environment_variables"]
+    for device, entries in variables.items():
+        variables[device] = [_VARIABLE.sub(rf"\1{MASK}", entry) for entry in entries]
+    for key in ("setup", "sbatch_args"):
+        plain["slurm"][key] = [_ASSIGNMENT.sub(rf"\1{MASK}", line) for line in plain["slurm"][key]]
+    return {key: _texts(value, _url) for key, value in plain.items()}
+
+
+def _by_schema(value: Any, kind: schema.Type) -> Any:
+    if value is None:
+        return None
+    if isinstance(kind, schema.Metadata) and (kind.extra or {}).get("secret"):
+        return MASK
+    for member in members(kind):
+        if isinstance(member, schema.StructType) and isinstance(value, dict):
+            if member.tag is not None and value.get(str(member.tag_field)) != member.tag:
+                continue
+            types = {field.encode_name: field.type for field in member.fields}
+            return {k: _by_schema(v, types[k]) if k in types else v for k, v in value.items()}
+    return value
+
+
+def _everything(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _everything(item) for key, item in value.items()}
+    return MASK
+
+
+def _texts(value: Any, change: Callable[[str], str]) -> Any:
+    if isinstance(value, dict):
+        return {key: _texts(item, change) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_texts(item, change) for item in value]
+    return change(value) if isinstance(value, str) else value
+
+
+def _url(text: str) -> str:
+    return _SIGNATURE.sub(rf"\1{MASK}", _USER_INFO.sub(rf"\1{MASK}@", text))

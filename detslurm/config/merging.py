@@ -1,0 +1,137 @@
+"""Merge configurations: the higher one wins, by the documented rule of each part.
+
+Mappings merge recursively, everything else is replaced, with the exceptions of `_RULES`. Merging
+is associative and a configuration merged with itself or with nothing is itself (up to repeated
+environment variables, where the later one wins anyway).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any
+
+from detslurm.config.nodes import Node
+
+Path = tuple[str, ...]
+Rule = Callable[[Node, Node, Path], Node]
+
+
+def merge(high: Node, low: Node, path: Path = ()) -> Node:
+    """What `high` says, and where it says nothing, what `low` says."""
+    return _RULES.get(path, _generic)(high, low, path)
+
+
+def _generic(high: Node, low: Node, path: Path) -> Node:
+    if not (high.is_mapping and low.is_mapping):
+        return high
+    merged = dict(high.value)
+    for key, value in low.value.items():
+        merged[key] = merge(merged[key], value, (*path, key)) if key in merged else value
+    return high._replace(value=merged)
+
+
+def _anywhere(high: Node, low: Node, path: Path) -> Node:
+    # Below the user's own keys no rule applies, whatever the keys are called.
+    if not (high.is_mapping and low.is_mapping):
+        return high
+    merged = dict(high.value)
+    for key, value in low.value.items():
+        merged[key] = _anywhere(merged[key], value, path) if key in merged else value
+    return high._replace(value=merged)
+
+
+def _hyperparameters(high: Node, low: Node, path: Path) -> Node:
+    if not (_nested(high) and _nested(low)):
+        return high
+    merged = dict(high.value)
+    for key, value in low.value.items():
+        merged[key] = _hyperparameters(merged[key], value, path) if key in merged else value
+    return high._replace(value=merged)
+
+
+def _nested(node: Node) -> bool:
+    return node.is_mapping and "type" not in node.value
+
+
+def _union(tag: str, common: frozenset[str]) -> Rule:
+    """Fields of a member merge only into the same member; common ones always."""
+
+    def rule(high: Node, low: Node, path: Path) -> Node:
+        ours, theirs = high.get(tag), low.get(tag)
+        if ours is None or theirs is None or ours.value == theirs.value:
+            return _generic(high, low, path)
+        if not low.is_mapping:
+            return high
+        shared = {key: value for key, value in low.value.items() if key in common}
+        return _generic(high, low._replace(value=shared), path)
+
+    return rule
+
+
+def _by(identity: Callable[[Node], Hashable]) -> Rule:
+    """The higher list, then those of the lower that it has none of the same identity for."""
+
+    def rule(high: Node, low: Node, path: Path) -> Node:
+        if not (high.is_list and low.is_list):
+            return high
+        taken = {identity(item) for item in high.value}
+        rest = [item for item in low.value if identity(item) not in taken]
+        return high._replace(value=high.value + rest)
+
+    return rule
+
+
+def _key(name: str) -> Callable[[Node], Hashable]:
+    return lambda node: _hashable(node.plain().get(name) if node.is_mapping else node.plain())
+
+
+def _policy(node: Node) -> Hashable:
+    fields = node.plain() if node.is_mapping else {}
+    if fields.get("name") is not None:
+        return _hashable(fields["name"])
+    return _hashable([fields.get("action"), fields.get("pattern")])
+
+
+def _itself(node: Node) -> Hashable:
+    return _hashable(node.plain())
+
+
+def _hashable(value: Any) -> Hashable:
+    # Equal by value and by type: 1, 1.0 and true are three things.
+    return repr(value)
+
+
+def _after(high: Node, low: Node, path: Path) -> Node:
+    """The lower list first, then the higher one: the later entry has the last word."""
+    if not (high.is_list and low.is_list):
+        return high
+    return high._replace(value=low.value + high.value)
+
+
+def _after_once(high: Node, low: Node, path: Path) -> Node:
+    if not (high.is_list and low.is_list):
+        return high
+    seen = {_itself(item) for item in low.value}
+    return high._replace(value=low.value + [i for i in high.value if _itself(i) not in seen])
+
+
+_SEARCHER = frozenset(("metric", "smaller_is_better", "source_trial_id", "source_checkpoint_uuid"))
+_STORAGE = frozenset(("save_experiment_best", "save_trial_best", "save_trial_latest"))
+
+_RULES: dict[Path, Rule] = {
+    ("data",): _anywhere,
+    ("hyperparameters",): _hyperparameters,
+    ("searcher",): _union("name", _SEARCHER),
+    ("checkpoint_storage",): _union("type", _STORAGE),
+    ("labels",): _by(_itself),
+    ("log_policies",): _by(_policy),
+    ("bind_mounts",): _by(_key("container_path")),
+    ("resources", "devices"): _by(_key("container_path")),
+    ("environment", "proxy_ports"): _by(_key("proxy_port")),
+    ("environment", "environment_variables", "cpu"): _after,
+    ("environment", "environment_variables", "cuda"): _after,
+    ("environment", "environment_variables", "rocm"): _after,
+    # Our own: the site's shell lines and modules come before the user's, and are not lost to them.
+    ("slurm", "setup"): _after,
+    ("slurm", "modules"): _after_once,
+}

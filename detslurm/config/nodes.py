@@ -1,0 +1,112 @@
+"""Configurations before they are typed: plain values that remember where they stand."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from detslurm.config.errors import ConfigErrors, Position, Problem
+
+Scalar = str | int | float | bool | None
+MAX_DEPTH = 60
+MAX_VALUES = 200_000
+_INT64 = range(-(2**63), 2**63)
+
+
+class Node(NamedTuple):
+    """A value and its place; `key_at` is the place of its key, inside a mapping."""
+
+    value: Any  # Scalar | list[Node] | dict[str, Node]
+    at: Position
+    key_at: Position | None = None
+
+    @property
+    def where(self) -> Position:
+        """The place to name when the whole entry is meant: that of its key."""
+        return self.key_at or self.at
+
+    @property
+    def is_mapping(self) -> bool:
+        return isinstance(self.value, dict)
+
+    @property
+    def is_list(self) -> bool:
+        return isinstance(self.value, list)
+
+    def get(self, *path: str) -> Node | None:
+        """The node below, by keys; None where there is none or it is null."""
+        node: Node | None = self
+        for key in path:
+            if node is None or not node.is_mapping:
+                return None
+            node = node.value.get(key)
+        return None if node is None or node.value is None else node
+
+    def put(self, key: str, child: Node) -> Node:
+        """The same mapping with one entry more, or another one."""
+        return self._replace(value={**self.value, key: child})
+
+    def plain(self) -> Any:
+        """The value without places."""
+        if isinstance(self.value, dict):
+            return {key: child.plain() for key, child in self.value.items()}
+        if isinstance(self.value, list):
+            return [child.plain() for child in self.value]
+        return self.value
+
+
+def key_path(path: str, key: str | int) -> str:
+    """The dotted path of an entry: `a.b[2].c`."""
+    if isinstance(key, int):
+        return f"{path}[{key}]"
+    return f"{path}.{key}" if path else key
+
+
+def scalar_problem(value: Scalar) -> str | None:
+    """Why a scalar can't be in a configuration, whatever the key; None if it can."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "a finite number is expected"
+    if isinstance(value, int) and value not in _INT64:
+        return "the integer is too big: at most 64 bits are expected"
+    if isinstance(value, str):
+        if "\0" in value:
+            return "the text holds a NUL character"
+        if any("\ud800" <= c <= "\udfff" for c in value):
+            return "the text holds half a surrogate pair, which is no character"
+    return None
+
+
+def locate(plain: Any, at: Position) -> Node:
+    """Nodes of plain data that comes from no file: all stand `at` the same place."""
+    problems: list[Problem] = []
+    node = _locate(plain, at, "", problems, [0])
+    if problems:
+        raise ConfigErrors(problems)
+    return node
+
+
+def _locate(plain: Any, at: Position, path: str, problems: list[Problem], count: list[int]) -> Node:
+    count[0] += 1
+    depth = path.count(".") + path.count("[")
+    if depth > MAX_DEPTH or count[0] > MAX_VALUES:
+        raise ConfigErrors([Problem.at(at, path[:80], "the data is nested too deeply, or too big")])
+    if isinstance(plain, Mapping):
+        entries = {}
+        for key, value in plain.items():
+            if message := scalar_problem(key) if isinstance(key, str) else "keys must be text":
+                problems.append(Problem.at(at, path, message))
+            entries[str(key)] = _locate(value, at, key_path(path, str(key)), problems, count)
+        return Node(entries, at)
+    if isinstance(plain, list | tuple):
+        items = [
+            _locate(item, at, key_path(path, i), problems, count) for i, item in enumerate(plain)
+        ]
+        return Node(items, at)
+    if not isinstance(plain, str | int | float | None):
+        message: str | None = f"a value of type {type(plain).__name__} can't be configured"
+    else:
+        message = scalar_problem(plain)
+    if message:
+        problems.append(Problem.at(at, path, message))
+    return Node(plain, at)

@@ -1,0 +1,130 @@
+"""One form for each thing: what users may write in several ways becomes what is resolved.
+
+Runs on each source before merging, so that merging compares like with like. Whatever is not in
+order is left as it is: the checker has named it already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from detslurm.config.nodes import Node
+from detslurm.config.schema.environment import DEVICES
+from detslurm.config.schema.resources import memory_bytes
+from detslurm.config.schema.slurm import canonical_limit
+
+FREE = frozenset(
+    (
+        ("data",),
+        ("hyperparameters",),
+        ("tensorboard_storage",),
+        ("data_layer",),
+        ("internal",),
+        ("environment", "pod_spec"),
+    )
+)
+"""Sections of the user's own keys: null is a value there, elsewhere it means absent."""
+
+Path = tuple[str, ...]
+
+
+def normalise(root: Node) -> Node:
+    """The same configuration without nulls and with one form for each thing."""
+    node = without_nulls(root)
+    for path, change in _FORMS.items():
+        node = _change(node, path, change)
+    return node
+
+
+def without_nulls(node: Node, path: Path = ()) -> Node:
+    """Drop entries that are null, but not those of the user's own."""
+    if path in FREE:
+        return node
+    if node.is_mapping:
+        kept = {k: v for k, v in node.value.items() if v.value is not None}
+        return node._replace(value={k: without_nulls(v, (*path, k)) for k, v in kept.items()})
+    if node.is_list:
+        return node._replace(value=[without_nulls(item, (*path, "")) for item in node.value])
+    return node
+
+
+def _change(node: Node, path: Path, change: Callable[[Node], Node]) -> Node:
+    child = node.get(path[0])
+    if child is None:
+        return node
+    new = change(child) if len(path) == 1 else _change(child, path[1:], change)
+    return node.put(path[0], new)
+
+
+def _image(node: Node) -> Node:
+    if isinstance(node.value, str):
+        text = node._replace(key_at=None)
+        return node._replace(value=dict.fromkeys(DEVICES, text))
+    if node.is_mapping and "gpu" in node.value:
+        gpu = node.value["gpu"]
+        rest = {key: value for key, value in node.value.items() if key != "gpu"}
+        return node._replace(value={"cuda": gpu, **rest})
+    return node
+
+
+def _variables(node: Node) -> Node:
+    if node.is_list:
+        return node._replace(value=dict.fromkeys(DEVICES, node._replace(key_at=None)))
+    if node.is_mapping and (gpu := node.get("gpu")) is not None and gpu.is_list:
+        rest = {key: value for key, value in node.value.items() if key != "gpu"}
+        cuda = rest.get("cuda", gpu._replace(value=[]))
+        if cuda.is_list:
+            return node._replace(
+                value={**rest, "cuda": cuda._replace(value=gpu.value + cuda.value)}
+            )
+    return node
+
+
+def _each(change: Callable[[Node], Node]) -> Callable[[Node], Node]:
+    def run(node: Node) -> Node:
+        return node._replace(value=[change(item) for item in node.value]) if node.is_list else node
+
+    return run
+
+
+def _action(policy: Node) -> Node:
+    kind = policy.get("action", "type")
+    return policy.put("action", kind) if kind else policy
+
+
+def _device(node: Node) -> Node:
+    if not isinstance(node.value, str) or ":" not in node.value:
+        return node
+    parts = dict(zip(("host_path", "container_path", "mode"), node.value.split(":"), strict=False))
+    return node._replace(value={key: Node(text, node.at) for key, text in parts.items() if text})
+
+
+def _size(node: Node) -> Node:
+    if not isinstance(node.value, str):
+        return node
+    size = memory_bytes(node.value)
+    return node if size is None else node._replace(value=size)
+
+
+def _limit(node: Node) -> Node:
+    text = canonical_limit(node.value) if isinstance(node.value, int | str) else None
+    return node if text is None else node._replace(value=text)
+
+
+def _storage(node: Node) -> Node:
+    old = node.get("checkpoint_path")
+    if old is None or node.get("type") is None or node.value["type"].value != "shared_fs":
+        return node
+    rest = {key: value for key, value in node.value.items() if key != "checkpoint_path"}
+    return node._replace(value={"storage_path": old, **rest})
+
+
+_FORMS: dict[Path, Callable[[Node], Node]] = {
+    ("environment", "image"): _image,
+    ("environment", "environment_variables"): _variables,
+    ("log_policies",): _each(_action),
+    ("resources", "devices"): _each(_device),
+    ("resources", "shm_size"): _size,
+    ("slurm", "time"): _limit,
+    ("checkpoint_storage",): _storage,
+}

@@ -1,0 +1,38 @@
+"""`--config a.b=value`: set one key from the command line."""
+
+from __future__ import annotations
+
+from detslurm.config.errors import ConfigErrors, Position, Problem
+from detslurm.config.nodes import MAX_DEPTH, Node, key_path
+from detslurm.config.reading import parse
+
+
+def apply_override(root: Node, override: str) -> Node:
+    """The configuration with one key set; the value is YAML."""
+    path, equals, text = override.partition("=")
+    keys = path.strip().split(".")
+    name = f"--config {path.strip()}"[:80]
+    if not equals:
+        raise _error(name, "", "there is no =", "write --config a.b=value")
+    if not all(keys) or len(keys) > MAX_DEPTH:
+        raise _error(name, "", "the key path is not of the form a.b.c", "write --config a.b=value")
+    value = parse(text, name)
+    return _set(root, keys, value._replace(at=Position(name), key_at=Position(name)), name, "")
+
+
+def _set(node: Node, keys: list[str], value: Node, name: str, path: str) -> Node:
+    below = key_path(path, keys[0])
+    if len(keys) == 1:
+        return node.put(keys[0], value)
+    child = node.value.get(keys[0])
+    if child is None or child.value is None:
+        child = Node({}, Position(name), Position(name))
+    if not child.is_mapping:
+        raise _error(
+            name, below, f"{below} is not a mapping (see {child.at}): nothing goes below it"
+        )
+    return node.put(keys[0], _set(child, keys[1:], value, name, below))
+
+
+def _error(name: str, path: str, message: str, hint: str = "") -> ConfigErrors:
+    return ConfigErrors([Problem(name, None, None, path, message, hint)])

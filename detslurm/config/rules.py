@@ -1,0 +1,158 @@
+"""Rules between the fields of one section: what no single type or bound can say."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from pathlib import PurePosixPath
+from typing import Any, NamedTuple
+
+from detslurm.config.schema import hyperparameters as hp
+from detslurm.config.schema.lengths import UNITS, Length
+from detslurm.config.schema.log_policies import LogPolicy
+from detslurm.config.schema.searcher import Halving, Obsolete, Searcher
+from detslurm.config.schema.storage import Azure, SharedFS
+from detslurm.config.schema.training import Profiling
+
+Given = dict[str, Any]
+
+
+class Broken(NamedTuple):
+    """A broken rule: the field to point at (or the whole section), what is wrong, what to do."""
+
+    field: str | None
+    message: str
+    hint: str = ""
+
+
+Rule = Callable[[Given], Iterator[Broken]]
+
+
+def rules_of(section: type) -> Rule:
+    """All rules that hold for a section, those of its base classes included."""
+
+    def run(given: Given) -> Iterator[Broken]:
+        for base in section.__mro__:
+            if base in _RULES:
+                yield from _RULES[base](given)
+
+    return run
+
+
+def _length(given: Given) -> Iterator[Broken]:
+    if sum(unit in given for unit in UNITS) != 1:
+        yield Broken(
+            None, 'a length object must have one attribute named "batches", "records", or "epochs"'
+        )
+
+
+def _ordered(given: Given) -> Iterator[Broken]:
+    low, high = given["minval"], given["maxval"]
+    if not low < high:
+        yield Broken("minval", f"minval must be less than maxval, found {low} and {high}")
+    elif not math.isfinite(float(high) - float(low)):
+        yield Broken("minval", "the range from minval to maxval is too wide")
+
+
+def _log(given: Given) -> Iterator[Broken]:
+    yield from _ordered(given)
+    for field in ("minval", "maxval"):
+        try:
+            value = float(given["base"]) ** float(given[field])
+        except (OverflowError, ZeroDivisionError):
+            value = math.inf
+        if not math.isfinite(value):
+            yield Broken(
+                field,
+                f"{given['base']} to the power {given[field]} is too big",
+                "minval and maxval are exponents of base, as in -4 for 1e-4",
+            )
+
+
+def _warm_start(given: Given) -> Iterator[Broken]:
+    if "source_trial_id" in given and "source_checkpoint_uuid" in given:
+        message = "source_trial_id and source_checkpoint_uuid must not both be set"
+        yield Broken("source_checkpoint_uuid", message)
+
+
+def _halving(given: Given) -> Iterator[Broken]:
+    newer = {"time_metric", "max_time"} & set(given)
+    if not newer and "max_length" not in given:
+        yield Broken(
+            None,
+            f"the {given['name']} searcher requires max_time and time_metric to be set",
+            'for example time_metric: "batches", max_time: 1000 (or max_length: {batches: 1000})',
+        )
+    elif len(newer) == 1 and "max_length" not in given:
+        missing = ({"time_metric", "max_time"} - newer).pop()
+        yield Broken(None, f"{newer.pop()} is set, so {missing} is required too")
+    if newer and "max_length" in given:
+        yield from _generations(given)
+
+
+def _generations(given: Given) -> Iterator[Broken]:
+    length = given["max_length"]
+    unit, units = next(iter(length.items())) if isinstance(length, dict) else (None, length)
+    if given.get("max_time", units) != units or given.get("time_metric", unit) != unit:
+        yield Broken(
+            "max_length",
+            "max_length says something else than time_metric and max_time",
+            "keep one of them",
+        )
+
+
+def _obsolete(given: Given) -> Iterator[Broken]:
+    yield Broken(
+        "name",
+        f"the {given['name']} searcher is only read from old experiments and can't be run",
+        "use adaptive_asha, or async_halving",
+    )
+
+
+def _shared_fs(given: Given) -> Iterator[Broken]:
+    host, below = PurePosixPath(given["host_path"]), given.get("storage_path")
+    if below is None:
+        return
+    parts = PurePosixPath(below).parts
+    outside = below.startswith("/") and not PurePosixPath(below).is_relative_to(host)
+    if outside or ".." in parts:
+        message = "must either be a relative directory or a subdirectory of host_path"
+        yield Broken("storage_path", f"storage_path {message}")
+
+
+def _azure(given: Given) -> Iterator[Broken]:
+    if "credential" in given and "connection_string" in given:
+        yield Broken("credential", "credential and connection_string must not both be set")
+    if ("connection_string" in given) == ("account_url" in given):
+        yield Broken(None, "exactly one of connection_string or account_url must be set")
+
+
+def _profiling(given: Given) -> Iterator[Broken]:
+    end = given.get("end_after_batch")
+    if end is not None and given.get("begin_on_batch", 0) > end:
+        yield Broken("end_after_batch", "begin_on_batch must not be greater than end_after_batch")
+
+
+def _log_policy(given: Given) -> Iterator[Broken]:
+    # Before policies had names, they were a pattern and an action.
+    if "name" not in given and not {"pattern", "action"} <= set(given):
+        yield Broken(
+            None,
+            '"name" must be set, and "pattern" is also required unless you intend to disable an '
+            "existing policy",
+        )
+
+
+_RULES: dict[type, Rule] = {
+    Length: _length,
+    hp.Int: _ordered,
+    hp.Double: _ordered,
+    hp.Log: _log,
+    Searcher: _warm_start,
+    Halving: _halving,
+    Obsolete: _obsolete,
+    SharedFS: _shared_fs,
+    Azure: _azure,
+    Profiling: _profiling,
+    LogPolicy: _log_policy,
+}

@@ -1,0 +1,100 @@
+"""The environment of the training code: variables, and what only containers have."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+from detslurm.config.fields import IGNORED, SECRET, Section, accepts, deprecated, must
+from detslurm.config.frozen import FrozenDict
+
+DEVICES = ("cpu", "cuda", "rocm")
+_VARIABLE = re.compile(r"[^\s=]+=.*", re.DOTALL)
+_GPU = deprecated("gpu is called cuda now")
+
+
+def _variable(value: Any) -> str | None:
+    if _VARIABLE.fullmatch(value):
+        return None
+    return "is not of the form NAME=value" if "=" in value else "has no =; write NAME=value"
+
+
+Variable = Annotated[str, must(_variable, "text of the form NAME=value")]
+
+
+class Variables(Section, frozen=True, kw_only=True):
+    """Environment variables as `NAME=value`, for each kind of slot; a later one wins."""
+
+    cpu: tuple[Variable, ...] = ()
+    cuda: tuple[Variable, ...] = ()
+    rocm: tuple[Variable, ...] = ()
+
+    def of(self, device: str) -> dict[str, str]:
+        """The variables for trials on `device` (cpu, cuda or rocm), in order."""
+        entries: tuple[str, ...] = getattr(self, device)
+        return dict(entry.split("=", 1) for entry in entries)
+
+
+class VariablesInput(Variables, frozen=True, kw_only=True):
+    """As users may write it."""
+
+    gpu: Annotated[tuple[Variable, ...], _GPU] = ()
+
+
+class Image(Section, frozen=True, kw_only=True):
+    """A container image for each kind of slot."""
+
+    cpu: str | None = None
+    cuda: str | None = None
+    rocm: str | None = None
+
+
+class ImageInput(Image, frozen=True, kw_only=True):
+    """As users may write it."""
+
+    gpu: Annotated[str | None, _GPU] = None
+
+
+class ProxyPort(Section, frozen=True, kw_only=True):
+    """A port that a server would forward to."""
+
+    proxy_port: int
+    proxy_tcp: bool = False
+    unauthenticated: bool = False
+    default_service_id: bool = False
+
+
+class RegistryAuth(Section, frozen=True, kw_only=True):
+    """Credentials for a registry of images."""
+
+    username: str | None = None
+    password: Annotated[str | None, SECRET] = None
+    auth: Annotated[str | None, SECRET] = None
+    email: str | None = None
+    serveraddress: str | None = None
+    identitytoken: Annotated[str | None, SECRET] = None
+    registrytoken: Annotated[str | None, SECRET] = None
+
+
+class Environment(Section, frozen=True, kw_only=True):
+    """What the training code finds around it."""
+
+    environment_variables: Annotated[
+        Variables,
+        accepts(
+            tuple[Variable, ...] | VariablesInput,
+            "a list of NAME=value, or a mapping of cpu, cuda, rocm to such lists",
+        ),
+    ] = Variables()
+    image: Annotated[
+        Image,
+        IGNORED,
+        accepts(str | ImageInput, "text, or a mapping of cpu, cuda, rocm to text"),
+    ] = Image()
+    ports: Annotated[FrozenDict, IGNORED] = FrozenDict()
+    proxy_ports: Annotated[tuple[ProxyPort, ...], IGNORED] = ()
+    force_pull_image: Annotated[bool, IGNORED] = False
+    registry_auth: Annotated[RegistryAuth | None, IGNORED] = None
+    add_capabilities: Annotated[tuple[str, ...], IGNORED] = ()
+    drop_capabilities: Annotated[tuple[str, ...], IGNORED] = ()
+    pod_spec: Annotated[FrozenDict | None, IGNORED] = None

@@ -1,0 +1,104 @@
+"""The whole configuration of an experiment."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from detslurm.config.fields import (
+    IGNORED,
+    NonNegative,
+    Positive,
+    Section,
+    Text,
+    deprecated,
+    expected,
+    must,
+    one_line,
+)
+from detslurm.config.frozen import FrozenDict, freeze
+from detslurm.config.schema.environment import Environment
+from detslurm.config.schema.hyperparameters import Hyperparameters
+from detslurm.config.schema.lengths import Length
+from detslurm.config.schema.log_policies import LogPolicy
+from detslurm.config.schema.obsolete import PBS, Integrations, Security
+from detslurm.config.schema.resources import BindMount, Resources
+from detslurm.config.schema.searcher import AnySearcher
+from detslurm.config.schema.slurm import Slurm
+from detslurm.config.schema.storage import CheckpointStorage
+from detslurm.config.schema.training import (
+    Optimizations,
+    Profiling,
+    Reproducibility,
+    RetentionPolicy,
+)
+
+_FIT = "training code passes it to Trainer.fit()"
+Argv = Annotated[tuple[str, ...], Meta(min_length=1)]
+Period = Annotated[Length, deprecated(_FIT)]
+
+
+class ExperimentConfig(Section, frozen=True, kw_only=True):
+    """An experiment: what runs, on what, with which hyperparameters, and what is kept of it."""
+
+    name: Annotated[Text, must(one_line)]
+    entrypoint: Annotated[Text | Argv, expected("text, or a list of words")]
+    searcher: AnySearcher
+    reproducibility: Reproducibility
+    checkpoint_storage: CheckpointStorage
+    hyperparameters: Hyperparameters = Hyperparameters()
+    resources: Resources = Resources()
+    environment: Environment = Environment()
+    slurm: Slurm = Slurm()
+
+    description: str | None = None
+    labels: tuple[str, ...] = ()
+    workspace: str = ""
+    project: str = ""
+    data: FrozenDict = FrozenDict()
+
+    max_restarts: NonNegative = 5
+    preemption_timeout: NonNegative | None = None
+    checkpoint_policy: Literal["best", "all", "none"] = "best"
+    perform_initial_validation: bool = False
+    records_per_epoch: NonNegative = 0
+    min_validation_period: Period = Length(batches=0)
+    min_checkpoint_period: Period = Length(batches=0)
+    scheduling_unit: Annotated[Positive, deprecated(_FIT + " as reporting_period")] = 100
+    optimizations: Optimizations = Optimizations()
+    profiling: Profiling = Profiling()
+    log_policies: tuple[LogPolicy, ...] = ()
+
+    bind_mounts: Annotated[tuple[BindMount, ...], IGNORED] = ()
+    retention_policy: Annotated[RetentionPolicy | None, IGNORED] = None
+    integrations: Annotated[Integrations | None, IGNORED] = None
+    security: Annotated[Security | None, IGNORED] = None
+    pbs: Annotated[PBS, IGNORED] = PBS()
+    tensorboard_storage: Annotated[FrozenDict | None, IGNORED] = None
+    data_layer: Annotated[FrozenDict | None, IGNORED] = None
+    internal: Annotated[Any, IGNORED] = None
+    debug: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """The configuration as plain data, fit for JSON; `from_dict` is its inverse."""
+        plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self))
+        return plain
+
+    @classmethod
+    def from_dict(cls, plain: dict[str, Any]) -> ExperimentConfig:
+        """A configuration from what `to_dict` gave; it is trusted, not checked for sense."""
+        return msgspec.convert(plain, cls, dec_hook=_decode)
+
+    def masked(self) -> dict[str, Any]:
+        """`to_dict` with every secret replaced: what may be shown."""
+        from detslurm.config.masking import masked
+
+        return masked(self)
+
+
+def _decode(kind: type, value: Any) -> Any:
+    if kind is Hyperparameters:
+        return Hyperparameters.parse(value)
+    return freeze(value)

@@ -1,0 +1,77 @@
+"""Hyperparameters: constants, ranges, categories, and mappings of these, as deep as one likes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import msgspec
+
+from detslurm.config.fields import Positive, Section
+from detslurm.config.frozen import FrozenDict, freeze
+
+
+class Const(Section, frozen=True, kw_only=True, tag_field="type", tag="const"):
+    """The same value in every trial."""
+
+    val: Any
+
+
+class Int(Section, frozen=True, kw_only=True, tag_field="type", tag="int"):
+    """An integer, both ends included."""
+
+    minval: int
+    maxval: int
+    count: Positive | None = None
+
+
+class Double(Section, frozen=True, kw_only=True, tag_field="type", tag="double"):
+    """A floating-point number from minval to maxval."""
+
+    minval: float
+    maxval: float
+    count: Positive | None = None
+
+
+class Log(Section, frozen=True, kw_only=True, tag_field="type", tag="log"):
+    """base ** x with x from minval to maxval: the bounds are exponents."""
+
+    minval: float
+    maxval: float
+    base: Annotated[float, msgspec.Meta(gt=0)]
+    count: Positive | None = None
+
+
+class Categorical(Section, frozen=True, kw_only=True, tag_field="type", tag="categorical"):
+    """One of several values."""
+
+    vals: Annotated[tuple[Any, ...], msgspec.Meta(min_length=1)]
+
+
+Range = Const | Int | Double | Log | Categorical
+TYPES: dict[str, type[Range]] = {
+    "categorical": Categorical,
+    "const": Const,
+    "double": Double,
+    "int": Int,
+    "log": Log,
+}
+
+
+class Hyperparameters(FrozenDict):
+    """Hyperparameters by name; a value is a range or, nested, `Hyperparameters` again."""
+
+    @classmethod
+    def parse(cls, specs: Mapping[str, Any]) -> Hyperparameters:
+        """Read the plain form, where anything but a mapping is a constant."""
+        return cls({name: parse_one(spec) for name, spec in specs.items()})
+
+
+def parse_one(spec: Any) -> Range | Hyperparameters:
+    """One hyperparameter from its plain form."""
+    if not isinstance(spec, Mapping):
+        return Const(val=freeze(spec))
+    if "type" not in spec:
+        return Hyperparameters.parse(spec)
+    parsed: Range = msgspec.convert(freeze(spec), Range)  # type: ignore[arg-type]
+    return parsed

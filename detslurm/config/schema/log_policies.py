@@ -1,0 +1,47 @@
+"""Log policies: what a line of the log does to a trial's future."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from typing import Annotated, Any, Literal
+
+from detslurm.config.fields import Section, accepts, must
+
+Action = Literal["cancel_retries", "exclude_node"]
+
+
+class OldAction(Section, frozen=True, kw_only=True):
+    """The older form of an action."""
+
+    type: Action
+
+
+def _pattern(value: Any) -> str | None:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            re.compile(value)
+    except (re.error, OverflowError, RecursionError) as error:
+        return f"is not a regular expression: {error}"
+    return None
+
+
+class LogPolicy(Section, frozen=True, kw_only=True):
+    """A pattern, looked for in every line, and what is done when it is found.
+
+    A policy without a pattern disables the one of the same name that a template, the site or the
+    defaults have.
+    """
+
+    name: str | None = None
+    pattern: Annotated[str | None, must(_pattern, "a regular expression")] = None
+    action: Annotated[
+        Action | None, accepts(Action | OldAction, '"cancel_retries" or "exclude_node"')
+    ] = None
+
+
+DEFAULT_POLICIES = (
+    LogPolicy(name="CUDA OOM", pattern=".*CUDA out of memory.*"),
+    LogPolicy(name="ECC Error", pattern=".*uncorrectable ECC error encountered.*"),
+)

@@ -1,0 +1,74 @@
+"""What configurations still hold although nothing on Slurm answers to it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from detslurm.config.fields import SECRET, Positive, Section
+
+
+class PBS(Section, frozen=True, kw_only=True):
+    """Options for another scheduler."""
+
+    slots_per_node: Positive | None = None
+    pbsbatch_args: tuple[str, ...] = ()
+
+
+class Kerberos(Section, frozen=True, kw_only=True):
+    """Where Kerberos is configured."""
+
+    config_file: str
+
+
+class Security(Section, frozen=True, kw_only=True):
+    """Authentication inside containers."""
+
+    kerberos: Kerberos | None = None
+
+
+class Pachd(Section, frozen=True, kw_only=True):
+    """The daemon of Pachyderm."""
+
+    host: str
+    port: int
+
+
+class PachydermProxy(Section, frozen=True, kw_only=True):
+    """The proxy of Pachyderm."""
+
+    scheme: str
+    host: str
+    port: int
+
+
+class PachydermDataset(Section, frozen=True, kw_only=True):
+    """A dataset in Pachyderm."""
+
+    project: str
+    repo: str
+    commit: str
+    branch: str
+    token: Annotated[str, SECRET]
+
+
+class Pachyderm(Section, frozen=True, kw_only=True):
+    """Data from Pachyderm."""
+
+    pachd: Pachd
+    proxy: PachydermProxy
+    dataset: PachydermDataset
+
+
+class Webhooks(Section, frozen=True, kw_only=True):
+    """Which webhooks are called."""
+
+    webhook_id: tuple[int, ...] = ()
+    webhook_name: tuple[str, ...] = ()
+    exclude: bool = False
+
+
+class Integrations(Section, frozen=True, kw_only=True):
+    """Systems around the server."""
+
+    pachyderm: Pachyderm | None = None
+    webhooks: Webhooks | None = None

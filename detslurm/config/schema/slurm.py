@@ -1,0 +1,83 @@
+"""How a trial becomes a Slurm job, beyond its resources."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
+
+from detslurm.config.fields import Positive, Section, Text, accepts, must, one_line, word
+from detslurm.config.sbatch_args import refuse
+
+SlotType = Literal["cuda", "rocm", "cpu"]
+OnPreempt = Literal["auto", "requeue", "successor"]
+UNLIMITED = "UNLIMITED"
+
+_N = r"([0-9]{1,9})"
+_CLOCK = (  # the forms that sbatch takes, and which of days, hours, minutes, seconds they give
+    (re.compile(_N), "m"),
+    (re.compile(f"{_N}:{_N}"), "ms"),
+    (re.compile(f"{_N}:{_N}:{_N}"), "hms"),
+    (re.compile(f"{_N}-{_N}"), "dh"),
+    (re.compile(f"{_N}-{_N}:{_N}"), "dhm"),
+    (re.compile(f"{_N}-{_N}:{_N}:{_N}"), "dhms"),
+)
+_SECONDS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
+
+
+def limit_seconds(value: int | str) -> int | None:
+    """Seconds of a time limit as sbatch takes it; None if it is none (or unlimited)."""
+    for pattern, units in _CLOCK:
+        if match := pattern.fullmatch(str(value).strip()):
+            return sum(int(n) * _SECONDS[u] for n, u in zip(match.groups(), units, strict=True))
+    return None
+
+
+def canonical_limit(value: int | str) -> str | None:
+    """`D-HH:MM:SS` or UNLIMITED; None if `value` is no time limit."""
+    if str(value).strip().upper() in (UNLIMITED, "INFINITE"):
+        return UNLIMITED
+    seconds = limit_seconds(value)
+    if not seconds:
+        return None
+    minutes, second = divmod(seconds, 60)
+    hours, minute = divmod(minutes, 60)
+    day, hour = divmod(hours, 24)
+    return f"{day}-{hour:02}:{minute:02}:{second:02}"
+
+
+def _limit(value: Any) -> str | None:
+    return None if canonical_limit(value) else "is not a time limit"
+
+
+Word = Annotated[Text, must(word)]
+TimeLimit = Annotated[
+    str | None,
+    accepts(int | str, 'minutes, or a time such as "30:00", "4:00:00", "1-12:00:00"'),
+    must(_limit),
+]
+
+
+class Slurm(Section, frozen=True, kw_only=True):
+    """Options of the jobs; `sbatch_args` is for what has no field of its own."""
+
+    slots_per_node: Positive | None = None
+    gpu_type: Word | None = None
+    sbatch_args: tuple[Annotated[Text, must(refuse)], ...] = ()
+    account: Word | None = None
+    qos: Word | None = None
+    time: TimeLimit = None
+    constraint: Annotated[Text, must(one_line)] | None = None
+    setup: tuple[str, ...] = ()
+    modules: tuple[Word, ...] = ()
+    container_prefix: tuple[Text, ...] = ()
+    mpi: Word | None = None
+    on_preempt: OnPreempt = "auto"
+    signal_lead: Annotated[int, Meta(ge=0, le=65535)] = 120
+    slot_type: SlotType | None = None
+
+    @property
+    def time_seconds(self) -> int | None:
+        """The time limit; None without one."""
+        return None if self.time is None else limit_seconds(self.time)

@@ -1,0 +1,60 @@
+"""Read and check a site profile."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from detslurm.config.checking import Checker
+from detslurm.config.errors import ConfigErrors
+from detslurm.config.layers import as_mapping, order
+from detslurm.config.nodes import Node, key_path
+from detslurm.config.normal import normalise, without_nulls
+from detslurm.config.reading import parse, read_file
+from detslurm.config.schema.experiment import ExperimentConfig
+from detslurm.config.schema.slurm import canonical_limit
+from detslurm.config.site import SiteProfile, decode_site
+
+
+def read_site(path: Path) -> SiteProfile:
+    """The profile in a file, or ConfigErrors."""
+    root = as_mapping(parse(read_file(path), str(path)))
+    checker = Checker(complete=True).check(root, SiteProfile)
+    problems = checker.problems + [
+        problem
+        for where, node in _defaults(root)
+        for problem in Checker(complete=False).check(node, ExperimentConfig, where).problems
+    ]
+    if problems:
+        raise ConfigErrors(order(problems))
+    plain = _normal(root).plain()
+    return decode_site({**plain, "source": str(path)})
+
+
+def _normal(root: Node) -> Node:
+    """Forms as in an experiment: a profile has the same keys in other places."""
+    root = _section(without_nulls(root))
+    if partitions := root.get("partitions"):
+        named = {name: _section(node) for name, node in partitions.value.items()}
+        root = root.put("partitions", partitions._replace(value=named))
+    return root
+
+
+def _section(node: Node) -> Node:
+    if limit := node.get("time"):
+        node = node.put("time", limit._replace(value=canonical_limit(limit.value)))
+    if defaults := node.get("defaults"):
+        node = node.put("defaults", normalise(defaults))
+    if storage := node.get("checkpoint_storage"):
+        wrapped = normalise(node._replace(value={"checkpoint_storage": storage}))
+        node = node.put("checkpoint_storage", wrapped.value["checkpoint_storage"])
+    return node
+
+
+def _defaults(root: Node) -> list[tuple[str, Node]]:
+    found = [("defaults", root.get("defaults"))]
+    partitions = root.get("partitions")
+    if partitions and partitions.is_mapping:
+        for name, partition in partitions.value.items():
+            where = key_path(key_path("partitions", name), "defaults")
+            found.append((where, partition.get("defaults")))
+    return [(where, node) for where, node in found if node and node.is_mapping]
