@@ -22,24 +22,38 @@ if TYPE_CHECKING:
     from detslurm.slurm.cluster import SlurmCluster
     from detslurm.slurm.detect import detect_cluster
     from detslurm.slurm.local import LocalCluster
+    from detslurm.slurm.plan import Chunk, JobPlan, PlanError, plan_chunks, plan_job
+    from detslurm.slurm.site import site_profile_from
 
 __all__ = [
     "Allocation",
+    "Chunk",
     "Cluster",
     "ClusterLimits",
     "JobInfo",
+    "JobPlan",
     "JobRequest",
     "LocalCluster",
     "PartitionLimits",
+    "PlanError",
     "SlurmCluster",
     "SlurmError",
     "detect_cluster",
+    "plan_chunks",
+    "plan_job",
+    "site_profile_from",
 ]
 
 _LAZY = {
     "SlurmCluster": "cluster",
     "LocalCluster": "local",
     "detect_cluster": "detect",
+    "Chunk": "plan",
+    "JobPlan": "plan",
+    "PlanError": "plan",
+    "plan_chunks": "plan",
+    "plan_job": "plan",
+    "site_profile_from": "site",
 }
 
 

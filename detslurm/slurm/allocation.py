@@ -68,6 +68,7 @@ class Allocation:
     end_time: float | None = None  # unix seconds at which the time limit strikes, where known
     slot_ids: tuple[str, ...] = ()  # GPUs of this node, as CUDA_VISIBLE_DEVICES names them
     node_rank: int = 0  # which of `nodes` this process is on
+    gpus_of_job: int | None = None  # where Slurm was asked for GPUs per job
 
     @property
     def ref(self) -> str:
@@ -80,6 +81,22 @@ class Allocation:
     def node_count(self) -> int:
         """How many nodes the job has."""
         return len(self.nodes)
+
+    def _gpus_per_node(self) -> list[str]:
+        """A step of a job with --gpus on several nodes must say how many each node gives.
+
+        Left to itself, srun deals the job's GPUs anew, and unequally.
+        """
+        if self.gpus_of_job is None or self.node_count == 1:
+            return []
+        each = len(self.slot_ids)
+        if each * self.node_count != self.gpus_of_job:
+            raise SlurmError(
+                f"Slurm gave this node {each} of {self.gpus_of_job} GPUs"
+                f" on {self.node_count} nodes",
+                "Every node needs the same number: set slurm.slots_per_node.",
+            )
+        return [f"--gres=gpu:{each}"]
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] | None = None) -> Allocation:
@@ -100,6 +117,7 @@ class Allocation:
             "env",
             *(word for name in _STEP_TRAPS for word in ("-u", name)),
             "srun",
+            "--quiet",
             f"--nodes={count}",
             f"--ntasks={count}",
             "--ntasks-per-node=1",
@@ -108,6 +126,7 @@ class Allocation:
             "--cpu-bind=none",
             "--kill-on-bad-exit=1",
             "--wait=0",
+            *self._gpus_per_node(),
             *([f"--mpi={mpi}"] if mpi else []),
             "--",
             *argv,
@@ -145,7 +164,14 @@ def _slurm(env: Mapping[str, str]) -> Allocation:
         end_time=_number(env.get("SLURM_JOB_END_TIME")),
         slot_ids=visible_gpus(env),
         node_rank=int(env.get("SLURM_NODEID") or 0),
+        gpus_of_job=_gpu_total(env.get("SLURM_GPUS")),
     )
+
+
+def _gpu_total(text: str | None) -> int | None:
+    """4 of `4`, `a100:4` and `a100:3,v100:1`."""
+    counts = [item.rpartition(":")[2] for item in (text or "").split(",")]
+    return sum(map(int, counts)) if all(map(str.isdigit, counts)) else None
 
 
 def _local(env: Mapping[str, str]) -> Allocation:

@@ -71,9 +71,10 @@ def _additional(request: JobRequest) -> dict[str, Any]:
         "chdir": request.folder,
         "output": escaped_percent(request.folder) + "/slurm-%A.out",
         "open-mode": "append",
-        "signal": f"B:USR1@{request.signal_lead}",
         "requeue" if request.requeue else "no-requeue": True,
     }
+    if request.signal_lead:
+        options["signal"] = f"B:USR1@{request.signal_lead}"
     if request.is_array:
         options["array"] = array_option(request)
     for name in ("ntasks", "gpus", "nice"):

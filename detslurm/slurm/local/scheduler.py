@@ -117,7 +117,8 @@ class Scheduler:
             environment=self._environment(element, end),
         )
         line = keeper.start(launch)
-        near = max(now, end - request.signal_lead) if end else None
+        lead = request.signal_lead
+        near = max(now, end - lead) if end and lead else None
         self.running[element.key] = Running(line, end, near)
         self._selector.register(line, selectors.EVENT_READ, element.key)
 

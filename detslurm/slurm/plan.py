@@ -1,0 +1,209 @@
+"""From an experiment's configuration to what is submitted; pure, so that --dry-run tells all.
+
+Priority: Determined's 1 (first) to 99 (last) becomes Slurm's nice, the only thing that an ordinary
+user may set: nice = 10 * (priority - 1). No priority means nice 0, the same as priority 1; anything
+else moves behind one's own other jobs, and behind those of others by no more than 980 points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from detslurm.config.sbatch_args import refuse
+from detslurm.slurm.chunks import Chunk, plan_chunks
+from detslurm.slurm.interface import ClusterLimits, PartitionLimits
+from detslurm.slurm.request import JobRequest
+from detslurm.slurm.shape import PlanError, Shape, shape
+
+if TYPE_CHECKING:
+    from detslurm.config import ExperimentConfig, SiteProfile
+
+__all__ = ["Chunk", "JobPlan", "PlanError", "plan_chunks", "plan_job"]
+
+
+@dataclass(frozen=True, slots=True)
+class JobPlan:
+    """Everything about an experiment's jobs but their names, commands and folder."""
+
+    template: JobRequest
+    chunks: tuple[Chunk, ...]
+    slot_type: str
+    notes: tuple[str, ...] = ()
+
+    def request(
+        self,
+        chunk: Chunk,
+        *,
+        name: str,
+        command: Sequence[str],
+        folder: Path,
+        after_job: str | None = None,
+        comment: str | None = None,
+        hold: bool = False,
+    ) -> JobRequest:
+        """The job of one chunk; `after_job` is the job id of the chunk that it names in `after`."""
+        return self.template.with_changes(
+            name=name,
+            command=tuple(command),
+            folder=folder,
+            comment=comment,
+            hold=hold,
+            count=chunk.count if chunk.count > 1 else None,
+            throttle=chunk.throttle if chunk.count > 1 else None,
+            dependency=f"afterany:{after_job}" if after_job else None,
+        )
+
+
+def plan_job(
+    config: ExperimentConfig,
+    site: SiteProfile | None,
+    limits: ClusterLimits | None,
+    trials: int,
+) -> JobPlan:
+    """The plan for so many trials; PlanError says what cannot be had."""
+    check_sbatch_args(config.slurm.sbatch_args)
+    local = limits is not None and limits.cluster == "local"
+    partition = None if local else config.resources.resource_pool or None
+    here = limits.partition(partition) if limits is not None else None
+    slot_type = _slot_type(config, here)
+    slots = config.resources.slots_per_trial
+    if local:
+        _check_local(slots, slot_type, here)
+        wanted = Shape()
+    else:
+        wanted = _shape(config, site, here, slot_type)
+    minutes = _time_minutes(config)
+    template = JobRequest(
+        name="detslurm",
+        command=("true",),
+        folder=Path("/"),
+        slots=slots,
+        slot_type=slot_type,
+        **{field.name: getattr(wanted, field.name) for field in fields(wanted)},
+        partition=partition,
+        account=config.slurm.account,
+        qos=config.slurm.qos,
+        constraint=config.slurm.constraint,
+        time_minutes=minutes,
+        nice=_nice(config.resources.priority),
+        requeue=config.slurm.on_preempt != "successor",
+        signal_lead=signal_lead(config.slurm.signal_lead, minutes, here),
+        sbatch_args=tuple(dict.fromkeys(config.slurm.sbatch_args)),
+        modules=config.slurm.modules,
+        setup=config.slurm.setup,
+    )
+    chunks = plan_chunks(
+        trials,
+        max_array_size=limits.max_array_size if limits is not None else 1001,
+        max_array_tasks=limits.max_array_tasks if limits is not None else None,
+        throttle=throttle(config),
+    )
+    return JobPlan(template, chunks, slot_type, _notes(limits, here, partition, trials))
+
+
+def check_sbatch_args(arguments: Sequence[str]) -> None:
+    """PlanError for the first option that detslurm must set itself."""
+    for entry in arguments:
+        reason = refuse(entry)
+        if reason:
+            raise PlanError(f"slurm.sbatch_args: {reason}")
+
+
+def throttle(config: ExperimentConfig) -> int | None:
+    """How many trials may run at once: searcher.max_concurrent_trials and resources.max_slots."""
+    bounds = []
+    concurrent = getattr(config.searcher, "max_concurrent_trials", 0)
+    if concurrent:
+        bounds.append(concurrent)
+    slots, most = config.resources.slots_per_trial, config.resources.max_slots
+    if most is not None and slots:
+        if most < slots:
+            raise PlanError(
+                f"resources.max_slots ({most}) is less than one trial's slots ({slots}):"
+                " no trial could ever start"
+            )
+        bounds.append(most // slots)
+    return min(bounds, default=None)
+
+
+def signal_lead(wanted: int, minutes: int | None, here: PartitionLimits | None) -> int:
+    """Seconds before the limit for SIGUSR1: at most a third of the time that there is.
+
+    A lead as long as the limit itself would end every segment as soon as it begins.
+    """
+    if not minutes:
+        minutes = (here.default_time or here.max_time) if here is not None else None
+    return min(wanted, minutes * 60 // 3) if minutes else wanted
+
+
+def _slot_type(config: ExperimentConfig, here: PartitionLimits | None) -> str:
+    """The configured type, else GPUs where the partition has some (or nothing is known of it)."""
+    if config.slurm.slot_type:
+        return config.slurm.slot_type
+    return "cuda" if here is None or here.gpus_per_node else "cpu"
+
+
+def _shape(
+    config: ExperimentConfig,
+    site: SiteProfile | None,
+    here: PartitionLimits | None,
+    slot_type: str,
+) -> Shape:
+    wanted = shape(
+        config.resources.slots_per_trial,
+        slot_type,
+        slots_per_node=config.slurm.slots_per_node,
+        gpu_type=config.slurm.gpu_type,
+        gres=site.gres_supported if site is not None else True,
+        tres=site.tres_supported if site is not None else True,
+        single_node=bool(config.resources.is_single_node),
+        limits=here,
+    )
+    if here is not None and here.max_nodes is not None and wanted.nodes > here.max_nodes:
+        raise PlanError(
+            f"a trial of {config.resources.slots_per_trial} slots needs {wanted.nodes} nodes and"
+            f" partition {here.name} gives a job at most {here.max_nodes}"
+        )
+    return wanted
+
+
+def _check_local(slots: int, slot_type: str, here: PartitionLimits | None) -> None:
+    have = here and (here.cpus_per_node if slot_type == "cpu" else here.gpus_per_node)
+    if slots > (have or 0):
+        what = "CPUs" if slot_type == "cpu" else "GPUs"
+        raise PlanError(
+            f"resources.slots_per_trial is {slots}, and this machine has {have or 0} {what}"
+            " (slurm.slot_type chooses between cpu and cuda)"
+        )
+
+
+def _time_minutes(config: ExperimentConfig) -> int | None:
+    """The time limit in whole minutes, rounded up; 0 asks Slurm for none at all."""
+    if config.slurm.time is None:
+        return None
+    seconds = config.slurm.time_seconds
+    return 0 if seconds is None else -(-seconds // 60)
+
+
+def _nice(priority: int | None) -> int | None:
+    return None if priority is None else 10 * (priority - 1)
+
+
+def _notes(
+    limits: ClusterLimits | None, here: PartitionLimits | None, partition: str | None, trials: int
+) -> tuple[str, ...]:
+    """What the user should know, though it is no error."""
+    if limits is None or limits.cluster == "local":
+        return ()
+    notes = []
+    if partition and here is None:
+        known = ", ".join(limits.partitions)
+        notes.append(f"partition {partition} is not known here (there are: {known})")
+    if here is not None and not here.up:
+        notes.append(f"partition {here.name} is down: jobs will wait")
+    if trials > limits.max_job_count:
+        notes.append(f"{trials} trials are more than the cluster's MaxJobCount")
+    return tuple(notes)

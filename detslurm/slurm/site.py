@@ -1,0 +1,85 @@
+"""The text of a site profile, filled in from what Slurm tells about itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+
+from detslurm.slurm.interface import ClusterLimits, PartitionLimits
+
+_HEAD = """\
+# Site profile of the cluster {cluster}, written from `scontrol show config` and `show partition`.
+# It lies below every experiment that is submitted here: what an experiment says itself, wins.
+# Use it as ~/.config/detslurm/site.yaml, for all users as /etc/detslurm/site.yaml, or name it in
+# $DETSLURM_SITE.
+"""
+_TAIL = """\
+# root: /scratch/$USER/detslurm       # where experiments, logs and checkpoints are kept
+# account: my-project                 # --account of every job
+# modules: [cuda/12.4]
+# setup: ["source /opt/site/env.sh"]  # shell lines before every trial
+"""
+_MPI_PREFERENCE = ("pmix", "pmi2", "cray_shasta")
+
+
+def site_profile_from(limits: ClusterLimits, mpi_types: Sequence[str] = ()) -> str:
+    """YAML of the site profile that fits these limits; `mpi_types` is what `srun --mpi=list` has."""
+    return "\n".join([_HEAD.format(cluster=limits.cluster), *_settings(limits, mpi_types), _TAIL])
+
+
+def _settings(limits: ClusterLimits, mpi_types: Sequence[str]) -> Iterator[str]:
+    gpus = "gpu" in limits.gres_types
+    has_gpus = any(p.gpus_per_node for p in limits.partitions.values())
+    if limits.default_partition:
+        yield f"partition: {_text(limits.default_partition)}"
+    yield f"slot_type: {'cuda' if has_gpus else 'cpu'}"
+    yield f"gres_supported: {_flag(gpus)}"
+    yield f"tres_supported: {_flag(gpus and limits.tres_gpus)}"
+    mpi = next((name for name in _MPI_PREFERENCE if name in mpi_types), None)
+    if mpi:
+        yield f"mpi: {mpi}"
+    yield ""
+    yield "partitions:"
+    for partition in limits.partitions.values():
+        yield from _partition(partition, has_gpus)
+
+
+def _partition(partition: PartitionLimits, site_has_gpus: bool) -> Iterator[str]:
+    longest = "no limit" if partition.max_time is None else f"{partition.max_time} minutes"
+    yield f"  # {_shape(partition)}; time limit: {longest}"
+    yield f"  {_text(partition.name)}:"
+    yield f"    preempt_mode: {_preempt_mode(partition)}"
+    if partition.grace_time:
+        yield f"    grace_time: {partition.grace_time}"
+    if site_has_gpus:
+        yield f"    slot_type: {'cuda' if partition.gpus_per_node else 'cpu'}"
+    if len(partition.gpu_types) > 1:
+        kinds = ", ".join(partition.gpu_types)
+        yield f"    # gpu_type: one of {kinds}"
+
+
+def _shape(partition: PartitionLimits) -> str:
+    parts = [f"{len(partition.nodes)} nodes"]
+    if partition.cpus_per_node:
+        parts.append(f"{partition.cpus_per_node} CPUs each")
+    if partition.gpus_per_node:
+        kinds = "/".join(partition.gpu_types)
+        parts.append(f"{partition.gpus_per_node} GPUs each" + (f" ({kinds})" if kinds else ""))
+    return ", ".join(parts)
+
+
+def _preempt_mode(partition: PartitionLimits) -> str:
+    modes = partition.preempt_mode.lower().split(",")
+    known = ("requeue", "cancel", "suspend", "gang")
+    return next((mode for mode in known if mode in modes), '"off"')
+
+
+def _text(value: str) -> str:
+    return value if value.isidentifier() and value.lower() not in _YAML_WORDS else json.dumps(value)
+
+
+_YAML_WORDS = frozenset({"on", "off", "yes", "no", "y", "n", "true", "false", "null"})
+
+
+def _flag(value: bool) -> str:
+    return "true" if value else "false"
