@@ -99,14 +99,14 @@ class Allocation:
         return [f"--gres=gpu:{each}"]
 
     @classmethod
-    def from_environment(cls, environ: Mapping[str, str] | None = None) -> Allocation:
-        """The allocation around this process; SlurmError outside of any job."""
+    def from_environment(cls, environ: Mapping[str, str] | None = None) -> Allocation | None:
+        """The allocation around this process, or None outside of any job."""
         env = os.environ if environ is None else environ
         if f"{LOCAL_PREFIX}JOB_ID" in env:
             return _local(env)
         if "SLURM_JOB_ID" in env:
             return _slurm(env)
-        raise SlurmError("not inside a job", "Allocations exist only in jobs that were submitted.")
+        return None
 
     def step_command(self, argv: list[str], *, mpi: str | None = None) -> list[str]:
         """The command of one step that runs argv once on every node of the job."""

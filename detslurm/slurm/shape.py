@@ -66,7 +66,7 @@ def shape(
 def _by_tres(
     slots: int, slots_per_node: int | None, prefix: str, limits: PartitionLimits | None
 ) -> Shape:
-    each = slots_per_node or _fitting(slots, limits and limits.gpus_per_node, "GPUs")
+    each = slots_per_node or _fitting(slots, limits.gpus_per_node if limits else None, "GPUs")
     if each is None:  # nothing known: Slurm chooses
         return Shape(gpus=f"{prefix}{slots}", nodes=1, max_nodes=slots, ntasks_per_node=1)
     nodes = _equal_nodes(slots, each)

@@ -23,7 +23,7 @@ _MPI_PREFERENCE = ("pmix", "pmi2", "cray_shasta")
 
 
 def site_profile_from(limits: ClusterLimits, mpi_types: Sequence[str] = ()) -> str:
-    """YAML of the site profile that fits these limits; `mpi_types` is what `srun --mpi=list` has."""
+    """YAML of a site profile that fits; `mpi_types` is what `srun --mpi=list` names."""
     return "\n".join([_HEAD.format(cluster=limits.cluster), *_settings(limits, mpi_types), _TAIL])
 
 
