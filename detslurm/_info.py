@@ -69,8 +69,12 @@ def _experiment_config(env: Mapping[str, str]) -> dict[str, Any]:
     # Linux limits one environment string to 128 KiB: a larger configuration is left in the store.
     text = env.get("DET_EXPERIMENT_CONFIG")
     if text is None:
-        text = (Path(env[EXPERIMENT_DIR_ENV]) / "config.json").read_text()
-    config: dict[str, Any] = json.loads(text)
+        from detslurm.store.frame import decode_json
+
+        config = decode_json((Path(env[EXPERIMENT_DIR_ENV]) / "config.json").read_bytes())
+    else:
+        config = json.loads(text)
+    assert isinstance(config, dict)
     return config
 
 

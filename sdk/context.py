@@ -55,6 +55,12 @@ class ContextFiles:
         """Bytes in all."""
         return sum(file.size for file in self.files)
 
+    @property
+    def summary(self) -> str:
+        """How much it is, for people: 12.3KB and 4 files."""
+        count = len(self.files)
+        return f"{human_size(self.size)} and {count} file{'' if count == 1 else 's'}"
+
 
 def collect(context_dir: Path, includes: Sequence[Path] = ()) -> ContextFiles:
     """List the files of a context directory and of `--include` paths, less the ignored ones.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,12 +12,12 @@ from detslurm.sdk.context import ContextFiles, collect, freeze
 from detslurm.sdk.errors import SubmitError
 from detslurm.sdk.preflight import entrypoint_problems
 
-from detslurm.config import ExperimentConfig, Loaded, SiteProfile
+from detslurm.config import ExperimentConfig, LoadedExperiment, SiteProfile
 from detslurm.searcher import RUNNABLE, trial_count
 from detslurm.slurm import Cluster, ClusterLimits, JobRequest, SlurmError
-from detslurm.slurm import plan_job as plan_jobs
+from detslurm.slurm.plan import Chunk, JobPlan, PlanError, plan_job
 from detslurm.slurm.succession import runner_command, submitted_fact
-from detslurm.store import ExperimentDir, Store, probe
+from detslurm.store import ExperimentDir, Store
 
 _STARTUP_HOOK = "startup-hook.sh"
 
@@ -30,7 +30,7 @@ class Plan:
     text: str
     context: ContextFiles
     trials: int
-    requests: tuple[tuple[int, JobRequest], ...]  # first trial index of a chunk, its job
+    jobs: JobPlan
     on_preempt: str
     kill_wait: int
     warnings: tuple[str, ...]
@@ -45,52 +45,76 @@ class Submitted:
     trials: int
     job_ids: tuple[str, ...]
 
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for scripts."""
+        return {
+            "experiment_id": self.experiment_id,
+            "trial_ids": list(range(self.first_trial, self.first_trial + self.trials)),
+            "job_ids": list(self.job_ids),
+        }
+
 
 def plan(
-    loaded: Loaded,
+    loaded: LoadedExperiment,
     context_dir: Path,
     includes: Sequence[Path],
     *,
     cluster: Cluster,
     site: SiteProfile | None,
-    store: Store,
 ) -> Plan:
     """Check everything that can be checked now. Raises `SubmitError` naming all problems."""
     config = loaded.config
     context = collect(context_dir, includes)
     problems = entrypoint_problems(config.entrypoint, context, prepared=_prepared(config, context))
-    searcher, space = config.to_dict()["searcher"], config.to_dict()["hyperparameters"]
+    plain = config.to_dict()
+    searcher, space = plain["searcher"], plain["hyperparameters"]
     if searcher["name"] not in RUNNABLE:
         known = ", ".join(RUNNABLE)
         problems.append(
             f"searcher.name: {searcher['name']} is not supported yet; this version runs {known}"
         )
-    report = probe(store.path, fast=True)
-    problems += [f"store {store.path}: {finding}" for finding in report.errors]
     if problems:
         raise SubmitError("\n".join(problems))
     trials = trial_count(searcher, space)
     try:
         limits = cluster.limits()
-        job_plan = plan_jobs(config, site, limits, trials)
-    except (SlurmError, ValueError) as err:
+        jobs = plan_job(config, site, limits, trials)
+    except (SlurmError, PlanError) as err:
         raise SubmitError(str(err)) from err
     return Plan(
         config=config,
         text=loaded.text,
         context=context,
         trials=trials,
-        requests=tuple((chunk.first_index, chunk.request) for chunk in job_plan.chunks),
-        on_preempt=_on_preempt(config, limits, job_plan.chunks[0].request),
+        jobs=jobs,
+        on_preempt=_on_preempt(config, limits, jobs.template),
         kill_wait=limits.kill_wait,
-        warnings=(*loaded.warnings, *context.notes, *job_plan.warnings),
+        warnings=(*loaded.warnings, *context.notes, *jobs.notes),
     )
 
 
-def check(plan: Plan, cluster: Cluster) -> None:
+def requests(
+    plan: Plan, experiment_dir: Path, *, name: str = "det", paused: bool = False
+) -> Iterator[tuple[Chunk, JobRequest]]:
+    """The jobs of a plan as they are submitted, less the dependencies among them."""
+    for chunk in plan.jobs.chunks:
+        yield (
+            chunk,
+            plan.jobs.request(
+                chunk,
+                name=name,
+                command=runner_command(experiment_dir, chunk.first),
+                folder=experiment_dir / "jobs",
+                comment=plan.config.name,
+                hold=paused,
+            ),
+        )
+
+
+def check(plan: Plan, *, cluster: Cluster, store: Store) -> None:
     """Ask the cluster whether it would take the job. Raises `SubmitError`."""
-    first = plan.requests[0][1]
-    refusals = cluster.check(first)
+    _, first = next(requests(plan, store.path / "experiments" / "0"))
+    refusals = cluster.check(first.with_changes(folder=store.path))
     if refusals:
         raise SubmitError("\n".join(refusals))
 
@@ -110,9 +134,13 @@ def submit(plan: Plan, *, cluster: Cluster, store: Store, paused: bool = False) 
     if paused:
         experiment.append({"type": "wish", "wish": "pause"})
     job_ids: list[str] = []
+    name = f"det-{experiment.id}"
     try:
-        for first_index, request in plan.requests:
-            job_ids.append(_queue(experiment, first_index, request, cluster, paused))
+        for chunk, request in requests(plan, experiment.path, name=name, paused=paused):
+            after = job_ids[chunk.after] if chunk.after is not None else None
+            dependent = request.with_changes(dependency=f"afterany:{after}" if after else None)
+            job_ids.append(cluster.submit(dependent))
+            experiment.append(submitted_fact(cluster.name, job_ids[-1], chunk.first, request))
     except BaseException as err:
         # Nothing half submitted: what is queued already is taken back, and the store says so.
         experiment.append({"type": "wish", "wish": "kill"})
@@ -122,26 +150,6 @@ def submit(plan: Plan, *, cluster: Cluster, store: Store, paused: bool = False) 
             raise SubmitError(f"the cluster refused the job: {err}") from err
         raise
     return Submitted(experiment.id, first_trial, plan.trials, tuple(job_ids))
-
-
-def job_for(experiment: ExperimentDir, first_index: int, request: JobRequest) -> JobRequest:
-    """The request of a plan, made out to an experiment."""
-    return request.with_changes(
-        command=runner_command(experiment.path, first_index), folder=experiment.jobs
-    )
-
-
-def _queue(
-    experiment: ExperimentDir,
-    first_index: int,
-    request: JobRequest,
-    cluster: Cluster,
-    paused: bool,
-) -> str:
-    request = job_for(experiment, first_index, request)
-    job_id = cluster.submit(request.with_changes(hold=paused))
-    experiment.append(submitted_fact(cluster.name, job_id, first_index, request))
-    return job_id
 
 
 def _created(plan: Plan, first_trial: int, cluster: str) -> dict[str, Any]:
@@ -155,11 +163,12 @@ def _created(plan: Plan, first_trial: int, cluster: str) -> dict[str, Any]:
         "metric": searcher["metric"],
         "smaller_is_better": searcher.get("smaller_is_better", True),
         "slots": resources["slots_per_trial"],
-        "pool": plan.requests[0][1].partition or "",
+        "pool": plan.jobs.template.partition or "",
         "max_restarts": config["max_restarts"],
         "cluster": cluster,
         "on_preempt": plan.on_preempt,
         "kill_wait": plan.kill_wait,
+        "signal_lead": plan.jobs.template.signal_lead,
     }
 
 

@@ -36,6 +36,7 @@ from detslurm.storage import SharedFS
 from detslurm.store import (
     ExperimentDir,
     Store,
+    StoreError,
     TrialDir,
     TrialView,
     fold_experiment,
@@ -81,7 +82,7 @@ class Context:
         if exc is None or (isinstance(exc, SystemExit) and not exc.code):
             self._close("completed", "the code ended")
         else:
-            with contextlib.suppress(OSError):  # the user's own error is the one to see
+            with contextlib.suppress(OSError, StoreError):  # the user's own error is the one to see
                 self._close("error", traceback.format_exception_only(exc)[-1].strip())
 
     def _close(self, outcome: str, reason: str) -> None:

@@ -6,12 +6,15 @@ a background thread brings the buffer to the file system.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from detslurm.store import RunLog
+from detslurm.store import RunLog, StoreError, StoreFull
+
+logger = logging.getLogger("detslurm.core")
 
 _FLUSH_EVERY = 2.0
 
@@ -21,8 +24,8 @@ class Recorder:
 
     def __init__(self, path: Path) -> None:
         self._log = RunLog.open(path)
-        self._lock = threading.Lock()
-        self._error: OSError | None = None
+        self._error: StoreError | None = None
+        self._full = False
         self._dirty = threading.Event()
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._flush_now_and_then, daemon=True)
@@ -31,15 +34,13 @@ class Recorder:
     def record(self, record: Mapping[str, Any]) -> None:
         """Buffer a record. Raises the error of an earlier write, once."""
         self._raise_pending()
-        with self._lock:
-            self._log.append(record)
+        self._log.append(record)
         self._dirty.set()
 
     def commit(self, record: Mapping[str, Any]) -> None:
         """Write a record and everything before it to the disk before returning."""
         self._raise_pending()
-        with self._lock:
-            self._log.commit(record)
+        self._log.commit(record)
 
     def close(self) -> None:
         """Write out what is buffered. Raises what went wrong while writing."""
@@ -60,10 +61,16 @@ class Recorder:
 
     def _flush(self) -> None:
         try:
-            with self._lock:
-                self._log.flush()
-        except OSError as err:
+            self._log.flush()
+        except StoreFull as err:
+            # Training goes on and the buffer is kept: space or quota may come back.
+            if not self._full:
+                logger.warning("metrics wait for space: %s", err)
+            self._full = True
+        except StoreError as err:
             self._error = err
+        else:
+            self._full = False
 
     def _raise_pending(self) -> None:
         error, self._error = self._error, None

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from detslurm.core._distributed import DistributedContext
 from detslurm.core._recorder import AnyRecorder, NullRecorder, Recorder
-from detslurm.store import Store
+from detslurm.store import Store, StoreError
 
 logger = logging.getLogger("detslurm.core")
 
@@ -36,7 +36,7 @@ def track_by_hand(dist: DistributedContext) -> Tracked:
         return _untracked()
     try:
         return _tracked(dist)
-    except OSError as err:
+    except (StoreError, OSError) as err:
         logger.warning("this run is not tracked: the store can't be written (%s)", err)
         return _untracked()
 

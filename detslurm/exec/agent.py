@@ -49,7 +49,7 @@ class Agent:
         if start is None:
             raise SystemExit(f"detslurm agent: run {run} of trial {trial_id} was never started")
         self._start = start
-        self._config: dict[str, Any] = json.loads((experiment_dir / "config.json").read_bytes())
+        self._config: dict[str, Any] = self._experiment.config()
         self._policies = LogPolicies(self._config.get("log_policies") or [])
         allocation = Allocation.from_environment()
         if allocation is None:

@@ -56,11 +56,13 @@ class Attempt:
         inbox: SignalInbox,
         log: TextLog,
         look: Callable[[], Cause | None],
+        why_signalled: Callable[[], Cause],
         why_ending: Callable[[], Cause],
         limits: Limits,
     ) -> None:
         self._nodes, self._inbox, self._log = nodes, inbox, log
-        self._look, self._why_ending, self._limits = look, why_ending, limits
+        self._look, self._limits = look, limits
+        self._why_signalled, self._why_ending = why_signalled, why_ending
         self._report = Report()
         self._lines = LineSplitter()
         self._whole = control.Reassembler()
@@ -140,7 +142,7 @@ class Attempt:
             self._give_up_at = time.monotonic() + self._limits.kill_wait / 2
             self._stop(self._why_ending())
         if signal.SIGUSR1 in signals:
-            self._stop(Cause.TIME_LIMIT)
+            self._stop(self._why_signalled())
         if signal.SIGUSR2 in signals:
             self._on_wish(self._look())
 

@@ -7,7 +7,6 @@ requeue a job: it must ask.
 
 from __future__ import annotations
 
-import json
 import signal
 import socket
 import sys
@@ -28,6 +27,8 @@ from detslurm.store import RunTaken, Store, TrialDir, TrialEnded, TrialView, fol
 
 _FINISHED = ("COMPLETED", "ERROR", "CANCELED")
 _DEFAULT_PREEMPTION_TIMEOUT = 3600.0
+# Slurm may send the signal of --signal up to a minute earlier than asked for.
+_SLURM_LATE = 90
 
 
 class Runner:
@@ -37,7 +38,7 @@ class Runner:
         self._inbox = SignalInbox([signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM])
         self._store = Store(experiment_dir.parent.parent)
         self._experiment = self._store.experiment(int(experiment_dir.name))
-        self._config: dict[str, Any] = json.loads((experiment_dir / "config.json").read_bytes())
+        self._config: dict[str, Any] = self._experiment.config()
         allocation = Allocation.from_environment()
         if allocation is None:
             raise SystemExit("detslurm runner: this is no job; `detslurm submit` starts it in one")
@@ -167,6 +168,7 @@ class Runner:
             inbox=self._inbox,
             log=log,
             look=self._look,
+            why_signalled=self._why_signalled,
             why_ending=self._why_ending,
             limits=Limits(timeout, float(self._created.get("kill_wait", 30))),
         ).run()
@@ -201,6 +203,16 @@ class Runner:
         if state == "CANCELLED":
             return Cause.KILL
         return Cause.TIME_LIMIT if state == "TIMEOUT" else Cause.PREEMPTION
+
+    def _why_signalled(self) -> Cause:
+        """Time limit or preemption: both send SIGUSR1 where a site says preempt_send_user_signal."""
+        try:
+            job = self._cluster().query([self._allocation.ref]).get(self._allocation.ref)
+        except SlurmError:
+            return Cause.TIME_LIMIT
+        left = job.time_left if job is not None else 0
+        near = left is not None and left <= self._created.get("signal_lead", 120) + _SLURM_LATE
+        return Cause.TIME_LIMIT if near else Cause.PREEMPTION
 
     # -- giving way ------------------------------------------------------------------------------
 

@@ -47,7 +47,7 @@ def successor_request(
     original = _first_request(facts, index)
     return original.with_changes(
         command=runner_command(experiment_dir, index),
-        count=1,
+        count=None,
         indices=(),
         throttle=None,
         dependency=f"afterany:{after}" if after else None,

@@ -1,0 +1,109 @@
+"""`detslurm submit`: from an experiment.yaml to jobs in the queue."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from detslurm.cli.output import note, warn
+
+if TYPE_CHECKING:
+    from detslurm.sdk.submit import Plan
+    from detslurm.slurm import Cluster
+    from detslurm.store import Store
+
+
+@click.command()
+@click.argument("config_file", metavar="CONFIG")
+@click.argument("context_dir", required=False, type=click.Path(path_type=Path))
+@click.option("--config", "overrides", multiple=True, metavar="A.B=VALUE",
+              help="Override one key of the configuration; VALUE is YAML. Repeatable.")
+@click.option("--template", metavar="NAME|FILE", help="A template to merge below CONFIG.")
+@click.option("-i", "--include", "includes", multiple=True, type=click.Path(path_type=Path),
+              help="Another file or directory to ship beside the context's. Repeatable.")
+@click.option("--cluster", "cluster_name", type=click.Choice(["auto", "slurm", "local"]),
+              default="auto", show_default=True, help="Where to run.")
+@click.option("--paused", is_flag=True, help="Queue it held; `experiment activate` starts it.")
+@click.option("-f", "--follow", "--follow-first-trial", is_flag=True,
+              help="Stay and show the log of the first trial.")
+@click.option("--dry-run", is_flag=True, help="Print the plan and the batch script; queue nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+def submit(
+    config_file: str,
+    context_dir: Path | None,
+    overrides: tuple[str, ...],
+    template: str | None,
+    includes: tuple[Path, ...],
+    cluster_name: str,
+    paused: bool,
+    follow: bool,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Submit CONFIG with the code in CONTEXT_DIR (default: CONFIG's own directory)."""
+    from detslurm.config import load_experiment, load_site
+    from detslurm.sdk import submit as submission
+    from detslurm.slurm.detect import detect_cluster
+    from detslurm.store import Store
+
+    site = load_site()
+    loaded = load_experiment(config_file, overrides=overrides, template=template, site=site)
+    if context_dir is None:
+        context_dir = Path.cwd() if config_file == "-" else Path(config_file).parent
+    store = Store.open()
+    cluster = detect_cluster(cluster_name, root=store.path)
+    plan = submission.plan(loaded, context_dir, includes, cluster=cluster, site=site)
+    for warning in plan.warnings:
+        warn(warning)
+    submission.check(plan, cluster=cluster, store=store)
+    if dry_run:
+        _show(plan, cluster=cluster, store=store, as_json=as_json)
+        return
+    note(f"Preparing files: {plan.context.summary}")
+    done = submission.submit(plan, cluster=cluster, store=store, paused=paused)
+    if as_json:
+        click.echo(json.dumps(done.to_dict()))
+    else:
+        click.echo(f"Created experiment {done.experiment_id}")
+        what = "1 trial" if done.trials == 1 else f"{done.trials} trials"
+        jobs = ", ".join(done.job_ids)
+        click.echo(f"Queued {what} on {cluster.name}: job {jobs}{' (paused)' if paused else ''}")
+    if follow:
+        from detslurm.cli.follow import follow_first_trial
+
+        follow_first_trial(store, done.experiment_id)
+
+
+def _show(plan: Plan, *, cluster: Cluster, store: Store, as_json: bool) -> None:
+    """The plan and the batch script of its first array, as they would be."""
+    from detslurm.sdk import submit as submission
+
+    place = store.path / "experiments" / "<id>"
+    jobs = list(submission.requests(plan, place, name="det-<id>"))
+    script = cluster.script(jobs[0][1])
+    shape = plan.jobs.template
+    facts = {
+        "name": plan.config.name,
+        "cluster": cluster.name,
+        "partition": shape.partition or "(default)",
+        "trials": plan.trials,
+        "slots_per_trial": shape.slots,
+        "slot_type": shape.slot_type,
+        "nodes_per_trial": shape.nodes,
+        "arrays": [{"trials": c.count, "at_once": c.throttle or c.count} for c, _ in jobs],
+        "when_preempted": plan.on_preempt,
+        "store": str(store.path),
+        "context": plan.context.summary,
+    }
+    if as_json:
+        click.echo(json.dumps({**facts, "script": script}))
+        return
+    for key, value in facts.items():
+        if key == "arrays":
+            value = ", ".join(f"{a['trials']} trials, {a['at_once']} at once" for a in value)
+        click.echo(f"{key.replace('_', ' '):>16}: {value}")
+    click.echo("\nThe batch script" + (" of the first array" if len(jobs) > 1 else "") + ":\n")
+    click.echo(script)
