@@ -1,0 +1,106 @@
+"""One clean curve out of the logs of many runs: what a resumed run repeats counts once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+
+class MetricRow(msgspec.Struct, frozen=True):
+    """Metrics of one group at one step; `batch` holds per-batch metrics where reported."""
+
+    group: str
+    steps: int
+    metrics: dict[str, Any]
+    run: int = 1
+    time: float | None = None
+    batch: list[Any] | None = None
+
+
+class Span(NamedTuple):
+    """What of a run decides about earlier ones: where it resumed, and its first reported step."""
+
+    run: int
+    resumed: int
+    first: float  # infinite while the run has reported nothing
+
+
+def last_valid_steps(spans: Sequence[Span]) -> dict[int, float]:
+    """Up to which step each run's rows stand, given in the order of the runs.
+
+    A run that resumed at step S and then reported takes over: earlier rows past S vanish, and
+    if it reports from before S also those from its first report on. Nothing vanishes earlier.
+    """
+    limits: dict[int, float] = {}
+    bound = math.inf
+    for span in reversed(spans):
+        limits[span.run] = bound
+        if math.isfinite(span.first):
+            bound = min(bound, span.resumed if span.first >= span.resumed else span.first - 1)
+    return limits
+
+
+def clean_rows(rows: Iterable[MetricRow], limits: Mapping[int, float]) -> list[MetricRow]:
+    """Rows that stand, by step; keys of the same group and step merge and the later one wins.
+
+    Rows come in the order of runs and, inside a run, in the order of reporting.
+    """
+    merged: dict[tuple[str, int], MetricRow] = {}
+    for row in rows:
+        if row.steps <= limits[row.run]:
+            key = (row.group, row.steps)
+            earlier = merged.get(key)
+            merged[key] = row if earlier is None else _merge(earlier, row)
+    return sorted(merged.values(), key=lambda row: row.steps)
+
+
+def _merge(earlier: MetricRow, later: MetricRow) -> MetricRow:
+    return MetricRow(
+        group=later.group,
+        steps=later.steps,
+        metrics={**earlier.metrics, **later.metrics},
+        run=later.run,
+        time=later.time if later.time is not None else earlier.time,
+        batch=later.batch if later.batch is not None else earlier.batch,
+    )
+
+
+def summaries(rows: Iterable[MetricRow]) -> dict[str, dict[str, dict[str, Any]]]:
+    """Per group and metric: count, min, max, sum, mean (of numbers) and last."""
+    result: dict[str, dict[str, dict[str, Any]]] = {}
+    for row in rows:
+        group = result.setdefault(row.group, {})
+        for name, value in flat(row.metrics):
+            _add(group.setdefault(name, {"count": 0}), value)
+    return result
+
+
+def _add(summary: dict[str, Any], value: Any) -> None:
+    summary["count"] += 1
+    summary["last"] = value
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return
+    count = summary["numbers"] = summary.get("numbers", 0) + 1
+    summary["min"] = _least(summary.get("min", value), value)
+    summary["max"] = -_least(-summary.get("max", value), -value)
+    summary["sum"] = summary.get("sum", 0) + value
+    summary["mean"] = summary["sum"] / count
+
+
+def _least(one: float, other: float) -> float:
+    # NaN is not less than anything: it must not hide the numbers around it.
+    if math.isnan(one):
+        return other
+    return one if math.isnan(other) or one <= other else other
+
+
+def flat(metrics: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
+    """Leaves of nested metrics with dotted names."""
+    for name, value in metrics.items():
+        if isinstance(value, dict) and value:
+            yield from flat(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value

@@ -1,0 +1,77 @@
+"""What can go wrong in the store, each with the path and a remedy in its text."""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import NamedTuple
+
+
+class StoreError(Exception):
+    """The store cannot do what was asked; the text says why and what to do."""
+
+
+class NotFound(StoreError):
+    """No such experiment, trial or run in this store."""
+
+
+class CorruptRecord(StoreError):
+    """A record does not carry the checksum that its bytes have."""
+
+
+class NoHardLinks(StoreError):
+    """The file system has no hard links, so nothing can be claimed safely on it."""
+
+
+class StoreFault(StoreError, OSError):
+    """The file system refused an operation; `errno` and `path` say which."""
+
+    def __init__(self, message: str, code: int, path: str) -> None:
+        super().__init__(code, message)
+        self.path = path
+
+    def __str__(self) -> str:
+        return str(self.args[1])
+
+
+class StoreFull(StoreFault):
+    """No space, inodes or quota left; what was to be written is kept where the caller can retry."""
+
+
+class TrialEnded(StoreError):
+    """The trial already has its last word: no further run may start."""
+
+
+class RunTaken(StoreError):
+    """Another process claimed this run first."""
+
+
+class Problem(NamedTuple):
+    """Something unreadable that a reader skipped: where it lies and why it was skipped."""
+
+    path: str
+    offset: int
+    reason: str
+
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
+LINKLESS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV, errno.EMLINK)
+
+
+def explained(error: OSError, path: str) -> StoreFault:
+    """Turn an OSError into the store's own, which names the path and the way out."""
+    code = error.errno or 0
+    if code == errno.EDQUOT:
+        text = f"disk quota exceeded on the file system of {path}: free some or ask for more"
+        return StoreFull(text, code, path)
+    if code == errno.ENOSPC:
+        return StoreFull(f"{_what_is_full(path)} left on the file system of {path}", code, path)
+    return StoreFault(f"{path}: {os.strerror(code) if code else error}", code, path)
+
+
+def _what_is_full(path: str) -> str:
+    try:
+        state = os.statvfs(os.path.dirname(path) or ".")  # noqa: PTH120 (plain strings here)
+    except OSError:
+        return "no space"
+    return "no inodes" if state.f_files and not state.f_favail else "no space"

@@ -1,0 +1,107 @@
+"""An experiment's directory: configuration, frozen code, facts, and the trials' buckets."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from detslurm.store import fs
+from detslurm.store.errors import NotFound
+from detslurm.store.facts import FactLog
+from detslurm.store.frame import decode_json, encode_json
+from detslurm.store.trial import TrialDir
+
+if TYPE_CHECKING:
+    from detslurm.store.store import Store
+
+BUCKETS: Final = 100
+
+# Facts that change how a finished experiment reads: the index must learn of them.
+TOUCHING: Final = frozenset({"wish", "set", "lost", "submitted", "trials", "checkpoint_deleted"})
+
+
+class ExperimentDir:
+    """One experiment on disk."""
+
+    def __init__(self, store: Store, experiment_id: int) -> None:
+        self.store = store
+        self.id = experiment_id
+        self.path = store.path / "experiments" / str(experiment_id)
+        self.log = FactLog(self.path / "facts")
+
+    @property
+    def code(self) -> Path:
+        """The frozen context directory."""
+        return self.path / "code"
+
+    @property
+    def jobs(self) -> Path:
+        """Where submitit keeps batch scripts and what fails before a runner starts."""
+        return self.path / "jobs"
+
+    def freeze_code(self) -> AbstractContextManager[str]:
+        """A directory to copy the context into; it becomes `code` whole, or not at all."""
+        return fs.staged_directory(self.code)
+
+    def write_config(self, config: Mapping[str, Any], text: str) -> None:
+        """Keep the resolved configuration and the user's text as it was given."""
+        fs.put_if_absent(self.path / "config.yaml", text.encode())
+        fs.put_if_absent(self.path / "config.json", encode_json(config) + b"\n")
+
+    def config(self) -> dict[str, Any]:
+        """The resolved configuration as plain data."""
+        data = fs.read_file(self.path / "config.json", expected=True)
+        if data is None:
+            raise NotFound(f"experiment {self.id} has no configuration: its submission broke off")
+        value = decode_json(data)
+        assert isinstance(value, dict)
+        return value
+
+    def append(self, record: Mapping[str, Any], after: int = 0) -> int:
+        """Commit a fact under the next free number; `time` and `by` are filled in."""
+        stamped = {"time": time.time(), "by": user_name(), **record}
+        number = self.log.append(stamped, after)
+        if stamped.get("type") in TOUCHING:
+            self.store.touch(self.id)
+        return number
+
+    def create(self, record: Mapping[str, Any]) -> bool:
+        """Commit the `created` fact, always number 1: from here on the experiment is visible."""
+        fact = {"type": "created", "id": self.id, "time": time.time(), "by": user_name()}
+        return self.log.put(1, {**fact, **record})
+
+    def facts(self, after: int = 0, *, fresh: bool = False) -> Iterator[dict[str, Any]]:
+        """All facts past number `after` in order, each with its number as "n"."""
+        return self.log.facts(after, fresh=fresh)
+
+    def created(self) -> dict[str, Any]:
+        """The `created` fact, or NotFound."""
+        fact = self.log.read(1)
+        if fact is None:
+            raise NotFound(f"there is no experiment {self.id} in {self.store.path}")
+        return fact
+
+    def prepare_trials(self, first: int, count: int) -> None:
+        """Make the bucket directories that these trials need, so that no two nodes race for one."""
+        some = range(first, first + min(count, BUCKETS))
+        for bucket in sorted({trial % BUCKETS for trial in some}):
+            fs.ensure_directory(self.path / "trials" / f"{bucket:02d}")
+
+    def trial(self, trial_id: int) -> TrialDir:
+        """The place of one of this experiment's trials, whether it ran or not."""
+        path = self.path / "trials" / f"{trial_id % BUCKETS:02d}" / str(trial_id)
+        return TrialDir(path, trial_id, self.id)
+
+
+def user_name() -> str:
+    """Who acts: by the process's user id, which nobody can fake through the environment."""
+    import pwd
+
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())

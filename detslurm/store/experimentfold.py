@@ -1,0 +1,199 @@
+"""The folds that turn an experiment's facts and trials into wishes and a view. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from detslurm.store.errors import Problem
+from detslurm.store.outcomes import FINISHED
+from detslurm.store.trialfold import TrialContext, better
+from detslurm.store.views import ExperimentView, Job, TrialRow, Wishes
+
+
+class ExperimentFacts(msgspec.Struct, kw_only=True):
+    """The fold of an experiment's facts, trials aside; `count` is the last fact's number."""
+
+    created: dict[str, Any] = msgspec.field(default_factory=dict)
+    count: int = 0
+    wishes: Wishes = Wishes()
+    jobs: tuple[Job, ...] = ()
+    trial_ids: tuple[int, ...] = ()
+    lost: dict[int, str] = msgspec.field(default_factory=dict)
+    deleted_checkpoints: frozenset[str] = frozenset()
+    problems: tuple[Problem, ...] = ()
+
+    def context(self, trial_id: int, alive: bool | None = None) -> TrialContext:
+        """What the fold of one of its trials needs."""
+        return TrialContext(
+            metric=self.created.get("metric"),
+            smaller_is_better=self.created.get("smaller_is_better", True),
+            wishes=self.wishes,
+            deleted_checkpoints=self.deleted_checkpoints,
+            lost=self.lost.get(trial_id),
+            alive=alive,
+        )
+
+
+def experiment_facts(facts: Iterable[Mapping[str, Any]]) -> ExperimentFacts:
+    """Fold an experiment's facts, which come in the order of their numbers."""
+    state = ExperimentFacts()
+    for fact in facts:
+        state.count = fact["n"]
+        fold = _FOLDS.get(fact.get("type", ""))
+        if fold is not None:  # what a newer version wrote is skipped
+            fold(state, fact)
+    return state
+
+
+def _created(state: ExperimentFacts, fact: Mapping[str, Any]) -> None:
+    if not state.created:
+        state.created = dict(fact)
+        _trials(state, fact)
+
+
+def _trials(state: ExperimentFacts, fact: Mapping[str, Any]) -> None:
+    first, count = fact.get("first_trial", 0), fact.get("trials", 0)
+    state.trial_ids += tuple(range(first, first + count))
+
+
+def _submitted(state: ExperimentFacts, fact: Mapping[str, Any]) -> None:
+    jobs = tuple(_job(job) for job in fact.get("jobs") or ())
+    state.jobs += jobs
+    # A new submission gives lost trials another chance.
+    for job in jobs:
+        for trial in state.trial_ids[job.first_index : job.first_index + job.count]:
+            state.lost.pop(trial, None)
+
+
+def _job(job: Mapping[str, Any]) -> Job:
+    known = {name: job[name] for name in Job.__struct_fields__ if name in job}
+    return Job(**{"cluster": "slurm", "job_id": "", **known})
+
+
+def _wish(state: ExperimentFacts, fact: Mapping[str, Any]) -> None:
+    wish, wishes = fact.get("wish"), state.wishes
+    changed: dict[str, Any] = {}
+    if wish in ("pause", "activate"):
+        changed["paused"] = wish == "pause"
+    elif wish in ("archive", "unarchive"):
+        changed["archived"] = wish == "archive"
+    elif wish in ("cancel", "kill"):
+        changed["stopping"] = "kill" if "kill" in (wish, wishes.stopping) else "cancel"
+    elif wish == "kill_trial":
+        changed["killed_trials"] = wishes.killed_trials | {fact.get("trial", 0)}
+    elif wish == "delete":
+        changed["deleted"] = True
+    state.wishes = msgspec.structs.replace(wishes, **changed)
+
+
+def _set(state: ExperimentFacts, fact: Mapping[str, Any]) -> None:
+    fields = {**state.wishes.fields, str(fact.get("field")): fact.get("value")}
+    state.wishes = msgspec.structs.replace(state.wishes, fields=fields)
+
+
+def _lost(state: ExperimentFacts, fact: Mapping[str, Any]) -> None:
+    for trial in fact.get("trials") or ():
+        state.lost[trial] = str(fact.get("reason") or "its job is gone and said no last word")
+
+
+def _checkpoint_deleted(state: ExperimentFacts, fact: Mapping[str, Any]) -> None:
+    state.deleted_checkpoints |= set(fact.get("uuids") or ()) | {str(fact.get("uuid"))}
+
+
+def _corrupt(state: ExperimentFacts, fact: Mapping[str, Any]) -> None:
+    state.problems += (Problem(str(fact.get("path")), 0, str(fact.get("problem"))),)
+
+
+_FOLDS = {
+    "created": _created,
+    "trials": _trials,
+    "submitted": _submitted,
+    "wish": _wish,
+    "set": _set,
+    "lost": _lost,
+    "checkpoint_deleted": _checkpoint_deleted,
+    "corrupt": _corrupt,
+}
+
+
+def experiment_view(
+    experiment_id: int, facts: ExperimentFacts, trials: Sequence[TrialRow]
+) -> ExperimentView:
+    """The view of an experiment whose trials come in the order of their ids."""
+    created, wishes, fields = facts.created, facts.wishes, facts.wishes.fields
+    state = experiment_state(wishes, [trial.state for trial in trials])
+    smaller = created.get("smaller_is_better", True)
+    best = _best_trial(trials, smaller)
+    done = state in FINISHED
+    return ExperimentView(
+        id=experiment_id,
+        name=fields.get("name", created.get("name", "")),
+        owner=created.get("owner", created.get("by", "")),
+        state=state,
+        progress=1.0 if state == "COMPLETED" else _progress(trials),
+        created=created.get("time"),
+        started=min((t.started for t in trials if t.started is not None), default=None),
+        ended=max((t.ended for t in trials if t.ended is not None), default=None) if done else None,
+        pool=fields.get("resource_pool", created.get("pool")),
+        slots=created.get("slots"),
+        trial_count=len(facts.trial_ids),
+        trial_states=dict(Counter(trial.state for trial in trials)),
+        description=fields.get("description", created.get("description", "")) or "",
+        labels=tuple(fields.get("labels", created.get("labels")) or ()),
+        notes=fields.get("notes", created.get("notes", "")) or "",
+        archived=wishes.archived,
+        metric=created.get("metric"),
+        smaller_is_better=smaller,
+        best_trial=best.id if best else None,
+        best_value=best.best_validation.value if best and best.best_validation else None,
+        cluster=created.get("cluster"),
+        facts=facts.count,
+        first_trial=created.get("first_trial", 0),
+        max_restarts=created.get("max_restarts", 0),
+        wishes=wishes,
+        fields=fields,
+        jobs=facts.jobs,
+        trials=tuple(trials),
+        problems=facts.problems,
+    )
+
+
+def experiment_state(wishes: Wishes, trial_states: Sequence[str]) -> str:
+    """The experiment's state: final once every trial is, else what the user wishes."""
+    if wishes.deleted:
+        return "DELETED"
+    if trial_states and all(state in FINISHED for state in trial_states):
+        return _final_state(wishes, set(trial_states))
+    if wishes.stopping is not None:
+        return "STOPPING_KILLED" if wishes.stopping == "kill" else "STOPPING_CANCELED"
+    return "PAUSED" if wishes.paused else "ACTIVE"
+
+
+def _final_state(wishes: Wishes, states: set[str]) -> str:
+    if wishes.stopping is not None and "CANCELED" in states:
+        return "CANCELED"
+    if "COMPLETED" in states:
+        return "COMPLETED"
+    return "ERROR" if "ERROR" in states else "CANCELED"
+
+
+def _best_trial(trials: Iterable[TrialRow], smaller: bool) -> TrialRow | None:
+    best: TrialRow | None = None
+    for trial in trials:
+        validation = trial.best_validation
+        if validation is None or validation.value is None:
+            continue
+        standing = best.best_validation.value if best and best.best_validation else None
+        if best is None or better(validation.value, standing, smaller):
+            best = trial
+    return best
+
+
+def _progress(trials: Sequence[TrialRow]) -> float:
+    if not trials:
+        return 0.0
+    return sum(1.0 if t.state in FINISHED else t.progress for t in trials) / len(trials)

@@ -1,0 +1,86 @@
+"""Contended facts: immutable files numbered 1, 2, 3 ... in one directory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from detslurm.store import fs
+from detslurm.store.errors import CorruptRecord, StoreError
+from detslurm.store.frame import frame, unframe
+
+SCHEMA: Final = 1
+
+
+class FactLog:
+    """A directory of numbered facts, which any number of processes append to without locks."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def name(self, number: int) -> Path:
+        """The exact name of fact `number`."""
+        return self.path / f"{number:06d}.json"
+
+    def read(self, number: int, *, expected: bool = False) -> dict[str, Any] | None:
+        """Fact `number` with its number as "n"; None where it does not exist (yet)."""
+        return read_fact(self.name(number), number, expected=expected)
+
+    def facts(self, after: int = 0, *, fresh: bool = False) -> Iterator[dict[str, Any]]:
+        """All facts past number `after`, in order; `fresh` asks the file server for the end."""
+        number = after + 1
+        while True:
+            fact = self.read(number, expected=fresh)
+            if fact is None:
+                return
+            yield fact
+            number += 1
+
+    def put(self, number: int, record: Mapping[str, Any]) -> bool:
+        """Make `record` fact `number`; False where that number is taken."""
+        return put_record(self.name(number), record)
+
+    def append(self, record: Mapping[str, Any], after: int = 0) -> int:
+        """Commit `record` under the first free number past `after`, and return that number."""
+        number = after + 1
+        # What exists is skipped by reading: cheaper than losing a race for each number.
+        while self.name(number).exists():
+            number += 1
+        while not self.put(number, record):
+            number += 1
+        return number
+
+
+def put_record(path: Path, record: Mapping[str, Any]) -> bool:
+    """Put-if-absent of one record as one file."""
+    return fs.put_if_absent(path, frame({"v": SCHEMA, **record}))
+
+
+def read_record(path: Path, *, expected: bool = False) -> dict[str, Any] | None:
+    """The one record in a file; a corrupt one reads as type "corrupt" with its "problem"."""
+    data = fs.read_file(path, expected=expected)
+    if data is None:
+        return None
+    try:
+        record = unframe(data[:-1] if data.endswith(b"\n") else data)
+        if record.get("v", SCHEMA) > SCHEMA:
+            raise CorruptRecord(f"written by a newer detslurm (schema {record['v']})")
+    except CorruptRecord as error:
+        return {"type": "corrupt", "problem": str(error), "path": str(path)}
+    return record
+
+
+def read_fact(path: Path, number: int, *, expected: bool = False) -> dict[str, Any] | None:
+    """As `read_record`, with the fact's number as "n"."""
+    record = read_record(path, expected=expected)
+    if record is not None:
+        record["n"] = number
+    return record
+
+
+def require(record: dict[str, Any] | None, path: Path) -> dict[str, Any]:
+    """The record that must be there, or an error that names it."""
+    if record is None:
+        raise StoreError(f"{path} vanished")
+    return record

@@ -1,0 +1,293 @@
+"""The only door to the file system: every primitive that the store's promises rest on.
+
+All calls go through `os` by attribute, so that a test can fail or kill each one of them.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from detslurm.store.errors import LINKLESS, NoHardLinks, StoreError, explained
+
+# ESTALE means that a name now leads to another file: opening it again by name finds that one.
+REOPENS: Final = 10
+
+AnyPath = str | os.PathLike[str]
+
+_counter = itertools.count()
+
+
+def put_if_absent(path: AnyPath, data: bytes, *, sync_names: bool = True) -> bool:
+    """Make `path` exist with exactly `data`, whole at once; False where it existed already."""
+    target = os.fspath(path)
+    temporary = temporary_name(target)
+    write_new(temporary, data)
+    try:
+        won = _link(temporary, target)
+    finally:
+        _discard(temporary)
+    if won and sync_names:
+        sync_directory(os.path.dirname(target))
+    return won
+
+
+def _link(source: str, target: str) -> bool:
+    try:
+        os.link(source, target)
+        return True
+    except OSError as error:
+        # On NFS the server may have linked and the reply got lost: only the link count tells.
+        if _link_count(source) == 2:
+            return True
+        if error.errno == errno.EEXIST:
+            return False
+        if error.errno in LINKLESS:
+            raise NoHardLinks(
+                f"{os.path.dirname(target)} has no hard links ({error.strerror}); put the store on"
+                " a file system that has them (`detslurm doctor DIR` probes one)"
+            ) from error
+        raise explained(error, target) from error
+
+
+def _link_count(path: str) -> int:
+    # Opening asks the server again, where a plain stat could be answered from the cache.
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return 0
+    try:
+        return os.fstat(handle).st_nlink
+    except OSError:
+        return 0
+    finally:
+        os.close(handle)
+
+
+def temporary_name(target: str) -> str:
+    """A name beside `target` that no other process of any node uses."""
+    folder, name = os.path.split(target)
+    unique = f"{os.uname().nodename}-{os.getpid()}-{next(_counter)}-{os.urandom(4).hex()}"
+    return os.path.join(folder, f".{name}.{unique}.tmp")
+
+
+def write_new(path: str, data: bytes) -> None:
+    """Create `path` with `data`, on disk when this returns; nothing is left behind on failure."""
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        raise explained(error, path) from error
+    try:
+        try:
+            write_all(handle, data)
+            os.fsync(handle)
+        finally:
+            os.close(handle)  # NFS reports a full disk here at the latest
+    except OSError as error:
+        _discard(path)
+        raise explained(error, path) from error
+
+
+def write_all(handle: int, data: bytes) -> None:
+    """Write all of `data`, however many calls that takes."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(handle, view) :]
+
+
+def _discard(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        pass  # a leftover temporary name is litter, never a fact
+
+
+def replace_file(path: AnyPath, data: bytes) -> None:
+    """Publish a new snapshot of a rebuildable file: readers see the old one or the new one."""
+    target = os.fspath(path)
+    temporary = temporary_name(target)
+    write_new(temporary, data)
+    try:
+        os.rename(temporary, target)
+    except OSError as error:
+        _discard(temporary)
+        raise explained(error, target) from error
+
+
+def read_file(path: AnyPath, *, expected: bool = False) -> bytes | None:
+    """The content of `path`, opened by its exact name, or None where there is no such file.
+
+    With `expected` the caller knows that the name exists, or wants the freshest answer: a "no"
+    that this node may have cached is asked again after a look at the directory itself.
+    """
+    name = os.fspath(path)
+    data = _read_by_name(name)
+    if data is None and expected:
+        refresh(os.path.dirname(name))
+        data = _read_by_name(name)
+    return data
+
+
+def _read_by_name(name: str) -> bytes | None:
+    for attempt in range(REOPENS):
+        try:
+            return _read_once(name)
+        except FileNotFoundError:
+            return None
+        except NotADirectoryError:
+            return None
+        except OSError as error:
+            if error.errno != errno.ESTALE or attempt == REOPENS - 1:
+                raise explained(error, name) from error
+    raise AssertionError("unreachable")
+
+
+def _read_once(name: str) -> bytes:
+    handle = os.open(name, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        size = os.fstat(handle).st_size
+        chunks = [os.read(handle, size + 1)]
+        while chunks[-1]:
+            chunks.append(os.read(handle, 1 << 20))
+        return chunks[0] if len(chunks) <= 2 else b"".join(chunks)
+    finally:
+        os.close(handle)
+
+
+def refresh(folder: str) -> None:
+    """Make this node ask the file server again which names `folder` holds."""
+    try:
+        os.close(os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+    except OSError:
+        pass
+
+
+def size_of(path: AnyPath) -> int | None:
+    """Bytes in `path` as the file server sees them now, None where there is no such file."""
+    for _ in range(REOPENS):
+        try:
+            handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            if error.errno != errno.ESTALE:
+                raise explained(error, os.fspath(path)) from error
+            continue
+        try:
+            return os.fstat(handle).st_size
+        finally:
+            os.close(handle)
+    raise StoreError(f"{os.fspath(path)} stays stale: it is replaced again and again")
+
+
+def claim_directory(path: AnyPath, mode: int = 0o777) -> bool:
+    """Create the directory `path`; False where somebody else has it."""
+    try:
+        os.mkdir(path, mode)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        raise explained(error, os.fspath(path)) from error
+    return True
+
+
+def ensure_directory(path: AnyPath, mode: int = 0o777) -> None:
+    """Let the directory `path` exist, with its parents."""
+    try:
+        os.makedirs(path, mode, exist_ok=True)
+    except OSError as error:
+        raise explained(error, os.fspath(path)) from error
+
+
+def sync_directory(path: AnyPath) -> None:
+    """Make the names in `path` survive a power cut, where the file system needs telling."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise explained(error, os.fspath(path)) from error
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EBADF):
+            raise explained(error, os.fspath(path)) from error
+    finally:
+        os.close(handle)
+
+
+def names_in(path: AnyPath) -> list[str]:
+    """A listing, which may be a minute old: a hint for humans and first guesses, never proof."""
+    try:
+        return os.listdir(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise explained(error, os.fspath(path)) from error
+
+
+def publish_directory(stage: AnyPath, final: AnyPath) -> bool:
+    """Give a staged tree its final name, whole at once; False where that name is taken."""
+    sync_tree(os.fspath(stage))
+    try:
+        os.rename(stage, final)
+    except OSError as error:
+        if _moved(os.fspath(stage), os.fspath(final)):
+            pass
+        elif error.errno in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
+            return False
+        else:
+            raise explained(error, os.fspath(final)) from error
+    sync_directory(os.path.dirname(os.fspath(final)))
+    return True
+
+
+def _moved(stage: str, final: str) -> bool:
+    # As with link: a failed rename may have happened, only its reply got lost.
+    return not os.path.lexists(stage) and os.path.isdir(final)
+
+
+def sync_tree(root: str) -> None:
+    """Put every file and directory below `root` on disk."""
+    for folder, _, files in os.walk(root):
+        for name in files:
+            path = os.path.join(folder, name)
+            if not os.path.islink(path):
+                _sync_file(path)
+        sync_directory(folder)
+
+
+def _sync_file(path: str) -> None:
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.EACCES, errno.ENXIO):
+            raise explained(error, path) from error
+
+
+@contextmanager
+def staged_directory(final: AnyPath) -> Iterator[str]:
+    """A directory to fill; it appears as `final` when the block ends well, else it vanishes."""
+    stage = temporary_name(os.fspath(final))
+    if not claim_directory(stage):
+        raise StoreError(f"{stage} exists already")
+    try:
+        yield stage
+        if not publish_directory(stage, final):
+            raise StoreError(f"{os.fspath(final)} exists already")
+    except BaseException:
+        remove_tree(stage)
+        raise
+
+
+def remove_tree(path: AnyPath) -> None:
+    """Remove a tree as far as possible; what resists is litter."""
+    import shutil  # only here: half a dozen imports that runners and listings never need
+
+    shutil.rmtree(path, ignore_errors=True)

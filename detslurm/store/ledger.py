@@ -1,0 +1,92 @@
+"""The ledger: numbered facts of the whole store, which give trials their ids."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from detslurm.store.errors import StoreError
+from detslurm.store.facts import FactLog
+
+
+class Block(msgspec.Struct, frozen=True, array_like=True):
+    """A run of trial ids that belongs to one experiment."""
+
+    first: int
+    count: int
+    experiment: int
+
+
+class LedgerState(msgspec.Struct):
+    """The fold of the ledger up to fact `position`."""
+
+    position: int = 0
+    next_trial: int = 1
+    blocks: list[Block] = msgspec.field(default_factory=list)
+
+    def experiments(self) -> list[int]:
+        """Ids of all experiments that own trials, ascending."""
+        return sorted({block.experiment for block in self.blocks})
+
+    def owner(self, trial_id: int) -> Block | None:
+        """The block that holds a trial id."""
+        place = bisect_right(self.blocks, trial_id, key=lambda block: block.first) - 1
+        if place < 0:
+            return None
+        block = self.blocks[place]
+        return block if trial_id < block.first + block.count else None
+
+    def advance(self, fact: Mapping[str, Any]) -> int | None:
+        """Fold in the next fact; returns the experiment that it concerns."""
+        self.position = fact["n"]
+        kind = fact.get("type")
+        if kind in ("experiment", "trials"):
+            block = Block(fact["first_trial"], fact["trials"], fact["id"])
+            self.blocks.append(block)
+            self.next_trial = max(self.next_trial, block.first + block.count)
+            return block.experiment
+        return fact.get("id") if kind == "touched" else None
+
+
+class Ledger:
+    """The store's ledger on disk."""
+
+    def __init__(self, path: Path) -> None:
+        self.log = FactLog(path)
+
+    def catch_up(self, state: LedgerState, *, fresh: bool = False) -> set[int]:
+        """Fold the ledger's tail into `state`; returns the experiments that the tail concerns."""
+        concerned: set[int] = set()
+        for fact in self.log.facts(state.position, fresh=fresh):
+            experiment = state.advance(fact)
+            if experiment is not None:
+                concerned.add(experiment)
+        return concerned
+
+    def reserve(self, state: LedgerState, experiment: int, count: int) -> int:
+        """Give `count` consecutive trial ids to an experiment; returns the first one."""
+        while True:
+            known = any(block.experiment == experiment for block in state.blocks)
+            first = state.next_trial
+            fact = {
+                "type": "trials" if known else "experiment",
+                "id": experiment,
+                "first_trial": first,
+                "trials": count,
+            }
+            if self.log.put(state.position + 1, fact):
+                state.advance({**fact, "n": state.position + 1})
+                return first
+            before = state.position
+            self.catch_up(state, fresh=True)
+            if state.position == before:
+                name = self.log.name(before + 1)
+                raise StoreError(f"{name} exists but cannot be read on this node yet: try again")
+
+    def touch(self, state: LedgerState, experiment: int) -> int:
+        """Note that a fact was added which a summary made before does not know."""
+        return self.log.append({"type": "touched", "id": experiment}, state.position)

@@ -1,0 +1,193 @@
+"""A run's own log: one writer, opened once, appended to; and how anybody reads it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+from detslurm.store import fs
+from detslurm.store.errors import CorruptRecord, Problem, explained
+from detslurm.store.frame import frame, unframe
+
+# Appending writes by itself past this, so that a caller that never flushes keeps its memory.
+FLUSH_BYTES: Final = 1 << 20
+# What lies in the page cache is kept here too until it is on disk: this bounds how much.
+SYNC_BYTES: Final = 4 << 20
+
+
+class RunLog:
+    """The log of one run, written by one process (any of its threads); created when opened.
+
+    Everything since the last fsync stays in memory and is written again at the same place after
+    a failure, so a full disk never leaves a torn record before a later one.
+    """
+
+    def __init__(self, path: str, handle: int, offset: int) -> None:
+        self.path = path
+        self._handle = handle
+        self._base = offset  # where _tail belongs in the file
+        self._tail = bytearray()  # all that is not known to be on disk
+        self._written = 0  # how much of _tail the kernel has taken
+        self._retry_at = FLUSH_BYTES
+        self._named = False  # whether the file's name is on disk
+        self._lock = threading.RLock()
+
+    @classmethod
+    def open(cls, path: fs.AnyPath) -> RunLog:
+        """Open the log for appending; after a torn tail the first record starts a fresh line."""
+        name = os.fspath(path)
+        try:
+            handle = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            size = os.fstat(handle).st_size
+            torn = size > 0 and os.pread(handle, 1, size - 1) != b"\n"
+        except OSError as error:
+            raise explained(error, name) from error
+        log = cls(name, handle, size)
+        if torn:
+            log._tail += b"\n"
+        return log
+
+    @property
+    def pending(self) -> int:
+        """Bytes that were appended and not yet handed to the file system."""
+        return len(self._tail) - self._written
+
+    def append(self, record: Mapping[str, Any]) -> None:
+        """Take a record; it is written with the next flush. Never fails for want of space."""
+        line = frame(record)
+        with self._lock:
+            self._tail += line
+            if self.pending >= self._retry_at:
+                self._flush_quietly()
+
+    def _flush_quietly(self) -> None:
+        try:
+            self.flush()
+        except Exception:
+            # The record is kept; whoever flushes or commits next is told. Doubling keeps a full
+            # disk from being asked at every record.
+            self._retry_at = 2 * self.pending
+
+    def flush(self) -> None:
+        """Hand all records to the file system; StoreFull keeps them for the next attempt."""
+        with self._lock:
+            try:
+                self._write_tail()
+            except OSError as error:
+                raise explained(error, self.path) from error
+            self._retry_at = FLUSH_BYTES
+            if len(self._tail) >= SYNC_BYTES:
+                self.sync()
+
+    def _write_tail(self) -> None:
+        try:
+            self._write_from(self._written)
+        except OSError as error:
+            if error.errno != errno.ESTALE:
+                raise
+            self._reopen()
+            self._write_from(0)
+
+    def _write_from(self, start: int) -> None:
+        self._written = start
+        while self._written < len(self._tail):
+            with memoryview(self._tail) as view:
+                taken = os.pwrite(self._handle, view[self._written :], self._base + self._written)
+            self._written += taken
+
+    def _reopen(self) -> None:
+        fresh = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+        stale, self._handle = self._handle, fresh
+        try:
+            os.close(stale)
+        except OSError:
+            pass
+
+    def sync(self) -> None:
+        """Write what is pending and wait until all of it is on disk."""
+        with self._lock:
+            try:
+                self._write_tail()
+                os.fsync(self._handle)
+            except OSError as error:
+                # After a failed fsync nobody knows what the disk has: write it all again.
+                self._written = 0
+                raise explained(error, self.path) from error
+            self._base += len(self._tail)
+            self._tail.clear()
+            self._written = 0
+            if not self._named:
+                fs.sync_directory(os.path.dirname(self.path))
+                self._named = True
+
+    def commit(self, record: Mapping[str, Any]) -> None:
+        """Append a record that is on disk when this returns; on an error it stays pending."""
+        with self._lock:
+            self.append(record)
+            self.sync()
+
+    def close(self) -> None:
+        """Write what is pending and let go of the file; the last error surfaces here."""
+        with self._lock:
+            if self._handle < 0:
+                return
+            try:
+                self.sync()
+            finally:
+                handle, self._handle = self._handle, -1
+                os.close(handle)
+
+    def __enter__(self) -> RunLog:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+class LogContent(NamedTuple):
+    """Records of a log, how many bytes they and everything skipped took, and what was skipped."""
+
+    records: list[dict[str, Any]]
+    bytes_seen: int
+    problems: list[Problem]
+
+
+def read_records(path: fs.AnyPath, limit: int | None = None, start: int = 0) -> LogContent:
+    """All whole records of a log from byte `start` up to byte `limit`; none where there is no log.
+
+    `bytes_seen` is where to go on: a torn tail is reported and read again once it is whole.
+    """
+    name = os.fspath(path)
+    records: list[dict[str, Any]] = []
+    problems: list[Problem] = []
+    end = start
+    for offset, line in lines_of(name, limit, start, problems):
+        end = offset + len(line) + 1
+        try:
+            records.append(unframe(line))
+        except CorruptRecord as error:
+            problems.append(Problem(name, offset, str(error)))
+    return LogContent(records, end, problems)
+
+
+def lines_of(
+    name: str, limit: int | None, start: int, problems: list[Problem]
+) -> Iterator[tuple[int, bytes]]:
+    """Each whole line that is not empty with its offset; a torn tail goes to `problems`."""
+    data = fs.read_file(name)
+    if data is None:
+        return
+    whole = len(data)
+    data = data[start:limit]
+    *lines, tail = data.split(b"\n")
+    offset = start
+    for line in lines:
+        if line:
+            yield offset, line
+        offset += len(line) + 1
+    # Bytes beyond the limit are a zombie's: what the limit cuts is no fault of the log.
+    if tail and (limit is None or limit >= whole):
+        problems.append(Problem(name, offset, "torn tail"))

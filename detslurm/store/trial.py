@@ -1,0 +1,128 @@
+"""A trial's directory: its runs, each with a claim, a log of records and a last word."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from detslurm.store import fs
+from detslurm.store.errors import NotFound, RunTaken, TrialEnded
+from detslurm.store.facts import put_record, read_record
+from detslurm.store.outcomes import LOST, TERMINAL
+from detslurm.store.runlog import LogContent, read_records
+
+
+class Run(NamedTuple):
+    """One execution of a trial: its claim and, once it is over, its last word."""
+
+    number: int
+    start: dict[str, Any]
+    end: dict[str, Any] | None
+
+
+class TrialDir:
+    """One trial on disk. Paths need no disk access; the directory is made by its first runner."""
+
+    def __init__(self, path: Path, trial_id: int, experiment_id: int) -> None:
+        self.path = path
+        self.id = trial_id
+        self.experiment_id = experiment_id
+
+    def create(self) -> None:
+        """Let the trial's directory exist."""
+        fs.ensure_directory(self.path)
+
+    def records_path(self, run: int) -> Path:
+        """The run's log of records, which only the run's chief writes."""
+        return self.path / f"run-{run}.jsonl"
+
+    def log_path(self, run: int) -> Path:
+        """The run's text log, which only the runner writes."""
+        return self.path / f"run-{run}.log"
+
+    def start_path(self, run: int) -> Path:
+        """The file whose existence is the claim of the run."""
+        return self.path / f"run-{run}.start.json"
+
+    def end_path(self, run: int) -> Path:
+        """The file with the run's last word."""
+        return self.path / f"run-{run}.end.json"
+
+    def start(self, run: int, *, fresh: bool = False) -> dict[str, Any] | None:
+        """The claim of a run, None where nobody claimed it."""
+        return read_record(self.start_path(run), expected=fresh)
+
+    def end(self, run: int, *, fresh: bool = False) -> dict[str, Any] | None:
+        """The last word of a run, None while it has none."""
+        return read_record(self.end_path(run), expected=fresh)
+
+    def claim_run(self, run: int, record: Mapping[str, Any]) -> bool:
+        """Claim a run; exactly one caller of all nodes gets True."""
+        self.create()
+        return put_record(self.start_path(run), {"type": "run", "run": run, **record})
+
+    def write_end(self, run: int, record: Mapping[str, Any]) -> bool:
+        """Say the run's last word; False where it was said before, and then that one stands."""
+        return put_record(self.end_path(run), {"type": "end", "run": run, **record})
+
+    def runs(self, *, fresh: bool = False) -> list[Run]:
+        """All runs by exact name: 1, 2, 3 ... until one is not claimed."""
+        found: list[Run] = []
+        while (start := self.start(len(found) + 1, fresh=fresh)) is not None:
+            number = len(found) + 1
+            found.append(Run(number, start, self.end(number)))
+        return found
+
+    def records(self, run: int, limit: int | None = None, after: int = 0) -> LogContent:
+        """What a run recorded (see `read_records`)."""
+        return read_records(self.records_path(run), limit, after)
+
+    def seen(self, runs: int) -> dict[str, int]:
+        """How many bytes the logs of runs 1..`runs` have now: a later run's `cut`."""
+        return {str(n): fs.size_of(self.records_path(n)) or 0 for n in range(1, runs + 1)}
+
+    def fence(self, run: int, by: Mapping[str, Any]) -> dict[str, Any]:
+        """Close an earlier run as lost unless it has its last word; returns the one that stands.
+
+        A zombie of that run can then never end the trial: its own last word comes too late.
+        """
+        word = {"type": "end", "run": run, "outcome": LOST, "exit_code": None, **by}
+        if self.write_end(run, word):
+            return word
+        return self.end(run, fresh=True) or word
+
+    def open_run(self, record: Mapping[str, Any]) -> dict[str, Any]:
+        """Claim the trial's next run: fence what went before, note what of it counts, claim.
+
+        `record` holds what the caller knows (job, host, time, hparams, seed, resume ...).
+        Raises TrialEnded after a terminal last word, RunTaken when another process was faster.
+        """
+        self.create()
+        runs = self.runs(fresh=True)
+        if runs:
+            self._close(runs[-1], record)
+        number = len(runs) + 1
+        start = {"type": "run", "run": number, **record, "cut": self.seen(len(runs))}
+        if not self.claim_run(number, start):
+            raise RunTaken(f"run {number} of trial {self.id} was claimed by another process")
+        return start
+
+    def _close(self, last: Run, record: Mapping[str, Any]) -> None:
+        reason = f"run {last.number + 1} began while this one had not said its last word"
+        by = {"reason": reason, "time": record.get("time"), "by": record.get("job")}
+        end = last.end or self.fence(last.number, by)
+        if end.get("outcome") in TERMINAL:
+            raise TrialEnded(f"trial {self.id} has ended: {end['outcome']}")
+
+    def superseded(self, run: int) -> bool:
+        """Whether a later run (or its fence) has made this one a zombie."""
+        end = self.end(run, fresh=True)
+        lost = end is not None and end.get("outcome") == LOST
+        return lost or fs.size_of(self.start_path(run + 1)) is not None
+
+    def require(self) -> TrialDir:
+        """This trial, or NotFound where it never ran."""
+        if not self.path.is_dir():
+            raise NotFound(f"trial {self.id} has not run yet")
+        return self

@@ -1,0 +1,288 @@
+"""The fold that turns a trial's facts into its view. Pure: no disk, no clock."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from detslurm.store.curve import MetricRow, Span, clean_rows, last_valid_steps
+from detslurm.store.errors import Problem
+from detslurm.store.outcomes import RESTART, TERMINAL
+from detslurm.store.views import CheckpointView, RunView, TrialView, ValidationView, Wishes
+
+VALIDATION = "validation"
+
+
+class RunFacts(msgspec.Struct, kw_only=True):
+    """One run as read: claim, last word, and its records up to where later runs cut it off.
+
+    Of metrics outside the validation group a view needs no more than their steps.
+    """
+
+    number: int
+    start: dict[str, Any] = msgspec.field(default_factory=dict)
+    end: dict[str, Any] | None = None
+    records: Sequence[dict[str, Any]] = ()
+    other_steps: Sequence[int] = ()
+    problems: Sequence[Problem] = ()
+
+    @property
+    def resumed(self) -> int:
+        """The step that the run resumed at, 0 from scratch."""
+        return int((self.start.get("resume") or {}).get("steps") or 0)
+
+    @property
+    def span(self) -> Span:
+        """What of this run decides about earlier ones."""
+        steps = [r["steps"] for r in self.records if r.get("t") == "metrics"]
+        first = min([*steps, *([min(self.other_steps)] if self.other_steps else [])], default=None)
+        return Span(self.number, self.resumed, math.inf if first is None else first)
+
+
+class TrialContext(msgspec.Struct, frozen=True, kw_only=True):
+    """What a trial's fold takes from its experiment.
+
+    `alive` is evidence from the queue about the trial's job: True (it waits or runs), False (it
+    is gone for good), None (nobody knows). `lost` is the same evidence as a fact: why it is gone.
+    """
+
+    metric: str | None = None
+    smaller_is_better: bool = True
+    wishes: Wishes = Wishes()
+    deleted_checkpoints: frozenset[str] = frozenset()
+    lost: str | None = None
+    alive: bool | None = None
+
+
+def trial_view(
+    trial_id: int, experiment_id: int, runs: Sequence[RunFacts], context: TrialContext
+) -> TrialView:
+    """The view of a trial whose runs come in ascending order."""
+    last = last_word(runs)
+    state, reason = _state(trial_id, runs, last, context)
+    limits = last_valid_steps([run.span for run in runs])
+    validations = _validations(runs, limits, context.metric)
+    checkpoints = _checkpoints(trial_id, runs, context.deleted_checkpoints)
+    finished = last is not None or state in ("ERROR", "CANCELED")
+    newest = runs[-1] if runs else RunFacts(number=0)
+    drawn = next((run.start for run in reversed(runs) if "hparams" in run.start), {})
+    return TrialView(
+        id=trial_id,
+        experiment_id=experiment_id,
+        state=state,
+        hparams=drawn.get("hparams"),
+        seed=drawn.get("seed"),
+        started=runs[0].start.get("time") if runs else None,
+        ended=_end_time(runs, last) if finished else None,
+        run_count=len(runs),
+        restarts=sum(_outcome(run) == RESTART for run in runs),
+        steps=_steps(runs, limits, validations, checkpoints),
+        progress=1.0 if state == "COMPLETED" else _progress(runs),
+        status=_latest(runs, "status", "text"),
+        end_reason=reason,
+        exit_code=(last or newest.end or {}).get("exit_code"),
+        latest_checkpoint=_latest_checkpoint(checkpoints),
+        best_validation=best_of(validations, context.smaller_is_better),
+        last_validation=validations[-1] if validations else None,
+        runs=tuple(map(_run_view, runs)),
+        checkpoints=checkpoints,
+        metadata=_latest(runs, "run_metadata", "data") or {},
+        length=_latest(runs, "completed"),
+        early_exit=_latest(runs[-1:], "early_exit", "reason"),
+        unfinished_checkpoints=_unfinished(runs),
+        problems=tuple(problem for run in runs for problem in _problems(run, newest)),
+    )
+
+
+def last_word(runs: Sequence[RunFacts]) -> dict[str, Any] | None:
+    """The terminal last word of the trial: once said it stands, until a run continues the trial."""
+    word: dict[str, Any] | None = None
+    for run in runs:
+        if run.start.get("continues"):
+            word = None
+        if word is None and _outcome(run) in TERMINAL:
+            word = run.end
+    return word
+
+
+def _outcome(run: RunFacts) -> str:
+    return str((run.end or {}).get("outcome", ""))
+
+
+def _state(
+    trial_id: int,
+    runs: Sequence[RunFacts],
+    last: dict[str, Any] | None,
+    context: TrialContext,
+) -> tuple[str, str | None]:
+    if last is not None:
+        return TERMINAL[last["outcome"]], last.get("reason")
+    running = bool(runs) and runs[-1].end is None
+    gone = context.lost is not None or context.alive is False
+    if context.wishes.stops(trial_id) and (gone or not running):
+        return "CANCELED", "stopped by the user"
+    if gone and (running or not context.wishes.paused):
+        return "ERROR", context.lost or "its job is gone and said no last word"
+    if running:
+        return "RUNNING", None
+    reason = (runs[-1].end or {}).get("reason") if runs else None
+    return ("PAUSED" if context.wishes.paused else "QUEUED"), reason
+
+
+def _end_time(runs: Sequence[RunFacts], last: dict[str, Any] | None) -> float | None:
+    word = last or (runs[-1].end if runs else None) or {}
+    return word.get("time")
+
+
+def _of_kind(run: RunFacts, kind: str) -> Iterable[dict[str, Any]]:
+    return (record for record in run.records if record.get("t") == kind)
+
+
+def _latest(runs: Sequence[RunFacts], kind: str, field: str | None = None) -> Any:
+    for run in reversed(runs):
+        for record in reversed(run.records):
+            if record.get("t") == kind:
+                return record.get(field) if field else record
+    return None
+
+
+def _progress(runs: Sequence[RunFacts]) -> float:
+    value = _latest(runs, "progress", "value")
+    return min(max(float(value), 0.0), 1.0) if isinstance(value, (int, float)) else 0.0
+
+
+def validation_rows(run: RunFacts) -> Iterable[MetricRow]:
+    """The run's validations as rows."""
+    for record in _of_kind(run, "metrics"):
+        if record.get("group") == VALIDATION:
+            yield metric_row(record, run.number)
+
+
+def metric_row(record: dict[str, Any], run: int) -> MetricRow:
+    """A metrics record as a row of `run`."""
+    return MetricRow(
+        record["group"],
+        record["steps"],
+        record.get("metrics") or {},
+        run,
+        record.get("time"),
+        record.get("batch"),
+    )
+
+
+def _validations(
+    runs: Sequence[RunFacts], limits: dict[int, float], metric: str | None
+) -> list[ValidationView]:
+    rows = clean_rows((row for run in runs for row in validation_rows(run)), limits)
+    return [
+        ValidationView(steps=row.steps, value=_number(row.metrics, metric), metrics=row.metrics)
+        for row in rows
+    ]
+
+
+def _number(metrics: dict[str, Any], name: str | None) -> float | None:
+    value = metrics.get(name) if name else None
+    return float(value) if isinstance(value, (int, float)) else None
+
+
+def best_of(validations: Iterable[ValidationView], smaller: bool) -> ValidationView | None:
+    """The best validation, the earliest of equals; NaN counts as worst."""
+    best: ValidationView | None = None
+    for candidate in validations:
+        if candidate.value is None:
+            continue
+        if best is None or better(candidate.value, best.value, smaller):
+            best = candidate
+    return best
+
+
+def better(one: float, other: float | None, smaller: bool) -> bool:
+    """Whether `one` is strictly better than `other`; NaN is worse than every number."""
+    if other is None or math.isnan(other):
+        return other is None or not math.isnan(one)
+    return one < other if smaller else one > other
+
+
+def _checkpoints(
+    trial_id: int, runs: Sequence[RunFacts], deleted: frozenset[str]
+) -> tuple[CheckpointView, ...]:
+    gone = set(deleted)
+    for run in runs:
+        gone.update(str(record.get("uuid")) for record in _of_kind(run, "checkpoint_deleted"))
+    return tuple(
+        _checkpoint(trial_id, run.number, record, gone)
+        for run in runs
+        for record in _of_kind(run, "checkpoint")
+    )
+
+
+def _unfinished(runs: Sequence[RunFacts]) -> tuple[str, ...]:
+    """Checkpoints that ended runs began to save and never committed."""
+    ended = [run for run in runs if run.end is not None]
+    begun = {r["uuid"]: None for run in ended for r in _of_kind(run, "checkpoint_started")}
+    for run in ended:
+        for record in _of_kind(run, "checkpoint"):
+            begun.pop(record["uuid"], None)
+    return tuple(begun)
+
+
+def _checkpoint(trial: int, run: int, record: dict[str, Any], gone: set[str]) -> CheckpointView:
+    return CheckpointView(
+        uuid=record["uuid"],
+        trial=trial,
+        run=run,
+        steps=record.get("steps") or 0,
+        time=record.get("time"),
+        resources=record.get("resources") or {},
+        metadata=record.get("metadata") or {},
+        state="DELETED" if record["uuid"] in gone else "COMPLETED",
+    )
+
+
+def _latest_checkpoint(checkpoints: Sequence[CheckpointView]) -> CheckpointView | None:
+    """The last one that the newest run with any committed: epochs count, not steps."""
+    return next((c for c in reversed(checkpoints) if c.state == "COMPLETED"), None)
+
+
+def _steps(
+    runs: Sequence[RunFacts],
+    limits: dict[int, float],
+    validations: Sequence[ValidationView],
+    checkpoints: Sequence[CheckpointView],
+) -> int:
+    standing = [v.steps for v in validations]
+    standing += [c.steps for c in checkpoints if c.steps <= limits[c.run]]
+    for run in runs:
+        steps = [r["steps"] for r in _of_kind(run, "metrics")] + list(run.other_steps)
+        standing.append(max((s for s in steps if s <= limits[run.number]), default=0))
+    return max(standing, default=0)
+
+
+def _run_view(run: RunFacts) -> RunView:
+    end = run.end or {}
+    return RunView(
+        number=run.number,
+        started=run.start.get("time"),
+        ended=end.get("time"),
+        outcome=end.get("outcome"),
+        reason=end.get("reason"),
+        exit_code=end.get("exit_code"),
+        job=run.start.get("job") or {},
+        host=run.start.get("host"),
+        resumed_from=(run.start.get("resume") or {}).get("uuid"),
+        resumed_steps=run.resumed,
+    )
+
+
+def _problems(run: RunFacts, newest: RunFacts) -> Iterable[Problem]:
+    # A log that is being written may show half a record: that is no problem yet.
+    writing = run.number == newest.number and run.end is None
+    for problem in run.problems:
+        if not (writing and problem.reason == "torn tail"):
+            yield problem
+    for record in (run.start, run.end or {}):
+        if record.get("type") == "corrupt":
+            yield Problem(str(record.get("path")), 0, str(record.get("problem")))
