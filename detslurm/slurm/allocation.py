@@ -82,6 +82,12 @@ class Allocation:
         """How many nodes the job has."""
         return len(self.nodes)
 
+    def why_ending(self) -> str | None:
+        """After SIGTERM: cancelled, preempted, time_limit, requeued or node_failed, where said."""
+        from detslurm.slurm.lastword import why_ending
+
+        return why_ending(self.job_id if self.cluster == "slurm" else self.ref)
+
     def _gpus_per_node(self) -> list[str]:
         """A step of a job with --gpus on several nodes must say how many each node gives.
 
@@ -115,7 +121,7 @@ class Allocation:
         count = str(self.node_count)
         return [
             "env",
-            *(word for name in _STEP_TRAPS for word in ("-u", name)),
+            *(word for name in _STEP_TRAPS if name in os.environ for word in ("-u", name)),
             "srun",
             "--quiet",
             f"--nodes={count}",

@@ -131,10 +131,20 @@ class SlurmCluster:
     def evidence(
         self, job_ids: Collection[str], *, since: float | None = None
     ) -> dict[str, JobInfo]:
-        """What accounting, or else the controller, remembers of these jobs."""
+        """The queue's word where it is clear, else what accounting or the controller remembers.
+
+        A job that is ending is just COMPLETING to the queue; accounting knows the cause already.
+        """
         from detslurm.slurm.history import ask
 
-        return wanted(job_ids, ask(job_ids, since, self._limits.accounting)) if job_ids else {}
+        seen = self.query(job_ids)
+        clear = {ref: info for ref, info in seen.items() if info.state != "COMPLETING"}
+        # An array's id is always asked about: the queue forgets its elements one by one.
+        asked = [ref for ref in job_ids if ref not in clear]
+        if not asked:
+            return seen
+        remembered = wanted(asked, ask(asked, since, self._limits.accounting))
+        return {**seen, **remembered, **clear}
 
     def limits(self) -> ClusterLimits:
         """The site's rules, asked for once per object."""

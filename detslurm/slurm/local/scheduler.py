@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from detslurm.slurm.interface import SlurmError
+from detslurm.slurm.lastword import last_word
 from detslurm.slurm.local import decide, journal, keeper, processes, wire
 from detslurm.slurm.local.jobs import Element, Jobs, Key
 from detslurm.slurm.local.place import Place
@@ -143,9 +144,21 @@ class Scheduler:
         if not running.ending:
             running.ending = why
             running.kill_at = time.time() + KILL_WAIT
+            self._say_why(key, why)
             self.tell(key, keeper.TERM)
         elif why == "CANCELLED":
             running.ending = why  # the user's word goes over a requeue that is under way
+
+    def _say_why(self, key: Key, why: str) -> None:
+        """Slurm's line about the end, into the job's output before the job is told."""
+        cause = {"CANCELLED": "cancelled", "TIMEOUT": "time_limit"}.get(why, "requeued")
+        job = self.jobs.jobs[key[0]]
+        line = last_word(job.elements[key[1]].ref, socket.gethostname(), cause, time.time())
+        try:
+            with job.request.output(str(job.id)).open("a") as file:
+                file.write(line)
+        except OSError:
+            pass  # a full disk must not keep a job from ending
 
     def tell(self, key: Key, order: bytes) -> None:
         """Give a keeper an order; one that has just gone needs none."""
