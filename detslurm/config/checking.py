@@ -63,8 +63,7 @@ class Checker:
         before = len(self.problems)
         self._alternatives(node, kind, path, extra)
         if len(self.problems) == before and "check" in extra:
-            if message := extra["check"](node.value):
-                self._not_as_expected(node, path, message, extra)
+            self._content(node, path, extra)
         return None
 
     def _alternatives(self, node: Node, kind: schema.Type, path: str, extra: Extra) -> None:
@@ -97,7 +96,7 @@ class Checker:
         elif isinstance(kind, schema.StrType):
             self._text(node, kind, path, extra)
         elif isinstance(kind, schema.LiteralType) and node.value not in kind.values:
-            near = describe.nearest(str(node.value), map(str, kind.values))
+            near = describe.nearest(_SYNONYMS.get(node.value, node.value), map(str, kind.values))
             hint = f"did you mean {describe.quoted(near)}?" if near else ""
             self._wrong_kind(node, kind, path, extra, hint)
 
@@ -169,7 +168,7 @@ class Checker:
         if key in others:
             if kind.cls is Custom:
                 return
-            message = f"this is no field of {kind.tag_field} {describe.quoted(str(kind.tag))}"
+            message = f'{path} "{kind.tag}" has no field {describe.quoted(key)}'
             hint = f"it belongs to {', '.join(others[key])}"
         else:
             message = f"there is no key {describe.quoted(key)} here"
@@ -227,16 +226,22 @@ class Checker:
         hint = hint or describe.conversion_hint(node, kind)
         self._report(node.at, path, f"{want} is expected, found {seen}", hint)
 
-    def _not_as_expected(self, node: Node, path: str, message: str, extra: Extra) -> None:
+    def _content(self, node: Node, path: str, extra: Extra) -> None:
+        wrong = extra["check"](node.plain())
+        if wrong is None:
+            return
         seen = describe.found(node, bool(extra.get("secret")))
-        hint = f"expected is {extra['expected']}" if "expected" in extra else ""
-        self._report(node.at, path, f"{seen} {message}", hint)
+        if "expected" in extra:
+            self._report(node.at, path, f"{extra['expected']} is expected, found {seen}", wrong)
+        else:
+            self._report(node.at, path, f"{wrong}, found {seen}")
 
     def _report(self, at: Position, path: str, message: str, hint: str = "") -> None:
         self.problems.append(Problem.at(at, path, message, hint))
 
 
 _TYPE_HINT = "`type` is reserved: a hyperparameter can't be called so"
+_SYNONYMS = {"gpu": "cuda"}
 _LATER = {"pbt": "population-based training comes later", "optuna": "optuna's samplers come later"}
 
 

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Meta
 
 Check = Callable[[Any], str | None]
-"""Says what is wrong with a value, or None."""
+"""Says what is wrong with a value (may be an empty text), or None."""
 
 NonNegative = Annotated[int, Meta(ge=0)]
 Positive = Annotated[int, Meta(ge=1)]

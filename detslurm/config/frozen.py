@@ -10,12 +10,10 @@ class FrozenDict(dict[str, Any]):
     """A dict that refuses changes; everything else, JSON included, takes it for a dict."""
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
-        raise TypeError(
-            "the configuration is immutable: copy this mapping with dict() to change it"
-        )
+        raise TypeError("the configuration is immutable: change a copy of it, dict(...)")
 
     __setitem__ = __delitem__ = clear = pop = popitem = setdefault = update = _refuse
-    __ior__ = _refuse  # type: ignore[assignment]
+    __ior__ = _refuse
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The default rebuilds a dict item by item, which is refused here.

@@ -94,8 +94,9 @@ def _locate(plain: Any, at: Position, path: str, problems: list[Problem], count:
     if isinstance(plain, Mapping):
         entries = {}
         for key, value in plain.items():
-            if message := scalar_problem(key) if isinstance(key, str) else "keys must be text":
-                problems.append(Problem.at(at, path, message))
+            wrong = scalar_problem(key) if isinstance(key, str) else "keys must be text"
+            if wrong:
+                problems.append(Problem.at(at, path, wrong))
             entries[str(key)] = _locate(value, at, key_path(path, str(key)), problems, count)
         return Node(entries, at)
     if isinstance(plain, list | tuple):

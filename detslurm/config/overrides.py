@@ -28,9 +28,8 @@ def _set(node: Node, keys: list[str], value: Node, name: str, path: str) -> Node
     if child is None or child.value is None:
         child = Node({}, Position(name), Position(name))
     if not child.is_mapping:
-        raise _error(
-            name, below, f"{below} is not a mapping (see {child.at}): nothing goes below it"
-        )
+        message = f"{below} is no mapping (see {child.at}), so that nothing goes below it"
+        raise _error(name, below, message)
     return node.put(keys[0], _set(child, keys[1:], value, name, below))
 
 

@@ -23,10 +23,7 @@ def read_file(path: Path, name: str | None = None) -> str:
     """The text of a configuration file (`-`: standard input), or ConfigErrors."""
     name = name or str(path)
     try:
-        if str(path) == "-":
-            data = sys.stdin.buffer.read(MAX_BYTES + 1)
-        else:
-            data = _read_regular(path)
+        data = sys.stdin.buffer.read(MAX_BYTES + 1) if str(path) == "-" else _read_regular(path)
     except (OSError, ValueError) as error:
         raise ConfigErrors([_unreadable(path, name, error)]) from None
     if len(data) > MAX_BYTES:
@@ -68,7 +65,7 @@ def parse(text: str, name: str) -> Node:
     try:
         node = composer.document(yaml.parse(text, Loader=_LOADER))
     except yaml.MarkedYAMLError as error:
-        raise ConfigErrors([*composer.problems, _syntax(error, name)]) from None
+        raise ConfigErrors([*composer.problems, _syntax(error, text, name)]) from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         problem = Problem(name, None, None, "", f"this is not YAML: {error}")
         raise ConfigErrors([*composer.problems, problem]) from None
@@ -86,11 +83,11 @@ def _refuse_binary(text: str, name: str) -> None:
             raise ConfigErrors([Problem(name, line, column, "", message, "is it a YAML file?")])
 
 
-def _syntax(error: yaml.MarkedYAMLError, name: str) -> Problem:
+def _syntax(error: yaml.MarkedYAMLError, text: str, name: str) -> Problem:
     mark = error.problem_mark or error.context_mark
     message = ", ".join(part for part in (error.context, error.problem) if part)
     hint = ""
-    if "'\\t'" in message or "\\t" in message:
+    if mark and text[mark.index : mark.index + 1] == "\t":
         hint = "indent with spaces, not with tabs"
     elif "mapping values are not allowed" in message:
         hint = "look at the indentation, and quote text that contains a colon and a space"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
@@ -19,12 +19,14 @@ from detslurm.config.schema.storage import CheckpointStorage
 SITE_ENV = "DETSLURM_SITE"
 ROOT_ENV = "DETSLURM_ROOT"
 SYSTEM_PROFILE = Path("/etc/detslurm/site.yaml")
-PreemptMode = Literal["off", "cancel", "requeue", "suspend", "gang"]
 
 
 def _root(value: Any) -> str | None:
     fine = value.startswith(("/", "~/", "$")) or value == "~"
-    return None if fine else "must be an absolute path, or begin with ~/ or a $VARIABLE"
+    return None if fine else ""
+
+
+Root = Annotated[Text, must(_root, "an absolute path, or one that begins with ~/ or $NAME,")]
 
 
 class Partition(Section, frozen=True, kw_only=True):
@@ -37,15 +39,17 @@ class Partition(Section, frozen=True, kw_only=True):
     account: Word | None = None
     qos: Word | None = None
     constraint: Text | None = None
-    preempt_mode: PreemptMode | None = None
+    preempt_mode: Word | None = None
     grace_time: Annotated[int, Meta(ge=0)] | None = None
     defaults: FrozenDict = FrozenDict()
 
 
 class SiteProfile(Section, frozen=True, kw_only=True):
-    """A cluster as its users see it: defaults for jobs, what Slurm offers there, where things go."""
+    """A cluster as its users see it: what Slurm offers there, defaults, where things go."""
 
-    root: Annotated[Text | None, must(_root, "an absolute path")] = None
+    root: Annotated[
+        Text | None, must(_root, "an absolute path, or one that begins with ~/ or $NAME,")
+    ] = None
     partition: Annotated[Text | None, must(word)] = None
     slot_type: SlotType | None = None
     gres_supported: bool = True
@@ -63,7 +67,7 @@ class SiteProfile(Section, frozen=True, kw_only=True):
     on_preempt: OnPreempt | None = None
     signal_lead: Annotated[int, Meta(ge=0, le=65535)] | None = None
     network_interface: Word | None = None
-    partitions: dict[str, Partition] = {}
+    partitions: dict[str, Partition] = msgspec.field(default_factory=dict)
     checkpoint_storage: CheckpointStorage | None = None
     defaults: FrozenDict = FrozenDict()
     source: str = ""
@@ -135,9 +139,8 @@ def store_root(site: SiteProfile | None = None, environ: Mapping[str, str] = os.
     path = os.path.expandvars(named)
     if path.startswith("$"):
         message = f"the store's root {path} names a variable that isn't set"
-        raise ConfigErrors(
-            [Problem((site and site.source) or ROOT_ENV, None, None, "root", message)]
-        )
+        source = site.source if site and not environ.get(ROOT_ENV) else ROOT_ENV
+        raise ConfigErrors([Problem(source, None, None, "root", message)])
     return Path(os.path.abspath(path))  # noqa: PTH100
 
 

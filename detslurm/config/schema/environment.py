@@ -14,9 +14,11 @@ _GPU = deprecated("gpu is called cuda now")
 
 
 def _variable(value: Any) -> str | None:
-    if _VARIABLE.fullmatch(value):
-        return None
-    return "is not of the form NAME=value" if "=" in value else "has no =; write NAME=value"
+    return None if _VARIABLE.fullmatch(value) else ""
+
+
+def _ports(value: Any) -> str | None:
+    return None if all(type(port) is int for port in value.values()) else ""
 
 
 Variable = Annotated[str, must(_variable, "text of the form NAME=value")]
@@ -91,7 +93,9 @@ class Environment(Section, frozen=True, kw_only=True):
         IGNORED,
         accepts(str | ImageInput, "text, or a mapping of cpu, cuda, rocm to text"),
     ] = Image()
-    ports: Annotated[FrozenDict, IGNORED] = FrozenDict()
+    ports: Annotated[FrozenDict, IGNORED, must(_ports, "a mapping of names to integers")] = (
+        FrozenDict()
+    )
     proxy_ports: Annotated[tuple[ProxyPort, ...], IGNORED] = ()
     force_pull_image: Annotated[bool, IGNORED] = False
     registry_auth: Annotated[RegistryAuth | None, IGNORED] = None

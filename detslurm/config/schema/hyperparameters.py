@@ -73,5 +73,5 @@ def parse_one(spec: Any) -> Range | Hyperparameters:
         return Const(val=freeze(spec))
     if "type" not in spec:
         return Hyperparameters.parse(spec)
-    parsed: Range = msgspec.convert(freeze(spec), Range)  # type: ignore[arg-type]
+    parsed: Range = msgspec.convert(freeze(spec), Range)
     return parsed

@@ -23,7 +23,7 @@ def _pattern(value: Any) -> str | None:
             warnings.simplefilter("ignore")
             re.compile(value)
     except (re.error, OverflowError, RecursionError) as error:
-        return f"is not a regular expression: {error}"
+        return str(error)
     return None
 
 

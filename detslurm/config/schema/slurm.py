@@ -48,7 +48,7 @@ def canonical_limit(value: int | str) -> str | None:
 
 
 def _limit(value: Any) -> str | None:
-    return None if canonical_limit(value) else "is not a time limit"
+    return None if canonical_limit(value) else ""
 
 
 Word = Annotated[Text, must(word)]

@@ -10,7 +10,7 @@ from detslurm.config.fields import IGNORED, SECRET, NonNegative, Section, Text, 
 
 def absolute(value: Any) -> str | None:
     """Wants an absolute path."""
-    return None if value.startswith("/") else "must be an absolute path"
+    return None if value.startswith("/") else ""
 
 
 def _prefix(value: Any) -> str | None:
