@@ -8,5 +8,14 @@ from tests.cluster.daemons import StartError, missing_programs
 from tests.cluster.spec import ClusterSpec
 from tests.cluster.users import User
 from tests.cluster.waiting import wait_for
+from tests.cluster.watchdog import guarded
 
-__all__ = ["Cluster", "ClusterSpec", "StartError", "User", "missing_programs", "wait_for"]
+__all__ = [
+    "Cluster",
+    "ClusterSpec",
+    "StartError",
+    "User",
+    "guarded",
+    "missing_programs",
+    "wait_for",
+]

@@ -12,6 +12,7 @@ from pathlib import Path
 from tests.cluster.cluster import Cluster, temporary_folder
 from tests.cluster.daemons import StartError
 from tests.cluster.spec import ClusterSpec
+from tests.cluster.watchdog import guarded
 
 DEFAULT = Path(tempfile.gettempdir()) / "dsc"
 
@@ -22,6 +23,8 @@ def main() -> int:
     command: Callable[[argparse.Namespace], int] = args.command
     try:
         return command(args)
+    except KeyboardInterrupt:
+        return 130
     except (StartError, TimeoutError, ValueError, FileNotFoundError) as error:
         print(f"cluster: {error}", file=sys.stderr)
         return 1
@@ -78,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
     """Start a cluster, keep it until Ctrl-C or SIGTERM, and take it down."""
     signals = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
     root = args.dir.absolute() if args.dir else temporary_folder()
-    with Cluster(_spec(args), root) as cluster:
+    with guarded(Cluster(_spec(args), root)) as cluster:
         signal.pthread_sigmask(signal.SIG_BLOCK, signals)
         print(_export(cluster), flush=True)
         print("# Ctrl-C stops the cluster", file=sys.stderr, flush=True)

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 
-from tests.cluster import config, nodes, processes, sharedmemory
+from tests.cluster import config, nodes, sharedmemory
 from tests.cluster.daemons import Daemons, StartError, missing_programs, search_path
 from tests.cluster.ports import claim_ports
 from tests.cluster.spec import ClusterSpec, Layout, Ports
@@ -120,6 +120,7 @@ class Cluster:
         nodes.kill_jobs(self.layout)
         for daemon in ("slurmctld", "slurmdbd", "mariadbd", "munged"):
             self.daemons.stop(daemon)
+        self.daemons.kill_strays()
         sharedmemory.clean(self._started())
         shutil.rmtree(self.root, ignore_errors=True)
 
@@ -189,18 +190,27 @@ class Cluster:
         self._write_configuration()
         self.command("scontrol", "reconfigure")
 
-    def cancel_all(self) -> None:
-        """End every job of every user, and wait until the nodes are free again."""
-        jobs = self.command("squeue", "-h", "-o", "%A").split()
-        if jobs:
-            self.command("scancel", *sorted(set(jobs)), check=False)
-        wait_for(lambda: not self.command("squeue", "-h", "-o", "%A").split(), 60, "empty queue")
+    def queued(self, user: str | None = None) -> list[str]:
+        """The jobs in the queue (of one user), running ones too."""
+        whose = ["-u", user] if user else []
+        return sorted(set(self.command("squeue", "-h", "-o", "%A", *whose).split()))
 
+    def cancel_all(self, user: str | None = None) -> None:
+        """End every job (of one user), and wait until the nodes are rid of them."""
+        if jobs := self.queued(user):
+            self.command("scancel", *jobs, check=False)
+        wait_for(lambda: not self.queued(user), 60, "an empty queue")
 
-def owner_alive(root: Path) -> bool:
-    """Whether the process that owns the cluster in `root` still lives (or it has no owner)."""
-    try:
-        pid, birth = (root / "owner").read_text().split()
-    except (OSError, ValueError):
-        return True
-    return processes.alive(int(pid)) and processes.birth(int(pid)) == birth
+    def job(self, job_id: str) -> dict[str, str]:
+        """What the controller knows of a job (an array's element: "12_3"), {} if nothing."""
+        text = self.command("scontrol", "-o", "show", "job", job_id, check=False)
+        return dict(word.split("=", 1) for word in text.split() if "=" in word)
+
+    def wait_state(self, job_id: str, *states: str, timeout: float = 60.0) -> dict[str, str]:
+        """Wait until a job is in one of `states`, e.g. "RUNNING"; its record then."""
+
+        def there() -> dict[str, str]:
+            record = self.job(job_id)
+            return record if record.get("JobState") in states else {}
+
+        return wait_for(there, timeout, f"job {job_id} in {'/'.join(states)}")

@@ -30,6 +30,10 @@ def missing_programs(accounting: bool = True) -> list[str]:
     return [name for name in wanted if shutil.which(name, path=search_path()) is None]
 
 
+MARK = "DETSLURM_TEST_CLUSTER"
+"""In the environment of everything that a cluster starts: names its folder."""
+
+
 class StartError(RuntimeError):
     """A daemon didn't come up; the message ends with the tail of its log."""
 
@@ -44,7 +48,7 @@ class Daemons:
 
     def environment(self) -> dict[str, str]:
         """A clean environment for daemons and Slurm commands."""
-        base = {"PATH": search_path(), "LANG": "C.UTF-8"}
+        base = {"PATH": search_path(), "LANG": "C.UTF-8", MARK: str(self.layout.root)}
         return base | {"SLURM_CONF": str(self.layout.slurm_conf)}
 
     def pid(self, daemon: str) -> int | None:
@@ -146,6 +150,13 @@ class Daemons:
             wait_for(lambda: not processes.alive(pid), timeout, f"end of {daemon}")
         except TimeoutError:
             processes.send(pid, signal.SIGKILL)
+
+    def kill_strays(self) -> None:
+        """SIGKILL what has no pid file: a start that was cut short leaves such."""
+        root = str(self.layout.root)
+        for pid in processes.pids():
+            if pid != os.getpid() and processes.environment(pid).get(MARK) == root:
+                processes.send(pid, signal.SIGKILL)
 
     def command(self, *argv: str, check: bool = True) -> str:
         """Run a command of Slurm or MariaDB in a clean environment; its standard output."""

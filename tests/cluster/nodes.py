@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tests.cluster import processes
 from tests.cluster.spec import Layout
+from tests.cluster.waiting import wait_for
 
 NVIDIA_MAJOR = 195
 
@@ -31,11 +32,17 @@ def power_cut(layout: Layout, node: str) -> None:
     slurmd = processes.read_pid(layout.pid_file(f"slurmd.{node}"))
     if slurmd is not None:
         processes.send(slurmd, signal.SIGKILL)
-    steps = step_daemons(layout, node)
-    tasks = processes.descendants(steps) | job_processes(layout, node)
-    for pid in [*steps, *tasks - steps]:
-        processes.send(pid, signal.SIGKILL)
+    # Again until nothing is found: a fork may have slipped through between look and kill.
+    wait_for(lambda: not _kill_once(layout, node), 20, f"end of {node}'s processes")
     layout.pid_file(f"slurmd.{node}").unlink(missing_ok=True)
+
+
+def _kill_once(layout: Layout, node: str) -> set[int]:
+    steps = step_daemons(layout, node)
+    tasks = (processes.descendants(steps) | job_processes(layout, node)) - steps
+    for pid in [*steps, *tasks]:
+        processes.send(pid, signal.SIGKILL)
+    return steps | tasks
 
 
 def step_daemons(layout: Layout, node: str) -> set[int]:
@@ -56,12 +63,12 @@ def job_processes(layout: Layout, node: str | None = None) -> set[int]:
         environment = processes.environment(pid)
         name = environment.get("SLURMD_NODENAME")
         ours = environment.get("SLURM_CONF") == str(layout.slurm_conf)
-        if ours and name is not None and node in (None, name):
+        if ours and name is not None and node in (None, name) and pid != os.getpid():
             found.add(pid)
     return found
 
 
 def kill_jobs(layout: Layout) -> None:
     """SIGKILL whatever jobs have left behind on any node."""
-    for pid in job_processes(layout) - {os.getpid()}:
+    for pid in job_processes(layout):
         processes.send(pid, signal.SIGKILL)

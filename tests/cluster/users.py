@@ -6,6 +6,7 @@ import os
 import pwd
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +24,7 @@ class User:
     home: Path
     tmp: Path
     env: dict[str, str] = field(default_factory=dict)
+    cwd: Path | None = None
 
     def environment(self, extra: Mapping[str, str] | None = None) -> dict[str, str]:
         """What a fresh login of this user would see, and nothing of ours."""
@@ -48,7 +50,7 @@ class User:
         return subprocess.Popen(
             argv,
             env=self.environment(env),
-            cwd=cwd or self.home,
+            cwd=cwd or self.cwd or self.home,
             stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -86,6 +88,11 @@ class User:
     @property
     def _oneself(self) -> bool:
         return self.uid == os.geteuid()
+
+    def folder_in(self, parent: Path, name: str) -> Path:
+        """A new folder of this user's own in a folder that all may write to."""
+        folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=parent))
+        return self.own(folder)
 
     def own(self, path: Path) -> Path:
         """Give `path` and all below it to this user."""

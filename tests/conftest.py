@@ -1,0 +1,108 @@
+"""Fixtures of the whole suite: the clusters, and ordinary users on them."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.cluster import Cluster, ClusterSpec, User, guarded, missing_programs
+
+Login = Callable[..., User]
+
+
+def _cluster(spec: ClusterSpec) -> Iterator[Cluster]:
+    missing = missing_programs(spec.accounting)
+    if missing:
+        pytest.skip(f"no Slurm cluster: not installed: {', '.join(missing)}")
+    with guarded(Cluster(spec)) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def slurm() -> Iterator[Cluster]:
+    """The suite's cluster: accounting, `low` requeues what it preempts, plain SIGTERM."""
+    yield from _cluster(ClusterSpec(name="suite"))
+
+
+@pytest.fixture(scope="session")
+def slurm_plain() -> Iterator[Cluster]:
+    """A site of the other kind: no accounting, `low` cancels, jobs get their own signal, arrays
+    of at most 50 elements."""
+    yield from _cluster(
+        ClusterSpec(
+            name="plain",
+            nodes=2,
+            accounting=False,
+            preempt_mode="CANCEL",
+            send_user_signal=True,
+            max_array_size=51,
+        )
+    )
+
+
+@pytest.fixture
+def login(request: pytest.FixtureRequest) -> Iterator[Login]:
+    """`login(cluster, "alice")`: an ordinary user with an empty working directory and store.
+
+    Their jobs end with the test.
+    """
+    seats: list[tuple[Cluster, User]] = []
+
+    def sit_down(cluster: Cluster, name: str = "alice") -> User:
+        user = _at_work(cluster.user(name), cluster, request.node.name)
+        seats.append((cluster, user))
+        return user
+
+    yield sit_down
+    for cluster, user in seats:
+        cluster.cancel_all(user.name)
+
+
+def _at_work(user: User, cluster: Cluster, test: str) -> User:
+    short = re.sub(r"\W+", "-", test)[:40].strip("-")
+    folder = user.folder_in(cluster.layout.shared, short)
+    (folder / "work").mkdir()
+    user.own(folder)
+    path = f"{Path(sys.executable).parent}:{user.env['PATH']}"
+    env = user.env | {"DETSLURM_ROOT": str(folder / "store"), "PATH": path}
+    return replace(user, cwd=folder / "work", env=env)
+
+
+@pytest.fixture
+def alice(slurm: Cluster, login: Login) -> User:
+    """An ordinary user of the suite's cluster."""
+    return login(slurm, "alice")
+
+
+@pytest.fixture
+def bob(slurm: Cluster, login: Login) -> User:
+    """Another ordinary user of the suite's cluster."""
+    if os.geteuid():
+        pytest.skip("two users at once: only root can act as several users")
+    return login(slurm, "bob")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """`-m "not cluster"` leaves out what needs Slurm."""
+    for item in items:
+        if {"slurm", "slurm_plain", "login"} & set(getattr(item, "fixturenames", ())):
+            item.add_marker("cluster")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say last which parts were skipped, and why."""
+    reasons: Counter[str] = Counter()
+    for report in terminalreporter.stats.get("skipped", ()):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        reasons[reason.removeprefix("Skipped: ")] += 1
+    if reasons:
+        terminalreporter.section("parts that were skipped here, and why")
+    for reason, count in reasons.most_common():
+        terminalreporter.write_line(f"{count} tests: {reason}")
