@@ -49,7 +49,8 @@ class Runner:
         self._trial: TrialDir = self._experiment.trial(self._created["first_trial"] + self._index)
         self._wishes = Wishes(self._trial.id)
         self._wishes.take(facts)
-        self._excluded: list[str] = []
+        ends = [run.end or {} for run in self._trial.runs()]
+        self._excluded: list[str] = [node for end in ends for node in end.get("exclude") or ()]
 
     # -- the loop --------------------------------------------------------------------------------
 
@@ -69,7 +70,7 @@ class Runner:
             except (TrialEnded, RunTaken) as err:
                 print(f"detslurm: {err}", flush=True)
                 return 0
-            if decision.next is Next.AGAIN:
+            if decision.next is Next.AGAIN and not self._on_excluded_node:
                 continue
             self._give_way(decision.next)
             return 1 if decision.outcome == "error" else 0
@@ -225,7 +226,7 @@ class Runner:
             return
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # requeueing ends this very process
         hold = following is Next.HOLD
-        if not self._excluded and self._created.get("on_preempt") != "successor":
+        if not self._on_excluded_node and self._created.get("on_preempt") != "successor":
             try:
                 self._cluster().requeue(self._allocation.ref, hold=hold)
             except SlurmError as err:
@@ -233,6 +234,10 @@ class Runner:
             else:
                 return
         self._submit_successor(hold)
+
+    @property
+    def _on_excluded_node(self) -> bool:
+        return not set(self._excluded).isdisjoint(self._allocation.nodes)
 
     def _submit_successor(self, hold: bool) -> None:
         request = successor_request(

@@ -271,7 +271,7 @@ class TestSearcher:
                 op.report_progress(0.5)
                 op.report_completed(1.0)
                 op.report_progress(op.length)
-                with pytest.raises(RuntimeError, match="after op.report_completed"):
+                with pytest.raises(RuntimeError, match=r"after op\.report_completed"):
                     op.report_progress(0.5)
                 with pytest.raises(RuntimeError, match="once"):
                     op.report_completed(1.0)

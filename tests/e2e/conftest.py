@@ -1,0 +1,33 @@
+"""Fixtures of the tests through the front door."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.cluster import User
+from tests.e2e.desk import EXAMPLES, Desk
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture
+def desk(alice: User) -> Desk:
+    """An ordinary user of the suite's cluster, at work."""
+    return Desk(alice)
+
+
+@pytest.fixture
+def digits(desk: Desk) -> Path:
+    """The digits example, copied to the user's directory; its configuration."""
+    return copy_example(desk, "digits") / "experiment.yaml"
+
+
+def copy_example(desk: Desk, name: str) -> Path:
+    assert desk.user.cwd is not None
+    target = desk.user.cwd / name
+    shutil.copytree(EXAMPLES / name, target)
+    desk.user.own(target)
+    return target

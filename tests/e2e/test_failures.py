@@ -1,0 +1,192 @@
+"""Code that crashes, processes that are killed, parameters that make no sense."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.cluster import Cluster
+from tests.cluster.waiting import wait_for
+from tests.e2e.desk import Desk
+
+pytestmark = pytest.mark.cluster
+
+# Counts its runs in a file, saves after every step, and crashes in the first two runs.
+CRASHES_TWICE = """\
+    import sys
+    import detslurm as det
+
+    info = det.get_cluster_info()
+    with det.core.init() as core:
+        step = 0
+        if info.latest_checkpoint:
+            with core.checkpoint.restore_path(info.latest_checkpoint) as path:
+                step = int((path / "step").read_text())
+        while step < 6:
+            step += 1
+            core.train.report_training_metrics(step, {"run": info.trial._trial_run_id})
+            with core.checkpoint.store_path({"steps_completed": step}) as (path, _):
+                (path / "step").write_text(str(step))
+            if info.trial._trial_run_id < 3 and step % 2 == 0:
+                raise RuntimeError(f"crash number {info.trial._trial_run_id}")
+"""
+
+# Trains until the file `go` appears beside the store.
+WAITS = """\
+    import os, pathlib, time
+    import detslurm as det
+
+    go = pathlib.Path(os.environ["DETSLURM_EXPERIMENT_DIR"]) / "go"
+    with det.core.init() as core:
+        print("pid", os.getpid(), flush=True)
+        core.train.report_training_metrics(1, {"loss": 1.0})
+        while not go.exists():
+            time.sleep(0.05)
+            if core.preempt.should_preempt():
+                raise SystemExit(0)
+"""
+
+
+def let_go(desk: Desk, number: int) -> None:
+    (desk.experiment(number).path / "go").touch()
+
+
+def pid_of_code(desk: Desk, number: int) -> int:
+    """The process id of the newest run's code."""
+    desk.wait_for_log(number, "pid ")
+    return int(desk.log(number).rsplit("pid ", 1)[1].split()[0])
+
+
+def test_code_that_crashes_twice_finishes_with_two_restarts(desk: Desk) -> None:
+    """Each run goes on from the last checkpoint, inside the same allocation, in one log."""
+    number = desk.submit(desk.project(CRASHES_TWICE))
+    desk.wait_for_state(number, "COMPLETED")
+    trial = desk.trial(number)
+    assert desk.outcomes(number) == ["restart", "restart", "completed"]
+    assert trial.restarts == 2
+    assert len({run.job["ref"] for run in trial.runs}) == 1
+    assert {run.job["restart_count"] for run in trial.runs} == {0}
+    rows = [(row.steps, row.metrics["run"]) for row in desk.metrics(number)]
+    assert rows == [(1, 1), (2, 1), (3, 2), (4, 2), (5, 3), (6, 3)]
+    logs = desk.run("trial", "logs", str(trial.id)).stdout
+    assert logs.index("crash number 1") < logs.index("crash number 2")
+
+
+def test_code_that_always_crashes_ends_as_error(desk: Desk) -> None:
+    """After max_restarts the trial is ERROR, and describe shows why with the traceback."""
+    number = desk.submit(
+        desk.project("print('hello')\nraise ValueError('the data is upside down')"),
+        "max_restarts=1",
+    )
+    assert desk.run("experiment", "wait", str(number), check=False).returncode == 1
+    assert desk.view(number).state == "ERROR"
+    assert desk.outcomes(number) == ["restart", "error"]
+    described = desk.run("experiment", "describe", str(number)).stdout
+    assert "ValueError: the data is upside down" in described
+    assert "train.py" in described
+
+
+def test_invalid_hyperparameters_end_the_trial_without_a_restart(desk: Desk) -> None:
+    """InvalidHP: exit 0, no restart, said so."""
+    script = """\
+        import detslurm as det
+        with det.core.init() as core:
+            raise det.InvalidHP("too many layers")
+    """
+    number = desk.submit(desk.project(script))
+    desk.wait_for_state(number, "COMPLETED")
+    assert desk.outcomes(number) == ["invalid_hp"]
+
+
+def test_the_users_process_killed(desk: Desk) -> None:
+    """kill -9 of the training process uses a restart and training goes on."""
+    number = desk.submit(desk.project(WAITS))
+    pid = pid_of_code(desk, number)
+    os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: desk.outcomes(number) == ["restart", None], 30, "the second run")
+    wait_for(lambda: pid_of_code(desk, number) != pid, 30, "another process")
+    let_go(desk, number)
+    desk.wait_for_state(number, "COMPLETED")
+    assert "was killed by SIGKILL" in (desk.trial(number).runs[0].reason or "")
+
+
+def test_the_runner_killed(desk: Desk, slurm: Cluster) -> None:
+    """kill -9 of the runner ends the job; the store stays readable and activate goes on."""
+    number = desk.submit(desk.project(WAITS))
+    pid = pid_of_code(desk, number)
+    runner = find_process(f"detslurm.exec.runner {desk.experiment(number).path} ")
+    os.kill(runner, signal.SIGKILL)
+    slurm.wait_state(desk.job(number), "FAILED")
+    wait_for(lambda: not Path(f"/proc/{pid}").exists(), 30, "the code to be gone")
+    described = desk.run("experiment", "describe", str(number)).stdout
+    assert "ERROR" in described
+    desk.run("experiment", "activate", str(number))
+    let_go(desk, number)
+    desk.wait_for_state(number, "COMPLETED")
+    assert desk.outcomes(number) == ["lost", "completed"]
+
+
+def find_process(words: str) -> int:
+    """The one process whose command line has these words."""
+
+    def search() -> list[int]:
+        found = []
+        for entry in Path("/proc").iterdir():
+            try:
+                line = (entry / "cmdline").read_bytes().replace(b"\0", b" ")
+            except OSError:
+                continue
+            if entry.name.isdigit() and words.encode() in line + b" ":
+                found.append(int(entry.name))
+        return found
+
+    return wait_for(search, 30, f"a process {words!r}")[0]
+
+
+def test_kill_and_cancel(desk: Desk, slurm: Cluster) -> None:
+    """kill ends the trial at once; cancel lets it leave by itself; both free the queue."""
+    killed = desk.submit(desk.project(WAITS, name="one"))
+    canceled = desk.submit(desk.project(WAITS, name="two"))
+    pids = [pid_of_code(desk, killed), pid_of_code(desk, canceled)]
+    desk.run("experiment", "kill", str(killed))
+    desk.run("experiment", "cancel", str(canceled))
+    desk.wait_for_state(killed, "CANCELED", timeout=30)
+    desk.wait_for_state(canceled, "CANCELED", timeout=30)
+    assert desk.outcomes(canceled) == ["canceled"]
+    wait_for(lambda: not slurm.queued(desk.user.name), 30, "an empty queue")
+    for pid in pids:
+        assert not Path(f"/proc/{pid}").exists()
+
+
+def test_a_log_policy_cancels_the_retries(desk: Desk) -> None:
+    """A line that matches makes the next failure final."""
+    config = """\
+        log_policies:
+          - {name: bad weights, pattern: "weights .* corrupt", action: cancel_retries}
+        """
+    number = desk.submit(desk.project("raise SystemExit('the weights file is corrupt')", config))
+    desk.wait_for_state(number, "ERROR")
+    trial = desk.trial(number)
+    assert desk.outcomes(number) == ["error"]
+    assert "bad weights" in (trial.end_reason or "")
+
+
+def test_a_log_policy_excludes_the_node(desk: Desk, slurm: Cluster) -> None:
+    """The next run starts on another node."""
+    config = """\
+        log_policies:
+          - {name: ECC Error, pattern: "uncorrectable ECC error", action: exclude_node}
+        """
+    script = """\
+        import detslurm as det
+        if det.get_cluster_info().trial._trial_run_id == 1:
+            raise SystemExit("GPU 0: uncorrectable ECC error encountered")
+        """
+    number = desk.submit(desk.project(script, config))
+    desk.wait_for_state(number, "COMPLETED")
+    first, second = (run.job["nodes"] for run in desk.trial(number).runs)
+    assert first != second
+    assert desk.outcomes(number) == ["restart", "completed"]

@@ -1,0 +1,159 @@
+"""The main job: submitted, preempted, requeued, resumed, nothing lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster import Cluster
+from tests.cluster.waiting import wait_for
+from tests.e2e.desk import Desk
+
+pytestmark = pytest.mark.cluster
+
+SEED = "reproducibility.experiment_seed=7"
+SLOW = "hyperparameters.seconds_per_batch=0.05"
+BATCHES_AN_EPOCH = 47
+EPOCHS = 10
+
+
+@pytest.fixture
+def reference(desk: Desk, digits: Path) -> Iterator[int]:
+    """The same training undisturbed: an experiment with the same seed, at full speed."""
+    number = desk.submit(digits, SEED)
+    yield number
+
+
+def assert_same_training(desk: Desk, one: int, other: int) -> None:
+    """Both trainings gave the same bits: every metric of every step, and the final model."""
+    desk.wait_for_state(one, "COMPLETED")
+    history = [(row.group, row.steps, row.metrics) for row in desk.metrics(one)]
+    assert [(row.group, row.steps, row.metrics) for row in desk.metrics(other)] == history
+    steps = [steps for group, steps, _ in history if group == "training"]
+    assert steps == list(range(10, EPOCHS * BATCHES_AN_EPOCH + 1, 10))
+    assert final_model(desk, other) == final_model(desk, one)
+
+
+def final_model(desk: Desk, number: int) -> dict[str, bytes]:
+    import torch
+
+    latest = desk.trial(number).latest_checkpoint
+    assert latest is not None
+    assert latest.steps == EPOCHS * BATCHES_AN_EPOCH
+    path = desk.store.path / "checkpoints" / latest.uuid / "state.pt"
+    state = torch.load(path, weights_only=True)
+    return {name: tensor.numpy().tobytes() for name, tensor in state["model"].items()}
+
+
+def make_room(desk: Desk, *, seconds: int = 1) -> str:
+    """A job of higher priority that needs the whole cluster; returns its id."""
+    done = desk.user.run(
+        "sbatch", "--parsable", "--partition=high", "--nodes=4", "--exclusive",
+        "--output=/dev/null", f"--wrap=sleep {seconds}",
+    )  # fmt: skip
+    return done.stdout.strip()
+
+
+def test_digits_trains_to_over_95_percent(desk: Desk, digits: Path) -> None:
+    """Metrics, checkpoints and logs of the example are listed, and its accuracy is real."""
+    number = desk.submit(digits, SEED)
+    desk.run("experiment", "wait", str(number), timeout=120)
+    trial = desk.trial(number)
+    assert trial.state == "COMPLETED"
+    assert trial.best_validation is not None and trial.best_validation.value is not None
+    assert trial.best_validation.value > 0.95
+    assert len(trial.checkpoints) == EPOCHS
+    logs = desk.run("experiment", "logs", str(number)).stdout
+    assert f"[rank=0] || epoch {EPOCHS}: accuracy 0.9" in logs
+    described = desk.run("experiment", "describe", str(number)).stdout
+    assert trial.latest_checkpoint is not None
+    for fact in ("COMPLETED", str(trial.best_validation.value)[:5]):
+        assert fact in described
+    listed = desk.run("experiment", "list-checkpoints", str(number)).stdout
+    assert trial.latest_checkpoint.uuid in listed
+
+
+def test_preempted_mid_epoch_and_bit_identical(
+    desk: Desk, digits: Path, reference: int, slurm: Cluster
+) -> None:
+    """A job in `high` preempts the trial in `low`: it saves within the grace, is requeued by
+    itself, resumes mid-epoch, and ends with the bits of an undisturbed run; no restart is used."""
+    number = desk.submit(digits, SEED, SLOW, "resources.resource_pool=low")
+    desk.wait_for_steps(number, 60)
+    high = make_room(desk)
+    slurm.wait_state(high, "RUNNING", "COMPLETED", timeout=20)
+    desk.wait_for_state(number, "COMPLETED")
+    trial = desk.trial(number)
+    assert desk.outcomes(number) == ["preempted", "completed"]
+    assert trial.restarts == 0
+    assert trial.runs[1].resumed_steps % BATCHES_AN_EPOCH != 0, "it was to be mid-epoch"
+    assert [run.job["ref"] for run in trial.runs] == [desk.job(number)] * 2
+    assert trial.runs[1].job["restart_count"] == 1
+    assert_same_training(desk, reference, number)
+
+
+def test_preempted_on_a_site_that_sends_the_users_signal(
+    desk: Desk, digits: Path, reference: int, slurm: Cluster
+) -> None:
+    """With preempt_send_user_signal the runner alone hears of the preemption, and it is enough."""
+    with slurm.reshaped(send_user_signal=True):
+        number = desk.submit(digits, SEED, SLOW, "resources.resource_pool=low")
+        desk.wait_for_steps(number, 30)
+        make_room(desk)
+        desk.wait_for_state(number, "COMPLETED")
+    assert desk.outcomes(number) == ["preempted", "completed"]
+    assert_same_training(desk, reference, number)
+
+
+def test_a_chain_of_time_limits(desk: Desk, digits: Path, reference: int) -> None:
+    """Three segments of a minute make one training; a reached limit is no restart."""
+    number = desk.submit(
+        digits, SEED, "hyperparameters.seconds_per_batch=0.2", "slurm.time=1", "max_restarts=0",
+        "slurm.signal_lead=20",
+    )  # fmt: skip
+    desk.wait_for_state(number, "COMPLETED", timeout=280)
+    outcomes = desk.outcomes(number)
+    assert len(outcomes) >= 3
+    assert outcomes == ["time_limit"] * (len(outcomes) - 1) + ["completed"]
+    assert_same_training(desk, reference, number)
+
+
+def test_pause_frees_the_allocation_and_activate_goes_on(
+    desk: Desk, digits: Path, reference: int, slurm: Cluster
+) -> None:
+    """A paused trial holds no node; activated, it goes on from its checkpoint."""
+    number = desk.submit(digits, SEED, SLOW)
+    desk.wait_for_steps(number, 60)
+    desk.run("experiment", "pause", str(number))
+    desk.wait_for_state(number, "PAUSED")
+    wait_for(lambda: desk.outcomes(number) == ["paused"], 30, "the run to have ended as paused")
+    wait_for(
+        lambda: slurm.job(desk.job(number)).get("JobState") == "PENDING", 30, "the job to be held"
+    )
+    assert slurm.job(desk.job(number))["Reason"] in ("JobHeldUser", "job_requeued_in_held_state")
+    saved = desk.trial(number).latest_checkpoint
+    desk.run("experiment", "activate", str(number))
+    desk.wait_for_state(number, "COMPLETED")
+    trial = desk.trial(number)
+    assert saved is not None and trial.runs[1].resumed_from == saved.uuid
+    assert trial.restarts == 0
+    assert_same_training(desk, reference, number)
+
+
+def test_a_dead_node(desk: Desk, digits: Path, reference: int, slurm: Cluster) -> None:
+    """The node loses power: the trial goes on elsewhere from its last checkpoint."""
+    number = desk.submit(digits, SEED, SLOW)
+    desk.wait_for_steps(number, BATCHES_AN_EPOCH + 20)
+    node = slurm.job(desk.job(number))["NodeList"]
+    slurm.kill_node(node)
+    try:
+        desk.wait_for_state(number, "COMPLETED", timeout=180)
+    finally:
+        slurm.boot_node(node)
+    trial = desk.trial(number)
+    assert desk.outcomes(number) == ["lost", "completed"]
+    assert trial.restarts == 0
+    assert trial.runs[1].resumed_steps == BATCHES_AN_EPOCH
+    assert_same_training(desk, reference, number)
