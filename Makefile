@@ -1,0 +1,32 @@
+# The front doors of the repository; the work is done by scripts/.
+SHELL := /bin/bash
+BIN := .venv/bin
+
+.PHONY: help demo test lint bench cluster clean
+
+help:  ## show this list
+	@sed -n 's/^\([a-z]*\):.*## /\1  /p' $(MAKEFILE_LIST) | column -t -l 2
+
+demo:  ## train digits from start to end: the main job, on Slurm if there is one
+	@scripts/bootstrap.sh demo
+	$(BIN)/detslurm submit examples/digits/experiment.yaml --follow
+
+test:  ## run everything; ARGS goes to pytest
+	@scripts/test.sh $(ARGS)
+
+lint:  ## style, format and types
+	@scripts/bootstrap.sh lint
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	@$(BIN)/python scripts/typecheck.py
+
+bench:  ## ratios against peers
+	@scripts/bootstrap.sh test
+	$(BIN)/python -m benchmarks $(ARGS)
+
+cluster:  ## a Slurm cluster by hand, until Ctrl-C; ARGS as in python -m tests.cluster run --help
+	@scripts/bootstrap.sh test
+	@exec $(BIN)/python -m tests.cluster run $(ARGS)
+
+clean:  ## remove what the targets above have made here
+	rm -rf .venv .lint build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,30 @@
+#!/bin/bash
+# Runs the suite, and installs first what it needs: scripts/test.sh [pytest's arguments].
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. scripts/system.sh
+
+packages=(
+    slurmctld slurmd slurm-client slurm-wlm-basic-plugins slurmdbd slurm-wlm-mysql-plugin
+    munge mariadb-server openmpi-bin strace passwd
+)
+
+# Tests act as ordinary users. Where those can't reach this checkout, a copy that they can reach is
+# tested instead; it stays, so that the next run is fast.
+if ! open_to_all "$PWD/setup.cfg"; then
+    copy=/var/tmp/detslurm-suite-$(pwd -P | sha256sum | cut -c1-12)
+    say "other users can't enter $PWD: testing a copy in $copy"
+    scripts/copy.sh "$copy"
+    exec "$copy/scripts/test.sh" "$@"
+fi
+
+notes=()
+install_packages "${packages[@]}" ||
+    notes+=("Slurm, MPI and strace: not all installed, and $(is_root && echo 'apt-get could not install them' || echo 'only root can install them'); tests that need them are skipped")
+is_root || notes+=("several users, fake GPU devices: only root can make them")
+scripts/bootstrap.sh test
+
+rc=0
+.venv/bin/python -m pytest "$@" </dev/null || rc=$?
+for note in "${notes[@]}"; do say "$note"; done
+exit "$rc"

@@ -1,0 +1,90 @@
+"""The house stands as DESIGN.md says: imports run downward only, and light things stay light."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+
+ELSEWHERE = {"detslurm.launch": "launchers", "detslurm.sdk": "sdk"}
+"""Packages that setup.cfg maps into detslurm."""
+
+BELOW: dict[str, set[str]] = {
+    "config": {"templates"},  # pure data, read by name
+    "storage": set(),
+    "searcher": {"config"},
+    "store": {"config"},
+    "slurm": {"config"},
+    "core": {"store", "storage", "searcher"},
+    "exec": {"store", "slurm", "searcher", "config"},
+    "pytorch": {"core"},
+    "launch": {"core"},
+    "sdk": {"store", "storage", "slurm", "searcher"},  # submitting samples the trials
+    "cli": {"sdk"},
+    "templates": set(),
+}
+"""Package -> the packages it may import by name; what those import, it may import too."""
+
+HEAVY = {"torch", "numpy", "mpi4py", "h5py"}
+
+
+def allowed(package: str) -> set[str]:
+    """All packages below `package`, and itself."""
+    found = {package}
+    for lower in BELOW[package]:
+        found |= allowed(lower)
+    return found
+
+
+def sources(package: str) -> list[Path]:
+    """The Python files of one of our packages."""
+    folder = ELSEWHERE.get(f"detslurm.{package}", f"detslurm/{package}")
+    return sorted((REPOSITORY / folder).rglob("*.py"))
+
+
+def imported_packages(path: Path) -> Iterator[tuple[int, str]]:
+    """Line and name of every package of ours that the file imports, lazily or not."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno}: imports are absolute here"
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        for name in names:
+            parts = name.split(".")
+            if parts[0] == "detslurm" and len(parts) > 1 and parts[1] in BELOW:
+                yield node.lineno, parts[1]
+
+
+@pytest.mark.parametrize("package", BELOW)
+def test_imports_run_downward(package: str) -> None:
+    """No package imports one that stands above it or beside it."""
+    wrong = [
+        f"{path.relative_to(REPOSITORY)}:{line}: {package} imports {name}"
+        for path in sources(package)
+        for line, name in imported_packages(path)
+        if name not in allowed(package)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_every_package_has_its_place() -> None:
+    """A new package must be entered in the table above."""
+    folders = {p.name for p in (REPOSITORY / "detslurm").iterdir() if (p / "__init__.py").exists()}
+    assert folders <= set(BELOW)
+
+
+@pytest.mark.parametrize("module", ["detslurm", "detslurm.cli", "detslurm.exec.runner"])
+def test_light_things_stay_light(module: str) -> None:
+    """A login node and a thousand runners never pay for importing the heavy libraries."""
+    show = f"import sys, {module}; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", show], capture_output=True, text=True, check=True)
+    assert not HEAVY & set(done.stdout.split())
