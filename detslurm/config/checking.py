@@ -131,11 +131,9 @@ class Checker:
         extra = (isinstance(field.type, schema.Metadata) and field.type.extra) or _NO_EXTRA
         if node.value is None and not isinstance(field.type, schema.AnyType):
             return
-        if not _is_default(node, field):
-            if extra.get("ignored"):
-                self.ignored.append(Noted(path, node.where))
-            if advice := extra.get("deprecated"):
-                self.deprecated.append(Noted(path, node.where, advice))
+        if ("ignored" in extra or "deprecated" in extra) and not _is_default(node, field):
+            notes = self.ignored if "ignored" in extra else self.deprecated
+            notes.append(Noted(path, node.where, extra.get("deprecated", "")))
         self._value(node, field.type, path, _NO_EXTRA)
 
     def _required(self, node: Node, kind: schema.StructType, path: str) -> None:
@@ -270,8 +268,6 @@ def _without_check(extra: Extra) -> Extra:
 
 
 def _is_default(node: Node, field: schema.Field) -> bool:
-    if field.required:
-        return False
     plain = node.plain()
     default = msgspec.json.decode(msgspec.json.encode(field.default))
     return plain in ({}, []) or bool(plain == default)

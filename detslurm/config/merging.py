@@ -1,8 +1,9 @@
 """Merge configurations: the higher one wins, by the documented rule of each part.
 
-Mappings merge recursively, everything else is replaced, with the exceptions of `_RULES`. Merging
-is associative and a configuration merged with itself or with nothing is itself (up to repeated
-environment variables, where the later one wins anyway).
+Mappings merge recursively, everything else is replaced, with the exceptions of `_RULES`. Layers are
+merged from the top down, and that order counts where a layer in the middle is of another kind
+than its neighbours (another searcher, a constant between two nested hyperparameters): what is
+below it still reaches the top.
 """
 
 from __future__ import annotations

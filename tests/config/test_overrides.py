@@ -1,0 +1,82 @@
+"""`--config a.b=value` and `--template NAME`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from detslurm.config import ConfigErrors, ExperimentConfig, SiteProfile, load_experiment
+
+MINIMAL: dict[str, Any] = {"entrypoint": "a", "searcher": {"name": "single", "metric": "m"}}
+
+
+def load(*overrides: str, **options: Any) -> ExperimentConfig:
+    return load_experiment(MINIMAL, overrides=overrides, **options).config
+
+
+def errors(*overrides: str, **options: Any) -> str:
+    with pytest.raises(ConfigErrors) as caught:
+        load(*overrides, **options)
+    return str(caught.value)
+
+
+def test_values_are_yaml() -> None:
+    """Numbers, lists, mappings, text with = in it and null are taken as YAML has them."""
+    config = load(
+        "max_restarts=3",
+        "labels=[a, b]",
+        "hyperparameters.lr={type: log, base: 10, minval: -4, maxval: -1}",
+        "hyperparameters.nested.x=1e-3",
+        "environment.environment_variables=['A=b=c']",
+        "name=null",
+    )
+    assert config.max_restarts == 3
+    assert config.labels == ("a", "b")
+    assert config.hyperparameters["lr"].base == 10
+    assert config.hyperparameters["nested"]["x"].val == 0.001
+    assert config.environment.environment_variables.of("cpu") == {"A": "b=c"}
+    assert config.name.startswith("Experiment")
+
+
+def test_later_ones_win_and_replace() -> None:
+    """An override replaces what stands at its key, and is replaced by the next."""
+    config = load("data.a={x: 1}", "data.a={y: 2}", "searcher.metric=loss", "searcher.metric=f1")
+    assert config.data == {"a": {"y": 2}}
+    assert config.searcher.metric == "f1"
+
+
+@pytest.mark.parametrize(
+    "override, fragments",
+    [
+        ("max_restarts", ("--config max_restarts", "there is no =")),
+        ("=3", ("not of the form a.b.c",)),
+        ("a..b=3", ("not of the form a.b.c",)),
+        ("max_restart=3", ("--config max_restart", 'did you mean "max_restarts"')),
+        ("entrypoint.x=3", ("--config entrypoint.x", "entrypoint is no mapping")),
+        ("labels=[a", ("--config labels:", "YAML syntax")),
+        ("max_restarts=-1", ("--config max_restarts: max_restarts", ">= 0", "found -1")),
+    ],
+)
+def test_a_bent_override_is_named(override: str, fragments: tuple[str, ...]) -> None:
+    """The error names the option as it was given."""
+    text = errors(override)
+    assert all(fragment in text for fragment in fragments), text
+
+
+def test_templates_are_found_by_name_in_the_store(tmp_path: Path) -> None:
+    """A name is looked up in the store's templates; an unknown one gets the nearest."""
+    (tmp_path / "templates").mkdir()
+    (tmp_path / "templates" / "big-gpu.yaml").write_text("resources: {slots_per_trial: 8}\n")
+    site = SiteProfile(root=str(tmp_path))
+    assert load(template="big-gpu", site=site).resources.slots_per_trial == 8
+    assert 'did you mean "big-gpu"' in errors(template="big_gpu", site=site)
+    assert "no template" in errors(template="nothing\0like", site=site)
+
+
+def test_a_template_file_that_is_missing_is_named(tmp_path: Path) -> None:
+    """A path that can't be read is one problem among the others."""
+    text = errors("max_restart=1", template=tmp_path / "none.yaml")
+    assert "none.yaml" in text
+    assert "max_restarts" in text

@@ -1,0 +1,56 @@
+"""What has no effect on Slurm is accepted and named once; so is what is deprecated."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from detslurm.config import load_experiment
+from tests.config.full import FULL
+
+GOOD = "entrypoint: a\nsearcher: {name: single, metric: m}\n"
+
+
+def warnings_of(text: str, tmp_path: Path) -> tuple[str, ...]:
+    path = tmp_path / "e.yaml"
+    path.write_text(text)
+    return load_experiment(path).warnings
+
+
+def test_all_ignored_keys_are_in_one_warning(tmp_path: Path) -> None:
+    """One text names every key that does nothing here, with its line."""
+    ignored, deprecated = warnings_of(FULL, tmp_path)
+    for key in (
+        "resources.weight",
+        "resources.shm_size",
+        "resources.devices",
+        "resources.native_parallel",
+        "environment.image",
+        "environment.registry_auth",
+        "environment.pod_spec",
+        "bind_mounts",
+        "integrations",
+        "security",
+        "pbs",
+        "tensorboard_storage",
+        "data_layer",
+        "retention_policy",
+        "optimizations.mixed_precision",
+    ):
+        assert f"{key} (" in ignored
+    assert "hush" not in ignored
+    assert f"{tmp_path}/e.yaml:41:3" in ignored
+    for key in ("min_validation_period", "scheduling_unit", "environment_variables.gpu"):
+        assert key in deprecated
+
+
+def test_what_is_not_set_or_set_to_its_default_is_not_named(tmp_path: Path) -> None:
+    """A plain configuration gives no warnings, nor does one that repeats defaults."""
+    text = "resources: {weight: 1}\nenvironment: {force_pull_image: false, image: null}\npbs: {}\n"
+    assert warnings_of(GOOD + text, tmp_path) == ()
+
+
+def test_deprecated_alone_is_one_warning(tmp_path: Path) -> None:
+    """Deprecated fields come with what to use instead."""
+    (warning,) = warnings_of(GOOD + "scheduling_unit: 5\n", tmp_path)
+    assert "scheduling_unit" in warning
+    assert "reporting_period" in warning
