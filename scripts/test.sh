@@ -21,7 +21,7 @@ fi
 notes=()
 install_packages "${packages[@]}" ||
     notes+=("Slurm, MPI and strace: not all installed, and $(is_root && echo 'apt-get could not install them' || echo 'only root can install them'); tests that need them are skipped")
-is_root || notes+=("several users, fake GPU devices: only root can make them")
+is_root || notes+=("several users: only root can act as them; tests that need them are skipped")
 scripts/bootstrap.sh test
 
 rc=0

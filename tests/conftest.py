@@ -6,7 +6,7 @@ import os
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,12 +15,23 @@ import pytest
 from tests.cluster import Cluster, ClusterSpec, User, guarded, missing_programs
 
 Login = Callable[..., User]
+ON_A_CLUSTER = {"slurm", "slurm_plain", "slurm_programs", "login"}
+"""Fixtures that need Slurm."""
+
+
+def _need_programs(accounting: bool) -> None:
+    if missing := missing_programs(accounting):
+        pytest.skip(f"no Slurm cluster: not installed: {', '.join(missing)}")
+
+
+@pytest.fixture(scope="session")
+def slurm_programs() -> None:
+    """For tests that start a cluster (without accounting) by themselves."""
+    _need_programs(accounting=False)
 
 
 def _cluster(spec: ClusterSpec) -> Iterator[Cluster]:
-    missing = missing_programs(spec.accounting)
-    if missing:
-        pytest.skip(f"no Slurm cluster: not installed: {', '.join(missing)}")
+    _need_programs(spec.accounting)
     with guarded(Cluster(spec)) as cluster:
         yield cluster
 
@@ -92,17 +103,24 @@ def bob(slurm: Cluster, login: Login) -> User:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """`-m "not cluster"` leaves out what needs Slurm."""
     for item in items:
-        if {"slurm", "slurm_plain", "login"} & set(getattr(item, "fixturenames", ())):
+        if {"slurm", "slurm_plain", "slurm_programs", "login"} & set(
+            getattr(item, "fixturenames", ())
+        ):
             item.add_marker("cluster")
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say last which parts were skipped, and why."""
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter,
+) -> Generator[None, object, object]:
+    """Say last of all which parts were skipped, and why."""
+    result = yield
     reasons: Counter[str] = Counter()
     for report in terminalreporter.stats.get("skipped", ()):
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
         reasons[reason.removeprefix("Skipped: ")] += 1
     if reasons:
-        terminalreporter.section("parts that were skipped here, and why")
+        terminalreporter.section("skipped here, and why", "-")
     for reason, count in reasons.most_common():
-        terminalreporter.write_line(f"{count} tests: {reason}")
+        terminalreporter.write_line(f"{count} skipped: {reason}")
+    return result

@@ -134,6 +134,7 @@ def test_policies_can_change_for_a_while(slurm_plain: Cluster) -> None:
     assert "preempt_send_user_signal" in slurm_plain.command(*show)
 
 
+@pytest.mark.usefixtures("slurm_programs")
 def test_down_leaves_nothing() -> None:
     """After `down` there is no process, no folder and no shared memory of the cluster."""
     spec = ClusterSpec(name="brief", nodes=2, accounting=False)
@@ -147,6 +148,7 @@ def test_down_leaves_nothing() -> None:
     assert not root.exists()
 
 
+@pytest.mark.usefixtures("slurm_programs")
 def test_a_killed_owner_takes_its_cluster_along() -> None:
     """kill -9 of the process that started a cluster leaves nothing either."""
     argv = [sys.executable, "-m", "tests.cluster", "run", "--no-accounting", "--nodes=1"]
