@@ -1,0 +1,88 @@
+"""Lists of checkpoints."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from detslurm.cli.output import human_size, moment, print_json, table
+
+if TYPE_CHECKING:
+    from detslurm.sdk.experiment import Experiment
+    from detslurm.sdk.trial import Trial
+    from detslurm.store import CheckpointView
+
+
+class Listed(NamedTuple):
+    """A checkpoint and the searcher metric of a validation at exactly its step."""
+
+    checkpoint: CheckpointView
+    metric: float | None
+
+
+def of_trial(trial: Trial) -> list[Listed]:
+    """A trial's checkpoints, oldest first."""
+    name = trial.experiment.view.metric
+    if name is None or not trial.checkpoints():
+        return [Listed(c, None) for c in trial.checkpoints()]
+    values = {row.steps: row.metrics.get(name) for row in trial.metrics("validation")}
+    return [Listed(c, _number(values.get(c.steps))) for c in trial.checkpoints()]
+
+
+def of_experiment(experiment: Experiment, best: int | None = None) -> list[Listed]:
+    """All checkpoints, or the best by the searcher's metric at exactly their steps."""
+    found = [listed for trial in experiment.trials() for listed in of_trial(trial)]
+    if best is None:
+        return found
+    sign = 1 if experiment.view.smaller_is_better else -1
+    rated = [one for one in found if one.metric is not None]
+    return sorted(rated, key=lambda one: _rank(one.metric, sign))[:best]
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, (int, float)) else None
+
+
+def _rank(value: float | None, sign: int) -> float:
+    return math.inf if value is None or math.isnan(value) else sign * value
+
+
+def show(found: Sequence[Listed], *, as_json: bool) -> None:
+    """Print them."""
+    if as_json:
+        print_json([data(one) for one in found])
+    else:
+        click.echo(as_table(found))
+
+
+def as_table(found: Iterable[Listed]) -> str:
+    """Them as a table."""
+    headers = ["Trial ID", "# of Batches", "State", "Validation Metric", "UUID", "Size", "Time"]
+    rows = [
+        [c.trial, c.steps, c.state, metric, c.uuid, size(c), moment(c.time)] for c, metric in found
+    ]
+    return table(headers, rows)
+
+
+def data(one: Listed) -> dict[str, Any]:
+    """A checkpoint for JSON."""
+    c = one.checkpoint
+    return {
+        "uuid": c.uuid,
+        "trial": c.trial,
+        "run": c.run,
+        "steps": c.steps,
+        "state": c.state,
+        "time": c.time,
+        "validation_metric": one.metric,
+        "resources": c.resources,
+        "metadata": c.metadata,
+    }
+
+
+def size(checkpoint: CheckpointView) -> str:
+    """The bytes of all its files, for people."""
+    return human_size(sum(v for v in checkpoint.resources.values() if isinstance(v, int)))

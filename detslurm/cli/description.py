@@ -1,0 +1,232 @@
+"""What `describe` says of experiments and trials, as text and as data."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from detslurm.cli.output import moment, number, plain, table
+
+if TYPE_CHECKING:
+    from detslurm.sdk.experiment import Experiment
+    from detslurm.sdk.trial import Trial
+    from detslurm.store import TrialView, ValidationView
+
+# Tracebacks of a few trials explain a failure; those of hundreds hide it.
+_TRACEBACKS = 3
+
+
+def experiment_text(experiment: Experiment) -> str:
+    """An experiment on a screen or two."""
+    parts = [properties(_experiment_rows(experiment))]
+    parts.append("Trials:\n" + trials_table(experiment))
+    parts += remarks(experiment)
+    failed = [trial for trial in experiment.trials() if trial.state == "ERROR"]
+    parts += [failure_text(trial) for trial in failed[:_TRACEBACKS]]
+    if len(failed) > _TRACEBACKS:
+        more = len(failed) - _TRACEBACKS
+        parts.append(f"{more} more failed trials: `detslurm t describe ID` shows why.")
+    return "\n\n".join(parts)
+
+
+def _experiment_rows(experiment: Experiment) -> Iterator[tuple[str, Any]]:
+    view = experiment.view
+    yield "Experiment", view.id
+    yield "Name", view.name
+    yield "State", view.state
+    yield "Progress", f"{100 * view.progress:.0f}%"
+    yield "Owner", view.owner
+    yield "Description", view.description
+    yield "Labels", ", ".join(view.labels)
+    yield "Notes", view.notes
+    yield "Created", moment(view.created)
+    yield "Started", moment(view.started)
+    yield "Ended", moment(view.ended)
+    yield "Archived", "yes" if view.archived else ""
+    yield "Cluster", " ".join(word for word in (view.cluster, view.pool) if word)
+    yield "Jobs", ", ".join(dict.fromkeys(job.job_id for job in view.jobs))
+    yield from _config_rows(experiment)
+    if view.best_trial is not None:
+        value = number(view.best_value)
+        yield "Best", f"{view.metric} {value} (trial {view.best_trial})"
+    yield "Directory", experiment.path
+
+
+def _config_rows(experiment: Experiment) -> Iterator[tuple[str, Any]]:
+    try:
+        config = experiment.config
+    except Exception as error:  # a broken submission must not hide what else is known
+        yield "Config", f"can't be read: {error}"
+        return
+    searcher, resources = config.get("searcher") or {}, config.get("resources") or {}
+    entrypoint = config.get("entrypoint")
+    yield "Entrypoint", entrypoint if isinstance(entrypoint, str) else " ".join(entrypoint or ())
+    order = "smaller" if searcher.get("smaller_is_better", True) else "larger"
+    yield "Searcher", f"{searcher.get('name')} on {searcher.get('metric')} ({order} is better)"
+    yield "Slots per trial", resources.get("slots_per_trial")
+    yield "Max restarts", config.get("max_restarts")
+
+
+def properties(rows: Iterable[tuple[str, Any]]) -> str:
+    """Names and values below one another; what is empty is left out."""
+    shown = [(name, str(value)) for name, value in rows if value not in (None, "")]
+    width = max(len(name) for name, _ in shown)
+    indent = "\n" + " " * (width + 3)
+    lines = [f"{name.rjust(width)} : {indent.join(value.splitlines())}" for name, value in shown]
+    return "\n".join(lines)
+
+
+def trials_table(experiment: Experiment) -> str:
+    """An experiment's trials."""
+    headers = [
+        "Trial ID",
+        "State",
+        "H-Params",
+        "# of Batches",
+        "Restarts",
+        "Best Validation",
+        "Last Checkpoint",
+        "Started",
+        "Ended",
+        "Job",
+    ]
+    rows = [_trial_cells(trial) for trial in experiment.trials()]
+    return table(headers, rows)
+
+
+def _trial_cells(trial: Trial) -> list[Any]:
+    view = trial.view
+    checkpoint = view.latest_checkpoint
+    return [
+        view.id,
+        view.state,
+        compact(view.hparams),
+        view.steps,
+        view.restarts,
+        validation_text(trial.experiment.view.metric, view.best_validation),
+        f"{checkpoint.uuid} @ {checkpoint.steps}" if checkpoint else "",
+        moment(view.started),
+        moment(view.ended),
+        job_text(trial),
+    ]
+
+
+def compact(hparams: dict[str, Any] | None) -> str:
+    """Hyperparameters on one line."""
+    return ", ".join(f"{k}={_value(v)}" for k, v in (hparams or {}).items())
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, (dict, list)):
+        return json.dumps(plain(value), separators=(",", ":"))
+    return number(value)
+
+
+def validation_text(metric: str | None, validation: ValidationView | None) -> str:
+    """The searcher's metric where it has its best, and at which step."""
+    if validation is None or validation.value is None:
+        return ""
+    return f"{metric} {number(validation.value)} @ {validation.steps}"
+
+
+def job_text(trial: Trial) -> str:
+    """The job of an unfinished trial and what the queue says of it."""
+    standing = trial.standing
+    if standing is None or standing.place is None:
+        return ""
+    if standing.job is None:
+        return f"{standing.place.ref} (unknown)"
+    reason = f" ({standing.job.reason})" if standing.job.reason else ""
+    return f"{standing.place.ref} {standing.job.state}{reason}"
+
+
+def remarks(experiment: Experiment) -> list[str]:
+    """What the user should know of trials that wait, each reason once."""
+    view, told = experiment.view, dict[str, None]()
+    for trial in experiment.trials():
+        standing = trial.standing
+        if standing and standing.remark and (standing.alive is None or _held_for_nothing(trial)):
+            told[f"trial {trial.id}: {standing.remark}"] = None
+    lines = list(told)[:10] + (["..."] if len(told) > 10 else [])
+    if lines and not view.finished:
+        number = view.id
+        lines.append(f"`detslurm e activate {number}` queues it again, `e kill {number}` ends it.")
+    lines += [f"{p.path}, byte {p.offset}: {p.reason} (skipped)" for p in view.problems]
+    return ["\n".join(lines)] if lines else []
+
+
+def _held_for_nothing(trial: Trial) -> bool:
+    standing = trial.standing
+    held = standing is not None and standing.job is not None and standing.job.held
+    return held and not trial.experiment.view.wishes.paused
+
+
+def failure_text(trial: Trial) -> str:
+    """Why a trial failed: the reason, then what its code said last."""
+    lines = [f"Trial {trial.id} failed: {trial.view.end_reason or 'no reason is known'}"]
+    lines += [f"  {line}" for line in last_words(trial)]
+    return "\n".join(lines)
+
+
+def last_words(trial: Trial) -> list[str]:
+    """The traceback at the end of a trial's log, or what its job said before any log began."""
+    from detslurm.sdk.logs import job_output, last_words
+
+    return last_words(trial.directory) if trial.view.run_count else job_output(trial)
+
+
+# -- data ----------------------------------------------------------------------------------------
+
+
+def experiment_data(experiment: Experiment) -> dict[str, Any]:
+    """An experiment for JSON."""
+    view = experiment.view
+    data = {name: getattr(view, name) for name in view.row().__struct_fields__}
+    try:
+        data["config"] = experiment.config
+    except Exception:
+        data["config"] = None
+    return {
+        **data,
+        "path": str(experiment.path),
+        "jobs": list(view.jobs),
+        "trials": [trial_row(trial) for trial in experiment.trials()],
+        "problems": list(view.problems),
+    }
+
+
+def trial_row(trial: Trial) -> dict[str, Any]:
+    """A trial as a row of JSON."""
+    view, standing = trial.view, trial.standing
+    data = {name: getattr(view, name) for name in view.row().__struct_fields__}
+    job = standing.job if standing else None
+    data["job"] = None
+    if standing and standing.place:
+        data["job"] = {
+            "cluster": standing.place.cluster,
+            "ref": standing.place.ref,
+            "state": job.state if job else None,
+            "reason": job.reason if job else None,
+            "nodes": list(job.nodes) if job else [],
+        }
+    data["remark"] = standing.remark if standing else None
+    if view.state == "ERROR":
+        data["last_words"] = last_words(trial)
+    return data
+
+
+def trial_data(trial: Trial, *, metrics: bool) -> dict[str, Any]:
+    """A trial for JSON, with all its runs and checkpoints."""
+    view: TrialView = trial.view
+    data = {
+        **trial_row(trial),
+        "seed": view.seed,
+        "runs": list(view.runs),
+        "checkpoints": list(view.checkpoints),
+        "metadata": view.metadata,
+        "problems": list(view.problems),
+    }
+    if metrics:
+        data["metrics"] = list(trial.metrics())
+    return data

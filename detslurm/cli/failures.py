@@ -1,0 +1,33 @@
+"""Foreseeable errors in words; imported only when something went wrong."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Failure(NamedTuple):
+    """What to say, and the exit status."""
+
+    text: str
+    exit_code: int = 1
+
+
+def described(error: Exception) -> Failure | None:
+    """The words for a foreseeable error, None for a fault of our own."""
+    from detslurm.config.errors import ConfigErrors
+    from detslurm.sdk.errors import SubmitError
+    from detslurm.sdk.lifecycle_errors import LifecycleError
+    from detslurm.slurm.interface import SlurmError
+    from detslurm.store.errors import StoreError
+
+    if isinstance(error, ConfigErrors):
+        return Failure(str(error), 2)
+    if isinstance(error, SubmitError):
+        return Failure(str(error), getattr(error, "exit_code", 1))
+    if isinstance(error, (LifecycleError, SlurmError, StoreError)):
+        return Failure(str(error))
+    if isinstance(error, OSError) and error.filename is not None:
+        name = error.filename
+        path = name.decode(errors="replace") if isinstance(name, bytes) else str(name)
+        return Failure(f"{path}: {error.strerror or error}")
+    return None

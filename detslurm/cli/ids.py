@@ -1,0 +1,92 @@
+"""Ids on the command line, and the client that commands work with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+import click
+
+from detslurm.cli.output import warn
+
+if TYPE_CHECKING:
+    from detslurm.sdk.client import Client
+    from detslurm.sdk.experiment import Experiment
+    from detslurm.sdk.trial import Trial
+
+
+def client() -> Client:
+    """The user's store; what is worth a warning goes to stderr."""
+    from detslurm.sdk.client import Client
+
+    return Client(say=warn)
+
+
+def positive(word: str) -> int:
+    """The id that a word stands for. Raises BadParameter."""
+    text = word.strip()
+    if not (text.isascii() and text.isdigit()) or len(text) > 15 or int(text) < 1:
+        raise click.BadParameter(f"{text!r} is no id: ids are whole numbers from 1")
+    return int(text)
+
+
+def _one(ctx: click.Context, param: click.Parameter, value: str) -> int:
+    return positive(value)
+
+
+def _several(ctx: click.Context, param: click.Parameter, value: str | tuple[str, ...]) -> list[int]:
+    """`3 4,5` as 3, 4, 5, each once."""
+    words = (value,) if isinstance(value, str) else value
+    found = [positive(part) for word in words for part in word.split(",") if part.strip()]
+    if not found:
+        raise click.BadParameter("no id given")
+    return list(dict.fromkeys(found))
+
+
+experiment_id = click.argument("experiment_id", metavar="ID", callback=_one)
+trial_id = click.argument("trial_id", metavar="TRIAL_ID", callback=_one)
+several_ids = click.argument("ids", metavar="ID...", nargs=-1, required=True, callback=_several)
+
+
+def for_each(
+    ids: Iterable[int],
+    act: Callable[[Experiment], str],
+    *,
+    look: bool = False,
+    deleted: bool = False,
+) -> None:
+    """Do something with each experiment and print what was done; one failure stops no other.
+
+    `look` asks the queue first; `deleted` takes those that were deleted before, too. The exit
+    status is 1 after any failure.
+    """
+    mine = client()
+
+    def one(number: int) -> str:
+        experiment = mine.stored(number, deleted=deleted)
+        return act(experiment.reload() if look else experiment)
+
+    _each(ids, one)
+
+
+def for_each_trial(ids: Iterable[int], act: Callable[[Trial], str]) -> None:
+    """Do something with each trial; as `for_each`."""
+    mine = client()
+    _each(ids, lambda number: act(mine.stored_trial(number)))
+
+
+def _each(ids: Iterable[int], act: Callable[[int], str]) -> None:
+    from detslurm.cli.failures import described
+
+    failed = False
+    for number in ids:
+        try:
+            click.echo(act(number))
+        except Exception as error:
+            known = described(error)
+            if known is None:
+                raise
+            click.secho(known.text, err=True, fg="red")
+            failed = True
+    if failed:
+        raise click.exceptions.Exit(1)

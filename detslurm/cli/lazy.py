@@ -1,0 +1,89 @@
+"""Groups of commands that are imported only when they are called."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import click
+
+
+class Entry(NamedTuple):
+    """A command that is not imported yet: where it is, and its line in the group's help."""
+
+    place: str  # module:attribute
+    help: str
+    aliases: tuple[str, ...] = ()
+
+
+class LazyGroup(click.Group):
+    """A group that knows its commands from a table and imports the one that is called."""
+
+    entries: Mapping[str, Entry] = {}
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All names, aliases left out, in the order of the table."""
+        return list(self.entries)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of that name or alias, imported now."""
+        name = self.full_name(cmd_name)
+        if name is None:
+            return None
+        module, _, attribute = self.entries[name].place.partition(":")
+        command: click.Command = getattr(import_module(module), attribute)
+        return command
+
+    def full_name(self, given: str) -> str | None:
+        """The name in the table that a name or an alias stands for."""
+        if given in self.entries:
+            return given
+        return next((n for n, entry in self.entries.items() if given in entry.aliases), None)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does it, with the nearest name where there is no such command."""
+        if args and args[0] == "help" and "help" not in self.entries:
+            click.echo(self._help_for(ctx, args[1:]))
+            ctx.exit(0)
+        if args and not args[0].startswith("-") and self.full_name(args[0]) is None:
+            ctx.fail(f"no such command {args[0]!r}{self._nearest(args[0])}")
+        _, command, rest = super().resolve_command(ctx, args)
+        # Usage lines show the full name, whatever was typed.
+        return self.full_name(args[0]) if args else None, command, rest
+
+    def _help_for(self, ctx: click.Context, path: list[str]) -> str:
+        if not path:
+            return ctx.get_help()
+        name, command, rest = self.resolve_command(ctx, path)
+        assert command is not None
+        inner = click.Context(command, ctx, info_name=name)
+        if rest and isinstance(command, LazyGroup):
+            return command._help_for(inner, rest)
+        return command.get_help(inner)
+
+    def _nearest(self, given: str) -> str:
+        import difflib
+
+        names = [*self.entries, *(a for e in self.entries.values() for a in e.aliases)]
+        close = difflib.get_close_matches(given, names, n=1, cutoff=0.5)
+        return f"; did you mean {close[0]!r}?" if close else ""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The listing, from the table alone."""
+        rows = [(_with_aliases(name, entry), entry.help) for name, entry in self.entries.items()]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
+def _with_aliases(name: str, entry: Entry) -> str:
+    return f"{name} ({', '.join(entry.aliases)})" if entry.aliases else name
+
+
+def lazy_group(name: str, help: str, entries: Mapping[str, Entry], **settings: Any) -> LazyGroup:
+    """A group over a table of commands."""
+    group = LazyGroup(name, help=help, no_args_is_help=True, **settings)
+    group.entries = entries
+    return group

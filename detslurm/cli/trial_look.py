@@ -1,0 +1,105 @@
+"""Commands on trials, logs aside."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from detslurm.cli.ids import client, several_ids, trial_id
+from detslurm.cli.output import json_option, moment, print_json, table
+
+if TYPE_CHECKING:
+    from detslurm.sdk.trial import Trial
+
+
+@click.command()
+@trial_id
+@click.option("--metrics", is_flag=True, help="Everything that it reported, too.")
+@json_option
+def describe(trial_id: int, metrics: bool, as_json: bool) -> None:
+    """Show a trial: how it stands, its runs, its checkpoints, and why it failed."""
+    from detslurm.cli import description
+
+    trial = client().trial(trial_id)
+    if as_json:
+        print_json(description.trial_data(trial, metrics=metrics))
+        return
+    click.echo(_text(trial, metrics))
+
+
+def _text(trial: Trial, metrics: bool) -> str:
+    from detslurm.cli import checkpoints, description
+
+    view = trial.view
+    rows = [
+        ("Trial", view.id),
+        ("Experiment", view.experiment_id),
+        ("State", view.state),
+        ("Reason", view.end_reason),
+        ("H-Params", description.compact(view.hparams)),
+        ("# of Batches", view.steps),
+        ("Restarts", view.restarts),
+        ("Started", moment(view.started)),
+        ("Ended", moment(view.ended)),
+        ("Job", description.job_text(trial)),
+        ("Remark", trial.standing.remark if trial.standing else None),
+        ("Status", view.status),
+        ("Directory", trial.directory.path),
+    ]
+    parts = [description.properties(rows), "Runs:\n" + _runs(trial)]
+    if found := checkpoints.of_trial(trial):
+        parts.append("Checkpoints:\n" + checkpoints.as_table(found))
+    if metrics:
+        parts.append("Metrics:\n" + _metrics(trial))
+    if view.state == "ERROR":
+        parts.append(description.failure_text(trial))
+    return "\n\n".join(parts)
+
+
+def _runs(trial: Trial) -> str:
+    headers = ["Run", "Job", "Host", "Started", "Ended", "From Batch", "Outcome", "Reason"]
+    rows: list[list[Any]] = [
+        [
+            run.number,
+            run.job.get("ref", ""),
+            run.host or "",
+            moment(run.started),
+            moment(run.ended),
+            run.resumed_steps,
+            run.outcome or "",
+            run.reason or "",
+        ]
+        for run in trial.view.runs
+    ]
+    return table(headers, rows)
+
+
+def _metrics(trial: Trial) -> str:
+    from detslurm.cli.description import compact
+
+    rows = [[row.group, row.steps, compact(row.metrics), row.run] for row in trial.metrics()]
+    return table(["Group", "# of Batches", "Metrics", "Run"], rows)
+
+
+@click.command()
+@several_ids
+def kill(ids: list[int]) -> None:
+    """End trials for good, now; the experiment goes on with its others."""
+    from detslurm.cli.ids import for_each_trial
+
+    def act(trial: Trial) -> str:
+        over = f"Trial {trial.id} is over already: {trial.state}"
+        return f"Killed trial {trial.id}" if trial.kill() else over
+
+    for_each_trial(ids, act)
+
+
+@click.command("list-checkpoints")
+@trial_id
+@json_option
+def list_checkpoints(trial_id: int, as_json: bool) -> None:
+    """List a trial's checkpoints, oldest first."""
+    from detslurm.cli import checkpoints
+
+    checkpoints.show(checkpoints.of_trial(client().trial(trial_id)), as_json=as_json)

@@ -1,0 +1,79 @@
+"""What the user's wishes do in the queue; the wish itself is a fact and is written first.
+
+A runner that starts or looks finds the wish by itself, so nothing here has to succeed for a wish to
+come true: acting on the queue only makes it come true at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from detslurm.sdk.queues import Queues
+from detslurm.sdk.standing import Place
+
+from detslurm.slurm import Cluster
+
+
+def _by_cluster(places: Iterable[Place], *, whole: bool) -> dict[str, list[str]]:
+    """Cluster -> refs; whole jobs and arrays keep the calls short."""
+    found: dict[str, dict[str, None]] = {}
+    for place in places:
+        found.setdefault(place.cluster, {})[place.job_id if whole else place.ref] = None
+    return {name: list(refs) for name, refs in found.items()}
+
+
+def pause(places: Iterable[Place], queues: Queues) -> None:
+    """Keep what waits from starting; let what runs checkpoint, leave and hold itself."""
+    for name, refs in _by_cluster(places, whole=True).items():
+
+        def act(cluster: Cluster, refs: list[str] = refs) -> None:
+            cluster.hold(refs)
+            cluster.tap(refs)
+
+        queues.act(name, f"hold {_named(refs)}", act)
+
+
+def release(places: Iterable[Place], queues: Queues) -> None:
+    """Let what is held start."""
+    for name, refs in _by_cluster(places, whole=True).items():
+
+        def act(cluster: Cluster, refs: list[str] = refs) -> None:
+            cluster.release(refs)
+
+        queues.act(name, f"release {_named(refs)}", act)
+
+
+def cancel(places: Iterable[Place], queues: Queues) -> None:
+    """Take what waits out of the queue; let what runs checkpoint and leave."""
+    for name, refs in _by_cluster(places, whole=True).items():
+
+        def act(cluster: Cluster, refs: list[str] = refs) -> None:
+            cluster.cancel(refs, pending_only=True)
+            cluster.tap(refs)
+
+        queues.act(name, f"cancel {_named(refs)}", act)
+
+
+def kill(places: Iterable[Place], queues: Queues, *, whole: bool = True) -> None:
+    """End whole jobs, or exactly these elements."""
+    for name, refs in _by_cluster(places, whole=whole).items():
+
+        def act(cluster: Cluster, refs: list[str] = refs) -> None:
+            cluster.cancel(refs)
+
+        queues.act(name, f"kill {_named(refs)}", act)
+
+
+def change(places: Iterable[Place], queues: Queues, **fields: str | int) -> None:
+    """Change fields of queued jobs."""
+    for name, refs in _by_cluster(places, whole=True).items():
+
+        def act(cluster: Cluster, refs: list[str] = refs) -> None:
+            for ref in refs:
+                cluster.update(ref, **fields)
+
+        queues.act(name, f"change {_named(refs)}", act)
+
+
+def _named(refs: list[str]) -> str:
+    return f"job {refs[0]}" if len(refs) == 1 else f"{len(refs)} jobs"

@@ -1,0 +1,101 @@
+"""The way into a store from Python: experiments and trials by id, and lists of them."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from detslurm.sdk.queues import Connect, Queues, connector
+from detslurm.sdk.survey import look_at, read
+
+from detslurm.store import ExperimentDir, NotFound, Store
+
+if TYPE_CHECKING:
+    from detslurm.sdk.experiment import Experiment
+    from detslurm.sdk.trial import Trial
+
+    from detslurm.store import ExperimentRow
+
+
+def warn(text: str) -> None:
+    """How the SDK says what is no error, unless told otherwise."""
+    warnings.warn(text, stacklevel=2)
+
+
+def default_root() -> Path:
+    """Where the store is; a site profile is read only where the environment leaves it open."""
+    named = os.environ.get("DETSLURM_ROOT")
+    if named and not named.startswith(("~", "$")):
+        return Path(named).absolute()
+    from detslurm.config import store_root
+
+    return store_root()
+
+
+class Client:
+    """A store and the clusters behind it."""
+
+    def __init__(
+        self,
+        root: os.PathLike[str] | str | None = None,
+        *,
+        say: Callable[[str], None] = warn,
+        connect: Connect | None = None,
+    ) -> None:
+        path = Path(root).expanduser().absolute() if root is not None else default_root()
+        # Looking never creates anything: the store is made by the first submission.
+        self.store = Store(path)
+        self.say = say
+        self.queues = Queues(connect or connector(path), say)
+
+    def directory(self, experiment_id: int) -> ExperimentDir:
+        """The place of an experiment, or NotFound; a deleted one keeps its place."""
+        return self.store.experiment(experiment_id)
+
+    def experiment(self, experiment_id: int) -> Experiment:
+        """An experiment by id, as it stands now. Raises NotFound."""
+        return self.experiments([experiment_id])[0]
+
+    def experiments(self, ids: Iterable[int]) -> list[Experiment]:
+        """Experiments by id, with one look at the queue for all of them. Raises NotFound."""
+        from detslurm.sdk.experiment import Experiment
+
+        found = [read(self.directory(number)) for number in ids]
+        for one in found:
+            if one.facts.wishes.deleted:
+                raise NotFound(f"experiment {one.directory.id} was deleted")
+        look_at(found, self.queues)
+        return [Experiment(self, one) for one in found]
+
+    def stored(self, experiment_id: int, *, deleted: bool = False) -> Experiment:
+        """An experiment as the store alone knows it: enough to wish something of it."""
+        from detslurm.sdk.experiment import Experiment
+
+        one = read(self.directory(experiment_id))
+        if one.facts.wishes.deleted and not deleted:
+            raise NotFound(f"experiment {experiment_id} was deleted")
+        return Experiment(self, one)
+
+    def list_experiments(self, *, archived: bool = False) -> list[ExperimentRow]:
+        """All experiments by id; archived ones on demand, deleted ones never."""
+        from detslurm.sdk.listing import rows
+
+        found = rows(self.store, self.queues)
+        return [row for row in found if row.state != "DELETED" and (archived or not row.archived)]
+
+    def trial(self, trial_id: int) -> Trial:
+        """A trial by id, as it stands now. Raises NotFound."""
+        from detslurm.sdk.trial import Trial
+
+        directory = self.store.find_trial(trial_id)
+        return Trial(self.experiment(directory.experiment_id), trial_id)
+
+    def stored_trial(self, trial_id: int) -> Trial:
+        """A trial as the store alone knows it: enough to wish something of it."""
+        from detslurm.sdk.trial import Trial
+
+        directory = self.store.find_trial(trial_id)
+        return Trial(self.stored(directory.experiment_id), trial_id)

@@ -1,0 +1,238 @@
+"""The text logs of a trial: one file a run, read as one log in the order of the runs."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from detslurm.store import TrialDir
+
+if TYPE_CHECKING:
+    from detslurm.sdk.trial import Trial
+
+_LINE = re.compile(r"\[(?P<time>[^\]]*)\] (?:\[rank=(?P<rank>\d+)\] )?\|\| (?P<text>.*)", re.S)
+_BLOCK = 1 << 16
+
+
+class LogLine(NamedTuple):
+    """One line: which run, when (RFC 3339), which rank (None is the runner's own), what."""
+
+    run: int
+    time: str
+    rank: int | None
+    text: str
+    raw: str
+
+
+@dataclass(frozen=True)
+class Filter:
+    """Which lines are wanted; bounds compare as text, for all stamps have the same form."""
+
+    ranks: Collection[int] = ()
+    before: str | None = None
+    after: str | None = None
+
+    def takes(self, line: LogLine) -> bool:
+        """Whether the line is wanted."""
+        if self.ranks and line.rank not in self.ranks:
+            return False
+        if self.before is not None and line.time >= self.before:
+            return False
+        return self.after is None or line.time > self.after
+
+
+EVERYTHING = Filter()
+
+
+def parse(raw: str, run: int) -> LogLine:
+    """A line of a log file."""
+    match = _LINE.fullmatch(raw)
+    if match is None:
+        return LogLine(run, "", None, raw, raw)
+    rank = match["rank"]
+    return LogLine(run, match["time"], int(rank) if rank else None, match["text"], raw)
+
+
+def timestamp(text: str | int | float) -> str:
+    """A bound as logs stamp their lines, from RFC 3339 or unix seconds. Raises ValueError."""
+    from datetime import UTC, datetime
+
+    try:
+        seconds = float(text)
+    except ValueError:
+        moment = datetime.fromisoformat(str(text))
+    else:
+        moment = datetime.fromtimestamp(seconds, UTC)
+    if moment.tzinfo is None:
+        moment = moment.astimezone()
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def run_logs(trial: TrialDir) -> list[tuple[int, Path]]:
+    """Number and log file of every run of the trial."""
+    return [(run.number, trial.log_path(run.number)) for run in trial.runs(fresh=True)]
+
+
+def lines(trial: TrialDir, wanted: Filter = EVERYTHING) -> Iterator[LogLine]:
+    """All lines so far, first to last."""
+    for run, path in run_logs(trial):
+        yield from filter(wanted.takes, (parse(raw, run) for raw in _forward(path)))
+
+
+def head(trial: TrialDir, count: int, wanted: Filter = EVERYTHING) -> Iterator[LogLine]:
+    """The first lines."""
+    return islice(lines(trial, wanted), count)
+
+
+def tail(
+    trial: TrialDir, count: int, wanted: Filter = EVERYTHING, *, end: int | None = None
+) -> list[LogLine]:
+    """The last lines, read from the end: a log of gigabytes costs no more than a short one.
+
+    `end` is the size of the newest run's log that counts.
+    """
+    found: deque[LogLine] = deque()
+    for run, path in reversed(run_logs(trial)):
+        matching = filter(wanted.takes, (parse(raw, run) for raw in _backward(path, end)))
+        end = None
+        for line in islice(matching, count - len(found)):
+            found.appendleft(line)
+        if len(found) >= count:
+            break
+    return list(found)
+
+
+def last_words(trial: TrialDir, most: int = 40) -> list[str]:
+    """The traceback that the log ends with, else its last lines."""
+    recent = tail(trial, 400)
+    start = _last_traceback(recent)
+    if start is None:
+        return [line.text for line in recent[-10:]]
+    rank = recent[start].rank
+    block = [line.text for line in recent[start:] if line.rank == rank and line.time]
+    return block if len(block) <= most else [*block[:5], "...", *block[5 - most :]]
+
+
+def job_output(trial: Trial, most: int = 10) -> list[str]:
+    """What the trial's jobs said before any run began, such as a failing setup line."""
+    directory = trial.experiment.path / "jobs"
+    places = trial.experiment.view.jobs
+    for job in reversed(places):
+        path = directory / f"slurm-{job.job_id}.out"
+        text = list(islice(_backward(path), most))
+        if text:
+            return [f"The job's output ({path}) ends with:", *text[::-1]]
+    return []
+
+
+def _last_traceback(recent: list[LogLine]) -> int | None:
+    places = (i for i, line in enumerate(recent) if line.text.startswith("Traceback (most recent"))
+    # Several ranks fail together, the first of them for the real reason; chained exceptions follow
+    # one another without another line of the runner between them.
+    start: int | None = None
+    for place in places:
+        between = recent[start:place] if start is not None else []
+        if start is None or any(line.rank is None for line in between):
+            start = place
+    return start
+
+
+def _forward(path: Path) -> Iterator[str]:
+    try:
+        file = path.open(encoding="utf-8", errors="replace", newline="\n")
+    except FileNotFoundError:
+        return
+    with file:
+        for line in file:
+            yield line.rstrip("\n")
+
+
+def _backward(path: Path, end: int | None = None) -> Iterator[str]:
+    """Lines from the last to the first, of the first `end` bytes."""
+    try:
+        file = path.open("rb")
+    except FileNotFoundError:
+        return
+    with file:
+        position = file.seek(0, 2) if end is None else end
+        rest: bytes | None = None
+        while position > 0:
+            size = min(_BLOCK, position)
+            position -= size
+            file.seek(position)
+            first, *whole = (file.read(size) + (rest or b"")).split(b"\n")
+            if rest is None and whole and not whole[-1]:
+                whole.pop()  # the newline at the end of the file begins no line
+            yield from (raw.decode("utf-8", "replace") for raw in reversed(whole))
+            rest = first
+        if rest:
+            yield rest.decode("utf-8", "replace")
+
+
+class Appended:
+    """A log file that grows: whole lines, as far as they are written."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = 0
+        self._rest = b""
+
+    def read(self) -> list[str]:
+        """The lines that came since the last look."""
+        try:
+            # Opened anew at each look, so that a file server shows what another node wrote.
+            with self._path.open("rb") as file:
+                file.seek(self._offset)
+                data = file.read()
+        except FileNotFoundError:
+            return []
+        self._offset += len(data)
+        *whole, self._rest = (self._rest + data).split(b"\n")
+        return [line.decode("utf-8", "replace") for line in whole]
+
+    def skip(self) -> int:
+        """Begin at what is there now; returns how much that is."""
+        try:
+            self._offset = self._path.stat().st_size
+        except FileNotFoundError:
+            pass
+        return self._offset
+
+
+def follow(
+    trial: TrialDir,
+    over: Callable[[int], bool],
+    idle: Callable[[], None],
+    wanted: Filter = EVERYTHING,
+    *,
+    tail_count: int | None = None,
+) -> Iterator[LogLine]:
+    """Lines as they come, across restarts and requeues, until all is read that will ever come.
+
+    `over(run)` says whether the trial is over while `run` is its newest; `idle` is called whenever
+    nothing is new, and waits.
+    """
+    run = 1
+    if tail_count is not None:
+        run = max((number for number, _ in run_logs(trial)), default=1)
+    log = Appended(trial.log_path(run))
+    if tail_count is not None:
+        yield from tail(trial, tail_count, wanted, end=log.skip())
+    while True:
+        # Looked at before the last read, so that nothing can be written in between.
+        last = over(run)
+        closed = trial.start(run + 1, fresh=True) is not None
+        new = log.read()
+        yield from filter(wanted.takes, (parse(raw, run) for raw in new))
+        if closed:
+            run += 1
+            log = Appended(trial.log_path(run))
+        elif last:
+            return
+        else:
+            idle()

@@ -1,0 +1,58 @@
+"""A trial as an object."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from detslurm.sdk.standing import Standing
+
+from detslurm.store import CheckpointView, MetricRow, TrialDir, TrialView, trial_metrics
+
+if TYPE_CHECKING:
+    from detslurm.sdk.experiment import Experiment
+
+
+class Trial:
+    """One trial of an experiment; looks through the experiment's last look."""
+
+    def __init__(self, experiment: Experiment, trial_id: int) -> None:
+        self.experiment = experiment
+        self.id = trial_id
+
+    @property
+    def directory(self) -> TrialDir:
+        """Its place in the store."""
+        return self.experiment._surveyed.directory.trial(self.id)
+
+    @property
+    def view(self) -> TrialView:
+        """How it stood when the experiment was last looked at."""
+        return self.experiment._surveyed.trials[self.id]
+
+    @property
+    def state(self) -> str:
+        """Its state."""
+        return self.view.state
+
+    @property
+    def standing(self) -> Standing | None:
+        """What is known of its job while it is unfinished."""
+        return self.experiment.standing(self.id)
+
+    def reload(self) -> Trial:
+        """Look again."""
+        self.experiment.reload()
+        return self
+
+    def kill(self) -> bool:
+        """End it now; False where it was over already."""
+        return self.experiment.kill_trial(self.id)
+
+    def checkpoints(self) -> list[CheckpointView]:
+        """Its committed checkpoints that were not deleted, oldest first."""
+        return [c for c in self.view.checkpoints if c.state == "COMPLETED"]
+
+    def metrics(self, group: str | None = None) -> Iterator[MetricRow]:
+        """What it reported, on one clean curve by step."""
+        yield from trial_metrics(self.directory, group)

@@ -1,0 +1,159 @@
+"""Waiting for experiments and trials: the store is looked at often, the queue rarely."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterator
+from typing import TYPE_CHECKING
+
+from detslurm.sdk.logs import EVERYTHING, Filter, LogLine, follow
+from detslurm.sdk.survey import look_at
+
+from detslurm.store import fold_facts, fold_trial
+from detslurm.store.outcomes import FINISHED
+
+if TYPE_CHECKING:
+    from detslurm.sdk.experiment import Experiment
+    from detslurm.sdk.trial import Trial
+
+# Centres forbid polling the controller: every user's loop together brings it down.
+QUEUE_SECONDS = 30.0
+
+Clock = Callable[[], float]
+Sleep = Callable[[float], None]
+
+
+class Watch:
+    """Looks at an experiment again and again; finished trials are never read twice."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        trials: Collection[int] | None = None,
+        *,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        self._experiment = experiment
+        self._trials = trials  # those to look at, None for all
+        self._clock = clock
+        self._queue_at = clock() + QUEUE_SECONDS
+
+    @property
+    def due(self) -> bool:
+        """Whether the queue may be asked again."""
+        return self._clock() >= self._queue_at
+
+    def look(self) -> None:
+        """One look at the store, and at the queue when it is time."""
+        experiment, one = self._experiment, self._experiment._surveyed
+        one.facts = fold_facts(one.directory, fresh=True)
+        for trial in one.facts.trial_ids if self._trials is None else self._trials:
+            known = one.trials.get(trial)
+            if known is None or known.state not in FINISHED:
+                context = one.facts.context(trial)
+                one.trials[trial] = fold_trial(one.directory.trial(trial), context, fresh=True)
+        if self.due:
+            look_at([one], experiment._client.queues)
+            self._queue_at = self._clock() + QUEUE_SECONDS
+        experiment.view = one.view
+
+    def remark(self) -> str | None:
+        """Why an unfinished trial does not run, of the first that has a reason."""
+        one = self._experiment._surveyed
+        remarks = (one.standings[t].remark for t in one.unfinished if t in one.standings)
+        return next((remark for remark in remarks if remark), None)
+
+
+def wait(
+    experiment: Experiment,
+    *,
+    interval: float = 5.0,
+    tell: Callable[[str], None] = lambda text: None,
+    clock: Clock = time.monotonic,
+    sleep: Sleep = time.sleep,
+) -> str:
+    """Wait until the experiment is over, or paused with nothing running; returns its state."""
+    watch = Watch(experiment, clock=clock)
+    told, cost = None, 0.0
+    while True:
+        text = progress(experiment, watch.remark())
+        if text != told:
+            tell(text)
+            told = text
+        if experiment.view.finished or _rests(experiment):
+            return experiment.state
+        # A big experiment costs a shared file system more to look at: look less often.
+        sleep(max(interval, 20 * cost))
+        began = clock()
+        watch.look()
+        cost = clock() - began
+
+
+def _rests(experiment: Experiment) -> bool:
+    view = experiment.view
+    return view.state == "PAUSED" and "RUNNING" not in view.trial_states
+
+
+def progress(experiment: Experiment, remark: str | None = None) -> str:
+    """How far an experiment is, in a line."""
+    view = experiment.view
+    counts = ", ".join(f"{n} {state}" for state, n in sorted(view.trial_states.items()))
+    text = f"experiment {view.id} is {view.state}, {100 * view.progress:.0f} % done ({counts})"
+    return f"{text}; {remark}" if remark and "RUNNING" not in view.trial_states else text
+
+
+class _Follower:
+    """Knows when a trial is over, at the price of two names a look while nothing changes."""
+
+    def __init__(
+        self, trial: Trial, tell: Callable[[str], None], *, clock: Clock, sleep: Callable[[], None]
+    ) -> None:
+        self._trial = trial
+        self._watch = Watch(trial.experiment, [trial.id], clock=clock)
+        self._tell = tell
+        self._sleep = sleep
+        self._told: str | None = None
+        self._ended = 0  # the newest run whose last word was seen
+
+    def over(self, run: int) -> bool:
+        if self._watch.due or self._news(run):
+            self._watch.look()
+        return self._trial.state in FINISHED or self._trial.experiment.state == "DELETED"
+
+    def _news(self, run: int) -> bool:
+        experiment = self._trial.experiment._surveyed
+        if next(experiment.directory.facts(experiment.facts.count, fresh=True), None):
+            return True
+        if run > self._ended and self._trial.directory.end(run, fresh=True) is not None:
+            self._ended = run
+            return True
+        return False
+
+    def idle(self) -> None:
+        remark = self._remark()
+        if remark and remark != self._told:
+            self._tell(remark)
+        self._told = remark
+        self._sleep()
+
+    def _remark(self) -> str | None:
+        trial = self._trial
+        if trial.state == "PAUSED":
+            return f"trial {trial.id} is paused: `detslurm e activate {trial.experiment.id}`"
+        standing = trial.standing
+        return standing.remark if standing and self._ended == trial.view.run_count else None
+
+
+def follow_logs(
+    trial: Trial,
+    wanted: Filter = EVERYTHING,
+    *,
+    tail_count: int | None = None,
+    tell: Callable[[str], None] = lambda text: None,
+    interval: float = 1.0,
+    sleep: Sleep = time.sleep,
+    clock: Clock = time.monotonic,
+) -> Iterator[LogLine]:
+    """The trial's lines as they come until the trial is over; says why nothing comes."""
+    follower = _Follower(trial, tell, clock=clock, sleep=lambda: sleep(interval))
+    return follow(trial.directory, follower.over, follower.idle, wanted, tail_count=tail_count)
