@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -18,6 +18,7 @@ from msgspec import inspect as schema
 from detslurm.config import describe
 from detslurm.config.elsewhere import unknown_key_hint
 from detslurm.config.errors import Position, Problem
+from detslurm.config.fitting import fits, within
 from detslurm.config.nodes import Node, key_path
 from detslurm.config.rules import rules_of
 from detslurm.config.schema.hyperparameters import Hyperparameters, Range
@@ -71,11 +72,11 @@ class Checker:
             structs = [m for m in describe.members(kind) if isinstance(m, schema.StructType)]
             if len(structs) > 1 and node.is_mapping:
                 return self._tagged(node, structs, path)
-            fitting = [m for m in kind.types if _fits(node.value, m)]
+            fitting = [m for m in kind.types if fits(node.value, m)]
             if fitting:
                 return self._value(node, fitting[0], path, _without_check(extra))
             return self._wrong_kind(node, kind, path, extra)
-        if not _fits(node.value, kind):
+        if not fits(node.value, kind):
             return self._wrong_kind(node, kind, path, extra)
         return self._one(node, kind, path, extra)
 
@@ -91,7 +92,7 @@ class Checker:
         elif isinstance(kind, schema.VarTupleType):
             self._list(node, kind, path, extra)
         elif isinstance(kind, schema.IntType | schema.FloatType):
-            if not _within(node.value, kind):
+            if not within(node.value, kind):
                 self._wrong_kind(node, kind, path, extra)
         elif isinstance(kind, schema.StrType):
             self._text(node, kind, path, extra)
@@ -271,34 +272,3 @@ def _is_default(node: Node, field: schema.Field) -> bool:
     plain = node.plain()
     default = msgspec.json.decode(msgspec.json.encode(field.default))
     return plain in ({}, []) or bool(plain == default)
-
-
-_FITS: dict[type, Callable[[Any], bool]] = {
-    schema.AnyType: lambda value: True,
-    schema.NoneType: lambda value: value is None,
-    schema.BoolType: lambda value: isinstance(value, bool),
-    schema.IntType: lambda value: type(value) is int,
-    schema.FloatType: lambda value: type(value) in (int, float),
-    schema.StrType: lambda value: isinstance(value, str),
-    schema.LiteralType: lambda value: isinstance(value, str),
-    schema.VarTupleType: lambda value: isinstance(value, list),
-    schema.StructType: lambda value: isinstance(value, dict),
-    schema.DictType: lambda value: isinstance(value, dict),
-    schema.CustomType: lambda value: isinstance(value, dict),
-}
-
-
-def _fits(value: Any, kind: schema.Type) -> bool:
-    if isinstance(kind, schema.Metadata):
-        return _fits(value, kind.type)
-    if isinstance(kind, schema.UnionType):
-        return any(_fits(value, member) for member in kind.types)
-    return _FITS[type(kind)](value)
-
-
-def _within(value: float, kind: schema.IntType | schema.FloatType) -> bool:
-    return (
-        (kind.ge is None or value >= kind.ge)
-        and (kind.gt is None or value > kind.gt)
-        and (kind.le is None or value <= kind.le)
-    )

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 SHOWN = 20
-_LINE_WIDTH = 400
+_LINE_WIDTH = 300
 
 
 class Position(NamedTuple):

@@ -120,16 +120,11 @@ class _Load:
 
     def warnings(self) -> tuple[str, ...]:
         """At most two: what has no effect here, and what is deprecated."""
-        texts = []
-        if self._ignored:
-            keys = ", ".join(f"{note.path} ({note.at})" for note in _once(self._ignored))
-            texts.append(f"accepted, but without effect on Slurm: {keys}")
-        if self._deprecated:
-            keys = ", ".join(
-                f"{note.path} ({note.at}): {note.advice}" for note in _once(self._deprecated)
-            )
-            texts.append(f"deprecated, still honoured: {keys}")
-        return tuple(texts)
+        texts = (
+            _named("accepted, but without effect on Slurm", self._ignored),
+            _named("deprecated", self._deprecated),
+        )
+        return tuple(filter(None, texts))
 
 
 def _merged(layers: Sequence[Node]) -> Node:
@@ -137,6 +132,18 @@ def _merged(layers: Sequence[Node]) -> Node:
     for lower in layers[1:]:
         merged = merge(merged, lower)
     return merged
+
+
+def _named(what: str, notes: Sequence[Noted]) -> str:
+    """One text for all notes; places in the first source, the user's, by their line only."""
+    if not notes:
+        return ""
+    source = notes[0].at.source
+    keys = []
+    for note in _once(notes):
+        place = f"line {note.at.line}" if note.at.source == source and note.at.line else note.at
+        keys.append(f"{note.path} ({place})" + (f": {note.advice}" if note.advice else ""))
+    return f"{source}: {what}: {', '.join(keys)}"
 
 
 def _once(notes: Iterable[Noted]) -> list[Noted]:

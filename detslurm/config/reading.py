@@ -91,6 +91,8 @@ def _syntax(error: yaml.MarkedYAMLError, text: str, name: str) -> Problem:
         hint = "indent with spaces, not with tabs"
     elif "mapping values are not allowed" in message:
         hint = "look at the indentation, and quote text that contains a colon and a space"
+    elif "cannot start any token" in message:
+        hint = "quote text that begins with this character"
     line, column = (mark.line + 1, mark.column + 1) if mark else (None, None)
     return Problem(name, line, column, "", f"YAML syntax: {message}", hint)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 
 from detslurm.config.describe import nearest, quoted
@@ -42,6 +43,6 @@ def template_names(root: Path) -> list[str]:
 
 
 def _packaged() -> Path:
-    from detslurm import templates
-
-    return Path(templates.__file__ or "").parent
+    # Found, not imported: the folder is data, and this package imports nothing of ours.
+    spec = importlib.util.find_spec("detslurm.templates")
+    return Path(spec.origin if spec and spec.origin else "").parent

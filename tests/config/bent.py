@@ -54,6 +54,7 @@ SYNTAX = [
     Bent("open quote", 'name: "abc\n', ("YAML syntax", ":2:1:")),
     Bent("bad indentation", "searcher:\n    name: single\n  metric: x\n", (":3:", "YAML syntax")),
     Bent("duplicate key", HEAD + "name: again\n", (":6:1: name", "already in line 1")),
+    Bent("backquote", "name: `a`\n", (":1:7:", "quote text that begins")),
     Bent("two documents", HEAD + "---\nname: x\n", (":6:1:", "more than one document")),
     Bent("unknown anchor", "name: *nobody\n", (":1:7:", "no anchor &nobody")),
     Bent("alias of itself", "data: &x\n  y: *x\n", (":2:6:", "no anchor &x")),
@@ -74,6 +75,14 @@ SYNTAX = [
 ]
 
 TOP = [
+    Bent("blank entrypoint", HEAD.replace("python3 train.py", "' '"), (":2:13:", "nothing to run")),
+    Bent(
+        "empty first word",
+        HEAD.replace("python3 train.py", "['', a]"),
+        (":2:13:", "nothing to run"),
+    ),
+    Bent("empty name", HEAD.replace("bent", "''"), (":1:7: name", "an empty text")),
+    Bent("name of two lines", HEAD.replace("bent", '"a\\nb"'), (":1:7: name", "printable line")),
     _head("misspelled key", "max_restart: 3\n", ":6:1: max_restart", 'did you mean "max_restarts"'),
     _head("misspelled section", "resource: {}\n", ":6:1: resource", '"resources"'),
     _head("key in the wrong place", "slots_per_trial: 2\n", ":6:1:", "resources.slots_per_trial"),
@@ -82,7 +91,6 @@ TOP = [
     Bent(
         "no entrypoint", HEAD.replace("entrypoint: python3 train.py\n", ""), ("entrypoint is req",)
     ),
-    _head("empty name", 'name2: ""\n', ":6:1: name2", '"name"'),
     Bent(
         "entrypoint is a mapping",
         HEAD.replace("python3 train.py", "{a: 1}"),

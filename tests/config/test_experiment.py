@@ -8,6 +8,7 @@ import pickle
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -161,14 +162,15 @@ def test_nothing_can_be_changed(full: ExperimentConfig) -> None:
         full.name = "x"  # type: ignore[misc]
     with pytest.raises(AttributeError):
         full.resources.slots_per_trial = 2  # type: ignore[misc]
-    for change in (
+    changes: tuple[Callable[[], object], ...] = (
         lambda: full.data.__setitem__("a", 1),
         lambda: full.data.update(a=1),
         lambda: full.data["secrets"].pop("token"),
         lambda: full.hyperparameters.clear(),
         lambda: full.hyperparameters.setdefault("a", 1),
         lambda: full.data.__ior__({}),
-    ):
+    )
+    for change in changes:
         with pytest.raises(TypeError, match="immutable"):
             change()
     assert isinstance(full.data["secrets"]["nested"], tuple)

@@ -14,7 +14,6 @@ from detslurm.config.fields import (
     Section,
     Text,
     deprecated,
-    expected,
     must,
     one_line,
 )
@@ -36,6 +35,13 @@ from detslurm.config.schema.training import (
 )
 
 _FIT = "training code passes it to Trainer.fit()"
+
+
+def _command(value: Any) -> str | None:
+    first = value if isinstance(value, str) else value[0]
+    return None if first.strip() else "it says nothing to run"
+
+
 Argv = Annotated[tuple[str, ...], Meta(min_length=1)]
 Period = Annotated[Length, deprecated(_FIT)]
 
@@ -44,7 +50,7 @@ class ExperimentConfig(Section, frozen=True, kw_only=True):
     """An experiment: what runs, on what, with which hyperparameters, and what is kept of it."""
 
     name: Annotated[Text, must(one_line)]
-    entrypoint: Annotated[Text | Argv, expected("text, or a list of words")]
+    entrypoint: Annotated[Text | Argv, must(_command, "text, or a list of words")]
     searcher: AnySearcher
     reproducibility: Reproducibility
     checkpoint_storage: CheckpointStorage

@@ -13,7 +13,6 @@ from detslurm.config.fields import (
     Section,
     Text,
     accepts,
-    deprecated,
     must,
     word,
 )
@@ -81,4 +80,4 @@ class Resources(Section, frozen=True, kw_only=True):
         accepts(DevicesInput, 'a list of "/host:/container:mode" or of mappings'),
     ] = ()
     native_parallel: Annotated[bool, IGNORED] = False
-    agent_label: Annotated[str | None, deprecated("use resource_pool")] = None
+    agent_label: Annotated[str | None, IGNORED] = None
