@@ -15,13 +15,14 @@ def delete(surveyed: Surveyed) -> None:
     if not surveyed.facts.wishes.deleted:
         directory.append({"type": "wish", "wish": "delete"})
     _remove_checkpoints(surveyed)
-    for name in ("trials", "code", "jobs", "config.yaml"):
+    for name in ("trials", "summary.json", "code", "jobs", "config.yaml"):
         _remove(directory, name)
     _remove(directory, "config.json")  # last: it says where the checkpoints are
 
 
 def _remove_checkpoints(surveyed: Surveyed) -> None:
-    uuids = [c.uuid for trial in surveyed.trials.values() for c in trial.checkpoints]
+    began = [trial.id for trial in surveyed.trials.values() if trial.run_count]
+    uuids = [c.uuid for trial in began for c in surveyed.full(trial).checkpoints]
     if not uuids:
         return
     from detslurm.storage import from_config

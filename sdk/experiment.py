@@ -11,7 +11,7 @@ from detslurm.sdk.lifecycle_errors import LifecycleError
 from detslurm.sdk.standing import Place, Standing, judge
 from detslurm.sdk.survey import Surveyed, look_at, read
 
-from detslurm.store import CheckpointView, ExperimentView, TrialView
+from detslurm.store import CheckpointView, ExperimentView, TrialRow
 
 if TYPE_CHECKING:
     from detslurm.sdk.client import Client
@@ -63,7 +63,7 @@ class Experiment:
         return ExperimentConfig.from_dict(self._surveyed.directory.config()).masked()
 
     @property
-    def trial_views(self) -> list[TrialView]:
+    def trial_rows(self) -> list[TrialRow]:
         """How its trials stand, by id."""
         return list(self._surveyed.trials.values())
 
@@ -86,8 +86,7 @@ class Experiment:
 
     def checkpoints(self) -> list[CheckpointView]:
         """Committed checkpoints of all its trials that were not deleted."""
-        every = (c for trial in self.trial_views for c in trial.checkpoints)
-        return [checkpoint for checkpoint in every if checkpoint.state == "COMPLETED"]
+        return [c for trial in self.trials() if trial.row.run_count for c in trial.checkpoints()]
 
     def download_code(self, output_dir: Path | str = ".") -> Path:
         """Pack the frozen code into `experiment_<id>_model_def.tgz` and return its path."""
@@ -239,7 +238,7 @@ class Experiment:
     def _lost_trials(self) -> list[int]:
         """Trials that are over only because their jobs vanished."""
         lost = self._surveyed.facts.lost
-        return [t.id for t in self.trial_views if t.id in lost and t.state == "ERROR"]
+        return [t.id for t in self.trial_rows if t.id in lost and t.state == "ERROR"]
 
     def _resubmit(self, trials: list[int]) -> None:
         if not trials:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import msgspec
 from detslurm.sdk.queues import Queues
 from detslurm.sdk.standing import Place, Sight, Standing, judge, places
 
@@ -13,8 +12,11 @@ from detslurm.store import (
     ExperimentDir,
     ExperimentFacts,
     ExperimentView,
+    Problem,
     StoreError,
+    TrialRow,
     TrialView,
+    fold_experiment,
     fold_facts,
     fold_trial,
 )
@@ -24,25 +26,19 @@ from detslurm.store.outcomes import FINISHED
 
 @dataclass
 class Surveyed:
-    """One experiment with its trials' full views and what is known of their jobs."""
+    """One experiment, its trials, and what is known of their jobs."""
 
     directory: ExperimentDir
     facts: ExperimentFacts
-    trials: dict[int, TrialView]
+    trials: dict[int, TrialRow]
+    problems: tuple[Problem, ...] = ()
     standings: dict[int, Standing] = field(default_factory=dict)
 
     @property
     def view(self) -> ExperimentView:
         """The experiment as it stands now."""
-        rows = [trial.row() for trial in self.trials.values()]
-        facts = msgspec.structs.replace(
-            self.facts,
-            problems=(
-                *self.facts.problems,
-                *(problem for trial in self.trials.values() for problem in trial.problems),
-            ),
-        )
-        return experiment_view(self.directory.id, facts, rows)
+        self.facts.problems = self.problems
+        return experiment_view(self.directory.id, self.facts, list(self.trials.values()))
 
     @property
     def places(self) -> dict[int, Place]:
@@ -54,16 +50,21 @@ class Surveyed:
     @property
     def unfinished(self) -> list[int]:
         """Trials without a last word."""
-        return [t.id for t in self.trials.values() if t.state not in FINISHED]
+        return [trial.id for trial in self.trials.values() if trial.state not in FINISHED]
+
+    def full(self, trial: int, *, fresh: bool = False) -> TrialView:
+        """Everything about one trial, read now."""
+        context = self.facts.context(trial)
+        view = fold_trial(self.directory.trial(trial), context, fresh=fresh)
+        self.trials[trial] = view.row()
+        return view
 
 
 def read(directory: ExperimentDir) -> Surveyed:
     """An experiment as the store alone knows it."""
-    facts = fold_facts(directory)
-    trials = {
-        trial: fold_trial(directory.trial(trial), facts.context(trial)) for trial in facts.trial_ids
-    }
-    return Surveyed(directory, facts, trials)
+    view = fold_experiment(directory)
+    trials = {row.id: row for row in view.trials}
+    return Surveyed(directory, fold_facts(directory), trials, view.problems)
 
 
 def survey(directories: Iterable[ExperimentDir], queues: Queues) -> list[Surveyed]:
@@ -73,53 +74,54 @@ def survey(directories: Iterable[ExperimentDir], queues: Queues) -> list[Surveye
     return found
 
 
-def look_at(found: Sequence[Surveyed], queues: Queues) -> Sight | None:
+def look_at(found: Sequence[Surveyed], queues: Queues) -> None:
     """Add to experiments what the queue says of their unfinished trials."""
-    wanted = {place for one in found for place in _wanted(one)}
-    if not wanted:
-        return None
-    since = min(one.facts.created.get("time", 0.0) for one in found if one.unfinished)
-    sight = queues.look(wanted, since=since)
+    wanted = {id(one): _wanted(one) for one in found}
+    every = {place for known in wanted.values() for place in known.values()}
+    if not every:
+        return
+    since = min(one.facts.created.get("time", 0.0) for one in found if wanted[id(one)])
+    sight = queues.look(every, since=since)
     for one in found:
-        _weigh(one, sight)
-    return sight
+        _weigh(one, wanted[id(one)], sight)
 
 
-def _wanted(one: Surveyed) -> list[Place]:
+def _wanted(one: Surveyed) -> dict[int, Place]:
     if one.facts.wishes.deleted:
-        return []
+        return {}
     known = one.places
-    return [known[trial] for trial in one.unfinished if trial in known]
+    return {trial: known[trial] for trial in one.unfinished if trial in known}
 
 
-def _weigh(one: Surveyed, sight: Sight) -> None:
+def _weigh(one: Surveyed, known: Mapping[int, Place], sight: Sight) -> None:
     """Judge each unfinished trial; one whose job is dead is read again before it is believed."""
-    paused, known = one.facts.wishes.paused, one.places
-    for trial in one.unfinished:
-        one.standings[trial] = judge(known.get(trial), sight, paused=paused)
+    paused = one.facts.wishes.paused
+    one.standings = {t: judge(known.get(t), sight, paused=paused) for t in one.unfinished}
     dead = {t: s for t, s in one.standings.items() if s.alive is False}
     if dead:
         _bury(one, dead)
 
 
-def _bury(one: Surveyed, dead: dict[int, Standing]) -> None:
+def _bury(one: Surveyed, dead: Mapping[int, Standing]) -> None:
     # Its last word or a successor may have been written between our reading and the look.
     one.facts = fold_facts(one.directory, fresh=True)
     now = one.places
     lost: dict[str, list[int]] = {}
     for trial, standing in dead.items():
-        context = one.facts.context(trial)
-        if now.get(trial) == standing.place:
-            reason = f"{standing.remark}; it said no last word"
-            context = msgspec.structs.replace(context, lost=reason)
-        view = fold_trial(one.directory.trial(trial), context, fresh=True)
-        one.trials[trial] = view
-        if context.lost and view.state == "ERROR" and view.end_reason == context.lost:
-            lost.setdefault(context.lost, []).append(trial)
+        if now.get(trial) != standing.place:
+            one.full(trial, fresh=True)
+            continue
+        reason = f"{standing.remark}; it said no last word"
+        one.facts.lost[trial] = reason
+        view = one.full(trial, fresh=True)
+        if view.state not in FINISHED or view.final:
+            del one.facts.lost[trial]  # paused, or it said its last word meanwhile
+        else:
+            lost.setdefault(reason, []).append(trial)
     _remember(one.directory, lost)
 
 
-def _remember(directory: ExperimentDir, lost: dict[str, list[int]]) -> None:
+def _remember(directory: ExperimentDir, lost: Mapping[str, Sequence[int]]) -> None:
     # Slurm forgets within minutes: evidence of a death is kept as a fact.
     for reason, trials in lost.items():
         try:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from detslurm.sdk.standing import Standing
 
-from detslurm.store import CheckpointView, MetricRow, TrialDir, TrialView, trial_metrics
+from detslurm.store import CheckpointView, MetricRow, TrialDir, TrialRow, TrialView, trial_metrics
 
 if TYPE_CHECKING:
     from detslurm.sdk.experiment import Experiment
@@ -26,14 +27,19 @@ class Trial:
         return self.experiment._surveyed.directory.trial(self.id)
 
     @property
-    def view(self) -> TrialView:
+    def row(self) -> TrialRow:
         """How it stood when the experiment was last looked at."""
         return self.experiment._surveyed.trials[self.id]
+
+    @cached_property
+    def view(self) -> TrialView:
+        """Everything about it, read when it is first asked for."""
+        return self.experiment._surveyed.full(self.id)
 
     @property
     def state(self) -> str:
         """Its state."""
-        return self.view.state
+        return self.row.state
 
     @property
     def standing(self) -> Standing | None:
@@ -43,6 +49,7 @@ class Trial:
     def reload(self) -> Trial:
         """Look again."""
         self.experiment.reload()
+        self.__dict__.pop("view", None)
         return self
 
     def kill(self) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from detslurm.sdk.logs import EVERYTHING, Filter, LogLine, follow
 from detslurm.sdk.survey import look_at
 
-from detslurm.store import fold_facts, fold_trial
+from detslurm.store import fold_facts
 from detslurm.store.outcomes import FINISHED
 
 if TYPE_CHECKING:
@@ -50,8 +50,7 @@ class Watch:
         for trial in one.facts.trial_ids if self._trials is None else self._trials:
             known = one.trials.get(trial)
             if known is None or known.state not in FINISHED:
-                context = one.facts.context(trial)
-                one.trials[trial] = fold_trial(one.directory.trial(trial), context, fresh=True)
+                one.full(trial, fresh=True)
         if self.due:
             look_at([one], experiment._client.queues)
             self._queue_at = self._clock() + QUEUE_SECONDS
@@ -141,7 +140,7 @@ class _Follower:
         if trial.state == "PAUSED":
             return f"trial {trial.id} is paused: `detslurm e activate {trial.experiment.id}`"
         standing = trial.standing
-        return standing.remark if standing and self._ended == trial.view.run_count else None
+        return standing.remark if standing and self._ended == trial.row.run_count else None
 
 
 def follow_logs(

@@ -96,7 +96,7 @@ def trials_table(experiment: Experiment) -> str:
 
 
 def _trial_cells(trial: Trial) -> list[Any]:
-    view = trial.view
+    view = trial.row
     checkpoint = view.latest_checkpoint
     return [
         view.id,
@@ -164,7 +164,7 @@ def _held_for_nothing(trial: Trial) -> bool:
 
 def failure_text(trial: Trial) -> str:
     """Why a trial failed: the reason, then what its code said last."""
-    lines = [f"Trial {trial.id} failed: {trial.view.end_reason or 'no reason is known'}"]
+    lines = [f"Trial {trial.id} failed: {trial.row.end_reason or 'no reason is known'}"]
     lines += [f"  {line}" for line in last_words(trial)]
     return "\n".join(lines)
 
@@ -173,7 +173,7 @@ def last_words(trial: Trial) -> list[str]:
     """The traceback at the end of a trial's log, or what its job said before any log began."""
     from detslurm.sdk.logs import job_output, last_words
 
-    return last_words(trial.directory) if trial.view.run_count else job_output(trial)
+    return last_words(trial.directory) if trial.row.run_count else job_output(trial)
 
 
 # -- data ----------------------------------------------------------------------------------------
@@ -198,8 +198,8 @@ def experiment_data(experiment: Experiment) -> dict[str, Any]:
 
 def trial_row(trial: Trial) -> dict[str, Any]:
     """A trial as a row of JSON."""
-    view, standing = trial.view, trial.standing
-    data = {name: getattr(view, name) for name in view.row().__struct_fields__}
+    view, standing = trial.row, trial.standing
+    data = {name: getattr(view, name) for name in view.__struct_fields__}
     job = standing.job if standing else None
     data["job"] = None
     if standing and standing.place:

@@ -99,7 +99,7 @@ def _show(
     show(_lines(trial, wanted, follow, head, tail), as_json=as_json)
     if follow:
         note(f"Trial log stream ended. To reopen log stream, run: detslurm t logs -f {trial.id}")
-    elif trial.view.run_count == 0:
+    elif trial.row.run_count == 0:
         note(_nothing_yet(trial))
 
 
@@ -129,6 +129,6 @@ def show(lines: Iterable[LogLine], *, as_json: bool = False) -> None:
 
 def _nothing_yet(trial: Trial) -> str:
     standing = trial.standing
-    why = (standing.remark if standing else None) or trial.view.end_reason
+    why = (standing.remark if standing else None) or trial.row.end_reason
     text = f"trial {trial.id} is {trial.state} and has not run yet"
     return f"{text}: {why}" if why else text

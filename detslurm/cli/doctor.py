@@ -1,0 +1,66 @@
+"""`detslurm doctor`: is everything here that a submission needs?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from detslurm.cli.output import json_option, print_json
+
+if TYPE_CHECKING:
+    from detslurm.slurm import Cluster
+
+_MARKS = {
+    "ok": ("ok", "green"),
+    "note": ("note", None),
+    "warning": ("WARNING", "yellow"),
+    "broken": ("BROKEN", "red"),
+}
+
+
+@click.command()
+@click.argument("directory", required=False, type=click.Path(path_type=Path, file_okay=False))
+@click.option(
+    "--cluster",
+    "cluster_name",
+    type=click.Choice(["auto", "slurm", "local"]),
+    default="auto",
+    show_default=True,
+    help="Which cluster to look at.",
+)
+@json_option
+def doctor(directory: Path | None, cluster_name: str, as_json: bool) -> None:
+    """Check the store, Slurm and this Python, and say what to do; exit status 1 if broken.
+
+    With DIRECTORY, check whether a store could live there.
+    """
+    from detslurm.sdk.client import default_root
+    from detslurm.sdk.doctor import examine
+
+    root = directory.absolute() if directory is not None else default_root()
+
+    def connect() -> Cluster:
+        from detslurm.slurm.detect import detect_cluster
+
+        return detect_cluster(cluster_name, root=root)
+
+    findings = examine(root, connect)
+    broken = any(finding.level == "broken" for finding in findings)
+    if as_json:
+        print_json({"healthy": not broken, "findings": [f._asdict() for f in findings]})
+    else:
+        for finding in findings:
+            _show(*finding)
+        click.echo("\nSomething is broken." if broken else "\nNothing is broken.")
+    if broken:
+        raise click.exceptions.Exit(1)
+
+
+def _show(area: str, level: str, text: str, advice: str) -> None:
+    word, color = _MARKS[level]
+    first, *rest = text.splitlines()
+    click.echo(f"{area:>7}  {click.style(f'{word:<7}', fg=color)}  {first}")
+    for line in [*rest, *advice.splitlines()]:
+        click.echo(f"{'':>18}{line}")

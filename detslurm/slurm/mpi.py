@@ -1,0 +1,27 @@
+"""Which kinds of MPI start-up a site's srun offers."""
+
+from __future__ import annotations
+
+from detslurm.slurm import command
+from detslurm.slurm.interface import SlurmError
+
+
+def mpi_types() -> list[str]:
+    """What `srun --mpi=list` names; empty where it can't be asked."""
+    try:
+        done = command.call(["srun", "--mpi=list"])
+    except SlurmError:  # a site profile without this line is still a good one
+        return []
+    return parse_mpi_list(done.stdout + done.stderr) if done.returncode == 0 else []
+
+
+def parse_mpi_list(text: str) -> list[str]:
+    """The plugin names in the listing, one an indented line; older versions say it in one."""
+    names = []
+    for line in text.splitlines():
+        words = line.removeprefix("srun:").split()
+        if len(words) == 1 and not line.rstrip().endswith((":", "...")):
+            names.append(words[0])
+        elif "plugin versions available:" in line:
+            names += [word.strip(",") for word in line.partition("available:")[2].split()]
+    return list(dict.fromkeys(names))

@@ -1,0 +1,148 @@
+"""Look at everything that a submission will depend on, and say what is wrong and what helps."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from detslurm.slurm import Cluster, ClusterLimits, SlurmError
+
+Level = Literal["ok", "note", "warning", "broken"]
+
+
+class Finding(NamedTuple):
+    """One thing that was looked at."""
+
+    area: str
+    level: Level
+    text: str
+    advice: str = ""
+
+
+def examine(root: Path, connect: Callable[[], Cluster]) -> list[Finding]:
+    """All findings on a store's directory, the cluster, and this Python."""
+    return [*_site(), *store_findings(root), *slurm_findings(connect), *python_findings()]
+
+
+def store_findings(root: Path) -> Iterator[Finding]:
+    """Whether the directory's file system keeps the promises that the store stands on."""
+    from detslurm.store import probe
+
+    place, missing = root, not root.exists()
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    report = probe(place)
+    if missing:
+        yield Finding("store", "note", f"{root} does not exist yet: the first submission makes it")
+    kind = f"{report.fs_type} at {report.mount_point}" if report.mount_point else report.fs_type
+    free = [f"{report.free_bytes / 1e9:.1f} GB"] if report.free_bytes is not None else []
+    free += [f"{report.free_inodes} inodes"] if report.free_inodes is not None else []
+    room = f", {' and '.join(free)} free" if free else ""
+    yield Finding("store", "ok" if report.ok else "note", f"{place} is on {kind}{room}")
+    for check in report.checks:
+        advice = (
+            ""
+            if check.ok
+            else "Put the store elsewhere: set DETSLURM_ROOT, or root in a site profile."
+        )
+        yield Finding(
+            "store", "ok" if check.ok else "broken", f"{check.name}: {check.detail}", advice
+        )
+    for warning in report.warnings:
+        yield Finding("store", "warning", warning, _store_advice(warning))
+
+
+def _store_advice(warning: str) -> str:
+    if "other nodes" in warning or "memory" in warning:
+        return "Fine on a single machine; on a cluster take a directory that every node sees."
+    return (
+        "Free some space or inodes, or ask for more, before long experiments."
+        if "free" in warning
+        else ""
+    )
+
+
+def slurm_findings(connect: Callable[[], Cluster]) -> Iterator[Finding]:
+    """Whether the cluster answers, and those of its rules that shape submissions."""
+    try:
+        cluster = connect()
+        limits = cluster.limits()
+    except SlurmError as error:
+        yield Finding("slurm", "broken", error.said, error.advice)
+        return
+    if cluster.name == "local":
+        text = "no Slurm on this machine: experiments run on this machine alone"
+        yield Finding("slurm", "note", text, "Log in to a cluster's login node to use its Slurm.")
+        return
+    yield Finding("slurm", "ok", f"cluster {limits.cluster or '?'} answers")
+    yield from _rules(limits)
+
+
+def _rules(limits: ClusterLimits) -> Iterator[Finding]:
+    size = limits.max_array_tasks or limits.max_array_size - 1
+    yield Finding("slurm", "note", f"arrays of up to {size} trials are submitted at once")
+    up = [partition for partition in limits.partitions.values() if partition.up]
+    if not up:
+        yield Finding("slurm", "broken", "no partition is up", "`sinfo -s` shows why.")
+    names = ", ".join(p.name + (" (default)" if p.default else "") for p in up)
+    yield Finding("slurm", "ok", f"partitions: {names}")
+    if limits.default_partition is None:
+        yield Finding(
+            "slurm",
+            "warning",
+            "there is no default partition",
+            "Name one in every experiment (resources.resource_pool) or in the site profile.",
+        )
+    if not limits.accounting:
+        text = "there is no accounting: how a job ended is known for some minutes only"
+        yield Finding("slurm", "note", text, "Nothing to do: outcomes are kept in the store.")
+    if not limits.job_requeue:
+        text = "JobRequeue=0: jobs are requeued only because detslurm asks for it with --requeue"
+        yield Finding("slurm", "note", text)
+    canceling = [p.name for p in up if "CANCEL" in p.preempt_mode]
+    if canceling:
+        text = f"preemption cancels jobs in {', '.join(canceling)}"
+        yield Finding("slurm", "note", text, "Trials there go on in successor jobs, by themselves.")
+
+
+def python_findings() -> Iterator[Finding]:
+    """Which Python jobs will use, and what is installed in it; nothing of it is imported."""
+    version = ".".join(map(str, sys.version_info[:3]))
+    yield Finding("python", "ok", f"Python {version} at {sys.executable}")
+    if Path(sys.prefix).is_relative_to("/tmp"):
+        text = f"{sys.prefix} lies in /tmp, which other nodes don't see"
+        yield Finding("python", "warning", text, "Install where every node can read it.")
+    found = _version("torch")
+    if found:
+        yield Finding("python", "ok", f"torch {found}")
+    else:
+        text = "torch is not installed in this environment"
+        yield Finding("python", "note", text, "Only code that imports it needs it.")
+
+
+def _version(package: str) -> str | None:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _site() -> Iterator[Finding]:
+    from detslurm.config import ConfigErrors, load_site
+
+    try:
+        site = load_site()
+    except ConfigErrors as error:
+        yield Finding("site", "broken", str(error), "Correct the profile, or move it away.")
+        return
+    except OSError as error:
+        yield Finding("site", "broken", f"{error.filename}: {error.strerror}")
+        return
+    if site.source:
+        yield Finding("site", "ok", f"profile {site.source}")
+    else:
+        yield Finding("site", "note", "no site profile", "`detslurm site init` writes one.")
