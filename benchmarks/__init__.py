@@ -1,0 +1,1 @@
+"""Ratios against peers, measured side by side on this machine: python -m benchmarks [ROW...]."""

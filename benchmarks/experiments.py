@@ -1,0 +1,86 @@
+"""Experiments to measure with, made through the front door and queued nowhere."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+from detslurm.sdk import submit as submission
+
+from detslurm.config import load_experiment
+from detslurm.slurm import JobRequest, LocalCluster
+from detslurm.store import ExperimentDir, RunLog, Store
+
+CONFIG = """\
+    name: bench
+    entrypoint: {entrypoint}
+    searcher: {{name: single, metric: loss, max_length: 1000000000}}
+    slurm: {{slot_type: cpu}}
+    max_restarts: 0
+    """
+
+
+class Nowhere(LocalCluster):
+    """A cluster that takes every job and runs none."""
+
+    def submit(self, request: JobRequest) -> str:
+        return "1"
+
+
+def submitted(folder: Path, root: Path, entrypoint: str, script: str = "") -> ExperimentDir:
+    """An experiment as `detslurm submit` leaves it, with `script` as train.py."""
+    context = folder / "context"
+    context.mkdir()
+    (context / "train.py").write_text(textwrap.dedent(script))
+    config = context / "experiment.yaml"
+    config.write_text(textwrap.dedent(CONFIG).format(entrypoint=entrypoint))
+    cluster, store = Nowhere(root), Store.open(root)
+    loaded = load_experiment(str(config))
+    plan = submission.plan(loaded, context, (), cluster=cluster, site=None)
+    done = submission.submit(plan, cluster=cluster, store=store)
+    return store.experiment(done.experiment_id)
+
+
+def job_environment(environment: dict[str, str]) -> dict[str, str]:
+    """The environment of a job of the local cluster."""
+    return environment | {"DETSLURM_LOCAL_JOB_ID": "1"}
+
+
+def agent_command(experiment: ExperimentDir) -> list[str]:
+    """An agent for a run of the experiment's first trial, claimed here as a runner would."""
+    number = experiment.created()["first_trial"]
+    trial = experiment.trial(number)
+    if trial.start(1) is None:
+        claim = {"trial": number, "experiment": experiment.id, "hparams": {}, "seed": 0, "job": {}}
+        trial.open_run(claim)
+    return [sys.executable, "-m", "detslurm.exec.agent", str(experiment.path), str(number), "1"]
+
+
+def runner_command(experiment: ExperimentDir) -> list[str]:
+    """A runner for the experiment's first trial."""
+    return [sys.executable, "-m", "detslurm.exec.runner", str(experiment.path), "0"]
+
+
+def finished(store: Store, count: int) -> None:
+    """Add `count` experiments that ran to their end, one trial each."""
+    for number in range(count):
+        experiment = store.new_experiment()
+        trial_id = store.reserve_trials(experiment.id, 1)
+        experiment.prepare_trials(trial_id, 1)
+        experiment.write_config({"name": f"e{number}", "entrypoint": "true"}, "")
+        experiment.create(
+            {"name": f"e{number}", "first_trial": trial_id, "trials": 1, "metric": "loss"}
+        )
+        experiment.append(
+            {
+                "type": "submitted",
+                "jobs": [{"cluster": "slurm", "job_id": str(number + 1), "first_index": 0}],
+            }
+        )
+        trial = experiment.trial(trial_id)
+        trial.open_run({"trial": trial_id, "experiment": experiment.id, "time": time.time()})
+        with RunLog.open(trial.records_path(1)) as log:
+            log.append({"t": "metrics", "group": "validation", "steps": 9, "metrics": {"loss": 1}})
+        trial.write_end(1, {"outcome": "completed", "reason": "bench", "time": time.time()})

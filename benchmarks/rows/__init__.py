@@ -1,0 +1,1 @@
+"""One module a row, or a few rows that are measured together; each has `measure(bench)`."""

@@ -1,0 +1,41 @@
+"""`experiment list` over a thousand finished experiments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from benchmarks.bench import Bench
+from benchmarks.calls import trace
+from benchmarks.experiments import finished
+from benchmarks.measure import interleaved, run
+from benchmarks.report import Row
+from detslurm.store import Store
+
+COMMAND = ["detslurm", "experiment", "list"]
+
+
+def measure(bench: Bench) -> Iterator[Row]:
+    """Warm time, calls and memory; the first listing folds everything once and is not counted."""
+    folder = bench.folder()
+    environment = bench.environment(folder)
+    finished(Store.open(Path(environment["DETSLURM_ROOT"])), 1000)
+    run(COMMAND, environment)
+    bare = ["detslurm", "--help"]
+    (seconds, other) = interleaved(
+        lambda: run(COMMAND, environment).seconds, lambda: run(bare, environment).seconds, rounds=5
+    )
+    what = "experiment list of 1,000 finished"
+    yield Row(
+        what=what, ours=1e3 * seconds, unit="ms",
+        anchor=1e3 * other, peer="detslurm --help", most=500,
+    )  # fmt: skip
+    yield Row(what=what, ours=run(COMMAND, environment).peak_mb, unit="MB", most=100)
+    total, start = trace(COMMAND, environment), trace(bare, environment)
+    yield Row(
+        what=what, ours=len(total.under(folder)), unit="path calls in the store", most=200
+    )  # fmt: skip
+    yield Row(
+        what=what, ours=total.paths, unit="path calls in all",
+        anchor=start.paths, peer="detslurm --help",
+    )  # fmt: skip

@@ -1,0 +1,40 @@
+"""A million reported steps, read for a plot."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+
+from benchmarks.bench import Bench
+from benchmarks.measure import interleaved, timed
+from benchmarks.report import Row
+from detslurm.store import RunLog, Store, trial_metrics
+
+STEPS = 1_000_000
+
+
+def measure(bench: Bench) -> Iterator[Row]:
+    """The clean curve of one trial, beside json.loads over a plain JSONL file of the same steps."""
+    folder = bench.folder()
+    experiment = Store.open(folder / "store").new_experiment()
+    trial = experiment.trial(1)
+    trial.open_run({"trial": 1, "experiment": experiment.id, "time": time.time()})
+    with RunLog.open(trial.records_path(1)) as log, (folder / "plain").open("w") as plain:
+        for step in range(STEPS):
+            metrics = {"loss": 1.0 / (1 + step)}
+            log.append({"t": "metrics", "group": "training", "steps": step, "metrics": metrics})
+            plain.write(json.dumps({"step": step, **metrics}) + "\n")
+
+    def peer() -> None:
+        with (folder / "plain").open() as lines:
+            for line in lines:
+                json.loads(line)
+
+    ours, other = interleaved(
+        lambda: timed(lambda: trial_metrics(trial, "training")), lambda: timed(peer), rounds=2
+    )
+    yield Row(
+        what="read 1,000,000 steps (from the log)", ours=ours, unit="s",
+        anchor=other, peer="json.loads a line", most=0.3,
+    )  # fmt: skip

@@ -1,0 +1,83 @@
+"""Runner and node agent: what a job pays before the first line of the user's code."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from benchmarks.bench import Bench
+from benchmarks.calls import trace
+from benchmarks.experiments import agent_command, job_environment, runner_command, submitted
+from benchmarks.measure import interleaved, run
+from benchmarks.report import Row
+from detslurm.store import ExperimentDir
+
+# Says when it was started, and nothing else.
+ENTRYPOINT = "['date', '+started %s.%N']"
+
+
+class Startup:
+    """Starts runners and agents as a job of the local cluster does."""
+
+    def __init__(self, bench: Bench) -> None:
+        self._folder = bench.folder()
+        self.environment = job_environment(bench.environment(self._folder))
+        self._experiments = 0
+        self._agent = agent_command(self._experiment())
+
+    def _experiment(self) -> ExperimentDir:
+        self._experiments += 1
+        place = self._folder / f"e{self._experiments}"
+        place.mkdir()
+        return submitted(place, self._folder / "store", ENTRYPOINT)
+
+    def agent_seconds(self) -> float:
+        """From the start of an agent to the user's first instruction."""
+        began = time.time()
+        return _started(run(self._agent, self.environment).output) - began
+
+    def whole_seconds(self) -> float:
+        """From the start of a runner, through its agent, to the user's first instruction."""
+        experiment = self._experiment()
+        began = time.time()
+        run(runner_command(experiment), self.environment)
+        return _started(_log_of(experiment.path)) - began
+
+    def runner_calls(self) -> int:
+        """Path calls of a runner before it starts its agent."""
+        argv = runner_command(self._experiment())
+        return trace(argv, self.environment).before_first_child
+
+    def agent_calls(self) -> int:
+        """Path calls of an agent before it starts the entrypoint."""
+        return trace(self._agent, self.environment).before_first_child
+
+
+def measure(bench: Bench) -> Iterator[Row]:
+    """Milliseconds and path calls of each, up to the user's first instruction."""
+    startup = Startup(bench)
+
+    def bare() -> float:
+        return run([sys.executable, "-c", "pass"], startup.environment).seconds
+
+    whole, part, python = interleaved(
+        startup.whole_seconds, startup.agent_seconds, bare, rounds=7
+    )  # fmt: skip
+    for what, seconds in (("runner", whole - part), ("agent", part)):
+        yield Row(
+            what=f"{what} before the user's code", ours=1e3 * seconds, unit="ms",
+            anchor=1e3 * python, peer="python -c pass", most=150,
+        )  # fmt: skip
+    for what, calls in (("runner", startup.runner_calls()), ("agent", startup.agent_calls())):
+        yield Row(what=f"{what} before the user's code", ours=calls, unit="path calls", most=1200)
+
+
+def _log_of(experiment: Path) -> str:
+    (log,) = experiment.glob("trials/*/*/run-1.log")
+    return log.read_text()
+
+
+def _started(text: str) -> float:
+    return float(text.partition("started ")[2].split()[0])
