@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 SHOWN = 20
-_LINE_WIDTH = 300
+_WIDTH = 300
 
 
 class Position(NamedTuple):
@@ -42,9 +42,8 @@ class Problem(NamedTuple):
 
     def __str__(self) -> str:
         where = f"{self.position}: " + (f"{self.path}: " if self.path else "")
-        text = where + self.message + (f"; {self.hint}" if self.hint else "")
-        text = _printable(text)
-        return text if len(text) <= _LINE_WIDTH else text[: _LINE_WIDTH - 1] + "…"
+        hint = f"; {self.hint}" if self.hint else ""
+        return _printable(where) + _clipped(self.message) + _clipped(hint)
 
 
 class ConfigErrors(Exception):
@@ -59,6 +58,11 @@ class ConfigErrors(Exception):
         if len(self.problems) > SHOWN:
             lines.append(f"and {len(self.problems) - SHOWN} more")
         return "\n".join(lines)
+
+
+def _clipped(text: str) -> str:
+    text = _printable(text)
+    return text if len(text) <= _WIDTH else text[: _WIDTH - 1] + "…"
 
 
 def _printable(text: str) -> str:

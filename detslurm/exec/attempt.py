@@ -69,6 +69,7 @@ class Attempt:
         self._exit_codes: dict[int, int] = {}
         self._acknowledged: dict[int, bool] = {}
         self._here: dict[int, dict[str, Any]] = {}
+        self._failed_by_itself = self._heard_from_agents = False
         self._kill_at: float | None = None
         self._give_up_at: float | None = None
         self._next_look = time.monotonic() + _LOOK_EVERY
@@ -120,12 +121,22 @@ class Attempt:
             if len(self._here) == len(self._nodes):
                 self._introduce()
         elif event == "preempted":
+            self._heard_from_agents |= self._report.cause is None
             self._stop(Cause.PREEMPTION)
         elif event == "policy":
             self._on_policy(node, str(report["name"]), report.get("action"))
         elif event == "ended":
-            self._exit_codes[node] = int(report["exit_code"])
-            self._acknowledged[node] = bool(report["acknowledged"])
+            self._on_end(node, report)
+
+    def _on_end(self, node: int, report: dict[str, Any]) -> None:
+        code = int(report["exit_code"])
+        self._exit_codes[node] = code
+        self._acknowledged[node] = bool(report["acknowledged"])
+        if code and not report["preempted"]:
+            self._failed_by_itself = True
+            if len(self._exit_codes) < len(self._nodes):
+                self._log.say(f"the code on {self._nodes[node]} failed: ending the other nodes")
+                self._kill()
 
     def _on_policy(self, node: int, name: str, action: str | None) -> None:
         self._log.say(f"log policy {name!r} matched on {self._nodes[node]}")
@@ -220,6 +231,11 @@ class Attempt:
         elif len(self._exit_codes) < len(self._nodes):
             self._report.exit_code = status or 1
         self._report.acknowledged = any(self._acknowledged.values())
+        # srun ends the other nodes of a failed step with the very signal of a preemption: theirs
+        # was one only if no node had failed before, or vanished without a word.
+        silent = len(self._exit_codes) < len(self._nodes) and not self._report.job_is_ending
+        if self._heard_from_agents and (self._failed_by_itself or silent):
+            self._report.cause = None
 
 
 def _outranks(new: Cause, old: Cause) -> bool:

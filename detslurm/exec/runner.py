@@ -192,18 +192,14 @@ class Runner:
         return self._wishes.cause
 
     def _why_ending(self) -> Cause:
-        """Why Slurm is ending this job; ask it, as the signal is the same for every reason."""
+        """Why the whole job is being ended, by what Slurm said in its output."""
         wish = self._look()
         if wish is not None:
             return wish
-        try:
-            job = self._cluster().evidence([self._allocation.ref]).get(self._allocation.ref)
-        except SlurmError:
-            job = None
-        state = job.state if job is not None else ""
-        if state == "CANCELLED":
-            return Cause.KILL
-        return Cause.TIME_LIMIT if state == "TIMEOUT" else Cause.PREEMPTION
+        said = self._allocation.why_ending()
+        return {"cancelled": Cause.KILL, "time_limit": Cause.TIME_LIMIT}.get(
+            said or "", Cause.PREEMPTION
+        )
 
     def _why_signalled(self) -> Cause:
         """Time limit or preemption: both send SIGUSR1 where a site says preempt_send_user_signal."""

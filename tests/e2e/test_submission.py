@@ -1,0 +1,346 @@
+"""Submitting: what is frozen, what is refused, what reaches the code, and races."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.cluster import Cluster, User
+from tests.cluster.waiting import wait_for
+from tests.config.bent import BENT
+from tests.e2e.desk import Desk
+
+pytestmark = pytest.mark.cluster
+
+
+def test_bent_configurations_are_refused_on_one_screen(desk: Desk, slurm: Cluster) -> None:
+    """Every bent configuration: exit code 2, line numbers, what was expected; nothing queued."""
+    assert len(BENT) >= 60
+    paths = [desk.write(f"bent/{bent.name}.yaml", "") for bent in BENT]
+    desk.write("bent/train.py", "")
+    for path, bent in zip(paths, BENT, strict=True):
+        path.write_text(bent.text)
+    with ThreadPoolExecutor(3) as pool:
+        results = list(pool.map(lambda path: desk.run("submit", str(path), check=False), paths))
+    for bent, done in zip(BENT, results, strict=True):
+        assert done.returncode == 2, (bent.name, done)
+        assert done.stdout == ""
+        assert "Traceback" not in done.stderr
+        assert len(done.stderr.splitlines()) <= 60
+        for fragment in bent.fragments:
+            assert fragment in done.stderr, (bent.name, done.stderr)
+    assert slurm.queued(desk.user.name) == []
+    assert not list((desk.store.path / "experiments").glob("*/facts/*"))
+
+
+PRINTS = "import os, sys\nprint('version one')\n"
+
+
+def test_code_is_frozen_at_submission(desk: Desk) -> None:
+    """A later edit of the directory never reaches a queued trial."""
+    config = desk.project(PRINTS)
+    number = desk.submit(config, "--paused")
+    (config.parent / "train.py").write_text("print('version two')")
+    desk.run("experiment", "activate", str(number))
+    desk.wait_for_state(number, "COMPLETED")
+    assert "version one" in desk.log(number)
+
+
+def test_detignore_and_the_size_limit(desk: Desk) -> None:
+    """Ignored files are not shipped; a context past the limit is refused with its largest files."""
+    config = desk.project(PRINTS)
+    project = config.parent
+    desk.write("project/.detignore", "data/\n*.bin\n!keep.bin\n")
+    desk.write("project/data/huge", "x")
+    desk.write("project/keep.bin", "x")
+    desk.write("project/drop.bin", "x")
+    desk.write("project/__pycache__/old.pyc", "x")
+    number = desk.submit(config, "--paused")
+    code = desk.experiment(number).code
+    shipped = sorted(str(p.relative_to(code)) for p in code.rglob("*") if p.is_file())
+    assert shipped == ["experiment.yaml", "keep.bin", "train.py"]
+    with (project / "weights.dat").open("wb") as big:
+        big.truncate(96 * 1024 * 1024)
+    refused = desk.run("submit", str(config), check=False)
+    assert refused.returncode != 0
+    assert "exceeds the maximum allowed size" in refused.stderr
+    assert "weights.dat" in refused.stderr
+
+
+def test_included_files_are_shipped_beside_the_context(desk: Desk) -> None:
+    """--include adds files and directories; a name that exists already is refused."""
+    config = desk.project("import shared.code\nprint(open('extra.txt').read())")
+    desk.write("elsewhere/shared/code.py", "print('included code')")
+    extra = desk.write("elsewhere/extra.txt", "included text")
+    include = ["--include", str(extra.parent / "shared"), "--include", str(extra)]
+    number = desk.submit(config, *include)
+    desk.wait_for_state(number, "COMPLETED")
+    assert "included code" in desk.log(number)
+    assert "included text" in desk.log(number)
+    twice = desk.run("submit", str(config), "-i", str(config), check=False)
+    assert "duplicate path detected" in twice.stderr
+
+
+@pytest.mark.parametrize(
+    ("override", "complaint"),
+    [
+        ("entrypoint=python3 trian.py", "did you mean 'train.py'"),
+        ("entrypoint=no-such-command --now", "no command 'no-such-command'"),
+        ("resources.resource_pool=nowhere", "nowhere"),
+        ("slurm.account=nobody-pays", "nobody-pays"),
+        ("resources.slots_per_trial=4000", ""),
+        ("searcher.name=adaptive_asha", "max_trials"),
+    ],
+)
+def test_what_would_fail_later_is_refused_now(
+    desk: Desk, slurm: Cluster, override: str, complaint: str
+) -> None:
+    """Entrypoint, partition, account and size are checked before anything is queued."""
+    if override.startswith("slurm.account"):
+        pytest.skip("this cluster does not enforce associations") if _lax(slurm) else None
+    done = desk.run("submit", str(desk.project(PRINTS)), "--config", override, check=False)
+    assert done.returncode != 0
+    assert complaint in done.stderr
+    assert "Traceback" not in done.stderr
+    assert slurm.queued(desk.user.name) == []
+
+
+def _lax(slurm: Cluster) -> bool:
+    return "associations" not in slurm.command("scontrol", "show", "config")
+
+
+def test_a_dry_run_queues_and_writes_nothing(desk: Desk, slurm: Cluster) -> None:
+    """It prints the plan and a batch script that sbatch accepts."""
+    config = desk.project(PRINTS, "resources: {slots_per_trial: 2}")
+    done = desk.run("submit", str(config), "--dry-run")
+    script = done.stdout[done.stdout.index("#!/bin/bash") :]
+    assert "exec " in script and "detslurm.exec.runner" in script
+    assert slurm.queued(desk.user.name) == []
+    assert not list((desk.store.path / "experiments").iterdir())
+    plan = json.loads(desk.run("submit", str(config), "--dry-run", "--json").stdout)
+    assert (plan["trials"], plan["slots_per_trial"]) == (1, 2)
+
+
+HOSTILE = "$(touch pwned) `touch pwned` '\"; touch pwned; #\\ äß"
+
+
+def test_no_text_of_the_user_is_ever_executed(desk: Desk) -> None:
+    """Names, descriptions, values and paths full of shell syntax arrive as they are."""
+    script = f"""\
+        import os, detslurm as det
+        assert os.environ["PLAIN"] == "a=b=c", os.environ["PLAIN"]
+        assert os.environ["HOSTILE"] == {HOSTILE!r} + "\\nsecond line", os.environ["HOSTILE"]
+        info = det.get_cluster_info()
+        assert info.trial.hparams["text"] == {HOSTILE!r}
+        assert info.user_data == {{"text": {HOSTILE!r}}}
+        print("all as it was")
+    """
+    config = desk.project(script, name="a 'project' $(touch pwned)")
+    data = {
+        "name": HOSTILE,
+        "description": HOSTILE,
+        "entrypoint": ["python3", "train.py"],
+        "environment": {
+            "environment_variables": ["PLAIN=a=b=c", f"HOSTILE={HOSTILE}\nsecond line"]
+        },
+        "hyperparameters": {"text": HOSTILE},
+        "data": {"text": HOSTILE},
+        "searcher": {"name": "single", "metric": "loss", "max_length": 1},
+        "slurm": {"slot_type": "cpu"},
+    }
+    config.write_text(json.dumps(data))
+    number = desk.submit(config)
+    desk.wait_for_state(number, "COMPLETED", "ERROR")
+    assert "all as it was" in desk.log(number)
+    assert desk.user.cwd is not None
+    assert not list(desk.user.cwd.parent.rglob("pwned"))
+    assert desk.view(number).name == HOSTILE
+
+
+@pytest.mark.parametrize(
+    "entrypoint",
+    [
+        ["python3", "train.py", "--word", "two words"],
+        "python3 train.py --word 'two words'",
+        "cd . && WORD=x env python3 ./train.py --word 'two words' | cat",
+        "sh -c 'exec bash ./inner.sh'",
+    ],
+    ids=["list", "string", "shell", "nested"],
+)
+def test_forms_of_the_entrypoint(desk: Desk, entrypoint: str | list[str]) -> None:
+    """Lists are executed, strings go to the shell, launchers nest; the startup hook is sourced."""
+    script = """\
+        import os, pathlib, sys
+        print("argv", sys.argv[1:], os.environ["FROM_HOOK"], pathlib.Path.cwd().name)
+        pathlib.Path("scratch").write_text("code may write beside itself")
+    """
+    config = desk.project(script)
+    desk.write("project/startup-hook.sh", "export FROM_HOOK='of the hook'\n")
+    desk.write("project/inner.sh", "python3 train.py --word 'two words'\n")
+    number = desk.submit(config, f"entrypoint={json.dumps(entrypoint)}")
+    desk.wait_for_state(number, "COMPLETED")
+    assert "argv ['--word', 'two words'] of the hook detslurm-" in desk.log(number)
+    assert not (desk.experiment(number).code / "scratch").exists()
+
+
+def test_a_failing_startup_hook_ends_the_run(desk: Desk) -> None:
+    """Training never starts half prepared."""
+    config = desk.project(PRINTS)
+    desk.write("project/startup-hook.sh", "echo preparing\nfalse\necho not reached\n")
+    number = desk.submit(config, "max_restarts=0")
+    desk.wait_for_state(number, "ERROR")
+    assert "preparing" in desk.log(number)
+    assert "not reached" not in desk.log(number)
+    assert "version one" not in desk.log(number)
+
+
+def test_every_documented_variable_is_there(desk: Desk) -> None:
+    """ClusterInfo and TrialInfo tell the truth about the job."""
+    script = """\
+        import json, detslurm as det
+        info = det.get_cluster_info()
+        print("INFO", json.dumps({
+            "slots": info.slot_ids, "agent": info.agent_id, "type": info.task_type,
+            "trial": info.trial.trial_id, "experiment": info.trial.experiment_id,
+            "seed": info.trial.trial_seed, "hparams": info.trial.hparams,
+            "addrs": len(info.container_addrs), "rank": info.container_rank,
+            "counts": info.container_slot_counts, "data": info.user_data,
+            "latest": info.latest_checkpoint, "run": info.trial._trial_run_id}))
+    """
+    config = desk.project(
+        script, "hyperparameters: {lr: 0.1, net: {layers: 3}}\ndata: {where: here}\n"
+    )
+    number = desk.submit(config, "slurm.slot_type=cuda", "resources.slots_per_trial=2")
+    desk.wait_for_state(number, "COMPLETED")
+    info = json.loads(desk.log(number).split("INFO ", 1)[1].splitlines()[0])
+    trial = desk.trial(number)
+    assert info.pop("agent") in trial.runs[0].job["nodes"]
+    assert len(info.pop("slots")) == 2
+    assert info.pop("seed") == trial.seed
+    assert info == {
+        "type": "TRIAL", "trial": trial.id, "experiment": number, "run": 1, "latest": None,
+        "hparams": {"lr": 0.1, "net": {"layers": 3}}, "data": {"where": "here"},
+        "addrs": 1, "rank": 0, "counts": [2],
+    }  # fmt: skip
+
+
+def test_several_nodes_meet_and_fall_together(desk: Desk) -> None:
+    """One agent a node, logs of both with their rank; a failed worker ends the rest."""
+    script = """\
+        import sys, time, detslurm as det
+        info = det.get_cluster_info()
+        rank = info.container_rank
+        print(f"node {rank} of {len(info.container_addrs)} on {info.agent_id}", "x" * 3000)
+        if info.trial._trial_run_id == 1:
+            if rank == 1:
+                sys.exit(3)
+            time.sleep(600)
+    """
+    config = desk.project(script, "resources: {slots_per_trial: 4}\n")
+    number = desk.submit(config, "slurm.slots_per_node=2")
+    desk.wait_for_state(number, "COMPLETED", timeout=60)
+    trial = desk.trial(number)
+    assert desk.outcomes(number) == ["restart", "completed"]
+    assert trial.runs[0].exit_code == 3
+    assert len(trial.runs[0].job["nodes"]) == 2
+    log = desk.log(number)
+    for rank, node in enumerate(trial.runs[0].job["nodes"]):
+        assert log.count(f"[rank={rank}] || node {rank} of 2 on {node} {'x' * 3000}\n") == 2
+
+
+GRID = """\
+    searcher: {name: grid, metric: loss, max_concurrent_trials: 0}
+    hyperparameters:
+      a: {type: int, minval: 0, maxval: 9, count: 10}
+      b: {type: int, minval: 0, maxval: 9, count: 10}
+"""
+NEAR_NO_OP = """\
+    import os
+    print("point", os.environ["DET_HPARAMS"])
+"""
+
+
+def test_a_grid_of_100_trials_is_one_array(desk: Desk, slurm: Cluster) -> None:
+    """One job id for all, every point once, within the budget of inodes, then all nodes idle."""
+    config = desk.project(NEAR_NO_OP)
+    config.write_text(config.read_text().split("searcher")[0] + "slurm: {slot_type: cpu}\n")
+    with config.open("a") as file:
+        file.write("\n".join(line[4:] for line in GRID.splitlines()))
+    number = desk.submit(config)
+    before = _inodes(desk.store.path)
+    assert before < 125, "at submission: buckets and a few files"
+    desk.wait_for_state(number, "COMPLETED", timeout=280)
+    view = desk.view(number)
+    assert len(view.jobs) == 1
+    assert view.trial_states == {"COMPLETED": 100}
+    points = {(t.hparams["a"], t.hparams["b"]) for t in view.trials if t.hparams}
+    assert points == {(a, b) for a in range(10) for b in range(10)}
+    assert _inodes(desk.store.path) - before <= 6 * 100
+    wait_for(slurm.all_idle, 30, "idle nodes")
+
+
+def _inodes(path: Path) -> int:
+    return sum(len(dirs) + len(files) for _, dirs, files in os.walk(path))
+
+
+def test_parallel_submissions_get_distinct_ids(desk: Desk, slurm: Cluster) -> None:
+    """Ten submissions at once: ten experiments, ten trials, ten jobs."""
+    config = desk.project(PRINTS)
+    with ThreadPoolExecutor(10) as pool:
+        numbers = list(pool.map(lambda _: desk.submit(config, "--paused"), range(10)))
+    assert sorted(numbers) == list(range(1, 11))
+    trials = {desk.experiment(n).created()["first_trial"] for n in numbers}
+    jobs = {desk.job(n) for n in numbers}
+    assert len(trials) == len(jobs) == 10
+
+
+def test_two_users_have_stores_of_their_own(desk: Desk, bob: User) -> None:
+    """Neither sees or stops the other's work."""
+    other = Desk(bob)
+    number = desk.submit(desk.project(PRINTS), "--paused")
+    assert other.submit(other.project(PRINTS), "--paused") == 1
+    listed = json.loads(desk.run("experiment", "list", "--json").stdout)
+    assert [row["id"] for row in listed] == [number]
+    foreign = {"DETSLURM_ROOT": desk.user.env["DETSLURM_ROOT"]}
+    refused = bob.run("detslurm", "experiment", "kill", str(number), env=foreign, check=False)
+    assert refused.returncode != 0
+    assert "Traceback" not in refused.stderr
+    assert desk.view(number).state == "PAUSED"
+
+
+@pytest.mark.parametrize("delay", [0.05, 0.12, 0.16, 0.2, 0.25, 0.3, 0.4, 0.6])
+def test_the_submitting_cli_killed(desk: Desk, slurm: Cluster, delay: float) -> None:
+    """kill -9 of `submit` at any moment leaves a store that commands read and submit goes on."""
+    config = desk.project(PRINTS)
+    process = desk.user.popen(["detslurm", "submit", str(config)])
+    try:
+        process.communicate(timeout=delay)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+    desk.run("experiment", "list")
+    number = desk.submit(config)
+    desk.wait_for_state(number, "COMPLETED")
+    code = desk.experiment(number).code
+    assert sorted(path.name for path in code.iterdir()) == ["experiment.yaml", "train.py"]
+    for row in json.loads(desk.run("experiment", "list", "--json").stdout):
+        desk.run("experiment", "describe", str(row["id"]))
+
+
+def test_interrupting_a_submission_leaves_no_mess(desk: Desk, slurm: Cluster) -> None:
+    """Ctrl-C: exit 130, no traceback, nothing of it in the queue or all of it."""
+    config = desk.project(PRINTS)
+    process = desk.user.popen(["detslurm", "submit", str(config)])
+    time.sleep(0.15)
+    os.killpg(process.pid, signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert "Traceback" not in err, shlex.quote(err)
+    assert process.returncode in (0, 130)
