@@ -1,5 +1,9 @@
 """The crash-safe state store on a shared file system: facts, claims, run logs and their folds."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from detslurm.store.curve import MetricRow
 from detslurm.store.errors import (
     CorruptRecord,
@@ -31,8 +35,15 @@ from detslurm.store.views import (
     Wishes,
 )
 
+if TYPE_CHECKING:
+    from detslurm.store.columns import Columns, metric_columns
+    from detslurm.store.compaction import compact
+    from detslurm.store.probing import Check, ProbeReport, probe
+
 __all__ = [
+    "Check",
     "CheckpointView",
+    "Columns",
     "CorruptRecord",
     "ExperimentDir",
     "ExperimentFacts",
@@ -42,6 +53,7 @@ __all__ = [
     "MetricRow",
     "NoHardLinks",
     "NotFound",
+    "ProbeReport",
     "Problem",
     "Run",
     "RunLog",
@@ -58,9 +70,30 @@ __all__ = [
     "TrialView",
     "ValidationView",
     "Wishes",
+    "compact",
     "fold_experiment",
     "fold_facts",
     "fold_trial",
+    "metric_columns",
+    "probe",
     "read_records",
     "trial_metrics",
 ]
+
+# What runners, trials and most commands never use is imported on first use.
+_LATE = {
+    "Check": "probing",
+    "Columns": "columns",
+    "ProbeReport": "probing",
+    "compact": "compaction",
+    "metric_columns": "columns",
+    "probe": "probing",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"{__name__}.{_LATE[name]}"), name)

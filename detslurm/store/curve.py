@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 
-class MetricRow(msgspec.Struct, frozen=True):
+class MetricRow(msgspec.Struct, frozen=True, gc=False):
     """Metrics of one group at one step; `batch` holds per-batch metrics where reported."""
 
     group: str

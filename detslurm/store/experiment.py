@@ -43,6 +43,11 @@ class ExperimentDir:
         """Where submitit keeps batch scripts and what fails before a runner starts."""
         return self.path / "jobs"
 
+    @property
+    def metrics_path(self) -> Path:
+        """The compacted metrics of all trials, once the experiment is finished."""
+        return self.path / "metrics.h5"
+
     def freeze_code(self) -> AbstractContextManager[str]:
         """A directory to copy the context into; it becomes `code` whole, or not at all."""
         return fs.staged_directory(self.code)

@@ -26,6 +26,15 @@ class ExperimentFacts(msgspec.Struct, kw_only=True):
     deleted_checkpoints: frozenset[str] = frozenset()
     problems: tuple[Problem, ...] = ()
 
+    def submitted_after(self, number: int) -> set[int]:
+        """Trials that facts past `number` submitted (again)."""
+        return {
+            trial
+            for job in self.jobs
+            if job.fact > number
+            for trial in self.trial_ids[job.first_index : job.first_index + job.count]
+        }
+
     def context(self, trial_id: int, alive: bool | None = None) -> TrialContext:
         """What the fold of one of its trials needs."""
         return TrialContext(
@@ -61,7 +70,7 @@ def _trials(state: ExperimentFacts, fact: Mapping[str, Any]) -> None:
 
 
 def _submitted(state: ExperimentFacts, fact: Mapping[str, Any]) -> None:
-    jobs = tuple(_job(job) for job in fact.get("jobs") or ())
+    jobs = tuple(_job(job, fact["n"]) for job in fact.get("jobs") or ())
     state.jobs += jobs
     # A new submission gives lost trials another chance.
     for job in jobs:
@@ -69,9 +78,9 @@ def _submitted(state: ExperimentFacts, fact: Mapping[str, Any]) -> None:
             state.lost.pop(trial, None)
 
 
-def _job(job: Mapping[str, Any]) -> Job:
+def _job(job: Mapping[str, Any], number: int) -> Job:
     known = {name: job[name] for name in Job.__struct_fields__ if name in job}
-    return Job(**{"cluster": "slurm", "job_id": "", **known})
+    return Job(**{"cluster": "slurm", "job_id": "", **known, "fact": number})
 
 
 def _wish(state: ExperimentFacts, fact: Mapping[str, Any]) -> None:

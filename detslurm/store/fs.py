@@ -30,7 +30,7 @@ def put_if_absent(path: AnyPath, data: bytes, *, sync_names: bool = True) -> boo
     try:
         won = _link(temporary, target)
     finally:
-        _discard(temporary)
+        discard(temporary)
     if won and sync_names:
         sync_directory(os.path.dirname(target))
     return won
@@ -88,7 +88,7 @@ def write_new(path: str, data: bytes) -> None:
         finally:
             os.close(handle)  # NFS reports a full disk here at the latest
     except OSError as error:
-        _discard(path)
+        discard(path)
         raise explained(error, path) from error
 
 
@@ -99,7 +99,8 @@ def write_all(handle: int, data: bytes) -> None:
         view = view[os.write(handle, view) :]
 
 
-def _discard(path: str) -> None:
+def discard(path: str) -> None:
+    """Remove a temporary name if it is there."""
     try:
         os.unlink(path)
     except OSError:
@@ -114,7 +115,7 @@ def replace_file(path: AnyPath, data: bytes) -> None:
     try:
         os.rename(temporary, target)
     except OSError as error:
-        _discard(temporary)
+        discard(temporary)
         raise explained(error, target) from error
 
 
@@ -255,11 +256,12 @@ def sync_tree(root: str) -> None:
         for name in files:
             path = os.path.join(folder, name)
             if not os.path.islink(path):
-                _sync_file(path)
+                sync_file(path)
         sync_directory(folder)
 
 
-def _sync_file(path: str) -> None:
+def sync_file(path: str) -> None:
+    """Put the content of a file on disk; what cannot be opened or synced by nature is skipped."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:

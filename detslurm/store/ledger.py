@@ -27,6 +27,8 @@ class LedgerState(msgspec.Struct):
     position: int = 0
     next_trial: int = 1
     blocks: list[Block] = msgspec.field(default_factory=list)
+    # A block that cannot be read: until a later one shows where ids go on, none can be given.
+    unreadable: str | None = None
 
     def experiments(self) -> list[int]:
         """Ids of all experiments that own trials, ascending."""
@@ -48,7 +50,10 @@ class LedgerState(msgspec.Struct):
             block = Block(fact["first_trial"], fact["trials"], fact["id"])
             self.blocks.append(block)
             self.next_trial = max(self.next_trial, block.first + block.count)
+            self.unreadable = None
             return block.experiment
+        if kind == "corrupt":
+            self.unreadable = f"{fact.get('path')}: {fact.get('problem')}"
         return fact.get("id") if kind == "touched" else None
 
 
@@ -70,6 +75,8 @@ class Ledger:
     def reserve(self, state: LedgerState, experiment: int, count: int) -> int:
         """Give `count` consecutive trial ids to an experiment; returns the first one."""
         while True:
+            if state.unreadable is not None:
+                raise StoreError(f"no trial ids can be given: {state.unreadable}")
             known = any(block.experiment == experiment for block in state.blocks)
             first = state.next_trial
             fact = {

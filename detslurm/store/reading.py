@@ -2,33 +2,38 @@
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
-from detslurm.store.curve import MetricRow, clean_rows, last_valid_steps
+from detslurm.store import fs, summary
+from detslurm.store.curve import MetricRow, Span, clean_rows, last_valid_steps
 from detslurm.store.errors import CorruptRecord, Problem
-from detslurm.store.experiment import ExperimentDir
+from detslurm.store.experiment import BUCKETS, ExperimentDir
 from detslurm.store.experimentfold import ExperimentFacts, experiment_facts, experiment_view
-from detslurm.store.frame import checked, unframe
+from detslurm.store.frame import MARK, checked, restored, unframe
 from detslurm.store.runlog import lines_of
 from detslurm.store.trial import Run, TrialDir
 from detslurm.store.trialfold import (
     VALIDATION,
     RunFacts,
     TrialContext,
-    metric_row,
+    resumed_steps,
     trial_view,
+    well_formed,
 )
-from detslurm.store.views import ExperimentView, TrialRow, TrialView
+from detslurm.store.views import ExperimentView, TrialView
+
+MALFORMED: Final = "malformed record"
 
 
-class _Head(msgspec.Struct):
-    t: str = ""
-    group: str = ""
-    steps: int = 0
+class _Head(msgspec.Struct, gc=False):
+    t: str
+    steps: int
+    group: str = VALIDATION
 
 
 _head = msgspec.json.Decoder(_Head).decode
@@ -53,13 +58,13 @@ def run_facts(trial: TrialDir, run: Run, limit: int | None) -> RunFacts:
     problems: list[Problem] = []
     for offset, line in lines_of(name, limit, 0, problems):
         try:
-            raw = checked(line)
-            head = _head(raw)
-            if head.t == "metrics" and head.group != VALIDATION:
-                steps.append(head.steps)
+            if (step := _step_alone(checked(line))) is not None:
+                steps.append(step)
+            elif well_formed(record := unframe(line)):
+                records.append(record)
             else:
-                records.append(unframe(line))
-        except (CorruptRecord, msgspec.DecodeError, OverflowError) as error:
+                problems.append(Problem(name, offset, MALFORMED))
+        except (CorruptRecord, OverflowError) as error:
             problems.append(Problem(name, offset, str(error)))
     return RunFacts(
         number=run.number,
@@ -69,6 +74,15 @@ def run_facts(trial: TrialDir, run: Run, limit: int | None) -> RunFacts:
         other_steps=steps,
         problems=problems,
     )
+
+
+def _step_alone(raw: bytes) -> int | None:
+    """The step of a metrics record of which nothing else is needed."""
+    try:
+        head = _head(raw)
+    except msgspec.DecodeError:
+        return None  # of some other shape: the full look decides
+    return head.steps if head.t == "metrics" and head.group != VALIDATION else None
 
 
 def fold_trial(
@@ -83,18 +97,56 @@ def fold_trial(
 
 def trial_metrics(trial: TrialDir, group: str | None = None) -> list[MetricRow]:
     """The trial's metrics on the clean curve, by step; one group's, or all."""
+    if fs.size_of(trial.metrics_path) is not None:
+        from detslurm.store.compaction import Compacted  # h5py is slow to import
+
+        with Compacted.of(trial) as compacted:
+            if compacted is not None:
+                return compacted.rows(group)
+    return logged_metrics(trial, group)
+
+
+def logged_metrics(trial: TrialDir, group: str | None = None) -> list[MetricRow]:
+    """As `trial_metrics`, from the runs' logs alone."""
     runs = trial.runs()
     bounds = cuts(runs)
     rows: list[MetricRow] = []
     spans = []
     for run in runs:
-        content = trial.records(run.number, bounds.get(run.number))
-        facts = RunFacts(number=run.number, start=run.start, records=content.records)
-        spans.append(facts.span)
-        for record in content.records:
-            if record.get("t") == "metrics" and group in (None, record["group"]):
-                rows.append(metric_row(record, run.number))
+        reported = run_rows(trial, run.number, bounds.get(run.number))
+        first = min((row.steps for row in reported), default=math.inf)
+        spans.append(Span(run.number, resumed_steps(run.start), first))
+        rows += [row for row in reported if group in (None, row.group)]
     return clean_rows(rows, last_valid_steps(spans))
+
+
+class _Metrics(msgspec.Struct, gc=False):
+    t: str
+    group: str
+    steps: int
+    metrics: dict[str, Any]
+    time: float | None = None
+    batch: list[Any] | None = None
+
+
+_metrics = msgspec.json.Decoder(_Metrics).decode
+
+
+def run_rows(trial: TrialDir, run: int, limit: int | None) -> list[MetricRow]:
+    """All metrics that one run reported, in the order of reporting."""
+    rows: list[MetricRow] = []
+    for _, line in lines_of(str(trial.records_path(run)), limit, 0, []):
+        try:
+            raw = checked(line)
+            record = _metrics(raw)
+        except (CorruptRecord, msgspec.DecodeError):
+            continue  # `run_facts` reports what is broken; all else is no metrics
+        if record.t == "metrics":
+            special = MARK in raw
+            metrics = restored(record.metrics) if special else record.metrics
+            batch = restored(record.batch) if special else record.batch
+            rows.append(MetricRow(record.group, record.steps, metrics, run, record.time, batch))
+    return rows
 
 
 def fold_facts(experiment: ExperimentDir, *, fresh: bool = False) -> ExperimentFacts:
@@ -106,14 +158,40 @@ def fold_facts(experiment: ExperimentDir, *, fresh: bool = False) -> ExperimentF
 def fold_experiment(
     experiment: ExperimentDir, alive: Mapping[int, bool | None] | None = None
 ) -> ExperimentView:
-    """An experiment as its files tell; `alive` is what the queue says about trials' jobs."""
+    """An experiment as its files tell; `alive` is what the queue says about trials' jobs.
+
+    Trials that are over come from the summary, which is written again where that pays.
+    """
     facts = fold_facts(experiment)
-    trials: list[TrialRow] = []
-    problems = list(facts.problems)
+    known = summary.load(experiment)
+    rows = known.standing(facts)
+    cached, problems = len(rows), list(facts.problems)
+    began = _begun(experiment, facts, len(facts.trial_ids) - cached)
     for trial_id in facts.trial_ids:
+        if trial_id in rows:
+            continue
         context = facts.context(trial_id, (alive or {}).get(trial_id))
-        view = fold_trial(experiment.trial(trial_id), context)
-        trials.append(view.row())
+        if began is None or trial_id in began:
+            view = fold_trial(experiment.trial(trial_id), context)
+        else:
+            view = trial_view(trial_id, experiment.id, (), context)
+        rows[trial_id] = view.row()
         problems += view.problems
     facts.problems = tuple(problems)
-    return experiment_view(experiment.id, facts, trials)
+    result = experiment_view(experiment.id, facts, [rows[t] for t in facts.trial_ids])
+    if not alive:  # what only the queue knows is no fact yet
+        summary.keep(experiment, result, cached, known)
+    return result
+
+
+def _begun(experiment: ExperimentDir, facts: ExperimentFacts, unread: int) -> set[int] | None:
+    """Trials with a directory, by listing, where asking for each by name would cost much more.
+
+    A listing may be a minute old, which is fine for a view: a trial shows as queued that long.
+    """
+    if unread <= 2 * BUCKETS:
+        return None
+    buckets = {trial_id % BUCKETS for trial_id in facts.trial_ids}
+    folder = experiment.path / "trials"
+    names = (name for bucket in buckets for name in fs.names_in(folder / f"{bucket:02d}"))
+    return {int(name) for name in names if name.isdigit()}

@@ -8,8 +8,10 @@ from pathlib import Path
 from detslurm.store import fs
 from detslurm.store.errors import NotFound
 from detslurm.store.experiment import ExperimentDir
+from detslurm.store.index import Catalog, ledger_state
 from detslurm.store.ledger import Ledger, LedgerState
 from detslurm.store.trial import TrialDir
+from detslurm.store.views import ExperimentRow
 
 
 class Store:
@@ -48,9 +50,17 @@ class Store:
 
     def ledger_state(self) -> LedgerState:
         """The ledger folded as far as it is written now."""
-        state = LedgerState()
-        self.ledger.catch_up(state)
-        return state
+        return ledger_state(self)
+
+    def catalog(self) -> Catalog:
+        """What is finished, as rows, and what is not, as ids: the start of every listing."""
+        return Catalog(self)
+
+    def overview(self) -> list[ExperimentRow]:
+        """Rows of all experiments but deleted ones, by id, as far as files alone tell."""
+        from detslurm.store.overview import overview
+
+        return overview(self)
 
     def touch(self, experiment_id: int) -> None:
         """Tell the index that this experiment has news."""

@@ -41,6 +41,11 @@ class TrialDir:
         """The run's text log, which only the runner writes."""
         return self.path / f"run-{run}.log"
 
+    @property
+    def metrics_path(self) -> Path:
+        """The experiment's compacted metrics, where they exist."""
+        return self.path.parent.parent.parent / "metrics.h5"
+
     def start_path(self, run: int) -> Path:
         """The file whose existence is the claim of the run."""
         return self.path / f"run-{run}.start.json"

@@ -16,6 +16,18 @@ from detslurm.store.views import CheckpointView, RunView, TrialView, ValidationV
 VALIDATION = "validation"
 
 
+def well_formed(record: dict[str, Any]) -> bool:
+    """Whether a record has what folds rely on; kinds that they do not know always pass."""
+    kind, steps = record.get("t"), record.get("steps")
+    counted = isinstance(steps, int) and not isinstance(steps, bool)
+    if kind == "metrics":
+        metrics = record.get("metrics")
+        return counted and isinstance(record.get("group"), str) and isinstance(metrics, dict)
+    if kind in ("checkpoint", "checkpoint_started", "checkpoint_deleted"):
+        return isinstance(record.get("uuid"), str) and (counted or kind != "checkpoint")
+    return True
+
+
 class RunFacts(msgspec.Struct, kw_only=True):
     """One run as read: claim, last word, and its records up to where later runs cut it off.
 
@@ -32,7 +44,7 @@ class RunFacts(msgspec.Struct, kw_only=True):
     @property
     def resumed(self) -> int:
         """The step that the run resumed at, 0 from scratch."""
-        return int((self.start.get("resume") or {}).get("steps") or 0)
+        return resumed_steps(self.start)
 
     @property
     def span(self) -> Span:
@@ -40,6 +52,11 @@ class RunFacts(msgspec.Struct, kw_only=True):
         steps = [r["steps"] for r in self.records if r.get("t") == "metrics"]
         first = min([*steps, *([min(self.other_steps)] if self.other_steps else [])], default=None)
         return Span(self.number, self.resumed, math.inf if first is None else first)
+
+
+def resumed_steps(start: dict[str, Any]) -> int:
+    """The step that a run resumed at by its claim, 0 from scratch."""
+    return int((start.get("resume") or {}).get("steps") or 0)
 
 
 class TrialContext(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,6 +90,7 @@ def trial_view(
         id=trial_id,
         experiment_id=experiment_id,
         state=state,
+        final=last is not None,
         hparams=drawn.get("hparams"),
         seed=drawn.get("seed"),
         started=runs[0].start.get("time") if runs else None,
@@ -158,19 +176,7 @@ def validation_rows(run: RunFacts) -> Iterable[MetricRow]:
     """The run's validations as rows."""
     for record in _of_kind(run, "metrics"):
         if record.get("group") == VALIDATION:
-            yield metric_row(record, run.number)
-
-
-def metric_row(record: dict[str, Any], run: int) -> MetricRow:
-    """A metrics record as a row of `run`."""
-    return MetricRow(
-        record["group"],
-        record["steps"],
-        record.get("metrics") or {},
-        run,
-        record.get("time"),
-        record.get("batch"),
-    )
+            yield MetricRow(VALIDATION, record["steps"], record["metrics"], run.number)
 
 
 def _validations(

@@ -9,7 +9,7 @@ import msgspec
 from detslurm.store.errors import Problem
 
 
-class CheckpointView(msgspec.Struct, frozen=True, kw_only=True):
+class CheckpointView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A committed checkpoint."""
 
     uuid: str
@@ -22,7 +22,7 @@ class CheckpointView(msgspec.Struct, frozen=True, kw_only=True):
     state: str = "COMPLETED"
 
 
-class ValidationView(msgspec.Struct, frozen=True, kw_only=True):
+class ValidationView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One validation on the clean curve; `value` is the searcher metric, None where it lacks."""
 
     steps: int
@@ -45,12 +45,13 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
     resumed_steps: int = 0
 
 
-class TrialRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A trial as a line of a table."""
+class TrialRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A trial as a line of a table; `final` once it said its last word, whoever wishes what."""
 
     id: int
     experiment_id: int
     state: str
+    final: bool = False
     hparams: dict[str, Any] | None = None
     started: float | None = None
     ended: float | None = None
@@ -106,9 +107,10 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     first_index: int = 0
     count: int = 1
     array: bool = False
+    fact: int = 0  # the number of the fact that says so
 
 
-class ExperimentRow(msgspec.Struct, frozen=True, kw_only=True):
+class ExperimentRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An experiment as a line of a table."""
 
     id: int

@@ -1,0 +1,51 @@
+"""Metrics as columns: what a plot wants, from the compacted file or from the logs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from detslurm.store import fs
+from detslurm.store.curve import MetricRow, flat
+from detslurm.store.reading import logged_metrics
+from detslurm.store.trial import TrialDir
+
+
+class Columns(NamedTuple):
+    """One group's metrics by step: numbers, NaN where a step has none. Nested names are dotted."""
+
+    steps: Sequence[int]
+    metrics: Mapping[str, Sequence[float]]
+
+
+def metric_columns(trial: TrialDir, group: str, names: Sequence[str] | None = None) -> Columns:
+    """The numeric metrics of one group on the clean curve (all of them, or those in `names`)."""
+    if fs.size_of(trial.metrics_path) is not None:
+        from detslurm.store.compaction import Compacted  # h5py is slow to import
+
+        with Compacted.of(trial) as compacted:
+            if compacted is not None:
+                return Columns(*compacted.numbers(group, names))
+    return columns_of(logged_metrics(trial, group), names)
+
+
+def columns_of(rows: Iterable[MetricRow], names: Sequence[str] | None = None) -> Columns:
+    """Rows of one group as columns."""
+    steps: list[int] = []
+    metrics: dict[str, list[float]] = {}
+    for place, row in enumerate(rows):
+        steps.append(row.steps)
+        for name, value in flat(row.metrics):
+            if is_number(value) and (names is None or name in names):
+                column = metrics.setdefault(name, [])
+                column.extend([math.nan] * (place - len(column)))
+                column.append(value)
+    for column in metrics.values():
+        column.extend([math.nan] * (len(steps) - len(column)))
+    return Columns(steps, metrics)
+
+
+def is_number(value: Any) -> bool:
+    """Whether a plot can show it."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -1,0 +1,69 @@
+"""An experiment's own rebuildable cache: rows of the trials that cannot change any more."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from detslurm.store import fs
+from detslurm.store.errors import CorruptRecord, StoreError
+from detslurm.store.experiment import ExperimentDir
+from detslurm.store.experimentfold import ExperimentFacts
+from detslurm.store.frame import frame, unframe
+from detslurm.store.views import ExperimentView, TrialRow
+
+# An unfinished experiment's summary is written again once this many more trials are over.
+WORTHWHILE: Final = 50
+
+
+class Summary(msgspec.Struct):
+    """Rows of trials, as of fact number `facts`; `final` where the whole experiment is over."""
+
+    facts: int = 0
+    final: bool = False
+    trials: list[TrialRow] = msgspec.field(default_factory=list)
+
+    def standing(self, facts: ExperimentFacts) -> dict[int, TrialRow]:
+        """The rows that still hold, given what was added to the experiment since."""
+        again = facts.submitted_after(self.facts)
+        return {
+            row.id: row
+            for row in self.trials
+            if (row.final or (self.final and facts.count == self.facts))
+            and row.id not in again
+            and not _lost_its_checkpoint(row, facts)
+        }
+
+
+def _lost_its_checkpoint(row: TrialRow, facts: ExperimentFacts) -> bool:
+    latest = row.latest_checkpoint
+    return latest is not None and latest.uuid in facts.deleted_checkpoints
+
+
+def load(experiment: ExperimentDir) -> Summary:
+    """The experiment's summary, empty where there is none that can be read."""
+    try:
+        data = fs.read_file(experiment.path / "summary.json")
+        if data is None:
+            return Summary()
+        return msgspec.convert(unframe(data.rstrip(b"\n")), Summary)
+    except (StoreError, CorruptRecord, msgspec.ValidationError):
+        return Summary()
+
+
+def keep(experiment: ExperimentDir, view: ExperimentView, cached: int, known: Summary) -> None:
+    """Write the summary where that saves later readers work; failing to is no harm."""
+    rows = [row for row in view.trials if row.final or view.finished]
+    stale = known.facts != view.facts or not known.final
+    if not (stale if view.finished else len(rows) - cached >= WORTHWHILE):
+        return
+    summary = Summary(view.facts, view.finished, rows)
+    try:
+        fs.replace_file(experiment.path / "summary.json", _line(summary))
+    except StoreError:
+        pass
+
+
+def _line(summary: Summary) -> bytes:
+    return frame(msgspec.to_builtins(summary))
