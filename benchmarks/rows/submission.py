@@ -35,7 +35,7 @@ executor.map_array(abs, range({TRIALS}))
 def measure(bench: Bench) -> Iterator[Row]:
     """Whole commands beside each other; then what one submission asks of Slurm and of the store."""
     grid = Grid(bench)
-    ours, submitit, bare = interleaved(grid.detslurm, grid.submitit, grid.sbatch, rounds=4)
+    ours, submitit, bare = interleaved(grid.detslurm, grid.submitit, grid.sbatch, rounds=6)
     what = f"submit a grid of {TRIALS:,}"
     yield Row(
         what=what, ours=1e3 * ours, unit="ms",

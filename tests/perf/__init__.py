@@ -1,0 +1,1 @@
+"""Budgets in system calls, which a shared file system feels."""
