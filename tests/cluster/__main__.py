@@ -71,8 +71,6 @@ def _spec(args: argparse.Namespace) -> ClusterSpec:
 
 def up(args: argparse.Namespace) -> int:
     """Start a cluster that lives until `down`."""
-    if (args.dir / "cluster.json").exists():
-        raise StartError(f"there is one in {args.dir} already")
     print(_export(Cluster(_spec(args), args.dir.absolute()).up()))
     return 0
 

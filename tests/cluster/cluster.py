@@ -61,11 +61,10 @@ class Cluster:
 
     def up(self) -> Cluster:
         """Start all daemons and wait until every node is idle; taken down again on failure."""
-        missing = missing_programs(self.spec.accounting)
-        if missing:
-            raise StartError(f"not installed: {', '.join(missing)}")
-        self.layout.check()
+        self._check_folder()
         try:
+            if missing := missing_programs(self.spec.accounting):
+                raise StartError(f"not installed: {', '.join(missing)}")
             with claim_ports(3 + self.spec.nodes) as self.ports:
                 self._prepare()
                 self._start()
@@ -73,6 +72,12 @@ class Cluster:
             self.down()
             raise
         return self
+
+    def _check_folder(self) -> None:
+        """`down` removes the folder, so nothing else may be in it."""
+        self.layout.check()
+        if self.root.exists() and {entry.name for entry in self.root.iterdir()} - {"owner"}:
+            raise StartError(f"{self.root} is not empty")
 
     def _prepare(self) -> None:
         layout, spec = self.layout, self.spec

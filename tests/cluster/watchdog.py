@@ -16,6 +16,7 @@ from tests.cluster import processes
 from tests.cluster.cluster import PREFIX, Cluster
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+START = "import sys; from tests.cluster.watchdog import watch; watch(sys.argv[1], int(sys.argv[2]))"
 
 
 @contextlib.contextmanager
@@ -25,7 +26,7 @@ def guarded(cluster: Cluster) -> Iterator[Cluster]:
     pid = os.getpid()
     cluster.root.mkdir(exist_ok=True)
     (cluster.root / "owner").write_text(f"{pid} {processes.birth(pid)}")
-    argv = [sys.executable, "-m", "tests.cluster.watchdog", str(cluster.root), str(pid)]
+    argv = [sys.executable, "-c", START, str(cluster.root), str(pid)]
     # A session of its own: the Ctrl-C that ends the owner must not end the watchdog.
     with subprocess.Popen(argv, cwd=REPOSITORY, start_new_session=True) as watchdog:
         try:
@@ -63,13 +64,9 @@ def take_down(root: Path) -> None:
         cluster.down()
 
 
-def watch(root: Path, owner: int) -> None:
+def watch(root: str, owner: int) -> None:
     """Wait for the end of process `owner`, then take the cluster down."""
     with contextlib.suppress(ProcessLookupError):
         handle = os.pidfd_open(owner)
         select.select([handle], [], [])
-    take_down(root)
-
-
-if __name__ == "__main__":
-    watch(Path(sys.argv[1]), int(sys.argv[2]))
+    take_down(Path(root))
