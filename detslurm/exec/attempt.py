@@ -69,7 +69,8 @@ class Attempt:
         self._exit_codes: dict[int, int] = {}
         self._acknowledged: dict[int, bool] = {}
         self._here: dict[int, dict[str, Any]] = {}
-        self._failed_by_itself = self._heard_from_agents = False
+        self._first_failure: int | None = None
+        self._heard_from_agents = False
         self._kill_at: float | None = None
         self._give_up_at: float | None = None
         self._next_look = time.monotonic() + _LOOK_EVERY
@@ -133,7 +134,7 @@ class Attempt:
         self._exit_codes[node] = code
         self._acknowledged[node] = bool(report["acknowledged"])
         if code and not report["preempted"]:
-            self._failed_by_itself = True
+            self._first_failure = self._first_failure or code
             if len(self._exit_codes) < len(self._nodes):
                 self._log.say(f"the code on {self._nodes[node]} failed: ending the other nodes")
                 self._kill()
@@ -224,17 +225,16 @@ class Attempt:
             self._step.kill()
             status = exit_status(self._step.wait())
         failures = [code for _, code in sorted(self._exit_codes.items()) if code]
-        if failures:
-            # The first failure is the cause; the others were ended because of it (SIGKILL).
-            own = [code for code in failures if code != 128 + signal.SIGKILL]
-            self._report.exit_code = (own or failures)[0]
+        if self._first_failure or failures:
+            self._report.exit_code = self._first_failure or failures[0]
         elif len(self._exit_codes) < len(self._nodes):
-            self._report.exit_code = status or 1
+            killed = 128 + signal.SIGKILL
+            self._report.exit_code = killed if self._report.job_is_ending else status or 1
         self._report.acknowledged = any(self._acknowledged.values())
         # srun ends the other nodes of a failed step with the very signal of a preemption: theirs
         # was one only if no node had failed before, or vanished without a word.
         silent = len(self._exit_codes) < len(self._nodes) and not self._report.job_is_ending
-        if self._heard_from_agents and (self._failed_by_itself or silent):
+        if self._heard_from_agents and (self._first_failure or silent):
             self._report.cause = None
 
 

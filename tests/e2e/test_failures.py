@@ -120,13 +120,22 @@ def test_the_runner_killed(desk: Desk, slurm: Cluster) -> None:
     runner = find_process(f"detslurm.exec.runner {desk.experiment(number).path} ")
     os.kill(runner, signal.SIGKILL)
     slurm.wait_state(desk.job(number), "FAILED")
-    wait_for(lambda: not Path(f"/proc/{pid}").exists(), 30, "the code to be gone")
+    wait_for(lambda: not is_alive(pid), 30, "the code to be gone")
     described = desk.run("experiment", "describe", str(number)).stdout
     assert "ERROR" in described
     desk.run("experiment", "activate", str(number))
     let_go(desk, number)
     desk.wait_for_state(number, "COMPLETED")
     assert desk.outcomes(number) == ["lost", "completed"]
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process is there and no mere zombie."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rsplit(")", 1)[1].split()[0] != "Z"
 
 
 def find_process(words: str) -> int:
@@ -157,8 +166,7 @@ def test_kill_and_cancel(desk: Desk, slurm: Cluster) -> None:
     desk.wait_for_state(canceled, "CANCELED", timeout=30)
     assert desk.outcomes(canceled) == ["canceled"]
     wait_for(lambda: not slurm.queued(desk.user.name), 30, "an empty queue")
-    for pid in pids:
-        assert not Path(f"/proc/{pid}").exists()
+    wait_for(lambda: not any(map(is_alive, pids)), 10, "the processes to be gone")
 
 
 def test_a_log_policy_cancels_the_retries(desk: Desk) -> None:

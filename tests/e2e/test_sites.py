@@ -1,0 +1,151 @@
+"""Sites of other kinds: preempted jobs are cancelled, no accounting, no Slurm at all."""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.cluster import Cluster, User
+from tests.cluster.waiting import wait_for
+from tests.conftest import Login
+from tests.e2e.conftest import copy_example
+from tests.e2e.desk import Desk
+from tests.e2e.test_failures import CRASHES_TWICE, WAITS, is_alive, let_go, pid_of_code
+from tests.e2e.test_main_job import SEED, SLOW, assert_same_training
+
+
+class TestWhereThePreemptedAreCancelled:
+    """PreemptMode=CANCEL, no accounting, jobs get their own signal."""
+
+    @pytest.fixture
+    def desk(self, slurm_plain: Cluster, login: Login) -> Desk:
+        return Desk(login(slurm_plain, "alice"))
+
+    def test_a_successor_goes_on(self, desk: Desk, slurm_plain: Cluster) -> None:
+        """The preempted trial saves, queues a successor, and loses nothing."""
+        digits = copy_example(desk, "digits") / "experiment.yaml"
+        reference = desk.submit(digits, SEED)
+        number = desk.submit(digits, SEED, SLOW, "resources.resource_pool=low")
+        desk.wait_for_steps(number, 60)
+        desk.user.run(
+            "sbatch", "-p", "high", "-N2", "--exclusive", "-o", "/dev/null", "--wrap=sleep 1"
+        )
+        desk.wait_for_state(number, "COMPLETED")
+        trial = desk.trial(number)
+        assert desk.outcomes(number) == ["preempted", "completed"]
+        first, second = (run.job["job_id"] for run in trial.runs)
+        assert first != second
+        assert [job.job_id for job in desk.view(number).jobs] == [first, second]
+        assert_same_training(desk, reference, number)
+
+    def test_arrays_are_split_at_the_sites_limit(self, desk: Desk) -> None:
+        """60 trials with MaxArraySize=51 are two arrays; every trial runs once."""
+        config = desk.project("import os; print(os.environ['DET_HPARAMS'])")
+        number = desk.submit(
+            config,
+            "searcher.name=grid",
+            "searcher.max_concurrent_trials=0",
+            "hyperparameters.x={type: int, minval: 0, maxval: 59, count: 60}",
+        )
+        desk.wait_for_state(number, "COMPLETED", timeout=180)
+        view = desk.view(number)
+        assert [job.count for job in view.jobs] == [30, 30]
+        assert sorted(t.hparams["x"] for t in view.trials if t.hparams) == list(range(60))
+
+    def test_the_state_is_known_without_accounting(self, desk: Desk) -> None:
+        """A killed runner is found out although there is no sacct."""
+        number = desk.submit(desk.project(WAITS))
+        pid_of_code(desk, number)
+        desk.user.run("scancel", desk.job(number))
+        desk.wait_for_state(number, "CANCELED", timeout=30)
+        assert "CANCELED" in desk.run("experiment", "describe", str(number)).stdout
+
+
+@pytest.fixture
+def local(tmp_path_factory: pytest.TempPathFactory, alice: User) -> Desk:
+    """The same user on a machine without Slurm."""
+    path = ":".join(p for p in alice.env["PATH"].split(":") if not (Path(p) / "sbatch").exists())
+    tools = alice.own(_tools(alice))
+    env = {k: v for k, v in alice.env.items() if k != "SLURM_CONF"}
+    return Desk(replace(alice, env={**env, "PATH": f"{path}:{tools}"}))
+
+
+def _tools(user: User) -> Path:
+    """Everything of the system's programs but Slurm's."""
+    assert user.cwd is not None
+    tools = user.cwd.parent / "tools"
+    tools.mkdir()
+    for folder in ("/usr/bin", "/bin", "/usr/sbin"):
+        for program in Path(folder).iterdir():
+            target = tools / program.name
+            if not target.exists() and program.name not in SLURM_PROGRAMS:
+                target.symlink_to(program)
+    return tools
+
+
+SLURM_PROGRAMS = {"sbatch", "srun", "squeue", "scancel", "scontrol", "sacct", "sinfo", "salloc"}
+
+
+class TestWithoutSlurm:
+    """The embedded local cluster gives the same experience."""
+
+    def test_digits(self, local: Desk) -> None:
+        """The example trains to over 95 % and is listed; the CLI finds the cluster by itself."""
+        digits = copy_example(local, "digits") / "experiment.yaml"
+        number = local.submit(digits, SEED)
+        local.run("experiment", "wait", str(number))
+        best = local.trial(number).best_validation
+        assert best is not None and best.value is not None and best.value > 0.95
+        assert local.view(number).cluster == "local"
+        assert "COMPLETED" in local.run("experiment", "list").stdout
+        assert "epoch 10" in local.run("experiment", "logs", str(number)).stdout
+
+    def test_pause_and_activate(self, local: Desk) -> None:
+        """The same bits come out of a training that was paused in between."""
+        digits = copy_example(local, "digits") / "experiment.yaml"
+        reference = local.submit(digits, SEED)
+        number = local.submit(digits, SEED, "hyperparameters.seconds_per_batch=0.02")
+        local.wait_for_steps(number, 60)
+        local.run("experiment", "pause", str(number))
+        local.wait_for_state(number, "PAUSED")
+        wait_for(lambda: local.outcomes(number) == ["paused"], 30, "the end of the run")
+        local.run("experiment", "activate", str(number))
+        local.wait_for_state(number, "COMPLETED")
+        assert_same_training(local, reference, number)
+
+    def test_restarts(self, local: Desk) -> None:
+        """Crashing code is restarted from its checkpoint."""
+        number = local.submit(local.project(CRASHES_TWICE))
+        local.wait_for_state(number, "COMPLETED")
+        assert local.outcomes(number) == ["restart", "restart", "completed"]
+
+    def test_kill_leaves_no_process(self, local: Desk) -> None:
+        """kill ends the code, the agent and the runner."""
+        number = local.submit(local.project(WAITS))
+        pid = pid_of_code(local, number)
+        local.run("experiment", "kill", str(number))
+        local.wait_for_state(number, "CANCELED", timeout=30)
+        wait_for(lambda: not is_alive(pid), 30, "the code to be gone")
+
+    def test_a_killed_runner(self, local: Desk) -> None:
+        """kill -9 of the runner takes the code with it; activate goes on."""
+        from tests.e2e.test_failures import find_process
+
+        number = local.submit(local.project(WAITS))
+        pid = pid_of_code(local, number)
+        runner = find_process(f"detslurm.exec.runner {local.experiment(number).path} ")
+        os.kill(runner, signal.SIGKILL)
+        wait_for(lambda: not is_alive(pid), 30, "the code to be gone")
+        wait_for(
+            lambda: "ERROR" in local.run("experiment", "describe", str(number)).stdout,
+            30,
+            "describe to tell",
+        )
+        local.run("experiment", "activate", str(number))
+        let_go(local, number)
+        local.wait_for_state(number, "COMPLETED")
+        assert local.outcomes(number) == ["lost", "completed"]
