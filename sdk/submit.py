@@ -17,7 +17,7 @@ from detslurm.searcher import RUNNABLE, trial_count
 from detslurm.slurm import Cluster, ClusterLimits, JobRequest, SlurmError
 from detslurm.slurm.plan import Chunk, JobPlan, PlanError, plan_job
 from detslurm.slurm.succession import runner_command, submitted_fact
-from detslurm.store import ExperimentDir, Store
+from detslurm.store import Store, probe
 
 _STARTUP_HOOK = "startup-hook.sh"
 
@@ -61,6 +61,7 @@ def plan(
     *,
     cluster: Cluster,
     site: SiteProfile | None,
+    store: Store,
 ) -> Plan:
     """Check everything that can be checked now. Raises `SubmitError` naming all problems."""
     config = loaded.config
@@ -73,6 +74,8 @@ def plan(
         problems.append(
             f"searcher.name: {searcher['name']} is not supported yet; this version runs {known}"
         )
+    report = probe(store.path, fast=True)
+    problems += [f"{error}; `detslurm doctor` tells more" for error in report.errors]
     if problems:
         raise SubmitError("\n".join(problems))
     trials = trial_count(searcher, space)
@@ -81,6 +84,7 @@ def plan(
         jobs = plan_job(config, site, limits, trials)
     except (SlurmError, PlanError) as err:
         raise SubmitError(str(err)) from err
+    elsewhere = cluster.name != "local"  # a local job sees what this process sees
     return Plan(
         config=config,
         text=loaded.text,
@@ -89,7 +93,12 @@ def plan(
         jobs=jobs,
         on_preempt=_on_preempt(config, limits, jobs.template),
         kill_wait=limits.kill_wait,
-        warnings=(*loaded.warnings, *context.notes, *jobs.notes),
+        warnings=(
+            *loaded.warnings,
+            *context.notes,
+            *jobs.notes,
+            *(report.warnings if elsewhere else ()),
+        ),
     )
 
 

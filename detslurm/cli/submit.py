@@ -19,16 +19,38 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("config_file", metavar="CONFIG")
 @click.argument("context_dir", required=False, type=click.Path(path_type=Path))
-@click.option("--config", "overrides", multiple=True, metavar="A.B=VALUE",
-              help="Override one key of the configuration; VALUE is YAML. Repeatable.")
+@click.option(
+    "--config",
+    "overrides",
+    multiple=True,
+    metavar="A.B=VALUE",
+    help="Override one key of the configuration; VALUE is YAML. Repeatable.",
+)
 @click.option("--template", metavar="NAME|FILE", help="A template to merge below CONFIG.")
-@click.option("-i", "--include", "includes", multiple=True, type=click.Path(path_type=Path),
-              help="Another file or directory to ship beside the context's. Repeatable.")
-@click.option("--cluster", "cluster_name", type=click.Choice(["auto", "slurm", "local"]),
-              default="auto", show_default=True, help="Where to run.")
+@click.option(
+    "-i",
+    "--include",
+    "includes",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="Another file or directory to ship beside the context's. Repeatable.",
+)
+@click.option(
+    "--cluster",
+    "cluster_name",
+    type=click.Choice(["auto", "slurm", "local"]),
+    default="auto",
+    show_default=True,
+    help="Where to run.",
+)
 @click.option("--paused", is_flag=True, help="Queue it held; `experiment activate` starts it.")
-@click.option("-f", "--follow", "--follow-first-trial", is_flag=True,
-              help="Stay and show the log of the first trial.")
+@click.option(
+    "-f",
+    "--follow",
+    "--follow-first-trial",
+    is_flag=True,
+    help="Stay and show the log of the first trial.",
+)
 @click.option("--dry-run", is_flag=True, help="Print the plan and the batch script; queue nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def submit(
@@ -55,7 +77,7 @@ def submit(
         context_dir = Path.cwd() if config_file == "-" else Path(config_file).parent
     store = Store.open()
     cluster = detect_cluster(cluster_name, root=store.path)
-    plan = submission.plan(loaded, context_dir, includes, cluster=cluster, site=site)
+    plan = submission.plan(loaded, context_dir, includes, cluster=cluster, site=site, store=store)
     for warning in plan.warnings:
         warn(warning)
     submission.check(plan, cluster=cluster, store=store)
@@ -101,9 +123,8 @@ def _show(plan: Plan, *, cluster: Cluster, store: Store, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({**facts, "script": script}))
         return
-    for key, value in facts.items():
-        if key == "arrays":
-            value = ", ".join(f"{a['trials']} trials, {a['at_once']} at once" for a in value)
+    at_once = (f"{c.count} trials, {c.throttle or c.count} at once" for c, _ in jobs)
+    for key, value in {**facts, "arrays": "; ".join(at_once)}.items():
         click.echo(f"{key.replace('_', ' '):>16}: {value}")
     click.echo("\nThe batch script" + (" of the first array" if len(jobs) > 1 else "") + ":\n")
     click.echo(script)

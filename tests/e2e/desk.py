@@ -14,6 +14,7 @@ from detslurm.store import (
     ExperimentView,
     MetricRow,
     Store,
+    TrialDir,
     TrialView,
     fold_experiment,
     fold_facts,
@@ -77,7 +78,7 @@ class Desk:
     def view(self, number: int) -> ExperimentView:
         return fold_experiment(self.experiment(number))
 
-    def trial_dir(self, number: int, index: int = 0):  # type: ignore[no-untyped-def]
+    def trial_dir(self, number: int, index: int = 0) -> TrialDir:
         experiment = self.experiment(number)
         return experiment.trial(experiment.created()["first_trial"] + index)
 
@@ -97,7 +98,7 @@ class Desk:
     def log(self, number: int, index: int = 0) -> str:
         """All that the trial printed, over all its runs."""
         trial = self.trial_dir(number, index)
-        texts = []
+        texts: list[str] = []
         while (path := trial.log_path(len(texts) + 1)).exists():
             texts.append(path.read_text())
         return "".join(texts)
