@@ -92,11 +92,11 @@ class SlurmCluster:
     def cancel(self, refs: Collection[str], *, pending_only: bool = False) -> None:
         """End these jobs; what is over already is no error."""
         states = ["--state=PENDING"] if pending_only else []
-        self._each(["scancel", "--quiet", *states], refs)
+        self._each(["scancel", *states], refs)
 
     def tap(self, refs: Collection[str]) -> None:
         """SIGUSR2 to the batch process of each: the runner, and nothing that it has started."""
-        self._each(["scancel", "--quiet", "--signal=USR2", "--batch"], refs)
+        self._each(["scancel", "--signal=USR2", "--batch"], refs)
 
     def requeue(self, ref: str, *, hold: bool = False) -> None:
         """Back into the queue with exactly this element; held until released when `hold`."""
@@ -208,8 +208,15 @@ def _parts(refs: list[str], size: int = 500) -> list[list[str]]:
 
 
 def _is_over(refusal: SlurmError) -> bool:
-    said = refusal.said.lower()
-    return any(
-        text in said
-        for text in ("invalid job id", "already completing or completed", "not running")
-    )
+    """True when all that was refused concerns jobs that are over or, for now, not running."""
+    return all(any(text in line.lower() for text in _OVER) for line in refusal.said.splitlines())
+
+
+_OVER = (
+    "invalid job id",
+    "already completing or completed",
+    "not running",
+    "job is pending execution",
+    "no active jobs match all job filters",
+    "job has already finished",
+)

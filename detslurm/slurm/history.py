@@ -11,6 +11,7 @@ from detslurm.slurm.limits import parse_record
 
 _FIELDS = "JobID,State,ExitCode,Partition,Submit,NodeList"
 _PATIENCE = 20.0
+_NO_INDEX = "4294967294"  # an array's rest whose elements were all cancelled while they waited
 
 
 def ask(refs: Collection[str], since: float | None, accounting: bool) -> dict[str, JobInfo]:
@@ -72,7 +73,7 @@ def parse_scontrol(text: str) -> dict[str, JobInfo]:
         if "JobState" not in record:
             continue
         job = record.get("JobId", "")
-        if "ArrayTaskId" in record:
+        if record.get("ArrayTaskId", _NO_INDEX) != _NO_INDEX:
             job = f"{record['ArrayJobId']}_{record['ArrayTaskId']}"
         for ref in _refs(job):
             found[ref] = JobInfo(

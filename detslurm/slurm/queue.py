@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 
 from detslurm.slurm.hostlist import expand_hostlist, expand_indices
 from detslurm.slurm.interface import FINAL_STATES, JobInfo, job_ids_of, split_ref
@@ -65,6 +66,15 @@ def parse_duration(text: str) -> int | None:
 
 
 def wanted(refs: Collection[str], found: dict[str, JobInfo]) -> dict[str, JobInfo]:
-    """What was asked for: a job id stands for all its elements."""
+    """What was asked for: a job id stands for all its elements.
+
+    When all waiting elements of an array are cancelled at once, Slurm forgets which they were and
+    keeps one record under the array's own id: it speaks for every element without its own.
+    """
     whole = {ref for ref in refs if split_ref(ref)[1] is None}
-    return {ref: info for ref, info in found.items() if ref in refs or split_ref(ref)[0] in whole}
+    chosen = {ref: info for ref, info in found.items() if ref in refs or split_ref(ref)[0] in whole}
+    for ref in refs:
+        rest = found.get(split_ref(ref)[0])
+        if ref not in chosen and rest is not None and rest.final:
+            chosen[ref] = replace(rest, ref=ref)
+    return chosen

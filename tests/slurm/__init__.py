@@ -1,0 +1,1 @@
+"""Tests of the seam to Slurm and to the embedded local cluster."""

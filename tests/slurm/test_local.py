@@ -1,0 +1,236 @@
+"""The local cluster's own promises: nothing is lost, nothing outlives its job."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from detslurm.slurm import LocalCluster, SlurmError
+from detslurm.slurm.local import journal, processes, wire
+from detslurm.slurm.local.place import Place
+from tests.cluster import wait_for
+from tests.slurm.bench import Bench
+from tests.slurm.schedulers import end_scheduler, kill_scheduler, scheduler_pid, strays
+
+
+def place(bench: Bench) -> LocalCluster:
+    assert isinstance(bench.cluster, LocalCluster)
+    return bench.cluster
+
+
+def test_a_killed_scheduler_loses_nothing(local: Bench) -> None:
+    """kill -9: its jobs end at once; the next command requeues them, waiting ones still wait."""
+    job = local.submit("child", "stubborn", count=6)
+    for i in range(4):
+        local.wait_word(f"{job}_{i}", "start")
+    kill_scheduler(place(local))
+    wait_for(lambda: not strays(place(local)), 10, "the end of the jobs' processes")
+    assert len(local.cluster.query([job])) == 6
+    for i in range(4):
+        local.wait_word(f"{job}_{i}", "start", times=2)
+    assert [e["restarts"] for e in local.log(f"{job}_0") if e["word"] == "start"] == [0, 1]
+    local.go()
+    wait_for(lambda: all(i.final for i in local.cluster.query([job]).values()), 40)
+    states = [(i.state, i.restarts) for i in local.cluster.query([job]).values()]
+    assert states == [("COMPLETED", 1)] * 4 + [("COMPLETED", 0)] * 2
+
+
+def test_a_killed_keeper_is_a_lost_node(local: Bench) -> None:
+    """The element's processes are ended and it runs again."""
+    job = local.submit("child")
+    local.wait_word(job, "start")
+    pid = scheduler_pid(place(local))
+    keeper = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0]
+    os.kill(int(keeper), signal.SIGKILL)
+    local.wait_word(job, "start", times=2)
+    local.go()
+    assert local.wait_state(job, "COMPLETED").restarts == 1
+
+
+def test_everything_killed_at_once_is_a_reboot(local: Bench) -> None:
+    """Scheduler, keepers and batch processes gone in one moment: strays go, jobs come back."""
+    job = local.submit("child")
+    local.wait_word(job, "child")
+    pid = scheduler_pid(place(local))
+    assert pid is not None
+    everybody = [pid, *processes.descendants(pid)]
+    stray = [p for p in everybody if b"54321" in Path(f"/proc/{p}/cmdline").read_bytes()]
+    processes.send([p for p in everybody if p not in stray], signal.SIGKILL)
+    assert stray
+    assert local.info(job) is not None
+    local.wait_word(job, "start", times=2)
+    assert not set(stray) & set(strays(place(local)))
+
+
+def test_no_process_outlives_its_job(local: Bench) -> None:
+    """Not even one in a session of its own whose parent is gone."""
+    local.go()
+    job = local.submit("child")
+    local.wait_state(job, "COMPLETED")
+    assert strays(place(local)) == []
+
+
+def test_a_stubborn_job_is_killed(local: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Past its limit a job gets SIGTERM, with the reason in its output, and then SIGKILL."""
+    job = local.submit("child", "stubborn", time_minutes=0.05, signal_lead=2)
+    info = local.wait_state(job, "TIMEOUT", timeout=30)
+    assert info.signal == signal.SIGKILL
+    assert "SIGUSR1" in local.words(job)
+    why = {e["why"] for e in local.log(job) if e["word"] == "SIGTERM"}
+    assert why == {"time_limit"}
+    assert strays(place(local)) == []
+
+
+def test_slots_are_counted(local: Bench) -> None:
+    """4 CPUs take two jobs of 2; GPUs are dealt out by index and given back."""
+    cpu = [local.submit(slots=2) for _ in range(3)]
+    for job in cpu[:2]:
+        local.wait_state(job, "RUNNING")
+    waiting = local.info(cpu[2])
+    assert waiting is not None
+    assert (waiting.state, waiting.reason) == ("PENDING", "Resources")
+    gpu = [local.submit(slots=1, slot_type="cuda") for _ in range(2)]
+    for job in gpu:
+        local.wait_word(job, "start")
+    local.go()
+    for job in (*cpu, *gpu):
+        local.wait_state(job, "COMPLETED")
+
+
+def test_what_does_not_fit_this_machine_is_refused(local: Bench) -> None:
+    """Too many slots, several nodes, a dependency that is not known."""
+    for changes in (
+        {"slots": 5},
+        {"slots": 3, "slot_type": "cuda"},
+        {"nodes": 2},
+        {"dependency": "singleton"},
+    ):
+        with pytest.raises(SlurmError) as caught:
+            local.submit(**changes)
+        assert caught.value.advice
+
+
+def test_ten_submissions_at_once_start_one_scheduler(local: Bench) -> None:
+    """Ten processes race to start the scheduler and to claim ids."""
+    local.go()
+    code = (
+        "import sys; from pathlib import Path; from detslurm.slurm import *;"
+        "print(LocalCluster(sys.argv[1]).submit(JobRequest("
+        "name='x', command=('true',), folder=Path(sys.argv[2]))))"
+    )
+
+    def submit(_: int) -> str:
+        argv = [sys.executable, "-c", code, str(place(local).place.root), str(local.folder)]
+        return subprocess.run(argv, capture_output=True, text=True, check=True).stdout.strip()
+
+    with ThreadPoolExecutor(10) as pool:
+        jobs = list(pool.map(submit, range(10)))
+    assert len(set(jobs)) == 10
+    wait_for(lambda: all(i.final for i in local.cluster.query(jobs).values()), 40)
+    assert len(local.cluster.query(jobs)) == 10
+
+
+def test_the_scheduler_leaves_when_nothing_is_left_to_do(
+    local: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Afterwards the journal still answers, and asking starts nobody."""
+    local.go()
+    job = local.submit()
+    local.wait_state(job, "COMPLETED")
+    held = local.submit(hold=True)
+    time_to_leave = time.monotonic() + 20
+    address = place(local).place.address
+    while _listening(address) and time.monotonic() < time_to_leave:
+        time.sleep(0.2)  # asking the scheduler would keep it from being idle
+    info = local.info(job)
+    assert info is not None
+    assert info.state == "COMPLETED"
+    assert not _listening(address)
+    local.cluster.release([held])
+    local.wait_state(held, "COMPLETED")
+
+
+def _listening(address: str) -> bool:
+    return f"@{address[1:]}" in Path("/proc/net/unix").read_text()
+
+
+def test_another_process_at_the_address_is_not_obeyed_blindly(tmp_path: Path) -> None:
+    """Whoever holds the address without answering gives an error, not a hang for ever."""
+    cluster = LocalCluster(tmp_path)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as squatter:
+        squatter.bind(cluster.place.address)
+        squatter.listen()
+        with pytest.raises(wire.Nobody):
+            wire.ask(cluster.place.address, {"verb": "pid"}, timeout=0.2)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
+def test_another_users_scheduler_is_refused(tmp_path: Path) -> None:
+    """The peer's user id is checked on both ends."""
+    address = Place(tmp_path).address
+    squat = (
+        "import os, socket, sys; os.setuid(65534); s = socket.socket(socket.AF_UNIX);"
+        "s.bind('\\0' + sys.argv[1]); s.listen(); print('ready', flush=True); s.accept()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", squat, address[1:]], stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        with pytest.raises(SlurmError, match="another user"):
+            wire.ask(address, {"verb": "pid"})
+        process.kill()
+
+
+def test_a_torn_journal_is_read_up_to_the_tear(tmp_path: Path) -> None:
+    """At whatever byte the last line was torn, the earlier events and later ones count."""
+    path = tmp_path / "journal.jsonl"
+    whole = b'{"t":"a"}\n{"t":"b"}\n'
+    for cut in range(10, len(whole)):
+        path.write_bytes(whole[:cut])
+        writer = journal.Journal(path)
+        writer.append({"t": "c"})
+        writer.close()
+        kinds = [event["t"] for event in journal.read(path)]
+        assert kinds in (["a", "c"], ["a", "b", "c"])
+
+
+def test_a_grown_journal_is_compacted(tmp_path: Path) -> None:
+    """Jobs that are over are forgotten, the oldest first; the living are kept."""
+    path = tmp_path / "journal.jsonl"
+    writer = journal.Journal(path)
+    request = {"name": "x", "command": ["true"], "folder": "/", "comment": "c" * 4000}
+    for job in range(1, 401):
+        event = {"t": "job", "job": job, "token": str(job), "time": 1.0, "request": request}
+        writer.append(event)
+        if job != 3:
+            end = {"state": "COMPLETED", "time": 2.0, "code": 0, "signal": None}
+            writer.append({"t": "end", "job": job, "index": None, **end})
+    writer.close()
+    journal.compact(path, keep_jobs=10)
+    kept = {event["job"] for event in journal.read(path)}
+    assert kept == {3, *range(391, 401)}
+
+
+def test_strange_roots_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spaces and quotes in the store's root; two roots are two clusters."""
+    monkeypatch.setenv("DETSLURM_LOCAL_CPUS", "1")
+    clusters = [LocalCluster(tmp_path / name) for name in ("a b'c", 'd\n"$(touch x)')]
+    benches = [Bench(cluster, tmp_path / str(i)) for i, cluster in enumerate(clusters)]
+    try:
+        for bench in benches:
+            bench.folder.mkdir()
+            bench.go()
+            assert bench.submit() == "1"
+            bench.wait_state("1", "COMPLETED")
+    finally:
+        for cluster in clusters:
+            end_scheduler(cluster)
