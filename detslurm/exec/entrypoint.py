@@ -7,6 +7,10 @@ from collections.abc import Sequence
 
 _LEGACY = re.compile(r"[a-zA-Z0-9_.]+:[a-zA-Z0-9_]+")
 
+# Where processes are tracked without cgroups, Slurm's SIGTERM at a preemption reaches the shell
+# too: it has to outlive the command that it waits for. (A trap, unlike ignoring, is not inherited.)
+_OUTLIVE = "trap : TERM\n"
+
 # The hook is sourced, so that what it exports reaches the entrypoint; a failing command in it ends
 # the run instead of letting training start half prepared.
 _WITH_HOOK = 'set -e; . ./startup-hook.sh; set +e; exec "$@"'
@@ -22,7 +26,7 @@ def entrypoint_argv(entrypoint: str | Sequence[str]) -> list[str]:
     if _LEGACY.fullmatch(entrypoint):
         launcher = ["python3", "-m", "detslurm.launch.torch_distributed"]
         return [*launcher, "--trial", entrypoint]
-    return ["sh", "-c", entrypoint]
+    return ["sh", "-c", _OUTLIVE + entrypoint]
 
 
 def with_startup_hook(argv: Sequence[str]) -> list[str]:

@@ -202,7 +202,7 @@ class Runner:
         )
 
     def _why_signalled(self) -> Cause:
-        """Time limit or preemption: both send SIGUSR1 where a site says preempt_send_user_signal."""
+        """Time limit or preemption: SIGUSR1 means both on sites with preempt_send_user_signal."""
         try:
             job = self._cluster().query([self._allocation.ref]).get(self._allocation.ref)
         except SlurmError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from tests.e2e.desk import Desk
 pytestmark = pytest.mark.cluster
 
 SEED = "reproducibility.experiment_seed=7"
-SLOW = "hyperparameters.seconds_per_batch=0.05"
+SLOW = "hyperparameters.seconds_per_batch=0.03"
 BATCHES_AN_EPOCH = 47
 EPOCHS = 10
 
@@ -91,6 +92,20 @@ def test_preempted_mid_epoch_and_bit_identical(
     assert trial.runs[1].resumed_steps % BATCHES_AN_EPOCH != 0, "it was to be mid-epoch"
     assert [run.job["ref"] for run in trial.runs] == [desk.job(number)] * 2
     assert trial.runs[1].job["restart_count"] == 1
+    assert_same_training(desk, reference, number)
+
+
+def test_preempted_under_shells(desk: Desk, digits: Path, reference: int) -> None:
+    """The shells between Slurm and the loop survive the SIGTERM that every process gets."""
+    inner = "bash -c 'trap : TERM; python3 train.py; exit $?'"
+    entrypoint = json.dumps(f"cd . && {inner} && true")
+    number = desk.submit(
+        digits, SEED, SLOW, "resources.resource_pool=low", f"entrypoint={entrypoint}"
+    )
+    desk.wait_for_steps(number, 30)
+    make_room(desk)
+    desk.wait_for_state(number, "COMPLETED")
+    assert desk.outcomes(number) == ["preempted", "completed"]
     assert_same_training(desk, reference, number)
 
 
