@@ -102,7 +102,6 @@ def run(
     patience: float = 30.0,
     env: dict[str, str] | None = None,
     before_retry: Callable[[], str | None] = lambda: None,
-    sleep: Callable[[float], None] = time.sleep,
 ) -> str:
     """stdout of a Slurm command; retries what is transient, raises SlurmError on a refusal.
 
@@ -117,7 +116,7 @@ def run(
         wait = next(waits, None) if is_transient(said) else None
         if wait is None:
             raise SlurmError(said, advice_for(said))
-        sleep(wait)
+        time.sleep(wait)
         answer = before_retry()
         if answer is not None:
             return answer

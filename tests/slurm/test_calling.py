@@ -1,0 +1,220 @@
+"""Calling Slurm's commands, with scripts in their place."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from detslurm.slurm import Allocation, JobRequest, SlurmCluster, SlurmError, detect_cluster
+from detslurm.slurm import command as calling
+
+Fake = Callable[[str, str], Path]
+
+
+@pytest.fixture
+def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
+    """`fake("sbatch", shell)` puts a command of that name first in PATH; it logs its calls."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    monkeypatch.setattr("time.sleep", lambda _: None)
+
+    def make(name: str, shell: str) -> Path:
+        log = tmp_path / f"{name}.calls"
+        path = folder / name
+        path.write_text(f'#!/bin/bash\necho "$@" >> {log}\ncalls=$(wc -l < {log})\n{shell}\n')
+        path.chmod(0o755)
+        return log
+
+    return make
+
+
+@pytest.fixture
+def request_(tmp_path: Path) -> JobRequest:
+    return JobRequest(name="x", command=("true",), folder=tmp_path / "jobs", count=2)
+
+
+BUSY = "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        BUSY,
+        "slurm_load_jobs error: Unable to contact slurm controller (connect failure)",
+        "sbatch: error: Batch job submission failed: Resource temporarily unavailable",
+        "RPC rate limit exceeded by uid 1000",
+        "Zero Bytes were transmitted or received",
+    ],
+)
+def test_a_busy_controller_is_asked_again(said: str) -> None:
+    """What passes by itself is no refusal."""
+    assert calling.is_transient(said)
+    assert "scontrol ping" in calling.advice_for(said)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Batch job submission failed: Invalid account or account/partition combination specified",
+        "invalid partition specified: nope",
+        "Requested node configuration is not available",
+        "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)",
+        "Requested time limit is invalid (missing or exceeds some limit)",
+    ],
+)
+def test_a_refusal_is_final_and_comes_with_advice(said: str) -> None:
+    """Asking again would not help; the message says what would."""
+    assert not calling.is_transient(said)
+    assert calling.advice_for(said)
+
+
+def test_submission_survives_a_busy_controller(fake: Fake, request_: JobRequest) -> None:
+    """Two timeouts, then a job id; in between it looks whether the job is queued already."""
+    log = fake("sbatch", f'if [ $calls -lt 3 ]; then echo "{BUSY}" >&2; exit 1; fi; echo "42;big"')
+    fake("squeue", "true")
+    assert SlurmCluster().submit(request_) == "42"
+    assert len(log.read_text().splitlines()) == 3
+
+
+def test_a_submission_that_seemed_to_fail_is_not_repeated(fake: Fake, request_: JobRequest) -> None:
+    """The controller timed out but has the job: it is found by its script's unique name."""
+    log = fake("sbatch", f'echo "{BUSY}" >&2; exit 1')
+    fake(
+        "squeue",
+        f"echo '7|/other/script.sh'; for s in {request_.folder}/*; do echo \"43|$s\"; done",
+    )
+    assert SlurmCluster().submit(request_) == "43"
+    assert len(log.read_text().splitlines()) == 1
+
+
+def test_a_refused_submission_leaves_nothing(fake: Fake, request_: JobRequest) -> None:
+    """One call, one error, no script."""
+    log = fake("sbatch", 'echo "sbatch: error: invalid partition specified: nope" >&2; exit 1')
+    with pytest.raises(SlurmError, match="sinfo -s"):
+        SlurmCluster().submit(request_)
+    assert len(log.read_text().splitlines()) == 1
+    assert list(request_.folder.iterdir()) == []
+
+
+def test_an_array_of_any_size_is_one_call_and_one_file(fake: Fake, request_: JobRequest) -> None:
+    """O(1) files of ours."""
+    log = fake("sbatch", "echo 44")
+    SlurmCluster().submit(request_.with_changes(count=1000, throttle=16))
+    assert len(log.read_text().splitlines()) == 1
+    (script,) = request_.folder.iterdir()
+    assert "#SBATCH --array=0-999%16\n" in script.read_text()
+
+
+def test_one_squeue_a_query(fake: Fake) -> None:
+    """However many jobs are asked about."""
+    log = fake("squeue", "true")
+    SlurmCluster().query([f"{job}_{index}" for job in range(1, 50) for index in range(50)])
+    assert len(log.read_text().splitlines()) == 1
+
+
+def test_sbatch_sees_no_overruling_variables(
+    fake: Fake, request_: JobRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SBATCH_* would win over the script, and SLURM_* of an outer job would leak into the new."""
+    log = fake("sbatch", f"env > {request_.folder}/env; echo 45")
+    for name in (
+        "SBATCH_PARTITION",
+        "SBATCH_ARRAY_INX",
+        "SLURM_ARRAY_TASK_ID",
+        "SBATCH_RESERVATION",
+    ):
+        monkeypatch.setenv(name, "3")
+    SlurmCluster().submit(request_.with_changes(partition="main"))
+    seen = (request_.folder / "env").read_text()
+    assert "SBATCH_RESERVATION=3" in seen
+    assert not any(n in seen for n in ("SBATCH_PARTITION", "SBATCH_ARRAY", "SLURM_ARRAY"))
+    assert log.exists()
+
+
+def test_without_slurm_the_local_cluster_is_found(
+    fake: Fake, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """auto asks for sbatch and a configuration; names that don't exist are refused."""
+    fake("sbatch", "true")
+    conf = tmp_path / "slurm.conf"
+    monkeypatch.setenv("SLURM_CONF", str(conf))
+    assert detect_cluster(root=tmp_path).name == "local"
+    conf.touch()
+    assert detect_cluster(root=tmp_path).name == "slurm"
+    assert detect_cluster("local", root=tmp_path).name == "local"
+    monkeypatch.setenv("PATH", "/nonexistent")
+    assert detect_cluster(root=tmp_path).name == "local"
+    with pytest.raises(SlurmError, match="auto, slurm or local"):
+        detect_cluster("pbs")
+    with pytest.raises(SlurmError, match="--cluster local"):
+        SlurmCluster().query(["1"])
+
+
+def test_the_allocation_is_read_from_the_environment() -> None:
+    """An array element on three nodes, restarted twice."""
+    env = {
+        "SLURM_JOB_ID": "58",
+        "SLURM_ARRAY_JOB_ID": "56",
+        "SLURM_ARRAY_TASK_ID": "1",
+        "SLURM_RESTART_COUNT": "2",
+        "SLURM_JOB_NODELIST": "n[1-2],x7",
+        "SLURM_NODEID": "2",
+        "CUDA_VISIBLE_DEVICES": "0,GPU-a1",
+        "SLURM_GPUS": "fake:6",
+    }
+    found = Allocation.from_environment(env)
+    assert found is not None
+    assert (found.ref, found.job_id, found.restart_count) == ("56_1", "58", 2)
+    assert (found.nodes, found.node_rank) == (("n1", "n2", "x7"), 2)
+    assert found.slot_ids == ("0", "GPU-a1")
+    assert "--gres=gpu:2" in found.step_command(["true"])
+    plain = Allocation.from_environment({"SLURM_JOB_ID": "58", "SLURM_JOB_NODELIST": "n1"})
+    assert plain is not None
+    assert (plain.ref, plain.slot_ids) == ("58", ())
+    assert Allocation.from_environment({}) is None
+
+
+def test_unequal_gpus_are_an_error_with_a_remedy() -> None:
+    """Slurm cannot start a step on 3 + 1 GPUs, and says so badly."""
+    env = {
+        "SLURM_JOB_ID": "5",
+        "SLURM_JOB_NODELIST": "n[1-2]",
+        "SLURM_GPUS": "4",
+        "CUDA_VISIBLE_DEVICES": "0,1,2",
+    }
+    found = Allocation.from_environment(env)
+    assert found is not None
+    with pytest.raises(SlurmError, match="slots_per_node"):
+        found.step_command(["true"])
+
+
+def test_a_local_step_dies_with_its_runner(tmp_path: Path) -> None:
+    """The kernel sees to it, whatever kills the runner."""
+    code = (
+        "import os, subprocess, sys, time; from detslurm.slurm import Allocation;"
+        "a = Allocation('local', '1', ('here',));"
+        "p = subprocess.Popen(a.step_command(['sh', '-c', 'echo $$; exec sleep 300']));"
+        "time.sleep(300)"
+    )
+    runner = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert runner.stdout is not None
+    step = int(runner.stdout.readline())
+    runner.kill()
+    runner.wait()
+    runner.stdout.read()  # ends when the step, the last holder of the pipe, is gone
+    runner.stdout.close()
+    assert not Path(f"/proc/{step}").exists() or "Z" in Path(f"/proc/{step}/stat").read_text()
+
+
+def test_importing_the_seam_is_light() -> None:
+    """A runner on a thousand nodes pays for none of these."""
+    heavy = ["submitit", "yaml", "subprocess", "msgspec", "numpy", "asyncio", "socketserver"]
+    code = f"import sys, detslurm.slurm; print([m for m in {heavy} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,221 @@
+"""Slots to nodes, trials to arrays: the whole plan is pure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from detslurm.config import ExperimentConfig, SiteProfile
+from detslurm.slurm import (
+    ClusterLimits,
+    JobPlan,
+    PartitionLimits,
+    PlanError,
+    plan_chunks,
+    plan_job,
+    site_profile_from,
+)
+from detslurm.slurm.shape import Shape, shape
+
+BASE: dict[str, Any] = {
+    "name": "x",
+    "entrypoint": "python3 train.py",
+    "searcher": {"name": "random", "metric": "loss", "max_trials": 4, "max_length": 10},
+    "hyperparameters": {},
+    "reproducibility": {"experiment_seed": 1},
+    "checkpoint_storage": {"type": "shared_fs", "host_path": "/x"},
+}
+
+
+def plan(
+    trials: int = 4,
+    *,
+    site: SiteProfile | None = None,
+    limits: ClusterLimits | None = None,
+    **sections: Any,
+) -> JobPlan:
+    return plan_job(ExperimentConfig.from_dict({**BASE, **sections}), site, limits, trials)
+
+
+def limits(**changes: Any) -> ClusterLimits:
+    partition = PartitionLimits(
+        name="main", default=True, cpus_per_node=8, gpus_per_node=4, max_nodes=3, **changes
+    )
+    return ClusterLimits(cluster="c", partitions={"main": partition})
+
+
+@pytest.mark.parametrize(
+    ("slots", "options", "expected"),
+    [
+        # cuda, tres and gres
+        (4, {}, Shape(gpus="4", nodes=1, max_nodes=4, ntasks_per_node=1)),
+        (1, {"gpu_type": "a100"}, Shape(gpus="a100:1", nodes=1, max_nodes=1, ntasks_per_node=1)),
+        (8, {"slots_per_node": 4}, Shape(nodes=2, ntasks=2, gpus_per_task="4")),
+        (2, {"slots_per_node": 4, "gpu_type": "t"}, Shape(ntasks=1, gpus_per_task="t:2")),
+        # no tres
+        (3, {"tres": False}, Shape(nodes=3, ntasks=3, gres="gpu:1")),
+        (
+            8,
+            {"tres": False, "slots_per_node": 4, "gpu_type": "t"},
+            Shape(nodes=2, ntasks=2, gres="gpu:t:4"),
+        ),
+        # neither
+        (8, {"tres": False, "gres": False, "slots_per_node": 4}, Shape(nodes=2, ntasks=2)),
+        # cpu
+        (3, {"slot_type": "cpu"}, Shape(nodes=3, ntasks=3, cpus_per_task=1)),
+        (
+            8,
+            {"slot_type": "cpu", "slots_per_node": 4},
+            Shape(nodes=2, ntasks=2, cpus_per_task=4),
+        ),
+        # no slots
+        (0, {}, Shape(ntasks=1, cpus_per_task=1)),
+    ],
+)
+def test_the_table_of_the_original(slots: int, options: dict[str, Any], expected: Shape) -> None:
+    """Where nothing is known of the nodes, the original's options."""
+    kind = options.pop("slot_type", "cuda")
+    assert shape(slots, kind, **options) == expected
+
+
+@pytest.mark.parametrize(
+    ("slots", "options", "expected"),
+    [
+        (4, {"slot_type": "cpu"}, Shape(ntasks=1, cpus_per_task=4)),
+        (12, {"slot_type": "cpu"}, Shape(nodes=2, ntasks=2, cpus_per_task=6)),
+        (4, {}, Shape(gpus="4", ntasks_per_node=1)),
+        (6, {}, Shape(nodes=2, ntasks=2, gpus_per_task="3")),
+        (6, {"tres": False}, Shape(nodes=2, ntasks=2, gres="gpu:3")),
+        (3, {"slot_type": "cpu", "single_node": True}, Shape(ntasks=1, cpus_per_task=3)),
+    ],
+)
+def test_known_nodes_are_filled_evenly(
+    slots: int, options: dict[str, Any], expected: Shape
+) -> None:
+    """As few equal nodes as possible, instead of one per slot or of Slurm's 3 + 1."""
+    kind = options.pop("slot_type", "cuda")
+    assert shape(slots, kind, **options, limits=limits().partition("main")) == expected
+
+
+def test_unequal_nodes_are_an_error() -> None:
+    """It says which two settings don't fit."""
+    with pytest.raises(PlanError, match=r"not a multiple of slurm\.slots_per_node"):
+        plan(resources={"slots_per_trial": 6}, slurm={"slots_per_node": 4})
+
+
+def test_more_nodes_than_the_partition_gives_is_an_error() -> None:
+    """At once, instead of a job that waits for ever."""
+    with pytest.raises(PlanError, match="needs 4 nodes"):
+        plan(limits=limits(), resources={"slots_per_trial": 16})
+
+
+@given(
+    st.integers(1, 5000),
+    st.integers(1, 1500),
+    st.none() | st.integers(1, 2000),
+    st.none() | st.integers(1, 40),
+)
+def test_chunks_cover_all_trials_and_keep_the_throttle(
+    trials: int, size: int, tasks: int | None, throttle: int | None
+) -> None:
+    """Every trial once, in order, within the limits, never more at once than allowed."""
+    chunks = plan_chunks(trials, max_array_size=size, max_array_tasks=tasks, throttle=throttle)
+    covered = [i for chunk in chunks for i in range(chunk.first, chunk.first + chunk.count)]
+    assert covered == list(range(trials))
+    assert max(chunk.count for chunk in chunks) <= min(size, tasks or size)
+    assert len(chunks) == -(-trials // min(size, tasks or size))
+    if throttle is not None:
+        free = [chunk for chunk in chunks if chunk.after is None]
+        assert sum(min(c.throttle or c.count, c.count) for c in free) <= throttle
+        for chunk in chunks:
+            if chunk.after is not None:
+                before = chunks[chunk.after]
+                assert (chunk.throttle or chunk.count) <= max(before.throttle or before.count, 1)
+
+
+def test_the_throttle_is_the_least_of_both_bounds() -> None:
+    """max_concurrent_trials counts trials, max_slots slots; 0 trials means no bound."""
+    searcher = {**BASE["searcher"], "max_concurrent_trials": 3}
+    assert plan(10, searcher=searcher).chunks[0].throttle == 3
+    narrow = {"slots_per_trial": 2, "max_slots": 5}
+    assert plan(10, searcher=searcher, resources=narrow).chunks[0].throttle == 2
+    unlimited = {**searcher, "max_concurrent_trials": 0}
+    assert plan(10, searcher=unlimited).chunks[0].throttle is None
+    with pytest.raises(PlanError, match="no trial could ever start"):
+        plan(resources={"slots_per_trial": 4, "max_slots": 3})
+
+
+def test_time_priority_and_signal() -> None:
+    """Minutes rounded up; priority as nice; the warning never comes at the start."""
+    template = plan(slurm={"time": "0-00:10:30"}, resources={"priority": 11}).template
+    assert (template.time_minutes, template.nice, template.signal_lead) == (11, 100, 120)
+    short = plan(slurm={"time": "0-00:03:00"}).template
+    assert short.signal_lead == 60
+    assert plan().template.nice is None
+    assert plan(limits=limits(default_time=3)).template.signal_lead == 60
+    assert plan(slurm={"time": "UNLIMITED"}).template.time_minutes == 0
+
+
+def test_reserved_options_are_refused_by_name() -> None:
+    """Also with a space, abbreviated or behind another option."""
+    for entry in ("--nodes 2", "-N4", "--outp=x", "--gres=gpu:2"):
+        with pytest.raises(PlanError, match="sbatch_args"):
+            plan(slurm={"sbatch_args": [entry]})
+    assert plan(slurm={"sbatch_args": ["--mem=4G", "--mem=4G"]}).template.sbatch_args == (
+        "--mem=4G",
+    )
+
+
+def test_requests_of_a_plan() -> None:
+    """One trial is a plain job, more are an array; a later chunk can wait for an earlier one."""
+    one = plan(1)
+    request = one.request(one.chunks[0], name="n", command=["c"], folder=Path("/f"))
+    assert not request.is_array
+    many = plan(5, site=SiteProfile(tres_supported=False))
+    request = many.request(
+        many.chunks[0], name="n", command=["c"], folder=Path("/f"), after_job="7", hold=True
+    )
+    assert (request.count, request.dependency, request.hold) == (5, "afterany:7", True)
+    assert request.gres == "gpu:1"
+
+
+def test_the_local_cluster_needs_no_nodes() -> None:
+    """Slots are counted on the machine; what it has not, is refused."""
+    here = PartitionLimits(name="local", default=True, cpus_per_node=4, gpus_per_node=0)
+    local = ClusterLimits(cluster="local", partitions={"local": here})
+    made = plan(limits=local, resources={"slots_per_trial": 4, "resource_pool": "main"})
+    assert (made.slot_type, made.template.slots, made.template.partition) == ("cpu", 4, None)
+    with pytest.raises(PlanError, match="this machine has 4 CPUs"):
+        plan(limits=local, resources={"slots_per_trial": 5})
+    with pytest.raises(PlanError, match="this machine has 0 GPUs"):
+        plan(limits=local, slurm={"slot_type": "cuda"})
+
+
+def test_an_unknown_or_closed_partition_is_noted() -> None:
+    """sbatch has the last word, so it is no error here."""
+    assert "not known" in plan(limits=limits(), resources={"resource_pool": "nope"}).notes[0]
+    assert "down" in plan(limits=limits(up=False)).notes[0]
+
+
+def test_the_written_site_profile_can_be_read(tmp_path: Path) -> None:
+    """What `site init` writes is a valid profile that says the same."""
+    from detslurm.config import load_site
+
+    odd = PartitionLimits(name="on", preempt_mode="GANG,SUSPEND", grace_time=30)
+    site = ClusterLimits(
+        cluster="big",
+        gres_types=("gpu",),
+        tres_gpus=False,
+        partitions={**limits(preempt_mode="REQUEUE").partitions, "on": odd},
+    )
+    path = tmp_path / "site.yaml"
+    path.write_text(site_profile_from(site, ["none", "pmi2", "pmix"]))
+    profile = load_site(path)
+    assert (profile.partition, profile.slot_type, profile.mpi) == ("main", "cuda", "pmix")
+    assert (profile.gres_supported, profile.tres_supported) == (True, False)
+    assert profile.partitions["main"].preempt_mode == "requeue"
+    assert (profile.partitions["on"].slot_type, profile.partitions["on"].grace_time) == ("cpu", 30)

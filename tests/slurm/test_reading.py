@@ -1,0 +1,182 @@
+"""Reading what Slurm prints."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from detslurm.slurm.history import parse_sacct, parse_scontrol
+from detslurm.slurm.hostlist import compress_indices, expand_hostlist, expand_indices
+from detslurm.slurm.interface import split_ref
+from detslurm.slurm.lastword import last_word, parse_last_word
+from detslurm.slurm.limits import gpu_counts, parse_limits, parse_record
+from detslurm.slurm.queue import parse_duration, parse_squeue, squeue_command, wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("", []),
+        ("n1", ["n1"]),
+        ("n[1-3,07-09],x5", ["n1", "n2", "n3", "n07", "n08", "n09", "x5"]),
+        ("r[1-2]n[08-10]", ["r1n08", "r1n09", "r1n10", "r2n08", "r2n09", "r2n10"]),
+        ("a-b-1,gpu-[3].site", ["a-b-1", "gpu-3.site"]),
+    ],
+)
+def test_host_lists_expand(text: str, names: list[str]) -> None:
+    """Ranges, leading zeros, several brackets, plain names."""
+    assert expand_hostlist(text) == names
+
+
+@pytest.mark.parametrize("text", ["n[1-3", "n1]", "n[1-[2]]", "n[a-b]"])
+def test_a_bent_host_list_is_an_error(text: str) -> None:
+    """ValueError, and nothing half right."""
+    with pytest.raises(ValueError, match=r"host list|range"):
+        expand_hostlist(text)
+
+
+def test_array_indices_as_squeue_shows_them() -> None:
+    """With and without brackets, throttle and step."""
+    assert expand_indices("5") == [5]
+    assert expand_indices("[3-5%3]") == [3, 4, 5]
+    assert expand_indices("1,4-8:2%2") == [1, 4, 6, 8]
+
+
+@given(st.sets(st.integers(0, 3000), min_size=1))
+def test_compressed_indices_expand_to_the_same(indices: set[int]) -> None:
+    """What sbatch gets is what was asked for."""
+    assert expand_indices(compress_indices(indices)) == sorted(indices)
+
+
+def test_squeue_rows_become_one_entry_an_element() -> None:
+    """Pending ranges are spread out; a reason may hold the separator; torn lines are skipped."""
+    text = (
+        "12|12|3-5%3|PENDING|main|10|1-00:00:00|1700000000|(null)|Odd | reason\n"
+        "14|12|0|RUNNING|main|10|10:00|1700000000|n[1-2]|None\n"
+        "20|20|N/A|COMPLETED|low|0|5:00|1700000001|n1|None\n"
+        "torn|line\n"
+    )
+    found = parse_squeue(text)
+    assert set(found) == {"12_3", "12_4", "12_5", "12_0", "20"}
+    assert found["12_4"].reason == "Odd | reason"
+    assert found["12_4"].time_left == 86400
+    assert found["12_0"].nodes == ("n1", "n2")
+    assert found["12_0"].running
+    assert found["20"].final
+    assert found["20"].time_left is None
+
+
+def test_one_squeue_for_any_number_of_refs() -> None:
+    """Elements of one array are one id on the command line."""
+    refs = [f"12_{i}" for i in range(1000)] + ["13"]
+    assert "--jobs=12,13" in squeue_command(refs)
+
+
+def test_the_record_of_a_cancelled_rest_speaks_for_its_elements() -> None:
+    """Slurm keeps one record without indices when all waiting elements are cancelled at once."""
+    found = parse_squeue("39|39|N/A|CANCELLED|main|1|1:00|1|(null)|None\n")
+    assert wanted(["39_7"], found)["39_7"].state == "CANCELLED"
+    assert wanted(["39_7"], parse_squeue("39|39|N/A|RUNNING|main|1|1:00|1|n1|None\n")) == {}
+
+
+@pytest.mark.parametrize("text", ["UNLIMITED", "NOT_SET", "INVALID", "", "5"])
+def test_durations_that_are_none(text: str) -> None:
+    """No number is made up."""
+    assert parse_duration(text) is None
+
+
+def test_sacct_rows() -> None:
+    """Steps are skipped, ranges spread, `CANCELLED by 1000` is CANCELLED."""
+    text = (
+        "12_1|CANCELLED by 1000|0:15|main|1700000000|n1\n"
+        "12_1.batch|CANCELLED|0:15|main|1700000000|n1\n"
+        "12_[2-3%1]|PENDING|0:0|main|1700000000|None assigned\n"
+        "15|FAILED|3:0|main|Unknown|n[1-2]\n"
+    )
+    found = parse_sacct(text)
+    assert set(found) == {"12_1", "12_2", "12_3", "15"}
+    assert (found["12_1"].state, found["12_1"].signal) == ("CANCELLED", 15)
+    assert (found["15"].exit_code, found["15"].nodes) == (3, ("n1", "n2"))
+
+
+def test_scontrol_records() -> None:
+    """Without accounting, the controller's own memory: restarts and exit codes, too."""
+    text = (
+        "JobId=11 ArrayJobId=10 ArrayTaskId=0 ArrayTaskThrottle=2 JobName=a b=c UserId=root(0)"
+        " JobState=FAILED Reason=None Restarts=2 ExitCode=3:0 Partition=main NodeList=n1"
+        " SubmitTime=1700000000\n"
+        "JobId=39 ArrayJobId=39 ArrayTaskId=4294967294 JobState=CANCELLED Reason=None\n"
+    )
+    found = parse_scontrol(text)
+    assert (found["10_0"].restarts, found["10_0"].exit_code) == (2, 3)
+    assert found["10_0"].reason == ""
+    assert found["39"].state == "CANCELLED"
+
+
+def test_records_may_hold_spaces_in_values() -> None:
+    """A value ends where the next key begins."""
+    record = parse_record("A=1 Name=my job here TRES:x=cpu=1,mem=2 Last=")
+    assert record["Name"] == "my job here"
+    assert record["A"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("gres", "counts"),
+    [
+        ("(null)", {}),
+        ("gpu:4", {"": 4}),
+        ("gpu", {"": 1}),
+        ("gpu:a100:4(S:0-1),shard:8", {"a100": 4}),
+        ("gpu:a100:2,gpu:v100:2(IDX:0-1)", {"a100": 2, "v100": 2}),
+        ("gpu:fake", {"fake": 1}),
+    ],
+)
+def test_gpu_counts(gres: str, counts: dict[str, int]) -> None:
+    """Types and counts of a node's GPUs."""
+    assert gpu_counts(gres) == counts
+
+
+def test_limits_of_a_site() -> None:
+    """Times in minutes, the partition's preemption, the largest node of each."""
+    limits = parse_limits(
+        "ClusterName = big\nMaxArraySize            = 501\nKillWait = 30 sec\nJobRequeue = 0\n"
+        "PreemptMode = REQUEUE\nSlurmctldParameters = a,preempt_send_user_signal\n"
+        "SchedulerParameters = bf_interval=2,max_array_tasks=400\nGresTypes = gpu\n"
+        "AccountingStorageType = accounting_storage/none\nAccountingStorageTRES = cpu,gres/gpu\n",
+        "PartitionName=a Default=YES MaxTime=2-00:00:00 DefaultTime=00:30:00 MaxNodes=4"
+        " PreemptMode=CANCEL GraceTime=60 State=UP Nodes=n[1-2] PriorityTier=3\n"
+        "PartitionName=b Default=NO MaxTime=UNLIMITED DefaultTime=NONE MaxNodes=UNLIMITED"
+        " State=DOWN Nodes=(null)\n",
+        "a|64|gpu:a100:4\na|128+|(null)\nb|8|(null)\n",
+    )
+    a, b = limits.partition(None), limits.partition("b")
+    assert a is not None
+    assert b is not None
+    assert (limits.max_array_size, limits.max_array_tasks, limits.kill_wait) == (501, 400, 30)
+    assert (limits.job_requeue, limits.accounting, limits.tres_gpus) == (False, False, True)
+    assert limits.preempt_send_user_signal
+    assert (a.max_time, a.default_time, a.max_nodes) == (2880, 30, 4)
+    assert (a.preempt_mode, a.requeues, a.grace_time) == ("CANCEL", False, 60)
+    assert (a.cpus_per_node, a.gpus_per_node, a.gpu_types) == (128, 4, ("a100",))
+    assert (b.max_time, b.up, b.requeues, b.nodes) == (None, False, True, ())
+    assert limits.partition("nope") is None
+
+
+def test_the_last_word_names_the_cause() -> None:
+    """The latest line about this very job counts, unless it is old."""
+    now = 1_700_000_000.0
+    text = last_word("12", "n1", "requeued", now - 30) + last_word("12", "n1", "time_limit", now)
+    assert parse_last_word(text, "12", now) == "time_limit"
+    assert parse_last_word(text, "1", now) is None
+    assert parse_last_word(text, "12", now + 3600) is None
+    for cause in ("cancelled", "preempted", "time_limit", "requeued", "node_failed"):
+        assert parse_last_word(last_word("3_4", "n", cause, now), "3_4", now) == cause
+
+
+@pytest.mark.parametrize("ref", ["", "x", "1_", "1_x", "1.2", "-1", "1 2", "$(x)"])
+def test_bent_references_are_refused(ref: str) -> None:
+    """A reference reaches a command line only when it is one."""
+    with pytest.raises(ValueError, match="not a job reference"):
+        split_ref(ref)
+    assert split_ref("12_3") == ("12", 3)
