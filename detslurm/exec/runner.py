@@ -228,14 +228,20 @@ class Runner:
             except SlurmError as err:
                 print(f"detslurm: requeue failed, submitting a successor: {err}", flush=True)
             else:
+                self._unless_wanted(self._allocation.ref, hold)
                 return
-        self._submit_successor(hold)
+        self._unless_wanted(self._submit_successor(hold), hold)
+
+    def _unless_wanted(self, ref: str, held: bool) -> None:
+        """Release a held job whose user activated it between our look and our hold."""
+        if held and self._look() is not Cause.PAUSE:
+            self._cluster().release([ref])
 
     @property
     def _on_excluded_node(self) -> bool:
         return not set(self._excluded).isdisjoint(self._allocation.nodes)
 
-    def _submit_successor(self, hold: bool) -> None:
+    def _submit_successor(self, hold: bool) -> str:
         request = successor_request(
             self._experiment.facts(),
             self._experiment.path,
@@ -247,6 +253,7 @@ class Runner:
         cluster = self._cluster()
         job_id = cluster.submit(request)
         self._experiment.append(submitted_fact(cluster.name, job_id, self._index, request))
+        return job_id
 
 
 def _end_record(number: int, decision: Decision, report: Report) -> dict[str, Any]:

@@ -38,7 +38,7 @@ class Running:
     end_time: float | None
     near_time: float | None
     kill_at: float | None = None
-    ending: str = ""  # why it was told to end: CANCELLED, TIMEOUT, requeue, requeuehold
+    ending: str = ""  # why it was told to end: CANCELLED, TIMEOUT, requeue
     said: bytes = b""
 
 
@@ -186,8 +186,8 @@ class Scheduler:
             self._lost(element)
 
     def _ended(self, element: Element, why: str, result: dict[str, Any]) -> None:
-        if why in ("requeue", "requeuehold"):
-            self._requeue(element, held=element.held or why == "requeuehold")
+        if why == "requeue":
+            self._requeue(element, held=element.held)
             return
         state = why or ("COMPLETED" if result["code"] == 0 else "FAILED")
         self.record({"t": "end", **_names(element), "state": state, "time": time.time(), **result})

@@ -68,7 +68,9 @@ class Verbs:
             if element.state == "PENDING":
                 raise SlurmError(f"Job is pending execution for job {element.ref}")
             if element.key in self._scheduler.running:
-                self._scheduler.order_end(element.key, "requeuehold" if hold else "requeue")
+                if hold:  # at once, so that a release that comes before the job has ended counts
+                    self._record("hold", element)
+                self._scheduler.order_end(element.key, "requeue")
             else:
                 self._record("requeue", element, restarts=element.restarts + 1, held=hold)
 
