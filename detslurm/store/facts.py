@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from detslurm.store import fs
-from detslurm.store.errors import CorruptRecord, StoreError
+from detslurm.store.errors import CorruptRecord
 from detslurm.store.frame import frame, unframe
 
 SCHEMA: Final = 1
@@ -45,7 +45,7 @@ class FactLog:
         """Commit `record` under the first free number past `after`, and return that number."""
         number = after + 1
         # What exists is skipped by reading: cheaper than losing a race for each number.
-        while self.name(number).exists():
+        while fs.exists(self.name(number)):
             number += 1
         while not self.put(number, record):
             number += 1
@@ -76,11 +76,4 @@ def read_fact(path: Path, number: int, *, expected: bool = False) -> dict[str, A
     record = read_record(path, expected=expected)
     if record is not None:
         record["n"] = number
-    return record
-
-
-def require(record: dict[str, Any] | None, path: Path) -> dict[str, Any]:
-    """The record that must be there, or an error that names it."""
-    if record is None:
-        raise StoreError(f"{path} vanished")
     return record

@@ -167,6 +167,20 @@ def refresh(folder: str) -> None:
         pass
 
 
+def exists(path: AnyPath) -> bool:
+    """Whether there is such a name, as far as this node knows."""
+    for attempt in range(REOPENS):
+        try:
+            os.stat(path)
+            return True
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError as error:
+            if error.errno != errno.ESTALE or attempt == REOPENS - 1:
+                raise explained(error, os.fspath(path)) from error
+    raise AssertionError("unreachable")
+
+
 def size_of(path: AnyPath) -> int | None:
     """Bytes in `path` as the file server sees them now, None where there is no such file."""
     for _ in range(REOPENS):

@@ -97,7 +97,7 @@ def fold_trial(
 
 def trial_metrics(trial: TrialDir, group: str | None = None) -> list[MetricRow]:
     """The trial's metrics on the clean curve, by step; one group's, or all."""
-    if fs.size_of(trial.metrics_path) is not None:
+    if fs.exists(trial.metrics_path):
         from detslurm.store.compaction import Compacted  # h5py is slow to import
 
         with Compacted.of(trial) as compacted:

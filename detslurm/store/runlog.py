@@ -94,8 +94,10 @@ class RunLog:
     def _write_from(self, start: int) -> None:
         self._written = start
         while self._written < len(self._tail):
-            with memoryview(self._tail) as view:
-                taken = os.pwrite(self._handle, view[self._written :], self._base + self._written)
+            # Both views are released even when the call raises: a bytearray that is looked at
+            # cannot grow, and the traceback would keep looking.
+            with memoryview(self._tail) as whole, whole[self._written :] as rest:
+                taken = os.pwrite(self._handle, rest, self._base + self._written)
             self._written += taken
 
     def _reopen(self) -> None:

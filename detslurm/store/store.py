@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from detslurm.store import fs
@@ -24,8 +23,8 @@ class Store:
     @classmethod
     def open(cls, root: fs.AnyPath | None = None) -> Store:
         """The store at `root` (else where the settings point), created for its user alone."""
-        path = Path(root if root is not None else store_root()).expanduser().absolute()
-        if not (path / "experiments").is_dir():
+        path = Path(root if root is not None else _settings_root()).expanduser().absolute()
+        if not fs.exists(path / "experiments"):
             fs.ensure_directory(path.parent)
             fs.claim_directory(path, 0o700)
             for name in ("ledger", "experiments"):
@@ -80,6 +79,7 @@ class Store:
         return ExperimentDir(self, block.experiment).trial(trial_id)
 
 
-def store_root() -> str:
-    """Where the store lies when nobody says."""
-    return os.environ.get("DETSLURM_ROOT") or "~/detslurm"
+def _settings_root() -> Path:
+    from detslurm.config import store_root  # only here: who is told the root needs no settings
+
+    return store_root()

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from detslurm.store import fs
-from detslurm.store.errors import NotFound, RunTaken, TrialEnded
+from detslurm.store.errors import RunTaken, TrialEnded
 from detslurm.store.facts import put_record, read_record
 from detslurm.store.outcomes import LOST, TERMINAL
 from detslurm.store.runlog import LogContent, read_records
@@ -124,10 +124,4 @@ class TrialDir:
         """Whether a later run (or its fence) has made this one a zombie."""
         end = self.end(run, fresh=True)
         lost = end is not None and end.get("outcome") == LOST
-        return lost or fs.size_of(self.start_path(run + 1)) is not None
-
-    def require(self) -> TrialDir:
-        """This trial, or NotFound where it never ran."""
-        if not self.path.is_dir():
-            raise NotFound(f"trial {self.id} has not run yet")
-        return self
+        return lost or self.start(run + 1) is not None

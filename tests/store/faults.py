@@ -1,0 +1,158 @@
+"""Faults at the door to the file system: kill the process at, or fail, the n-th call of `os`."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+CALLS = (
+    "close",
+    "fstat",
+    "fsync",
+    "link",
+    "listdir",
+    "mkdir",
+    "open",
+    "pread",
+    "pwrite",
+    "read",
+    "rename",
+    "rmdir",
+    "stat",
+    "unlink",
+    "write",
+)
+WRITES = ("write", "pwrite")
+BEFORE, AFTER, HALFWAY = "before", "after", "halfway"
+
+
+def _forked() -> int:
+    with warnings.catch_warnings():
+        # Python warns of forking beside threads; the children here call nothing but `os`.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return os.fork()
+
+
+class _Killer:
+    """Wraps the calls of `os`; at the n-th one the process dies before, after, or halfway."""
+
+    def __init__(self, at: int, moment: str) -> None:
+        self._left = at
+        self._moment = moment
+        self._real = {name: getattr(os, name) for name in CALLS}
+
+    def wrap(self, name: str) -> Callable[..., Any]:
+        real = self._real[name]
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            self._left -= 1
+            if self._left != 0:
+                return real(*args, **kwargs)
+            if self._moment == AFTER:
+                real(*args, **kwargs)
+            elif self._moment == HALFWAY and name in WRITES:
+                handle, data, *offset = args
+                real(handle, bytes(data)[: len(data) // 2], *offset)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        return call
+
+    def install(self) -> None:
+        for name in CALLS:
+            setattr(os, name, self.wrap(name))
+
+
+def killed_at(work: Callable[[], object], call: int, moment: str) -> bool:
+    """Do `work` in a child that dies by SIGKILL at its `call`-th call; False if it got done."""
+    child = _forked()
+    if child == 0:
+        code = 70
+        try:
+            _Killer(call, moment).install()
+            work()
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    _, status = os.waitpid(child, 0)
+    if os.WIFSIGNALED(status):
+        assert os.WTERMSIG(status) == signal.SIGKILL
+        return True
+    assert os.WEXITSTATUS(status) == 0, "the work itself failed: see its traceback above"
+    return False
+
+
+def race(workers: int, work: Callable[[int], Any]) -> list[Any]:
+    """Let `workers` processes do `work` at the same time; their results (JSON) in order."""
+    gate_read, gate_write = os.pipe()
+    pipes = []
+    for number in range(workers):
+        result_read, result_write = os.pipe()
+        if _forked() == 0:
+            os.close(gate_write)
+            os.read(gate_read, 1)  # returns when the gate is closed for all at once
+            _report(result_write, work, number)
+        os.close(result_write)
+        pipes.append(result_read)
+    os.close(gate_read)
+    os.close(gate_write)
+    return [_result(pipe) for pipe in pipes]
+
+
+def _report(pipe: int, work: Callable[[int], Any], number: int) -> None:
+    try:
+        text = json.dumps({"result": work(number)})
+    except BaseException:
+        text = json.dumps({"error": traceback.format_exc()})
+    try:
+        os.write(pipe, text.encode())
+    finally:
+        os._exit(0)
+
+
+def _result(pipe: int) -> Any:
+    with os.fdopen(pipe) as file:
+        answer = json.loads(file.read())
+    os.wait()
+    assert "error" not in answer, answer["error"]
+    return answer["result"]
+
+
+@contextmanager
+def failing(
+    name: str, code: int, *, times: int = 1, skip: int = 0, done: bool = False, part: int = -1
+) -> Iterator[mock.Mock]:
+    """Let `times` calls of `os.<name>` fail with `code`, after `skip` that work.
+
+    With `done` they fail although they did their work: a reply that got lost. With `part` a
+    write takes that many bytes first, as a disk does that is almost full.
+    """
+    real = getattr(os, name)
+    seen = 0
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        nonlocal seen
+        seen += 1
+        if not skip < seen <= skip + times:
+            return real(*args, **kwargs)
+        if part >= 0 and seen == skip + 1:
+            handle, data, *offset = args
+            return real(handle, bytes(data)[:part], *offset)
+        if done:
+            real(*args, **kwargs)
+        raise OSError(code, os.strerror(code))
+
+    with mock.patch.object(os, name, side_effect=call) as patched:
+        yield patched
+
+
+FULL_DISK = (errno.ENOSPC, errno.EDQUOT)

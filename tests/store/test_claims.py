@@ -1,0 +1,184 @@
+"""Whatever two processes can both want, exactly one gets."""
+
+from __future__ import annotations
+
+import errno
+from collections import Counter
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from detslurm.store import (
+    NotFound,
+    RunTaken,
+    Store,
+    StoreError,
+    TrialDir,
+    TrialEnded,
+    fold_trial,
+)
+from detslurm.store.facts import FactLog
+from tests.store import scenes
+from tests.store.faults import failing, race
+
+
+def _claim(trial: TrialDir, run: int, who: int) -> bool:
+    return trial.claim_run(run, {"who": who})
+
+
+def _end(trial: TrialDir, run: int, who: int) -> bool:
+    return trial.write_end(run, {"who": who})
+
+
+def test_experiment_ids_are_never_shared(store: Store) -> None:
+    """Two processes that create experiments at once get distinct ids without gaps."""
+    ids = race(2, lambda _: [store.new_experiment().id for _ in range(20)])
+    assert sorted(ids[0] + ids[1]) == list(range(1, 41))
+
+
+def test_a_hundred_writers_get_distinct_ids(store: Store) -> None:
+    """A hundred processes submit at once: experiments and trials are all distinct."""
+
+    def submit(_: int) -> list[int]:
+        made = store.new_experiment()
+        return [made.id, store.reserve_trials(made.id, 3)]
+
+    made = race(100, submit)
+    assert sorted(number for number, _ in made) == list(range(1, 101))
+    assert sorted(first for _, first in made) == list(range(1, 301, 3))
+    for number, first in made:
+        assert store.find_trial(first + 2).experiment_id == number
+
+
+def test_blocks_of_trials_never_overlap(store: Store) -> None:
+    """Racing reservations of different sizes cover the ids without overlap."""
+    sizes = [3, 5]
+    firsts = race(2, lambda n: [store.reserve_trials(n + 1, sizes[n]) for _ in range(20)])
+    taken = [f + i for n in (0, 1) for f in firsts[n] for i in range(sizes[n])]
+    assert sorted(taken) == list(range(1, 161))
+
+
+def test_facts_are_numbered_without_gaps(store: Store) -> None:
+    """All facts of racing writers are there, each under its own number."""
+    made = scenes.experiment(store)
+    race(2, lambda n: [made.append({"type": "note", "who": n, "i": i}) for i in range(20)])
+    notes = [fact for fact in made.facts() if fact["type"] == "note"]
+    assert [fact["n"] for fact in notes] == list(range(2, 42))
+    assert Counter(fact["who"] for fact in notes) == {0: 20, 1: 20}
+    for who in (0, 1):
+        assert [fact["i"] for fact in notes if fact["who"] == who] == list(range(20))
+
+
+def test_a_run_is_claimed_once(store: Store) -> None:
+    """Of racing runners one gets each run."""
+    trial = scenes.trial(store)
+    for number in range(1, 15):
+        won = race(3, partial(_claim, trial, number))
+        assert Counter(won)[True] == 1
+        start = trial.start(number)
+        assert start is not None
+        assert start["who"] == won.index(True)
+
+
+def test_a_run_has_one_last_word(store: Store) -> None:
+    """Of racing last words one stands, and its writer knows."""
+    trial = scenes.trial(store)
+    for number in range(1, 15):
+        trial.claim_run(number, {})
+        won = race(2, partial(_end, trial, number))
+        assert Counter(won)[True] == 1
+        end = trial.end(number)
+        assert end is not None
+        assert end["who"] == won.index(True)
+
+
+def test_two_runners_that_open_a_run_at_once_do_not_both_work(store: Store) -> None:
+    """The loser of the race for a run is told, or fences the winner: one run stays open."""
+    trial = scenes.trial(store)
+
+    def open_run(who: int) -> int:
+        try:
+            return int(trial.open_run({"job": {"job_id": str(who)}})["run"])
+        except RunTaken:
+            return 0
+
+    won = race(4, open_run)
+    runs = trial.runs()
+    assert sorted(number for number in won if number) == [run.number for run in runs]
+    assert [run.end is None for run in runs] == [False] * (len(runs) - 1) + [True]
+
+
+def test_a_lost_run_is_fenced_before_the_next_one_begins(store: Store) -> None:
+    """A zombie's last word comes too late, and it can find out that it is one."""
+    trial = scenes.trial(store)
+    scenes.run(trial, [scenes.metrics(10, loss=0.5)])
+    assert not trial.superseded(1)
+    trial.open_run({"job": {"job_id": "2"}})
+    assert trial.superseded(1)
+    assert not trial.superseded(2)
+    assert not trial.write_end(1, {"outcome": "completed"})
+    assert fold_trial(trial).state == "RUNNING"
+    assert fold_trial(trial).runs[0].outcome == "lost"
+
+
+def test_a_trial_that_has_ended_is_not_run_again(store: Store) -> None:
+    """After a terminal last word no run can be opened; after any other one it can."""
+    trial = scenes.trial(store)
+    scenes.run(trial, [], "preempted")
+    scenes.run(trial, [], "error")
+    with pytest.raises(TrialEnded, match="error"):
+        trial.open_run({})
+    assert len(trial.runs()) == 2
+
+
+def test_a_last_word_that_comes_during_the_fencing_stands(store: Store) -> None:
+    """Where the old run says its last word just before the fence, the trial has ended."""
+    trial = scenes.trial(store)
+    scenes.run(trial, [])
+    runs = trial.runs()
+    trial.write_end(1, {"outcome": "completed"})
+    assert trial.fence(1, {})["outcome"] == "completed"
+    with pytest.raises(TrialEnded):
+        trial._close(runs[-1], {})
+
+
+def test_reading_by_exact_name_survives_a_negative_cache(place: Path) -> None:
+    """A number that is taken but invisible here is read after a look at the directory."""
+    (place / "facts").mkdir()
+    log = FactLog(place / "facts")
+    log.append({"type": "note"})
+    with failing("open", errno.ENOENT):
+        fact = log.read(1, expected=True)
+    assert fact is not None
+    assert fact["type"] == "note"
+
+
+def test_unknown_ids_are_named(store: Store) -> None:
+    """What does not exist is NotFound with the store's path."""
+    with pytest.raises(NotFound, match="experiment 7"):
+        store.experiment(7)
+    with pytest.raises(NotFound, match="trial 7"):
+        store.find_trial(7)
+    scenes.experiment(store, 2)
+    with pytest.raises(NotFound, match="trial 3"):
+        store.find_trial(3)
+    assert store.find_trial(2).experiment_id == 1
+
+
+def test_a_damaged_block_stops_new_ids_only(store: Store) -> None:
+    """Where the last block cannot be read no ids are given, which might collide; all else works."""
+    scenes.finished(store)
+    store.reserve_trials(1, 5)
+    store.ledger.log.name(2).write_bytes(b"00000000 {}\n")
+    with pytest.raises(StoreError, match=r"no trial ids.*000002"):
+        store.reserve_trials(1, 1)
+    assert [row.state for row in store.overview()] == ["COMPLETED"]
+    assert store.find_trial(1).experiment_id == 1
+
+
+def test_the_store_belongs_to_its_user(store: Store) -> None:
+    """A root that the store makes is closed to others; one that exists keeps its mode."""
+    assert store.path.stat().st_mode & 0o777 == 0o700
+    store.path.chmod(0o750)
+    assert Store.open(store.path).path.stat().st_mode & 0o777 == 0o750

@@ -1,0 +1,198 @@
+"""Compacted metrics are the same metrics, only faster to read."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from detslurm.store import (
+    ExperimentDir,
+    RunLog,
+    Store,
+    StoreError,
+    compact,
+    fold_experiment,
+    metric_columns,
+    trial_metrics,
+)
+from detslurm.store.reading import logged_metrics
+from tests.store import scenes
+from tests.store.faults import failing
+from tests.store.test_frame import same
+
+LEAVES = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=3)
+    | st.lists(st.floats(), max_size=2)
+)
+METRICS = st.dictionaries(
+    st.sampled_from(["loss", "a.b", "a/b", "", "ä"]),
+    LEAVES | st.dictionaries(st.sampled_from("xy"), LEAVES, max_size=2),
+    max_size=4,
+)
+RECORDS = st.lists(
+    st.builds(
+        lambda group, steps, metrics, more: {
+            "t": "metrics", "group": group, "steps": steps, "metrics": metrics, **more
+        },
+        st.sampled_from(["training", "validation", "a/b"]),
+        st.integers(0, 30),
+        METRICS,
+        st.fixed_dictionaries({}, optional={
+            "time": st.floats(0, 2e9), "batch": st.lists(METRICS, max_size=2)
+        }),
+    ),
+    max_size=15,
+)  # fmt: skip
+
+
+def _plain(rows: Any) -> list[dict[str, Any]]:
+    return sorted(
+        (
+            {
+                "group": row.group,
+                "steps": row.steps,
+                "metrics": row.metrics,
+                "run": row.run,
+                "time": row.time,
+                "batch": row.batch,
+            }
+            for row in rows
+        ),
+        key=lambda row: (row["steps"], row["group"]),
+    )
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(RECORDS, min_size=1, max_size=3))
+def test_compacting_changes_nothing_that_is_read(
+    tmp_path_factory: pytest.TempPathFactory, trials: list[list[dict[str, Any]]]
+) -> None:
+    """Every row of every trial comes back, with NaN, nested and missing keys and odd names."""
+    store = Store.open(tmp_path_factory.mktemp("compact") / "store")
+    with mock.patch.object(os, "fsync"):
+        made = scenes.experiment(store, trials=len(trials))
+        for number, records in enumerate(trials, 1):
+            scenes.run(made.trial(number), records, "completed")
+        compact(made)
+    for number in range(1, len(trials) + 1):
+        trial = made.trial(number)
+        logged, compacted = _plain(logged_metrics(trial)), _plain(trial_metrics(trial))
+        assert len(logged) == len(compacted)
+        for one, other in zip(logged, compacted, strict=True):
+            assert _same_numbers(one, other)
+        assert len(trial_metrics(trial, "a/b")) == sum(row["group"] == "a/b" for row in logged)
+
+
+def _same_numbers(one: Any, other: Any) -> bool:
+    """As `same`, but an integer among floats may have become a float."""
+    if isinstance(one, (int, float)) and isinstance(other, float) and not isinstance(one, bool):
+        return one == other or (math.isnan(one) and math.isnan(other))
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_same_numbers(one[k], other[k]) for k in one)
+    return same(one, other)
+
+
+def _finished(store: Store, records: list[dict[str, Any]]) -> ExperimentDir:
+    made = scenes.experiment(store)
+    scenes.run(made.trial(1), records, "completed")
+    return made
+
+
+def test_columns_are_the_same_from_either_source(store: Store) -> None:
+    """Numbers by step, NaN where a step lacks one, words left out, nested names dotted."""
+    made = _finished(
+        store,
+        [
+            scenes.metrics(1, loss=1, word="x", deep={"er": 0.5}),
+            scenes.metrics(2, loss=math.nan, mixed=1),
+            scenes.metrics(3, loss=0.25, mixed="now a word"),
+            scenes.metrics(3, "validation", acc=1.0),
+        ],
+    )
+    trial = made.trial(1)
+    plain = metric_columns(trial, "training")
+    compact(made)
+    fast = metric_columns(trial, "training")
+    assert list(fast.steps) == list(plain.steps) == [1, 2, 3]
+    assert set(fast.metrics) == set(plain.metrics) == {"loss", "deep.er", "mixed"}
+    for name in plain.metrics:
+        assert same([float(v) for v in fast.metrics[name]], [float(v) for v in plain.metrics[name]])
+    assert set(metric_columns(trial, "training", ["loss"]).metrics) == {"loss"}
+    assert list(metric_columns(trial, "nothing").steps) == []
+
+
+def test_only_what_is_finished_compacts(store: Store) -> None:
+    """A running experiment would give a file that lies soon."""
+    with pytest.raises(StoreError, match="ACTIVE"):
+        compact(scenes.experiment(store))
+
+
+def test_the_originals_stay(store: Store) -> None:
+    """The logs hold the facts about checkpoints too and are never removed."""
+    made = _finished(store, [scenes.metrics(1, loss=1), scenes.checkpoint("c", 1)])
+    path = compact(made)
+    assert path == made.metrics_path
+    assert made.trial(1).records_path(1).exists()
+    path.unlink()
+    assert [row.metrics for row in trial_metrics(made.trial(1))] == [{"loss": 1}]
+
+
+def test_a_damaged_or_old_file_is_passed_over(store: Store) -> None:
+    """Garbage in its place, or a later run of the trial: the logs are read."""
+    made = _finished(store, [scenes.metrics(1, loss=1)])
+    trial = made.trial(1)
+    whole = compact(made).read_bytes()
+    for damage in (b"", b"garbage", whole[:600]):
+        made.metrics_path.write_bytes(damage)
+        assert [row.metrics for row in trial_metrics(trial)] == [{"loss": 1}]
+    compact(made)
+    trial.claim_run(2, {"continues": True})
+    with RunLog.open(trial.records_path(2)) as log:
+        log.append(scenes.metrics(1, loss=2))
+    assert [row.metrics for row in trial_metrics(trial)] == [{"loss": 2}]
+    assert list(metric_columns(trial, "training").metrics["loss"]) == [2]
+
+
+def test_a_compaction_that_fails_leaves_nothing(store: Store) -> None:
+    """No half file appears, and no litter stays."""
+    made = _finished(store, [scenes.metrics(1, loss=1)])
+    fold_experiment(made)  # writes the summary, by a rename of its own
+    with failing("rename", 28), pytest.raises(StoreError):
+        compact(made)
+    assert not made.metrics_path.exists()
+    assert not [path for path in made.path.iterdir() if path.name.endswith(".tmp")]
+
+
+def test_a_million_steps_are_read_for_a_plot_in_time(tmp_path: Path) -> None:
+    """Reading steps and loss of a million reports takes at most 0.3 s after compaction."""
+    import random
+
+    stream = random.Random(0)
+    store = Store.open(tmp_path / "store")
+    made = scenes.experiment(store)
+    trial = made.trial(1)
+    scenes.run(trial, [], None)
+    with RunLog.open(trial.records_path(1)) as log:
+        for step in range(1, 1_000_001):
+            log.append(scenes.metrics(step, loss=stream.random()))
+    trial.write_end(1, {"outcome": "completed"})
+    compact(made)
+    spent = []
+    for _ in range(3):
+        began = time.perf_counter()
+        columns = metric_columns(trial, "training", ["loss"])
+        spent.append(time.perf_counter() - began)
+        assert len(columns.steps) == len(columns.metrics["loss"]) == 1_000_000
+    assert min(spent) < 0.3

@@ -1,0 +1,158 @@
+"""However often a trial is interrupted, its curve is the one of an undisturbed run."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from detslurm.store import MetricRow, RunLog, TrialDir, fold_trial, trial_metrics
+from detslurm.store.curve import Span, clean_rows, last_valid_steps, summaries
+from tests.store import scenes
+
+LENGTH, VALIDATE, SAVE = 30, 5, 7
+
+
+def reported(first: int, last: int) -> list[dict[str, Any]]:
+    """What deterministic code records on its way from step `first` to step `last`."""
+    records = []
+    for step in range(first + 1, last + 1):
+        records.append(scenes.metrics(step, loss=1 / step))
+        if step % VALIDATE == 0 or step == LENGTH:
+            records.append(scenes.metrics(step, "validation", loss=2 / step))
+        if step % SAVE == 0 or step == LENGTH:
+            records.append(scenes.checkpoint(f"at-{step}", step))
+    return records
+
+
+def points(rows: list[MetricRow]) -> list[tuple[str, int, dict[str, Any]]]:
+    """Rows without who reported them when."""
+    return [(row.group, row.steps, row.metrics) for row in rows]
+
+
+UNDISTURBED = [
+    (record["group"], record["steps"], record["metrics"])
+    for record in reported(0, LENGTH)
+    if record["t"] == "metrics"
+]
+# How far a run comes, how many of its last records never reach the disk, and how many more a
+# zombie of it writes after the next run began.
+INTERRUPTIONS = st.lists(
+    st.tuples(st.integers(0, LENGTH), st.integers(0, 3), st.integers(0, 4)), max_size=5
+)
+
+
+def interrupted(trial: TrialDir, interruptions: list[tuple[int, int, int]]) -> None:
+    """Run the trial to its end through interruptions, as runner and code would."""
+    zombies: list[tuple[int, list[dict[str, Any]]]] = []
+    for length, unwritten, late in [*interruptions, (LENGTH, 0, 0)]:
+        latest = fold_trial(trial).latest_checkpoint
+        steps = latest.steps if latest else 0
+        records = reported(steps, max(length, steps))
+        kept = records[: len(records) - unwritten]
+        resume = {"uuid": latest.uuid, "steps": steps} if latest else None
+        number = scenes.run(trial, kept, resume=resume)
+        for earlier, more in zombies:
+            with RunLog.open(trial.records_path(earlier)) as log:
+                for record in more:
+                    log.append(record)
+        zombies.append((number, reported(length, length + late)))
+    trial.write_end(number, {"outcome": "completed"})
+
+
+@settings(max_examples=40, deadline=None)
+@given(INTERRUPTIONS)
+def test_the_clean_curve_equals_the_undisturbed_one(
+    interruptions: list[tuple[int, int, int]],
+) -> None:
+    """Crashes, lost tails and zombies leave no trace: no step twice, none missing."""
+    with tempfile.TemporaryDirectory() as folder:
+        trial = TrialDir(Path(folder) / "trials" / "01" / "1", 1, 1)
+        interrupted(trial, interruptions)
+        assert points(trial_metrics(trial)) == UNDISTURBED
+        view = fold_trial(trial)
+        assert view.state == "COMPLETED"
+        assert view.steps == LENGTH
+        assert view.restarts == 0
+        assert view.latest_checkpoint is not None
+        assert view.latest_checkpoint.uuid == f"at-{LENGTH}"
+
+
+SPANS = st.lists(
+    st.tuples(st.integers(0, 20), st.integers(0, 20) | st.just(math.inf)), min_size=1, max_size=5
+)
+
+
+@given(SPANS)
+def test_nothing_vanishes_before_a_newer_run_reports(spans: list[tuple[int, float]]) -> None:
+    """A run that has not reported takes nothing away; one that has takes what it repeats."""
+    runs = [Span(n, resumed, first) for n, (resumed, first) in enumerate(spans, 1)]
+    limits = last_valid_steps(runs)
+    assert limits[len(runs)] == math.inf
+    for run in runs:
+        later = [other for other in runs[run.run :] if other.first < math.inf]
+        assert (limits[run.run] == math.inf) == (not later)
+        for other in later:
+            assert limits[run.run] <= other.resumed
+            # What the later run reported from before its checkpoint on is not kept from before.
+            assert limits[run.run] <= other.first
+
+
+ROWS = st.lists(
+    st.builds(
+        MetricRow,
+        st.sampled_from(["training", "validation"]),
+        st.integers(0, 5),
+        st.dictionaries(st.sampled_from("abc"), st.integers(), max_size=3),
+    ),
+    max_size=20,
+)
+
+
+@given(ROWS)
+def test_keys_of_one_step_merge_and_the_later_wins(rows: list[MetricRow]) -> None:
+    """Each group and step is one row that holds the last value of each key, in order of steps."""
+    clean = clean_rows(rows, {1: math.inf})
+    assert [row.steps for row in clean] == sorted(row.steps for row in clean)
+    expected: dict[tuple[str, int], dict[str, int]] = {}
+    for row in rows:
+        expected.setdefault((row.group, row.steps), {}).update(row.metrics)
+    assert {(row.group, row.steps): row.metrics for row in clean} == expected
+    assert len(clean) == len(expected)
+
+
+def test_a_revalidated_checkpoint_takes_nothing_but_its_own_keys() -> None:
+    """A run that validates at the step it resumed from leaves that step's training metrics."""
+    rows = [
+        MetricRow("training", 10, {"loss": 1}, 1),
+        MetricRow("validation", 10, {"loss": 1, "acc": 2}, 1),
+        MetricRow("training", 11, {"loss": 1}, 1),
+        MetricRow("validation", 10, {"loss": 3}, 2),
+    ]
+    limits = last_valid_steps([Span(1, 0, 10), Span(2, 10, 10)])
+    assert points(clean_rows(rows, limits)) == [
+        ("training", 10, {"loss": 1}),
+        ("validation", 10, {"loss": 3, "acc": 2}),
+    ]
+
+
+def test_a_run_that_starts_over_takes_everything_it_repeats() -> None:
+    """Code that ignores its checkpoint and reports from step 1 again replaces the old rows."""
+    rows = [MetricRow("training", step, {"loss": 1}, 1) for step in range(1, 10)]
+    rows.append(MetricRow("training", 1, {"loss": 2}, 2))
+    limits = last_valid_steps([Span(1, 0, 1), Span(2, 9, 1)])
+    assert points(clean_rows(rows, limits)) == [("training", 1, {"loss": 2})]
+
+
+def test_summaries_pass_over_what_is_no_number() -> None:
+    """Minimum, maximum and mean are of numbers, NaN hides nothing, and the last value is kept."""
+    values = [3, math.nan, 1.0, "text", True]
+    rows = [MetricRow("training", n, {"m": {"x": v}}) for n, v in enumerate(values)]
+    summary = summaries(rows)["training"]["m.x"]
+    assert (summary["min"], summary["max"], summary["last"]) == (1.0, 3, True)
+    assert summary["count"] == 5
+    assert math.isnan(summary["mean"])

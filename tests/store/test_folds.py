@@ -1,0 +1,325 @@
+"""Views follow from facts: terminal states win, wishes count, oddities are skipped."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from detslurm.store import (
+    RunLog,
+    Store,
+    TrialContext,
+    TrialView,
+    Wishes,
+    fold_experiment,
+    fold_trial,
+)
+from detslurm.store.experimentfold import experiment_facts, experiment_state
+from detslurm.store.facts import put_record
+from detslurm.store.frame import frame
+from detslurm.store.outcomes import FINISHED, TERMINAL, TRIAL_STATES
+from detslurm.store.trialfold import RunFacts, trial_view, well_formed
+from tests.store import scenes
+
+OUTCOMES = st.sampled_from(
+    [*TERMINAL, "restart", "preempted", "time_limit", "paused", "node_failed", "lost", "new"]
+)
+ENDS = st.none() | st.builds(lambda outcome: {"outcome": outcome, "time": 5.0}, OUTCOMES)
+EVIDENCE = st.sampled_from([None, True, False])
+
+
+def view(*runs: RunFacts, **context: Any) -> TrialView:
+    """The view of trial 1 with these runs."""
+    return trial_view(1, 1, runs, TrialContext(metric="loss", **context))
+
+
+def ended(*outcomes: str | None) -> list[RunFacts]:
+    """Runs with these last words."""
+    return [
+        RunFacts(number=n, start={"time": float(n)}, end={"outcome": outcome} if outcome else None)
+        for n, outcome in enumerate(outcomes, 1)
+    ]
+
+
+@given(st.lists(ENDS, max_size=6), st.booleans(), EVIDENCE)
+def test_a_terminal_last_word_wins(
+    ends: list[dict[str, Any] | None], stopping: bool, alive: bool | None
+) -> None:
+    """Once a run ended for good nothing changes the state: no wish, no queue, no later run."""
+    runs = [RunFacts(number=n, end=end) for n, end in enumerate(ends, 1)]
+    wishes = Wishes(stopping="kill" if stopping else None)
+    found = view(*runs, wishes=wishes, alive=alive)
+    assert found.state in TRIAL_STATES
+    words = [end["outcome"] for end in ends if end and end["outcome"] in TERMINAL]
+    assert found.final == bool(words)
+    if words:
+        assert found.state == TERMINAL[words[0]]
+        assert found == view(*runs, wishes=Wishes(paused=True))
+        assert found.ended == 5.0
+    assert found.restarts == sum((end or {}).get("outcome") == "restart" for end in ends)
+
+
+def test_a_run_that_continues_the_trial_opens_it_again() -> None:
+    """A later run that says so is no zombie."""
+    first, second = ended("completed", None)
+    second.start["continues"] = True
+    assert view(first, second).state == "RUNNING"
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "context", "state"),
+    [
+        ([], {}, "QUEUED"),
+        ([None], {}, "RUNNING"),
+        (["preempted"], {}, "QUEUED"),
+        (["restart", None], {}, "RUNNING"),
+        (["paused"], {"wishes": Wishes(paused=True)}, "PAUSED"),
+        ([], {"wishes": Wishes(paused=True)}, "PAUSED"),
+        ([None], {"wishes": Wishes(paused=True)}, "RUNNING"),
+        ([], {"wishes": Wishes(stopping="cancel")}, "CANCELED"),
+        (["preempted"], {"wishes": Wishes(stopping="kill")}, "CANCELED"),
+        ([None], {"wishes": Wishes(stopping="kill")}, "RUNNING"),
+        ([None], {"wishes": Wishes(stopping="kill"), "alive": False}, "CANCELED"),
+        ([None], {"wishes": Wishes(killed_trials=frozenset({2}))}, "RUNNING"),
+        ([], {"wishes": Wishes(killed_trials=frozenset({1}))}, "CANCELED"),
+        ([None], {"alive": True}, "RUNNING"),
+        ([None], {"alive": None}, "RUNNING"),
+        ([None], {"alive": False}, "ERROR"),
+        ([], {"lost": "NODE_FAIL"}, "ERROR"),
+        (["invalid_hp"], {}, "COMPLETED"),
+        (["killed"], {}, "CANCELED"),
+    ],
+)
+def test_states_of_trials(outcomes: list[Any], context: dict[str, Any], state: str) -> None:
+    """A trial is dead only on evidence, stops only when its run is over, and waits otherwise."""
+    assert view(*ended(*outcomes), **context).state == state
+
+
+WISHES = st.sampled_from(["pause", "activate", "cancel", "kill", "archive", "unarchive"])
+
+
+def _folded(wishes: list[str]) -> Wishes:
+    facts = [{"n": n, "type": "wish", "wish": wish} for n, wish in enumerate(wishes, 2)]
+    return experiment_facts(facts).wishes
+
+
+@given(st.lists(WISHES), st.randoms())
+def test_stopping_does_not_depend_on_the_order_of_wishes(wishes: list[str], random: Any) -> None:
+    """Kill beats cancel, neither is taken back; pausing and archiving take the last word."""
+    folded = _folded(wishes)
+    shuffled = list(wishes)
+    random.shuffle(shuffled)
+    assert _folded(shuffled).stopping == folded.stopping
+    assert folded.stopping == (
+        "kill" if "kill" in wishes else "cancel" if "cancel" in wishes else None
+    )
+    pauses = [wish for wish in wishes if wish in ("pause", "activate")]
+    assert folded.paused == (pauses[-1:] == ["pause"])
+    archives = [wish for wish in wishes if "archive" in wish]
+    assert folded.archived == (archives[-1:] == ["archive"])
+
+
+@given(st.lists(st.sampled_from(TRIAL_STATES)), st.sampled_from([None, "cancel", "kill"]))
+def test_an_experiment_is_over_when_all_its_trials_are(
+    states: list[str], stopping: str | None
+) -> None:
+    """Its state is final exactly then, does not depend on the trials' order, and is an error
+    only if no trial completed."""
+    state = experiment_state(Wishes(stopping=stopping), states)
+    assert state == experiment_state(Wishes(stopping=stopping), states[::-1])
+    over = bool(states) and FINISHED.issuperset(states)
+    assert (state in FINISHED) == over
+    if state == "ERROR":
+        assert "COMPLETED" not in states
+    if not over and stopping is None:
+        assert state == "ACTIVE"
+        assert experiment_state(Wishes(paused=True), states) == "PAUSED"
+    assert experiment_state(Wishes(deleted=True), states) == "DELETED"
+
+
+JUNK = st.dictionaries(
+    st.sampled_from(["t", "group", "steps", "metrics", "uuid", "value", "text", "data", "reason"]),
+    st.none()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=3)
+    | st.sampled_from(["metrics", "validation", "checkpoint", "progress", "completed"])
+    | st.dictionaries(st.just("loss"), st.floats() | st.text(max_size=2), max_size=1),
+)
+
+
+@given(st.lists(JUNK, max_size=8))
+def test_no_record_however_odd_breaks_a_view(records: list[dict[str, Any]]) -> None:
+    """What does not have the shape of its kind is left out before folding; all else folds."""
+    sound = [record for record in records if well_formed(record)]
+    found = view(RunFacts(number=1, records=sound))
+    assert found.state == "RUNNING"
+    assert 0 <= found.progress <= 1
+
+
+def test_odd_lines_are_reported_and_skipped(store: Store) -> None:
+    """Unknown kinds are passed over in silence; malformed and damaged lines are problems."""
+    trial = scenes.trial(store)
+    odd = [
+        {"t": "from the future"},
+        {"t": "metrics", "steps": "x"},
+        {"no": "kind"},
+        scenes.checkpoint("c", 3),
+    ]
+    number = scenes.run(trial, odd, "preempted")
+    with trial.records_path(number).open("ab") as file:
+        file.write(b"garbage\n" + frame(scenes.metrics(9, loss=1)) + b"torn")
+    found = fold_trial(trial)
+    assert [checkpoint.uuid for checkpoint in found.checkpoints] == ["c"]
+    assert [p.reason for p in found.problems] == [
+        "malformed record",
+        "checksum differs",
+        "torn tail",
+    ]
+    assert found.steps == 9
+
+
+def test_the_tail_of_a_log_that_is_being_written_is_no_problem(store: Store) -> None:
+    """A half record of a live run may just be on its way."""
+    trial = scenes.trial(store)
+    number = scenes.run(trial, [scenes.metrics(1, loss=1)])
+    with trial.records_path(number).open("ab") as file:
+        file.write(b"0000")
+    assert not fold_trial(trial).problems
+    trial.write_end(number, {"outcome": "completed"})
+    assert [problem.reason for problem in fold_trial(trial).problems] == ["torn tail"]
+
+
+def test_damaged_facts_are_reported_and_skipped(store: Store) -> None:
+    """A fact that cannot be read is named; the facts after it count."""
+    made = scenes.finished(store)
+    number = made.append({"type": "note"})
+    made.append({"type": "set", "field": "name", "value": "new"})
+    made.log.name(number).write_bytes(b"damaged\n")
+    found = fold_experiment(made)
+    assert found.name == "new"
+    assert [problem.path for problem in found.problems] == [str(made.log.name(number))]
+
+
+def test_a_fact_of_a_newer_version_is_not_misread(store: Store) -> None:
+    """A schema from the future is reported rather than half understood."""
+    made = scenes.experiment(store)
+    number = 2
+    put_record(made.log.name(number), {"v": 99, "type": "wish", "wish": "kill"})
+    found = fold_experiment(made)
+    assert found.state == "ACTIVE"
+    assert "newer" in found.problems[0].reason
+
+
+def test_the_latest_checkpoint_is_the_newest_runs(store: Store) -> None:
+    """Epochs count, not steps; deleted and unfinished ones do not."""
+    trial = scenes.trial(store)
+    started = {"t": "checkpoint_started", "uuid": "half"}
+    scenes.run(
+        trial, [scenes.checkpoint("a", 100), scenes.checkpoint("b", 200), started], "restart"
+    )
+    scenes.run(trial, [scenes.checkpoint("c", 50)], "preempted", {"uuid": "a", "steps": 40})
+    found = fold_trial(trial)
+    assert found.latest_checkpoint is not None
+    assert found.latest_checkpoint.uuid == "c"
+    assert found.unfinished_checkpoints == ("half",)
+    assert found.restarts == 1
+    scenes.run(trial, [{"t": "checkpoint_deleted", "uuid": "c"}])
+    found = fold_trial(trial)
+    assert found.latest_checkpoint is not None
+    assert found.latest_checkpoint.uuid == "b"
+    context = TrialContext(deleted_checkpoints=frozenset({"a", "b"}))
+    assert fold_trial(trial, context).latest_checkpoint is None
+    assert len(fold_trial(trial, context).checkpoints) == 3
+
+
+def test_a_zombies_checkpoint_is_superseded(store: Store) -> None:
+    """What an old run writes after the next one began does not count."""
+    trial = scenes.trial(store)
+    number = scenes.run(trial, [scenes.checkpoint("a", 10)])
+    with RunLog.open(trial.records_path(number)) as zombie:
+        trial.open_run({"resume": {"uuid": "a", "steps": 10}})
+        zombie.commit(scenes.checkpoint("late", 99))
+        zombie.commit(scenes.metrics(99, "validation", loss=0.0))
+    found = fold_trial(trial, TrialContext(metric="loss"))
+    assert [checkpoint.uuid for checkpoint in found.checkpoints] == ["a"]
+    assert found.best_validation is None
+    assert found.steps == 10
+
+
+VALUES = st.floats() | st.integers(-5, 5)
+
+
+@given(st.lists(VALUES, min_size=1), st.booleans())
+def test_the_best_validation_is_the_first_of_the_best(values: list[float], smaller: bool) -> None:
+    """NaN is the worst of all, and equals keep the earlier one."""
+    records = [scenes.metrics(n, "validation", loss=value) for n, value in enumerate(values)]
+    best = view(RunFacts(number=1, records=records), smaller_is_better=smaller).best_validation
+    assert best is not None
+    numbers = [value for value in values if not math.isnan(value)]
+    if not numbers:
+        assert best.steps == 0
+    else:
+        wanted = min(numbers) if smaller else max(numbers)
+        assert best.value == wanted
+        assert best.steps == values.index(wanted)
+
+
+def test_a_validation_without_the_metric_is_never_best() -> None:
+    """Other metrics alone, or words, cannot win."""
+    records = [
+        scenes.metrics(1, "validation", other=1),
+        scenes.metrics(2, "validation", loss="low"),
+        scenes.metrics(3, "validation", loss=7),
+    ]
+    best = view(RunFacts(number=1, records=records)).best_validation
+    assert best is not None
+    assert best.steps == 3
+
+
+def test_a_views_small_print(store: Store) -> None:
+    """Status, progress, metadata, length, early exit and hyperparameters are the newest ones."""
+    trial = scenes.trial(store)
+    scenes.run(
+        trial,
+        [
+            {"t": "progress", "value": 0.25},
+            {"t": "status", "text": "warming up"},
+            {"t": "run_metadata", "data": {"a": 1}},
+            {"t": "completed", "length": 7, "metric": 0.5},
+            {"t": "early_exit", "reason": "invalid_hp"},
+        ],
+        "error",
+        reason="lr < 0",
+        exit_code=0,
+    )
+    found = fold_trial(trial)
+    assert (found.progress, found.status, found.metadata) == (0.25, "warming up", {"a": 1})
+    assert found.length is not None
+    assert found.length["length"] == 7
+    assert (found.early_exit, found.end_reason, found.exit_code) == ("invalid_hp", "lr < 0", 0)
+    assert found.hparams == {"lr": 0.1}
+    assert found.row().id == found.id
+
+
+def test_a_resubmission_gives_lost_trials_another_chance() -> None:
+    """Evidence of death holds until a later fact submits the trial again."""
+    facts: list[dict[str, Any]] = [
+        {"type": "created", "first_trial": 5, "trials": 3},
+        {"type": "submitted", "jobs": [{"cluster": "slurm", "job_id": "1", "count": 3}]},
+        {"type": "lost", "trials": [5, 6], "reason": "NODE_FAIL"},
+        {"type": "submitted", "jobs": [{"job_id": "2", "first_index": 1, "new": "field"}]},
+        {"type": "trials", "first_trial": 20, "trials": 2},
+    ]
+    for number, fact in enumerate(facts, 1):
+        fact["n"] = number
+    found = experiment_facts(facts)
+    assert found.lost == {5: "NODE_FAIL"}
+    assert found.trial_ids == (5, 6, 7, 20, 21)
+    assert [job.job_id for job in found.jobs] == ["1", "2"]
+    assert found.submitted_after(2) == {6}
+    assert found.context(5).lost == "NODE_FAIL"
