@@ -5,18 +5,19 @@ from __future__ import annotations
 import contextlib
 import enum
 import os
-import time
-import uuid
-from collections.abc import Callable, Iterator, Mapping
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from detslurm import errors
 from detslurm.core._distributed import DistributedContext
-from detslurm.core._metrics import plain
+from detslurm.core._fetching import fetch, fetched, refuse_unknown
 from detslurm.core._recorder import AnyRecorder
-from detslurm.storage import SharedFS, copy_selected
-from detslurm.storage.shared_fs import METADATA, Selector
+from detslurm.core._records import CheckpointRecords, plain_metadata
+from detslurm.core._sharded import ShardedSaver, chosen_files
+from detslurm.storage import METADATA, Resources, Selector, Storage
+
+__all__ = ["CheckpointContext", "DownloadMode"]
 
 
 class DownloadMode(enum.Enum):
@@ -36,15 +37,20 @@ class CheckpointContext:
     def __init__(
         self,
         dist: DistributedContext,
-        storage: SharedFS,
+        storage: Storage,
         recorder: AnyRecorder,
         *,
         needs_steps: bool,
+        on_worker_delete: Callable[[str], None] | None = None,
+        on_saved: Callable[[], None] | None = None,
     ) -> None:
         self._dist = dist
         self._storage = storage
-        self._recorder = recorder
-        self._needs_steps = needs_steps
+        self._records = CheckpointRecords(
+            recorder, needs_steps=needs_steps, on_worker_delete=on_worker_delete
+        )
+        self._sharded = ShardedSaver(dist, storage, self._records)
+        self._on_saved = on_saved
 
     def upload(
         self,
@@ -56,75 +62,89 @@ class CheckpointContext:
     ) -> str:
         """Store the contents of a directory as a checkpoint; returns its storage id.
 
-        `selector` takes paths relative to `ckpt_dir` (directories end in `/`). `metadata` needs an
-        integer `steps_completed`. Before anything is copied it raises `RuntimeError` for calls that
-        make no sense (off the chief without `shard`, nothing to upload), `ValueError` for metadata.
+        With `shard` every rank must call; the checkpoint is the union of their directories (None
+        for nothing) and metadata. `selector` takes paths relative to `ckpt_dir` (directories end
+        in `/`). `metadata` needs an integer `steps_completed`. Before anything is copied it raises
+        `RuntimeError` for calls that make no sense (off the chief without `shard`, nothing to
+        upload, ranks that contradict each other), `ValueError` for metadata.
         """
-        self._chief_unless_sharded("upload", shard)
-        if ckpt_dir is None:
-            raise RuntimeError(_nothing_to_upload(shard, selector))
-        source = Path(ckpt_dir)
-        if not source.is_dir():
-            raise ValueError(f"ckpt_dir {str(ckpt_dir)!r} is not a directory")
-        with self._saving(metadata, selector=selector) as (path, storage_id):
-            copy_selected(source, path, selector)
+        source = None if ckpt_dir is None else Path(ckpt_dir)
+        if shard:
+            storage_id = self._sharded.upload(source, metadata, selector)
+        else:
+            self._chief_only("upload")
+            storage_id = self._upload_alone(source, metadata, selector)
+        self._saved()
+        return storage_id
+
+    def _upload_alone(
+        self, source: Path | None, metadata: dict[str, Any] | None, selector: Selector | None
+    ) -> str:
+        if source is None:
+            raise RuntimeError(_nothing_to_upload(selector))
+        data = self._records.checked(plain_metadata(metadata))
+        resources = chosen_files(source, selector)
+        with self._saving() as storage_id:
+            self._storage.put(storage_id, source, resources)
+            keeps_metadata = selector is None or selector(METADATA)
+            added = self._storage.seal(storage_id, data if keeps_metadata else None)
+            self._records.commit(storage_id, data, {**resources, **added})
         return storage_id
 
     @contextlib.contextmanager
     def store_path(
         self, metadata: dict[str, Any] | None = None, *, shard: bool = False
     ) -> Iterator[tuple[Path, str]]:
-        """Give a directory to save to, which is a checkpoint once the block ends.
+        """Give a directory to save to, which becomes a checkpoint once the block ends.
 
-        Yields the directory and the storage id. When the block raises, nothing is recorded and the
-        directory is removed. Errors as in `upload`.
+        Yields the directory and the storage id. With `shard` every rank must enter, and the ranks
+        of a node share the directory (all ranks do on a shared file system). When a block raises,
+        nothing is recorded and the directory is removed. Errors as in `upload`.
         """
-        self._chief_unless_sharded("store_path", shard)
-        with self._saving(metadata) as result:
-            yield result
+        if shard:
+            with self._sharded.store_path(metadata) as result:
+                yield result
+        else:
+            self._chief_only("store_path")
+            with self._store_path_alone(metadata) as result:
+                yield result
+        self._saved()
 
     @contextlib.contextmanager
-    def _saving(
-        self, metadata: Mapping[str, Any] | None, selector: Selector | None = None
-    ) -> Iterator[tuple[Path, str]]:
-        data = self._checked_metadata(metadata)
-        storage_id = str(uuid.uuid4())
-        # Said beforehand, so that the next run knows what to remove if this one is killed here.
-        self._recorder.commit({"t": "checkpoint_started", "uuid": storage_id})
-        path = self._storage.begin(storage_id)
+    def _store_path_alone(self, metadata: dict[str, Any] | None) -> Iterator[tuple[Path, str]]:
+        data = self._records.checked(plain_metadata(metadata))
+        with self._saving() as storage_id:
+            staging = self._storage.staging(storage_id)
+            with _directory(staging) as path:
+                yield path, storage_id
+                resources = self._flushed(storage_id, path)
+            added = self._storage.seal(storage_id, data)
+            self._records.commit(storage_id, data, {**resources, **added})
+
+    def _flushed(self, storage_id: str, path: Path) -> Resources:
+        if self._storage.staging(storage_id) is not None:
+            return self._storage.flush(storage_id)
+        resources = chosen_files(path, None)
+        self._storage.put(storage_id, path, resources)
+        return resources
+
+    @contextlib.contextmanager
+    def _saving(self) -> Iterator[str]:
+        storage_id = self._records.begin()
         try:
-            yield path, storage_id
-            keep = selector is None or selector(METADATA)
-            resources = self._storage.seal(storage_id, data if keep else None)
-            self._recorder.commit(
-                {
-                    "t": "checkpoint",
-                    "uuid": storage_id,
-                    "steps": data.get("steps_completed"),
-                    "resources": resources,
-                    "metadata": data,
-                    "time": time.time(),
-                }
-            )
+            self._storage.begin(storage_id)
+            yield storage_id
         except BaseException:
             with contextlib.suppress(OSError):
                 self._storage.discard(storage_id)
             raise
 
-    def _checked_metadata(self, metadata: Mapping[str, Any] | None) -> dict[str, Any]:
-        if metadata is not None and not isinstance(metadata, Mapping):
-            raise TypeError(f"metadata must be a dict, not {type(metadata).__name__}")
-        data = plain(metadata or {})
-        steps = data.get("steps_completed")
-        if self._needs_steps and (isinstance(steps, bool) or not isinstance(steps, int)):
-            raise ValueError(
-                "checkpoint metadata needs a 'steps_completed' key with an integer, "
-                f"but metadata is {dict(metadata or {})!r}"
-            )
-        return data
+    def _saved(self) -> None:
+        if self._on_saved is not None:
+            self._on_saved()
 
-    def _chief_unless_sharded(self, method: str, shard: bool) -> None:
-        if not shard and self._dist.rank != 0:
+    def _chief_only(self, method: str) -> None:
+        if self._dist.rank != 0:
             raise RuntimeError(
                 f"cannot call .{method}(shard=False) from non-chief worker (rank={self._dist.rank})"
             )
@@ -139,11 +159,12 @@ class CheckpointContext:
     ) -> None:
         """Copy a checkpoint's files into a directory, which is created if it doesn't exist.
 
-        Raises `detslurm.errors.CheckpointNotFound`.
+        In the default mode all ranks of a node must call with the same directory: one of them
+        copies what any of them selects. Raises `detslurm.errors.CheckpointNotFound`.
         """
-        target = Path(ckpt_dir)
-        target.mkdir(parents=True, exist_ok=True)
-        copy_selected(self._existing(storage_id), target, selector)
+        fetch(
+            self._dist, self._storage, storage_id, Path(ckpt_dir), selector, _shared(download_mode)
+        )
 
     @contextlib.contextmanager
     def restore_path(
@@ -153,43 +174,49 @@ class CheckpointContext:
         *,
         selector: Selector | None = None,
     ) -> Iterator[Path]:
-        """Give the directory of a checkpoint to read from: the stored one itself, not a copy.
+        """Give a directory with the files of a checkpoint to read from.
 
-        Raises `detslurm.errors.CheckpointNotFound`. A `selector` has no effect on shared_fs.
+        On a shared file system that is the stored one itself, not a copy, and a `selector` has no
+        effect. Elsewhere it is a temporary one; in the default mode the ranks of a node share it
+        and must all call. Raises `detslurm.errors.CheckpointNotFound`.
         """
-        yield self._existing(storage_id)
-
-    def _existing(self, storage_id: str) -> Path:
-        if not self._storage.exists(storage_id):
-            raise errors.CheckpointNotFound(
-                f"there is no checkpoint {storage_id} under {self._storage.base}"
-            )
-        return self._storage.path(storage_id)
+        with fetched(
+            self._dist, self._storage, storage_id, selector, _shared(download_mode)
+        ) as path:
+            yield path
 
     def get_metadata(self, storage_id: str) -> dict[str, Any]:
         """The metadata of a checkpoint ({} if it has none). Raises `CheckpointNotFound`."""
-        self._existing(storage_id)
+        refuse_unknown(self._storage, storage_id)
         try:
             return self._storage.metadata(storage_id)
         except FileNotFoundError:
             return {}
 
     def delete(self, storage_id: str) -> None:
-        """Delete a checkpoint and its files. Raises `CheckpointNotFound`."""
-        self._existing(storage_id)
+        """Delete a checkpoint and its files; any rank may. Raises `CheckpointNotFound`."""
+        refuse_unknown(self._storage, storage_id)
         # Recorded first: nobody may resume from a checkpoint that is half gone.
-        self._recorder.commit({"t": "checkpoint_deleted", "uuid": storage_id})
+        self._records.deleted(storage_id, is_chief=self._dist.rank == 0)
         self._storage.discard(storage_id)
 
 
-def _nothing_to_upload(shard: bool, selector: Callable[[str], bool] | None) -> str:
+@contextlib.contextmanager
+def _directory(staging: Path | None) -> Iterator[Path]:
+    if staging is not None:
+        yield staging
+        return
+    with tempfile.TemporaryDirectory(prefix="detslurm-") as name:
+        yield Path(name)
+
+
+def _shared(mode: DownloadMode) -> bool:
+    return DownloadMode(mode) is DownloadMode.LocalWorkersShareDownload
+
+
+def _nothing_to_upload(selector: Selector | None) -> str:
     if selector is not None:
         return "ckpt_dir has to be provided if selector is not None"
-    if shard:
-        return (
-            "cannot call .upload(ckpt_dir=None, shard=True) from all ranks; "
-            "at least one rank must have a valid ckpt_dir"
-        )
     return (
         "cannot call .upload(ckpt_dir=None, shard=False), "
         "which would result in doing nothing at all"

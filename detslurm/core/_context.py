@@ -32,7 +32,7 @@ from detslurm.core._recorder import AnyRecorder, NullRecorder, Recorder
 from detslurm.core._searcher import SearcherContext, Unit, length_and_unit
 from detslurm.core._tracking import Tracked, track_by_hand
 from detslurm.core._train import EarlyExitReason, TrainContext
-from detslurm.storage import SharedFS
+from detslurm.storage import SharedFS, Storage
 from detslurm.store import (
     ExperimentDir,
     Store,
@@ -144,7 +144,7 @@ def init(
 
 
 def _init_by_hand(
-    dist: DistributedContext, given: SharedFS | None, preempt_mode: PreemptMode
+    dist: DistributedContext, given: Storage | None, preempt_mode: PreemptMode
 ) -> Context:
     tracked: Tracked = track_by_hand(dist)
     return Context(
@@ -175,7 +175,7 @@ def _refuse_many_slots(info: ClusterInfo | None) -> None:
         raise ValueError("you must provide a valid DistributedContext for a multi-slot task")
 
 
-def _given_storage(value: str | dict[str, Any] | None) -> SharedFS | None:
+def _given_storage(value: str | dict[str, Any] | None) -> Storage | None:
     if value is None:
         return None
     if isinstance(value, dict):
@@ -212,7 +212,7 @@ def _operations(config: dict[str, Any], view: TrialView) -> tuple[list[int] | No
     return ([] if done else [length]), unit
 
 
-def _collect_partial_checkpoints(view: TrialView, store: SharedFS) -> None:
+def _collect_partial_checkpoints(view: TrialView, store: Storage) -> None:
     """Remove what earlier runs of this trial began to save and never finished."""
     for storage_id in view.unfinished_checkpoints:
         try:

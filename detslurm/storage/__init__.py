@@ -7,12 +7,23 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from detslurm.storage.shared_fs import SharedFS, copy_selected, list_resources
+from detslurm.storage.files import copy_selected, list_resources
+from detslurm.storage.interface import METADATA, Resources, Selector, Storage
+from detslurm.storage.shared_fs import SharedFS
 
-__all__ = ["SharedFS", "copy_selected", "from_config", "list_resources"]
+__all__ = [
+    "METADATA",
+    "Resources",
+    "Selector",
+    "SharedFS",
+    "Storage",
+    "copy_selected",
+    "from_config",
+    "list_resources",
+]
 
 
-def from_config(section: Mapping[str, Any]) -> SharedFS:
+def from_config(section: Mapping[str, Any]) -> Storage:
     """The storage that a `checkpoint_storage` section describes.
 
     Raises `ValueError` for a type that this version can't store to.

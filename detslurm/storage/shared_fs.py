@@ -1,24 +1,30 @@
 """Checkpoints as directories on a file system that every node sees.
 
-A checkpoint lives in `<base>/<storage id>/` from its first byte; nothing is copied when it is
-committed. Its `metadata.json` is written last, so a directory without it is not a checkpoint.
+A checkpoint is written to `<base>/<storage id>.partial/` and renamed to `<base>/<storage id>/`
+when it is whole: nothing is copied, and no half checkpoint ever has a checkpoint's name.
 """
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import shutil
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-METADATA = "metadata.json"
-
-Resources = dict[str, int]
-Selector = Callable[[str], bool]
+from detslurm.storage.files import (
+    copy_names,
+    copy_selected,
+    list_resources,
+    remove_tree,
+    sync,
+    sync_names,
+    sync_tree,
+    write_synced,
+)
+from detslurm.storage.interface import METADATA, Resources, Selector, check_storage_id
+from detslurm.storage.names import matching
 
 
 class SharedFS:
@@ -27,110 +33,78 @@ class SharedFS:
     def __init__(self, base: Path) -> None:
         self.base = base
 
+    @property
+    def where(self) -> str:
+        return str(self.base)
+
     def path(self, storage_id: str) -> Path:
         """Where a checkpoint is, or would be. Raises `ValueError` for an id that is no name."""
-        if not storage_id or "/" in storage_id or storage_id in (".", ".."):
-            raise ValueError(f"{storage_id!r} is not a storage id")
-        return self.base / storage_id
+        return self.base / check_storage_id(storage_id)
 
-    def begin(self, storage_id: str) -> Path:
-        """Make the directory of a new checkpoint."""
-        path = self.path(storage_id)
-        path.mkdir(parents=True)
-        return path
+    def begin(self, storage_id: str) -> None:
+        self.staging(storage_id).mkdir(parents=True)
+
+    def staging(self, storage_id: str) -> Path:
+        return self.base / f"{check_storage_id(storage_id)}.partial"
+
+    def put(self, storage_id: str, source: Path, names: Iterable[str]) -> None:
+        staging, chosen = self.staging(storage_id), list(names)
+        copy_names(source, staging, chosen)
+        sync_names(staging, chosen)
+
+    def flush(self, storage_id: str) -> Resources:
+        staging = self.staging(storage_id)
+        sync_tree(staging)
+        return list_resources(staging)
 
     def seal(self, storage_id: str, metadata: Mapping[str, Any] | None) -> Resources:
-        """Bring every file to the disk, then write the metadata; returns all resources.
-
-        `metadata` None leaves `metadata.json` out.
-        """
-        path = self.path(storage_id)
-        _sync_tree(path)
+        staging, added = self.staging(storage_id), {}
         if metadata is not None:
-            _write_synced(path / METADATA, json.dumps(metadata, indent=2).encode())
-        _sync(path)
-        _sync(self.base)
-        return list_resources(path)
+            data = json.dumps(metadata, indent=2).encode()
+            write_synced(staging / METADATA, data)
+            added[METADATA] = len(data)
+        sync(staging)
+        staging.rename(self.path(storage_id))
+        sync(self.base)
+        return added
 
     def discard(self, storage_id: str) -> None:
-        """Remove what a failed or deleted checkpoint left; missing files are fine."""
-        _remove_tree(self.path(storage_id))
+        remove_tree(self.staging(storage_id))
+        remove_tree(self.path(storage_id))
+
+    def delete(self, storage_id: str, globs: Iterable[str]) -> Resources:
+        path = self.path(storage_id)
+        # Deepest first, so that a directory is empty by the time that it goes itself.
+        for name in sorted(matching(list_resources(path), globs), reverse=True):
+            target = path / name
+            if name.endswith("/") and not target.is_symlink():
+                target.rmdir()
+            else:
+                target.unlink(missing_ok=True)
+        remaining = list_resources(path)
+        if not remaining:
+            remove_tree(path)
+        return remaining
 
     def exists(self, storage_id: str) -> bool:
         return self.path(storage_id).is_dir()
 
+    def resources(self, storage_id: str) -> Resources:
+        return list_resources(self.path(storage_id))
+
     def metadata(self, storage_id: str) -> dict[str, Any]:
-        """The metadata of a checkpoint. Raises `FileNotFoundError` if there is none."""
         data: dict[str, Any] = json.loads((self.path(storage_id) / METADATA).read_bytes())
         return data
 
+    def direct(self, storage_id: str) -> Path:
+        return self.path(storage_id)
 
-def list_resources(root: Path) -> Resources:
-    """Every file with its size and every directory (name ends in `/`, size 0), by relative path."""
-    found: Resources = {}
-    for directory, subdirs, files in os.walk(root):
-        here = Path(directory)
-        for name in subdirs:
-            found[f"{(here / name).relative_to(root)}/"] = 0
-        for name in files:
-            found[str((here / name).relative_to(root))] = (here / name).lstat().st_size
-    return dict(sorted(found.items()))
+    def get(self, storage_id: str, target: Path, selector: Selector | None = None) -> None:
+        copy_selected(self.path(storage_id), target, selector)
 
-
-def copy_selected(source: Path, target: Path, selector: Selector | None) -> None:
-    """Copy a tree, or what the selector takes of it; a selected file brings its directories."""
-    for name in list_resources(source):
-        if selector is not None and not selector(name):
-            continue
-        destination = target / name
-        if name.endswith("/"):
-            destination.mkdir(parents=True, exist_ok=True)
-        else:
-            destination.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(source / name, destination, follow_symlinks=False)
-
-
-def _sync_tree(root: Path) -> None:
-    for directory, _, files in os.walk(root):
-        for name in files:
-            path = Path(directory, name)
-            if not path.is_symlink():
-                _sync(path)
-        if directory != str(root):
-            _sync(Path(directory))
-
-
-def _sync(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    except OSError as err:
-        # Some file systems can't sync a directory by itself; they order its entries on their own.
-        if err.errno != errno.EINVAL:
-            raise
-    finally:
-        os.close(fd)
-
-
-def _write_synced(path: Path, data: bytes) -> None:
-    staged = path.with_name(f".{path.name}.tmp")
-    with staged.open("wb") as out:
-        out.write(data)
-        out.flush()
-        os.fsync(out.fileno())
-    staged.replace(path)
-
-
-def _remove_tree(path: Path, attempts: int = 5) -> None:
-    for attempt in range(attempts):
-        try:
-            shutil.rmtree(path)
-        except FileNotFoundError:
-            return
-        except OSError as err:
-            # On NFS a file that somebody still has open lives on as .nfsXXXX for a moment.
-            if err.errno not in (errno.ENOTEMPTY, errno.EBUSY) or attempt == attempts - 1:
-                raise
-            time.sleep(0.2 * 2**attempt)
-        else:
-            return
+    def put_file(self, source: Path, key: str) -> None:
+        target = self.base / key
+        target.parent.mkdir(parents=True, exist_ok=True)
+        staged = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+        shutil.copyfile(source, staged)
+        staged.replace(target)

@@ -1,0 +1,102 @@
+"""Bring a checkpoint to this node, once for all ranks that ask together."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from detslurm import errors
+from detslurm.core._agreement import in_step
+from detslurm.core._distributed import DistributedContext
+from detslurm.core._sharded import shared_directory
+from detslurm.storage import Selector, Storage
+from detslurm.storage.names import selected
+
+logger = logging.getLogger("detslurm.core")
+
+
+def fetch(
+    dist: DistributedContext,
+    storage: Storage,
+    storage_id: str,
+    target: Path,
+    selector: Selector | None,
+    shared: bool,
+) -> None:
+    """Copy a checkpoint into a directory. Raises `CheckpointNotFound`."""
+    if shared:
+        _fetch_together(dist, storage, storage_id, target, selector)
+        return
+    refuse_unknown(storage, storage_id)
+    target.mkdir(parents=True, exist_ok=True)
+    storage.get(storage_id, target, selector)
+
+
+def _fetch_together(
+    dist: DistributedContext,
+    storage: Storage,
+    storage_id: str,
+    target: Path,
+    selector: Selector | None,
+) -> None:
+    is_local_chief = dist.local_rank == 0
+
+    def look() -> list[str] | None:
+        if not is_local_chief:
+            return None
+        refuse_unknown(storage, storage_id)
+        return list(storage.resources(storage_id))
+
+    names = in_step(dist, look, lambda found: found[0], local=True) or []
+
+    def choose() -> set[str]:
+        return set(selected(dict.fromkeys(names, 0), selector))
+
+    def get(choices: list[set[str]]) -> None:
+        wanted = set[str]().union(*choices)
+        target.mkdir(parents=True, exist_ok=True)
+        storage.get(storage_id, target, wanted.__contains__)
+
+    in_step(dist, choose, get, local=True)
+
+
+@contextlib.contextmanager
+def fetched(
+    dist: DistributedContext,
+    storage: Storage,
+    storage_id: str,
+    selector: Selector | None,
+    shared: bool,
+) -> Iterator[Path]:
+    """Give a directory with a checkpoint. Raises `CheckpointNotFound`."""
+    direct = storage.direct(storage_id)
+    if direct is not None:
+        refuse_unknown(storage, storage_id)
+        if selector is not None:
+            logger.warning("restore_path() gives the whole stored directory: selector ignored")
+        yield direct
+        return
+    with _target(dist, shared) as path:
+        fetch(dist, storage, storage_id, path, selector, shared)
+        yield path
+
+
+@contextlib.contextmanager
+def _target(dist: DistributedContext, shared: bool) -> Iterator[Path]:
+    if shared:
+        with shared_directory(dist) as path:
+            yield path
+        return
+    with tempfile.TemporaryDirectory(prefix="detslurm-") as name:
+        yield Path(name)
+
+
+def refuse_unknown(storage: Storage, storage_id: str) -> None:
+    """Raise `CheckpointNotFound` unless the storage has the whole checkpoint."""
+    if not storage.exists(storage_id):
+        raise errors.CheckpointNotFound(
+            f"there is no checkpoint {storage_id} under {storage.where}"
+        )

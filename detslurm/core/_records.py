@@ -1,0 +1,71 @@
+"""What the store learns of checkpoints: begun, committed, deleted."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from detslurm.core._metrics import plain
+from detslurm.core._recorder import AnyRecorder
+from detslurm.storage import Resources
+
+
+class CheckpointRecords:
+    """The records of a trial's checkpoints; what is not committed here is no checkpoint."""
+
+    def __init__(
+        self,
+        recorder: AnyRecorder,
+        *,
+        needs_steps: bool,
+        on_worker_delete: Callable[[str], None] | None = None,
+    ) -> None:
+        self._recorder = recorder
+        self._needs_steps = needs_steps
+        self._on_worker_delete = on_worker_delete
+
+    def checked(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
+        """The metadata itself. Raises `ValueError` when it lacks the steps of a trial."""
+        steps = metadata.get("steps_completed")
+        if self._needs_steps and (isinstance(steps, bool) or not isinstance(steps, int)):
+            raise ValueError(
+                "checkpoint metadata needs a 'steps_completed' key with an integer, "
+                f"but metadata is {dict(metadata)!r}"
+            )
+        return dict(metadata)
+
+    def begin(self) -> str:
+        """Choose a storage id and note it, so that the next run knows what to remove."""
+        storage_id = str(uuid.uuid4())
+        self._recorder.commit({"t": "checkpoint_started", "uuid": storage_id})
+        return storage_id
+
+    def commit(self, storage_id: str, metadata: Mapping[str, Any], resources: Resources) -> None:
+        """From here on the checkpoint exists."""
+        steps = metadata.get("steps_completed")
+        self._recorder.commit(
+            {
+                "t": "checkpoint",
+                "uuid": storage_id,
+                "steps": steps if isinstance(steps, int) else 0,
+                "resources": dict(sorted(resources.items())),
+                "metadata": dict(metadata),
+                "time": time.time(),
+            }
+        )
+
+    def deleted(self, storage_id: str, *, is_chief: bool) -> None:
+        """From here on the checkpoint is gone."""
+        if is_chief or self._on_worker_delete is None:
+            self._recorder.commit({"t": "checkpoint_deleted", "uuid": storage_id})
+        else:
+            self._on_worker_delete(storage_id)  # only the chief writes the run's own records
+
+
+def plain_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Metadata as plain data. Raises `TypeError` for what is no mapping."""
+    if metadata is not None and not isinstance(metadata, Mapping):
+        raise TypeError(f"metadata must be a dict, not {type(metadata).__name__}")
+    return plain(metadata or {})

@@ -1,0 +1,100 @@
+"""Trees of files: list, copy, bring to the disk, remove."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from detslurm.storage.interface import Resources, Selector
+from detslurm.storage.names import selected
+
+
+def list_resources(root: Path) -> Resources:
+    """Every file with its size and every directory (name ends in `/`, size 0), by relative path."""
+    found: Resources = {}
+    for directory, subdirs, files in os.walk(root):
+        here = Path(directory)
+        for name in subdirs:
+            found[f"{(here / name).relative_to(root)}/"] = 0
+        for name in files:
+            found[str((here / name).relative_to(root))] = (here / name).lstat().st_size
+    return dict(sorted(found.items()))
+
+
+def copy_selected(source: Path, target: Path, selector: Selector | None) -> None:
+    """Copy a tree, or what the selector takes of it; a selected file brings its directories."""
+    copy_names(source, target, selected(list_resources(source), selector))
+
+
+def copy_names(source: Path, target: Path, names: Iterable[str]) -> None:
+    """Copy some resources of a tree."""
+    for name in names:
+        destination = target / name
+        if name.endswith("/"):
+            destination.mkdir(parents=True, exist_ok=True)
+        else:
+            destination.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source / name, destination, follow_symlinks=False)
+
+
+def sync_tree(root: Path) -> None:
+    """Bring a tree to the disk, file by file."""
+    for directory, _, files in os.walk(root):
+        for name in files:
+            _sync_file(Path(directory, name))
+        sync(Path(directory))
+
+
+def sync_names(root: Path, names: Iterable[str]) -> None:
+    """Bring some resources of a tree to the disk."""
+    for name in names:
+        _sync_file(root / name)
+    sync(root)
+
+
+def _sync_file(path: Path) -> None:
+    if not path.is_symlink():
+        sync(path)
+
+
+def sync(path: Path) -> None:
+    """Bring one file or directory to the disk."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    except OSError as err:
+        # Some file systems can't sync a directory by itself; they order its entries on their own.
+        if err.errno != errno.EINVAL:
+            raise
+    finally:
+        os.close(fd)
+
+
+def write_synced(path: Path, data: bytes) -> None:
+    """Write a file that is either absent, the old one, or the new one, and on disk on return."""
+    staged = path.with_name(f".{path.name}.tmp")
+    with staged.open("wb") as out:
+        out.write(data)
+        out.flush()
+        os.fsync(out.fileno())
+    staged.replace(path)
+
+
+def remove_tree(path: Path, attempts: int = 5) -> None:
+    """Remove a tree; one that is missing is fine."""
+    for attempt in range(attempts):
+        try:
+            shutil.rmtree(path)
+        except FileNotFoundError:
+            return
+        except OSError as err:
+            # On NFS a file that somebody still has open lives on as .nfsXXXX for a moment.
+            if err.errno not in (errno.ENOTEMPTY, errno.EBUSY) or attempt == attempts - 1:
+                raise
+            time.sleep(0.2 * 2**attempt)
+        else:
+            return

@@ -1,0 +1,88 @@
+"""What a checkpoint storage can do; everything above it is the same for disks and clouds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+METADATA = "metadata.json"
+TENSORBOARD = "tensorboard"
+"""The folder for TensorBoard's files beside the checkpoints; no checkpoint has this name."""
+
+Resources = dict[str, int]
+"""Every file with its size and every directory (ends in `/`, size 0), by relative path."""
+
+Selector = Callable[[str], bool]
+
+
+class Storage(Protocol):
+    """Checkpoints under one place, each by its storage id.
+
+    One process calls `begin` and `seal`, any number of them `put` in between. Until `seal` returns
+    there is no checkpoint: it does not exist for readers, whatever was written.
+    """
+
+    @property
+    def where(self) -> str:
+        """The place in words, for messages; without secrets."""
+        ...
+
+    def begin(self, storage_id: str) -> None:
+        """Prepare for a new checkpoint."""
+        ...
+
+    def staging(self, storage_id: str) -> Path | None:
+        """The directory to write a begun checkpoint to, None where files must be `put`."""
+        ...
+
+    def put(self, storage_id: str, source: Path, names: Iterable[str]) -> None:
+        """Store some resources of a local directory; they are safe on return."""
+        ...
+
+    def flush(self, storage_id: str) -> Resources:
+        """Make safe what this node wrote to `staging`; returns everything seen there."""
+        ...
+
+    def seal(self, storage_id: str, metadata: Mapping[str, Any] | None) -> Resources:
+        """Make it a checkpoint; returns what this added: `metadata.json`, unless None is given."""
+        ...
+
+    def discard(self, storage_id: str) -> None:
+        """Remove all of a checkpoint, sealed or not; missing files are fine."""
+        ...
+
+    def delete(self, storage_id: str, globs: Iterable[str]) -> Resources:
+        """Remove what matches a pattern (`**` spans directories); returns what remains."""
+        ...
+
+    def exists(self, storage_id: str) -> bool:
+        """Whether there is a complete checkpoint."""
+        ...
+
+    def resources(self, storage_id: str) -> Resources:
+        """All resources of a checkpoint."""
+        ...
+
+    def metadata(self, storage_id: str) -> dict[str, Any]:
+        """The metadata of a checkpoint. Raises `FileNotFoundError` if there is none."""
+        ...
+
+    def direct(self, storage_id: str) -> Path | None:
+        """The directory of a checkpoint to read from, None where files must be fetched."""
+        ...
+
+    def get(self, storage_id: str, target: Path, selector: Selector | None = None) -> None:
+        """Copy a checkpoint, or what the selector takes of it, to a local directory."""
+        ...
+
+    def put_file(self, source: Path, key: str) -> None:
+        """Store one file beside the checkpoints, replacing what has this key."""
+        ...
+
+
+def check_storage_id(storage_id: str) -> str:
+    """The id itself. Raises `ValueError` for one that could name anything but a checkpoint."""
+    if not storage_id or "/" in storage_id or storage_id in (".", "..", TENSORBOARD):
+        raise ValueError(f"{storage_id!r} is not a storage id")
+    return storage_id
