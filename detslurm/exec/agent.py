@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from detslurm._flag import PreemptFlag
-from detslurm.exec import control, processes
+from detslurm.exec import control, ports, processes
 from detslurm.exec.entrypoint import entrypoint_argv, with_startup_hook
 from detslurm.exec.environment import python_first, run_environment
 from detslurm.exec.lines import LineSplitter
@@ -66,6 +66,7 @@ class Agent:
         self._child: subprocess.Popen[bytes] | None = None
         self._peers: dict[str, Any] | None = None
         self._output: LineSplitter | None = None
+        self._meeting_port: socket.socket | None = None
 
     # -- the run ---------------------------------------------------------------------------------
 
@@ -90,7 +91,7 @@ class Agent:
 
     def _rendezvous(self) -> None:
         """Wait until every node has said its address and slots; the runner is the meeting point."""
-        here = {
+        here: dict[str, Any] = {
             "addr": _own_address(self._allocation.nodes, self._rank),
             "slots": len(self._slot_ids),
         }
@@ -98,14 +99,18 @@ class Agent:
             self._peers = {"container_addrs": [here["addr"]], "container_rank": 0}
             self._peers["container_slot_counts"] = [here["slots"]]
             return
+        if self._rank == 0:
+            self._meeting_port = ports.reserve(f"{self._allocation.ref}.{self._start['run']}")
+            here["port"] = self._meeting_port.getsockname()[1]
         self._report({"event": "here", "node": self._rank, **here})
         while self._peers is None:
             self._wait(timeout=1.0)
 
     def _supervise(self, workdir: Path) -> int:
+        processes.become_subreaper()
         try:
             child = processes.start(self._argv(workdir), self._environment(), workdir)
-        except OSError as err:
+        except (OSError, ValueError) as err:
             self._say(f"can't start the entrypoint: {err}")
             return 127 if isinstance(err, FileNotFoundError) else 126
         self._child = child
@@ -119,8 +124,8 @@ class Agent:
             if self._flag.early_exit and early_exit_at is None:
                 early_exit_at = time.monotonic()
             if early_exit_at and time.monotonic() - early_exit_at > _EARLY_EXIT_GRACE:
-                processes.signal_session(child.pid, signal.SIGKILL)
-        self._end_leftovers(child.pid)
+                self._signal_all(signal.SIGKILL)
+        self._end_leftovers()
         while self._output is not None and self._read_output():
             pass
         return processes.exit_status(child.returncode)
@@ -147,16 +152,21 @@ class Agent:
             flag=self._flag.name,
         )
 
-    def _end_leftovers(self, session: int) -> None:
+    def _end_leftovers(self) -> None:
         """End what the entrypoint left behind; while preempted, let it finish saving first."""
-        while self._flag.preempt and self._output is not None and processes.members(session):
+        own = os.getpid()
+        while self._flag.preempt and self._output is not None and processes.descendants(own):
             self._wait(timeout=0.2)
-        processes.signal_session(session, signal.SIGTERM)
+        self._signal_all(signal.SIGTERM)
         deadline = time.monotonic() + _LEFTOVER_GRACE
-        while processes.members(session):
+        while processes.descendants(own):
             self._wait(timeout=0.1)
             if time.monotonic() > deadline:
-                processes.signal_session(session, signal.SIGKILL)
+                self._signal_all(signal.SIGKILL)
+
+    def _signal_all(self, sig: signal.Signals) -> None:
+        # Not the session alone: launchers give each worker one of its own.
+        processes.signal_each(processes.descendants(os.getpid()), sig)
 
     def _finish(self, status: int) -> int:
         self._report(
@@ -205,7 +215,7 @@ class Agent:
         if self._child is None:
             raise SystemExit(137)
         self._selector.unregister(sys.stdin.fileno())
-        processes.signal_session(self._child.pid, signal.SIGKILL)
+        self._signal_all(signal.SIGKILL)
 
     def _read_output(self) -> bool:
         """Pass on what the code printed; False when there is nothing more to read for now."""

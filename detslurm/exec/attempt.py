@@ -198,6 +198,7 @@ class Attempt:
         peers = {
             "container_addrs": [here["addr"] for here in ordered],
             "container_slot_counts": slots,
+            "port": ordered[0]["port"],
         }
         self._send(control.PEERS + json.dumps(peers))
 

@@ -11,6 +11,10 @@ from typing import Any
 
 from detslurm._flag import ENV as FLAG_ENV
 from detslurm._info import EXPERIMENT_DIR_ENV
+from detslurm.compat import with_determined
+
+PORT_ENV = "DETSLURM_MEETING_PORT"
+"""A port of the first node that is this run's alone, where a run has several nodes."""
 
 # Linux refuses an exec with one string of 128 KiB or more (MAX_ARG_STRLEN).
 _LONGEST_VALUE = 120 * 1024
@@ -31,11 +35,13 @@ def run_environment(
     """Every variable for the entrypoint, from the run's start record.
 
     The user's own `environment_variables` come last but can't replace what detslurm itself needs.
+    Raises `ValueError` for a `DETSLURM_COMPAT` that doesn't exist.
     """
     resume = start.get("resume") or {}
     run, trial, experiment = start["run"], start["trial"], start["experiment"]
     task = f"{experiment}.{start.get('request_id', trial)}"
     job = start["job"]
+    meeting = {"container_addrs", "container_rank", "container_slot_counts"}
     ours = {
         "DET_MASTER": f"file://{experiment_dir.parent.parent}",
         "DET_CLUSTER_ID": str(job.get("cluster", "")),
@@ -55,7 +61,7 @@ def run_environment(
         "DET_DEBUG": "true" if config.get("debug") else "false",
         "DET_UNIQUE_PORT_OFFSET": str(min(slot_ids, default=0)),
         "DETSLURM_GPU_UUIDS": json.dumps(list(gpu_uuids)),
-        "DETSLURM_RENDEZVOUS": json.dumps(peers),
+        "DETSLURM_RENDEZVOUS": json.dumps({k: v for k, v in peers.items() if k in meeting}),
         EXPERIMENT_DIR_ENV: str(experiment_dir),
         FLAG_ENV: flag,
         # What a rank prints must reach the log at once, not at the end.
@@ -64,9 +70,11 @@ def run_environment(
     text = json.dumps(config)
     if len(text) < _LONGEST_VALUE:
         ours["DET_EXPERIMENT_CONFIG"] = text
+    if "port" in peers:
+        ours[PORT_ENV] = str(peers["port"])
     if resume.get("uuid"):
         ours["DET_LATEST_CHECKPOINT"] = resume["uuid"]
-    return {**_without_ours(base), **_user_variables(config), **ours}
+    return with_determined({**_without_ours(base), **_user_variables(config), **ours})
 
 
 def _without_ours(base: Mapping[str, str]) -> dict[str, str]:

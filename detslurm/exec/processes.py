@@ -6,10 +6,11 @@ import ctypes
 import os
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
 
 # Loaded before any fork: between fork and exec nothing may be imported.
 _prctl = ctypes.CDLL(None, use_errno=True).prctl
@@ -37,9 +38,40 @@ def start(argv: Sequence[str], env: Mapping[str, str], cwd: Path) -> subprocess.
     )
 
 
-def members(session: int) -> list[int]:
-    """The living processes of a session (zombies don't count)."""
-    found = []
+def signal_each(pids: Sequence[int], sig: signal.Signals) -> None:
+    """Send a signal to every process that is still there."""
+    for pid in pids:
+        try:
+            os.kill(pid, sig)
+        except (ProcessLookupError, PermissionError):
+            pass
+
+
+def exit_status(returncode: int) -> int:
+    """Python's return code as a shell's exit status: 128 + N for death by signal N."""
+    return 128 - returncode if returncode < 0 else returncode
+
+
+def become_subreaper() -> None:
+    """Adopt the orphans among this process's descendants, so that none gets out of sight."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def descendants(root: int) -> list[int]:
+    """The living processes below `root` (zombies don't count), parents before children."""
+    children: dict[int, list[int]] = {}
+    for pid, parent in _parents():
+        children.setdefault(parent, []).append(pid)
+    found: list[int] = []
+    queue = [root]
+    while queue:
+        below = children.get(queue.pop(), [])
+        found += below
+        queue += below
+    return found
+
+
+def _parents() -> Iterator[tuple[int, int]]:
     for entry in os.scandir("/proc"):
         if not entry.name.isdigit():
             continue
@@ -47,23 +79,6 @@ def members(session: int) -> list[int]:
             stat = Path(entry.path, "stat").read_bytes()
         except OSError:
             continue
-        state, _, _, sid = stat[stat.rindex(b")") + 2 :].split(b" ")[:4]
-        if int(sid) == session and state not in b"ZX":
-            found.append(int(entry.name))
-    return found
-
-
-def signal_session(session: int, sig: signal.Signals) -> bool:
-    """Send a signal to every process of a session; False when nobody is left."""
-    pids = members(session)
-    for pid in pids:
-        try:
-            os.kill(pid, sig)
-        except ProcessLookupError:
-            pass
-    return bool(pids)
-
-
-def exit_status(returncode: int) -> int:
-    """Python's return code as a shell's exit status: 128 + N for death by signal N."""
-    return 128 - returncode if returncode < 0 else returncode
+        state, parent = stat[stat.rindex(b")") + 2 :].split(b" ")[:2]
+        if state not in b"ZX":
+            yield int(entry.name), int(parent)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 from collections.abc import Iterable
 
@@ -24,6 +25,10 @@ class SignalInbox:
 
     def fileno(self) -> int:
         return self._reader
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Wait until a signal has come that nobody took yet, or the time is up."""
+        select.select([self._reader], [], [], timeout)
 
     def take(self) -> set[signal.Signals]:
         """The signals that came since the last look."""
