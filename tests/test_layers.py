@@ -21,10 +21,11 @@ BELOW: dict[str, set[str]] = {
     "searcher": {"config"},
     "store": {"config"},
     "slurm": {"config"},
+    "compat": set(),  # imports whatever its user names
     "core": {"store", "storage", "searcher"},
-    "exec": {"store", "slurm", "searcher", "config"},
+    "exec": {"store", "slurm", "searcher", "config", "compat"},
     "pytorch": {"core"},
-    "launch": {"core"},
+    "launch": {"core", "exec"},  # in a user's own batch script a launcher is its node's agent
     "sdk": {"store", "storage", "slurm", "searcher"},  # submitting samples the trials
     "cli": {"sdk"},
     "templates": set(),

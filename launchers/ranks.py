@@ -1,0 +1,75 @@
+"""What a launcher and its wrapped workers share on one node: preemption, and how workers ended.
+
+The exit log is an anonymous file that the launcher holds; workers find it by its name under
+``/proc``, because launchers in between (torchrun) close what they inherit and report every failure
+as 1. So the launcher knows which worker failed first, and exits with that one's status.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from detslurm._flag import ENV as FLAG_ENV
+from detslurm._flag import PreemptFlag
+
+EXIT_LOG_ENV = "DETSLURM_EXIT_LOG"
+
+# The agent gets Slurm's SIGTERM at the same moment as everybody else and raises the flag at once.
+_FLAG_DELAY = 0.5
+
+
+def is_preemption() -> bool:
+    """Whether the SIGTERM that just came is Slurm's word to all processes of the step."""
+    name = os.environ.get(FLAG_ENV)
+    if name is None:
+        return False
+    try:
+        flag = PreemptFlag.attach(name)
+    except OSError:
+        return False
+    try:
+        return wait_for_flag(flag)
+    finally:
+        flag.close()
+
+
+def wait_for_flag(flag: PreemptFlag) -> bool:
+    """The flag, after giving its owner a moment to raise it."""
+    deadline = time.monotonic() + _FLAG_DELAY
+    while not flag.preempt:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def report_exit(rank: int, status: int) -> None:
+    """Tell the launcher how this worker ended."""
+    name = os.environ.get(EXIT_LOG_ENV)
+    if name is None:
+        return
+    try:
+        fd = os.open(name, os.O_WRONLY | os.O_APPEND)
+    except OSError:
+        return  # the launcher is gone: nobody to tell
+    os.write(fd, b"%d %d\n" % (rank, status))
+    os.close(fd)
+
+
+class ExitLog:
+    """How the workers of this node ended, in the order of their ends."""
+
+    def __init__(self) -> None:
+        self._fd = os.memfd_create("detslurm-exits")
+
+    @property
+    def name(self) -> str:
+        """Where workers find it while this process lives."""
+        return f"/proc/{os.getpid()}/fd/{self._fd}"
+
+    def first_failure(self) -> int | None:
+        """The exit status of the worker that failed first."""
+        text = os.pread(self._fd, 1 << 20, 0).decode()
+        statuses = (int(line.split()[1]) for line in text.splitlines())
+        return next((status for status in statuses if status), None)

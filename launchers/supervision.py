@@ -1,0 +1,97 @@
+"""Run what starts the workers, so that it survives a preemption and leaves nothing behind.
+
+On clusters that track processes without cgroups Slurm's SIGTERM at a preemption reaches every
+process of the step. What starts the workers (torchrun, mpirun) would take it as its end: it runs
+with these signals blocked, and the wrapped workers unblock them again.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+
+from detslurm.launch import ranks
+
+from detslurm.exec.processes import (
+    become_subreaper,
+    descendants,
+    die_with_parent,
+    exit_status,
+    signal_each,
+)
+from detslurm.exec.signals import SignalInbox
+
+BLOCKED = frozenset({signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2})
+
+_ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+# From the request to leave to the kill.
+_GRACE = 5.0
+
+
+def unblock() -> None:
+    """Let this process, a worker's wrapper, have the signals that its launcher blocked."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, BLOCKED)
+
+
+def supervise(argv: Sequence[str], env: Mapping[str, str]) -> int:
+    """Run the command to its end and end all that it started; returns the exit status.
+
+    Of failed workers it is that of the first. Raises `OSError` when the command can't be started.
+    """
+    become_subreaper()
+    inbox = SignalInbox([*_ENDING, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCHLD])
+    exits = ranks.ExitLog()
+    child = subprocess.Popen(
+        argv,
+        env={**env, ranks.EXIT_LOG_ENV: exits.name},
+        stdin=subprocess.DEVNULL,
+        preexec_fn=_in_child,
+    )
+    ended_by = _watch(child, inbox)
+    end_all()
+    if ended_by is not None:
+        return 128 + ended_by
+    status = exit_status(child.returncode)
+    return (exits.first_failure() or status) if status else 0
+
+
+def _in_child() -> None:
+    die_with_parent()
+    signal.pthread_sigmask(signal.SIG_BLOCK, BLOCKED)
+
+
+def _watch(child: subprocess.Popen[bytes], inbox: SignalInbox) -> signal.Signals | None:
+    """Wait for the child; the signal that ended it all, if it was one of ours."""
+    while child.poll() is None:
+        inbox.wait()
+        came = inbox.take()
+        ending = next((sig for sig in _ENDING if sig in came), None)
+        if ending is None or (ending is signal.SIGTERM and ranks.is_preemption()):
+            continue
+        _ask_to_leave(child, ending)
+        return ending
+    return None
+
+
+def _ask_to_leave(child: subprocess.Popen[bytes], sig: signal.Signals) -> None:
+    signal_each(descendants(os.getpid()), sig)
+    try:
+        child.wait(_GRACE)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait()
+
+
+def end_all() -> None:
+    """Kill every process below this one; orphans are its children, so waiting finds all."""
+    deadline = time.monotonic() + _GRACE
+    while time.monotonic() < deadline:
+        signal_each(descendants(os.getpid()), signal.SIGKILL)
+        try:
+            if os.waitpid(-1, os.WNOHANG) == (0, 0):
+                time.sleep(0.01)  # SIGKILL takes a moment
+        except ChildProcessError:
+            return

@@ -1,0 +1,82 @@
+"""Start one worker per slot with PyTorch's own launcher, `torch.distributed.run`.
+
+    python3 -m detslurm.launch.torch_distributed [[OVERRIDES...] --] (--trial TRIAL)|(SCRIPT...)
+
+OVERRIDES are options of torch.distributed.run that win over what detslurm sets. SCRIPT is a
+Python file with its arguments, `-m module`, or any other command. Every line of a worker's output
+gets the prefix `[rank=N] `. A worker that fails ends the others, and its exit status becomes the
+launcher's.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from detslurm.launch.nodes import Nodes, nodes_of
+from detslurm.launch.supervision import supervise
+from detslurm.launch.words import UsageError, Words, parse
+
+from detslurm._info import get_cluster_info
+from detslurm.exec.processes import die_with_parent
+
+_MEETING = ("--rdzv", "--master", "--standalone", "--node")
+# How long torchrun waits for workers that it asked to end before it kills them.
+_SHUTDOWN_SECONDS = "10"
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the workers of this node; returns the exit status."""
+    if argv and argv[0] in ("-h", "--help"):
+        print(__doc__)
+        return 0
+    try:
+        words = parse(argv)
+    except UsageError as err:
+        print(err, file=sys.stderr)
+        return 1
+    info = get_cluster_info()
+    nodes = nodes_of(info) if info is not None else Nodes(("127.0.0.1",), 0, 1)
+    if info is not None:
+        die_with_parent()  # the agent's death must not leave workers without anybody's care
+    return supervise(torchrun(words, nodes), environment(nodes))
+
+
+def torchrun(words: Words, nodes: Nodes) -> list[str]:
+    """The command line of torch.distributed.run for this node."""
+    return [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        f"--nnodes={len(nodes.addrs)}",
+        f"--nproc-per-node={nodes.slots}",
+        "--max-restarts=0",
+        *_meeting_point(words, nodes),
+        *words.overrides,
+        "--no-python",
+        *(sys.executable, "-m", "detslurm.launch.wrap_rank", "RANK", "--"),
+        *words.command,
+    ]
+
+
+def _meeting_point(words: Words, nodes: Nodes) -> list[str]:
+    if nodes.several:
+        port = [f"--master-port={nodes.port}"] if nodes.port is not None else []
+        return [f"--node-rank={nodes.rank}", f"--master-addr={nodes.chief}", *port]
+    chosen = any(word.startswith(_MEETING) for word in words.overrides)
+    return [] if chosen else ["--standalone"]
+
+
+def environment(nodes: Nodes) -> dict[str, str]:
+    """The environment of torchrun, which its workers inherit."""
+    defaults = {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": _SHUTDOWN_SECONDS}
+    ours = {"USE_TORCH_DISTRIBUTED": "True", "DET_CHIEF_IP": nodes.chief}
+    interface = os.environ.get("DET_INTER_NODE_NETWORK_INTERFACE")
+    if interface:
+        defaults |= {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface}
+    return {**defaults, **os.environ, **ours}
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

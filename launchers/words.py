@@ -1,0 +1,71 @@
+"""The command line that all launchers share: `[[OVERRIDES...] --] (--trial TRIAL)|(SCRIPT...)`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+
+class UsageError(Exception):
+    """A command line that makes no sense; the text is for the user."""
+
+
+class Words(NamedTuple):
+    """What is for the wrapped launcher, and the command that every worker runs."""
+
+    overrides: list[str]
+    command: list[str]
+
+
+def parse(argv: Sequence[str]) -> Words:
+    """Split a launcher's command line. Raises `UsageError`."""
+    overrides, rest = _split(list(argv))
+    trial, script = _trial(rest)
+    if trial is not None:
+        if script:
+            raise UsageError(f"error: extra arguments to --trial: {script}")
+        raise UsageError(
+            f"error: --trial {trial}: Trial classes are not supported by this version of detslurm;"
+            " give a script that uses the Core API instead"
+        )
+    if not script:
+        raise UsageError("error: empty script is not allowed")
+    return Words(overrides, command_of(script))
+
+
+def _split(words: list[str]) -> tuple[list[str], list[str]]:
+    # A `--` behind the script is the script's own.
+    if words and words[0].startswith("-") and not _is_trial(words[0]) and "--" in words:
+        border = words.index("--")
+        return words[:border], words[border + 1 :]
+    return [], words
+
+
+def _is_trial(word: str) -> bool:
+    return word == "--trial" or word.startswith("--trial=")
+
+
+def _trial(words: list[str]) -> tuple[str | None, list[str]]:
+    if not words or not _is_trial(words[0]):
+        return None, words
+    if "=" in words[0]:
+        return words[0].partition("=")[2], words[1:]
+    if len(words) < 2:
+        raise UsageError("error: argument --trial: expected one argument")
+    return words[1], words[2:]
+
+
+def command_of(script: Sequence[str]) -> list[str]:
+    """The worker's command: a Python file or `-m module` is run by this Python."""
+    first = script[0]
+    if first == "-m" or (first.endswith(".py") and not _executable(first)):
+        return [sys.executable, *script]
+    return list(script)
+
+
+def _executable(name: str) -> bool:
+    # `./train.py` with a shebang and the right to be executed is a command like any other.
+    path = Path(name)
+    return "/" in name and path.exists() and bool(path.stat().st_mode & 0o111)

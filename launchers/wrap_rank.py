@@ -1,0 +1,133 @@
+"""Run one worker so that its lines in the log tell its rank.
+
+    python3 -m detslurm.launch.wrap_rank [--no-redirect-stdio] RANK|ENV,ENV... [--] CMD [ARGS...]
+
+RANK is a number, or names of environment variables of which the first that is set holds it. Every
+line of CMD's output gets the prefix `[rank=RANK] `; a carriage return ends a line too. Signals are
+passed on, the exit status is CMD's, and CMD never outlives this process.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+
+from detslurm.launch import ranks
+from detslurm.launch.supervision import unblock
+
+from detslurm.exec.lines import LineSplitter
+from detslurm.exec.processes import die_with_parent, exit_status
+from detslurm.exec.signals import SignalInbox
+
+USAGE = "usage: wrap_rank [--no-redirect-stdio] RANK|ENV,ENV... [--] CMD [ARGS...]"
+
+_PASSED_ON = (
+    signal.SIGTERM,
+    signal.SIGINT,
+    signal.SIGHUP,
+    signal.SIGQUIT,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+    signal.SIGWINCH,
+)
+# What the command's own children may still print once it has ended, when they keep its output open.
+_STRAGGLERS = 2.0
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command; returns its exit status."""
+    words = list(argv)
+    if words[:1] and words[0] in ("-h", "--help"):
+        print(__doc__)
+        return 0
+    redirect = words[:1] != ["--no-redirect-stdio"]
+    words = words if redirect else words[1:]
+    command = words[2:] if words[1:2] == ["--"] else words[1:]
+    if not command:
+        print(USAGE, file=sys.stderr)
+        return 1
+    rank = rank_of(words[0], os.environ)
+    if rank is None:
+        print(f"wrap_rank: none of {words[0]} is set to a rank", file=sys.stderr)
+        return 1
+    die_with_parent()
+    unblock()
+    status = Wrapped(rank, command, redirect=redirect).run()
+    ranks.report_exit(rank, status)
+    return status
+
+
+def rank_of(word: str, env: Mapping[str, str]) -> int | None:
+    """The rank that a number or a comma-separated list of variables gives."""
+    candidates = [word] if word.isdigit() else [env.get(name, "") for name in word.split(",")]
+    return next((int(value) for value in candidates if value.isdigit()), None)
+
+
+class Wrapped:
+    """One worker and the pipes that it writes to."""
+
+    def __init__(self, rank: int, command: Sequence[str], *, redirect: bool) -> None:
+        self._prefix = b"[rank=%d] " % rank
+        # Before the fork: a handler would be lost in the exec, an ignored signal would not.
+        self._inbox = SignalInbox([*_PASSED_ON, signal.SIGCHLD])
+        pipe = subprocess.PIPE if redirect else None
+        try:
+            self._child = subprocess.Popen(
+                command, stdout=pipe, stderr=pipe, preexec_fn=die_with_parent
+            )
+        except OSError as err:
+            print(f"wrap_rank: can't start {command[0]}: {err.strerror}", file=sys.stderr)
+            raise SystemExit(127 if isinstance(err, FileNotFoundError) else 126) from None
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._inbox.fileno(), selectors.EVENT_READ)
+        self._streams: dict[int, tuple[LineSplitter, int]] = {}
+        for pipe_end, ours in ((self._child.stdout, 1), (self._child.stderr, 2)):
+            if pipe_end is not None:
+                self._streams[pipe_end.fileno()] = (LineSplitter(), ours)
+                self._selector.register(pipe_end.fileno(), selectors.EVENT_READ)
+
+    def run(self) -> int:
+        """Pass lines and signals on until the command is over."""
+        ended_at: float | None = None
+        while True:
+            if ended_at is None and self._child.poll() is not None:
+                ended_at = time.monotonic()
+            if ended_at and (not self._streams or time.monotonic() > ended_at + _STRAGGLERS):
+                break
+            for key, _ in self._selector.select(None if ended_at is None else 0.2):
+                if key.fd == self._inbox.fileno():
+                    self._on_signals()
+                else:
+                    self._read(key.fd)
+        for splitter, ours in self._streams.values():
+            self._write(ours, splitter.close())
+        return exit_status(self._child.returncode)
+
+    def _on_signals(self) -> None:
+        for sig in self._inbox.take() - {signal.SIGCHLD}:
+            # Slurm's own SIGTERM at a preemption has come to the command as well.
+            if sig is not signal.SIGTERM or not ranks.is_preemption():
+                self._child.send_signal(sig)
+
+    def _read(self, fd: int) -> None:
+        splitter, ours = self._streams[fd]
+        chunk = os.read(fd, 65536)
+        self._write(ours, splitter.feed(chunk) if chunk else splitter.close())
+        if not chunk:
+            self._selector.unregister(fd)
+            del self._streams[fd]
+
+    def _write(self, fd: int, lines: Iterable[bytes]) -> None:
+        data = b"".join(self._prefix + line + b"\n" for line in lines)
+        view = memoryview(data)
+        while view:
+            view = view[os.write(fd, view) :]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

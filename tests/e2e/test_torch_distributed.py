@@ -1,0 +1,166 @@
+"""Several nodes, several processes on each: PyTorch's DDP through the launcher."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.cluster import Cluster
+from tests.cluster.waiting import wait_for
+from tests.e2e.desk import Desk
+from tests.e2e.test_failures import is_alive
+from tests.e2e.test_main_job import make_room
+
+pytestmark = pytest.mark.cluster
+
+LAUNCHED = "python3 -m detslurm.launch.torch_distributed train.py"
+TWO_BY_TWO = ("resources.slots_per_trial=4", "slurm.slots_per_node=2", f"entrypoint={LAUNCHED}")
+
+# A regression whose 16 samples a step are dealt to the ranks: any number of them gives one loss.
+TRAIN = """\
+    import os, pathlib, time
+    import torch
+    import torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
+    import detslurm as det
+
+    dist.init_process_group("gloo")
+    rank, size = dist.get_rank(), dist.get_world_size()
+    info = det.get_cluster_info()
+    print("pid", os.getpid(), "of rank", rank, flush=True)
+
+    class Peers(det.core.DistributedContext):
+        def __init__(self):
+            local = int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"])
+            cross = int(os.environ["GROUP_RANK"]), int(os.environ["GROUP_WORLD_SIZE"])
+            self.rank, self.size = rank, size
+            (self.local_rank, self.local_size), (self.cross_rank, self.cross_size) = local, cross
+
+        def broadcast(self, stuff):
+            box = [stuff]
+            dist.broadcast_object_list(box)
+            return box[0]
+
+        def close(self):
+            pass
+
+    torch.manual_seed(1)
+    net = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1))
+    # Else DDP lays its buckets out anew after a run's first step, and sums in another order.
+    net = DistributedDataParallel(net.double(), find_unused_parameters=True)
+    optimizer = torch.optim.Adam(net.parameters(), lr=0.01)
+    pause = float(info.trial.hparams["pause"])
+
+    with det.core.init(distributed=Peers()) as core:
+        step = 0
+        if info.latest_checkpoint:
+            with core.checkpoint.restore_path(info.latest_checkpoint) as path:
+                state = torch.load(path / "state.pt")
+            step = state["step"]
+            net.load_state_dict(state["net"])
+            optimizer.load_state_dict(state["optimizer"])
+        while step < 40:
+            numbers = torch.Generator().manual_seed(step)
+            x = torch.randn(16, 8, generator=numbers, dtype=torch.float64)
+            mine = x[rank * 16 // size : (rank + 1) * 16 // size]
+            loss = ((net(mine)[:, 0] - mine.prod(1)) ** 2).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            total = loss.detach()
+            dist.all_reduce(total)
+            step += 1
+            if rank == 0:
+                core.train.report_training_metrics(step, {"loss": total.item() / size})
+            time.sleep(pause)
+            stop = core.preempt.should_preempt()
+            if rank == 0 and (stop or step % 10 == 0):
+                with core.checkpoint.store_path({"steps_completed": step}) as (path, _):
+                    state = {"net": net.state_dict(), "optimizer": optimizer.state_dict()}
+                    torch.save(state | {"step": step}, path / "state.pt")
+            if stop:
+                break
+    dist.destroy_process_group()
+"""
+
+
+def project(desk: Desk, name: str, pause: float) -> Path:
+    return desk.project(TRAIN, f"hyperparameters: {{pause: {pause}}}", name)
+
+
+def losses(desk: Desk, number: int) -> list[tuple[int, float]]:
+    return [(row.steps, row.metrics["loss"]) for row in desk.metrics(number)]
+
+
+def test_two_nodes_by_two_slots_train_as_one_process(desk: Desk, slurm: Cluster) -> None:
+    """Four ranks on two nodes give the losses of one process with the same global batch, and a
+    run of that shape that was preempted gives the bits of one that was not."""
+    one = desk.submit(project(desk, "one", 0), f"entrypoint={LAUNCHED}")
+    four = desk.submit(project(desk, "four", 0), *TWO_BY_TWO)
+    preempted = desk.submit(
+        project(desk, "preempted", 0.3), *TWO_BY_TWO, "resources.resource_pool=low"
+    )
+    for number in (one, four):
+        desk.wait_for_state(number, "COMPLETED")
+    desk.wait_for_steps(preempted, 4)
+    high = make_room(desk)
+    slurm.wait_state(high, "RUNNING", "COMPLETED", timeout=20)
+    desk.wait_for_state(preempted, "COMPLETED")
+
+    assert desk.outcomes(preempted) == ["preempted", "completed"]
+    assert desk.trial(preempted).runs[1].resumed_steps > 0
+    assert losses(desk, preempted) == losses(desk, four)
+    assert [step for step, _ in losses(desk, one)] == list(range(1, 41))
+    for (_, of_four), (_, of_one) in zip(losses(desk, four), losses(desk, one), strict=True):
+        assert math.isclose(of_four, of_one, rel_tol=1e-9)
+    assert len(desk.trial(four).runs[0].job["nodes"]) == 2
+    log = desk.log(four)
+    for rank in range(4):
+        assert f"[rank={rank}] || pid " in log
+
+
+def pids(desk: Desk, number: int, run: int) -> dict[int, int]:
+    """Rank -> process id in a run, once all four have said theirs."""
+
+    def said() -> dict[int, int]:
+        path = desk.trial_dir(number).log_path(run)
+        lines = path.read_text().splitlines() if path.exists() else []
+        words = [line.split() for line in lines if "|| pid " in line]
+        found = {int(w[-1]): int(w[w.index("pid") + 1]) for w in words}
+        return found if len(found) == 4 else {}
+
+    return wait_for(said, 60, f"four ranks of run {run}")
+
+
+def ancestors(pid: int) -> dict[str, int]:
+    """What stands between Slurm and a worker: the process ids of torchrun and the agent."""
+    found: dict[str, int] = {}
+    while "agent" not in found:
+        line = Path(f"/proc/{pid}/cmdline").read_bytes()
+        names = {"torchrun": b"torch.distributed.run", "agent": b"detslurm.exec.agent"}
+        found |= {name: pid for name, module in names.items() if b"-m\0" + module + b"\0" in line}
+        pid = int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+    return found
+
+
+def test_whatever_is_killed_the_run_starts_again_and_leaves_nothing(desk: Desk) -> None:
+    """kill -9 of a rank, of torchrun or of a node's agent ends the run on both nodes; the next one
+    begins in the same job within 30 seconds, and no process of the old one remains."""
+    number = desk.submit(project(desk, "killed", 1), *TWO_BY_TWO)
+    for run, victim in enumerate(("rank", "torchrun", "agent"), start=1):
+        alive = pids(desk, number, run)
+        programs = ancestors(alive[3])
+        os.kill(alive[3] if victim == "rank" else programs[victim], signal.SIGKILL)
+        wait_for(lambda: len(desk.outcomes(number)) == run + 1, 30, "the next run")  # noqa: B023
+        old = [*alive.values(), *programs.values()]
+        wait_for(lambda: not any(map(is_alive, old)), 5, f"the {victim}'s run to be gone")  # noqa: B023
+    pids(desk, number, 4)
+    assert desk.outcomes(number) == ["restart", "restart", "restart", None]
+    assert len({run.job["ref"] for run in desk.trial(number).runs}) == 1
+    assert "was killed by SIGKILL" in (desk.trial(number).runs[0].reason or "")
+    desk.run("experiment", "kill", str(number))
+    desk.wait_for_state(number, "CANCELED", timeout=30)

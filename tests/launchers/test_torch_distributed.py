@@ -1,0 +1,94 @@
+"""The launcher on one node: workers, their failures, and signals that come by."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from detslurm._flag import ENV, PreemptFlag
+from detslurm.exec.processes import descendants
+from tests.cluster.waiting import wait_for
+from tests.e2e.test_failures import is_alive
+
+LAUNCH = [sys.executable, "-m", "detslurm.launch.torch_distributed", "--nproc-per-node=2", "--"]
+
+WORKER = """\
+import os, signal, sys, time
+if sys.argv[1] == "outlive":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print(os.environ["USE_TORCH_DISTRIBUTED"], os.environ["DET_CHIEF_IP"], os.getpid(), flush=True)
+if sys.argv[1] == "fail" and os.environ["RANK"] == "1":
+    sys.exit(7)
+time.sleep({"fail": 60, "stay": 60, "outlive": 2}[sys.argv[1]])
+"""
+
+
+@pytest.fixture
+def worker(tmp_path: Path) -> str:
+    path = tmp_path / "worker.py"
+    path.write_text(WORKER)
+    return str(path)
+
+
+@contextlib.contextmanager
+def started(
+    worker: str, what: str, env: Mapping[str, str] | None = None
+) -> Iterator[tuple[subprocess.Popen[str], list[int]]]:
+    """The launcher and its two workers' process ids, once they have said them."""
+    with subprocess.Popen(
+        [*LAUNCH, worker, what],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **(env or {})},
+    ) as launcher:
+        assert launcher.stdout is not None
+        lines = sorted(launcher.stdout.readline().split() for _ in range(2))
+        assert [words[:3] for words in lines] == [
+            [f"[rank={rank}]", "True", "127.0.0.1"] for rank in range(2)
+        ]
+        try:
+            yield launcher, [int(words[3]) for words in lines]
+        finally:
+            launcher.kill()
+
+
+def test_a_worker_that_fails_ends_the_other(worker: str) -> None:
+    """The launcher leaves within seconds, with the status of the worker that failed."""
+    with started(worker, "fail") as (launcher, pids):
+        assert launcher.wait(20) == 7
+        assert not any(map(is_alive, pids))
+
+
+def test_sigterm_without_preemption_ends_everything(worker: str) -> None:
+    """Somebody wants the launcher to end: so do its workers."""
+    with started(worker, "stay") as (launcher, pids):
+        launcher.terminate()
+        assert launcher.wait(20) == 128 + signal.SIGTERM
+        assert not any(map(is_alive, pids))
+
+
+def test_a_preemption_ends_nobody(worker: str) -> None:
+    """SIGTERM to every process while the flag is up: who stands between lives on."""
+    flag = PreemptFlag.create()
+    with started(worker, "outlive", {ENV: flag.name}) as (launcher, pids):
+        flag.request_preemption()
+        for pid in [launcher.pid, *descendants(launcher.pid)]:
+            os.kill(pid, signal.SIGTERM)
+        assert launcher.wait(20) == 0
+        assert not any(map(is_alive, pids))
+    flag.close()
+
+
+def test_no_worker_outlives_the_launcher(worker: str) -> None:
+    """kill -9 of the launcher ends torchrun and the workers too."""
+    with started(worker, "stay") as (launcher, pids):
+        launcher.kill()
+        launcher.wait()
+        wait_for(lambda: not any(map(is_alive, pids)), 10, "the workers' death")

@@ -1,0 +1,48 @@
+"""The command line that all launchers share."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from detslurm.launch.words import UsageError, parse
+
+
+def test_a_script_is_run_by_this_python() -> None:
+    """So are modules; anything else is a command as it stands."""
+    assert parse(["train.py", "--lr", "1"]) == ([], [sys.executable, "train.py", "--lr", "1"])
+    assert parse(["-m", "pkg.train"]) == ([], [sys.executable, "-m", "pkg.train"])
+    assert parse(["python3", "train.py"]) == ([], ["python3", "train.py"])
+
+
+def test_an_executable_script_runs_itself(tmp_path: Path) -> None:
+    """A path with the right to be executed is a command, whatever its name."""
+    script = tmp_path / "train.py"
+    script.touch(0o755)
+    assert parse([str(script)]).command == [str(script)]
+    script.chmod(0o644)
+    assert parse([str(script)]).command == [sys.executable, str(script)]
+
+
+def test_overrides_end_with_two_dashes() -> None:
+    """Those of the script stay with the script."""
+    assert parse(["--a", "1", "--", "run", "x"]) == (["--a", "1"], ["run", "x"])
+    assert parse(["--", "run"]) == ([], ["run"])
+    assert parse(["run", "--", "x"]) == ([], ["run", "--", "x"])
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        ([], "empty script is not allowed"),
+        (["--a", "--"], "empty script is not allowed"),
+        (["--trial", "m:C", "x"], "extra arguments to --trial"),
+        (["--trial"], "expected one argument"),
+        (["--a", "--", "--trial=m:C"], "not supported by this version"),
+    ],
+)
+def test_what_makes_no_sense_is_said(argv: list[str], said: str) -> None:
+    """Each mistake has its words."""
+    with pytest.raises(UsageError, match=said):
+        parse(argv)

@@ -1,0 +1,103 @@
+"""The wrapper around every worker: prefixes, signals, exit status, and no orphan."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from detslurm._flag import ENV, PreemptFlag
+from tests.cluster.waiting import wait_for
+
+WRAP = [sys.executable, "-m", "detslurm.launch.wrap_rank"]
+
+
+def wrap(*words: str, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, **(env or {})}
+    return subprocess.run([*WRAP, *words], capture_output=True, text=True, env=environment)
+
+
+@contextlib.contextmanager
+def started(script: str, env: Mapping[str, str] | None = None) -> Iterator[subprocess.Popen[str]]:
+    """A wrapped shell script that has said its first line."""
+    with subprocess.Popen(
+        [*WRAP, "0", "sh", "-c", script],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **(env or {})},
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_every_line_of_both_outputs_gets_the_rank() -> None:
+    """A carriage return ends a line too, and so does the end; the exit status is the command's."""
+    done = wrap("3", "sh", "-c", r"printf 'a\rb\nc'; echo d >&2; exit 5")
+    assert done.stdout == "[rank=3] a\n[rank=3] b\n[rank=3] c\n"
+    assert done.stderr == "[rank=3] d\n"
+    assert done.returncode == 5
+
+
+def test_the_rank_may_come_from_the_environment() -> None:
+    """The first variable that is set counts; none is an error."""
+    done = wrap("NOT_SET,MY_RANK", "--", "echo", "x", env={"MY_RANK": "2"})
+    assert (done.stdout, done.returncode) == ("[rank=2] x\n", 0)
+    done = wrap("NOT_SET", "echo", "x")
+    assert (done.stdout, done.returncode) == ("", 1)
+    assert "NOT_SET" in done.stderr
+
+
+def test_output_can_be_left_alone() -> None:
+    """--no-redirect-stdio: no prefix, everything else the same."""
+    assert wrap("--no-redirect-stdio", "0", "echo", "x").stdout == "x\n"
+
+
+def test_bad_calls_say_what_is_wrong() -> None:
+    """No command, and a command that isn't there."""
+    assert wrap("0").returncode == 1
+    done = wrap("0", "no-such-program")
+    assert done.returncode == 127
+    assert "no-such-program" in done.stderr
+
+
+def test_signals_reach_the_command() -> None:
+    """SIGTERM and SIGUSR1 are passed on; the status is what the command makes of it."""
+    for sig in ("TERM", "USR1"):
+        with started(f"trap 'exit 7' {sig}; echo up; while :; do sleep 0.05; done") as process:
+            process.send_signal(signal.Signals[f"SIG{sig}"])
+            assert process.wait(10) == 7
+
+
+def test_a_preemption_is_not_passed_on() -> None:
+    """Slurm's SIGTERM comes to the command as well: once is enough."""
+    flag = PreemptFlag.create()
+    flag.request_preemption()
+    script = "trap 'exit 7' TERM; echo up; sleep 1 & wait; exit 0"
+    with started(script, {ENV: flag.name}) as process:
+        process.terminate()
+        assert process.wait(10) == 0
+
+
+def test_the_command_dies_with_the_wrapper() -> None:
+    """kill -9 of the wrapper leaves no orphan."""
+    with started("echo up; echo $$; exec sleep 60") as process:
+        assert process.stdout is not None
+        command = Path("/proc") / process.stdout.readline().split()[-1]
+        assert command.exists()
+        process.kill()
+        wait_for(lambda: status(command) == "Z", 10, "the command's death")
+
+
+def status(process: Path) -> str:
+    try:
+        return (process / "stat").read_text().rsplit(")", 1)[1].split()[0]
+    except OSError:
+        return "Z"
