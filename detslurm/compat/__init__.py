@@ -1,0 +1,66 @@
+"""`import determined` inside detslurm jobs: code written for Determined runs as it is.
+
+`determined`, `determined.core`, `determined.launch...`, `determined.pytorch...`,
+`determined.experimental` are other names of detslurm's own modules: the same module objects, so
+classes are identical whichever name imported them. What detslurm doesn't have (yet) raises an
+`ImportError` that says what there is.
+
+How it gets into a job: the node agent puts one directory, `onpath/`, at the end of PYTHONPATH. It
+holds nothing but a package called `determined`, which on its first import looks whether the
+environment has a real one. If so it steps aside and the real one is loaded; if not it calls
+`install()`. A process that never imports `determined` pays nothing. `DETSLURM_COMPAT` (in
+`environment.environment_variables`, or in the shell for the runs by hand) decides:
+
+- unset or `auto`: a real `determined` wins, wherever it is installed;
+- `force`: detslurm wins over an installed one (not over a `determined/` beside the script);
+- `off`: nothing is put on the path.
+
+Outside jobs nothing is active; `python -m detslurm.compat SCRIPT [ARGS...]` runs a script (or
+`-m MODULE`) the way a job would. docs/compat.md lists what differs from Determined.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+
+__all__ = ["DIRECTORY", "MODE_ENV", "install", "with_determined"]
+
+MODE_ENV = "DETSLURM_COMPAT"
+
+DIRECTORY = Path(__file__).with_name("onpath")
+"""What has to be on PYTHONPATH for `import determined`."""
+
+
+def with_determined(env: Mapping[str, str]) -> dict[str, str]:
+    """The environment in which Python resolves `determined`, as `DETSLURM_COMPAT` in it says.
+
+    Raises `ValueError` for a mode that doesn't exist.
+    """
+    mode = env.get(MODE_ENV) or "auto"
+    ours = str(DIRECTORY)
+    before = env.get("PYTHONPATH")
+    path = [p for p in before.split(os.pathsep) if p != ours] if before else []
+    if mode == "auto":
+        path = [*path, ours]
+    elif mode == "force":
+        path = [ours, *path]
+    elif mode != "off":
+        raise ValueError(f"{MODE_ENV}={mode!r} is none of auto, force, off")
+    return {**env, "PYTHONPATH": os.pathsep.join(path)} if path or before else dict(env)
+
+
+def install() -> ModuleType:
+    """Make `determined` a name of detslurm in this process; returns the module that it names."""
+    from detslurm.compat._finder import AliasFinder, ForeignFinder
+
+    if not any(isinstance(finder, AliasFinder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, AliasFinder())
+        sys.meta_path.append(ForeignFinder())
+    module = import_module("detslurm")
+    sys.modules["determined"] = module
+    return module

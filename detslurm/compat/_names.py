@@ -1,0 +1,26 @@
+"""Which of detslurm's modules stands for which of Determined's."""
+
+from __future__ import annotations
+
+ROOT = "determined"
+
+# Determined's package -> ours. What a version of detslurm lacks of them is found out by looking
+# for it, so that this table needn't change when it comes.
+PACKAGES = {
+    "core": "core",
+    "errors": "errors",
+    "experimental": "sdk",
+    "keras": "keras",
+    "launch": "launch",
+    "pytorch": "pytorch",
+    "transformers": "transformers",
+}
+
+
+def ours(name: str) -> str | None:
+    """The name of the module of ours that `determined.x.y` stands for, whether it exists or not."""
+    root, _, rest = name.partition(".")
+    package, dot, tail = rest.partition(".")
+    if root != ROOT or package not in PACKAGES:
+        return None
+    return f"detslurm.{PACKAGES[package]}{dot}{tail}"
