@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
-from urllib.parse import urlsplit
 
 from detslurm import storage
 from detslurm._errors import InvalidHP
@@ -104,9 +103,9 @@ def init(
     """Connect this process to its trial; use the result as a context manager.
 
     Outside a detslurm job the script is tracked all the same, as an experiment of one trial, unless
-    DETSLURM_TRACK=0. `checkpoint_storage` (a path, a `file://` URI or a `checkpoint_storage`
-    section) replaces the configured one. Raises `ValueError` when a task of several slots comes
-    without `distributed`.
+    DETSLURM_TRACK=0. `checkpoint_storage` (a path, a `file://`, `s3://` or `gs://` URI, or a
+    `checkpoint_storage` section) replaces the configured one. Raises `ValueError` when a task of
+    several slots comes without `distributed`.
     """
     info = get_cluster_info()
     given = _given_storage(checkpoint_storage)
@@ -184,14 +183,7 @@ def _given_storage(value: str | dict[str, Any] | None) -> Storage | None:
         return storage.from_config(value)
     if not isinstance(value, str):
         raise TypeError(f"checkpoint_storage must be a str or a dict, not {type(value).__name__}")
-    parts = urlsplit(value)
-    if not parts.scheme:
-        return SharedFS(Path(value).absolute())
-    if parts.query or parts.fragment or (parts.scheme == "file" and parts.netloc):
-        raise ValueError(f"checkpoint_storage {value!r} is malformed: scheme and path alone count")
-    if parts.scheme != "file":
-        raise ValueError(f"checkpoint_storage {value!r} is not supported yet; use a path")
-    return SharedFS(Path(parts.path))
+    return storage.from_uri(value)
 
 
 def _trial_of(info: ClusterInfo) -> TrialDir:

@@ -15,6 +15,7 @@ import pytest
 from detslurm import errors
 from detslurm.core import CheckpointContext, DistributedContext, DownloadMode
 from detslurm.storage import SharedFS, Storage
+from tests.s3 import s3_storage
 
 from .ranks import on_ranks
 
@@ -356,6 +357,71 @@ class TestRestore:
         trial.run(2, body)
         assert trial.deleted == [storage_id]
         assert not trial.storage.exists(storage_id)
+
+
+class TestInABucket:
+    """The same over a server that speaks S3, where files must be brought and fetched."""
+
+    @pytest.fixture
+    def trial(self, s3_server: str) -> Trial:
+        """A trial that stores to S3."""
+        return Trial(s3_storage(s3_server))
+
+    def test_the_ranks_of_a_node_share_what_they_store_and_restore(self, trial: Trial) -> None:
+        """One directory per node on both ways, removed afterwards; equal files stored once."""
+
+        def save(context: CheckpointContext, dist: DistributedContext) -> tuple[Path, str]:
+            with context.store_path(STEP, shard=True) as (path, storage_id):
+                write(path, **{f"d__{dist.rank}": "x", f"node{dist.cross_rank}": "", "same": "s"})
+            return path, storage_id
+
+        saved = trial.run(4, save, nodes=2)
+        assert len({path for path, _ in saved}) == 2
+        (storage_id,) = {storage_id for _, storage_id in saved}
+
+        def restore(context: CheckpointContext, dist: DistributedContext) -> tuple[Path, set[str]]:
+            wanted = f"d/{dist.rank}"
+            with context.restore_path(storage_id, selector=lambda name: name == wanted) as path:
+                return path, {p.name for p in path.rglob("*") if p.is_file()}
+
+        restored = trial.run(4, restore, nodes=2)
+        assert [names for _, names in restored] == [{"0", "1"}] * 2 + [{"2", "3"}] * 2
+        assert not any(path.exists() for path, _ in saved + restored)
+        (record,) = trial.notes.of("checkpoint")
+        assert record["resources"] == trial.storage.resources(storage_id)
+        assert {"d/0", "d/3", "node0", "node1", "same"} <= set(record["resources"])
+
+    def test_one_rank_alone(self, trial: Trial, tmp_path: Path) -> None:
+        """store_path, upload, metadata, restore and delete without peers."""
+
+        def body(context: CheckpointContext, dist: DistributedContext) -> None:
+            with context.store_path(STEP) as (path, first):
+                write(path, d__a="a")
+            second = context.upload(write(tmp_path / "s", b="b"), STEP)
+            assert context.get_metadata(first) == STEP
+            with context.restore_path(first) as found, context.restore_path(second) as other:
+                assert (found / "d" / "a").read_text() == "a"
+                assert (other / "b").read_text() == "b"
+            context.delete(first)
+            with pytest.raises(errors.CheckpointNotFound):
+                context.restore_path(first).__enter__()
+
+        assert trial.run(1, body) == [None]
+
+    def test_a_body_that_raises_leaves_nothing(self, trial: Trial) -> None:
+        """Neither objects in the bucket nor a directory on the node."""
+        seen = []
+
+        def body(context: CheckpointContext, dist: DistributedContext) -> None:
+            with context.store_path(STEP, shard=True) as (path, storage_id):
+                seen.append((path, storage_id))
+                write(path, half="x")
+                raise ZeroDivisionError
+
+        assert kinds(trial.run(2, body)) == [ZeroDivisionError] * 2
+        for path, storage_id in seen:
+            assert not path.exists()
+            assert trial.storage.resources(storage_id) == {}
 
 
 def test_killed_in_the_middle_of_store_path(tmp_path: Path) -> None:

@@ -1,0 +1,150 @@
+"""Checkpoints as objects in a cloud's bucket, through fsspec.
+
+An object store renames nothing: while a checkpoint is written, an object `<storage id>.partial`
+stands beside it, and as long as it stands there is no checkpoint.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from detslurm.storage.interface import METADATA, Resources, Selector, check_storage_id
+from detslurm.storage.names import matching, selected, with_parents
+
+# Object stores know no directories; an empty one is remembered by an object in it.
+_EMPTY = ".detslurm-empty-directory"
+
+
+class ObjectStore:
+    """The checkpoints under one prefix of a bucket."""
+
+    def __init__(self, protocol: str, root: str, options: Mapping[str, Any] | None = None) -> None:
+        self._protocol = protocol
+        self._root = root.strip("/")
+        self._options = dict(options or {})
+
+    @property
+    def where(self) -> str:
+        return f"{self._protocol}://{self._root}"
+
+    @cached_property
+    def _fs(self) -> Any:
+        try:
+            import fsspec
+        except ImportError as error:
+            raise _missing(self._protocol, error) from error
+        try:
+            # Other processes write here too: what was listed a moment ago may be wrong now.
+            return fsspec.filesystem(
+                self._protocol,
+                use_listings_cache=False,
+                skip_instance_cache=True,
+                **self._options,
+            )
+        except ImportError as error:
+            raise _missing(self._protocol, error) from error
+
+    def _key(self, storage_id: str, name: str = "") -> str:
+        return "/".join(filter(None, (self._root, check_storage_id(storage_id), name)))
+
+    def _marker(self, storage_id: str) -> str:
+        return f"{self._key(storage_id)}.partial"
+
+    def begin(self, storage_id: str) -> None:
+        """Put up the marker: until it is removed there is no checkpoint."""
+        self._fs.pipe_file(self._marker(storage_id), b"")
+
+    def staging(self, storage_id: str) -> None:
+        return None
+
+    def put(self, storage_id: str, source: Path, names: Iterable[str]) -> None:
+        chosen = list(names)
+        files = [name for name in chosen if not name.endswith("/")]
+        if files:
+            self._fs.put(
+                [str(source / name) for name in files],
+                [self._key(storage_id, name) for name in files],
+            )
+        for name in chosen:
+            if name.endswith("/") and not any((source / name).iterdir()):
+                self._fs.pipe_file(self._key(storage_id, f"{name}{_EMPTY}"), b"")
+
+    def flush(self, storage_id: str) -> Resources:
+        raise NotImplementedError(f"{self.where} has no staging directory")
+
+    def seal(self, storage_id: str, metadata: Mapping[str, Any] | None) -> Resources:
+        added: Resources = {}
+        if metadata is not None:
+            data = json.dumps(metadata, indent=2).encode()
+            self._fs.pipe_file(self._key(storage_id, METADATA), data)
+            added[METADATA] = len(data)
+        self._fs.rm_file(self._marker(storage_id))
+        return added
+
+    def discard(self, storage_id: str) -> None:
+        # With the marker up, nobody takes what is half removed for a checkpoint.
+        self.begin(storage_id)
+        self._remove(storage_id, self._objects(storage_id))
+        self._fs.rm_file(self._marker(storage_id))
+
+    def delete(self, storage_id: str, globs: Iterable[str]) -> Resources:
+        objects = self._objects(storage_id)
+        doomed = matching(objects, globs)
+        self._remove(storage_id, doomed)
+        return _resources({n: size for n, size in objects.items() if n not in doomed})
+
+    def exists(self, storage_id: str) -> bool:
+        return bool(self._objects(storage_id)) and not self._fs.exists(self._marker(storage_id))
+
+    def resources(self, storage_id: str) -> Resources:
+        return _resources(self._objects(storage_id))
+
+    def metadata(self, storage_id: str) -> dict[str, Any]:
+        data: dict[str, Any] = json.loads(self._fs.cat_file(self._key(storage_id, METADATA)))
+        return data
+
+    def direct(self, storage_id: str) -> None:
+        return None
+
+    def get(self, storage_id: str, target: Path, selector: Selector | None = None) -> None:
+        chosen = selected(self.resources(storage_id), selector)
+        files = [name for name in chosen if not name.endswith("/")]
+        for name in chosen:
+            if name.endswith("/"):
+                (target / name).mkdir(parents=True, exist_ok=True)
+        if files:
+            self._fs.get(
+                [self._key(storage_id, name) for name in files],
+                [str(target / name) for name in files],
+            )
+
+    def put_file(self, source: Path, key: str) -> None:
+        self._fs.put_file(str(source), f"{self._root}/{key}")
+
+    def _objects(self, storage_id: str) -> dict[str, int]:
+        root = self._key(storage_id)
+        found = self._fs.find(root, detail=True)
+        sizes = {name[len(root) + 1 :]: int(info["size"]) for name, info in found.items()}
+        # Who can write to the bucket must not choose where a download writes to.
+        return {n: size for n, size in sizes.items() if ".." not in PurePosixPath(n).parts and n}
+
+    def _remove(self, storage_id: str, names: Iterable[str]) -> None:
+        keys = [self._key(storage_id, name) for name in names]
+        if keys:
+            self._fs.rm(keys)
+
+
+def _resources(objects: Mapping[str, int]) -> Resources:
+    resources = with_parents(objects)
+    return {n: size for n, size in resources.items() if PurePosixPath(n).name != _EMPTY}
+
+
+def _missing(protocol: str, error: ImportError) -> RuntimeError:
+    return RuntimeError(
+        f"checkpoint storage on {protocol} needs packages that are not installed here ({error}): "
+        "`pip install 'detslurm[cloud]'`, for gs also gcsfs, for azure adlfs"
+    )

@@ -1,0 +1,181 @@
+"""What every checkpoint storage must do, on disk and on a real S3-speaking server."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from detslurm import storage
+from detslurm.storage import ObjectStore, SharedFS, Storage
+from tests.s3 import s3_storage
+
+
+@pytest.fixture(params=["shared_fs", "directory", "s3"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
+    """An empty storage of each type, made from a `checkpoint_storage` section."""
+    if request.param == "shared_fs":
+        return storage.from_config(
+            {"type": "shared_fs", "host_path": str(tmp_path), "storage_path": "ckpts"}
+        )
+    if request.param == "directory":
+        return storage.from_config({"type": "directory", "container_path": str(tmp_path / "dir")})
+    return s3_storage(request.getfixturevalue("s3_server"))
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """A directory with nested files and an empty directory."""
+    root = tmp_path / "source"
+    (root / "deep" / "er").mkdir(parents=True)
+    (root / "empty").mkdir()
+    (root / "top").write_text("top")
+    (root / "deep" / "er" / "file").write_bytes(b"x" * 100_000)
+    return root
+
+
+ALL = {"deep/": 0, "deep/er/": 0, "deep/er/file": 100_000, "empty/": 0, "top": 3}
+
+
+def save(store: Storage, source: Path, storage_id: str = "one") -> None:
+    """A sealed checkpoint of the whole source."""
+    store.begin(storage_id)
+    store.put(storage_id, source, ALL)
+    store.seal(storage_id, {"steps_completed": 3})
+
+
+def test_the_round_trip(store: Storage, source: Path, tmp_path: Path) -> None:
+    """What was put comes back, empty directories too; metadata and resources agree."""
+    store.begin("one")
+    store.put("one", source, ALL)
+    added = store.seal("one", {"steps_completed": 3})
+    assert set(added) == {"metadata.json"}
+    assert store.metadata("one") == {"steps_completed": 3}
+    assert store.resources("one") == dict(sorted({**ALL, **added}.items()))
+    target = tmp_path / "target"
+    target.mkdir()
+    store.get("one", target)
+    assert storage.list_resources(target) == store.resources("one")
+    assert (target / "deep" / "er" / "file").read_bytes() == b"x" * 100_000
+
+
+def test_a_checkpoint_does_not_exist_before_it_is_sealed(store: Storage, source: Path) -> None:
+    """Half a checkpoint is none, whoever looks."""
+    assert not store.exists("one")
+    store.begin("one")
+    store.put("one", source, ["top"])
+    assert not store.exists("one")
+    store.seal("one", None)
+    assert store.exists("one")
+    assert store.resources("one") == {"top": 3}
+    with pytest.raises(FileNotFoundError):
+        store.metadata("one")
+
+
+def test_discard_removes_sealed_and_unsealed_ones(store: Storage, source: Path) -> None:
+    """Others stay; what is missing already is fine."""
+    save(store, source, "kept")
+    save(store, source, "sealed")
+    store.begin("half")
+    store.put("half", source, ["top"])
+    for storage_id in ("sealed", "half", "never-was"):
+        store.discard(storage_id)
+        assert not store.exists(storage_id)
+        store.discard(storage_id)
+    assert store.exists("kept")
+
+
+def test_delete_by_pattern_returns_what_remains(
+    store: Storage, source: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """`**` spans directories, a matched directory goes whole, patterns that lead out do nothing."""
+    save(store, source)
+    assert set(store.delete("one", ["../**", "/etc/*"])) >= set(ALL)
+    assert "leads out" in caplog.text
+    remaining = store.delete("one", ["**/f*", "emp*"])
+    assert {n for n in remaining if n[-1] != "/"} == {"top", "metadata.json"}
+    assert store.resources("one") == remaining
+    assert store.delete("one", ["**"]) == {}
+    assert not store.exists("one")
+
+
+def test_get_takes_what_the_selector_takes(store: Storage, source: Path, tmp_path: Path) -> None:
+    """A selected file brings its directories, and nothing else comes."""
+    save(store, source)
+    target = tmp_path / "target"
+    target.mkdir()
+    store.get("one", target, lambda name: name.endswith("file"))
+    assert set(storage.list_resources(target)) == {"deep/", "deep/er/", "deep/er/file"}
+
+
+def test_put_file_replaces(store: Storage, source: Path, tmp_path: Path) -> None:
+    """A file beside the checkpoints can be written again and again."""
+    for text in ("first", "second"):
+        (source / "top").write_text(text)
+        store.put_file(source / "top", "tensorboard/experiment/1/x")
+    if isinstance(store, SharedFS):
+        assert (store.base / "tensorboard/experiment/1/x").read_text() == "second"
+    else:
+        assert isinstance(store, ObjectStore)
+        assert store._fs.cat_file(f"{store._root}/tensorboard/experiment/1/x") == b"second"
+
+
+@pytest.mark.parametrize("bad", ["", ".", "..", "a/b", "../x", "tensorboard"])
+def test_ids_that_are_paths_are_refused(store: Storage, bad: str) -> None:
+    """No id leads out of the storage or to what is not a checkpoint."""
+    for act in (store.begin, store.exists, store.discard):
+        with pytest.raises(ValueError, match="not a storage id"):
+            act(bad)
+
+
+class TestForms:
+    """Sections and URIs."""
+
+    @pytest.mark.parametrize(
+        ("uri", "where"),
+        [
+            ("/a/b", "/a/b"),
+            ("file:///a/b", "/a/b"),
+            ("s3://bucket", "s3://bucket"),
+            ("s3://bucket/some/prefix/", "s3://bucket/some/prefix"),
+            ("gs://bucket/prefix", "gs://bucket/prefix"),
+        ],
+    )
+    def test_uris(self, uri: str, where: str) -> None:
+        """Each names its place."""
+        assert storage.from_uri(uri).where == where
+
+    @pytest.mark.parametrize(
+        "uri",
+        [
+            "s3://",
+            "s3:///p",
+            "file://host/a",
+            "s3://b/p?x=1",
+            "gs://b#f",
+            "azure://c/p",
+            "hdfs://x/y",
+        ],
+    )
+    def test_other_uris_are_refused(self, uri: str) -> None:
+        """Parameters, hosts of files, missing buckets and other clouds."""
+        with pytest.raises(ValueError, match="checkpoint_storage"):
+            storage.from_uri(uri)
+
+    def test_clouds_by_section(self) -> None:
+        """Making one opens nothing and shows no secret."""
+        gcs = storage.from_config({"type": "gcs", "bucket": "b", "prefix": "p"})
+        azure = storage.from_config(
+            {"type": "azure", "container": "c", "connection_string": "AccountKey=secret"}
+        )
+        assert (gcs.where, azure.where) == ("gs://b/p", "abfs://c")
+
+    def test_a_missing_package_is_named_with_the_remedy(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The error comes with the command that helps."""
+        monkeypatch.setitem(sys.modules, "gcsfs", None)
+        pytest.importorskip("fsspec")
+        with pytest.raises(RuntimeError, match=r"pip install 'detslurm\[cloud\]'"):
+            storage.from_uri("gs://b/p").exists("x")
