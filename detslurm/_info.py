@@ -7,11 +7,17 @@ node agent sets.
 from __future__ import annotations
 
 import json
+import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from detslurm.exec.embedded import Embedded
+
+logger = logging.getLogger("detslurm.core")
 
 _REQUIRED = (
     "DET_MASTER",
@@ -169,11 +175,38 @@ class ClusterInfo:
 
 
 _info: ClusterInfo | None = None
+_embedded: Embedded | None = None
 
 
 def get_cluster_info() -> ClusterInfo | None:
-    """The task that this process belongs to, or None outside a detslurm job."""
+    """The task that this process belongs to, or None outside of jobs.
+
+    In a job that was not submitted through detslurm the first call makes it one: an experiment that
+    the job's requeues continue, unless DETSLURM_TRACK=0.
+    """
     global _info
     if _info is None:
+        if "DET_MASTER" not in os.environ and "SLURM_JOB_ID" in os.environ:
+            _join()
         _info = ClusterInfo._from_environment(os.environ)
     return _info
+
+
+def _join() -> None:
+    global _embedded
+    from detslurm.exec.embedded import join
+    from detslurm.store import StoreError
+
+    try:
+        _embedded = join()
+    except (StoreError, OSError) as err:
+        logger.warning("this run is not tracked: the store can't be used (%s)", err)
+        return
+    if _embedded is not None:
+        os.environ.update(_embedded.environment())
+        _embedded.watch_signals()
+
+
+def on_close() -> Callable[[str, str], None] | None:
+    """Who wants to hear how this process's training ended, beside the store."""
+    return None if _embedded is None else _embedded.close

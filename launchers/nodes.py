@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from detslurm._info import ClusterInfo
+from detslurm.launch.words import UsageError
+
+from detslurm._info import get_cluster_info
+from detslurm.exec.embedded import Embedded, join
 from detslurm.exec.environment import PORT_ENV
+from detslurm.slurm.allocation import visible_gpus
 
 
 @dataclass(frozen=True)
@@ -28,8 +33,32 @@ class Nodes:
         return len(self.addrs) > 1
 
 
-def nodes_of(info: ClusterInfo) -> Nodes:
-    """The nodes of a task, from what the cluster says of it."""
+def enter(argv: Sequence[str]) -> Embedded | None:
+    """Let this process be in a run: the one that its agent started it for, or one of its own.
+
+    Its own it gets, and the environment for it, in a job that was not submitted through detslurm.
+    Raises `UsageError` where srun started several launchers on a node.
+    """
+    env = os.environ
+    if "DET_MASTER" in env or "SLURM_JOB_ID" not in env:
+        return None
+    tasks, nodes = env.get("SLURM_STEP_NUM_TASKS", "1"), env.get("SLURM_STEP_NUM_NODES", "1")
+    if tasks != nodes:
+        raise UsageError(
+            f"error: srun started {tasks} launchers on {nodes} nodes; one launcher starts all"
+            " workers of its node: add --ntasks-per-node=1 to srun"
+        )
+    embedded = join(argv, launcher=True)
+    if embedded is not None:
+        env.update(embedded.environment(slots=len(visible_gpus(env)) or 1))
+    return embedded
+
+
+def nodes_here() -> Nodes:
+    """The nodes of this task, as the cluster says; outside of jobs this machine alone."""
+    info = get_cluster_info()
+    if info is None:
+        return Nodes(("127.0.0.1",), 0, 1)
     port = os.environ.get(PORT_ENV)
     return Nodes(
         addrs=tuple(info.container_addrs),

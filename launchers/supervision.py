@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 
 from detslurm.launch import ranks
 
+from detslurm._flag import PreemptFlag
 from detslurm.exec.processes import (
     become_subreaper,
     descendants,
@@ -36,10 +37,13 @@ def unblock() -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, BLOCKED)
 
 
-def supervise(argv: Sequence[str], env: Mapping[str, str]) -> int:
+def supervise(
+    argv: Sequence[str], env: Mapping[str, str], *, flag: PreemptFlag | None = None
+) -> int:
     """Run the command to its end and end all that it started; returns the exit status.
 
-    Of failed workers it is that of the first. Raises `OSError` when the command can't be started.
+    Of failed workers it is that of the first. A `flag` is this node's preemption flag where no
+    agent has one: Slurm's signals raise it. Raises `OSError` when the command can't be started.
     """
     become_subreaper()
     inbox = SignalInbox([*_ENDING, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCHLD])
@@ -50,7 +54,7 @@ def supervise(argv: Sequence[str], env: Mapping[str, str]) -> int:
         stdin=subprocess.DEVNULL,
         preexec_fn=_in_child,
     )
-    ended_by = _watch(child, inbox)
+    ended_by = _watch(child, inbox, flag)
     end_all()
     if ended_by is not None:
         return 128 + ended_by
@@ -63,11 +67,15 @@ def _in_child() -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, BLOCKED)
 
 
-def _watch(child: subprocess.Popen[bytes], inbox: SignalInbox) -> signal.Signals | None:
+def _watch(
+    child: subprocess.Popen[bytes], inbox: SignalInbox, flag: PreemptFlag | None
+) -> signal.Signals | None:
     """Wait for the child; the signal that ended it all, if it was one of ours."""
     while child.poll() is None:
         inbox.wait()
         came = inbox.take()
+        if flag is not None and came & BLOCKED:
+            flag.request_preemption()
         ending = next((sig for sig in _ENDING if sig in came), None)
         if ending is None or (ending is signal.SIGTERM and ranks.is_preemption()):
             continue

@@ -14,11 +14,10 @@ import os
 import sys
 from collections.abc import Sequence
 
-from detslurm.launch.nodes import Nodes, nodes_of
+from detslurm.launch.nodes import Nodes, enter, nodes_here
 from detslurm.launch.supervision import supervise
 from detslurm.launch.words import UsageError, Words, parse
 
-from detslurm._info import get_cluster_info
 from detslurm.exec.processes import die_with_parent
 
 _MEETING = ("--rdzv", "--master", "--standalone", "--node")
@@ -33,14 +32,18 @@ def main(argv: Sequence[str]) -> int:
         return 0
     try:
         words = parse(argv)
+        embedded = enter(argv)
     except UsageError as err:
         print(err, file=sys.stderr)
         return 1
-    info = get_cluster_info()
-    nodes = nodes_of(info) if info is not None else Nodes(("127.0.0.1",), 0, 1)
-    if info is not None:
+    if embedded is None and "DET_MASTER" in os.environ:
         die_with_parent()  # the agent's death must not leave workers without anybody's care
-    return supervise(torchrun(words, nodes), environment(nodes))
+    nodes = nodes_here()
+    flag = embedded.flag if embedded is not None else None
+    status = supervise(torchrun(words, nodes), environment(nodes), flag=flag)
+    if embedded is not None:
+        embedded.finish(status)
+    return status
 
 
 def torchrun(words: Words, nodes: Nodes) -> list[str]:

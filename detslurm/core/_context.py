@@ -18,7 +18,7 @@ from typing import Any, Self
 from detslurm import storage
 from detslurm._errors import InvalidHP
 from detslurm._flag import PreemptFlag
-from detslurm._info import EXPERIMENT_DIR_ENV, ClusterInfo, get_cluster_info
+from detslurm._info import EXPERIMENT_DIR_ENV, ClusterInfo, get_cluster_info, on_close
 from detslurm.core._checkpoint import CheckpointContext
 from detslurm.core._distributed import DistributedContext
 from detslurm.core._preempt import (
@@ -139,6 +139,7 @@ def init(
         info=info,
         _recorder=recorder,
         _flag=flag,
+        _on_close=on_close(),
     )
 
 

@@ -1,0 +1,228 @@
+"""A run inside a job that the user submitted by hand: no runner and no agent, the same store.
+
+Whoever comes first on a node, a launcher or the script itself, does what those would do there: it
+opens the run (on the chief alone), raises the preemption flag at Slurm's signal, says the last word
+and asks for the requeue that a saved checkpoint is good for.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from detslurm._flag import PreemptFlag
+from detslurm.exec import joining, ports
+from detslurm.exec.environment import run_environment
+from detslurm.exec.outcome import Cause, Decision, Ended, Next, decide
+from detslurm.slurm import Allocation, SlurmError, detect_cluster
+from detslurm.slurm.hostlist import expand_hostlist
+from detslurm.store import Store, TrialDir, fold_trial
+
+SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+"""Any of these means: save and leave; sbatch's --signal may name the one that a site likes."""
+
+_RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID")
+_SWITCH = "DETSLURM_TRACK"
+# How long the other processes of a step wait for the chief to open the run.
+_PATIENCE = 120.0
+# With less than this left (seconds) a signal means the time limit.
+_NEAR_LIMIT = 300
+
+
+class Embedded:
+    """One run of a job's step, as one process of it sees it."""
+
+    def __init__(self, trial: TrialDir, start: dict[str, Any], work: joining.Work) -> None:
+        self._trial, self._start, self._work = trial, start, work
+        self._decided = False
+        self.flag = PreemptFlag.create()
+        self.is_chief = False
+        self.meeting_port: socket.socket | None = None
+
+    def environment(self, slots: int = 1) -> dict[str, str]:
+        """The environment for the processes of the run on this node."""
+        experiment = self._trial.path.parent.parent.parent
+        allocation = self._work.allocation
+        nodes = self._start["job"]["nodes"]
+        addrs = [_address(node) if len(nodes) > 1 else "127.0.0.1" for node in nodes]
+        rank = int(os.environ.get("SLURM_NODEID") or 0) if len(nodes) > 1 else 0
+        peers = {
+            "container_addrs": addrs,
+            "container_rank": rank,
+            "container_slot_counts": [slots] * len(nodes),
+        }
+        if self._start.get("port"):
+            peers["port"] = self._start["port"]
+        return run_environment(
+            base=os.environ,
+            config=joining.configuration(Store(experiment.parent.parent), self._work.argv),
+            start=self._start,
+            experiment_dir=experiment,
+            node=nodes[rank],
+            slot_ids=range(slots),
+            gpu_uuids=[gpu for gpu in allocation.slot_ids if not gpu.isdigit()],
+            peers=peers,
+            flag=self.flag.name,
+        )
+
+    def watch_signals(self) -> None:
+        """Let Slurm's signals raise the flag of this process; the user's own handlers stay."""
+        if threading.current_thread() is not threading.main_thread():
+            return
+        for sig in SIGNALS:
+            if signal.getsignal(sig) is signal.SIG_DFL:
+                signal.signal(sig, lambda *_: self.flag.request_preemption())
+
+    def close(self, outcome: str, reason: str) -> None:
+        """The script has ended by itself: as `finish`, where its own words tell how."""
+        if outcome == "error":
+            self.finish(1, reason)
+        else:
+            self.finish(0)
+
+    def finish(self, exit_code: int, reason: str | None = None) -> None:
+        """Say the run's last word and, when there is more to do, ask Slurm for the next start."""
+        if not self.is_chief or self._decided:
+            return
+        self._decided = True
+        ref = self._work.allocation.ref
+        running, time_left = _standing(ref) if self.flag.preempt else (False, None)
+        decision = self._decision(exit_code, time_left)
+        if decision.outcome == "error" and reason is not None:
+            decision = Decision("error", reason, Next.LEAVE)
+        word = {"outcome": decision.outcome, "reason": decision.reason, "exit_code": exit_code}
+        self._trial.write_end(self._start["run"], {**word, "time": time.time()})
+        if decision.next is Next.REQUEUE and running:
+            _requeue(ref)
+
+    def _decision(self, exit_code: int, time_left: int | None) -> Decision:
+        view = fold_trial(self._trial, fresh=True)
+        near = time_left is not None and time_left < _NEAR_LIMIT
+        cause = Cause.TIME_LIMIT if near else Cause.PREEMPTION
+        return decide(
+            Ended(
+                exit_code=exit_code,
+                cause=cause if self.flag.preempt else None,
+                acknowledged=self.flag.acknowledged,
+                invalid_hp="declared invalid by the code" if _is_invalid(view) else None,
+                new_checkpoint=any(c.run == self._start["run"] for c in view.checkpoints),
+                max_restarts=0,
+            )
+        )
+
+
+def join(argv: Sequence[str] | None = None, *, launcher: bool = False) -> Embedded | None:
+    """Join the run of this job; None outside of jobs and where tracking is switched off.
+
+    Raises `StoreError` or `OSError` when the store can't be used.
+    """
+    env = os.environ
+    allocation = Allocation.from_environment(env)
+    if allocation is None or allocation.cluster != "slurm" or env.get(_SWITCH, "1") == "0":
+        return None
+    work = joining.Work.of(allocation, env, list(sys.argv if argv is None else argv))
+    store = Store.open()
+    cluster = env.get("SLURM_CLUSTER_NAME", "slurm")
+    if _rank(env) == 0:
+        return _open(joining.claim(store, work, cluster), work, env, launcher=launcher)
+    return _follow(store, work, cluster)
+
+
+def _open(
+    trial: TrialDir, work: joining.Work, env: Mapping[str, str], *, launcher: bool
+) -> Embedded:
+    allocation, nodes = work.allocation, _nodes(work.allocation, env)
+    latest = fold_trial(trial, fresh=True).latest_checkpoint
+    held = None
+    if launcher and len(nodes) > 1:
+        held = ports.reserve(f"{allocation.ref}.{work.step}.{allocation.restart_count}")
+    start = trial.open_run(
+        {
+            "trial": trial.id,
+            "experiment": trial.experiment_id,
+            "hparams": {},
+            "seed": 0,
+            "job": {
+                "cluster": allocation.cluster,
+                "job_id": allocation.job_id,
+                "array_job_id": allocation.array_job_id,
+                "array_task_id": allocation.array_task_id,
+                "ref": allocation.ref,
+                "restart_count": allocation.restart_count,
+                "nodes": nodes,
+            },
+            "host": socket.gethostname(),
+            "time": time.time(),
+            "resume": {"uuid": latest.uuid, "steps": latest.steps} if latest else None,
+            "port": held.getsockname()[1] if held is not None else None,
+        }
+    )
+    embedded = Embedded(trial, start, work)
+    embedded.is_chief, embedded.meeting_port = True, held
+    return embedded
+
+
+def _follow(store: Store, work: joining.Work, cluster: str) -> Embedded:
+    """Wait for the chief of this step to open the run."""
+    deadline = time.monotonic() + _PATIENCE
+    while time.monotonic() < deadline:
+        trial = joining.find(store, work, cluster)
+        runs = trial.runs(fresh=True) if trial is not None else []
+        if trial is not None and runs and _is_of(runs[-1].start, work.allocation):
+            return Embedded(trial, runs[-1].start, work)
+        time.sleep(0.2)  # another node's file: there is nothing to wait on
+    raise RuntimeError(
+        f"the first process of this step opened no run in {store.path} within {_PATIENCE:.0f} s;"
+        " is this folder on a file system that all nodes share?"
+    )
+
+
+def _is_of(start: Mapping[str, Any], allocation: Allocation) -> bool:
+    job = start["job"]
+    return (job["ref"], job["restart_count"]) == (allocation.ref, allocation.restart_count)
+
+
+def _rank(env: Mapping[str, str]) -> int:
+    return next((int(env[name]) for name in _RANKS if env.get(name, "").isdigit()), 0)
+
+
+def _nodes(allocation: Allocation, env: Mapping[str, str]) -> list[str]:
+    """The nodes of the step, or the one node of the batch script."""
+    if "SLURM_STEP_ID" not in env:
+        return [allocation.nodes[0]]
+    return expand_hostlist(env.get("SLURM_STEP_NODELIST", "")) or list(allocation.nodes)
+
+
+def _address(node: str) -> str:
+    try:
+        return socket.gethostbyname(node)
+    except OSError:
+        return socket.gethostbyname(socket.gethostname())
+
+
+def _is_invalid(view: Any) -> bool:
+    return bool(view.early_exit == "invalid_hp")
+
+
+def _standing(ref: str) -> tuple[bool, int | None]:
+    """Whether Slurm lets the job run on for now, and the seconds that it has."""
+    try:
+        job = detect_cluster("slurm").query([ref]).get(ref)
+    except SlurmError:
+        return False, None
+    return (job is not None and job.state == "RUNNING"), job.time_left if job else None
+
+
+def _requeue(ref: str) -> None:
+    # A step that leaves in good order would end the job for good: Slurm requeues only what it had
+    # to kill. A job that the user cancelled is not running any more, and stays so.
+    try:
+        detect_cluster("slurm").requeue(ref)
+    except SlurmError as err:
+        print(f"detslurm: the job can't be requeued: {err}", file=sys.stderr, flush=True)
