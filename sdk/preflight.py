@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import shutil
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from detslurm.sdk.context import ContextFiles
 
@@ -29,7 +32,7 @@ def entrypoint_problems(
     problems = []
     names = {file.name for file in context.files}
     command, *args = words
-    if "/" not in command and not prepared and shutil.which(command) is None:
+    if "/" not in command and not prepared and shutil.which(command, path=_path()) is None:
         problems.append(f"entrypoint: there is no command {command!r} in PATH")
     if command.startswith("./") and command[2:] not in names and not prepared:
         problems.append(_missing(command[2:], names))
@@ -45,6 +48,11 @@ def entrypoint_problems(
             return [_missing(f"{name}.py", names)]
         return []
     return problems
+
+
+def _path() -> str:
+    # The batch script puts the submitting Python's directory first, activated or not.
+    return os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
 
 
 def _words(entrypoint: str | Sequence[str]) -> list[str]:
