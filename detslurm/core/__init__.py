@@ -4,7 +4,9 @@ from detslurm.core._checkpoint import CheckpointContext, DownloadMode
 from detslurm.core._context import Context, init
 from detslurm.core._distributed import DistributedContext
 from detslurm.core._preempt import PreemptContext, PreemptMode
+from detslurm.core._profiler import ProfilerContext
 from detslurm.core._searcher import SearcherContext, SearcherMode, SearcherOperation, Unit
+from detslurm.core._tensorboard import TensorboardMode
 from detslurm.core._train import EarlyExitReason, TrainContext
 
 __all__ = [
@@ -15,9 +17,11 @@ __all__ = [
     "EarlyExitReason",
     "PreemptContext",
     "PreemptMode",
+    "ProfilerContext",
     "SearcherContext",
     "SearcherMode",
     "SearcherOperation",
+    "TensorboardMode",
     "TrainContext",
     "Unit",
     "init",

@@ -5,20 +5,21 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import logging
-import os
 import signal
+import socket
 import threading
+import time
 import traceback
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from detslurm import storage
 from detslurm._errors import InvalidHP
 from detslurm._flag import PreemptFlag
-from detslurm._info import EXPERIMENT_DIR_ENV, ClusterInfo, get_cluster_info, on_close
+from detslurm._info import ClusterInfo, get_cluster_info, on_close
 from detslurm.core._checkpoint import CheckpointContext
 from detslurm.core._distributed import DistributedContext
 from detslurm.core._preempt import (
@@ -27,22 +28,31 @@ from detslurm.core._preempt import (
     attach_flag,
     survive_preemption_signal,
 )
+from detslurm.core._profiler import ProfilerContext
 from detslurm.core._recorder import AnyRecorder, NullRecorder, Recorder
-from detslurm.core._searcher import SearcherContext, Unit, length_and_unit
+from detslurm.core._searcher import SearcherContext, Unit
+from detslurm.core._tensorboard import AutoTensorboard, TensorboardFiles, TensorboardMode
 from detslurm.core._tracking import Tracked, track_by_hand
 from detslurm.core._train import EarlyExitReason, TrainContext
-from detslurm.storage import SharedFS, Storage
-from detslurm.store import (
-    ExperimentDir,
-    Store,
-    StoreError,
-    TrialDir,
-    TrialView,
-    fold_experiment,
-    fold_trial,
+from detslurm.core._trial import (
+    NodeRecorder,
+    best_validation,
+    collect_partial_checkpoints,
+    note_deletion,
+    trial_of,
+    wanted_lengths,
 )
+from detslurm.storage import SharedFS, Storage
+from detslurm.store import StoreError, fold_trial
 
 logger = logging.getLogger("detslurm.core")
+
+_ALERT_LEVELS = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warn": logging.WARNING,
+    "error": logging.ERROR,
+}
 
 
 @dataclass
@@ -54,9 +64,11 @@ class Context:
     preempt: PreemptContext
     train: TrainContext
     searcher: SearcherContext
+    profiler: ProfilerContext
     info: ClusterInfo | None
     _recorder: AnyRecorder
     _flag: PreemptFlag | None = None
+    _tensorboard: AutoTensorboard | None = None
     _on_close: Callable[[str, str], None] | None = None
 
     def __enter__(self) -> Self:
@@ -65,7 +77,34 @@ class Context:
         if self.info is not None:
             _dump_stacks_on_usr1()
         self.preempt.start()
+        if self.info is not None and (self.info.trial._config.get("profiling") or {}).get(
+            "enabled"
+        ):
+            self._profile()
         return self
+
+    def _profile(self) -> None:
+        try:
+            self.profiler.on()
+        except RuntimeError as err:
+            logger.warning("profiling is enabled, but %s", err)
+
+    def alert(
+        self, title: str | None = None, description: str | None = None, level: str = "info"
+    ) -> None:
+        """Record a message for people, and log it. `level` is debug, info, warn or error."""
+        if level not in _ALERT_LEVELS:
+            raise ValueError(f"level must be one of {', '.join(_ALERT_LEVELS)}, not {level!r}")
+        logger.log(_ALERT_LEVELS[level], "alert: %s", ": ".join(filter(None, (title, description))))
+        self._recorder.record(
+            {
+                "t": "alert",
+                "title": title,
+                "description": description,
+                "level": level,
+                "time": time.time(),
+            }
+        )
 
     def __exit__(
         self,
@@ -88,8 +127,11 @@ class Context:
         self.preempt.close()
         self.distributed.close()
         try:
+            self.profiler.close()
             self._recorder.close()
         finally:
+            if self._tensorboard is not None:
+                self._tensorboard.close()
             if self._on_close is not None:
                 self._on_close(outcome, reason)
 
@@ -99,13 +141,14 @@ def init(
     distributed: DistributedContext | None = None,
     checkpoint_storage: str | dict[str, Any] | None = None,
     preempt_mode: PreemptMode = PreemptMode.WorkersAskChief,
+    tensorboard_mode: TensorboardMode = TensorboardMode.AUTO,
 ) -> Context:
     """Connect this process to its trial; use the result as a context manager.
 
     Outside a detslurm job the script is tracked all the same, as an experiment of one trial, unless
-    DETSLURM_TRACK=0. `checkpoint_storage` (a path, a `file://`, `s3://` or `gs://` URI, or a
-    `checkpoint_storage` section) replaces the configured one. Raises `ValueError` when a task of
-    several slots comes without `distributed`.
+    DETSLURM_TRACK=0; event files are not written by themselves there. `checkpoint_storage` (a path,
+    a `file://`, `s3://` or `gs://` URI, or a `checkpoint_storage` section) replaces the configured
+    one. Raises `ValueError` when a task of several slots comes without `distributed`.
     """
     info = get_cluster_info()
     given = _given_storage(checkpoint_storage)
@@ -113,44 +156,68 @@ def init(
         _refuse_many_slots(info)
     dist = distributed or DistributedContext._single()
     if info is None or info.task_type != "TRIAL":
-        return _init_by_hand(dist, given, preempt_mode)
-    trial = _trial_of(info)
+        return _init_by_hand(dist, given, preempt_mode, tensorboard_mode)
+    trial = trial_of(info)
     run = info.trial._trial_run_id
     is_chief = dist.rank == 0
     view = fold_trial(trial)
     store = given or storage.from_config(info.trial._config["checkpoint_storage"])
     if is_chief:
-        _collect_partial_checkpoints(view, store)
+        collect_partial_checkpoints(view, store)
     recorder = Recorder(trial.records_path(run)) if is_chief else NullRecorder()
     flag = attach_flag()
-    lengths, units = _operations(info.trial._config, view)
+    lengths, units = wanted_lengths(info.trial._config, view)
+    files = TensorboardFiles(store, trial.experiment_id, trial.id, dist.rank)
+    auto = AutoTensorboard(files) if is_chief and tensorboard_mode is TensorboardMode.AUTO else None
     return Context(
-        checkpoint=CheckpointContext(dist, store, recorder, needs_steps=True),
+        checkpoint=CheckpointContext(
+            dist,
+            store,
+            recorder,
+            needs_steps=True,
+            on_worker_delete=lambda uuid: note_deletion(info, uuid),
+            on_saved=auto.checkpoint_saved if auto is not None else None,
+        ),
         distributed=dist,
         preempt=PreemptContext(dist, recorder, flag, preempt_mode),
         train=TrainContext(
             dist,
             recorder,
             flag=flag,
-            best_validation=lambda: _best_validation(info),
+            best_validation=lambda: best_validation(info, recorder),
             metadata=view.metadata or None,
+            tensorboard_mode=tensorboard_mode,
+            tensorboard=files,
+            auto_tensorboard=auto,
         ),
         searcher=SearcherContext(dist, recorder, lengths, units),
+        profiler=ProfilerContext(
+            info.agent_id,
+            dist,
+            nullcontext(recorder) if is_chief else NodeRecorder(trial, run, dist.cross_rank),
+        ),
         info=info,
         _recorder=recorder,
         _flag=flag,
+        _tensorboard=auto,
         _on_close=on_close(),
     )
 
 
 def _init_by_hand(
-    dist: DistributedContext, given: Storage | None, preempt_mode: PreemptMode
+    dist: DistributedContext,
+    given: Storage | None,
+    preempt_mode: PreemptMode,
+    tensorboard_mode: TensorboardMode,
 ) -> Context:
     tracked: Tracked = track_by_hand(dist)
+    store = given or SharedFS(tracked.checkpoints)
+    files = auto = None
+    if tracked.trial is not None:
+        files = TensorboardFiles(store, tracked.trial.experiment_id, tracked.trial.id, dist.rank)
+        auto = AutoTensorboard(files) if tensorboard_mode is TensorboardMode.AUTO else None
     return Context(
-        checkpoint=CheckpointContext(
-            dist, given or SharedFS(tracked.checkpoints), tracked.recorder, needs_steps=False
-        ),
+        checkpoint=CheckpointContext(dist, store, tracked.recorder, needs_steps=False),
         distributed=dist,
         preempt=PreemptContext(dist, tracked.recorder, None, preempt_mode),
         train=TrainContext(
@@ -159,10 +226,14 @@ def _init_by_hand(
             flag=None,
             best_validation=lambda: None,
             metadata=None,
+            tensorboard_mode=tensorboard_mode,
+            tensorboard=files,
         ),
         searcher=SearcherContext(dist, tracked.recorder, [1], Unit.EPOCHS),
+        profiler=ProfilerContext(socket.gethostname(), dist, nullcontext(tracked.recorder)),
         info=None,
         _recorder=tracked.recorder,
+        _tensorboard=auto,
         _on_close=tracked.end,
     )
 
@@ -185,37 +256,6 @@ def _given_storage(value: str | dict[str, Any] | None) -> Storage | None:
     if not isinstance(value, str):
         raise TypeError(f"checkpoint_storage must be a str or a dict, not {type(value).__name__}")
     return storage.from_uri(value)
-
-
-def _trial_of(info: ClusterInfo) -> TrialDir:
-    return _experiment_of(info).trial(info.trial.trial_id)
-
-
-def _experiment_of(info: ClusterInfo) -> ExperimentDir:
-    path = Path(os.environ[EXPERIMENT_DIR_ENV])
-    return ExperimentDir(Store(path.parent.parent), info.trial.experiment_id)
-
-
-def _operations(config: dict[str, Any], view: TrialView) -> tuple[list[int] | None, Unit | None]:
-    """The lengths that the search still wants of this trial, and their unit."""
-    length, unit = length_and_unit(config["searcher"].get("max_length"))
-    if length is None:
-        return None, None
-    done = (view.length or {}).get("length", -1) >= length
-    return ([] if done else [length]), unit
-
-
-def _collect_partial_checkpoints(view: TrialView, store: Storage) -> None:
-    """Remove what earlier runs of this trial began to save and never finished."""
-    for storage_id in view.unfinished_checkpoints:
-        try:
-            store.discard(storage_id)
-        except OSError as err:
-            logger.warning("can't remove the unfinished checkpoint %s: %s", storage_id, err)
-
-
-def _best_validation(info: ClusterInfo) -> float | None:
-    return fold_experiment(_experiment_of(info)).best_value
 
 
 def _dump_stacks_on_usr1() -> None:

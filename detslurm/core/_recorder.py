@@ -42,6 +42,11 @@ class Recorder:
         self._raise_pending()
         self._log.commit(record)
 
+    def flush(self) -> None:
+        """Let readers see everything so far. Raises what went wrong while writing."""
+        self._flush()
+        self._raise_pending()
+
     def close(self) -> None:
         """Write out what is buffered. Raises what went wrong while writing."""
         if self._closing.is_set():
@@ -85,6 +90,9 @@ class NullRecorder:
         pass
 
     def commit(self, record: Mapping[str, Any]) -> None:
+        pass
+
+    def flush(self) -> None:
         pass
 
     def close(self) -> None:

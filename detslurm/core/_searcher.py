@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+from detslurm.core._agreement import in_step
 from detslurm.core._distributed import DistributedContext
 from detslurm.core._recorder import AnyRecorder
 
@@ -104,13 +105,28 @@ class SearcherContext:
                 "searcher_mode is ChiefOnly, but operations() was called from non-chief worker of "
                 f"rank={self._dist.rank}"
             )
-        for length in self._lengths:
+        operation: SearcherOperation | None = None
+        lengths = iter(self._lengths)
+        # A worker's own list does not count: it may have read the store at another moment.
+        while (length := self._agree(next(lengths, None), operation, searcher_mode)) is not None:
             operation = SearcherOperation(self._recorder, length, is_chief)
             yield operation
-            if is_chief and not operation._completed:
-                raise RuntimeError("you must call op.report_completed() on each operation")
         if auto_ack:
             self.acknowledge_out_of_ops()
+
+    def _agree(
+        self, length: int | None, last: SearcherOperation | None, mode: SearcherMode
+    ) -> int | None:
+        """The chief's next length; raises everywhere when it left its last operation open."""
+
+        def own() -> int | None:
+            if last is not None and last.is_chief and not last._completed:
+                raise RuntimeError("you must call op.report_completed() on each operation")
+            return length
+
+        if mode is SearcherMode.ChiefOnly:
+            return own()
+        return in_step(self._dist, own, lambda lengths: lengths[0])
 
     def acknowledge_out_of_ops(self) -> None:
         """Tell that this process leaves because the search has no more work for it."""

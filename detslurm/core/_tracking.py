@@ -14,7 +14,7 @@ from pathlib import Path
 
 from detslurm.core._distributed import DistributedContext
 from detslurm.core._recorder import AnyRecorder, NullRecorder, Recorder
-from detslurm.store import Store, StoreError
+from detslurm.store import Store, StoreError, TrialDir
 
 logger = logging.getLogger("detslurm.core")
 
@@ -28,6 +28,7 @@ class Tracked:
     recorder: AnyRecorder
     checkpoints: Path
     end: Callable[[str, str], None] | None
+    trial: TrialDir | None = None
 
 
 def track_by_hand(dist: DistributedContext) -> Tracked:
@@ -83,4 +84,4 @@ def _tracked(dist: DistributedContext) -> Tracked:
             },
         )
 
-    return Tracked(Recorder(trial.records_path(1)), checkpoints, end)
+    return Tracked(Recorder(trial.records_path(1)), checkpoints, end, trial)

@@ -6,12 +6,22 @@ import enum
 import logging
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from detslurm._flag import PreemptFlag
 from detslurm.core._distributed import DistributedContext
 from detslurm.core._metrics import plain
 from detslurm.core._recorder import AnyRecorder
+from detslurm.core._tensorboard import (
+    AutoTensorboard,
+    FileSelector,
+    Mangler,
+    TensorboardFiles,
+    TensorboardMode,
+    everything,
+    unmangled,
+)
 
 logger = logging.getLogger("detslurm.core")
 
@@ -34,6 +44,9 @@ class TrainContext:
         flag: PreemptFlag | None,
         best_validation: Callable[[], float | None],
         metadata: Mapping[str, Any] | None,
+        tensorboard_mode: TensorboardMode = TensorboardMode.AUTO,
+        tensorboard: TensorboardFiles | None = None,
+        auto_tensorboard: AutoTensorboard | None = None,
     ) -> None:
         self._dist = dist
         self._recorder = recorder
@@ -42,6 +55,9 @@ class TrainContext:
         self._metadata = dict(metadata) if metadata is not None else None
         self._last: dict[str, tuple[int, set[str]]] = {}
         self._exited_early = False
+        self._tensorboard_mode = tensorboard_mode
+        self._tensorboard = tensorboard
+        self._auto_tensorboard = auto_tensorboard
 
     def report_training_metrics(
         self,
@@ -83,8 +99,10 @@ class TrainContext:
         record: dict[str, Any] = {"t": "metrics", "group": group, "steps": steps, "metrics": values}
         if batch_metrics is not None:
             record["batch"] = batch_metrics
-        record["time"] = time.time()
+        record["time"] = now = time.time()
         self._recorder.record(record)
+        if self._auto_tensorboard is not None:
+            self._auto_tensorboard.metrics(group, steps, values, now)
 
     def _refuse_repeated(self, group: str, steps: int, values: Mapping[str, Any]) -> None:
         last_steps, keys = self._last.get(group, (None, set()))
@@ -121,6 +139,28 @@ class TrainContext:
     def get_experiment_best_validation(self) -> float | None:
         """The best searcher metric of the whole experiment so far, or None before the first."""
         return self._best_validation()
+
+    def get_tensorboard_path(self) -> Path:
+        """A directory of this process for TensorBoard files. Raises `ValueError` if untracked."""
+        if self._tensorboard is None:
+            raise ValueError("there is no TensorBoard path: this run is not tracked")
+        return self._tensorboard.path
+
+    def upload_tensorboard_files(
+        self, selector: FileSelector = everything, mangler: Mangler = unmangled
+    ) -> None:
+        """Store the files of this process's TensorBoard directory, as far as they are new.
+
+        `selector` gets each path relative to that directory; `mangler` gets it and the rank and
+        gives the path to store under. Raises `RuntimeError` in `TensorboardMode.AUTO`.
+        """
+        if self._tensorboard_mode is TensorboardMode.AUTO:
+            raise RuntimeError(
+                "upload_tensorboard_files() is for core.init(tensorboard_mode="
+                "TensorboardMode.MANUAL): in AUTO the files are uploaded anyway"
+            )
+        if self._tensorboard is not None:
+            self._tensorboard.upload(selector, mangler)
 
     def report_early_exit(self, reason: EarlyExitReason) -> None:
         """Tell that this trial ends before its time; the first report counts."""

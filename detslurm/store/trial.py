@@ -37,6 +37,10 @@ class TrialDir:
         """The run's log of records, which only the run's chief writes."""
         return self.path / f"run-{run}.jsonl"
 
+    def node_records_path(self, run: int, node: int) -> Path:
+        """What a node's local chief records of its own node; the chief's is the run's own log."""
+        return self.records_path(run) if node == 0 else self.path / f"run-{run}.node{node}.jsonl"
+
     def log_path(self, run: int) -> Path:
         """The run's text log, which only the runner writes."""
         return self.path / f"run-{run}.log"
@@ -82,6 +86,10 @@ class TrialDir:
     def records(self, run: int, limit: int | None = None, after: int = 0) -> LogContent:
         """What a run recorded (see `read_records`)."""
         return read_records(self.records_path(run), limit, after)
+
+    def node_records(self, run: int, node: int) -> list[dict[str, Any]]:
+        """The records of one node of a run; none where it recorded nothing."""
+        return read_records(self.node_records_path(run, node)).records
 
     def seen(self, runs: int) -> dict[str, int]:
         """How many bytes the logs of runs 1..`runs` have now: a later run's `cut`."""

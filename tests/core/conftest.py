@@ -2,4 +2,6 @@
 
 from tests.s3 import s3_server
 
-__all__ = ["s3_server"]
+from .jobs import job
+
+__all__ = ["job", "s3_server"]

@@ -1,0 +1,85 @@
+"""Reported metrics as a TensorBoard event file, written by whoever calls `write` now and then."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+logger = logging.getLogger("detslurm.core")
+
+# Code that reports faster than TensorBoard's writer writes must not eat up the memory.
+_WAITING = 100_000
+
+
+class EventFile:
+    """One event file, begun with the first metrics. `add` is for one thread, `write` another."""
+
+    def __init__(self, folder: Callable[[], Path]) -> None:
+        self._folder = folder
+        self._waiting: deque[tuple[str, int, Mapping[str, Any], float]] = deque(maxlen=_WAITING)
+        self._writer: Any = None
+        self._broken = False
+
+    def add(self, group: str, steps: int, values: Mapping[str, Any], time: float) -> None:
+        """Take metrics to be written; the oldest are dropped when far too many wait."""
+        if not self._broken:
+            self._waiting.append((group, steps, values, time))
+
+    def write(self) -> None:
+        """Write what waits."""
+        if self._broken or not self._waiting:
+            return
+        try:
+            self._write()
+        except Exception as error:
+            self._give_up(f"can't be written: {error}")
+
+    def _write(self) -> None:
+        if self._writer is None and not self._open():
+            return
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.compat.proto.summary_pb2 import Summary
+
+        while self._waiting:
+            group, steps, values, time = self._waiting.popleft()
+            points = [
+                Summary.Value(tag=tag, simple_value=value) for tag, value in scalars(values, group)
+            ]
+            if points:
+                summary = Summary(value=points)
+                self._writer.add_event(Event(wall_time=time, step=steps, summary=summary))
+        self._writer.flush()
+
+    def _open(self) -> bool:
+        if find_spec("tensorboard") is None:
+            self._give_up("are not written: `pip install 'detslurm[tensorboard]'`", logging.INFO)
+            return False
+        from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+        self._writer = EventFileWriter(str(self._folder()))
+        return True
+
+    def _give_up(self, why: str, level: int = logging.WARNING) -> None:
+        logger.log(level, "TensorBoard files %s", why)
+        self._broken = True
+        self._waiting.clear()
+
+    def close(self) -> None:
+        """Write what waits and end the file."""
+        self.write()
+        if self._writer is not None:
+            self._writer.close()
+
+
+def scalars(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, float]]:
+    """The numbers among metrics, as TensorBoard's tags: group and names with slashes between."""
+    for name, value in values.items():
+        tag = f"{prefix}/{name}"
+        if isinstance(value, Mapping):
+            yield from scalars(value, tag)
+        elif isinstance(value, int | float):
+            yield tag, float(value)

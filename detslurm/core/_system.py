@@ -1,0 +1,98 @@
+"""One look at a node: processors, memory, disks, network and GPUs."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+_GIGABYTE = 1e9
+
+
+class SystemSampler:
+    """Samples of this node; rates are over the time since the sample before.
+
+    Raises `RuntimeError` where psutil is missing. GPUs are looked at where the driver and
+    nvidia-ml-py are.
+    """
+
+    def __init__(self) -> None:
+        try:
+            import psutil
+        except ImportError as error:
+            raise RuntimeError(
+                "the profiler needs psutil: `pip install 'detslurm[profiler]'`"
+            ) from error
+        self._psutil = psutil
+        self._nvml = _nvml()
+        # Not the home directories: asking a network file system that hangs would hang with it.
+        self._paths = sorted({"/", tempfile.gettempdir()})
+        psutil.cpu_percent(interval=None)
+        self._counters = self._read_counters()
+
+    def sample(self) -> dict[str, Any]:
+        """What the node does now, by group."""
+        before, now = self._counters, self._read_counters()
+        self._counters = now
+        rates = rates_between(before, now)
+        disk = {name: rates[name] for name in rates if name.startswith("disk_")}
+        for path in self._paths:
+            disk[path] = {"disk_util": self._psutil.disk_usage(path).percent}
+        found: dict[str, Any] = {
+            "cpu": {"cpu_util_simple": self._psutil.cpu_percent(interval=None)},
+            "memory": {"memory_free": self._psutil.virtual_memory().available / _GIGABYTE},
+            "disk": disk,
+            "network": {name: rates[name] for name in rates if name.startswith("net_")},
+        }
+        if self._nvml is not None:
+            found["gpu"] = _gpus(self._nvml)
+        return found
+
+    def _read_counters(self) -> dict[str, float]:
+        network, disks = self._psutil.net_io_counters(), self._psutil.disk_io_counters()
+        counters = {"time": time.monotonic()}
+        if network is not None:
+            counters["net_throughput_sent"] = network.bytes_sent
+            counters["net_throughput_recv"] = network.bytes_recv
+        if disks is not None:  # in some containers there is none to be seen
+            counters["disk_iops"] = disks.read_count + disks.write_count
+            counters["disk_throughput_read"] = disks.read_bytes
+            counters["disk_throughput_write"] = disks.write_bytes
+        return counters
+
+
+def rates_between(before: Mapping[str, float], now: Mapping[str, float]) -> dict[str, Any]:
+    """How fast each counter grew, by second; one that was not there before is left out."""
+    seconds = max(now["time"] - before["time"], 1e-6)
+    return {
+        name: max(now[name] - before[name], 0) / seconds
+        for name in now
+        if name != "time" and name in before
+    }
+
+
+def _nvml() -> Any:
+    """NVIDIA's library, None without a GPU or without nvidia-ml-py."""
+    if not Path("/dev/nvidiactl").exists():
+        return None
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+    except Exception:  # no package, no driver, another version: no GPU metrics then
+        return None
+    return pynvml
+
+
+def _gpus(nvml: Any) -> dict[str, Any]:
+    found = {}
+    for index in range(nvml.nvmlDeviceGetCount()):
+        gpu = nvml.nvmlDeviceGetHandleByIndex(index)
+        uuid = nvml.nvmlDeviceGetUUID(gpu)
+        found[uuid if isinstance(uuid, str) else uuid.decode()] = {
+            "gpu_util": nvml.nvmlDeviceGetUtilizationRates(gpu).gpu,
+            "gpu_free_memory": nvml.nvmlDeviceGetMemoryInfo(gpu).free,
+        }
+    return found

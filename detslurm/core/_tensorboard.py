@@ -1,0 +1,147 @@
+"""TensorBoard files of a trial: written on the node, kept beside the checkpoints."""
+
+from __future__ import annotations
+
+import atexit
+import enum
+import logging
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from detslurm.core._events import EventFile
+from detslurm.storage import Storage
+from detslurm.storage.interface import TENSORBOARD
+
+logger = logging.getLogger("detslurm.core")
+
+_WRITE_EVERY = 2.0
+_UPLOADS_APART = 30  # in writes: once a minute
+
+FileSelector = Callable[[Path], bool]
+Mangler = Callable[[Path, int], Path]
+
+
+class TensorboardMode(enum.Enum):
+    """Who takes care of TensorBoard files.
+
+    AUTO: the chief writes every reported metric and stores its files from time to time, with each
+    checkpoint and at the end. MANUAL: nothing happens but by `upload_tensorboard_files()`.
+    """
+
+    AUTO = "AUTO"
+    MANUAL = "MANUAL"
+
+
+class TensorboardFiles:
+    """This process's TensorBoard directory, and its copy in the checkpoint storage."""
+
+    def __init__(self, storage: Storage, experiment: int, trial: int, rank: int) -> None:
+        self._storage = storage
+        self._prefix = f"{TENSORBOARD}/experiment/{experiment}/trial/{trial}"
+        self._rank = rank
+        self._path: Path | None = None
+        self._stored: dict[Path, tuple[int, int]] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def path(self) -> Path:
+        """The directory, made when first asked for."""
+        with self._lock:
+            if self._path is None:
+                self._path = Path(tempfile.mkdtemp(prefix="detslurm-tensorboard-"))
+                # Not sooner: writers of the user's code append until the interpreter ends.
+                atexit.register(shutil.rmtree, self._path, ignore_errors=True)
+            return self._path
+
+    @property
+    def begun(self) -> bool:
+        """Whether anybody has asked for the directory."""
+        return self._path is not None
+
+    def upload(self, selector: FileSelector, mangler: Mangler) -> None:
+        """Store what is new or has changed since the last time."""
+        if self._path is None:
+            return
+        with self._lock:
+            for file in sorted(self._path.rglob("*")):
+                if file.is_file():
+                    self._upload_one(file, file.relative_to(self._path), selector, mangler)
+
+    def _upload_one(self, file: Path, name: Path, selector: FileSelector, mangler: Mangler) -> None:
+        status = file.stat()
+        state = (status.st_size, status.st_mtime_ns)
+        if self._stored.get(name) == state or not selector(name):
+            return
+        target = Path(mangler(name, self._rank))
+        if target.is_absolute() or ".." in target.parts:
+            raise ValueError(
+                f"the mangler made {str(target)!r} of {str(name)!r}: not below the folder"
+            )
+        self._storage.put_file(file, f"{self._prefix}/{target.as_posix()}")
+        self._stored[name] = state
+
+
+class AutoTensorboard:
+    """Writes the chief's metrics to an event file and stores its directory, in the background."""
+
+    def __init__(self, files: TensorboardFiles) -> None:
+        self._files = files
+        self._events = EventFile(lambda: files.path)
+        self._closing = threading.Event()
+        self._due = False
+        self._thread: threading.Thread | None = None
+
+    def metrics(self, group: str, steps: int, values: Mapping[str, Any], time: float) -> None:
+        """Take reported metrics; they are written soon."""
+        self._events.add(group, steps, values, time)
+        if self._thread is None:
+            self._start()
+
+    def checkpoint_saved(self) -> None:
+        """Store the files at the next occasion."""
+        self._due = True
+        if self._thread is None and self._files.begun:
+            self._start()
+
+    def close(self) -> None:
+        """Write and store the rest."""
+        if not self._closing.is_set():
+            self._closing.set()
+            if self._thread is not None:
+                self._thread.join()
+            self._events.close()
+            self._upload()
+
+    def _start(self) -> None:
+        self._thread = threading.Thread(target=self._work, name="tensorboard", daemon=True)
+        self._thread.start()
+
+    def _work(self) -> None:
+        rounds = 0
+        while not self._closing.wait(_WRITE_EVERY):
+            rounds += 1
+            self._events.write()
+            if self._due or rounds % _UPLOADS_APART == 0:
+                self._due = False
+                self._upload()
+
+    def _upload(self) -> None:
+        try:
+            self._files.upload(everything, unmangled)
+        except Exception as error:  # cloud libraries raise errors of all kinds
+            # TensorBoard's files are a convenience: the metrics themselves are in the store.
+            logger.warning("TensorBoard files can't be stored: %s", error)
+
+
+def everything(path: Path) -> bool:
+    """Selects all files."""
+    return True
+
+
+def unmangled(path: Path, rank: int) -> Path:
+    """Keeps names as they are."""
+    return path

@@ -1,0 +1,72 @@
+"""What a process reads and writes of its trial in the store, around the Core API."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+from detslurm._info import EXPERIMENT_DIR_ENV, ClusterInfo
+from detslurm.core._recorder import AnyRecorder, Recorder
+from detslurm.core._searcher import Unit, length_and_unit
+from detslurm.storage import Storage
+from detslurm.store import ExperimentDir, Store, TrialDir, TrialView, fold_experiment
+
+logger = logging.getLogger("detslurm.core")
+
+
+def trial_of(info: ClusterInfo) -> TrialDir:
+    """The trial's place in the store."""
+    return experiment_of(info).trial(info.trial.trial_id)
+
+
+def experiment_of(info: ClusterInfo) -> ExperimentDir:
+    """The experiment's place in the store."""
+    path = Path(os.environ[EXPERIMENT_DIR_ENV])
+    return ExperimentDir(Store(path.parent.parent), info.trial.experiment_id)
+
+
+def wanted_lengths(config: dict[str, Any], view: TrialView) -> tuple[list[int] | None, Unit | None]:
+    """The lengths that the search still wants of this trial, and their unit."""
+    length, unit = length_and_unit(config["searcher"].get("max_length"))
+    if length is None:
+        return None, None
+    done = (view.length or {}).get("length", -1) >= length
+    return ([] if done else [length]), unit
+
+
+def collect_partial_checkpoints(view: TrialView, store: Storage) -> None:
+    """Remove what earlier runs of this trial began to save and never finished."""
+    for storage_id in view.unfinished_checkpoints:
+        try:
+            store.discard(storage_id)
+        except OSError as err:
+            logger.warning("can't remove the unfinished checkpoint %s: %s", storage_id, err)
+
+
+def note_deletion(info: ClusterInfo, storage_id: str) -> None:
+    """Tell the experiment of a deleted checkpoint, from a process that keeps no records."""
+    experiment_of(info).append({"type": "checkpoint_deleted", "uuid": storage_id})
+
+
+def best_validation(info: ClusterInfo, recorder: AnyRecorder) -> float | None:
+    """The best searcher metric of the experiment, what this process just reported included."""
+    recorder.flush()  # what was reported a moment ago counts too
+    return fold_experiment(experiment_of(info)).best_value
+
+
+class NodeRecorder:
+    """The records of a node other than the chief's, begun when the first is to be written."""
+
+    def __init__(self, trial: TrialDir, run: int, node: int) -> None:
+        self._path = trial.node_records_path(run, node)
+        self._recorder: Recorder | None = None
+
+    def __enter__(self) -> AnyRecorder:
+        self._recorder = Recorder(self._path)
+        return self._recorder
+
+    def __exit__(self, *exc: object) -> None:
+        assert self._recorder is not None
+        self._recorder.close()

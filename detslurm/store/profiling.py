@@ -1,0 +1,30 @@
+"""What the profiler recorded of a trial's nodes: a series in time, no part of the curve."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from detslurm.store.trial import TrialDir
+
+
+class ProfileRow(msgspec.Struct, frozen=True, gc=False):
+    """Averaged system metrics of one group, by node."""
+
+    group: str
+    metrics: dict[str, Any]
+    run: int
+    time: float
+
+
+def trial_profile(trial: TrialDir, group: str | None = None) -> list[ProfileRow]:
+    """Everything that the profiler recorded, in the order of time; one group's, or all."""
+    rows = [
+        ProfileRow(record["group"], record["metrics"], run.number, record["time"])
+        for run in trial.runs()
+        for node in range(max(len((run.start.get("job") or {}).get("nodes") or ()), 1))
+        for record in trial.node_records(run.number, node)
+        if record.get("t") == "profile" and group in (None, record["group"])
+    ]
+    return sorted(rows, key=lambda row: row.time)

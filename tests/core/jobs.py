@@ -1,0 +1,87 @@
+"""A process inside a detslurm job, without the job: its store, its environment, its flag."""
+
+from __future__ import annotations
+
+import faulthandler
+import signal
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from detslurm import _info
+from detslurm._flag import PreemptFlag
+from detslurm.exec.environment import run_environment
+from detslurm.store import ExperimentDir, Store, TrialDir
+
+
+@dataclass
+class Job:
+    """Run 1 of trial 1 of an experiment, on two nodes called one and two."""
+
+    experiment: ExperimentDir
+    trial: TrialDir
+    flag: PreemptFlag
+    checkpoints: Path
+
+
+def enter(
+    root: Path, monkeypatch: pytest.MonkeyPatch, config: Mapping[str, Any] | None = None
+) -> Job:
+    """Make this process one of the run's."""
+    checkpoints = root / "checkpoints"
+    full = {
+        "searcher": {"name": "single", "metric": "loss", "max_length": {"batches": 10}},
+        "checkpoint_storage": {"type": "shared_fs", "host_path": str(checkpoints)},
+        **(config or {}),
+    }
+    experiment = Store.open(root).new_experiment()
+    trial_id = experiment.store.reserve_trials(experiment.id, 1)
+    experiment.prepare_trials(trial_id, 1)
+    experiment.write_config(full, "")
+    experiment.create({"name": "x", "first_trial": trial_id, "trials": 1, "metric": "loss"})
+    trial = experiment.trial(trial_id)
+    start = trial.open_run(
+        {
+            "trial": trial_id,
+            "experiment": experiment.id,
+            "job": {"cluster": "local", "ref": "1", "nodes": ["one", "two"]},
+            "time": 0.0,
+            "hparams": {},
+            "seed": 1,
+            "resume": None,
+        }
+    )
+    flag = PreemptFlag.create()
+    environment = run_environment(
+        base={},
+        config=full,
+        start=start,
+        experiment_dir=experiment.path,
+        node="one",
+        slot_ids=[0],
+        gpu_uuids=[],
+        peers={
+            "container_addrs": ["one"],
+            "container_rank": 0,
+            "container_slot_counts": [1],
+        },
+        flag=flag.name,
+    )
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(_info, "_info", None)
+    return Job(experiment, trial, flag, checkpoints)
+
+
+@pytest.fixture
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
+    """This process as the chief of a run."""
+    made = enter(tmp_path / "root", monkeypatch)
+    handler = signal.getsignal(signal.SIGTERM)
+    yield made
+    signal.signal(signal.SIGTERM, handler)
+    faulthandler.unregister(signal.SIGUSR1)
+    made.flag.close()

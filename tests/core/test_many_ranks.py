@@ -1,0 +1,175 @@
+"""Preemption, search and reports when a trial has several ranks."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from detslurm import core
+from detslurm._flag import PreemptFlag
+from detslurm.core import (
+    DistributedContext,
+    PreemptContext,
+    PreemptMode,
+    SearcherContext,
+    SearcherMode,
+)
+from detslurm.core._recorder import NullRecorder
+from detslurm.store import fold_experiment, read_records
+
+from .jobs import Job
+from .ranks import on_ranks
+
+
+class TestPreemptModes:
+    """Who may ask, and whose answer counts."""
+
+    def flags(self) -> list[PreemptFlag]:
+        """One flag per node; only the second node's is up."""
+        flags = [PreemptFlag.create(), PreemptFlag.create()]
+        flags[1].request_preemption()
+        return flags
+
+    def ask(self, mode: PreemptMode, flags: list[PreemptFlag]) -> list[Any]:
+        """What each of four ranks on two nodes is told."""
+
+        def body(dist: DistributedContext) -> bool:
+            flag = flags[dist.cross_rank]
+            context = PreemptContext(dist, NullRecorder(), flag, mode).start()
+            return context.should_preempt()
+
+        return on_ranks(4, body, nodes=2)
+
+    def test_workers_ask_chief(self) -> None:
+        """The chief's answer is everybody's, whatever a worker's own node says."""
+        flags = self.flags()
+        assert self.ask(PreemptMode.WorkersAskChief, flags) == [False] * 4
+        flags[0].request_preemption()
+        assert self.ask(PreemptMode.WorkersAskChief, flags) == [True] * 4
+        assert all(flag.acknowledged for flag in flags)
+
+    def test_workers_ask_master(self) -> None:
+        """Each rank looks for itself."""
+        flags = self.flags()
+        assert self.ask(PreemptMode.WorkersAskMaster, flags) == [False, False, True, True]
+
+    def test_chief_only(self) -> None:
+        """Workers may not ask."""
+        answers = self.ask(PreemptMode.ChiefOnly, self.flags())
+        assert answers[0] is False
+        for rank in (1, 2, 3):
+            assert isinstance(answers[rank], RuntimeError)
+            assert f"non-chief worker of rank={rank}" in str(answers[rank])
+
+    def test_without_auto_ack_nothing_is_promised(self) -> None:
+        """The promise is the code's own, and the answer stays."""
+        flag = PreemptFlag.create()
+        flag.request_preemption()
+
+        def body(dist: DistributedContext) -> list[bool]:
+            context = PreemptContext(dist, NullRecorder(), flag).start()
+            before = [context.should_preempt(auto_ack=False), flag.acknowledged]
+            context.acknowledge_preemption_signal()
+            return [*before, flag.acknowledged, context.should_preempt()]
+
+        assert on_ranks(1, body) == [[True, False, True, True]]
+
+
+class TestSearcherModes:
+    """operations() on all ranks, or on the chief."""
+
+    def test_all_ranks_get_the_chiefs_operations(self) -> None:
+        """A worker that has read something else in the store follows the chief."""
+
+        def body(dist: DistributedContext) -> list[int]:
+            mine = [4, 8] if dist.rank == 0 else [99]
+            searcher = SearcherContext(dist, NullRecorder(), mine, None)
+            lengths = []
+            for op in searcher.operations():
+                lengths.append(op.length)
+                assert op.is_chief == (dist.rank == 0)
+                if op.is_chief:
+                    op.report_progress(1)
+                    op.report_completed(0.5)
+                else:
+                    with pytest.raises(RuntimeError, match="from the chief worker"):
+                        op.report_progress(1)
+                    with pytest.raises(RuntimeError, match="from the chief worker"):
+                        op.report_completed(0.5)
+            return lengths
+
+        assert on_ranks(3, body) == [[4, 8]] * 3
+
+    def test_an_open_operation_raises_on_all_ranks(self) -> None:
+        """The chief forgot report_completed: no worker waits for it."""
+
+        def body(dist: DistributedContext) -> None:
+            for _ in SearcherContext(dist, NullRecorder(), [4], None).operations():
+                pass
+
+        for outcome in on_ranks(2, body):
+            assert isinstance(outcome, RuntimeError) and "on each operation" in str(outcome)
+
+    def test_chief_only(self) -> None:
+        """The chief iterates alone; a worker is told that it may not."""
+
+        def body(dist: DistributedContext) -> list[int]:
+            lengths = []
+            searcher = SearcherContext(dist, NullRecorder(), [4], None)
+            for op in searcher.operations(SearcherMode.ChiefOnly):
+                op.report_completed(1)
+                lengths.append(op.length)
+            return lengths
+
+        chief, worker = on_ranks(2, body)
+        assert chief == [4]
+        assert isinstance(worker, RuntimeError) and "rank=1" in str(worker)
+
+
+class TestReports:
+    """Reports of a managed trial."""
+
+    def test_the_best_validation_counts_what_was_just_reported(self, job: Job) -> None:
+        """None at first; then the best of all, at once."""
+        with core.init() as context:
+            best = context.train.get_experiment_best_validation
+            assert best() is None
+            context.train.report_validation_metrics(1, {"loss": 0.5, "acc": 3})
+            assert best() == 0.5
+            context.train.report_validation_metrics(2, {"loss": 0.7})
+            assert best() == 0.5
+        assert fold_experiment(job.experiment).best_value == 0.5
+
+    def test_alerts_are_recorded_and_logged(
+        self, job: Job, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """With title, description and level; other levels are refused."""
+        with core.init() as context:
+            context.alert("Diverged", "loss is NaN", level="warn")
+            with pytest.raises(ValueError, match="level"):
+                context.alert(level="fatal")
+        (alert,) = [r for r in read_records(job.trial.records_path(1)).records if r["t"] == "alert"]
+        assert (alert["title"], alert["level"]) == ("Diverged", "warn")
+        assert "Diverged: loss is NaN" in caplog.text
+
+    def test_an_unfinished_checkpoint_of_an_earlier_run_is_removed(self, job: Job) -> None:
+        """What a killed run began is gone when the next one starts."""
+        with core.init() as context:
+            uuid = context.checkpoint._records.begin()
+            context.checkpoint._storage.begin(uuid)
+        partial = job.checkpoints / f"{uuid}.partial"
+        assert partial.exists()
+        job.trial.write_end(1, {"outcome": "restart", "reason": "", "exit_code": 1, "time": 0.0})
+        with core.init():
+            assert not partial.exists()
+
+
+def test_nothing_heavy_is_imported() -> None:
+    """The Core API brings its own weight only; libraries come when they are used."""
+    heavy = ["torch", "numpy", "tensorboard", "fsspec", "s3fs", "psutil", "pynvml", "mpi4py"]
+    code = f"import sys, detslurm.core; print([m for m in {heavy} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,164 @@
+"""TensorBoard files: written by the library itself, stored beside the checkpoints."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from detslurm import core
+from detslurm.core import TensorboardMode, _events, _tensorboard
+
+from .jobs import Job
+from .waiting import wait_until
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_tensorboard, "_WRITE_EVERY", 0.02)
+
+
+def stored(job: Job) -> set[str]:
+    """The trial's TensorBoard files in the checkpoint storage."""
+    folder = job.checkpoints / "tensorboard" / "experiment" / "1" / "trial" / str(job.trial.id)
+    return {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()}
+
+
+def scalars(job: Job) -> dict[str, list[tuple[int, float]]]:
+    """What TensorBoard itself reads from the stored files."""
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    folder = job.checkpoints / "tensorboard" / "experiment" / "1" / "trial" / str(job.trial.id)
+    events = accumulator.EventAccumulator(str(folder))
+    events.Reload()
+    return {
+        tag: [(event.step, event.value) for event in events.Scalars(tag)]
+        for tag in events.Tags()["scalars"]
+    }
+
+
+class TestAuto:
+    """TensorboardMode.AUTO, which is the default."""
+
+    def test_reported_metrics_can_be_seen_in_tensorboard(self, job: Job) -> None:
+        """Every number of every group, nested ones too; text and lists are left out."""
+        pytest.importorskip("tensorboard")
+        with core.init() as context:
+            context.train.report_training_metrics(1, {"loss": 0.5, "name": "x", "list": [1]})
+            context.train.report_training_metrics(2, {"loss": 0.25})
+            context.train.report_validation_metrics(2, {"acc": {"top1": 1}})
+            context.train.report_metrics("mine", 3, {"big": math.inf})
+        assert scalars(job) == {
+            "training/loss": [(1, 0.5), (2, 0.25)],
+            "validation/acc/top1": [(2, 1.0)],
+            "mine/big": [(3, math.inf)],
+        }
+
+    def test_a_checkpoint_brings_the_files_to_the_storage(self, job: Job) -> None:
+        """Own files of the code too, soon after it was saved and again at the end."""
+        with core.init() as context:
+            path = context.train.get_tensorboard_path()
+            (path / "plots").mkdir()
+            (path / "plots" / "mine").write_text("1")
+            with context.checkpoint.store_path({"steps_completed": 1}):
+                pass
+            wait_until(lambda: "plots/mine" in stored(job))
+            (path / "late").write_text("2")
+        assert stored(job) == {"plots/mine", "late"}
+
+    def test_uploading_by_hand_is_refused(self, job: Job) -> None:
+        """There is nothing left to do by hand in this mode."""
+        with core.init() as context, pytest.raises(RuntimeError, match="MANUAL"):
+            context.train.upload_tensorboard_files()
+
+    def test_training_goes_on_without_tensorboard(
+        self, job: Job, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """It says once what to install; metrics are recorded all the same."""
+        monkeypatch.setattr(_events, "find_spec", lambda _: None)
+        with caplog.at_level("INFO"), core.init() as context:
+            context.train.report_training_metrics(1, {"loss": 0.5})
+            wait_until(lambda: "detslurm[tensorboard]" in caplog.text)
+            context.train.report_training_metrics(2, {"loss": 0.5})
+        assert stored(job) == set()
+
+    def test_a_storage_that_fails_is_a_warning(
+        self, job: Job, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """TensorBoard files never end a training."""
+        job.checkpoints.write_text("a file in the way")
+        with core.init() as context:
+            (context.train.get_tensorboard_path() / "x").write_text("1")
+        assert "can't be stored" in caplog.text
+
+
+class TestManual:
+    """TensorboardMode.MANUAL."""
+
+    def test_nothing_happens_by_itself(self, job: Job) -> None:
+        """Neither metrics nor files are stored."""
+        with core.init(tensorboard_mode=TensorboardMode.MANUAL) as context:
+            context.train.report_training_metrics(1, {"loss": 0.5})
+            (context.train.get_tensorboard_path() / "x").write_text("1")
+            with context.checkpoint.store_path({"steps_completed": 1}):
+                pass
+        assert stored(job) == set()
+
+    def test_selector_and_mangler(self, job: Job) -> None:
+        """The selector takes relative paths, the mangler names what is stored by rank."""
+        with core.init(tensorboard_mode=TensorboardMode.MANUAL) as context:
+            path = context.train.get_tensorboard_path()
+            (path / "deep").mkdir()
+            for name in ("deep/a.json", "b.json", "c.txt"):
+                (path / name).write_text("1")
+            context.train.upload_tensorboard_files(
+                selector=lambda p: p.suffix == ".json",
+                mangler=lambda p, rank: p.with_name(f"{p.stem}#{rank}{p.suffix}"),
+            )
+            assert stored(job) == {"deep/a#0.json", "b#0.json"}
+            context.train.upload_tensorboard_files()
+        assert stored(job) == {"deep/a#0.json", "b#0.json", "c.txt"}
+
+    def test_only_what_has_changed_is_stored_again(self, job: Job) -> None:
+        """A second call brings new and changed files."""
+        brought: list[Path] = []
+
+        def note(path: Path, rank: int) -> Path:
+            brought.append(path)
+            return path
+
+        with core.init(tensorboard_mode=TensorboardMode.MANUAL) as context:
+            path = context.train.get_tensorboard_path()
+            (path / "a").write_text("1")
+            (path / "b").write_text("1")
+            context.train.upload_tensorboard_files(mangler=note)
+            (path / "b").write_text("22")
+            context.train.upload_tensorboard_files(mangler=note)
+        assert brought == [Path("a"), Path("b"), Path("b")]
+
+    def test_a_mangler_must_stay_inside(self, job: Job) -> None:
+        """A path that leads elsewhere is refused."""
+        with core.init(tensorboard_mode=TensorboardMode.MANUAL) as context:
+            (context.train.get_tensorboard_path() / "a").write_text("1")
+            for bad in (Path("../a"), Path("/a")):
+                with pytest.raises(ValueError, match="mangler"):
+                    context.train.upload_tensorboard_files(mangler=lambda *_, bad=bad: bad)
+
+
+def test_without_tracking_there_is_no_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """get_tensorboard_path() says so; uploading does nothing."""
+    monkeypatch.setenv("DETSLURM_TRACK", "0")
+    with core.init(tensorboard_mode=TensorboardMode.MANUAL) as context:
+        with pytest.raises(ValueError, match="not tracked"):
+            context.train.get_tensorboard_path()
+        context.train.upload_tensorboard_files()
+
+
+def test_by_hand_files_are_kept_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tracked script's own files land beside its checkpoints."""
+    monkeypatch.setenv("DETSLURM_ROOT", str(tmp_path))
+    with core.init() as context:
+        (context.train.get_tensorboard_path() / "mine").write_text("1")
+        context.train.report_training_metrics(1, {"loss": 1})
+    (found,) = [p for p in (tmp_path / "checkpoints").rglob("*") if p.is_file()]
+    assert found == tmp_path / "checkpoints/tensorboard/experiment/1/trial/1/mine"
