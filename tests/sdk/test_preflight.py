@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
 from detslurm.sdk.context import ContextFile, ContextFiles
 from detslurm.sdk.preflight import entrypoint_problems
 
