@@ -17,6 +17,7 @@ COMMANDS = {
         "detslurm.cli.experiment:experiment", "List, inspect and control experiments.", ("e",)
     ),
     "trial": Entry("detslurm.cli.trial:trial", "Inspect and control trials.", ("t",)),
+    "template": Entry("detslurm.cli.template:template", "Print batch scripts to start from."),
     "doctor": Entry("detslurm.cli.doctor:doctor", "Check the store, Slurm and this machine."),
     "site": Entry("detslurm.cli.site:site", "Show or make the profile of this cluster."),
 }

@@ -58,9 +58,10 @@ class Work:
 
     def key(self, cluster: str) -> str:
         """The name of the claim: the same in every start of this step of the job."""
-        job = self.allocation.ref if self.array is None else self.allocation.array_job_id
+        if self.array is not None:  # whose elements may well have other arguments each
+            return f"{cluster}-{self.allocation.array_job_id}-{self.step}"
         command = hashlib.sha256("\0".join(self.argv).encode()).hexdigest()[:8]
-        return f"{cluster}-{job}-{self.step}-{command}"
+        return f"{cluster}-{self.allocation.ref}-{self.step}-{command}"
 
 
 def regular_array(env: Mapping[str, str]) -> tuple[int, int, int] | None:

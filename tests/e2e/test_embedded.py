@@ -90,9 +90,10 @@ def listed(desk: Desk) -> list[tuple[int, str]]:
 
 
 def test_a_plain_script_is_preempted_and_goes_on(desk: Desk, slurm: Cluster) -> None:
-    """core.init() under the user's own srun: one experiment, one trial, two runs, one curve."""
+    """core.init() in the script that `detslurm template` prints: one trial, two runs, one curve."""
     desk.write("train.py", TRAIN)
-    job = batch(desk, "srun python3 train.py 40 0.25\n", "--partition=low")
+    script = desk.run("template", "sbatch", "plain").stdout
+    job = batch(desk, script.replace("train.py\n", "train.py 40 0.25\n"), "--partition=low")
     wait_for_experiment(desk, 4)
     make_room(desk)
     slurm.wait_state(job, "COMPLETED", timeout=90)
@@ -123,9 +124,10 @@ def test_the_launcher_in_a_script_of_ones_own(desk: Desk, slurm: Cluster) -> Non
 
 
 def test_an_array_is_one_experiment(desk: Desk, slurm: Cluster) -> None:
-    """One trial for each element."""
+    """One trial for each element, whatever its arguments."""
     desk.write("train.py", TRAIN)
-    job = batch(desk, "srun python3 train.py 3 0.1\n", "--array=2-8:3")
+    script = "srun python3 train.py $SLURM_ARRAY_TASK_ID 0.1\n"
+    job = batch(desk, script, "--array=2-8:3")
     for element in (2, 5, 8):
         slurm.wait_state(f"{job}_{element}", "COMPLETED")
     assert listed(desk) == [(1, "COMPLETED")]

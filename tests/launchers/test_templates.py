@@ -1,0 +1,33 @@
+"""The batch scripts that `detslurm template` prints."""
+
+from __future__ import annotations
+
+import subprocess
+
+from click.testing import CliRunner
+
+from detslurm.cli.app import app
+
+
+def said(*words: str) -> str:
+    done = CliRunner().invoke(app, ["template", *words])
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def test_every_script_is_listed_with_its_purpose_and_is_good_bash() -> None:
+    """A name and a sentence each; bash finds no fault in any of them."""
+    rows = dict(line.split(maxsplit=1) for line in said("list").splitlines())
+    assert {"array", "plain", "torch"} <= rows.keys()
+    for name, purpose in rows.items():
+        assert purpose.endswith(".")
+        script = said("sbatch", name)
+        assert script.startswith("#!/bin/bash\n")
+        subprocess.run(["bash", "-n"], input=script, text=True, check=True)
+
+
+def test_a_wrong_name_is_answered_with_the_right_ones() -> None:
+    """Nobody has to ask twice."""
+    done = CliRunner().invoke(app, ["template", "sbatch", "nothing"])
+    assert done.exit_code == 2
+    assert "plain" in done.output
