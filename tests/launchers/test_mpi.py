@@ -1,0 +1,51 @@
+"""The MPI launcher on one node, with a real MPI."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("mpi4py") is None, reason="no MPI: mpi4py is not installed"
+)
+
+SCRIPT = """\
+import sys
+from mpi4py import MPI
+
+ranks = MPI.COMM_WORLD.allgather(MPI.COMM_WORLD.rank)
+print(*ranks, flush=True)
+if sys.argv[1:] and MPI.COMM_WORLD.rank == 1:
+    if sys.argv[1] == "raise":
+        raise ValueError("no luck")
+    sys.exit(int(sys.argv[1]))
+MPI.COMM_WORLD.barrier()
+"""
+
+
+def launch(tmp_path: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    argv = [sys.executable, "-m", "detslurm.launch.mpi", "-n", "3", "--", str(script), *words]
+    return subprocess.run(
+        argv, capture_output=True, text=True, env={**os.environ, **root}, timeout=60
+    )
+
+
+def test_ranks_find_each_other(tmp_path: Path) -> None:
+    """One process a slot, all in one communicator, their lines told apart."""
+    done = launch(tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == [f"[rank={rank}] 0 1 2" for rank in range(3)]
+
+
+@pytest.mark.parametrize(("word", "status"), [("raise", 1), ("5", 5)])
+def test_one_rank_that_fails_ends_all(tmp_path: Path, word: str, status: int) -> None:
+    """An exception or an exit in one rank leaves nobody waiting in a collective."""
+    assert launch(tmp_path, word).returncode == status
