@@ -1,10 +1,13 @@
-"""Start one MPI process per slot with the site's `mpirun`, on one node.
+"""Start one MPI process per slot: with `mpirun` on one node, with srun on several.
 
     python3 -m detslurm.launch.mpi [[MPI_ARGS...] --] SCRIPT...
 
-MPI_ARGS go to mpirun and win over what detslurm sets. A Python script runs under mpi4py's own
-runner where mpi4py is installed, so that an exception in one rank ends all of them. Every line of a
-worker's output gets the prefix `[rank=N] `; exit status as with the other launchers.
+MPI_ARGS go to mpirun (or srun) and win over what detslurm sets. A Python script runs under mpi4py's
+own runner where mpi4py is installed, so that an exception in one rank ends all of them. Every line
+of a worker's output gets the prefix `[rank=N] `; exit status as with the other launchers.
+
+On several nodes Slurm's SIGTERM at a preemption reaches srun, which kills the ranks at once: the
+trial goes on from its last checkpoint. Time limits, pause and cancel let the code save as ever.
 """
 
 from __future__ import annotations
@@ -16,11 +19,16 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from detslurm.launch import ranks
+from detslurm.launch.nodedesk import NodeDesk
 from detslurm.launch.nodes import Nodes, enter, nodes_here
 from detslurm.launch.supervision import supervise
 from detslurm.launch.words import UsageError, Words, parse
 
+from detslurm._flag import PreemptFlag
+from detslurm._info import get_cluster_info
 from detslurm.exec.processes import die_with_parent
+from detslurm.slurm import Allocation, SlurmError
 
 _RANK = "OMPI_COMM_WORLD_RANK,PMIX_RANK,PMI_RANK,MPI_LOCALRANKID"
 
@@ -32,7 +40,8 @@ _AS_MANY_AS_SLOTS = {
     "PRTE_MCA_hwloc_default_binding_policy": "none",
 }
 # What would make mpirun start its daemons through srun, or take itself for a rank of a step.
-_NOT_FOR_MPIRUN = ("SLURM_", "PMIX_", "PMI_", "OMPI_COMM_")
+_OTHER_MPI = ("PMIX_", "PMI_", "OMPI_COMM_")
+_NOT_FOR_MPIRUN = ("SLURM_", *_OTHER_MPI)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -42,7 +51,6 @@ def main(argv: Sequence[str]) -> int:
         return 0
     try:
         words = parse(argv)
-        mpirun = _mpirun()
         embedded = enter(argv)
     except UsageError as err:
         print(err, file=sys.stderr)
@@ -50,14 +58,50 @@ def main(argv: Sequence[str]) -> int:
     if embedded is None and "DET_MASTER" in os.environ:
         die_with_parent()  # the agent's death must not leave ranks without anybody's care
     nodes = nodes_here()
-    if nodes.several:
-        print("error: detslurm.launch.mpi does not serve several nodes yet", file=sys.stderr)
-        return 1
     flag = embedded.flag if embedded is not None else None
-    status = supervise(command(mpirun, words, nodes), environment(os.environ, nodes), flag=flag)
+    run = _on_several_nodes if nodes.several else _on_one_node
+    try:
+        status = run(words, nodes, flag)
+    except (UsageError, SlurmError) as err:
+        print(err, file=sys.stderr)
+        status = 1
     if embedded is not None:
         embedded.finish(status)
     return status
+
+
+def _on_one_node(words: Words, nodes: Nodes, flag: PreemptFlag | None) -> int:
+    argv = command(_mpirun(), words, nodes)
+    return supervise(argv, environment(os.environ, nodes), flag=flag)
+
+
+def _on_several_nodes(words: Words, nodes: Nodes, flag: PreemptFlag | None) -> int:
+    """The first node's launcher starts the step; each looks after the ranks of its own node."""
+    exits = ranks.ExitLog()
+    ours = {"DET_CHIEF_IP": nodes.chief, ranks.EXIT_LOG_ENV: exits.name}
+    desk = NodeDesk(nodes.rank, {**os.environ, **ours}, nodes.slots)
+    desk.start()
+    if nodes.rank == 0:
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(_OTHER_MPI)}
+        return supervise(step(words, nodes), kept, flag=flag, exits=exits)
+    ended_by = desk.wait(flag)
+    return 128 + ended_by if ended_by is not None else exits.first_failure() or 0
+
+
+def step(words: Words, nodes: Nodes) -> list[str]:
+    """The command line of the step that runs all ranks."""
+    allocation = Allocation.from_environment()
+    if allocation is None or allocation.cluster != "slurm":
+        raise UsageError("error: several nodes without Slurm: there is no srun to start the ranks")
+    info = get_cluster_info()
+    config = info.trial._config if info is not None else {}
+    rank = [sys.executable, "-m", "detslurm.launch.mpi_rank", *ending_together(words.command)]
+    argv = allocation.step_command(
+        rank, mpi=(config.get("slurm") or {}).get("mpi") or "pmix", per_node=nodes.slots
+    )
+    border = argv.index("--")
+    # Each rank goes to the working directory of its own node by itself.
+    return [*argv[:border], "--chdir=/", *words.overrides, *argv[border:]]
 
 
 def _mpirun() -> str:

@@ -38,7 +38,11 @@ def unblock() -> None:
 
 
 def supervise(
-    argv: Sequence[str], env: Mapping[str, str], *, flag: PreemptFlag | None = None
+    argv: Sequence[str],
+    env: Mapping[str, str],
+    *,
+    flag: PreemptFlag | None = None,
+    exits: ranks.ExitLog | None = None,
 ) -> int:
     """Run the command to its end and end all that it started; returns the exit status.
 
@@ -47,7 +51,7 @@ def supervise(
     """
     become_subreaper()
     inbox = SignalInbox([*_ENDING, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCHLD])
-    exits = ranks.ExitLog()
+    exits = exits or ranks.ExitLog()
     child = subprocess.Popen(
         argv,
         env={**env, ranks.EXIT_LOG_ENV: exits.name},

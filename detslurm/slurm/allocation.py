@@ -114,19 +114,20 @@ class Allocation:
             return _slurm(env)
         return None
 
-    def step_command(self, argv: list[str], *, mpi: str | None = None) -> list[str]:
-        """The command of one step that runs argv once on every node of the job."""
+    def step_command(
+        self, argv: list[str], *, mpi: str | None = None, per_node: int = 1
+    ) -> list[str]:
+        """The command of one step that runs argv `per_node` times on every node of the job."""
         if self.cluster == "local":
             return die_with_parent(argv)
-        count = str(self.node_count)
         return [
             "env",
             *(word for name in _STEP_TRAPS if name in os.environ for word in ("-u", name)),
             "srun",
             "--quiet",
-            f"--nodes={count}",
-            f"--ntasks={count}",
-            "--ntasks-per-node=1",
+            f"--nodes={self.node_count}",
+            f"--ntasks={self.node_count * per_node}",
+            f"--ntasks-per-node={per_node}",
             "--overlap",
             "--export=ALL",
             "--cpu-bind=none",

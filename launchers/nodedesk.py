@@ -1,0 +1,84 @@
+"""Where the MPI ranks of a node report: they get this node's environment, and are looked after.
+
+Another step's srun starts them, with the environment of the first node. A local socket without a
+name on disk joins each to the launcher of its own node; when either side dies, the other sees it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import socket
+import struct
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+
+from detslurm.launch import ranks
+from detslurm.launch.supervision import BLOCKED
+
+from detslurm._flag import PreemptFlag
+from detslurm.exec.signals import SignalInbox
+
+_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
+
+
+class NodeDesk:
+    """Serves the ranks of one node until all have come and gone."""
+
+    def __init__(self, node: int, env: Mapping[str, str], count: int) -> None:
+        self._word = json.dumps({"env": dict(env), "cwd": str(Path.cwd())}).encode() + b"\n"
+        self._count = count
+        self._server = socket.socket(socket.AF_UNIX)
+        self._server.bind(address(env["DET_ALLOCATION_ID"], node))
+        self._server.listen(count)
+        self._all_gone, self._tell = os.pipe()
+        self._inbox = SignalInbox([*BLOCKED])
+
+    def start(self) -> None:
+        """Serve from now on, beside whatever else this process does."""
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def wait(self, flag: PreemptFlag | None) -> signal.Signals | None:
+        """Wait for the last rank's end; the signal that ended it all, if one did."""
+        while True:
+            ready, _, _ = select.select([self._all_gone, self._inbox.fileno()], [], [])
+            if self._all_gone in ready:
+                return None
+            came = self._inbox.take()
+            if flag is not None and came:
+                flag.request_preemption()
+            if signal.SIGTERM in came and not ranks.is_preemption():
+                return signal.SIGTERM
+
+    def _serve(self) -> None:
+        present: list[socket.socket] = []
+        gone = 0
+        while gone < self._count:
+            ready, _, _ = select.select([self._server, *present], [], [])
+            for one in ready:
+                if one is self._server:
+                    rank, _ = self._server.accept()
+                    if is_ours(rank):
+                        rank.sendall(self._word)
+                        present.append(rank)
+                    else:
+                        rank.close()
+                elif not one.recv(1):
+                    present.remove(one)
+                    one.close()
+                    gone += 1
+        os.close(self._tell)
+
+
+def address(allocation: str, node: int) -> str:
+    """The abstract name of a node's desk: one for each user, run and node."""
+    return f"\0detslurm-{os.getuid()}-{allocation}-{node}"
+
+
+def is_ours(peer: socket.socket) -> bool:
+    """Whether the other end is a process of the same user: such names have no permissions."""
+    data = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    return bool(_CREDENTIALS.unpack(data)[1] == os.getuid())
