@@ -12,7 +12,7 @@ from typing import Any
 logger = logging.getLogger("detslurm.core")
 
 # Code that reports faster than TensorBoard's writer writes must not eat up the memory.
-_WAITING = 100_000
+_WAITING = 20_000
 
 
 class EventFile:
