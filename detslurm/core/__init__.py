@@ -8,11 +8,13 @@ from detslurm.core._profiler import ProfilerContext
 from detslurm.core._searcher import SearcherContext, SearcherMode, SearcherOperation, Unit
 from detslurm.core._tensorboard import TensorboardMode
 from detslurm.core._train import EarlyExitReason, TrainContext
+from detslurm.core.transports.health import DistributedError
 
 __all__ = [
     "CheckpointContext",
     "Context",
     "DistributedContext",
+    "DistributedError",
     "DownloadMode",
     "EarlyExitReason",
     "PreemptContext",

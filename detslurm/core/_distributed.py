@@ -2,42 +2,166 @@
 
 from __future__ import annotations
 
+import os
+import pickle
+import re
+import socket
+from collections.abc import Mapping
 from typing import Any
+
+from detslurm.core.transports.choose import Place
+from detslurm.core.transports.order import Scope
+
+PUB_PORT, PULL_PORT = 12360, 12376
 
 
 class DistributedContext:
     """Rank and size of this process, and simple collectives among the ranks of the trial.
 
-    This version serves trials of one process; more than one raises `NotImplementedError`.
+    `rank` of `size` counts in the whole trial, `local_rank` of `local_size` on this node, and
+    `cross_rank` of `cross_size` counts nodes; all six are given, or none for a single process. With
+    several nodes `chief_ip` is the address of rank 0. The constructor returns when all ranks have
+    joined.
+
+    Every rank must make the same calls in the same order. A call raises `DistributedError` when
+    ranks disagree, or when one has died or left; after that no further call succeeds.
+
+    `transport` (or DETSLURM_TRANSPORT) is `auto`, `mpi`, `local` or `tcp`. Left alone, ports are
+    derived from the ids of the run; `pub_port` + `port_offset` (or INTER_TRAIN_PROCESS_COMM_PORT_1)
+    sets one by hand, `pull_port` the one to take when that is in use.
     """
 
     def __init__(
         self,
         *,
-        rank: int,
-        size: int,
-        local_rank: int,
-        local_size: int,
-        cross_rank: int,
-        cross_size: int,
+        rank: int | None = None,
+        size: int | None = None,
+        local_rank: int | None = None,
+        local_size: int | None = None,
+        cross_rank: int | None = None,
+        cross_size: int | None = None,
         chief_ip: str | None = None,
-        pub_port: int = 12360,
-        pull_port: int = 12376,
+        pub_port: int = PUB_PORT,
+        pull_port: int = PULL_PORT,
         port_offset: int = 0,
         force_tcp: bool = False,
+        transport: str | None = None,
+        _comm: Any = None,
+        _salt: str = "",
     ) -> None:
-        if size > 1:
-            raise NotImplementedError("trials of several processes are not supported yet")
-        self.rank = rank
-        self.size = size
-        self.local_rank = local_rank
-        self.local_size = local_size
-        self.cross_rank = cross_rank
-        self.cross_size = cross_size
+        place = _checked_place(rank, size, local_rank, local_size, cross_rank, cross_size)
+        self.rank, self.size = place.rank, place.size
+        self.local_rank, self.local_size = place.local_rank, place.local_size
+        self.cross_rank, self.cross_size = place.cross_rank, place.cross_size
+        self._team: Any = None
+        self._closed = False
+        if self.size == 1:
+            return
+        from detslurm.core.transports.build import Wishes, build_team
+
+        wish = transport or os.environ.get("DETSLURM_TRANSPORT") or "auto"
+        if self.local_size != self.size and wish != "mpi" and _comm is None:
+            assert chief_ip is not None, "chief_ip is needed when the trial has several nodes"
+        ports = _ports_by_hand(os.environ, pub_port, pull_port, port_offset)
+        self._team = build_team(place, Wishes(wish, chief_ip, ports, force_tcp, _comm, _salt))
 
     @classmethod
     def _single(cls) -> DistributedContext:
         return cls(rank=0, size=1, local_rank=0, local_size=1, cross_rank=0, cross_size=1)
+
+    @classmethod
+    def from_torch_distributed(cls, chief_ip: str | None = None) -> DistributedContext:
+        """The context of a process that torchrun, or a launcher like it, has started.
+
+        With several nodes `chief_ip` or DET_CHIEF_IP is needed.
+        """
+        env = _Numbers("torch.distributed's launcher")
+        return cls(
+            rank=env["RANK"],
+            size=env["WORLD_SIZE"],
+            local_rank=env["LOCAL_RANK"],
+            local_size=env["LOCAL_WORLD_SIZE"],
+            cross_rank=env["GROUP_RANK"],
+            cross_size=env["GROUP_WORLD_SIZE"],
+            chief_ip=chief_ip or os.environ.get("DET_CHIEF_IP"),
+            port_offset=_port_offset(),
+        )
+
+    @classmethod
+    def from_deepspeed(cls, chief_ip: str | None = None) -> DistributedContext:
+        """The context of a process that deepspeed's launcher has started.
+
+        With several nodes `chief_ip` or DET_CHIEF_IP is needed.
+        """
+        env = _Numbers("deepspeed's launcher")
+        return cls(
+            rank=env["RANK"],
+            size=env["WORLD_SIZE"],
+            local_rank=env["LOCAL_RANK"],
+            local_size=env["LOCAL_SIZE"],
+            cross_rank=env["CROSS_RANK"],
+            cross_size=env["CROSS_SIZE"],
+            chief_ip=chief_ip or os.environ.get("DET_CHIEF_IP"),
+            port_offset=_port_offset(),
+        )
+
+    @classmethod
+    def from_horovod(cls, hvd: Any, chief_ip: str | None = None) -> DistributedContext:
+        """The context of a process in which `hvd.init()` was called.
+
+        With several nodes `chief_ip` or DET_CHIEF_IP is needed.
+        """
+        return cls(
+            rank=hvd.rank(),
+            size=hvd.size(),
+            local_rank=hvd.local_rank(),
+            local_size=hvd.local_size(),
+            cross_rank=hvd.cross_rank(),
+            cross_size=hvd.cross_size(),
+            chief_ip=chief_ip or os.environ.get("DET_CHIEF_IP"),
+            port_offset=_port_offset(),
+        )
+
+    @classmethod
+    def from_mpi(cls, comm: Any = None) -> DistributedContext:
+        """The context of an MPI process: of all processes, or of those of an mpi4py communicator.
+
+        Raises `DistributedError` when MPI came up with fewer processes than its launcher started.
+        """
+        from detslurm.core.transports import mpiworld
+        from detslurm.core.transports.choose import mpi_size
+
+        if comm is None:
+            environ = dict(os.environ)
+            expected = mpi_size(environ) or _slurm_tasks(environ)
+            comm = mpiworld.open_world(expected, environ)
+        node = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
+        place = mpiworld.place_in(comm, node)
+        if place.size == 1:
+            return cls._single()
+        return cls(**place._asdict(), transport="mpi", _comm=comm)
+
+    @classmethod
+    def from_slurm(cls, chief_ip: str | None = None) -> DistributedContext:
+        """The context of a task of an `srun` step, one process a task.
+
+        With several nodes the chief is found at `chief_ip`, DET_CHIEF_IP, or the step's first node.
+        """
+        env = _Numbers("srun")
+        nodes = os.environ.get("SLURM_STEP_NODELIST") or os.environ.get("SLURM_JOB_NODELIST", "")
+        counts = os.environ.get("SLURM_STEP_TASKS_PER_NODE") or os.environ["SLURM_TASKS_PER_NODE"]
+        step_nodes = "SLURM_STEP_NUM_NODES"
+        return cls(
+            rank=env["SLURM_PROCID"],
+            size=env["SLURM_STEP_NUM_TASKS" if "SLURM_STEP_NUM_TASKS" in env else "SLURM_NTASKS"],
+            local_rank=env["SLURM_LOCALID"],
+            local_size=_tasks_of_node(counts, env["SLURM_NODEID"]),
+            cross_rank=env["SLURM_NODEID"],
+            cross_size=env[step_nodes if step_nodes in env else "SLURM_NNODES"],
+            chief_ip=chief_ip or os.environ.get("DET_CHIEF_IP") or first_node(nodes),
+            port_offset=_port_offset(),
+            _salt=f"step {os.environ.get('SLURM_STEP_ID', '')}",
+        )
 
     def get_rank(self) -> int:
         """The unique id of this process within the trial."""
@@ -57,27 +181,144 @@ class DistributedContext:
 
     def gather(self, stuff: Any) -> list[Any] | None:
         """The chief gets a list of everybody's `stuff` by rank, workers get None."""
-        return [stuff]
+        return self._gather(Scope.ALL, self.rank, self.size, stuff)
 
     def gather_local(self, stuff: Any) -> list[Any] | None:
         """As `gather`, among the processes of this node."""
-        return [stuff]
+        return self._gather(Scope.LOCAL, self.local_rank, self.local_size, stuff)
 
     def allgather(self, stuff: Any) -> list[Any]:
         """Everybody gets a list of everybody's `stuff` by rank."""
-        return [stuff]
+        return self._allgather(Scope.ALL, self.rank, self.size, stuff)
 
     def allgather_local(self, stuff: Any) -> list[Any]:
         """As `allgather`, among the processes of this node."""
-        return [stuff]
+        return self._allgather(Scope.LOCAL, self.local_rank, self.local_size, stuff)
 
     def broadcast(self, stuff: Any) -> Any:
         """Everybody gets the chief's `stuff`."""
-        return stuff
+        return self._broadcast(Scope.ALL, self.rank, self.size, stuff)
 
     def broadcast_local(self, stuff: Any = None) -> Any:
         """Everybody on this node gets the local chief's `stuff`."""
-        return stuff
+        return self._broadcast(Scope.LOCAL, self.local_rank, self.local_size, stuff)
 
     def close(self) -> None:
-        """Leave the group of peers."""
+        """Leave the group of peers; calling it again does nothing."""
+        self._closed = True
+        team, self._team = self._team, None
+        if team is not None:
+            team.close()
+
+    def _gather(self, scope: Scope, rank: int, size: int, stuff: Any) -> list[Any] | None:
+        if size < 2:
+            return [stuff]
+        found = self._open().gather(scope, b"" if rank == 0 else self._pickled(stuff))
+        if found is None:
+            return None
+        return [stuff, *map(pickle.loads, found[1:])]
+
+    def _allgather(self, scope: Scope, rank: int, size: int, stuff: Any) -> list[Any]:
+        if size < 2:
+            return [stuff]
+        found = self._open().allgather(scope, self._pickled(stuff))
+        return [stuff if i == rank else pickle.loads(part) for i, part in enumerate(found)]
+
+    def _broadcast(self, scope: Scope, rank: int, size: int, stuff: Any) -> Any:
+        if size < 2:
+            return stuff
+        if rank == 0:
+            self._open().broadcast(scope, self._pickled(stuff))
+            return stuff
+        return pickle.loads(self._open().broadcast(scope, None)[0])
+
+    def _open(self) -> Any:
+        if self._team is None:
+            raise RuntimeError("this DistributedContext was closed")
+        return self._team
+
+    def _pickled(self, stuff: Any) -> bytes:
+        try:
+            return pickle.dumps(stuff, protocol=5)
+        except Exception as err:
+            if self._team is not None:  # the others would wait for what can't be sent
+                self._team.fail(f"rank {self.rank} passed an object that can't be pickled: {err}")
+            raise
+
+
+class _Numbers:
+    """Numbers in the environment; a missing one is a `ValueError` that says who should set it."""
+
+    def __init__(self, setter: str) -> None:
+        self._setter = setter
+
+    def __contains__(self, name: str) -> bool:
+        return name in os.environ
+
+    def __getitem__(self, name: str) -> int:
+        try:
+            return int(os.environ[name])
+        except (KeyError, ValueError):
+            raise ValueError(
+                f"{name} is not in the environment (or no number); was this process started by"
+                f" {self._setter}?"
+            ) from None
+
+
+def _checked_place(*given: int | None) -> Place:
+    if all(value is None for value in given):
+        return Place(0, 1, 0, 1, 0, 1)
+    numbers = [value for value in given if value is not None]
+    if len(numbers) < len(given):
+        raise ValueError(
+            "rank, size, local_rank, local_size, cross_rank and cross_size: give all six or none"
+        )
+    place = Place(*numbers)
+    pairs = (place[0:2], place[2:4], place[4:6])
+    if not all(0 <= number < count for number, count in pairs) or place.local_size > place.size:
+        raise ValueError(f"these ranks and sizes don't fit together: {place}")
+    return place
+
+
+def _ports_by_hand(
+    environ: Mapping[str, str], pub_port: int, pull_port: int, offset: int
+) -> tuple[int, ...]:
+    """The ports that somebody chose, in the order to try them; empty when nobody did."""
+    first = environ.get("INTER_TRAIN_PROCESS_COMM_PORT_1")
+    second = environ.get("INTER_TRAIN_PROCESS_COMM_PORT_2")
+    if first:
+        pub_port = int(first)
+        pull_port = int(second) if second else pub_port + PULL_PORT - PUB_PORT
+    elif (pub_port, pull_port, offset) == (PUB_PORT, PULL_PORT, 0):
+        return ()
+    elif pub_port != PUB_PORT and pull_port == PULL_PORT:
+        return (pub_port + offset,)
+    return (pub_port + offset, pull_port + offset)
+
+
+def _port_offset() -> int:
+    # Only ports set by hand for all trials of a node need it; derived ones differ by themselves.
+    if "INTER_TRAIN_PROCESS_COMM_PORT_1" not in os.environ:
+        return 0
+    return int(os.environ.get("DET_UNIQUE_PORT_OFFSET") or 0)
+
+
+def _slurm_tasks(environ: Mapping[str, str]) -> int:
+    """How many tasks the step around this process has; 1 outside of any."""
+    if "SLURM_PROCID" not in environ:
+        return 1
+    return int(environ.get("SLURM_STEP_NUM_TASKS") or environ.get("SLURM_NTASKS") or 1)
+
+
+def _tasks_of_node(text: str, node: int) -> int:
+    """2 of `2(x3),1` for the nodes 0 to 2."""
+    counts: list[int] = []
+    for count, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", text):
+        counts += [int(count)] * int(times or 1)
+    return counts[node]
+
+
+def first_node(nodelist: str) -> str | None:
+    """n01 of `n[01-04,7],m3`."""
+    found = re.match(r"([^,\[]+)(?:\[(\d+)[^\]]*\])?([^,]*)", nodelist)
+    return "".join(part or "" for part in found.groups()) if found else None

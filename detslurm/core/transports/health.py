@@ -1,0 +1,83 @@
+"""Whether the group of peers is whole, and how long to wait for what."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from detslurm.core.transports.order import Ledger
+
+# A rank that waits looks around this often; nothing is ever slower for it.
+LOOK_EVERY = 0.5
+
+
+class DistributedError(RuntimeError):
+    """The ranks of a trial can't work together: one died or left, or they disagree."""
+
+
+class Health:
+    """What ended the group, if anything did; one for all links of a rank."""
+
+    def __init__(self) -> None:
+        self.failure: str | None = None
+        self._closed = False
+        self._lock = threading.Lock()
+        self._hooks: list[Callable[[str], None]] = []
+        self.lookers: list[Callable[[Ledger], None]] = []
+
+    def on_failure(self, hook: Callable[[str], None]) -> None:
+        """Call `hook(reason)` when the group fails, from whichever thread learns of it."""
+        self._hooks.append(hook)
+
+    def look(self, ledger: Ledger) -> None:
+        """What a rank does now and then while it waits, in whichever star that is."""
+        for looker in self.lookers:
+            looker(ledger)
+
+    def fail(self, reason: str) -> None:
+        """The group is over, by the first reason given; after `close()` nothing counts."""
+        with self._lock:
+            if self.failure is not None or self._closed:
+                return
+            self.failure = reason
+        for hook in self._hooks:
+            hook(reason)
+
+    def check(self) -> None:
+        """Raise `DistributedError` when the group has failed."""
+        if self.failure is not None:
+            raise DistributedError(self.failure)
+
+    def error(self, reason: str) -> DistributedError:
+        """Fail by `reason` and give the error to raise: an earlier reason comes first."""
+        self.fail(reason)
+        return DistributedError(self.failure or reason)
+
+    def close(self) -> None:
+        """This rank leaves: what happens to the others is no failure of its own any more."""
+        with self._lock:
+            self._closed = True
+
+
+def peer_timeout() -> float:
+    """After how many seconds of silence of its host a peer is taken for dead."""
+    return _seconds("DETSLURM_PEER_TIMEOUT", 30.0)
+
+
+def join_timeout() -> float:
+    """How long a rank waits for the others at the start: imports on a full machine take minutes."""
+    return _seconds("DETSLURM_JOIN_TIMEOUT", 600.0)
+
+
+def _seconds(name: str, default: float) -> float:
+    text = os.environ.get(name, "")
+    try:
+        value = float(text) if text else default
+    except ValueError:
+        value = 0.0
+    if not value > 0:
+        raise ValueError(f"{name}={text!r}: a number of seconds above 0 is needed")
+    return value

@@ -1,0 +1,87 @@
+"""What the processes of one run know and others don't: where to meet, and how to prove it."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import secrets
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+TOKEN_ENV = "DETSLURM_RUN_TOKEN"
+KEY_FILE = Path(".config/detslurm/peer-key")
+
+# The same in every process of a run, and another in every other run.
+_RUN_IDS = (
+    "DET_ALLOCATION_ID",
+    "SLURM_JOB_ID",
+    "SLURM_RESTART_COUNT",
+    "TORCHELASTIC_RUN_ID",
+    "MASTER_PORT",
+)
+# Below the ports of outgoing connections, and apart from those where launchers meet.
+_LOWEST, _HIGHEST = 10000, 20000
+_CANDIDATES = 16
+
+
+def run_name(environ: Mapping[str, str], *more: object) -> str:
+    """A name that only the processes of this run give."""
+    ids = [f"{name}={environ[name]}" for name in (TOKEN_ENV, *_RUN_IDS) if name in environ]
+    return "|".join([str(os.getuid()), *ids, *map(str, more)])
+
+
+def key_of(name: str, secret: bytes) -> bytes:
+    """With this the processes of a run prove to each other that they belong to it."""
+    return hmac.digest(secret, name.encode(), "sha256")
+
+
+def secret_of_user(environ: Mapping[str, str]) -> bytes:
+    """What this user's processes on all nodes know, and nobody else: a token, or a file at home.
+
+    Raises `RuntimeError` when there is neither.
+    """
+    if TOKEN_ENV in environ:
+        return environ[TOKEN_ENV].encode()
+    path = Path.home() / KEY_FILE
+    try:
+        if not path.exists():
+            _make_key(path)
+        found = path.read_bytes()
+    except OSError as err:
+        raise RuntimeError(
+            f"the key {path}, with which the processes of a run recognise each other, can't be"
+            f" used ({err.strerror}); give all of them the same secret in {TOKEN_ENV}"
+        ) from err
+    if path.stat().st_uid != os.getuid() or path.stat().st_mode & 0o077 or len(found) < 16:
+        raise RuntimeError(f"{path} must be readable by its owner alone (mode 0600) and not empty")
+    return found
+
+
+def _make_key(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
+    temporary.touch(mode=0o600)
+    try:
+        temporary.write_bytes(secrets.token_bytes(32))
+        path.hardlink_to(temporary)
+    except FileExistsError:
+        pass  # another process was faster: its key counts
+    finally:
+        temporary.unlink()
+
+
+def derived_ports(name: str) -> list[int]:
+    """Ports for this run in the order to try them; other runs have others."""
+    return [_LOWEST + number % (_HIGHEST - _LOWEST) for number in _numbers(name)]
+
+
+def socket_names(name: str) -> list[str]:
+    """Names of unix sockets for this run, in the abstract namespace: they need no file."""
+    return [f"\0detslurm.{number:x}" for number in _numbers(name)]
+
+
+def _numbers(name: str) -> Iterator[int]:
+    for n in range(_CANDIDATES):
+        digest = hashlib.sha256(f"{name}.{n}".encode()).digest()
+        yield int.from_bytes(digest[:8], "big")

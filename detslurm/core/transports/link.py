@@ -1,0 +1,117 @@
+"""What a star needs of a transport."""
+
+from __future__ import annotations
+
+import enum
+import struct
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+from detslurm.core.transports.order import Call
+
+Buffer = bytes | bytearray | memoryview
+Parts = Sequence[Buffer]
+
+
+class Frame(NamedTuple):
+    """One message of a collective call."""
+
+    code: int
+    serial: int
+    parts: Parts
+
+
+class Link(Protocol):
+    """An ordered, reliable way to one peer."""
+
+    def send(self, code: int, serial: int, parts: Parts) -> None:
+        """Send one frame. Raises `DistributedError` when the peer or the group is gone."""
+
+    def receive(self) -> Frame:
+        """The next frame of this peer. Raises as `send`."""
+        ...
+
+    def interrupt(self) -> None:
+        """Make whoever waits here look at the group's health at once."""
+
+    def close(self) -> None:
+        """Let go, once what was sent can't be lost any more."""
+
+
+class Word(enum.IntEnum):
+    """What a rank says beside the collective calls."""
+
+    BYE = 1  # I leave in peace
+    ABORT = 2  # the group has failed, because ...
+    WAITING = 3  # I wait for you in this call
+
+
+class Control(Protocol):
+    """Words between the ranks of a star, beside the links; tells when a peer dies."""
+
+    waiting: dict[int, Call]
+    """Peer -> the latest call in which it said that it waits."""
+
+    def tell(self, word: Word, text: bytes = b"", peer: int | None = None) -> None:
+        """Say a word to one peer or to all; never blocks, never raises."""
+
+    def close(self) -> None:
+        """Say goodbye and stop."""
+
+
+class AnyStar(Protocol):
+    """One rank's place among those it talks to directly; index 0 is the root."""
+
+    names: list[str]
+
+    def gather(self, parts: Parts) -> list[Parts] | None:
+        """The root gets everybody's parts by index, its own first; workers get None."""
+
+    def allgather(self, parts: Parts) -> Parts:
+        """Everybody gets everybody's parts by index."""
+        ...
+
+    def broadcast(self, parts: Parts | None) -> Parts:
+        """Everybody gets the root's parts."""
+        ...
+
+    def close(self) -> None:
+        """Leave in peace."""
+
+
+class Membership(NamedTuple):
+    """A star's links and control, as a transport gives them to one rank."""
+
+    links: dict[int, Link]
+    control: Control
+    on_wait: list[Callable[[], None]]
+    """Filled by the star: what a link calls now and then while it waits."""
+
+
+HEAD = struct.Struct("<BxxxIQQ")
+"""code, number of parts, serial, bytes that follow."""
+
+
+def head(code: int, serial: int, parts: Parts) -> tuple[bytes, int]:
+    """The head of a frame with the table of its parts' lengths, and the bytes of the parts."""
+    if len(parts) == 1:
+        size = len(parts[0])
+        return HEAD.pack(code, 1, serial, size), size
+    lengths = [len(part) for part in parts]
+    table = struct.pack(f"<{len(parts)}Q", *lengths)
+    size = sum(lengths)
+    return HEAD.pack(code, len(parts), serial, size + len(table)) + table, size
+
+
+def split(count: int, body: Buffer) -> Parts:
+    """The parts of a frame's body."""
+    if count == 1:
+        return (body,)
+    lengths = struct.unpack_from(f"<{count}Q", body)
+    rest = memoryview(body)[8 * count :]
+    parts = []
+    start = 0
+    for length in lengths:
+        parts.append(rest[start : start + length])
+        start += length
+    return parts

@@ -1,0 +1,241 @@
+"""How the processes of a star find each other by sockets, and prove that they belong together."""
+
+from __future__ import annotations
+
+import errno
+import hmac
+import logging
+import os
+import secrets
+import selectors
+import socket
+import struct
+import time
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from detslurm.core.transports.health import DistributedError, join_timeout, peer_timeout
+from detslurm.core.transports.sockets import prepare
+
+logger = logging.getLogger("detslurm.core")
+
+Address = str | tuple[str, int]  # a unix socket, or host and port
+
+_MAGIC: Final = b"detslurm-peer/1\n"
+_NONCE: Final = 16
+_PROOF: Final = 32
+_HELLO = struct.Struct(f"<IB{_NONCE}s{_PROOF}s")
+_PATIENCE: Final = 5.0  # for a stranger to say hello
+_DATA, _CONTROL = 0, 1
+
+
+class Meeting(NamedTuple):
+    """Where a star meets: the addresses to try in order, and the key of the run."""
+
+    addresses: Sequence[Address]
+    key: bytes
+    chosen: bool = False
+    """Whether the user chose the address: then a stranger there is an error."""
+    bind_host: str | None = None
+
+
+class Pair(NamedTuple):
+    """The two connections to a peer."""
+
+    data: socket.socket
+    control: socket.socket
+
+
+class _Stranger(Exception):
+    """Somebody else's process is on the other side."""
+
+
+def host(meeting: Meeting, size: int, what: str) -> dict[int, Pair]:
+    """As the root: wait until all workers have joined. Raises `DistributedError` if they don't."""
+    listener = _listen(meeting, 2 * size)
+    found: dict[tuple[int, int], socket.socket] = {}
+    deadline = time.monotonic() + join_timeout()
+    try:
+        with listener, selectors.DefaultSelector() as selector:
+            selector.register(listener, selectors.EVENT_READ)
+            while len(found) < 2 * (size - 1):
+                _admit_next(listener, selector, meeting.key, size, found, deadline, what)
+    except BaseException:
+        for sock in found.values():
+            sock.close()
+        raise
+    return {i: Pair(found[i, _DATA], found[i, _CONTROL]) for i in range(1, size)}
+
+
+def _admit_next(
+    listener: socket.socket,
+    selector: selectors.BaseSelector,
+    key: bytes,
+    size: int,
+    found: dict[tuple[int, int], socket.socket],
+    deadline: float,
+    what: str,
+) -> None:
+    ready = selector.select(max(0.0, deadline - time.monotonic()))
+    missing = [i for i in range(1, size) if (i, _CONTROL) not in found]
+    if not ready:
+        raise DistributedError(
+            f"{what}: after {join_timeout():g} s these have not joined: {missing}"
+            " (DETSLURM_JOIN_TIMEOUT sets the time)"
+        )
+    for event, _ in ready:
+        if event.fileobj is not listener:  # the data connection of one that has joined
+            raise DistributedError(f"{what}: {event.data} died while the others were joining")
+        sock, _ = listener.accept()
+        try:
+            index, kind = _check_guest(sock, key, size, found)
+        except (_Stranger, OSError, struct.error) as err:
+            logger.warning("%s: a connection was refused: %s", what, err)
+            sock.close()
+            continue
+        found[index, kind] = sock
+        prepare(sock, peer_timeout(), control=kind == _CONTROL)
+        if kind == _CONTROL:
+            selector.register(sock, selectors.EVENT_READ, index)
+
+
+def _check_guest(
+    sock: socket.socket, key: bytes, size: int, found: dict[tuple[int, int], socket.socket]
+) -> tuple[int, int]:
+    sock.settimeout(_PATIENCE)
+    _check_user(sock)
+    challenge = secrets.token_bytes(_NONCE)
+    sock.sendall(_MAGIC + challenge)
+    index, kind, nonce, proof = _HELLO.unpack(_read(sock, _HELLO.size))
+    if not hmac.compare_digest(proof, _proof(key, b"guest", challenge, nonce, index, kind)):
+        sock.sendall(bytes(_PROOF))
+        raise _Stranger("it does not belong to this run")
+    if not 0 < index < size or kind not in (_DATA, _CONTROL) or (index, kind) in found:
+        sock.sendall(bytes(_PROOF))
+        raise _Stranger(f"number {index} is no place, or is taken")
+    sock.sendall(_proof(key, b"host", challenge, nonce, index, kind))
+    return index, kind
+
+
+def join(meeting: Meeting, index: int, what: str) -> Pair:
+    """As worker `index`: find the root, however late it is. Raises `DistributedError` if not."""
+    deadline = time.monotonic() + join_timeout()
+    pause = 0.01
+    problem: Exception | None = None
+    while time.monotonic() < deadline:
+        for address in meeting.addresses:
+            try:
+                return _enter_twice(address, meeting.key, index)
+            except _Stranger as err:
+                problem = err
+                if meeting.chosen and len(meeting.addresses) == 1:
+                    raise DistributedError(f"{what}: {err}") from None
+            except OSError as err:
+                problem = problem if isinstance(problem, _Stranger) else err
+        time.sleep(pause)  # nothing tells when the other side begins to listen
+        pause = min(pause * 1.5, 0.25)
+    raise DistributedError(
+        f"{what}: the chief could not be reached within {join_timeout():g} s ({problem});"
+        " check the chief's address (chief_ip or DET_CHIEF_IP) and that it has started"
+    )
+
+
+def _enter_twice(address: Address, key: bytes, index: int) -> Pair:
+    data = _enter(address, key, index, _DATA)
+    try:
+        return Pair(data, _enter(address, key, index, _CONTROL))
+    except BaseException:
+        data.close()
+        raise
+
+
+def _enter(address: Address, key: bytes, index: int, kind: int) -> socket.socket:
+    sock = _connect(address)
+    try:
+        greeting = _read(sock, len(_MAGIC) + _NONCE)
+        if not greeting.startswith(_MAGIC):
+            raise _Stranger(f"what listens at {_name(address)} is no peer")
+        challenge, nonce = greeting[len(_MAGIC) :], secrets.token_bytes(_NONCE)
+        proof = _proof(key, b"guest", challenge, nonce, index, kind)
+        sock.sendall(_HELLO.pack(index, kind, nonce, proof))
+        expected = _proof(key, b"host", challenge, nonce, index, kind)
+        if not hmac.compare_digest(_read(sock, _PROOF), expected):
+            raise _Stranger(f"what listens at {_name(address)} belongs to another run")
+        prepare(sock, peer_timeout(), control=kind == _CONTROL)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def _connect(address: Address) -> socket.socket:
+    if not isinstance(address, str):
+        return socket.create_connection(address, timeout=_PATIENCE)
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    sock.settimeout(_PATIENCE)
+    try:
+        sock.connect(address)
+        _check_user(sock)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def _listen(meeting: Meeting, backlog: int) -> socket.socket:
+    problem: OSError | None = None
+    for address in meeting.addresses:
+        try:
+            return _bound(address, meeting.bind_host, backlog)
+        except OSError as err:
+            problem = err
+            if err.errno != errno.EADDRINUSE:
+                break
+    names = ", ".join(map(_name, meeting.addresses))
+    raise DistributedError(f"can't listen at any of {names}: {problem}")
+
+
+def _bound(address: Address, bind_host: str | None, backlog: int) -> socket.socket:
+    if isinstance(address, str):
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        where: Address | tuple[object, ...] = address
+    else:
+        target = address[0] if bind_host is None else bind_host
+        family, _, _, _, where = socket.getaddrinfo(target, address[1], type=socket.SOCK_STREAM)[0]
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        sock.bind(where)
+        sock.listen(max(backlog, 128))
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+def _check_user(sock: socket.socket) -> None:
+    if sock.family != socket.AF_UNIX:
+        return
+    packed = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    _, uid, _ = struct.unpack("3i", packed)
+    if uid != os.getuid():
+        raise _Stranger(f"it belongs to user {uid}")
+
+
+def _proof(key: bytes, role: bytes, challenge: bytes, nonce: bytes, index: int, kind: int) -> bytes:
+    text = b"%s|%d|%d|" % (role, index, kind)
+    return hmac.digest(key, text + challenge + nonce, "sha256")
+
+
+def _read(sock: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        more = sock.recv(size - len(data))
+        if not more:
+            raise ConnectionResetError("the connection was closed")
+        data += more
+    return data
+
+
+def _name(address: Address) -> str:
+    return "a unix socket" if isinstance(address, str) else f"{address[0]}:{address[1]}"

@@ -1,0 +1,162 @@
+"""Links over stream sockets: unix sockets inside a node, TCP between nodes.
+
+A connection is its peer's life: the kernel ends it when the process dies, and its keep-alive
+probes tell when a host is gone, however long the living compute without a word.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import weakref
+from collections.abc import Callable
+from typing import Final
+
+from detslurm.core.transports.health import LOOK_EVERY, DistributedError, Health
+from detslurm.core.transports.link import HEAD, Frame, Parts, head, split
+
+# Up to this size a frame is joined and travels with one system call on each side.
+_SMALL: Final = 1 << 16
+_TIMEVAL = struct.pack("@ll", 0, int(LOOK_EVERY * 1e6))
+
+_open_sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+
+
+def _forget_in_child() -> None:
+    # A forked child (a data loader's worker) that holds a copy would keep its dead parent "alive".
+    for sock in list(_open_sockets):
+        sock.close()
+
+
+os.register_at_fork(after_in_child=_forget_in_child)
+
+
+def prepare(sock: socket.socket, timeout: float, *, control: bool) -> None:
+    """Options of a connection between peers; nothing here ends one with a living, slow peer."""
+    _open_sockets.add(sock)
+    sock.settimeout(None)
+    if not control:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _TIMEVAL)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL)
+    if sock.family == socket.AF_UNIX:
+        return
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if not control:
+        return
+    # Its kernel answers these for a process that computes, or is stopped, or holds the GIL.
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, max(1, int(timeout / 3)))
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, max(1, int(timeout / 6)))
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, max(1000, int(timeout * 900)))
+
+
+class SocketLink:
+    """Frames to and from one peer over a blocking socket."""
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        name: Callable[[], str],
+        health: Health,
+        on_wait: list[Callable[[], None]],
+        explain: Callable[[], None],
+    ) -> None:
+        self._sock = sock
+        self._name = name
+        self._health = health
+        self._on_wait = on_wait
+        self._explain = explain
+        self._ahead = b""
+
+    def send(self, code: int, serial: int, parts: Parts) -> None:
+        """Send one frame; large parts go out as they are, without a copy."""
+        start, size = head(code, serial, parts)
+        if size < _SMALL:
+            self._send_all(b"".join((start, *parts)))
+            return
+        self._send_all(start)
+        for part in parts:
+            self._send_all(part)
+
+    def _send_all(self, data: bytes | bytearray | memoryview) -> None:
+        sent = 0
+        size = len(data)
+        view = data if size < _SMALL else memoryview(data)
+        while True:
+            try:
+                sent += self._sock.send(view)
+            except BlockingIOError:
+                self._wait()
+            except OSError as err:
+                raise self._gone() from err
+            if sent >= size:
+                return
+            view = memoryview(data)[sent:]
+
+    def receive(self) -> Frame:
+        """The next frame of this peer."""
+        while len(self._ahead) < HEAD.size:
+            self._ahead += self._receive_some()
+        code, count, serial, size = HEAD.unpack_from(self._ahead)
+        end = HEAD.size + size
+        if end == len(self._ahead):
+            body, self._ahead = self._ahead[HEAD.size :], b""
+            return Frame(code, serial, split(count, body))
+        if end < len(self._ahead):
+            body, self._ahead = self._ahead[HEAD.size : end], self._ahead[end:]
+            return Frame(code, serial, split(count, body))
+        return Frame(code, serial, split(count, self._receive_body(size)))
+
+    def _receive_some(self) -> bytes:
+        while True:
+            try:
+                data = self._sock.recv(_SMALL)
+            except BlockingIOError:
+                self._wait()
+                continue
+            except OSError as err:
+                raise self._gone() from err
+            if not data:
+                raise self._gone()
+            return data
+
+    def _receive_body(self, size: int) -> bytearray:
+        body = bytearray(size)
+        have = len(self._ahead) - HEAD.size
+        body[:have] = self._ahead[HEAD.size :]
+        self._ahead = b""
+        rest = memoryview(body)[have:]
+        while rest:
+            try:
+                count = self._sock.recv_into(rest)
+            except BlockingIOError:
+                self._wait()
+                continue
+            except OSError as err:
+                raise self._gone() from err
+            if not count:
+                raise self._gone()
+            rest = rest[count:]
+        return body
+
+    def _wait(self) -> None:
+        for look in self._on_wait:
+            look()
+
+    def _gone(self) -> DistributedError:
+        self._explain()
+        self._health.check()
+        return self._health.error(f"{self._name()} has left the group: it closed its context")
+
+    def interrupt(self) -> None:
+        """Wake whoever waits on this socket."""
+        try:
+            self._sock.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass  # it is gone already
+
+    def close(self) -> None:
+        """Let go; the kernel still delivers what was sent."""
+        self._sock.close()

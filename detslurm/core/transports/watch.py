@@ -1,0 +1,108 @@
+"""A thread that learns of a peer's death or farewell while the rank computes or waits."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import socket
+import struct
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from detslurm.core.transports.health import LOOK_EVERY, Health
+from detslurm.core.transports.link import Word
+from detslurm.core.transports.order import Call
+
+_HEAD = struct.Struct("<BI")
+_LONGEST: Final = 1 << 16
+
+
+class Watch:
+    """The control connections of one rank in one star. It sleeps in the kernel all the time."""
+
+    def __init__(
+        self, sockets: dict[int, socket.socket], name: Callable[[int], str], health: Health
+    ) -> None:
+        self.waiting: dict[int, Call] = {}
+        self._sockets = sockets
+        self._name = name
+        self._health = health
+        self._heard = dict.fromkeys(sockets, b"")
+        self._gone = {peer: threading.Event() for peer in sockets}
+        self._lock = threading.Lock()
+        self._selector = selectors.DefaultSelector()
+        self._wake_in, self._wake_out = socket.socketpair()
+        self._selector.register(self._wake_in, selectors.EVENT_READ, None)
+        for peer, sock in sockets.items():
+            self._selector.register(sock, selectors.EVENT_READ, peer)
+        self._owner = os.getpid()
+        self._thread = threading.Thread(target=self._run, name="detslurm-peers", daemon=True)
+        self._thread.start()
+
+    def tell(self, word: Word, text: bytes = b"", peer: int | None = None) -> None:
+        """Say a word to one peer or to all; one that can't hear now isn't waited for."""
+        message = _HEAD.pack(word, len(text)) + text[:_LONGEST]
+        with self._lock:
+            for number, sock in self._sockets.items():
+                if peer is None or number == peer:
+                    try:
+                        sock.send(message, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+                    except OSError:
+                        pass  # its end will be seen by the thread
+
+    def explain(self, peer: int) -> None:
+        """Wait a moment until the thread knows why the peer's connection has ended."""
+        self._gone[peer].wait(2 * LOOK_EVERY)
+
+    def close(self) -> None:
+        """Say goodbye to all and stop the thread."""
+        if os.getpid() != self._owner:
+            return
+        self.tell(Word.BYE)
+        self._wake_out.close()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+        self._selector.close()
+        self._wake_in.close()
+        for sock in self._sockets.values():
+            sock.close()
+
+    def _run(self) -> None:
+        while True:
+            for key, _ in self._selector.select():
+                if key.data is None:
+                    return
+                self._read(key.data, self._sockets[key.data])
+
+    def _read(self, peer: int, sock: socket.socket) -> None:
+        try:
+            data = sock.recv(_LONGEST)
+        except OSError as err:
+            self._lost(peer, sock, err.strerror or str(err))
+            return
+        if not data:
+            self._lost(peer, sock, "its connection closed")
+            return
+        heard = self._heard[peer] + data
+        while len(heard) >= _HEAD.size:
+            word, size = _HEAD.unpack_from(heard)
+            if len(heard) < _HEAD.size + size:
+                break
+            text, heard = heard[_HEAD.size : _HEAD.size + size], heard[_HEAD.size + size :]
+            self._hear(peer, word, text)
+        self._heard[peer] = heard
+
+    def _hear(self, peer: int, word: int, text: bytes) -> None:
+        if word == Word.BYE:
+            self._gone[peer].set()
+        elif word == Word.ABORT:
+            self._health.fail(text.decode())
+        elif word == Word.WAITING:
+            self.waiting[peer] = Call.unpack(text)
+
+    def _lost(self, peer: int, sock: socket.socket, why: str) -> None:
+        self._selector.unregister(sock)
+        if not self._gone[peer].is_set():
+            self._health.fail(f"{self._name(peer)} died: {why}")
+            self._gone[peer].set()
