@@ -1,0 +1,1 @@
+"""The ranks of a trial together, over every transport."""

@@ -1,0 +1,191 @@
+"""One suite of collective calls over the transports that need no MPI."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from detslurm.core import DistributedContext, DistributedError
+from tests.distributed import scenarios
+from tests.distributed.ranks import free_port, in_threads
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+SHAPES = {
+    "local": ["2", "4"],
+    "tcp": ["2", "3", "1,1", "2,1", "2,2", "1,1,1,1"],
+    "auto": ["1", "2", "2,2", "1,2", "3,1"],
+}
+EVERY = [(transport, shape) for transport, shapes in SHAPES.items() for shape in shapes]
+SOME = [("local", "3"), ("tcp", "2"), ("auto", "2,2")]
+
+
+def start(scenario: str, transport: str, shape: str, **env: str) -> subprocess.Popen[str]:
+    argv = [sys.executable, "-m", "tests.distributed.ranks", scenario, transport, shape]
+    return subprocess.Popen(
+        argv,
+        cwd=REPOSITORY,
+        env=os.environ | env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def finish(process: subprocess.Popen[str], timeout: float = 60) -> None:
+    try:
+        output, _ = process.communicate(timeout=timeout)
+    finally:
+        process.kill()
+    assert process.returncode == 0, output
+
+
+def run(scenario: str, transport: str, shape: str, **env: str) -> None:
+    """Run a scenario in processes; an assertion in any of them fails the test."""
+    env = {"DET_ALLOCATION_ID": f"{os.getpid()}.{time.monotonic_ns()}"} | env
+    finish(start(scenario, transport, shape, **env))
+
+
+@pytest.mark.parametrize(("transport", "shape"), EVERY)
+def test_collectives_between_processes(transport: str, shape: str) -> None:
+    """Order by rank, None for workers, the chief's object for all; empty to megabytes."""
+    run("collectives", transport, shape)
+
+
+@pytest.mark.parametrize(("transport", "shape"), EVERY)
+def test_collectives_between_threads(transport: str, shape: str) -> None:
+    """All ranks may be threads of one process."""
+    in_threads(scenarios.collectives, [int(n) for n in shape.split(",")], transport=transport)
+
+
+def test_forced_tcp_on_ports_of_choice() -> None:
+    """`force_tcp` with ports, as Determined's tests of user code use it."""
+    in_threads(scenarios.collectives, [2], force_tcp=True, pub_port=free_port(), port_offset=1)
+
+
+@pytest.mark.parametrize(("transport", "shape"), SOME)
+def test_unequal_objects(transport: str, shape: str) -> None:
+    """Sizes from 1 byte to 1 MB in one call, and local calls that only one node makes."""
+    run("unequal", transport, shape)
+
+
+@pytest.mark.parametrize(("transport", "shape"), SOME)
+def test_100_megabytes(transport: str, shape: str) -> None:
+    """A large object arrives whole."""
+    run("large", transport, shape)
+
+
+def test_a_gigabyte() -> None:
+    """The largest object that is promised."""
+    run("huge", "auto", "2")
+
+
+@pytest.mark.parametrize(("transport", "shape"), [*SOME, ("tcp", "2,2")])
+@pytest.mark.parametrize(
+    "scenario", ["different_calls", "different_calls_large", "different_scopes", "unpicklable"]
+)
+def test_mistakes_raise(scenario: str, transport: str, shape: str) -> None:
+    """Ranks that disagree all raise, and go on raising; no message is taken for another."""
+    run(scenario, transport, shape)
+
+
+@pytest.mark.parametrize(("transport", "shape"), SOME)
+@pytest.mark.parametrize("scenario", ["one_leaves", "last_words", "killed"])
+def test_a_rank_goes(scenario: str, transport: str, shape: str) -> None:
+    """Leaving in peace loses nothing; who waits for one that left or was killed raises at once."""
+    run(scenario, transport, shape)
+
+
+@pytest.mark.parametrize(("transport", "shape"), [("local", "2"), ("tcp", "1,1")])
+def test_a_slow_rank_is_not_dead(transport: str, shape: str) -> None:
+    """Stopped for longer than the peer timeout, it is waited for."""
+    run("slow", transport, shape, DETSLURM_PEER_TIMEOUT="1")
+
+
+def test_two_groups_side_by_side() -> None:
+    """Runs that start at the same moment on one node never see each other's messages."""
+    groups = [
+        start("side_by_side", transport, "2", DET_ALLOCATION_ID=f"{os.getpid()}.{n}")
+        for n, transport in enumerate(["local", "tcp"] * 3)
+    ]
+    for group in groups:
+        finish(group)
+
+
+def test_a_process_of_another_run_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With another token nobody joins, and the chief still gets its own worker."""
+    port = free_port()
+    monkeypatch.setenv("DETSLURM_RUN_TOKEN", "right")
+    argv = [sys.executable, "-m", "tests.distributed.test_collectives", str(port)]
+    wrong = subprocess.Popen(
+        argv,
+        cwd=REPOSITORY,
+        env=os.environ | {"DETSLURM_RUN_TOKEN": "wrong"},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+    _, said = _while_a_chief_waits(port, wrong)
+    assert "belongs to another run" in said
+
+
+def _while_a_chief_waits(port: int, stranger: subprocess.Popen[str]) -> tuple[str, str]:
+    def chief() -> None:
+        with DistributedContextOf(0, port) as dist:
+            assert dist.allgather(0) == [0, 1]
+
+    thread = threading.Thread(target=chief)
+    thread.start()
+    out, said = stranger.communicate(timeout=30)
+    with DistributedContextOf(1, port) as dist:
+        assert dist.allgather(1) == [0, 1]
+    thread.join(30)
+    return out, said
+
+
+class DistributedContextOf:
+    """One of two ranks that meet at a port."""
+
+    def __init__(self, rank: int, port: int) -> None:
+        self.rank, self.port = rank, port
+
+    def __enter__(self) -> DistributedContext:
+        self.dist = DistributedContext(
+            rank=self.rank,
+            size=2,
+            local_rank=self.rank,
+            local_size=2,
+            cross_rank=0,
+            cross_size=1,
+            force_tcp=True,
+            pub_port=self.port,
+        )
+        return self.dist
+
+    def __exit__(self, *error: object) -> None:
+        self.dist.close()
+
+
+def test_a_missing_rank_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The chief says who has not come, after the time given."""
+    monkeypatch.setenv("DETSLURM_JOIN_TIMEOUT", "0.3")
+    with (
+        pytest.raises(DistributedError, match=r"not joined: \[1\]"),
+        DistributedContextOf(0, free_port()),
+    ):
+        pass
+    with (
+        pytest.raises(DistributedError, match="could not be reached"),
+        DistributedContextOf(1, free_port()),
+    ):
+        pass
+
+
+if __name__ == "__main__":
+    with DistributedContextOf(1, int(sys.argv[1])):
+        pass
