@@ -102,6 +102,39 @@ def test_preempted_it_goes_on(desk: Desk, entrypoint: str) -> None:
     assert [row.steps for row in desk.metrics(number, "training")] == list(range(1, 41))
 
 
+RANKS = """\
+    import determined as det
+
+
+    def main(core_context):
+        distributed = core_context.distributed
+        for op in core_context.searcher.operations():
+            for step in range(1, op.length + 1):
+                parts = distributed.allgather(distributed.rank + step)
+                if distributed.rank == 0:
+                    core_context.train.report_training_metrics(step, {"loss": sum(parts)})
+                if core_context.preempt.should_preempt():
+                    return
+            if distributed.rank == 0:
+                op.report_completed(0.0)
+
+
+    distributed = det.core.DistributedContext.from_torch_distributed()
+    with det.core.init(distributed=distributed) as core_context:
+        main(core_context)
+    """
+
+
+def test_it_runs_on_several_nodes(desk: Desk) -> None:
+    """Determined's launcher starts a process for each slot of two nodes, and they find together."""
+    config = project(desk, RANKS, LAUNCHED, "resources: {slots_per_trial: 4}")
+    number = desk.submit(config, CPU, "slurm.slots_per_node=2")
+    desk.wait_for_state(number, "COMPLETED")
+    assert len(desk.trial(number).runs[0].job["nodes"]) == 2
+    losses = [row.metrics["loss"] for row in desk.metrics(number, "training")]
+    assert losses == [4 * step + 0 + 1 + 2 + 3 for step in range(1, 41)]
+
+
 WHO = """\
     import determined
     print("determined is", getattr(determined, "who", determined.__name__))
