@@ -96,7 +96,8 @@ class SlurmCluster:
 
     def tap(self, refs: Collection[str]) -> None:
         """SIGUSR2 to the batch process of each: the runner, and nothing that it has started."""
-        self._each(["scancel", "--signal=USR2", "--batch"], refs)
+        # Without the state filter scancel waits minutes for pending elements that it can't signal.
+        self._each(["scancel", "--state=RUNNING", "--signal=USR2", "--batch"], refs)
 
     def requeue(self, ref: str, *, hold: bool = False) -> None:
         """Back into the queue with exactly this element; held until released when `hold`."""
