@@ -8,6 +8,7 @@ import re
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
+from typing import overload
 
 from detslurm.slurm.interface import SlurmError
 
@@ -122,10 +123,18 @@ def run(
             return answer
 
 
+@overload
 def call(
     argv: Sequence[str], *, env: dict[str, str] | None = None
-) -> subprocess.CompletedProcess[str]:
-    """Run one Slurm command once and give back whatever happened."""
+) -> subprocess.CompletedProcess[str]: ...
+@overload
+def call(
+    argv: Sequence[str], *, env: dict[str, str] | None = None, within: float
+) -> subprocess.CompletedProcess[str] | None: ...
+def call(
+    argv: Sequence[str], *, env: dict[str, str] | None = None, within: float | None = None
+) -> subprocess.CompletedProcess[str] | None:
+    """Run one Slurm command once and give back whatever happened; None if not `within` seconds."""
     try:
         return subprocess.run(
             argv,
@@ -135,7 +144,10 @@ def call(
             text=True,
             errors="replace",
             check=False,
+            timeout=within,
         )
+    except subprocess.TimeoutExpired:
+        return None
     except FileNotFoundError as error:
         advice = "Slurm's commands are not on this machine; `--cluster local` runs without Slurm."
         raise SlurmError(f"{argv[0]}: command not found", advice) from error
