@@ -15,6 +15,7 @@ from detslurm.slurm.request import JobRequest
 
 SUBMIT_PATIENCE = 120.0
 ASK_PATIENCE = 20.0
+LOOK_PATIENCE = 15.0  # people wait for a look, and without an answer it still has the store's
 # While an array has pending elements, Slurm answers "try again later" to a signal that it has
 # delivered, and scancel tries again for minutes. What a tap misses, runners see by themselves.
 TAP_PATIENCE = 2.0
@@ -130,7 +131,8 @@ class SlurmCluster:
         if not job_ids:
             return {}
         try:
-            text = command.run(squeue_command(job_ids), patience=ASK_PATIENCE)
+            argv = squeue_command(job_ids)
+            text = command.run(argv, patience=ASK_PATIENCE, within=LOOK_PATIENCE)
         except SlurmError as refusal:
             if "invalid job id" in refusal.said.lower():  # its way to say that it knows none
                 return {}

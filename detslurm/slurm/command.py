@@ -103,19 +103,25 @@ def run(
     patience: float = 30.0,
     env: dict[str, str] | None = None,
     before_retry: Callable[[], str | None] = lambda: None,
+    within: float | None = None,
 ) -> str:
     """stdout of a Slurm command; retries what is transient, raises SlurmError on a refusal.
 
+    Slurm's commands wait half a minute for a controller that is down: that counts as patience,
+    too, and `within` bounds each call.
     `before_retry` may find that the failed call took effect after all, and answer in its place.
     """
-    waits = backoff(patience)
+    waits, deadline = backoff(patience), time.monotonic() + patience
     while True:
-        done = call(argv, env=env)
+        done = call(argv, env=env) if within is None else call(argv, env=env, within=within)
+        if done is None:
+            said = f"{argv[0]}: no answer within {within:g} seconds: connection timed out"
+            raise SlurmError(said, advice_for(said))
         if done.returncode == 0:
             return done.stdout
         said = _clean(done.stderr or done.stdout) or f"{argv[0]} failed ({done.returncode})"
         wait = next(waits, None) if is_transient(said) else None
-        if wait is None:
+        if wait is None or time.monotonic() > deadline:
             raise SlurmError(said, advice_for(said))
         time.sleep(wait)
         answer = before_retry()
