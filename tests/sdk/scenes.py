@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from detslurm.sdk.client import Client
+from detslurm.sdk import Client
 
 from detslurm.config import load_experiment
 from detslurm.slurm import ClusterLimits, JobInfo, JobRequest, SlurmError

@@ -141,6 +141,17 @@ def test_following_goes_on_across_requeues_until_the_trial_is_over(scene: Scene)
     assert texts(found) == ["begin", "a", "b", "again", "c", "d"]
 
 
+def test_what_is_written_while_the_end_is_noticed_is_not_lost(scene: Scene) -> None:
+    """The last lines may come between the last read and the last word."""
+    place = scene.run(scene.experiment(), log=["0: a"])
+
+    def over(run: int) -> bool:
+        say(place, run, ["0: b"])
+        return True
+
+    assert texts(list(logs.follow(place, over, lambda: None))) == ["a", "b"]
+
+
 def test_following_a_tail_shows_no_line_twice(scene: Scene) -> None:
     """First the last lines, then what is new."""
     experiment = scene.experiment(job="7")
@@ -203,6 +214,7 @@ def test_waiting_ends_with_the_experiment(scene: Scene) -> None:
     )
     found = watch.wait(scene.client.experiment(1), tell=told.append, clock=clock, sleep=clock.sleep)
     assert found == "COMPLETED"
+    assert len(scene.queue.queries) == 1
     assert [text.split("% done ")[1] for text in told] == [
         "(2 QUEUED); job 7_0 waits in the queue (Priority)",
         "(1 COMPLETED, 1 QUEUED); job 7_1 waits in the queue (Priority)",

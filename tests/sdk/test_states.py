@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from detslurm.sdk import listing
+from detslurm.sdk import survey as survey_module
+from detslurm.sdk.queues import Queues
+from detslurm.sdk.survey import Surveyed
 
-from detslurm.store import NotFound, fold_facts
+from detslurm.store import ExperimentDir, NotFound, fold_facts
 from tests.sdk.scenes import Scene
 
 
@@ -15,6 +19,28 @@ def test_finished_experiments_need_no_queue(scene: Scene) -> None:
     assert [row.state for row in scene.client.list_experiments()] == ["COMPLETED"] * 3
     assert scene.client.experiment(1).state == "COMPLETED"
     assert scene.queue.queries == []
+
+
+def test_listing_reads_a_finished_experiment_once(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From then on the index answers, until something is added to the experiment."""
+    for _ in range(2):
+        scene.run(scene.experiment(), losses=[0.5], end="completed")
+    read: list[int] = []
+
+    def survey(directories: list[ExperimentDir], queues: Queues) -> list[Surveyed]:
+        read.extend(directory.id for directory in directories)
+        return real(directories, queues)
+
+    real = survey_module.survey
+    monkeypatch.setattr(listing, "survey", survey)
+    first = scene.client.list_experiments()
+    assert scene.client.list_experiments() == first
+    assert read == [1, 2]
+    scene.client.experiment(2).set_name("new")
+    assert [row.name for row in scene.client.list_experiments()] == ["test", "new"]
+    assert read == [1, 2, 2]
 
 
 def test_one_query_covers_all_unfinished_experiments(scene: Scene) -> None:
