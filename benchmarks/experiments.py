@@ -38,7 +38,7 @@ def submitted(folder: Path, root: Path, entrypoint: str, script: str = "") -> Ex
     config.write_text(textwrap.dedent(CONFIG).format(entrypoint=entrypoint))
     cluster, store = Nowhere(root), Store.open(root)
     loaded = load_experiment(str(config))
-    plan = submission.plan(loaded, context, (), cluster=cluster, site=None)
+    plan = submission.plan(loaded, context, (), cluster=cluster, store=store, site=None)
     done = submission.submit(plan, cluster=cluster, store=store)
     return store.experiment(done.experiment_id)
 

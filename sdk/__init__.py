@@ -1,1 +1,36 @@
-"""."""
+"""The Python client: experiments and trials as objects over the store and the queue.
+
+from detslurm.sdk import Client
+experiment = Client().experiment(7)
+experiment.pause()
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from detslurm.sdk.client import Client
+    from detslurm.sdk.errors import SubmitError
+    from detslurm.sdk.experiment import Experiment
+    from detslurm.sdk.lifecycle_errors import LifecycleError
+    from detslurm.sdk.trial import Trial
+
+__all__ = ["Client", "Experiment", "LifecycleError", "SubmitError", "Trial"]
+
+_LAZY = {
+    "Client": "client",
+    "Experiment": "experiment",
+    "LifecycleError": "lifecycle_errors",
+    "SubmitError": "errors",
+    "Trial": "trial",
+}
+
+
+def __getattr__(name: str) -> object:
+    # Loaded on first use: the command line needs one of these at a time.
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"{__name__}.{_LAZY[name]}"), name)

@@ -15,7 +15,7 @@ def delete(surveyed: Surveyed) -> None:
     if not surveyed.facts.wishes.deleted:
         directory.append({"type": "wish", "wish": "delete"})
     _remove_checkpoints(surveyed)
-    for name in ("trials", "summary.json", "code", "jobs", "config.yaml"):
+    for name in ("trials", "metrics.h5", "summary.json", "code", "jobs", "config.yaml"):
         _remove(directory, name)
     _remove(directory, "config.json")  # last: it says where the checkpoints are
 

@@ -49,9 +49,8 @@ class Queues:
                 jobs.update(self._look_at(name, places, since))
             except SlurmError as error:
                 silent.add(name)
-                self._say(
-                    f"{name} does not answer, so states are as the store knows them: {error.said}"
-                )
+                why = error.said.rpartition("\n")[2]
+                self._say(f"{name} does not answer; states are as the store knows them ({why})")
         return Sight(jobs, frozenset(silent))
 
     def _look_at(

@@ -49,7 +49,7 @@ def measure(bench: Bench) -> Iterator[Row]:
         shutil.rmtree(place)
         return seconds
 
-    mine, other = interleaved(ours, by_hand, rounds=4)
+    mine, other = interleaved(ours, by_hand, rounds=8)
     recorder.close()
     size = FILES * MEGABYTES
     yield Row(

@@ -1,4 +1,4 @@
-"""A grid of 1,000 near no-ops, run to its end on 4 nodes."""
+"""A grid of 1,000 near no-ops (or $DETSLURM_BENCH_GRID of them), run to its end on 4 nodes."""
 
 from __future__ import annotations
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Sequence
 
 import click
@@ -36,7 +34,6 @@ def run(argv: Sequence[str] | None = None) -> int:
     """Run one command line; foreseeable errors become text on stderr and an exit status."""
     try:
         done = app.main(argv and list(argv), prog_name="detslurm", standalone_mode=False)
-        sys.stdout.flush()
     except click.exceptions.Exit as leaving:
         return leaving.exit_code
     except click.ClickException as error:
@@ -44,10 +41,6 @@ def run(argv: Sequence[str] | None = None) -> int:
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return 130
-    except BrokenPipeError:
-        # Whoever read our output has enough; the interpreter must not complain at exit either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except Exception as error:
         return _explain(error)
     return done if isinstance(done, int) else 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import NamedTuple
 
 
@@ -26,8 +27,11 @@ def described(error: Exception) -> Failure | None:
         return Failure(str(error), getattr(error, "exit_code", 1))
     if isinstance(error, (LifecycleError, SlurmError, StoreError)):
         return Failure(str(error))
-    if isinstance(error, OSError) and error.filename is not None:
-        name = error.filename
-        path = name.decode(errors="replace") if isinstance(name, bytes) else str(name)
-        return Failure(f"{path}: {error.strerror or error}")
-    return None
+    return Failure(_io(error)) if isinstance(error, OSError) else None
+
+
+def _io(error: OSError) -> str:
+    text = error.strerror or str(error)
+    if not isinstance(error.filename, (str, bytes)):
+        return text
+    return f"{os.fsdecode(error.filename)}: {text}"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import click
+
 from detslurm.cli.logs import show
-from detslurm.cli.output import note, warn
-from detslurm.store import Store
+from detslurm.cli.output import note, number, warn
+from detslurm.store import Store, TrialView
 
 
 def follow_first_trial(store: Store, experiment_id: int) -> None:
@@ -17,3 +19,15 @@ def follow_first_trial(store: Store, experiment_id: int) -> None:
     note(f"Following first trial with ID {trial.id}")
     show(follow_logs(trial, tell=note))
     note(f"Trial log stream ended. To reopen log stream, run: detslurm t logs -f {trial.id}")
+    click.echo(result(trial.reload().view))
+
+
+def result(trial: TrialView) -> str:
+    """What came of a trial, in a line or two."""
+    lines = [f"Trial {trial.id} of experiment {trial.experiment_id}: {trial.state}"]
+    best, latest = trial.best_validation, trial.latest_checkpoint
+    if best is not None and best.value is not None:
+        lines[0] += f", best validation {number(best.value)} at batch {best.steps}"
+    if latest is not None:
+        lines.append(f"Latest checkpoint: {latest.uuid} (batch {latest.steps})")
+    return "\n".join(lines)

@@ -69,7 +69,7 @@ def _log_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @_log_options
 def experiment_logs(experiment_id: int, **options: Any) -> None:
     """Show the log of the experiment's first trial (`trial logs` shows any other's)."""
-    _show(client().experiment(experiment_id).first_trial(), **options)
+    _show(client().stored(experiment_id).first_trial(), **options)
 
 
 @click.command()
@@ -77,7 +77,7 @@ def experiment_logs(experiment_id: int, **options: Any) -> None:
 @_log_options
 def trial_logs(trial_id: int, **options: Any) -> None:
     """Show a trial's log: every line of every rank in all of its runs."""
-    _show(client().trial(trial_id), **options)
+    _show(client().stored_trial(trial_id), **options)
 
 
 def _show(
@@ -96,6 +96,8 @@ def _show(
     if head is not None and (tail is not None or follow):
         raise click.UsageError("--head goes neither with --tail nor with --follow")
     wanted = Filter(frozenset(rank_ids), before, after)
+    if follow or trial.row.run_count == 0:
+        trial.reload()  # the queue knows why nothing comes
     show(_lines(trial, wanted, follow, head, tail), as_json=as_json)
     if follow:
         note(f"Trial log stream ended. To reopen log stream, run: detslurm t logs -f {trial.id}")

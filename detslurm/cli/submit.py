@@ -71,6 +71,8 @@ def submit(
     from detslurm.slurm.detect import detect_cluster
     from detslurm.store import Store
 
+    if follow and as_json:
+        raise click.UsageError("--follow prints a log and --json a document: take one of them")
     site = load_site()
     loaded = load_experiment(config_file, overrides=overrides, template=template, site=site)
     if context_dir is None:

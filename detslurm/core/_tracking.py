@@ -56,7 +56,10 @@ def _tracked(dist: DistributedContext) -> Tracked:
     name = Path(sys.argv[0]).name or "interactive"
     trial_id = store.reserve_trials(experiment.id, 1)
     experiment.prepare_trials(trial_id, 1)
-    experiment.write_config({"name": name, "entrypoint": sys.argv}, "")
+    storage = {"type": "shared_fs", "host_path": str(checkpoints)}
+    experiment.write_config(
+        {"name": name, "entrypoint": sys.argv, "checkpoint_storage": storage}, ""
+    )
     experiment.create({"name": name, "first_trial": trial_id, "trials": 1, "managed": False})
     trial = experiment.trial(trial_id)
     host = socket.gethostname()

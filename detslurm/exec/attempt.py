@@ -21,6 +21,8 @@ from detslurm.exec.textlog import TextLog
 
 # How often the runner looks at the user's wishes by itself; the CLI's tap makes it look at once.
 _LOOK_EVERY = 60.0
+# srun says this at every step on clusters without a task plugin, --quiet or not.
+_NOISE = "srun: cluster configuration lacks support for cpu binding"
 # How long a step may take to die after its agents were told to kill.
 _KILL_GRACE = 10.0
 
@@ -108,7 +110,8 @@ class Attempt:
                 continue
             report = control.parse_report(line)
             if report is None:
-                text.append(line)
+                if line != _NOISE:
+                    text.append(line)
             else:
                 self._on_report(report)
         if text:
@@ -152,6 +155,8 @@ class Attempt:
             # The whole job is being ended: there is KillWait left to write down how.
             self._report.job_is_ending = True
             self._give_up_at = time.monotonic() + self._limits.kill_wait / 2
+            if self._heard_from_agents:
+                self._report.cause = None  # they can't tell a preemption from other ends
             self._stop(self._why_ending())
         if signal.SIGUSR1 in signals:
             self._stop(self._why_signalled())
@@ -240,5 +245,6 @@ class Attempt:
 
 
 def _outranks(new: Cause, old: Cause) -> bool:
-    order = [Cause.TIME_LIMIT, Cause.PREEMPTION, Cause.PAUSE, Cause.CANCEL, Cause.KILL]
+    # The signal of the limit itself looks like a preemption to the agents.
+    order = [Cause.PREEMPTION, Cause.TIME_LIMIT, Cause.PAUSE, Cause.CANCEL, Cause.KILL]
     return order.index(new) > order.index(old)

@@ -23,7 +23,16 @@ from detslurm.exec.wishes import Wishes
 from detslurm.searcher import trial_plan
 from detslurm.slurm import Allocation, Cluster, SlurmError, detect_cluster
 from detslurm.slurm.succession import submitted_fact, successor_request
-from detslurm.store import RunTaken, Store, TrialDir, TrialEnded, TrialView, fold_trial
+from detslurm.store import (
+    RunTaken,
+    Store,
+    StoreError,
+    TrialDir,
+    TrialEnded,
+    TrialView,
+    fold_trial,
+)
+from detslurm.store.outcomes import TERMINAL
 
 _FINISHED = ("COMPLETED", "ERROR", "CANCELED")
 _DEFAULT_PREEMPTION_TIMEOUT = 3600.0
@@ -50,6 +59,7 @@ class Runner:
         self._wishes = Wishes(self._trial.id)
         self._wishes.take(facts)
         ends = [run.end or {} for run in self._trial.runs()]
+        self._run = 0
         self._excluded: list[str] = [node for end in ends for node in end.get("exclude") or ()]
 
     # -- the loop --------------------------------------------------------------------------------
@@ -72,6 +82,7 @@ class Runner:
                 return 0
             if decision.next is Next.AGAIN and not self._on_excluded_node:
                 continue
+            self._settle()
             self._give_way(decision.next)
             return 1 if decision.outcome == "error" else 0
 
@@ -101,11 +112,28 @@ class Runner:
             self._give_way(Next.HOLD)
         return 0
 
+    def _settle(self) -> None:
+        """Whoever ends the last trial of an experiment compacts its metrics."""
+        first, count = self._created["first_trial"], self._created["trials"]
+        others = [first + (self._index + i) % count for i in range(count)]
+        if not all(self._is_over(trial) for trial in others):
+            return
+        try:
+            from detslurm.store import compact  # h5py: only here, never at start
+
+            compact(self._experiment)
+        except (StoreError, OSError, ImportError) as err:
+            print(f"detslurm: the metrics are not compacted: {err}", flush=True)
+
+    def _is_over(self, trial_id: int) -> bool:
+        runs = self._experiment.trial(trial_id).runs()
+        return bool(runs) and (runs[-1].end or {}).get("outcome") in TERMINAL
+
     # -- one run ---------------------------------------------------------------------------------
 
     def _one_run(self, view: TrialView) -> Decision:
         start = self._start(view)
-        number = start["run"]
+        self._run = number = start["run"]
         log = TextLog(self._trial.log_path(number))
         log.say(f"run {number} of trial {view.id} in job {self._allocation.ref} on {start['host']}")
         try:
@@ -188,6 +216,8 @@ class Runner:
         )
 
     def _look(self) -> Cause | None:
+        if self._run and self._trial.superseded(self._run):
+            return Cause.KILL  # another job goes on with this trial: we are a zombie
         self._wishes.take(self._experiment.facts(after=self._wishes.seen))
         return self._wishes.cause
 
@@ -222,20 +252,25 @@ class Runner:
             return
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # requeueing ends this very process
         hold = following is Next.HOLD
-        if not self._on_excluded_node and self._created.get("on_preempt") != "successor":
-            try:
-                self._cluster().requeue(self._allocation.ref, hold=hold)
-            except SlurmError as err:
-                print(f"detslurm: requeue failed, submitting a successor: {err}", flush=True)
-            else:
-                self._unless_wanted(self._allocation.ref, hold)
-                return
-        self._unless_wanted(self._submit_successor(hold), hold)
-
-    def _unless_wanted(self, ref: str, held: bool) -> None:
-        """Release a held job whose user activated it between our look and our hold."""
-        if held and self._look() is not Cause.PAUSE:
+        ref = self._requeued(hold) or self._submit_successor(hold)
+        if hold and self._look() is not Cause.PAUSE:
+            # The user has activated it between our look and our hold.
             self._cluster().release([ref])
+
+    def _requeued(self, hold: bool) -> str | None:
+        """Put this job back into the queue; None where only a successor can go on."""
+        ref = self._allocation.ref
+        if self._on_excluded_node or self._created.get("on_preempt") == "successor":
+            return None
+        try:
+            self._cluster().requeue(ref, hold=hold)
+        except SlurmError as err:
+            if not _was_requeued(err):
+                print(f"detslurm: requeue failed, submitting a successor: {err}", flush=True)
+                return None
+            if hold:
+                self._cluster().hold([ref])
+        return ref
 
     @property
     def _on_excluded_node(self) -> bool:
@@ -254,6 +289,11 @@ class Runner:
         job_id = cluster.submit(request)
         self._experiment.append(submitted_fact(cluster.name, job_id, self._index, request))
         return job_id
+
+
+def _was_requeued(refusal: SlurmError) -> bool:
+    """Whether an administrator, or the user by hand, was faster than us."""
+    return "pending execution" in refusal.said.lower()
 
 
 def _end_record(number: int, decision: Decision, report: Report) -> dict[str, Any]:

@@ -15,6 +15,10 @@ from detslurm.slurm.request import JobRequest
 
 SUBMIT_PATIENCE = 120.0
 ASK_PATIENCE = 20.0
+LOOK_PATIENCE = 15.0  # people wait for a look, and without an answer it still has the store's
+# While an array has pending elements, Slurm answers "try again later" to a signal that it has
+# delivered, and scancel tries again for minutes. What a tap misses, runners see by themselves.
+TAP_PATIENCE = 2.0
 
 # Of a job's own environment (a runner submits successors), sbatch must see none: it would pass
 # the old job's index and restart count on to the new one. Where the cluster is stays.
@@ -96,7 +100,13 @@ class SlurmCluster:
 
     def tap(self, refs: Collection[str]) -> None:
         """SIGUSR2 to the batch process of each: the runner, and nothing that it has started."""
-        self._each(["scancel", "--signal=USR2", "--batch"], refs)
+        for part in _parts(list(refs)):
+            argv = ["scancel", "--state=RUNNING", "--signal=USR2", "--batch", *part]
+            done = command.call(argv, within=TAP_PATIENCE)
+            if done is not None and done.returncode != 0:
+                refusal = SlurmError(done.stderr.strip(), command.advice_for(done.stderr))
+                if not _is_over(refusal):
+                    raise refusal
 
     def requeue(self, ref: str, *, hold: bool = False) -> None:
         """Back into the queue with exactly this element; held until released when `hold`."""
@@ -121,7 +131,8 @@ class SlurmCluster:
         if not job_ids:
             return {}
         try:
-            text = command.run(squeue_command(job_ids), patience=ASK_PATIENCE)
+            argv = squeue_command(job_ids)
+            text = command.run(argv, patience=ASK_PATIENCE, within=LOOK_PATIENCE)
         except SlurmError as refusal:
             if "invalid job id" in refusal.said.lower():  # its way to say that it knows none
                 return {}
@@ -215,6 +226,7 @@ def _is_over(refusal: SlurmError) -> bool:
 _OVER = (
     "invalid job id",
     "already completing or completed",
+    "no error",  # elements of the same call that were not refused
     "not running",
     "job is pending execution",
     "no active jobs match all job filters",

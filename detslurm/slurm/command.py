@@ -8,6 +8,7 @@ import re
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
+from typing import overload
 
 from detslurm.slurm.interface import SlurmError
 
@@ -102,19 +103,25 @@ def run(
     patience: float = 30.0,
     env: dict[str, str] | None = None,
     before_retry: Callable[[], str | None] = lambda: None,
+    within: float | None = None,
 ) -> str:
     """stdout of a Slurm command; retries what is transient, raises SlurmError on a refusal.
 
+    Slurm's commands wait half a minute for a controller that is down: that counts as patience,
+    too, and `within` bounds each call.
     `before_retry` may find that the failed call took effect after all, and answer in its place.
     """
-    waits = backoff(patience)
+    waits, deadline = backoff(patience), time.monotonic() + patience
     while True:
-        done = call(argv, env=env)
+        done = call(argv, env=env) if within is None else call(argv, env=env, within=within)
+        if done is None:
+            said = f"{argv[0]}: no answer within {within:g} seconds: connection timed out"
+            raise SlurmError(said, advice_for(said))
         if done.returncode == 0:
             return done.stdout
         said = _clean(done.stderr or done.stdout) or f"{argv[0]} failed ({done.returncode})"
         wait = next(waits, None) if is_transient(said) else None
-        if wait is None:
+        if wait is None or time.monotonic() > deadline:
             raise SlurmError(said, advice_for(said))
         time.sleep(wait)
         answer = before_retry()
@@ -122,10 +129,18 @@ def run(
             return answer
 
 
+@overload
 def call(
     argv: Sequence[str], *, env: dict[str, str] | None = None
-) -> subprocess.CompletedProcess[str]:
-    """Run one Slurm command once and give back whatever happened."""
+) -> subprocess.CompletedProcess[str]: ...
+@overload
+def call(
+    argv: Sequence[str], *, env: dict[str, str] | None = None, within: float
+) -> subprocess.CompletedProcess[str] | None: ...
+def call(
+    argv: Sequence[str], *, env: dict[str, str] | None = None, within: float | None = None
+) -> subprocess.CompletedProcess[str] | None:
+    """Run one Slurm command once and give back whatever happened; None if not `within` seconds."""
     try:
         return subprocess.run(
             argv,
@@ -135,7 +150,10 @@ def call(
             text=True,
             errors="replace",
             check=False,
+            timeout=within,
         )
+    except subprocess.TimeoutExpired:
+        return None
     except FileNotFoundError as error:
         advice = "Slurm's commands are not on this machine; `--cluster local` runs without Slurm."
         raise SlurmError(f"{argv[0]}: command not found", advice) from error

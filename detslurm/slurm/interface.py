@@ -61,7 +61,8 @@ class JobInfo:
     def held(self) -> bool:
         """True when the job waits for a release."""
         return self.waiting and (
-            self.reason in HELD_REASONS or self.state in {"REQUEUE_HOLD", "SPECIAL_EXIT"}
+            not HELD_REASONS.isdisjoint(self.reason.split(","))  # elements listed together
+            or self.state in {"REQUEUE_HOLD", "SPECIAL_EXIT"}
         )
 
     @property

@@ -65,7 +65,7 @@ def _link_count(path: str) -> int:
     except OSError:
         return 0
     finally:
-        os.close(handle)
+        close_quietly(handle)
 
 
 def temporary_name(target: str) -> str:
@@ -156,7 +156,7 @@ def _read_once(name: str) -> bytes:
             chunks.append(os.read(handle, 1 << 20))
         return chunks[0] if len(chunks) <= 2 else b"".join(chunks)
     finally:
-        os.close(handle)
+        close_quietly(handle)
 
 
 def refresh(folder: str) -> None:
@@ -194,8 +194,11 @@ def size_of(path: AnyPath) -> int | None:
             continue
         try:
             return os.fstat(handle).st_size
+        except OSError as error:
+            if error.errno != errno.ESTALE:
+                raise explained(error, os.fspath(path)) from error
         finally:
-            os.close(handle)
+            close_quietly(handle)
     raise StoreError(f"{os.fspath(path)} stays stale: it is replaced again and again")
 
 
@@ -218,19 +221,30 @@ def ensure_directory(path: AnyPath, mode: int = 0o777) -> None:
         raise explained(error, os.fspath(path)) from error
 
 
-def sync_directory(path: AnyPath) -> None:
-    """Make the names in `path` survive a power cut, where the file system needs telling."""
+def sync_directory(path: AnyPath) -> bool:
+    """Ask that the names in `path` survive a power cut; whether they are known to.
+
+    Never an error: the names are there, and a claim that was won stays won.
+    """
     try:
         handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError as error:
-        raise explained(error, os.fspath(path)) from error
+    except OSError:
+        return False
     try:
         os.fsync(handle)
-    except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EBADF):
-            raise explained(error, os.fspath(path)) from error
+    except OSError:
+        return False  # some file systems cannot, and need not
     finally:
+        close_quietly(handle)
+    return True
+
+
+def close_quietly(handle: int) -> None:
+    """Let go of a handle through which nothing was written that matters."""
+    try:
         os.close(handle)
+    except OSError:
+        pass
 
 
 def names_in(path: AnyPath) -> list[str]:

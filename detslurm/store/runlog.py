@@ -103,10 +103,7 @@ class RunLog:
     def _reopen(self) -> None:
         fresh = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
         stale, self._handle = self._handle, fresh
-        try:
-            os.close(stale)
-        except OSError:
-            pass
+        fs.close_quietly(stale)
 
     def sync(self) -> None:
         """Write what is pending and wait until all of it is on disk."""
@@ -121,9 +118,7 @@ class RunLog:
             self._base += len(self._tail)
             self._tail.clear()
             self._written = 0
-            if not self._named:
-                fs.sync_directory(os.path.dirname(self.path))
-                self._named = True
+            self._named = self._named or fs.sync_directory(os.path.dirname(self.path))
 
     def commit(self, record: Mapping[str, Any]) -> None:
         """Append a record that is on disk when this returns; on an error it stays pending."""
@@ -132,15 +127,13 @@ class RunLog:
             self.sync()
 
     def close(self) -> None:
-        """Write what is pending and let go of the file; the last error surfaces here."""
+        """Write what is pending and let go of the file; after an error it may be tried again."""
         with self._lock:
             if self._handle < 0:
                 return
-            try:
-                self.sync()
-            finally:
-                handle, self._handle = self._handle, -1
-                os.close(handle)
+            self.sync()
+            handle, self._handle = self._handle, -1
+            fs.close_quietly(handle)
 
     def __enter__(self) -> RunLog:
         return self

@@ -198,7 +198,7 @@ class Cluster:
     def queued(self, user: str | None = None) -> list[str]:
         """The jobs in the queue (of one user), running ones too."""
         whose = ["-u", user] if user else []
-        return sorted(set(self.command("squeue", "-h", "-o", "%A", *whose).split()))
+        return sorted(set(self.command("squeue", "-h", "-o", "%F", *whose).split()))
 
     def cancel_all(self, user: str | None = None) -> None:
         """End every job (of one user), and wait until the nodes are rid of them."""

@@ -9,7 +9,7 @@ import signal
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
@@ -153,6 +153,31 @@ def failing(
 
     with mock.patch.object(os, name, side_effect=call) as patched:
         yield patched
+
+
+@contextmanager
+def failing_at(call: int, code: int) -> Iterator[Callable[[], bool]]:
+    """Let the `call`-th call of any kind fail with `code`; yields whether it came to that."""
+    left = call
+
+    def wrap(name: str) -> Callable[..., Any]:
+        real = getattr(os, name)
+
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            nonlocal left
+            left -= 1
+            if left != 0:
+                return real(*args, **kwargs)
+            if name == "close":
+                real(*args, **kwargs)  # as on Linux: the handle is gone, whatever is reported
+            raise OSError(code, os.strerror(code))
+
+        return wrapped
+
+    with ExitStack() as stack:
+        for name in CALLS:
+            stack.enter_context(mock.patch.object(os, name, wrap(name)))
+        yield lambda: left <= 0
 
 
 FULL_DISK = (errno.ENOSPC, errno.EDQUOT)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from detslurm.store import (
     ExperimentDir,
     RunLog,
     Store,
+    StoreError,
     compact,
     fold_experiment,
     fold_trial,
@@ -24,7 +26,7 @@ from detslurm.store import (
 from detslurm.store.facts import read_record
 from detslurm.store.runlog import read_records
 from tests.store import scenes
-from tests.store.faults import AFTER, BEFORE, HALFWAY, killed_at
+from tests.store.faults import AFTER, BEFORE, HALFWAY, failing_at, killed_at
 
 Work = Callable[[Store], object]
 Look = Callable[[Store], object]
@@ -159,6 +161,40 @@ def test_a_kill_at_any_call_leaves_the_old_state_or_the_new_one(
             return
         work(Store.open(root))
         _assert_sound(root)
+        assert look(Store.open(root)) != before
+        shutil.rmtree(root)
+    raise AssertionError("the commit never came to an end")
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.EDQUOT, errno.ESTALE])
+@pytest.mark.parametrize("name", COMMITS)
+def test_an_error_at_any_call_is_the_stores_own_and_can_be_retried(
+    place: Path, name: str, code: int
+) -> None:
+    """Whichever call fails, the caller gets an error of the store or success, and may try again."""
+    work, look = COMMITS[name]
+    template = place / "template"
+    _scene(template)
+    before = look(Store.open(template))
+    # These write with other people's code, whose errors are plain.
+    known: type[Exception] = OSError if name in ("frozen code", "compacted metrics") else StoreError
+    for call in range(1, 300):
+        root = place / f"store-{call}"
+        shutil.copytree(template, root)
+        store = Store.open(root)
+        error = None
+        with failing_at(call, code) as happened:
+            try:
+                work(store)
+            except known as caught:
+                error = caught
+        _assert_sound(root)
+        if not happened():
+            assert error is None
+            return
+        if error is not None:
+            work(store)
+            _assert_sound(root)
         assert look(Store.open(root)) != before
         shutil.rmtree(root)
     raise AssertionError("the commit never came to an end")

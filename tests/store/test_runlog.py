@@ -106,6 +106,16 @@ def test_appending_never_raises_for_want_of_space(place: Path) -> None:
     assert len(_written(place / "log")) == 5000
 
 
+def test_closing_on_a_full_disk_can_be_tried_again(place: Path) -> None:
+    """The error surfaces, and what is pending waits for the next attempt."""
+    log = RunLog.open(place / "log")
+    log.append(RECORDS[0])
+    with failing("pwrite", errno.ENOSPC), pytest.raises(StoreFull):
+        log.close()
+    log.close()
+    assert _written(place / "log") == RECORDS[:1]
+
+
 def test_a_stale_handle_is_replaced(place: Path) -> None:
     """ESTALE while writing: the file is opened again by name and nothing is lost."""
     with RunLog.open(place / "log") as log:

@@ -1,0 +1,196 @@
+"""What commands print about experiments and trials."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from tests.cli.conftest import Detslurm
+from tests.sdk.scenes import Scene
+
+TRACEBACK = ["0: Traceback (most recent call last):", "0: ValueError: the data is gone"]
+
+
+@pytest.fixture
+def failed(scene: Scene) -> Scene:
+    """A finished experiment of two trials, of which the second failed."""
+    experiment = scene.experiment(2, name="digits")
+    scene.run(experiment, 0, losses=[0.5, 0.25], checkpoint="c1", ref="7_0", end="completed")
+    scene.run(
+        experiment, 1, losses=[0.75], checkpoint="c2", ref="7_1", end="error",
+        reason="the code exited with 1 after 5 of 5 restarts", log=["begin", *TRACEBACK],
+    )  # fmt: skip
+    return scene
+
+
+def test_list_shows_one_line_an_experiment(scene: Scene, detslurm: Detslurm) -> None:
+    """Short forms work, limits count from the newest, and --json is the same list."""
+    for name in ("one", "two", "three"):
+        scene.experiment(name=name)
+    said = detslurm("e", "ls")
+    assert said.status == 0
+    assert [line.split("|")[2].strip() for line in said.out.splitlines()[2:]] == [
+        "one",
+        "two",
+        "three",
+    ]
+    newest = detslurm("experiment", "list", "--limit", 1, "--json").data
+    assert [row["name"] for row in newest] == ["three"]
+    middle = detslurm("experiment", "list", "--limit", 1, "--offset", 1, "--json").data
+    assert [row["name"] for row in middle] == ["two"]
+    assert detslurm("e", "list", "--offset", 9, "--json").data == []
+
+
+def test_an_empty_store_lists_nothing(scene: Scene, detslurm: Detslurm) -> None:
+    """Looking at nothing is no error and makes nothing."""
+    assert detslurm("e", "list", "--json").data == []
+    assert detslurm("e", "list").status == 0
+    assert not scene.root.exists()
+
+
+def test_describe_tells_why_a_trial_failed(failed: Scene, detslurm: Detslurm) -> None:
+    """The reason and the traceback stand there; the best validation and checkpoints, too."""
+    said = detslurm("e", "describe", 1)
+    assert said.status == 0
+    assert "the code exited with 1 after 5 of 5 restarts" in said.out
+    assert "ValueError: the data is gone" in said.out
+    assert "loss 0.25 @ 2" in said.out
+    assert "c1 @ 2" in said.out
+    assert "python3 train.py" in said.out
+
+
+def test_describe_as_json_is_complete_and_hides_secrets(failed: Scene, detslurm: Detslurm) -> None:
+    """Scripts get all of it with times that sort, and no secret."""
+    said = detslurm("e", "describe", 1, "--json")
+    data = said.data
+    assert data["state"] == "COMPLETED"
+    assert data["started"] == "1970-01-01T00:16:40.000000Z"
+    assert [t["state"] for t in data["trials"]] == ["COMPLETED", "ERROR"]
+    assert data["trials"][1]["last_words"][-1] == "ValueError: the data is gone"
+    assert data["trials"][0]["hparams"] == {"lr": 0.1, "i": 0}
+    assert data["config"]["searcher"]["metric"] == "loss"
+    assert "hush" not in said.out
+
+
+def test_several_experiments_are_described_with_one_query(scene: Scene, detslurm: Detslurm) -> None:
+    """Ids come with commas or spaces."""
+    scene.experiment(job="7")
+    scene.experiment(job="8")
+    scene.experiment(job="9")
+    data = detslurm("e", "describe", "1,2", "3", "--json").data
+    assert [one["id"] for one in data] == [1, 2, 3]
+    assert scene.queue.queries == [["7", "8", "9"]]
+
+
+def test_describe_shows_what_the_queue_says(scene: Scene, detslurm: Detslurm) -> None:
+    """State and reason of the job stand beside the trial."""
+    scene.experiment(job="7")
+    scene.queue.put("7", "PENDING", "Resources")
+    assert "7 PENDING (Resources)" in detslurm("e", "describe", 1).out
+    job = detslurm("t", "describe", 1, "--json").data["job"]
+    assert (job["ref"], job["state"], job["reason"]) == ("7", "PENDING", "Resources")
+
+
+def test_an_unknown_job_is_said_to_be_unknown(scene: Scene, detslurm: Detslurm) -> None:
+    """With the way out."""
+    scene.experiment(job="7")
+    scene.queue.jobs.clear()
+    said = detslurm("e", "describe", 1)
+    assert "nobody remembers how it ended" in said.out
+    assert "detslurm e activate 1" in said.out
+
+
+def test_a_dead_controller_costs_a_warning_on_stderr(scene: Scene, detslurm: Detslurm) -> None:
+    """stdout stays clean JSON."""
+    scene.experiment(job="7")
+    scene.queue.down = True
+    said = detslurm("e", "list", "--json")
+    assert [row["state"] for row in said.data] == ["ACTIVE"]
+    assert "does not answer" in said.err
+
+
+def test_trial_describe_lists_runs_and_metrics(failed: Scene, detslurm: Detslurm) -> None:
+    """Runs with their outcomes; metrics on demand."""
+    said = detslurm("trial", "describe", 2)
+    assert "error" in said.out and "ValueError: the data is gone" in said.out
+    data = detslurm("t", "describe", 1, "--metrics", "--json").data
+    assert [row["metrics"] for row in data["metrics"]] == [{"loss": 0.5}, {"loss": 0.25}]
+    assert [run["outcome"] for run in data["runs"]] == ["completed"]
+    assert "metrics" not in detslurm("t", "describe", 1, "--json").data
+
+
+def test_numbers_that_json_lacks_come_as_text(scene: Scene, detslurm: Detslurm) -> None:
+    """A diverged run is still valid JSON."""
+    scene.run(scene.experiment(), losses=[math.nan, math.inf], end="completed")
+    rows = detslurm("t", "describe", 1, "--metrics", "--json").data["metrics"]
+    assert [row["metrics"]["loss"] for row in rows] == ["NaN", "Infinity"]
+
+
+def test_checkpoints_are_listed_and_ranked(failed: Scene, detslurm: Detslurm) -> None:
+    """By trial or of all, the best first where asked for."""
+    assert [c["uuid"] for c in detslurm("t", "lc", 2, "--json").data] == ["c2"]
+    every = detslurm("e", "list-checkpoints", 1, "--json").data
+    assert [(c["uuid"], c["validation_metric"]) for c in every] == [("c1", 0.25), ("c2", 0.75)]
+    assert [c["uuid"] for c in detslurm("e", "lc", 1, "--best", 1, "--json").data] == ["c1"]
+    assert "c1" in detslurm("e", "lc", 1).out
+
+
+def test_trials_are_listed(failed: Scene, detslurm: Detslurm) -> None:
+    """By either group's command."""
+    for command in (("e", "lt"), ("t", "list")):
+        assert [t["id"] for t in detslurm(*command, 1, "--json").data] == [1, 2]
+        assert "COMPLETED" in detslurm(*command, 1).out
+
+
+def test_config_is_yaml_without_secrets(failed: Scene, detslurm: Detslurm) -> None:
+    """What is printed reads back."""
+    import yaml
+
+    said = detslurm("e", "config", 1)
+    assert yaml.safe_load(said.out) == detslurm("e", "config", 1, "--json").data
+    assert "hush" not in said.out
+
+
+def test_logs_come_from_both_ends_and_filtered(failed: Scene, detslurm: Detslurm) -> None:
+    """`experiment logs` shows the first trial, `trial logs` any."""
+    lines = detslurm("t", "logs", 2).out.splitlines()
+    assert lines[0] == "[2026-11-21T04:46:00.000000Z] || begin"
+    assert lines[1].endswith("[rank=0] || Traceback (most recent call last):")
+    assert detslurm("t", "logs", 2, "--tail", 1).out.splitlines() == lines[-1:]
+    assert detslurm("t", "logs", 2, "--head", 2).out.splitlines() == lines[:2]
+    assert detslurm("t", "logs", 2, "--rank-id", 0).out.splitlines() == lines[1:]
+    assert detslurm("e", "logs", 1).out == ""
+    later = detslurm("t", "logs", 2, "--timestamp-after", "2026-11-21T04:46:00Z")
+    assert later.out == ""
+    ended = detslurm("t", "logs", 2, "-f")
+    assert ended.out.splitlines() == lines
+    assert "Trial log stream ended" in ended.err
+
+
+def test_a_log_as_json_is_one_object_a_line(failed: Scene, detslurm: Detslurm) -> None:
+    """With time, run, rank and text apart."""
+    said = detslurm("t", "logs", 2, "--head", 1, "--json")
+    assert said.data == {
+        "time": "2026-11-21T04:46:00.000000Z",
+        "run": 1,
+        "rank": None,
+        "text": "begin",
+    }
+
+
+def test_a_log_that_has_not_begun_says_why(scene: Scene, detslurm: Detslurm) -> None:
+    """On stderr; the log itself is empty."""
+    scene.experiment(job="7")
+    said = detslurm("e", "logs", 1)
+    assert said.out == ""
+    assert "waits in the queue (Priority)" in said.err
+
+
+def test_wait_succeeds_only_for_completed(failed: Scene, detslurm: Detslurm) -> None:
+    """The exit status is for scripts."""
+    assert detslurm("e", "wait", 1).status == 0
+    experiment = failed.experiment()
+    failed.run(experiment, losses=[0.5], end="error")
+    said = detslurm("e", "wait", 2)
+    assert (said.status, said.out) == (1, "Experiment 2 is ERROR\n")

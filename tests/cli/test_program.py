@@ -1,0 +1,127 @@
+"""The program as a process: help, start-up cost, signals, pipes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from detslurm.cli.app import app
+from scripts import cli_reference
+from tests.sdk.scenes import Scene
+
+DETSLURM = [sys.executable, "-m", "detslurm.cli"]
+
+
+def every_command() -> Iterator[click.Command]:
+    context = cli_reference.top()
+    for command, _ in cli_reference.commands(app, context):
+        yield command
+
+
+def test_every_command_and_option_has_help() -> None:
+    """Nobody has to guess."""
+    for command in every_command():
+        assert command.help, command.name
+        for parameter in command.params:
+            if isinstance(parameter, click.Option):
+                assert parameter.help, f"{command.name} {parameter.opts}"
+
+
+def test_the_listing_of_a_group_says_what_its_commands_are() -> None:
+    """The static tables name commands that exist, under their own names or aliases of them."""
+    context = cli_reference.top()
+    for group in (app, *every_command()):
+        if isinstance(group, click.Group):
+            for name in group.list_commands(context):
+                assert group.get_command(context, name) is not None
+
+
+def test_the_reference_page_is_what_the_program_says() -> None:
+    """docs/cli.md has every command; `python scripts/cli_reference.py` writes it anew."""
+    assert cli_reference.main(["--check"]) == 0
+
+
+def modules_of(*args: str) -> set[str]:
+    """What Python has imported after a command."""
+    code = (
+        "import sys; from detslurm.cli import main; status = main(sys.argv[1:]);"
+        "print(*sys.modules, file=sys.stderr); sys.exit(status)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *args], capture_output=True, text=True, check=True
+    )
+    return set(done.stderr.split())
+
+
+def test_help_imports_click_alone() -> None:
+    """No command, no store, no YAML: a listing is a table."""
+    found = {m for m in modules_of("--help") if m.startswith("detslurm.")}
+    assert found <= {"detslurm.cli", "detslurm.cli.app", "detslurm.cli.lazy", "detslurm._errors"}
+
+
+def test_looking_imports_nothing_heavy(scene: Scene) -> None:
+    """Login nodes give one core and little patience."""
+    scene.run(scene.experiment(), losses=[0.5], end="completed")
+    for args in (["e", "list"], ["e", "describe", "1"], ["t", "logs", "1"]):
+        heavy = {"torch", "numpy", "h5py", "mpi4py", "submitit", "rich", "yaml"}
+        assert not heavy & modules_of(*args)
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+def test_help_asks_the_file_system_little(tmp_path: Path) -> None:
+    """At most 900 calls with a file name: that is what a shared file system feels."""
+    trace = tmp_path / "trace"
+    argv = ["strace", "-f", "-e", "trace=%file", "-o", str(trace), *DETSLURM, "--help"]
+    subprocess.run(argv, stdout=subprocess.DEVNULL, check=True)
+    calls = [line for line in trace.read_text().splitlines() if "(" in line]
+    assert 0 < len(calls) <= 900
+
+
+def test_a_reader_that_leaves_is_no_error(scene: Scene) -> None:
+    """`| head` ends a long output in silence."""
+    lines = [f"0: {'x' * 200}" for _ in range(5000)]
+    scene.run(scene.experiment(), log=lines, end="completed")
+    argv = [*DETSLURM, "t", "logs", "1"]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == b""
+
+
+def test_ctrl_c_ends_following_without_a_mess(scene: Scene) -> None:
+    """Exit status 130 and no traceback."""
+    scene.run(scene.experiment(job=None), log=["0: begin"])
+    argv = [*DETSLURM, "t", "logs", "-f", "1"]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stderr is not None
+        assert b"begin" in process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130
+        assert b"Traceback" not in process.stderr.read()
+
+
+def test_version(tmp_path: Path) -> None:
+    """As packaged."""
+    from detslurm import __version__
+
+    done = subprocess.run([*DETSLURM, "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout == f"detslurm, version {__version__}\n"
+
+
+def test_output_follows_the_locale(scene: Scene) -> None:
+    """A terminal without UTF-8 gets something readable rather than an error."""
+    scene.experiment(name="größe")
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "DETSLURM_ROOT": str(scene.root)}
+    argv = [*DETSLURM, "e", "list", "--json"]
+    done = subprocess.run(argv, capture_output=True, env=environment, check=False)
+    assert done.returncode == 0
+    assert b"gr\\u00f6\\u00dfe" in done.stdout

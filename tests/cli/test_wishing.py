@@ -1,0 +1,153 @@
+"""What commands do to experiments, and what they say when they can't."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from detslurm.store import fold_facts
+from tests.cli.conftest import Detslurm
+from tests.sdk.scenes import Scene
+
+
+def test_determineds_messages(scene: Scene, detslurm: Detslurm) -> None:
+    """Scripts that read them go on working."""
+    scene.experiment(2, job="7")
+    assert detslurm("e", "pause", 1).out == "Paused experiment 1\n"
+    assert detslurm("e", "activate", 1).out == "Activated experiment 1\n"
+    assert detslurm("t", "kill", 2).out == "Killed trial 2\n"
+    assert detslurm("e", "cancel", 1).out == "Canceled experiment 1\n"
+    assert detslurm("e", "archive", 1).out == "Archived experiment 1\n"
+    assert detslurm("e", "unarchive", 1).out == "Unarchived experiment 1\n"
+    assert detslurm("e", "delete", 1, "--yes").out == "Deleted experiment 1\n"
+
+
+def test_several_ids_at_once(scene: Scene, detslurm: Detslurm) -> None:
+    """One that fails stops no other, and the exit status tells."""
+    scene.experiment(job="7")
+    scene.experiment(job="8")
+    said = detslurm("e", "kill", "1", "9", "2")
+    assert said.status == 1
+    assert said.out.splitlines() == ["Killed experiment 1", "Killed experiment 2"]
+    assert "there is no experiment 9" in said.err
+    again = detslurm("e", "kill", "1,2")
+    assert again.status == 0
+    assert again.out.splitlines()[0] == "Experiment 1 is over already: CANCELED"
+
+
+def test_settings(scene: Scene, detslurm: Detslurm) -> None:
+    """Each shows up where it should."""
+    scene.experiment(4, job="7")
+    for name, value in {
+        "name": "$(touch x)",
+        "description": "a 'story'",
+        "notes": "n",
+        "max-slots": "2",
+        "priority": "11",
+    }.items():
+        assert detslurm("e", "set", name, 1, value).status == 0
+    assert detslurm("e", "set", "labels", 1, "a", "b").status == 0
+    assert detslurm("e", "label", "add", 1, "c").out == "Added label 'c' to experiment 1\n"
+    assert detslurm("e", "label", "remove", 1, "a").status == 0
+    data = detslurm("e", "describe", 1, "--json").data
+    assert data["name"] == "$(touch x)"
+    assert (data["description"], data["notes"]) == ("a 'story'", "n")
+    assert data["labels"] == ["b", "c"]
+    assert ("update", "7", {"ArrayTaskThrottle": 2}) in scene.queue.calls
+    assert ("update", "7", {"Nice": 100}) in scene.queue.calls
+    assert not Path("x").exists()
+
+
+def test_an_unconfirmed_deletion_deletes_nothing(
+    scene: Scene, detslurm: Detslurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The question goes to stderr; anything but yes is no."""
+    import io
+
+    experiment = scene.experiment()
+    scene.run(experiment, end="completed")
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+    said = detslurm("e", "delete", 1)
+    assert said.status == 1
+    assert said.out == ""
+    assert "Aborting experiment deletion." in said.err
+    assert experiment.code.exists()
+    assert not fold_facts(experiment).wishes.deleted
+
+
+def test_download_model_def(scene: Scene, detslurm: Detslurm, tmp_path: Path) -> None:
+    """The path of the archive is the result."""
+    scene.experiment()
+    said = detslurm("e", "download-model-def", 1, "--output-dir", tmp_path / "new")
+    assert said.out.strip() == str(tmp_path / "new" / "experiment_1_model_def.tgz")
+    assert Path(said.out.strip()).is_file()
+
+
+@pytest.mark.parametrize(
+    ("args", "status", "text"),
+    [
+        (["experimant"], 2, "did you mean 'experiment'?"),
+        (["e", "descibe", "1"], 2, "did you mean 'describe'?"),
+        (["e", "describe", "x"], 2, "ids are whole numbers"),
+        (["e", "describe", "0"], 2, "ids are whole numbers"),
+        (["e", "describe", "1" * 40], 2, "ids are whole numbers"),
+        (["e", "describe"], 2, "ID"),
+        (["e", "describe", "7"], 1, "there is no experiment 7"),
+        (["t", "describe", "7"], 1, "there is no trial 7"),
+        (["t", "logs", "7"], 1, "there is no trial 7"),
+        (["e", "logs", "1", "--head", "1", "--tail", "1"], 2, "--head goes neither with --tail"),
+        (["e", "logs", "1", "--timestamp-after", "noon"], 2, "neither RFC 3339"),
+        (["e", "set", "priority", "1", "100"], 2, "100"),
+        (["e", "set", "max-slots", "1", "0"], 1, "less than one trial needs"),
+        (["e", "set", "max-slots", "1", "few"], 2, "neither a whole number nor none"),
+        (["e", "archive", "1"], 1, "ACTIVE"),
+        (["e", "delete", "1", "--yes"], 1, "kill it first"),
+        (["e", "list", "--limit", "-1"], 2, "limit"),
+        (["submit", "no-such-file.yaml"], 2, "no-such-file.yaml"),
+    ],
+)
+def test_errors_are_short_and_on_stderr(
+    scene: Scene, detslurm: Detslurm, args: list[str], status: int, text: str
+) -> None:
+    """1 for what can't be done, 2 for what was said wrongly; never a traceback."""
+    scene.experiment()
+    said = detslurm(*args)
+    assert said.status == status
+    assert text in said.err
+    assert said.out == ""
+    assert len(said.err.splitlines()) < 10
+    assert "Traceback" not in said.err
+
+
+def test_an_unreadable_store_names_the_path(scene: Scene, detslurm: Detslurm) -> None:
+    """What the file system says comes with where."""
+    scene.root.write_text("a file")
+    said = detslurm("e", "describe", 1)
+    assert said.status == 1
+    assert str(scene.root) in said.err
+
+
+def test_doctor_and_site(scene: Scene, detslurm: Detslurm, tmp_path: Path) -> None:
+    """The doctor's exit status tells whether something is broken; profiles are not overwritten."""
+    healthy = detslurm("doctor", tmp_path, "--json")
+    assert (healthy.status, healthy.data["healthy"]) == (1, False)  # a queue without partitions
+    broken = detslurm("doctor", "/proc")
+    assert broken.status == 1
+    assert "BROKEN" in broken.out and "DETSLURM_ROOT" in broken.out
+    there = tmp_path / "site.yaml"
+    there.write_text("partition: main\n")
+    refused = detslurm("site", "init", "-o", there)
+    assert refused.status == 1 and "--force" in refused.err
+    assert there.read_text() == "partition: main\n"
+
+
+def test_site_show_prints_the_profile(
+    scene: Scene, detslurm: Detslurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it stands in the file, or parsed."""
+    profile = tmp_path / "site.yaml"
+    profile.write_text("partition: main\n")
+    monkeypatch.setenv("DETSLURM_SITE", str(profile))
+    assert detslurm("site", "show").out == "partition: main\n"
+    assert detslurm("site", "show", "--json").data["partition"] == "main"

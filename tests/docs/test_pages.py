@@ -1,0 +1,40 @@
+"""The documentation points at what exists and names every setting."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from detslurm.config.schema.slurm import Slurm
+from detslurm.config.site import Partition, SiteProfile
+from tests.docs.pages import REPOSITORY, pages
+
+_LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+
+
+@pytest.mark.parametrize("page", [*pages(), REPOSITORY / "CHANGELOG.md"], ids=lambda p: p.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    """Every relative link names a file of the repository, and a heading in it."""
+    for link in _LINK.findall(page.read_text()):
+        if "://" in link:
+            continue
+        name, _, anchor = link.partition("#")
+        target = page.parent / name if name else page
+        assert target.exists(), link
+        assert not anchor or anchor in headings(target), link
+
+
+def headings(page: Path) -> set[str]:
+    """The anchors of a page's headings."""
+    found = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", title).strip().lower().replace(" ", "-") for title in found}
+
+
+@pytest.mark.parametrize("section", [Slurm, SiteProfile, Partition], ids=lambda s: s.__name__)
+def test_every_setting_of_ours_is_described(section: type) -> None:
+    """The keys that Determined does not have are all in the page about configuration."""
+    text = (REPOSITORY / "docs" / "configuration.md").read_text()
+    names = {field for field in section.__struct_fields__ if field != "source"}  # type: ignore[attr-defined]
+    assert {name for name in names if f"`{name}`" not in text} == set()

@@ -1,0 +1,52 @@
+"""Somebody else acts on the job while its runner is on its way out."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cluster import Cluster
+from tests.e2e.desk import Desk
+
+pytestmark = pytest.mark.cluster
+
+COUNTS = """\
+    import json, time
+    import detslurm as det
+
+    with det.core.init() as core:
+        latest = det.get_cluster_info().latest_checkpoint
+        step = 0
+        if latest:
+            with core.checkpoint.restore_path(latest) as path:
+                step = json.loads((path / "step").read_text())
+        while step < 60:
+            time.sleep(0.1)
+            step += 1
+            core.train.report_training_metrics(step, {"loss": 1.0})
+            if core.preempt.should_preempt():
+                with core.checkpoint.store_path({"steps_completed": step}) as (path, _):
+                    (path / "step").write_text(json.dumps(step))
+                break
+    """
+
+
+def test_activate_right_after_pause(desk: Desk) -> None:
+    """The user's last word counts, also while the code is still saving."""
+    number = desk.submit(desk.project(COUNTS))
+    desk.wait_for_steps(number, 3)
+    desk.run("experiment", "pause", str(number))
+    desk.run("experiment", "activate", str(number))
+    desk.wait_for_state(number, "COMPLETED")
+    assert desk.outcomes(number)[-1] == "completed"
+    assert [row.steps for row in desk.metrics(number)] == list(range(1, 61))
+
+
+def test_requeued_by_hand(desk: Desk, slurm: Cluster) -> None:
+    """`scontrol requeue`: the trial goes on in the same job, and no successor is queued."""
+    number = desk.submit(desk.project(COUNTS))
+    desk.wait_for_steps(number, 3)
+    slurm.command("scontrol", "requeue", desk.job(number))
+    desk.wait_for_state(number, "COMPLETED")
+    assert desk.outcomes(number) == ["preempted", "completed"]
+    assert len(desk.view(number).jobs) == 1
+    assert [row.steps for row in desk.metrics(number)] == list(range(1, 61))

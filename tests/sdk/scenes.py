@@ -1,0 +1,228 @@
+"""Experiments as jobs leave them in a store, and a queue that says what a test wants."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from detslurm.sdk import Client
+
+from detslurm.config import load_experiment
+from detslurm.slurm import ClusterLimits, JobInfo, JobRequest, SlurmError
+from detslurm.slurm.succession import submitted_fact
+from detslurm.store import ExperimentDir, RunLog, Store, TrialDir
+
+YAML = """\
+name: test
+entrypoint: python3 train.py
+searcher: {name: grid, metric: loss, max_length: 10}
+hyperparameters: {lr: {type: categorical, vals: [0.1, 0.2]}}
+data: {secrets: {token: hush-hush}}
+slurm: {slot_type: cpu}
+"""
+
+
+@cache
+def resolved() -> dict[str, Any]:
+    """The configuration in YAML with all its defaults."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "experiment.yaml"
+        path.write_text(YAML)
+        return load_experiment(path).config.to_dict()
+
+
+@dataclass
+class Queue:
+    """A cluster that is a queue alone: elements by ref, and every change that was asked for."""
+
+    name: str = "slurm"
+    jobs: dict[str, JobInfo] = field(default_factory=dict)
+    remembered: dict[str, JobInfo] = field(default_factory=dict)
+    down: bool = False
+    queries: list[list[str]] = field(default_factory=list)
+    calls: list[tuple[Any, ...]] = field(default_factory=list)
+    requests: list[JobRequest] = field(default_factory=list)
+
+    def put(self, ref: str, state: str, reason: str = "", **more: Any) -> None:
+        """Let the queue know an element."""
+        self.jobs[ref] = JobInfo(ref=ref, state=state, reason=reason, **more)
+
+    def script(self, request: JobRequest) -> str:
+        return ""
+
+    def check(self, request: JobRequest) -> list[str]:
+        return []
+
+    def limits(self) -> ClusterLimits:
+        return ClusterLimits(cluster="test")
+
+    def query(self, job_ids: Collection[str]) -> dict[str, JobInfo]:
+        self._answer()
+        self.queries.append(sorted(job_ids))
+        return {ref: job for ref, job in self.jobs.items() if ref.partition("_")[0] in job_ids}
+
+    def evidence(
+        self, job_ids: Collection[str], *, since: float | None = None
+    ) -> dict[str, JobInfo]:
+        return {ref: job for ref, job in self.remembered.items() if ref in job_ids}
+
+    def submit(self, request: JobRequest) -> str:
+        self._answer()
+        self.requests.append(request)
+        job_id = str(100 + len(self.requests))
+        for ref in [f"{job_id}_{i}" for i in request.elements] or [job_id]:
+            self.put(ref, "PENDING", "Priority")
+        return job_id
+
+    def cancel(self, refs: Collection[str], *, pending_only: bool = False) -> None:
+        self._note("cancel", refs)
+        for ref in self._of(refs):
+            if self.jobs[ref].waiting or not pending_only:
+                self.jobs[ref] = replace(self.jobs[ref], state="CANCELLED")
+
+    def tap(self, refs: Collection[str]) -> None:
+        self._note("tap", refs)
+
+    def requeue(self, ref: str, *, hold: bool = False) -> None:
+        self._note("requeue", [ref])
+
+    def hold(self, refs: Collection[str]) -> None:
+        self._note("hold", refs)
+        for ref in self._of(refs):
+            self.jobs[ref] = replace(self.jobs[ref], reason="JobHeldUser")
+
+    def release(self, refs: Collection[str]) -> None:
+        self._note("release", refs)
+        for ref in self._of(refs):
+            self.jobs[ref] = replace(self.jobs[ref], reason="Priority")
+
+    def update(self, ref: str, **fields: str | int) -> None:
+        self._note("update", [ref])
+        self.calls[-1] = ("update", ref, fields)
+
+    def _of(self, refs: Collection[str]) -> list[str]:
+        return [r for r in self.jobs if r in refs or r.partition("_")[0] in refs]
+
+    def _note(self, verb: str, refs: Collection[str]) -> None:
+        self._answer()
+        self.calls.append((verb, *refs))
+
+    def _answer(self) -> None:
+        if self.down:
+            raise SlurmError("Unable to contact slurm controller (connect failure)")
+
+
+@dataclass
+class Scene:
+    """A store, its queue, and the shorthand to fill both."""
+
+    root: Path
+    queue: Queue = field(default_factory=Queue)
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def store(self) -> Store:
+        return Store.open(self.root)
+
+    @property
+    def client(self) -> Client:
+        """A fresh client: nothing remembered from an earlier look."""
+        return Client(self.root, say=self.warnings.append, connect=lambda name: self.queue)
+
+    def experiment(
+        self,
+        trials: int = 1,
+        *,
+        job: str | None = "7",
+        name: str = "test",
+        throttle: int | None = None,
+    ) -> ExperimentDir:
+        """A submitted experiment whose trials wait in the queue (unless `job` is None)."""
+        experiment = self.store.new_experiment()
+        first = self.store.reserve_trials(experiment.id, trials)
+        experiment.prepare_trials(first, trials)
+        with experiment.freeze_code() as stage:
+            (Path(stage) / "train.py").write_text("print('hello')\n")
+        storage = {"type": "shared_fs", "host_path": str(self.root), "storage_path": "checkpoints"}
+        experiment.write_config({**resolved(), "checkpoint_storage": storage}, YAML)
+        experiment.create(
+            {"name": name, "owner": "alice", "first_trial": first, "trials": trials,
+             "metric": "loss", "slots": 1, "pool": "main", "cluster": self.queue.name}
+        )  # fmt: skip
+        if job is not None:
+            self.submitted(experiment, job, 0, trials, throttle)
+        return experiment
+
+    def submitted(
+        self,
+        experiment: ExperimentDir,
+        job: str,
+        first: int,
+        count: int,
+        throttle: int | None = None,
+    ) -> None:
+        """Another job of the experiment, pending."""
+        request = JobRequest(
+            name="det", command=("true",), folder=experiment.jobs,
+            count=count if count > 1 else None, throttle=throttle,
+        )  # fmt: skip
+        experiment.append(submitted_fact(self.queue.name, job, first, request))
+        for ref in [f"{job}_{i}" for i in range(count)] if count > 1 else [job]:
+            self.queue.put(ref, "PENDING", "Priority")
+
+    def run(
+        self,
+        experiment: ExperimentDir,
+        index: int = 0,
+        *,
+        losses: Sequence[float] = (),
+        checkpoint: str | None = None,
+        ref: str = "7",
+        resume: dict[str, Any] | None = None,
+        log: Sequence[str] = (),
+        end: str | None = None,
+        reason: str = "",
+    ) -> TrialDir:
+        """A run of one trial; without `end` it goes on."""
+        trial = experiment.trial(experiment.created()["first_trial"] + index)
+        start = trial.open_run(
+            {"hparams": {"lr": 0.1, "i": index}, "seed": 1, "time": 1000.0, "host": "n1",
+             "job": {"cluster": self.queue.name, "ref": ref}, "resume": resume}
+        )  # fmt: skip
+        number = start["run"]
+        with RunLog.open(trial.records_path(number)) as records:
+            at = (resume or {}).get("steps", 0)
+            for step, loss in enumerate(losses, at + 1):
+                metrics = {"loss": loss}
+                records.append({"t": "metrics", "group": "validation", "steps": step,
+                                "metrics": metrics})  # fmt: skip
+            if checkpoint is not None:
+                self.checkpoint(checkpoint)
+                records.commit({"t": "checkpoint", "uuid": checkpoint, "steps": at + len(losses),
+                                "resources": {"weights": 5}, "metadata": {}})  # fmt: skip
+        say(trial, number, log)
+        if end is not None:
+            trial.write_end(
+                number, {"outcome": end, "reason": reason, "exit_code": 0, "time": 2000.0}
+            )
+        return trial
+
+    def checkpoint(self, uuid: str) -> Path:
+        """The files of a checkpoint."""
+        path = self.root / "checkpoints" / uuid
+        path.mkdir(parents=True)
+        (path / "weights").write_text("12345")
+        return path
+
+
+def say(trial: TrialDir, run: int, lines: Sequence[str], second: int = 0) -> None:
+    """Let the runner append log lines; `1: text` is rank 1's, others are the runner's own."""
+    with trial.log_path(run).open("a") as file:
+        for line in lines:
+            rank, colon, text = line.partition(": ")
+            head = f"[rank={rank}] || {text}" if colon and rank.isdigit() else f"|| {line}"
+            file.write(f"[2026-11-21T04:46:{second:02d}.000000Z] {head}\n")

@@ -1,0 +1,235 @@
+"""A trial's log is that of all its runs, in order, filtered, from either end, or as it grows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from detslurm.sdk import logs, watch
+from detslurm.sdk.logs import Filter, LogLine
+
+from detslurm.store import TrialDir
+from tests.sdk.scenes import Scene, say
+
+
+def texts(lines: list[LogLine]) -> list[str]:
+    return [line.text for line in lines]
+
+
+@pytest.fixture
+def trial(scene: Scene) -> TrialDir:
+    """A trial with two runs of three lines each."""
+    experiment = scene.experiment(job="7")
+    scene.run(experiment, log=["begin 1", "0: a", "1: b"], end="preempted")
+    return scene.run(experiment, log=["begin 2", "0: c", "1: d"])
+
+
+def test_runs_follow_one_another(trial: TrialDir) -> None:
+    """Nothing is lost at the seam of two runs."""
+    found = list(logs.lines(trial))
+    assert texts(found) == ["begin 1", "a", "b", "begin 2", "c", "d"]
+    assert [line.run for line in found] == [1, 1, 1, 2, 2, 2]
+    assert [line.rank for line in found] == [None, 0, 1, None, 0, 1]
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 4, 6, 9])
+def test_head_and_tail_are_the_two_ends(trial: TrialDir, count: int) -> None:
+    """They give what slicing the whole would."""
+    whole = list(logs.lines(trial))
+    assert list(logs.head(trial, count)) == whole[:count]
+    assert logs.tail(trial, count) == (whole[-count:] if count else [])
+
+
+@pytest.mark.parametrize("block", [1, 2, 7, 64, 1000])
+def test_tail_does_not_depend_on_how_it_is_read(
+    trial: TrialDir, block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lines that straddle blocks, empty lines and a missing newline at the end come out whole."""
+    path = trial.log_path(2)
+    path.write_text(path.read_text() + "\n\nnot finished äöü")
+    monkeypatch.setattr(logs, "_BLOCK", block)
+    assert logs.tail(trial, 100) == list(logs.lines(trial))
+
+
+def test_filters_select_by_rank_and_time(scene: Scene) -> None:
+    """Bounds are exclusive, ranks are those asked for."""
+    trial = scene.run(scene.experiment())
+    for second in range(5):
+        say(trial, 1, [f"0: {second}", f"1: {second}"], second)
+    after, before = (
+        logs.timestamp("2026-11-21T04:46:01Z"),
+        logs.timestamp("2026-11-21T05:46:04+01:00"),
+    )
+    found = list(logs.lines(trial, Filter({1}, before, after)))
+    assert [(line.rank, line.text) for line in found] == [(1, "2"), (1, "3")]
+    assert logs.tail(trial, 1, Filter({0})) == [list(logs.lines(trial))[-2]]
+
+
+def test_moments_come_as_rfc3339_or_seconds() -> None:
+    """Both forms give the stamp of the log; nonsense is refused."""
+    assert logs.timestamp("2026-11-21T04:46:03Z") == "2026-11-21T04:46:03.000000Z"
+    assert logs.timestamp("0") == "1970-01-01T00:00:00.000000Z"
+    assert logs.timestamp(1.5) == "1970-01-01T00:00:01.500000Z"
+    with pytest.raises(ValueError):
+        logs.timestamp("yesterday")
+
+
+def test_a_line_of_another_form_is_kept(scene: Scene) -> None:
+    """What the runner did not stamp is shown as it is, whatever its bytes."""
+    trial = scene.run(scene.experiment())
+    trial.log_path(1).write_bytes(b"plain \xff\n")
+    assert texts(list(logs.lines(trial))) == ["plain \ufffd"]
+
+
+TRACEBACK = ["0: Traceback (most recent call last):", '0:   File "train.py"', "0: ValueError: bad"]
+
+
+def test_last_words_are_the_traceback(scene: Scene) -> None:
+    """Of the last run, of the rank that failed first, without what others say in between."""
+    old = ["0: Traceback (most recent call last):", "0: OldError", "run 1 ended"]
+    new = [TRACEBACK[0], "1: Traceback (most recent call last):", *TRACEBACK[1:], "run 2 ended"]
+    trial = scene.run(scene.experiment(), log=[*old, "0: all well", *new])
+    assert logs.last_words(trial) == [line[3:] for line in TRACEBACK]
+
+
+def test_last_words_of_a_silent_failure_are_its_last_lines(scene: Scene) -> None:
+    """Without a traceback the end of the log has to do."""
+    trial = scene.run(scene.experiment(), log=[f"0: {n}" for n in range(50)])
+    assert logs.last_words(trial) == [str(n) for n in range(40, 50)]
+
+
+class Clock:
+    """Time that passes only when somebody sleeps; each sleep plays the next act."""
+
+    def __init__(self, *acts: Callable[[], object]) -> None:
+        self.now = 0.0
+        self.acts = list(acts)
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        assert self.now < 10_000, "waited in vain"
+        if self.acts:
+            self.acts.pop(0)()
+
+
+def test_following_goes_on_across_requeues_until_the_trial_is_over(scene: Scene) -> None:
+    """Every line of every run comes once, in order, and then the stream ends."""
+    experiment = scene.experiment(job="7")
+    trial = scene.client.trial(1)
+    place = trial.directory
+
+    def first() -> None:
+        scene.run(experiment, log=["begin", "0: a"])
+
+    def preempted() -> None:
+        say(place, 1, ["0: b"])
+        place.write_end(1, {"outcome": "preempted", "time": 1.0})
+
+    def second() -> None:
+        scene.run(experiment, log=["again", "0: c"])
+
+    def done() -> None:
+        say(place, 2, ["0: d"])
+        place.write_end(2, {"outcome": "completed", "time": 2.0})
+
+    clock = Clock(first, preempted, lambda: None, second, done)
+    found = list(watch.follow_logs(trial, clock=clock, sleep=clock.sleep))
+    assert texts(found) == ["begin", "a", "b", "again", "c", "d"]
+
+
+def test_what_is_written_while_the_end_is_noticed_is_not_lost(scene: Scene) -> None:
+    """The last lines may come between the last read and the last word."""
+    place = scene.run(scene.experiment(), log=["0: a"])
+
+    def over(run: int) -> bool:
+        say(place, run, ["0: b"])
+        return True
+
+    assert texts(list(logs.follow(place, over, lambda: None))) == ["a", "b"]
+
+
+def test_following_a_tail_shows_no_line_twice(scene: Scene) -> None:
+    """First the last lines, then what is new."""
+    experiment = scene.experiment(job="7")
+    place = scene.run(experiment, log=["0: a", "0: b", "0: c"])
+
+    def done() -> None:
+        say(place, 1, ["0: d"])
+        place.write_end(1, {"outcome": "completed", "time": 2.0})
+
+    clock = Clock(done)
+    trial = scene.client.trial(1)
+    found = list(watch.follow_logs(trial, tail_count=2, clock=clock, sleep=clock.sleep))
+    assert texts(found) == ["b", "c", "d"]
+
+
+def test_following_says_why_nothing_comes_and_rarely_asks_the_queue(scene: Scene) -> None:
+    """A new reason is told once; the queue is looked at every half minute at most."""
+    scene.experiment(job="7")
+    told: list[str] = []
+    trial = scene.client.trial(1)
+    quiet = [lambda: None] * 100
+    clock = Clock(
+        *quiet,
+        lambda: scene.queue.put("7", "PENDING", "Resources"),
+        *quiet,
+        lambda: scene.client.trial(1).kill(),
+    )
+    asked = len(scene.queue.queries)
+    stream = watch.follow_logs(trial, tell=told.append, clock=clock, sleep=clock.sleep)
+    assert list(stream) == []
+    assert told == ["job 7 waits in the queue (Priority)", "job 7 waits in the queue (Resources)"]
+    assert len(scene.queue.queries) - asked <= 2 + clock.now / 30
+
+
+def test_following_ends_when_the_job_is_proved_dead(scene: Scene) -> None:
+    """A node that took the runner with it leaves no last word: Slurm's has to do."""
+    scene.run(scene.experiment(job="7"), log=["0: a"])
+    clock = Clock(lambda: scene.queue.put("7", "NODE_FAIL"))
+    trial = scene.client.trial(1)
+    assert texts(list(watch.follow_logs(trial, clock=clock, sleep=clock.sleep))) == ["a"]
+    assert trial.state == "ERROR"
+
+
+def test_the_jobs_own_output_explains_what_failed_before_any_run(scene: Scene) -> None:
+    """A failing setup line is said by the batch script only."""
+    experiment = scene.experiment(job="7")
+    (experiment.jobs / "slurm-7.out").write_text("module: no such module cuda\n")
+    found = logs.job_output(scene.client.trial(1))
+    assert found[1:] == ["module: no such module cuda"]
+
+
+def test_waiting_ends_with_the_experiment(scene: Scene) -> None:
+    """Progress is told when it changes, and the final state is the answer."""
+    experiment = scene.experiment(2, job="7")
+    told: list[str] = []
+    clock = Clock(
+        lambda: scene.run(experiment, 0, ref="7_0", end="completed"),
+        lambda: None,
+        lambda: scene.run(experiment, 1, ref="7_1", end="completed"),
+    )
+    found = watch.wait(scene.client.experiment(1), tell=told.append, clock=clock, sleep=clock.sleep)
+    assert found == "COMPLETED"
+    assert len(scene.queue.queries) == 1
+    assert [text.split("% done ")[1] for text in told] == [
+        "(2 QUEUED); job 7_0 waits in the queue (Priority)",
+        "(1 COMPLETED, 1 QUEUED); job 7_1 waits in the queue (Priority)",
+        "(2 COMPLETED)",
+    ]
+
+
+def test_waiting_ends_when_a_pause_has_freed_everything(scene: Scene) -> None:
+    """An experiment that rests would be waited for in vain."""
+    experiment = scene.experiment(job="7")
+    place: Path = scene.run(experiment, losses=[0.5]).end_path(1)
+    clock = Clock(
+        lambda: scene.client.experiment(1).pause(),
+        lambda: experiment.trial(1).write_end(1, {"outcome": "paused", "time": 1.0}),
+    )
+    found = watch.wait(scene.client.experiment(1), clock=clock, sleep=clock.sleep)
+    assert found == "PAUSED"
+    assert place.exists()

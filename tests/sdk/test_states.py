@@ -1,0 +1,180 @@
+"""States are the store's fold and one look at the queue; only evidence declares a trial dead."""
+
+from __future__ import annotations
+
+import pytest
+from detslurm.sdk import listing
+from detslurm.sdk import survey as survey_module
+from detslurm.sdk.queues import Queues
+from detslurm.sdk.survey import Surveyed
+
+from detslurm.store import ExperimentDir, NotFound, fold_facts
+from tests.sdk.scenes import Scene
+
+
+def test_finished_experiments_need_no_queue(scene: Scene) -> None:
+    """Nothing is asked of Slurm when everything is over."""
+    for _ in range(3):
+        scene.run(scene.experiment(), losses=[0.5], end="completed")
+    assert [row.state for row in scene.client.list_experiments()] == ["COMPLETED"] * 3
+    assert scene.client.experiment(1).state == "COMPLETED"
+    assert scene.queue.queries == []
+
+
+def test_listing_reads_a_finished_experiment_once(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From then on the index answers, until something is added to the experiment."""
+    for _ in range(2):
+        scene.run(scene.experiment(), losses=[0.5], end="completed")
+    read: list[int] = []
+
+    def survey(directories: list[ExperimentDir], queues: Queues) -> list[Surveyed]:
+        read.extend(directory.id for directory in directories)
+        return real(directories, queues)
+
+    real = survey_module.survey
+    monkeypatch.setattr(listing, "survey", survey)
+    first = scene.client.list_experiments()
+    assert scene.client.list_experiments() == first
+    assert read == [1, 2]
+    scene.client.experiment(2).set_name("new")
+    assert [row.name for row in scene.client.list_experiments()] == ["test", "new"]
+    assert read == [1, 2, 2]
+
+
+def test_one_query_covers_all_unfinished_experiments(scene: Scene) -> None:
+    """A list of many open experiments costs a single look at the queue."""
+    for job in ("11", "12", "13"):
+        scene.experiment(2, job=job)
+    scene.run(scene.experiment(job="14"), end="completed")
+    states = [row.state for row in scene.client.list_experiments()]
+    assert states == ["ACTIVE", "ACTIVE", "ACTIVE", "COMPLETED"]
+    assert scene.queue.queries == [["11", "12", "13"]]
+
+
+def test_a_waiting_trial_says_why(scene: Scene) -> None:
+    """The queue's reason is shown with the trial."""
+    scene.experiment(job="7")
+    scene.queue.put("7", "PENDING", "Resources")
+    trial = scene.client.trial(1)
+    assert trial.state == "QUEUED"
+    assert trial.standing is not None
+    assert trial.standing.remark == "job 7 waits in the queue (Resources)"
+
+
+def test_a_trial_that_left_no_trace_is_not_declared_dead(scene: Scene) -> None:
+    """Absent from the queue and from all memories means unknown: the store's state stands."""
+    scene.run(scene.experiment(job="7"), losses=[0.5])
+    scene.queue.jobs.clear()
+    trial = scene.client.trial(1)
+    assert trial.state == "RUNNING"
+    assert trial.standing is not None and trial.standing.alive is None
+    assert "nobody remembers" in str(trial.standing.remark)
+
+
+@pytest.mark.parametrize("where", ["queue", "memory"])
+def test_evidence_declares_a_trial_dead_and_is_kept(scene: Scene, where: str) -> None:
+    """A final state seen once, in the queue or in accounting, outlives Slurm's memory of it."""
+    experiment = scene.experiment(job="7")
+    scene.run(experiment, losses=[0.5])
+    scene.queue.put("7", "NODE_FAIL")
+    if where == "memory":
+        scene.queue.remembered["7"] = scene.queue.jobs.pop("7")
+    seen = scene.client.trial(1)
+    scene.queue.jobs.clear()
+    scene.queue.remembered.clear()
+    later = scene.client.trial(1)
+    for trial in (seen, later):
+        assert trial.state == "ERROR"
+        assert trial.row.end_reason == "job 7 ended: NODE_FAIL; it said no last word"
+        assert trial.experiment.state == "ERROR"
+
+
+def test_a_last_word_written_meanwhile_wins_over_the_evidence(scene: Scene) -> None:
+    """A trial that ends between our reading and our look is completed, not lost."""
+    experiment = scene.experiment(job="7")
+    trial = scene.run(experiment, losses=[0.5])
+    scene.queue.put("7", "COMPLETED")
+    query = scene.queue.query
+
+    def late(job_ids: list[str]) -> object:
+        trial.write_end(1, {"outcome": "completed", "time": 2000.0})
+        return query(job_ids)
+
+    scene.queue.query = late  # type: ignore[assignment, method-assign]
+    assert scene.client.experiment(1).state == "COMPLETED"
+    assert fold_facts(experiment).lost == {}
+
+
+def test_a_successor_submitted_meanwhile_wins_over_the_evidence(scene: Scene) -> None:
+    """A preempted job that queued its successor leaves a queued trial, not a lost one."""
+    experiment = scene.experiment(job="7")
+    scene.run(experiment, losses=[0.5], end="preempted")
+    scene.queue.put("7", "PREEMPTED")
+    query = scene.queue.query
+
+    def late(job_ids: list[str]) -> object:
+        scene.submitted(experiment, "8", 0, 1)
+        return query(job_ids)
+
+    scene.queue.query = late  # type: ignore[assignment, method-assign]
+    assert scene.client.trial(1).state == "QUEUED"
+    assert fold_facts(experiment).lost == {}
+
+
+def test_a_killed_trial_whose_runner_never_answered_ends_canceled(scene: Scene) -> None:
+    """The user's kill and a vanished job together are the end, and stay it."""
+    scene.run(scene.experiment(job="7"), losses=[0.5])
+    scene.client.experiment(1).kill()
+    assert scene.client.experiment(1).state == "CANCELED"
+    scene.queue.jobs.clear()
+    assert scene.client.experiment(1).state == "CANCELED"
+
+
+def test_a_paused_trial_whose_job_vanished_stays_paused(scene: Scene) -> None:
+    """Losing a held job is no failure: activate queues a new one."""
+    scene.run(scene.experiment(job="7"), losses=[0.5], checkpoint="c1", end="paused")
+    scene.client.experiment(1).pause()
+    scene.queue.put("7", "CANCELLED")
+    assert scene.client.trial(1).state == "PAUSED"
+
+
+def test_without_a_controller_states_come_from_the_store(scene: Scene) -> None:
+    """A dead controller costs a warning, not the answer."""
+    scene.run(scene.experiment(job="7"), losses=[0.5])
+    scene.queue.down = True
+    assert scene.client.trial(1).state == "RUNNING"
+    assert len(scene.warnings) == 1
+    assert "Unable to contact" in scene.warnings[0]
+
+
+def test_a_job_of_another_machines_local_cluster_is_no_loss(scene: Scene) -> None:
+    """The local cluster of this machine knows nothing of another machine's jobs."""
+    scene.queue.name = "local"
+    scene.run(scene.experiment(job="7"), losses=[0.5])
+    scene.queue.jobs.clear()
+    experiment = scene.client.experiment(1)
+    assert experiment.state == "ACTIVE"
+    experiment.activate()
+    assert scene.queue.requests == []
+
+
+def test_what_never_existed_is_not_found(scene: Scene) -> None:
+    """Unknown ids are told from broken ones, and looking creates nothing."""
+    with pytest.raises(NotFound):
+        scene.client.experiment(1)
+    with pytest.raises(NotFound):
+        scene.client.trial(1)
+    assert scene.client.list_experiments() == []
+    assert not scene.root.exists()
+
+
+def test_checkpoints_and_metrics_come_with_the_trial(scene: Scene) -> None:
+    """What a trial saved and reported can be read from the object, on one clean curve."""
+    experiment = scene.experiment()
+    scene.run(experiment, losses=[0.9, 0.8, 0.7], checkpoint="c1", end="preempted")
+    scene.run(experiment, losses=[0.6], end="completed", resume={"uuid": "c1", "steps": 3})
+    trial = scene.client.experiment(1).first_trial()
+    assert [c.uuid for c in trial.checkpoints()] == ["c1"]
+    assert [row.metrics["loss"] for row in trial.metrics("validation")] == [0.9, 0.8, 0.7, 0.6]

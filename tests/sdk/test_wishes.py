@@ -1,0 +1,257 @@
+"""Wishes become facts first, then calls on the queue."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from detslurm.sdk.lifecycle_errors import LifecycleError
+from detslurm.sdk.resubmission import stretches
+
+from detslurm.store import ExperimentDir
+from tests.sdk.scenes import Scene
+
+
+def wishes(experiment: ExperimentDir) -> list[str]:
+    return [fact["wish"] for fact in experiment.facts() if fact["type"] == "wish"]
+
+
+def test_pause_holds_what_waits_and_taps_what_runs(scene: Scene) -> None:
+    """One hold and one tap for the whole array; the wish is in the store."""
+    experiment = scene.experiment(4, job="7")
+    scene.run(experiment, 0, ref="7_0")
+    scene.queue.put("7_0", "RUNNING")
+    scene.client.experiment(1).pause()
+    assert wishes(experiment) == ["pause"]
+    assert scene.queue.calls == [("hold", "7"), ("tap", "7")]
+    assert scene.client.experiment(1).state == "PAUSED"
+
+
+def test_activate_releases_what_is_held(scene: Scene) -> None:
+    """After a pause the same jobs go on; none is submitted."""
+    experiment = scene.experiment(2, job="7")
+    scene.client.experiment(1).pause()
+    scene.client.experiment(1).activate()
+    assert wishes(experiment) == ["pause", "activate"]
+    assert scene.queue.calls[-1] == ("release", "7")
+    assert all(job.reason == "Priority" for job in scene.queue.jobs.values())
+    assert scene.queue.requests == []
+    assert scene.client.experiment(1).state == "ACTIVE"
+
+
+def test_activate_queues_again_what_lost_its_job(scene: Scene) -> None:
+    """Trials without a job get new ones, neighbours as one array with the same throttle."""
+    experiment = scene.experiment(5, job="7", throttle=2)
+    scene.run(experiment, 2, ref="7_2", end="completed")
+    for index in (0, 1, 4):
+        scene.queue.put(f"7_{index}", "CANCELLED")
+    assert scene.client.experiment(1).view.trial_states == {"ERROR": 3, "COMPLETED": 1, "QUEUED": 1}
+    scene.client.experiment(1).activate()
+    assert [(r.elements, r.throttle, r.command[-1]) for r in scene.queue.requests] == [
+        ((0, 1), 2, "0"),
+        ((), None, "4"),
+    ]
+    after = scene.client.experiment(1)
+    assert after.view.trial_states == {"QUEUED": 4, "COMPLETED": 1}
+    place = after.trials()[4].standing
+    assert place is not None and place.place is not None and place.place.ref == "102"
+
+
+def test_activate_goes_on_where_a_submission_broke_off(scene: Scene) -> None:
+    """A trial that nobody remembers a job of is queued again when the user asks."""
+    scene.experiment(job="7")
+    scene.queue.jobs.clear()
+    scene.client.experiment(1).activate()
+    assert len(scene.queue.requests) == 1
+
+
+def test_activate_submits_nothing_while_the_queue_is_silent(scene: Scene) -> None:
+    """Without an answer nobody knows whether the job lives: nothing is queued twice."""
+    experiment = scene.experiment(job="7")
+    scene.queue.down = True
+    scene.client.experiment(1).activate()
+    assert wishes(experiment) == ["activate"]
+    assert scene.queue.requests == []
+    assert scene.warnings
+
+
+def test_cancel_removes_what_waits_and_taps_what_runs(scene: Scene) -> None:
+    """Running trials may checkpoint; waiting ones never start."""
+    experiment = scene.experiment(2, job="7")
+    scene.run(experiment, 0, ref="7_0")
+    scene.queue.put("7_0", "RUNNING")
+    assert scene.client.experiment(1).cancel()
+    assert wishes(experiment) == ["cancel"]
+    assert scene.queue.jobs["7_0"].state == "RUNNING"
+    assert scene.queue.jobs["7_1"].state == "CANCELLED"
+    assert ("tap", "7") in scene.queue.calls
+    assert scene.client.experiment(1).state == "STOPPING_CANCELED"
+
+
+def test_kill_ends_every_job_with_one_call(scene: Scene) -> None:
+    """All arrays go in one scancel, and killing twice is no error."""
+    experiment = scene.experiment(2, job="7")
+    scene.submitted(experiment, "8", 1, 1)
+    assert scene.client.experiment(1).kill()
+    assert wishes(experiment) == ["kill"]
+    assert scene.queue.calls == [("cancel", "7", "8")]
+    assert not scene.client.experiment(1).kill()
+
+
+def test_kill_trial_ends_exactly_that_element(scene: Scene) -> None:
+    """The other trials of the array go on."""
+    experiment = scene.experiment(3, job="7")
+    assert scene.client.trial(2).kill()
+    assert scene.queue.calls == [("cancel", "7_1")]
+    assert scene.client.experiment(1).view.trial_states == {"QUEUED": 2, "CANCELED": 1}
+    assert not scene.client.trial(2).kill()
+    assert wishes(experiment) == ["kill_trial"]
+
+
+@pytest.mark.parametrize("wish", ["pause", "activate", "cancel", "kill"])
+def test_a_wish_is_recorded_although_the_controller_is_down(scene: Scene, wish: str) -> None:
+    """The fact is what counts: runners find it by themselves."""
+    experiment = scene.experiment(job="7")
+    scene.queue.down = True
+    getattr(scene.client.experiment(1), wish)()
+    assert wishes(experiment) == [wish]
+    assert scene.warnings
+
+
+def test_what_is_over_can_be_neither_paused_nor_activated(scene: Scene) -> None:
+    """The refusal names the state; nothing is recorded."""
+    experiment = scene.experiment()
+    scene.run(experiment, end="completed")
+    for act in ("pause", "activate"):
+        with pytest.raises(LifecycleError, match="COMPLETED"):
+            getattr(scene.client.experiment(1), act)()
+    assert wishes(experiment) == []
+
+
+def test_a_killed_experiment_cannot_be_activated(scene: Scene) -> None:
+    """Stopping can't be taken back."""
+    scene.run(scene.experiment())
+    scene.client.experiment(1).kill()
+    scene.queue.put("7", "RUNNING")
+    with pytest.raises(LifecycleError, match="STOPPING_KILLED"):
+        scene.client.experiment(1).activate()
+
+
+def test_max_slots_throttles_the_array(scene: Scene) -> None:
+    """Slots become elements at once; fewer than one trial needs are refused."""
+    scene.experiment(4, job="7")
+    experiment = scene.client.experiment(1)
+    experiment.set_max_slots(2)
+    assert scene.queue.calls == [("update", "7", {"ArrayTaskThrottle": 2})]
+    experiment.set_max_slots(None)
+    assert scene.queue.calls[-1] == ("update", "7", {"ArrayTaskThrottle": 0})
+    with pytest.raises(LifecycleError):
+        experiment.set_max_slots(0)
+
+
+def test_priority_becomes_nice(scene: Scene) -> None:
+    """1 is first; what lies outside 1..99 is refused."""
+    scene.experiment(job="7")
+    experiment = scene.client.experiment(1)
+    experiment.set_priority(11)
+    assert scene.queue.calls == [("update", "7", {"Nice": 100})]
+    with pytest.raises(LifecycleError):
+        experiment.set_priority(100)
+
+
+def test_settings_show_after_a_reload(scene: Scene) -> None:
+    """Names, descriptions, notes and labels are facts, the last one counts."""
+    scene.run(scene.experiment(), end="completed")
+    assert [row.name for row in scene.client.list_experiments()] == ["test"]
+    experiment = scene.client.experiment(1)
+    experiment.set_name("a")
+    experiment.set_name("$(touch x); 'b'")
+    experiment.set_description("long\nstory")
+    experiment.set_notes("n")
+    experiment.add_label("x")
+    experiment.add_label("y")
+    experiment.remove_label("x")
+    view = experiment.reload().view
+    assert (view.name, view.description, view.notes) == ("$(touch x); 'b'", "long\nstory", "n")
+    assert view.labels == ("y",)
+    assert [row.name for row in scene.client.list_experiments()] == ["$(touch x); 'b'"]
+
+
+def test_archived_experiments_leave_the_list(scene: Scene) -> None:
+    """They come back on demand; only what is over can be archived."""
+    scene.run(scene.experiment(), end="completed")
+    scene.experiment(job="8")
+    scene.client.experiment(1).archive()
+    with pytest.raises(LifecycleError, match="ACTIVE"):
+        scene.client.experiment(2).archive()
+    assert [row.id for row in scene.client.list_experiments()] == [2]
+    assert [row.id for row in scene.client.list_experiments(archived=True)] == [1, 2]
+    scene.client.experiment(1).unarchive()
+    assert [row.id for row in scene.client.list_experiments()] == [1, 2]
+
+
+def test_delete_removes_everything_but_the_ids(scene: Scene) -> None:
+    """Checkpoints, logs and code go; ids are never given again; deleting twice is fine."""
+    experiment = scene.experiment()
+    scene.run(experiment, losses=[0.5], checkpoint="c1", end="completed")
+    other = scene.checkpoint("c2")
+    scene.client.experiment(1).delete()
+    assert not (scene.root / "checkpoints" / "c1").exists()
+    assert other.exists()
+    assert [entry.name for entry in experiment.path.iterdir()] == ["facts"]
+    assert scene.client.list_experiments(archived=True) == []
+    scene.client.stored(1, deleted=True).delete()
+    again = scene.experiment()
+    assert again.id == 2
+    assert again.created()["first_trial"] == 2
+
+
+def test_a_deletion_that_broke_off_can_be_repeated(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a crash half way the next attempt removes the rest, checkpoints included."""
+    experiment = scene.experiment(2)
+    for index in (0, 1):
+        scene.run(experiment, index, losses=[0.5], checkpoint=f"c{index}", end="completed")
+    from detslurm.storage import SharedFS
+
+    discard = SharedFS.discard
+
+    def breaks(self: SharedFS, uuid: str) -> None:
+        if uuid == "c1":
+            raise OSError("no")
+        discard(self, uuid)
+
+    monkeypatch.setattr(SharedFS, "discard", breaks)
+    with pytest.raises(OSError, match="no"):
+        scene.client.experiment(1).delete()
+    monkeypatch.undo()
+    scene.client.stored(1, deleted=True).delete()
+    assert list((scene.root / "checkpoints").iterdir()) == []
+    assert [entry.name for entry in experiment.path.iterdir()] == ["facts"]
+
+
+def test_an_active_experiment_is_not_deleted(scene: Scene) -> None:
+    """It has to be killed first, and nothing is lost by asking."""
+    experiment = scene.experiment(job="7")
+    with pytest.raises(LifecycleError, match="kill it first"):
+        scene.client.experiment(1).delete()
+    assert experiment.code.exists()
+    assert wishes(experiment) == []
+
+
+def test_the_code_comes_back_as_it_was_frozen(scene: Scene, tmp_path: Path) -> None:
+    """The archive holds the experiment's own copy."""
+    import tarfile
+
+    scene.experiment()
+    path = scene.client.experiment(1).download_code(tmp_path / "out")
+    assert path == tmp_path / "out" / "experiment_1_model_def.tgz"
+    with tarfile.open(path) as archive:
+        assert "./train.py" in archive.getnames()
+
+
+def test_stretches_are_runs_without_gaps() -> None:
+    """Every index is in exactly one range, whatever the order."""
+    assert [list(r) for r in stretches([5, 1, 2, 9, 3, 1])] == [[1, 2, 3], [5], [9]]
+    assert list(stretches([])) == []
