@@ -13,6 +13,9 @@ from detslurm._flag import ENV as FLAG_ENV
 from detslurm._info import EXPERIMENT_DIR_ENV
 from detslurm.compat import with_determined
 
+TOKEN_ENV = "DETSLURM_RUN_TOKEN"
+"""What the ranks of a run prove to each other that they belong to it."""
+
 PORT_ENV = "DETSLURM_MEETING_PORT"
 """A port of the first node that is this run's alone, where a run has several nodes."""
 
@@ -70,6 +73,8 @@ def run_environment(
     text = json.dumps(config)
     if len(text) < _LONGEST_VALUE:
         ours["DET_EXPERIMENT_CONFIG"] = text
+    if "token" in start:
+        ours[TOKEN_ENV] = start["token"]
     if "port" in peers:
         ours[PORT_ENV] = str(peers["port"])
     if resume.get("uuid"):

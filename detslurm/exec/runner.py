@@ -7,6 +7,7 @@ requeue a job: it must ask.
 
 from __future__ import annotations
 
+import secrets
 import signal
 import socket
 import sys
@@ -159,6 +160,7 @@ class Runner:
                 "request_id": plan.request_id,
                 "hparams": plan.hparams,
                 "seed": plan.seed,
+                "token": secrets.token_hex(16),
                 "job": {
                     "cluster": allocation.cluster,
                     "job_id": allocation.job_id,

@@ -4,5 +4,5 @@ Ranks form stars: the processes of a node around their local chief, the local ch
 chief. A star knows nothing of what its links are made of; see `link.Link` and `link.Control`.
 
 Local IPC and TCP are one implementation over stream sockets. pyzmq, which Determined uses, hides
-the connections, so that a dead peer goes unnoticed, and takes two context switches more a message.
+the connections, so that a dead peer goes unnoticed.
 """
