@@ -6,8 +6,9 @@ MPI_ARGS go to mpirun (or srun) and win over what detslurm sets. A Python script
 own runner where mpi4py is installed, so that an exception in one rank ends all of them. Every line
 of a worker's output gets the prefix `[rank=N] `; exit status as with the other launchers.
 
-On several nodes Slurm's SIGTERM at a preemption reaches srun, which kills the ranks at once: the
-trial goes on from its last checkpoint. Time limits, pause and cancel let the code save as ever.
+On several nodes the runner of the job starts that srun, outside of the step that Slurm signals at
+a preemption, so that the code can save. In a batch script of one's own there is no runner, and a
+preemption kills the ranks: start them by `srun --mpi=pmix` there, without this launcher.
 """
 
 from __future__ import annotations
@@ -20,15 +21,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from detslurm.launch import ranks
+from detslurm.launch.entry import launch
 from detslurm.launch.nodedesk import NodeDesk
-from detslurm.launch.nodes import Nodes, enter, nodes_here
+from detslurm.launch.nodes import Nodes
 from detslurm.launch.supervision import supervise
-from detslurm.launch.words import UsageError, Words, parse
+from detslurm.launch.words import UsageError, Words
 
 from detslurm._flag import PreemptFlag
 from detslurm._info import get_cluster_info
-from detslurm.exec.processes import die_with_parent
-from detslurm.slurm import Allocation, SlurmError
+from detslurm.exec.stepdesk import STEPS_ENV
+from detslurm.slurm import Allocation
 
 _RANK = "OMPI_COMM_WORLD_RANK,PMIX_RANK,PMI_RANK,MPI_LOCALRANKID"
 
@@ -46,28 +48,11 @@ _NOT_FOR_MPIRUN = ("SLURM_", *_OTHER_MPI)
 
 def main(argv: Sequence[str]) -> int:
     """Run the ranks; returns the exit status."""
-    if argv and argv[0] in ("-h", "--help"):
-        print(__doc__)
-        return 0
-    try:
-        words = parse(argv)
-        embedded = enter(argv)
-    except UsageError as err:
-        print(err, file=sys.stderr)
-        return 1
-    if embedded is None and "DET_MASTER" in os.environ:
-        die_with_parent()  # the agent's death must not leave ranks without anybody's care
-    nodes = nodes_here()
-    flag = embedded.flag if embedded is not None else None
-    run = _on_several_nodes if nodes.several else _on_one_node
-    try:
-        status = run(words, nodes, flag)
-    except (UsageError, SlurmError) as err:
-        print(err, file=sys.stderr)
-        status = 1
-    if embedded is not None:
-        embedded.finish(status)
-    return status
+    return launch(argv, _run, usage=__doc__)
+
+
+def _run(words: Words, nodes: Nodes, flag: PreemptFlag | None) -> int:
+    return (_on_several_nodes if nodes.several else _on_one_node)(words, nodes, flag)
 
 
 def _on_one_node(words: Words, nodes: Nodes, flag: PreemptFlag | None) -> int:
@@ -83,9 +68,16 @@ def _on_several_nodes(words: Words, nodes: Nodes, flag: PreemptFlag | None) -> i
     desk.start()
     if nodes.rank == 0:
         kept = {k: v for k, v in os.environ.items() if not k.startswith(_OTHER_MPI)}
-        return supervise(step(words, nodes), kept, flag=flag, exits=exits)
+        return supervise(_outside(step(words, nodes), flag), kept, flag=flag, exits=exits)
     ended_by = desk.wait(flag)
     return 128 + ended_by if ended_by is not None else exits.first_failure() or 0
+
+
+def _outside(argv: list[str], flag: PreemptFlag | None) -> list[str]:
+    # Inside this step Slurm's signal at a preemption would reach srun, which would kill the ranks.
+    if flag is not None or STEPS_ENV not in os.environ:
+        return argv  # a batch script of the user's own: there is no runner
+    return [sys.executable, "-m", "detslurm.launch.beside", *argv]
 
 
 def step(words: Words, nodes: Nodes) -> list[str]:

@@ -9,8 +9,10 @@ import sys
 import threading
 from collections.abc import Sequence
 
-from detslurm.launch.nodedesk import address, is_ours
+from detslurm.launch.nodedesk import address
 from detslurm.launch.wrap_rank import main as wrap
+
+from detslurm.exec.stepdesk import is_ours
 
 # What srun and MPI's start-up say to this rank alone.
 _OWN = ("SLURM_", "PMIX_", "PMI_", "OMPI_")
@@ -19,7 +21,7 @@ _OWN = ("SLURM_", "PMIX_", "PMI_", "OMPI_")
 def main(argv: Sequence[str]) -> int:
     """Run the command as this rank; returns its exit status."""
     desk = socket.socket(socket.AF_UNIX)
-    desk.connect(address(os.environ["DET_ALLOCATION_ID"], int(os.environ["SLURM_NODEID"])))
+    desk.connect(address(os.environ, int(os.environ["SLURM_NODEID"])))
     if not is_ours(desk):
         raise SystemExit("detslurm: the launcher of this node is another user's process")
     word = json.loads(desk.makefile().readline())

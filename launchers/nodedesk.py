@@ -6,12 +6,12 @@ name on disk joins each to the launcher of its own node; when either side dies, 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import select
 import signal
 import socket
-import struct
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,8 +21,7 @@ from detslurm.launch.supervision import BLOCKED
 
 from detslurm._flag import PreemptFlag
 from detslurm.exec.signals import SignalInbox
-
-_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
+from detslurm.exec.stepdesk import is_ours
 
 
 class NodeDesk:
@@ -32,7 +31,7 @@ class NodeDesk:
         self._word = json.dumps({"env": dict(env), "cwd": str(Path.cwd())}).encode() + b"\n"
         self._count = count
         self._server = socket.socket(socket.AF_UNIX)
-        self._server.bind(address(env["DET_ALLOCATION_ID"], node))
+        self._server.bind(address(env, node))
         self._server.listen(count)
         self._all_gone, self._tell = os.pipe()
         self._inbox = SignalInbox([*BLOCKED])
@@ -73,12 +72,8 @@ class NodeDesk:
         os.close(self._tell)
 
 
-def address(allocation: str, node: int) -> str:
+def address(env: Mapping[str, str], node: int) -> str:
     """The abstract name of a node's desk: one for each user, run and node."""
-    return f"\0detslurm-{os.getuid()}-{allocation}-{node}"
-
-
-def is_ours(peer: socket.socket) -> bool:
-    """Whether the other end is a process of the same user: such names have no permissions."""
-    data = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    return bool(_CREDENTIALS.unpack(data)[1] == os.getuid())
+    run = f"{env['DET_MASTER']} {env['DET_ALLOCATION_ID']}"
+    digest = hashlib.sha256(run.encode()).hexdigest()[:16]
+    return f"\0detslurm-{os.getuid()}-{digest}-{node}"

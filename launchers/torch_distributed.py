@@ -14,11 +14,12 @@ import os
 import sys
 from collections.abc import Sequence
 
-from detslurm.launch.nodes import Nodes, enter, nodes_here
+from detslurm.launch.entry import launch
+from detslurm.launch.nodes import Nodes
 from detslurm.launch.supervision import supervise
-from detslurm.launch.words import UsageError, Words, parse
+from detslurm.launch.words import Words
 
-from detslurm.exec.processes import die_with_parent
+from detslurm._flag import PreemptFlag
 
 _MEETING = ("--rdzv", "--master", "--standalone", "--node")
 # How long torchrun waits for workers that it asked to end before it kills them.
@@ -27,23 +28,11 @@ _SHUTDOWN_SECONDS = "10"
 
 def main(argv: Sequence[str]) -> int:
     """Run the workers of this node; returns the exit status."""
-    if argv and argv[0] in ("-h", "--help"):
-        print(__doc__)
-        return 0
-    try:
-        words = parse(argv)
-        embedded = enter(argv)
-    except UsageError as err:
-        print(err, file=sys.stderr)
-        return 1
-    if embedded is None and "DET_MASTER" in os.environ:
-        die_with_parent()  # the agent's death must not leave workers without anybody's care
-    nodes = nodes_here()
-    flag = embedded.flag if embedded is not None else None
-    status = supervise(torchrun(words, nodes), environment(nodes), flag=flag)
-    if embedded is not None:
-        embedded.finish(status)
-    return status
+    return launch(argv, _run, usage=__doc__)
+
+
+def _run(words: Words, nodes: Nodes, flag: PreemptFlag | None) -> int:
+    return supervise(torchrun(words, nodes), environment(nodes), flag=flag)
 
 
 def torchrun(words: Words, nodes: Nodes) -> list[str]:

@@ -19,6 +19,7 @@ from typing import Any
 from detslurm.exec.attempt import Attempt, Limits, Report
 from detslurm.exec.outcome import Cause, Decision, Ended, Next, decide
 from detslurm.exec.signals import SignalInbox
+from detslurm.exec.stepdesk import steps_beside
 from detslurm.exec.textlog import TextLog
 from detslurm.exec.wishes import Wishes
 from detslurm.searcher import trial_plan
@@ -138,7 +139,8 @@ class Runner:
         log = TextLog(self._trial.log_path(number))
         log.say(f"run {number} of trial {view.id} in job {self._allocation.ref} on {start['host']}")
         try:
-            report = self._attempt(number, log)
+            with steps_beside(self._allocation.node_count):
+                report = self._attempt(number, log)
             decision = decide(self._ended(view, report))
             self._trial.write_end(number, _end_record(number, decision, report))
             log.say(f"run {number} ended: {decision.outcome}: {decision.reason}")

@@ -61,28 +61,59 @@ def test_ranks_on_two_nodes(desk: Desk, slurm: Cluster) -> None:
     assert not any(map(is_alive, pids))
 
 
-PREEMPTED = """\
+# Each rank has a number of its own, moved by all the others' at every step.
+TRAIN = """\
     import time
     from mpi4py import MPI
     import detslurm as det
-    from detslurm.core._preempt import attach_flag, survive_preemption_signal
 
-    survive_preemption_signal(flag := attach_flag())
-    first = det.get_cluster_info().trial._trial_run_id == 1
-    print("up", flush=True)
-    while first and not MPI.COMM_WORLD.allreduce(flag.preempt):
-        time.sleep(0.05)
-    if first:
-        flag.acknowledge()
+    world, info = MPI.COMM_WORLD, det.get_cluster_info()
+    with det.core.init(distributed=det.core.DistributedContext.from_mpi()) as core:
+        step, mine = 0, 1.0 + world.rank
+        if info.latest_checkpoint:
+            with core.checkpoint.restore_path(info.latest_checkpoint) as path:
+                step, mine = eval((path / f"rank{world.rank}").read_text())
+        while step < 40:
+            total = sum(world.allgather(mine))
+            step, mine = step + 1, mine * 0.9 + total / 70
+            if world.rank == 0:
+                core.train.report_training_metrics(step, {"loss": total})
+            time.sleep(0.2)
+            if core.preempt.should_preempt():
+                print("saves at step", step, flush=True)
+                saving = core.checkpoint.store_path({"steps_completed": step}, shard=True)
+                with saving as (path, _):
+                    (path / f"rank{world.rank}").write_text(repr((step, mine)))
+                break
 """
 
 
-def test_a_preemption_leaves_mpirun_alone(desk: Desk) -> None:
-    """mpirun outlives the SIGTERM that every process of a step gets, and so do the ranks."""
-    shape = ("resources.resource_pool=low", "resources.slots_per_trial=2", *LAUNCH)
-    number = desk.submit(desk.project(PREEMPTED), *shape)
-    desk.wait_for_log(number, "[rank=1] || up")
+def losses(size: int) -> list[tuple[int, float]]:
+    """What TRAIN reports when nothing disturbs it."""
+    numbers, found = [1.0 + rank for rank in range(size)], []
+    for step in range(1, 41):
+        found.append((step, total := sum(numbers)))
+        numbers = [mine * 0.9 + total / 70 for mine in numbers]
+    return found
+
+
+def test_preempted_and_bit_identical(desk: Desk) -> None:
+    """A job of higher priority comes: every rank of `srun` on two nodes, and of mpirun on one,
+    learns of it and saves; requeued, both go on with the bits of an undisturbed training."""
+    low = ("resources.resource_pool=low", "max_restarts=0")
+    four = desk.submit(desk.project(TRAIN, name="four"), *SHAPE, *low)
+    two = desk.submit(desk.project(TRAIN, name="two"), *LAUNCH, "resources.slots_per_trial=2", *low)
+    for number in (four, two):
+        desk.wait_for_steps(number, 3)
     make_room(desk)
-    desk.wait_for_state(number, "COMPLETED")
-    assert desk.outcomes(number) == ["preempted", "completed"], desk.log(number)
-    assert [run.exit_code for run in desk.trial(number).runs] == [0, 0]
+    for number, size in ((four, 4), (two, 2)):
+        desk.wait_for_state(number, "COMPLETED", "ERROR")
+        log = desk.log(number)
+        assert desk.outcomes(number) == ["preempted", "completed"], log
+        assert all(f"[rank={rank}] || saves at step " in log for rank in range(size))
+        trial = desk.trial(number)
+        assert [run.exit_code for run in trial.runs] == [0, 0]
+        assert 3 <= trial.runs[1].resumed_steps < 40
+        assert trial.restarts == 0
+        rows = [(row.steps, row.metrics["loss"]) for row in desk.metrics(number)]
+        assert rows == losses(size)

@@ -1,0 +1,116 @@
+"""Where a launcher asks the runner for a step beside the one that it is in.
+
+At a preemption Slurm signals every process of every step. An srun that a launcher started would
+take that as the order to kill its ranks; one that the runner started is no step's process, and
+only its ranks get the signal, which they survive. The socket has no name on disk and both ends
+look who the other is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import socket
+import struct
+import subprocess
+import threading
+from collections.abc import Iterator
+
+from detslurm.exec.processes import die_with_parent, exit_status
+
+STEPS_ENV = "DETSLURM_STEP_DESK"
+"""Where the runner of this attempt listens: a name that only processes of its node can use."""
+
+_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
+# How long an srun that was asked to end its ranks may take for it.
+_GRACE = 5.0
+
+
+@contextlib.contextmanager
+def steps_beside(nodes: int) -> Iterator[None]:
+    """While an attempt runs on several nodes, start the steps that its launchers ask for."""
+    if nodes == 1:
+        yield
+        return
+    name = f"detslurm-steps-{os.getuid()}-{secrets.token_hex(8)}"
+    os.environ[STEPS_ENV] = name
+    desk = StepDesk(f"\0{name}")
+    try:
+        yield
+    finally:
+        del os.environ[STEPS_ENV]
+        desk.close()
+
+
+class StepDesk:
+    """Starts steps with the caller's outputs, and ends those whose caller is gone."""
+
+    def __init__(self, address: str) -> None:
+        self._server = socket.socket(socket.AF_UNIX)
+        self._server.bind(address)
+        self._server.listen()
+        self._steps: list[subprocess.Popen[bytes]] = []
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def close(self) -> None:
+        """Start no more steps and end those that run."""
+        self._server.shutdown(socket.SHUT_RDWR)
+        self._server.close()
+        for step in self._steps:
+            _end(step)
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                caller, _ = self._server.accept()
+            except OSError:
+                return  # closed
+            # One thread a step: the kernel ends an srun with the thread that started it.
+            threading.Thread(target=self._run, args=(caller,), daemon=True).start()
+
+    def _run(self, caller: socket.socket) -> None:
+        with caller:
+            if not is_ours(caller):
+                return
+            _, outputs, _, _ = socket.recv_fds(caller, 1, 2)
+            with caller.makefile() as lines:
+                word = json.loads(lines.readline())
+            try:
+                step = subprocess.Popen(
+                    word["argv"],
+                    env=word["env"],
+                    stdin=subprocess.DEVNULL,
+                    stdout=outputs[0],
+                    stderr=outputs[1],
+                    preexec_fn=die_with_parent,
+                )
+            finally:
+                for fd in outputs:
+                    os.close(fd)
+            self._steps.append(step)
+            threading.Thread(target=_end_with, args=(caller.dup(), step), daemon=True).start()
+            status = exit_status(step.wait())
+            with contextlib.suppress(OSError):  # a caller that is gone needs no answer
+                caller.sendall(b"%d\n" % status)
+
+
+def _end_with(caller: socket.socket, step: subprocess.Popen[bytes]) -> None:
+    with caller, contextlib.suppress(OSError):
+        caller.recv(1)
+    _end(step)
+
+
+def _end(step: subprocess.Popen[bytes]) -> None:
+    step.terminate()  # srun ends its ranks on all nodes
+    try:
+        step.wait(_GRACE)
+    except subprocess.TimeoutExpired:
+        step.kill()
+
+
+def is_ours(peer: socket.socket) -> bool:
+    """Whether the other end is a process of the same user: such names have no permissions."""
+    data = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    return bool(_CREDENTIALS.unpack(data)[1] == os.getuid())

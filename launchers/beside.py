@@ -1,0 +1,50 @@
+"""Stands in a launcher for an srun that the runner starts, outside of the launcher's own step.
+
+The step writes to this process's outputs, ends when it ends, and gives it its exit status.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+
+from detslurm.launch import ranks
+from detslurm.launch.supervision import unblock
+
+from detslurm.exec.signals import SignalInbox
+from detslurm.exec.stepdesk import STEPS_ENV, is_ours
+
+_ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Have the command run beside this step; returns its exit status."""
+    inbox = SignalInbox([*_ENDING, signal.SIGUSR1, signal.SIGUSR2])
+    unblock()
+    runner = socket.socket(socket.AF_UNIX)
+    try:
+        runner.connect(f"\0{os.environ[STEPS_ENV]}")
+    except OSError:
+        os.execvp(argv[0], list(argv))  # the batch script runs on another machine than the first node
+    if not is_ours(runner):
+        raise SystemExit("detslurm: the runner of this job is another user's process")
+    socket.send_fds(runner, [b"S"], [1, 2])
+    runner.sendall(json.dumps({"argv": list(argv), "env": dict(os.environ)}).encode() + b"\n")
+    while True:
+        ready, _, _ = select.select([runner.fileno(), inbox.fileno()], [], [])
+        if runner.fileno() in ready:
+            return int(runner.recv(16) or 128 + signal.SIGKILL)
+        came = inbox.take()
+        for sig in _ENDING:
+            # Slurm's own SIGTERM at a preemption is none of the step's business.
+            if sig in came and not (sig is signal.SIGTERM and ranks.is_preemption()):
+                return 128 + sig
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
