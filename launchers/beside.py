@@ -30,7 +30,8 @@ def main(argv: Sequence[str]) -> int:
     try:
         runner.connect(f"\0{os.environ[STEPS_ENV]}")
     except OSError:
-        os.execvp(argv[0], list(argv))  # the batch script runs on another machine than the first node
+        # The batch script runs on another machine than the first node: better here than nowhere.
+        os.execvp(argv[0], list(argv))
     if not is_ours(runner):
         raise SystemExit("detslurm: the runner of this job is another user's process")
     socket.send_fds(runner, [b"S"], [1, 2])

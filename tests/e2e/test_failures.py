@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-from pathlib import Path
 
 import pytest
 
 from tests.cluster import Cluster
 from tests.cluster.waiting import wait_for
 from tests.e2e.desk import Desk
+from tests.e2e.processes import find_process, is_alive
 
 pytestmark = pytest.mark.cluster
 
@@ -127,32 +127,6 @@ def test_the_runner_killed(desk: Desk, slurm: Cluster) -> None:
     let_go(desk, number)
     desk.wait_for_state(number, "COMPLETED")
     assert desk.outcomes(number) == ["lost", "completed"]
-
-
-def is_alive(pid: int) -> bool:
-    """Whether a process is there and no mere zombie."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return False
-    return stat.rsplit(")", 1)[1].split()[0] != "Z"
-
-
-def find_process(words: str) -> int:
-    """The one process whose command line has these words."""
-
-    def search() -> list[int]:
-        found = []
-        for entry in Path("/proc").iterdir():
-            try:
-                line = (entry / "cmdline").read_bytes().replace(b"\0", b" ")
-            except OSError:
-                continue
-            if entry.name.isdigit() and words.encode() in line + b" ":
-                found.append(int(entry.name))
-        return found
-
-    return wait_for(search, 30, f"a process {words!r}")[0]
 
 
 def test_kill_and_cancel(desk: Desk, slurm: Cluster) -> None:

@@ -8,10 +8,9 @@ import signal
 
 import pytest
 
-from tests.cluster import Cluster
 from tests.cluster.waiting import wait_for
 from tests.e2e.desk import Desk
-from tests.e2e.test_failures import is_alive
+from tests.e2e.processes import find_process, find_program, kill_runner, processes_of
 from tests.e2e.test_main_job import make_room
 
 pytestmark = [
@@ -34,31 +33,44 @@ SCRIPT = """\
     nodes = world.allgather(info.container_rank)
     flags = world.allgather(os.environ["DETSLURM_PREEMPT_FLAG"])
     print("pid", os.getpid(), "of", world.size, "nodes", nodes, len(set(flags)), flush=True)
-    if info.trial._trial_run_id == 1:
-        time.sleep(60)
-    world.barrier()
+    time.sleep(60)
 """
 
 
-def test_ranks_on_two_nodes(desk: Desk, slurm: Cluster) -> None:
-    """Each rank knows its own node; kill -9 of one ends all, and the next run completes."""
-    number = desk.submit(desk.project(SCRIPT), *SHAPE)
+def pids(desk: Desk, number: int, run: int) -> list[int]:
+    """The process ids of the four ranks of a run, once all know each other."""
 
     def said() -> list[str]:
-        path = desk.trial_dir(number).log_path(1)
+        path = desk.trial_dir(number).log_path(run)
         lines = path.read_text().splitlines() if path.exists() else []
         found = [line for line in lines if "|| pid " in line]
         return found if len(found) == 4 else []
 
-    lines = wait_for(said, 60, "four ranks")
+    lines = wait_for(said, 60, f"four ranks of run {run}")
     assert all("of 4 nodes [0, 0, 1, 1] 2" in line for line in lines)
     for rank in range(4):
         assert any(f"[rank={rank}] || " in line for line in lines)
-    pids = [int(line.split("|| pid ")[1].split()[0]) for line in lines]
-    os.kill(pids[0], signal.SIGKILL)
-    desk.wait_for_state(number, "COMPLETED", timeout=60)
-    assert desk.outcomes(number) == ["restart", "completed"]
-    assert not any(map(is_alive, pids))
+    return [int(line.split("|| pid ")[1].split()[0]) for line in lines]
+
+
+def test_whatever_is_killed_the_run_starts_again_and_leaves_nothing(desk: Desk) -> None:
+    """Each rank knows its own node. kill -9 of a rank, of the srun that started the ranks, or of a
+    node's agent: the next run begins within 30 seconds and nothing of the old one remains. After
+    kill -9 of the runner no process of the job remains on any node."""
+    number = desk.submit(desk.project(SCRIPT), *SHAPE)
+    path = desk.experiment(number).path
+    runner = find_process(f"detslurm.exec.runner {path} ")
+    agent = rf"\S*python\S* -m detslurm.exec.agent {path} "
+    for run, victim in enumerate(("rank", r"srun .* detslurm.launch.mpi_rank ", agent), 1):
+        ranks = pids(desk, number, run)
+        old = processes_of(desk, number)
+        os.kill(ranks[0] if victim == "rank" else find_program(victim), signal.SIGKILL)
+        wait_for(lambda: len(desk.outcomes(number)) == run + 1, 30, "the next run")  # noqa: B023
+        wait_for(lambda: not old - {runner} & processes_of(desk, number), 5, "the end")  # noqa: B023
+    pids(desk, number, 4)
+    assert desk.outcomes(number) == ["restart", "restart", "restart", None]
+    assert len({run.job["ref"] for run in desk.trial(number).runs}) == 1
+    kill_runner(desk, number)
 
 
 # Each rank has a number of its own, moved by all the others' at every step.

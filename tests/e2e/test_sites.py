@@ -14,7 +14,8 @@ from tests.cluster.waiting import wait_for
 from tests.conftest import Login
 from tests.e2e.conftest import copy_example
 from tests.e2e.desk import Desk
-from tests.e2e.test_failures import CRASHES_TWICE, WAITS, is_alive, let_go, pid_of_code
+from tests.e2e.processes import is_alive
+from tests.e2e.test_failures import CRASHES_TWICE, WAITS, let_go, pid_of_code
 from tests.e2e.test_main_job import SEED, SLOW, assert_same_training
 
 
@@ -133,7 +134,7 @@ class TestWithoutSlurm:
 
     def test_a_killed_runner(self, local: Desk) -> None:
         """kill -9 of the runner takes the code with it; activate goes on."""
-        from tests.e2e.test_failures import find_process
+        from tests.e2e.processes import find_process
 
         number = local.submit(local.project(WAITS))
         pid = pid_of_code(local, number)

@@ -12,7 +12,7 @@ import pytest
 from tests.cluster import Cluster
 from tests.cluster.waiting import wait_for
 from tests.e2e.desk import Desk
-from tests.e2e.test_failures import is_alive
+from tests.e2e.processes import is_alive, kill_runner
 from tests.e2e.test_main_job import make_room
 
 pytestmark = pytest.mark.cluster
@@ -149,7 +149,8 @@ def ancestors(pid: int) -> dict[str, int]:
 
 def test_whatever_is_killed_the_run_starts_again_and_leaves_nothing(desk: Desk) -> None:
     """kill -9 of a rank, of torchrun or of a node's agent ends the run on both nodes; the next one
-    begins in the same job within 30 seconds, and no process of the old one remains."""
+    begins in the same job within 30 seconds, and no process of the old one remains. After kill -9
+    of the runner no process of the job remains on any node."""
     number = desk.submit(project(desk, "killed", 1), *TWO_BY_TWO)
     for run, victim in enumerate(("rank", "torchrun", "agent"), start=1):
         alive = pids(desk, number, run)
@@ -162,5 +163,4 @@ def test_whatever_is_killed_the_run_starts_again_and_leaves_nothing(desk: Desk) 
     assert desk.outcomes(number) == ["restart", "restart", "restart", None]
     assert len({run.job["ref"] for run in desk.trial(number).runs}) == 1
     assert "was killed by SIGKILL" in (desk.trial(number).runs[0].reason or "")
-    desk.run("experiment", "kill", str(number))
-    desk.wait_for_state(number, "CANCELED", timeout=30)
+    kill_runner(desk, number)

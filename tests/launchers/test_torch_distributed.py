@@ -15,7 +15,7 @@ import pytest
 from detslurm._flag import ENV, PreemptFlag
 from detslurm.exec.processes import descendants
 from tests.cluster.waiting import wait_for
-from tests.e2e.test_failures import is_alive
+from tests.e2e.processes import is_alive
 
 LAUNCH = [sys.executable, "-m", "detslurm.launch.torch_distributed", "--nproc-per-node=2", "--"]
 
