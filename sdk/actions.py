@@ -22,13 +22,13 @@ def _by_cluster(places: Iterable[Place], *, whole: bool) -> dict[str, list[str]]
     return {name: list(refs) for name, refs in found.items()}
 
 
-def pause(places: Iterable[Place], queues: Queues) -> None:
+def pause(places: Iterable[Place], queues: Queues, *, runners: bool = True) -> None:
     """Keep what waits from starting; let what runs checkpoint, leave and hold itself."""
     for name, refs in _by_cluster(places, whole=True).items():
 
         def act(cluster: Cluster, refs: list[str] = refs) -> None:
             cluster.hold(refs)
-            cluster.tap(refs)
+            cluster.tap(refs, steps=not runners)
 
         queues.act(name, f"hold {_named(refs)}", act)
 
@@ -43,13 +43,13 @@ def release(places: Iterable[Place], queues: Queues) -> None:
         queues.act(name, f"release {_named(refs)}", act)
 
 
-def cancel(places: Iterable[Place], queues: Queues) -> None:
+def cancel(places: Iterable[Place], queues: Queues, *, runners: bool = True) -> None:
     """Take what waits out of the queue; let what runs checkpoint and leave."""
     for name, refs in _by_cluster(places, whole=True).items():
 
         def act(cluster: Cluster, refs: list[str] = refs) -> None:
             cluster.cancel(refs, pending_only=True)
-            cluster.tap(refs)
+            cluster.tap(refs, steps=not runners)
 
         queues.act(name, f"cancel {_named(refs)}", act)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -107,7 +108,8 @@ class Experiment:
         """Let running trials checkpoint and leave; nothing starts until `activate`."""
         self._refuse_when_over("pause")
         self._wish("pause")
-        actions.pause(self._unfinished_places(), self._client.queues)
+        places = self._unfinished_places()
+        actions.pause(places, self._client.queues, runners=self._has_runners)
 
     def activate(self) -> None:
         """Go on: release what is held, and queue again what lost its job."""
@@ -129,7 +131,8 @@ class Experiment:
 
     def cancel(self) -> bool:
         """Let running trials checkpoint, then end all; False where it was over already."""
-        return self._stop("cancel", actions.cancel)
+        act = partial(actions.cancel, runners=self._has_runners)
+        return self._stop("cancel", act)
 
     def kill(self) -> bool:
         """End all its jobs now; False where it was over already."""
@@ -231,6 +234,11 @@ class Experiment:
         if self.view.finished or self.view.wishes.stopping:
             raise LifecycleError(f"can't {what} experiment {self.id}: it is {self.state}")
 
+    @property
+    def _has_runners(self) -> bool:
+        """False for jobs that the user submitted by hand."""
+        return bool(self._surveyed.facts.created.get("managed", True))
+
     def _unfinished_places(self) -> list[Place]:
         known = self._surveyed.places
         return [known[trial] for trial in self._surveyed.unfinished if trial in known]
@@ -246,6 +254,11 @@ class Experiment:
         from detslurm.sdk.resubmission import resubmit
 
         ids = self._surveyed.facts.trial_ids
+        if not self._has_runners:
+            from detslurm.sdk.userscripts import submit_again
+
+            submit_again(self._surveyed.directory, [ids.index(trial) for trial in trials])
+            return
         name = self.view.cluster or "slurm"
         resubmit(
             self._surveyed.directory,

@@ -20,9 +20,10 @@ from detslurm._flag import PreemptFlag
 from detslurm.exec import joining, ports
 from detslurm.exec.environment import run_environment
 from detslurm.exec.outcome import Cause, Decision, Ended, Next, decide
-from detslurm.slurm import Allocation, SlurmError, detect_cluster
+from detslurm.exec.wishes import Wishes
+from detslurm.slurm import Allocation, JobInfo, SlurmError, detect_cluster
 from detslurm.slurm.hostlist import expand_hostlist
-from detslurm.store import Store, TrialDir, fold_trial
+from detslurm.store import ExperimentDir, Store, TrialDir, fold_trial
 
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 """Any of these means: save and leave; sbatch's --signal may name the one that a site likes."""
@@ -40,6 +41,7 @@ class Embedded:
 
     def __init__(self, trial: TrialDir, start: dict[str, Any], work: joining.Work) -> None:
         self._trial, self._start, self._work = trial, start, work
+        self._experiment = _experiment_of(trial)
         self._decided = False
         self.flag = PreemptFlag.create()
         self.is_chief = False
@@ -47,7 +49,7 @@ class Embedded:
 
     def environment(self, slots: int = 1) -> dict[str, str]:
         """The environment for the processes of the run on this node."""
-        experiment = self._trial.path.parent.parent.parent
+        experiment = self._experiment
         allocation = self._work.allocation
         nodes = self._start["job"]["nodes"]
         addrs = [_address(node) if len(nodes) > 1 else "127.0.0.1" for node in nodes]
@@ -61,9 +63,9 @@ class Embedded:
             peers["port"] = self._start["port"]
         return run_environment(
             base=os.environ,
-            config=joining.configuration(Store(experiment.parent.parent), self._work.argv),
+            config=joining.configuration(experiment.store, self._work.argv),
             start=self._start,
-            experiment_dir=experiment,
+            experiment_dir=experiment.path,
             node=nodes[rank],
             slot_ids=range(slots),
             gpu_uuids=[gpu for gpu in allocation.slot_ids if not gpu.isdigit()],
@@ -91,30 +93,48 @@ class Embedded:
         if not self.is_chief or self._decided:
             return
         self._decided = True
-        ref = self._work.allocation.ref
-        running, time_left = _standing(ref) if self.flag.preempt else (False, None)
-        decision = self._decision(exit_code, time_left)
+        wish = self._wish()
+        job = _standing(self._work.allocation.ref) if self.flag.preempt else None
+        cause = (wish or _cause(job)) if self.flag.preempt else None
+        decision = self._decision(exit_code, cause)
         if decision.outcome == "error" and reason is not None:
             decision = Decision("error", reason, Next.LEAVE)
         word = {"outcome": decision.outcome, "reason": decision.reason, "exit_code": exit_code}
         self._trial.write_end(self._start["run"], {**word, "time": time.time()})
-        if decision.next is Next.REQUEUE and running:
-            _requeue(ref)
+        if job is not None and job.state == "RUNNING":
+            self._requeue(decision.next)
 
-    def _decision(self, exit_code: int, time_left: int | None) -> Decision:
+    def _wish(self) -> Cause | None:
+        """Why the user asked this run to stop, if it was the user."""
+        wishes = Wishes(self._trial.id)
+        wishes.take(self._experiment.facts(fresh=True))
+        return wishes.cause
+
+    def _decision(self, exit_code: int, cause: Cause | None) -> Decision:
         view = fold_trial(self._trial, fresh=True)
-        near = time_left is not None and time_left < _NEAR_LIMIT
-        cause = Cause.TIME_LIMIT if near else Cause.PREEMPTION
         return decide(
             Ended(
                 exit_code=exit_code,
-                cause=cause if self.flag.preempt else None,
+                cause=cause,
                 acknowledged=self.flag.acknowledged,
                 invalid_hp="declared invalid by the code" if _is_invalid(view) else None,
                 new_checkpoint=any(c.run == self._start["run"] for c in view.checkpoints),
                 max_restarts=0,
             )
         )
+
+    def _requeue(self, following: Next) -> None:
+        # A step that leaves in good order would end the job for good: Slurm requeues only what it
+        # had to kill. A job that is being ended is not running any more, and stays so.
+        if following not in (Next.REQUEUE, Next.HOLD):
+            return
+        cluster, ref = detect_cluster("slurm"), self._work.allocation.ref
+        try:
+            cluster.requeue(ref, hold=following is Next.HOLD)
+            if following is Next.HOLD and self._wish() is not Cause.PAUSE:
+                cluster.release([ref])  # the user has activated it between our look and our hold
+        except SlurmError as err:
+            print(f"detslurm: the job can't be requeued: {err}", file=sys.stderr, flush=True)
 
 
 def join(argv: Sequence[str] | None = None, *, launcher: bool = False) -> Embedded | None:
@@ -206,23 +226,25 @@ def _address(node: str) -> str:
         return socket.gethostbyname(socket.gethostname())
 
 
+def _experiment_of(trial: TrialDir) -> ExperimentDir:
+    path = trial.path.parent.parent.parent
+    return ExperimentDir(Store(path.parent.parent), trial.experiment_id)
+
+
 def _is_invalid(view: Any) -> bool:
     return bool(view.early_exit == "invalid_hp")
 
 
-def _standing(ref: str) -> tuple[bool, int | None]:
-    """Whether Slurm lets the job run on for now, and the seconds that it has."""
+def _standing(ref: str) -> JobInfo | None:
+    """How Slurm sees the job now that something asked it to stop; None where it does not say."""
     try:
-        job = detect_cluster("slurm").query([ref]).get(ref)
+        return detect_cluster("slurm").evidence([ref]).get(ref)
     except SlurmError:
-        return False, None
-    return (job is not None and job.state == "RUNNING"), job.time_left if job else None
+        return None
 
 
-def _requeue(ref: str) -> None:
-    # A step that leaves in good order would end the job for good: Slurm requeues only what it had
-    # to kill. A job that the user cancelled is not running any more, and stays so.
-    try:
-        detect_cluster("slurm").requeue(ref)
-    except SlurmError as err:
-        print(f"detslurm: the job can't be requeued: {err}", file=sys.stderr, flush=True)
+def _cause(job: JobInfo | None) -> Cause:
+    if job is not None and job.state == "CANCELLED":
+        return Cause.CANCEL
+    near = job is not None and job.time_left is not None and job.time_left < _NEAR_LIMIT
+    return Cause.TIME_LIMIT if near else Cause.PREEMPTION

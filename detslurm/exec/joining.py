@@ -15,10 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from detslurm.slurm import Allocation
+from detslurm.slurm import Allocation, SlurmError, detect_cluster, userscript
+from detslurm.slurm.interface import split_ref
 from detslurm.store import ExperimentDir, Store, TrialDir, fold_trial
 from detslurm.store.facts import put_record, read_record
 from detslurm.store.fs import claim_directory, ensure_directory
+from detslurm.store.jobclaims import claims_folder, first_job
 
 FINISHED = ("COMPLETED", "ERROR", "CANCELED")
 
@@ -33,7 +35,7 @@ class Work:
     allocation: Allocation
     step: str
     argv: Sequence[str]
-    array: tuple[int, int, int] | None = None  # first, last and step of a regular array
+    regular: range | None = None  # the indices of a regular array, which the environment tells
 
     @classmethod
     def of(cls, allocation: Allocation, env: Mapping[str, str], argv: Sequence[str]) -> Work:
@@ -41,47 +43,70 @@ class Work:
         return cls(allocation, env.get("SLURM_STEP_ID", "batch"), argv, regular_array(env))
 
     @property
-    def index(self) -> int:
-        """Which of the experiment's trials is this element's."""
-        if self.array is None:
-            return 0
-        first, _, step = self.array
-        return ((self.allocation.array_task_id or 0) - first) // step
+    def job(self) -> str:
+        """The job, or the array that it is an element of."""
+        return self.allocation.array_job_id or self.allocation.job_id
 
-    @property
-    def elements(self) -> list[str]:
-        """The job reference of every trial, in order."""
-        if self.array is None:
-            return [self.allocation.ref]
-        first, last, step = self.array
-        return [f"{self.allocation.array_job_id}_{n}" for n in range(first, last + 1, step)]
-
-    def key(self, cluster: str) -> str:
+    def key(self, cluster: str, job: str) -> str:
         """The name of the claim: the same in every start of this step of the job."""
-        if self.array is not None:  # whose elements may well have other arguments each
-            return f"{cluster}-{self.allocation.array_job_id}-{self.step}"
+        if self.allocation.array_job_id is not None:  # elements may have other arguments each
+            return f"{cluster}-{job}-{self.step}"
         command = hashlib.sha256("\0".join(self.argv).encode()).hexdigest()[:8]
-        return f"{cluster}-{self.allocation.ref}-{self.step}-{command}"
+        return f"{cluster}-{job}-{self.step}-{command}"
 
 
-def regular_array(env: Mapping[str, str]) -> tuple[int, int, int] | None:
-    """First, last and step of the job's array, where its elements can be told from these."""
+@dataclass(frozen=True)
+class Claim:
+    """The experiment of a job, and which of its trials is whose."""
+
+    experiment: ExperimentDir
+    elements: Sequence[int]  # the array's index of every trial; none for a plain job
+
+    def trial(self, work: Work) -> TrialDir:
+        """The trial of this element."""
+        task = work.allocation.array_task_id
+        index = self.elements.index(task or 0) if self.elements else 0
+        return self.experiment.trial(self.experiment.created()["first_trial"] + index)
+
+
+def regular_array(env: Mapping[str, str]) -> range | None:
+    """The indices of the job's array, where they have one step and so can be told from the ends."""
     try:
         names = ("MIN", "MAX", "STEP", "COUNT")
         first, last, step, count = (int(env[f"SLURM_ARRAY_TASK_{name}"]) for name in names)
     except (KeyError, ValueError):
         return None
-    return (first, last, step) if (last - first) // step + 1 == count else None
+    indices = range(first, last + 1, max(step, 1))
+    return indices if len(indices) == count else None
+
+
+def elements_of(work: Work) -> list[int]:
+    """The indices of the job's array, by the queue where they have no regular step.
+
+    If the queue does not answer, every index from the first to the last: some will never run.
+    """
+    if work.allocation.array_job_id is None:
+        return []
+    if work.regular is not None:
+        return list(work.regular)
+    own = work.allocation.array_task_id or 0
+    try:
+        found = {split_ref(ref)[1] for ref in detect_cluster("slurm").query([work.job])}
+    except SlurmError:
+        names = ("SLURM_ARRAY_TASK_MIN", "SLURM_ARRAY_TASK_MAX")
+        first, last = (int(os.environ.get(name, own)) for name in names)
+        found = set(range(first, last + 1))
+    return sorted({index for index in found if index is not None} | {own})
 
 
 def claim(store: Store, work: Work, cluster: str) -> TrialDir:
     """The trial to go on with; a new one where there is none or the job has finished it."""
-    folder = store.path / "embedded"
+    folder = claims_folder(store)
     ensure_directory(folder)
+    key = work.key(cluster, first_job(store, cluster, work.job))
     for again in range(1000):
-        path = folder / f"{work.key(cluster)}-{again}.json"
-        experiment = _claimed(store, path) or _make(store, path, work)
-        trial = experiment.trial(experiment.created()["first_trial"] + work.index)
+        path = folder / f"{key}-{again}.json"
+        trial = (_claimed(store, path) or _make(store, path, work, cluster)).trial(work)
         if fold_trial(trial, fresh=True).state not in FINISHED:
             return trial
     raise AssertionError("a job that ended a thousand times")
@@ -89,23 +114,26 @@ def claim(store: Store, work: Work, cluster: str) -> TrialDir:
 
 def find(store: Store, work: Work, cluster: str) -> TrialDir | None:
     """The trial that the chief of this step claimed, once it did."""
-    folder = store.path / "embedded"
+    folder = claims_folder(store)
+    key = work.key(cluster, first_job(store, cluster, work.job))
     for again in range(1000):
-        experiment = _claimed(store, folder / f"{work.key(cluster)}-{again}.json")
-        if experiment is None:
+        claimed = _claimed(store, folder / f"{key}-{again}.json")
+        if claimed is None:
             return None
-        trial = experiment.trial(experiment.created()["first_trial"] + work.index)
+        trial = claimed.trial(work)
         if fold_trial(trial, fresh=True).state not in FINISHED:
             return trial
     return None
 
 
-def _claimed(store: Store, path: Path) -> ExperimentDir | None:
+def _claimed(store: Store, path: Path) -> Claim | None:
     record = read_record(path, expected=True)
-    return store.experiment(record["experiment"]) if record else None
+    if record is None:
+        return None
+    return Claim(store.experiment(record["experiment"]), record["elements"])
 
 
-def _make(store: Store, path: Path, work: Work) -> ExperimentDir:
+def _make(store: Store, path: Path, work: Work, cluster: str) -> Claim:
     """Make the experiment, unless another element of the array is about to."""
     if not claim_directory(path.with_suffix(".making")):
         deadline = time.monotonic() + _PATIENCE
@@ -114,8 +142,19 @@ def _make(store: Store, path: Path, work: Work) -> ExperimentDir:
             if found is not None:
                 return found
             time.sleep(0.2)  # another process's file: there is nothing to wait on
+    elements = elements_of(work)
+    experiment = _experiment(store, work, elements, cluster)
+    if not put_record(path, {"experiment": experiment.id, "elements": elements}):
+        experiment.append({"type": "wish", "wish": "delete"})  # somebody was faster after all
+        found = _claimed(store, path)
+        assert found is not None
+        return found
+    return Claim(experiment, elements)
+
+
+def _experiment(store: Store, work: Work, elements: Sequence[int], cluster: str) -> ExperimentDir:
     experiment = store.new_experiment()
-    count = len(work.elements)
+    count = len(elements) or 1
     first = store.reserve_trials(experiment.id, count)
     experiment.prepare_trials(first, count)
     config = configuration(store, work.argv)
@@ -131,21 +170,23 @@ def _make(store: Store, path: Path, work: Work) -> ExperimentDir:
             "max_restarts": 0,
         }
     )
-    experiment.append({"type": "submitted", "jobs": _jobs(work)})
-    if not put_record(path, {"experiment": experiment.id}):
-        experiment.append({"type": "wish", "wish": "delete"})  # somebody was faster after all
-        found = _claimed(store, path)
-        assert found is not None
-        return found
+    script = {
+        "cluster": cluster,
+        "job": work.job,
+        "elements": list(elements),
+        **_kept_script(experiment, work),
+    }
+    refs = [f"{work.job}_{element}" for element in elements] or [work.job]
+    experiment.append(userscript.submitted_fact(refs, range(count), script))
     return experiment
 
 
-def _jobs(work: Work) -> list[dict[str, Any]]:
-    cluster = work.allocation.cluster
-    return [
-        {"cluster": cluster, "job_id": ref, "first_index": index, "count": 1, "array": False}
-        for index, ref in enumerate(work.elements)
-    ]
+def _kept_script(experiment: ExperimentDir, work: Work) -> dict[str, Any]:
+    try:
+        word = userscript.keep(work.allocation.job_id, experiment.jobs / userscript.SCRIPT)
+    except (SlurmError, OSError) as err:
+        return {"unknown": str(err)}
+    return word or {"unknown": "its job had no batch script"}
 
 
 def configuration(store: Store, argv: Sequence[str]) -> dict[str, Any]:

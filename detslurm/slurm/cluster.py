@@ -98,10 +98,14 @@ class SlurmCluster:
         states = ["--state=PENDING"] if pending_only else []
         self._each(["scancel", *states], refs)
 
-    def tap(self, refs: Collection[str]) -> None:
-        """SIGUSR2 to the batch process of each: the runner, and nothing that it has started."""
+    def tap(self, refs: Collection[str], *, steps: bool = False) -> None:
+        """SIGUSR2 to the batch process of each: the runner, and nothing that it has started.
+
+        `steps`: SIGTERM to the steps alone, as at a preemption, of jobs that have no runner.
+        """
+        how = ["--signal=TERM"] if steps else ["--signal=USR2", "--batch"]
         for part in _parts(list(refs)):
-            argv = ["scancel", "--state=RUNNING", "--signal=USR2", "--batch", *part]
+            argv = ["scancel", "--state=RUNNING", *how, *part]
             done = command.call(argv, within=TAP_PATIENCE)
             if done is not None and done.returncode != 0:
                 refusal = SlurmError(done.stderr.strip(), command.advice_for(done.stderr))

@@ -146,8 +146,8 @@ class Cluster(Protocol):
     def cancel(self, refs: Collection[str], *, pending_only: bool = False) -> None:
         """End these jobs (TERM, then KILL); those that are over already are no error."""
 
-    def tap(self, refs: Collection[str]) -> None:
-        """Send SIGUSR2 to the batch process only: look at the wishes now."""
+    def tap(self, refs: Collection[str], *, steps: bool = False) -> None:
+        """Let a runner look at the wishes; `steps`: let code without a runner save and leave."""
 
     def requeue(self, ref: str, *, hold: bool = False) -> None:
         """Put exactly this job or array element back into the queue."""

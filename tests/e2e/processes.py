@@ -32,8 +32,12 @@ def find_process(words: str) -> int:
 
 def find_program(pattern: str) -> int:
     """The oldest process whose whole command line matches."""
-    lines = ((pid, line.replace(b"\0", b" ")) for pid, line in _all("cmdline"))
-    return min(pid for pid, line in lines if re.match(pattern.encode(), line))
+    whole = re.compile(pattern.encode())
+
+    def search() -> list[int]:
+        return [pid for pid, line in _all("cmdline") if whole.match(line.replace(b"\0", b" "))]
+
+    return min(wait_for(search, 30, f"a process {pattern!r}"))
 
 
 def processes_of(desk: Desk, number: int) -> set[int]:

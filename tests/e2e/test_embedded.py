@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import signal
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from detslurm.store import NotFound, trial_metrics
 from tests.cluster import Cluster
 from tests.cluster.waiting import wait_for
 from tests.e2e.desk import Desk
+from tests.e2e.processes import find_program
 from tests.e2e.test_main_job import make_room
 
 pytestmark = pytest.mark.cluster
@@ -60,23 +66,36 @@ WORKER = """\
 """
 
 
-def batch(desk: Desk, lines: str, *args: str) -> str:
+def batch(desk: Desk, lines: str, *args: str, words: Sequence[str] = ()) -> str:
     """Submit a batch script of the user's own; the job's id."""
     head = "#!/bin/bash\n#SBATCH --open-mode=append --output=job.out --requeue\n"
     path = desk.write("job.sh", "")
     path.write_text(head + lines)
-    return desk.user.run("sbatch", "--parsable", *args, str(path)).stdout.strip()
+    return desk.user.run("sbatch", "--parsable", *args, str(path), *words).stdout.strip()
 
 
 def wait_for_experiment(desk: Desk, steps: int) -> None:
     def there() -> bool:
-        return (desk.store.path / "embedded").exists() and desk.trial(1).steps >= steps
+        with contextlib.suppress(NotFound):  # the job has not begun it yet
+            return desk.trial(1).steps >= steps
+        return False
 
     wait_for(there, 60, f"step {steps}")
 
 
-def assert_one_curve(desk: Desk, steps: int) -> None:
-    rows = [(row.steps, row.metrics["loss"]) for row in desk.metrics(1)]
+def named(desk: Desk, name: str, *, index: int = 0, steps: int) -> int:
+    """The experiment of that name, once one of its trials has reported that many steps."""
+
+    def found() -> int:
+        numbers = [number for number, state in listed(desk) if desk.view(number).name == name]
+        return numbers[0] if numbers and desk.trial(numbers[0], index).steps >= steps else 0
+
+    return wait_for(found, 60, f"step {steps} of {name}")
+
+
+def assert_one_curve(desk: Desk, steps: int, number: int = 1, index: int = 0) -> None:
+    trial = desk.trial_dir(number, index)
+    rows = [(row.steps, row.metrics["loss"]) for row in trial_metrics(trial)]
     value, expected = 1.0, []
     for step in range(1, steps + 1):
         value *= 0.9
@@ -124,17 +143,80 @@ def test_the_launcher_in_a_script_of_ones_own(desk: Desk, slurm: Cluster) -> Non
 
 
 def test_an_array_is_one_experiment(desk: Desk, slurm: Cluster) -> None:
-    """One trial for each element, whatever its arguments."""
+    """One trial for each element, whatever its arguments and however irregular its indices. The
+    one whose code was killed can be activated: the user's own script runs again for it alone."""
     desk.write("train.py", TRAIN)
-    script = "srun python3 train.py $SLURM_ARRAY_TASK_ID 0.1\n"
-    job = batch(desk, script, "--array=2-8:3")
-    for element in (2, 5, 8):
-        slurm.wait_state(f"{job}_{element}", "COMPLETED")
-    assert listed(desk) == [(1, "COMPLETED")]
-    view = desk.view(1)
-    assert [trial.state for trial in view.trials] == ["COMPLETED"] * 3
-    tasks = [desk.trial(1, index).runs[0].job["array_task_id"] for index in range(3)]
-    assert tasks == [2, 5, 8]
+    script = "srun python3 train.py $((SLURM_ARRAY_TASK_ID + $1)) 0.2\n"
+    regular = batch(desk, script, "--array=2-8:3", "--job-name=regular", words=["0"])
+    irregular = batch(desk, script, "--array=1,5,6", "--job-name=irregular", words=["20"])
+    killed = find_program(r"\S*python3 train.py 25 ")
+    other = named(desk, "irregular", index=1, steps=1)
+    os.kill(killed, signal.SIGKILL)
+    for job, elements in ((regular, (2, 5, 8)), (irregular, (1, 6))):
+        for element in elements:
+            slurm.wait_state(f"{job}_{element}", "COMPLETED")
+    slurm.wait_state(f"{irregular}_5", "FAILED")
+    assert sorted(listed(desk)) == [(1, "COMPLETED"), (2, "COMPLETED")]
+    assert tasks(desk, 3 - other) == [[2], [5], [8]]
+    assert tasks(desk, other) == [[1], [5], [6]]
+
+    desk.run("experiment", "activate", str(other))
+    wait_for(lambda: desk.outcomes(other, 1) == ["lost", "completed"], 60, "the second run")
+    assert tasks(desk, other) == [[1], [5, 5], [6]]
+    assert_one_curve(desk, 25, other, 1)
+    assert dict(listed(desk)) == {1: "COMPLETED", 2: "COMPLETED"}
+
+
+def tasks(desk: Desk, number: int) -> list[list[int]]:
+    """The array's index in every run of each trial."""
+    trials = desk.view(number).trials
+    return [
+        [run.job["array_task_id"] for run in desk.trial(number, index).runs]
+        for index in range(len(trials))
+    ]
+
+
+def test_activate_says_what_it_can_not_do(desk: Desk, slurm: Cluster) -> None:
+    """Code that was started by hand under srun leaves no script that could be submitted again."""
+    desk.write("train.py", TRAIN)
+    with desk.user.popen(["srun", "--job-name=bare", "python3", "train.py", "99", "0.2"]) as srun:
+        number = named(desk, "bare", steps=1)
+        os.kill(find_program(r"\S*python3 train.py 99 "), signal.SIGKILL)
+        srun.communicate(timeout=60)
+    refused = desk.run("experiment", "activate", str(number), check=False)
+    assert refused.returncode != 0
+    assert "its job had no batch script" in refused.stderr
+
+
+def test_limits_wishes_and_scancel(desk: Desk, slurm: Cluster) -> None:
+    """Near its time limit the code saves and the job is requeued, as often as it takes. pause and
+    cancel let the code save and leave, activate goes on in the same job; what scancel has ended is
+    CANCELED, not requeued."""
+    desk.write("train.py", TRAIN)
+    limited = ("--time=1", "--signal=TERM@40", "--job-name=limit")
+    jobs = {"limit": batch(desk, "srun python3 train.py 200 0.2\n", *limited)}
+    for name in ("pause", "cancel", "kill"):
+        jobs[name] = batch(desk, "srun python3 train.py 40 0.25\n", f"--job-name={name}")
+    numbers = {name: named(desk, name, steps=4) for name in jobs}
+    desk.user.run("scancel", jobs["kill"])
+    for wish in ("pause", "cancel"):
+        desk.run("experiment", wish, str(numbers[wish]))
+    for name, outcome in (("pause", "paused"), ("cancel", "canceled"), ("kill", "canceled")):
+        wait_for(lambda: desk.outcomes(numbers[name]) == [outcome], 30, f"{name} to be heard")  # noqa: B023
+        assert len(desk.trial(numbers[name]).checkpoints) == 1
+    slurm.wait_state(jobs["pause"], "PENDING")
+    desk.run("experiment", "activate", str(numbers["pause"]))
+    for name in ("pause", "limit"):
+        slurm.wait_state(jobs[name], "COMPLETED", timeout=180)
+    assert desk.outcomes(numbers["pause"]) == ["paused", "completed"]
+    assert_one_curve(desk, 40, numbers["pause"])
+    outcomes = desk.outcomes(numbers["limit"])
+    assert len(outcomes) >= 2
+    assert outcomes == ["time_limit"] * (len(outcomes) - 1) + ["completed"]
+    assert_one_curve(desk, 200, numbers["limit"])
+    states = dict(listed(desk))
+    ends = ["COMPLETED", "COMPLETED", "CANCELED", "CANCELED"]
+    assert [states[numbers[name]] for name in jobs] == ends
 
 
 def test_tracking_can_be_switched_off(desk: Desk, slurm: Cluster) -> None:

@@ -84,7 +84,7 @@ class Queue:
             if self.jobs[ref].waiting or not pending_only:
                 self.jobs[ref] = replace(self.jobs[ref], state="CANCELLED")
 
-    def tap(self, refs: Collection[str]) -> None:
+    def tap(self, refs: Collection[str], *, steps: bool = False) -> None:
         self._note("tap", refs)
 
     def requeue(self, ref: str, *, hold: bool = False) -> None:

@@ -75,7 +75,7 @@ class LocalCluster:
         """End these jobs; what is over already is no error."""
         self._ask("cancel", refs=_checked(refs), pending_only=pending_only)
 
-    def tap(self, refs: Collection[str]) -> None:
+    def tap(self, refs: Collection[str], *, steps: bool = False) -> None:
         """SIGUSR2 to the batch process of each."""
         self._ask("tap", refs=_checked(refs))
 

@@ -1,0 +1,106 @@
+"""A batch script that the user submitted by hand: kept while its job runs, submitted again later.
+
+Slurm does not remember what sbatch was told on its command line. What the job asked for is in its
+record, and is said again; options that leave no trace there (--signal) must be in the script.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from detslurm.slurm import command
+from detslurm.slurm.interface import SlurmError
+from detslurm.slurm.limits import parse_record
+
+SCRIPT = "batch.sh"
+"""The user's own batch script, beside what its jobs leave in the experiment's `jobs`."""
+
+_OPTIONS = {
+    "JobName": "--job-name",
+    "Partition": "--partition",
+    "Account": "--account",
+    "QOS": "--qos",
+    "TimeLimit": "--time",
+    "NumNodes": "--nodes",
+    "NumTasks": "--ntasks",
+    "CPUs/Task": "--cpus-per-task",
+    "MinMemoryNode": "--mem",
+    "MinMemoryCPU": "--mem-per-cpu",
+    "Features": "--constraint",
+    "Reservation": "--reservation",
+    "WorkDir": "--chdir",
+}
+_UNSAID = ("(null)", "N/A", "", "0")
+_PATIENCE = 20.0
+_KEPT = ("SLURM_CONF", "SLURM_CLUSTERS", "SLURM_CONF_SERVER")
+
+
+def keep(job_id: str, path: Path) -> dict[str, Any] | None:
+    """Keep this job's script in a file; the word to submit it again by, None if it has no script.
+
+    Raises `SlurmError` when the controller does not answer.
+    """
+    record = parse_record(command.run(["scontrol", "-o", "show", "job", job_id]).splitlines()[0])
+    if record.get("BatchFlag") in (None, "0"):
+        return None
+    path.parent.mkdir(parents=True, exist_ok=True)
+    command.run(["scontrol", "write", "batch_script", job_id, str(path)], patience=_PATIENCE)
+    words = record.get("Command", "").split(" ")
+    return {"options": options_of(record), "arguments": words[1:], "throttle": _throttle(record)}
+
+
+def options_of(record: Mapping[str, str]) -> list[str]:
+    """What a job asked for, by its record, as options of sbatch."""
+    said = [
+        f"{option}={record[name]}"
+        for name, option in _OPTIONS.items()
+        if record.get(name, "") not in _UNSAID
+    ]
+    per_node = record.get("NtasksPerN:B:S:C", "0").partition(":")[0]
+    gpus = record.get("TresPerNode", "")
+    return [
+        *said,
+        *([f"--ntasks-per-node={per_node}"] if per_node.strip("0") else []),
+        *([f"--gres={gpus.replace('gres:', '')}"] if gpus.startswith("gres:") else []),
+        *(["--requeue"] if record.get("Requeue") == "1" else []),
+    ]
+
+
+def submit_again(
+    path: Path, word: Mapping[str, Any], elements: Sequence[int] = (), *, hold: bool = True
+) -> str:
+    """Queue the script once more, for these elements of its array; returns the job id."""
+    if not path.exists():
+        raise SlurmError(f"{path} is gone", "Submit your script yourself.")
+    array = []
+    if elements:
+        throttle = f"%{word['throttle']}" if word.get("throttle") else ""
+        array = [f"--array={','.join(map(str, elements))}{throttle}"]
+    argv = ["sbatch", "--parsable", *word["options"], *array, *(["--hold"] if hold else [])]
+    said = command.run([*argv, str(path), *word["arguments"]], env=_environment())
+    return said.strip().splitlines()[-1].partition(";")[0]
+
+
+def submitted_fact(
+    refs: Sequence[str], indices: Sequence[int], script: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The fact that says which jobs of a user's own script work for which trials."""
+    jobs = [
+        {"cluster": "slurm", "job_id": ref, "first_index": index, "count": 1, "array": False}
+        for ref, index in zip(refs, indices, strict=True)
+    ]
+    return {"type": "submitted", "jobs": jobs, "script": dict(script)}
+
+
+def _throttle(record: Mapping[str, str]) -> int | None:
+    text = record.get("ArrayTaskThrottle", "")
+    return int(text) if text.isdigit() and text != "0" else None
+
+
+def _environment() -> dict[str, str]:
+    """No other job's identity: sbatch would pass it on."""
+    ours = ("SLURM_", "SLURMD_", "SBATCH_", "PMI", "PMIX_", "OMPI_", "DET_", "DETSLURM_PREEMPT")
+    return {k: v for k, v in os.environ.items() if k in _KEPT or not k.startswith(ours)}
