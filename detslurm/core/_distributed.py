@@ -54,6 +54,7 @@ class DistributedContext:
         self.local_rank, self.local_size = place.local_rank, place.local_size
         self.cross_rank, self.cross_size = place.cross_rank, place.cross_size
         self._team: Any = None
+        self._lean: Any = None
         self._closed = False
         if self.size == 1:
             return
@@ -64,6 +65,7 @@ class DistributedContext:
             assert chief_ip is not None, "chief_ip is needed when the trial has several nodes"
         ports = _ports_by_hand(os.environ, pub_port, pull_port, port_offset)
         self._team = build_team(place, Wishes(wish, chief_ip, ports, force_tcp, _comm, _salt))
+        self._lean = self._team.lean()
 
     @classmethod
     def _single(cls) -> DistributedContext:
@@ -181,6 +183,9 @@ class DistributedContext:
 
     def gather(self, stuff: Any) -> list[Any] | None:
         """The chief gets a list of everybody's `stuff` by rank, workers get None."""
+        if self._lean is not None:
+            found: list[Any] | None = self._lean.gather(stuff)
+            return found
         return self._gather(Scope.ALL, self.rank, self.size, stuff)
 
     def gather_local(self, stuff: Any) -> list[Any] | None:
@@ -189,6 +194,9 @@ class DistributedContext:
 
     def allgather(self, stuff: Any) -> list[Any]:
         """Everybody gets a list of everybody's `stuff` by rank."""
+        if self._lean is not None:
+            found: list[Any] = self._lean.allgather(stuff)
+            return found
         return self._allgather(Scope.ALL, self.rank, self.size, stuff)
 
     def allgather_local(self, stuff: Any) -> list[Any]:
@@ -197,6 +205,8 @@ class DistributedContext:
 
     def broadcast(self, stuff: Any) -> Any:
         """Everybody gets the chief's `stuff`."""
+        if self._lean is not None:
+            return self._lean.broadcast(stuff)
         return self._broadcast(Scope.ALL, self.rank, self.size, stuff)
 
     def broadcast_local(self, stuff: Any = None) -> Any:
@@ -206,7 +216,7 @@ class DistributedContext:
     def close(self) -> None:
         """Leave the group of peers; calling it again does nothing."""
         self._closed = True
-        team, self._team = self._team, None
+        team, self._team, self._lean = self._team, None, None
         if team is not None:
             team.close()
 

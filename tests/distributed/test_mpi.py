@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
+from ctypes.util import find_library
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -26,19 +27,29 @@ ENV = {
     "PYTHONPATH": str(REPOSITORY),
 }
 
+
+def _old_library() -> str | None:
+    """The system's own MPI library when it is older than MPI 4."""
+    said = subprocess.run([MPIRUN, "--version"], capture_output=True, text=True) if MPIRUN else None
+    old = said is not None and re.search(r"\(Open MPI\) 4\.", said.stdout)
+    return find_library("mpi") if old else None
+
+
+OLD_LIBRARY = _old_library()
+
 pytestmark = [
     pytest.mark.skipif(find_spec("mpi4py") is None, reason="MPI: mpi4py is not installed"),
 ]
 needs_mpirun = pytest.mark.skipif(MPIRUN is None, reason="MPI: there is no mpirun")
 
 
-def mpirun(count: int, *args: str) -> subprocess.CompletedProcess[str]:
+def mpirun(count: int, *args: str, **env: str) -> subprocess.CompletedProcess[str]:
     """Run MPI processes on this machine, whatever Slurm's job this is part of."""
     assert MPIRUN is not None
     return subprocess.run(
         [MPIRUN, "--oversubscribe", "-n", str(count), *RANK, *args],
         cwd=REPOSITORY,
-        env=os.environ | ENV,
+        env=os.environ | ENV | env,
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -70,6 +81,20 @@ def test_every_rank_an_mpi_process(scenario: str, shape: str) -> None:
     """The collective suite under mpirun."""
     size = sum(int(n) for n in shape.split(","))
     result = mpirun(size, scenario, shape)
+    assert result.returncode == 0, result.stdout
+    assert len(done(result.stdout)) == size
+
+
+@needs_mpirun
+@pytest.mark.skipif(OLD_LIBRARY is None, reason="MPI: the system has no Open MPI 4")
+@pytest.mark.parametrize(
+    ("scenario", "shape"), [("collectives", "2"), ("collectives", "3,2"), ("different_calls", "2")]
+)
+def test_a_library_older_than_mpi_4(scenario: str, shape: str) -> None:
+    """The same over Open MPI 4, which has no persistent collective calls."""
+    assert OLD_LIBRARY is not None
+    size = sum(int(n) for n in shape.split(","))
+    result = mpirun(size, scenario, shape, MPI4PY_LIBMPI=OLD_LIBRARY)
     assert result.returncode == 0, result.stdout
     assert len(done(result.stdout)) == size
 

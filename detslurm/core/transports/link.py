@@ -94,13 +94,17 @@ HEAD = struct.Struct("<BxxxIQQ")
 
 def head(code: int, serial: int, parts: Parts) -> tuple[bytes, int]:
     """The head of a frame with the table of its parts' lengths, and the bytes of the parts."""
+    table, size = table_of(parts)
+    return HEAD.pack(code, len(parts), serial, size) + table, size - len(table)
+
+
+def table_of(parts: Parts) -> tuple[bytes, int]:
+    """What stands before several parts so that they can be told apart, and the size of it all."""
     if len(parts) == 1:
-        size = len(parts[0])
-        return HEAD.pack(code, 1, serial, size), size
+        return b"", len(parts[0])
     lengths = [len(part) for part in parts]
     table = struct.pack(f"<{len(parts)}Q", *lengths)
-    size = sum(lengths)
-    return HEAD.pack(code, len(parts), serial, size + len(table)) + table, size
+    return table, sum(lengths) + len(table)
 
 
 def split(count: int, body: Buffer) -> Parts:

@@ -12,13 +12,11 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from detslurm.core.transports.health import LOOK_EVERY, DistributedError, Health
-from detslurm.core.transports.link import HEAD, Parts, Word, head, split
+from detslurm.core.transports.link import Buffer, Parts, Word, split, table_of
 from detslurm.core.transports.mpicontrol import MpiControl
 from detslurm.core.transports.order import Ledger, disagreement
+from detslurm.core.transports.slots import Slots
 
-# What fits in a slot with its head travels in the exchange itself.
-_SLOT: Final = 256
-_INLINE: Final = _SLOT - HEAD.size
 _CHUNK: Final = 1 << 28  # MPI counts in ints
 _BULK: Final = 71  # tag
 # How long to wait at full speed, then letting others run; after that it is no latency that counts.
@@ -38,80 +36,84 @@ class MpiStar:
         self.index: int = comm.Get_rank()
         self.names = names
         self._mpi, self._comm, self._ledger, self._health = mpi, comm, ledger, health
-        self._size = len(names)
-        self._slot = bytearray(_SLOT)
-        self._slots = memoryview(bytearray(_SLOT * self._size))
-        self._out = [self._slot, _SLOT, mpi.BYTE]
-        self._in = [self._slots.obj, _SLOT, mpi.BYTE]
-        self._bodies = [
-            self._slots[_SLOT * i + HEAD.size : _SLOT * (i + 1)] for i in range(self._size)
-        ]
+        self.slots = Slots(mpi, comm)
         self.control = MpiControl(mpi, comm, health)
         health.on_failure(self._tell_failure)
         health.lookers.append(self._look)
 
     def gather(self, parts: Parts) -> list[Parts] | None:
         """The root gets everybody's parts by index, workers get None."""
-        shapes = self._exchange(parts)
+        self._exchange(parts)
+        return self.gather_rest(parts)
+
+    def gather_rest(self, parts: Parts) -> list[Parts] | None:
+        """What is left of `gather` after the exchange."""
+        shapes = self.slots.shapes()
         if self.index:
-            if shapes[self.index][1] > _INLINE:
-                for piece in _pieces(_body(parts)):
+            if shapes[self.index][1] > self.slots.inline:
+                for piece in _pieces(_on_the_wire(parts)):
                     self._finish(self._comm.Isend(self._spec(piece), 0, _BULK), piece)
             return None
         found = [parts]
         for peer, (count, size) in enumerate(shapes[1:], start=1):
-            inline = size <= _INLINE
-            body = self._bodies[peer][:size] if inline else self._receive(peer, size)
+            inline = size <= self.slots.inline
+            body = self.slots.bodies[peer][:size] if inline else self._receive(peer, size)
             found.append(split(count, body))
         return found
 
     def allgather(self, parts: Parts) -> Parts:
         """Everybody gets everybody's parts by index."""
-        shapes = self._exchange(parts)
+        self._exchange(parts)
+        return self.allgather_rest(parts)
+
+    def allgather_rest(self, parts: Parts) -> Parts:
+        """What is left of `allgather` after the exchange."""
         found: list[Any] = []
-        for peer, (count, size) in enumerate(shapes):
-            if count == 1 and size <= _INLINE:
-                found.append(self._bodies[peer][:size])
-            elif size <= _INLINE:
-                found += split(count, self._bodies[peer][:size])
-            else:
-                own = _body(parts) if peer == self.index else None
-                found += split(count, self._spread(peer, size, own))
+        for peer, (count, size) in enumerate(self.slots.shapes()):
+            own = _on_the_wire(parts) if peer == self.index else None
+            found += split(count, self._spread(peer, size, own))
         return found
 
     def broadcast(self, parts: Parts | None) -> Parts:
         """Everybody gets the root's parts."""
-        count, size = self._exchange(parts or (b"",))[0]
-        own = _body(parts) if parts is not None and size > _INLINE else None
-        inline = size <= _INLINE
-        body = self._bodies[0][:size] if inline else self._spread(0, size, own)
+        self._exchange(parts or (b"",))
+        return self.broadcast_rest(parts)
+
+    def broadcast_rest(self, parts: Parts | None) -> Parts:
+        """What is left of `broadcast` after the exchange."""
+        count, size = self.slots.shapes()[0]
+        own = None if parts is None else _on_the_wire(parts)
+        body = self._spread(0, size, own)
         return split(count, body) if parts is None else parts
 
     def close(self) -> None:
         """Leave in peace."""
         self.control.close()
 
-    def _exchange(self, parts: Parts) -> Sequence[tuple[int, int]]:
-        """Tell all others this call and what comes with it; (parts, bytes) of each by index."""
-        ledger, slot = self._ledger, self._slot
-        start, size = head(ledger.code, ledger.serial, parts)
-        if len(start) + size <= _SLOT:
-            message = start + (parts[0] if len(parts) == 1 else b"".join(parts))
-            slot[: len(message)] = message
-        else:
-            slot[: HEAD.size] = start[: HEAD.size]
-        request = self._comm.Iallgather(self._out, self._in)
-        if not request.Test():
-            self._finish(request, None)
-        shapes = []
-        for peer in range(self._size):
-            code, count, serial, length = HEAD.unpack_from(self._slots, _SLOT * peer)
-            if serial != ledger.serial or code != ledger.code:
+    def _exchange(self, parts: Parts) -> None:
+        table, size = table_of(parts)
+        body = b"".join((table, *parts)) if size <= self.slots.inline else b""
+        self.exchange(len(parts), size, body)
+
+    def exchange(self, count: int, size: int, body: bytes) -> bool:
+        """Tell all others this call and what comes with it; whether all of it is in the slots."""
+        ledger, slots = self._ledger, self.slots
+        call = ledger.serial << 8 | ledger.code
+        if not slots.send(call, count, size, body):
+            self._finish(slots.request, slots)
+        if slots.all_in(call):
+            return True
+        self._check(slots.calls())
+        return False
+
+    def _check(self, calls: Sequence[int]) -> None:
+        ledger = self._ledger
+        for peer, call in enumerate(calls):
+            serial, code = call >> 8, call & 255
+            if (serial, code) != (ledger.serial, ledger.code):
                 theirs = (self.names[peer], code, serial)
                 mine = (self.names[self.index], ledger.code, ledger.serial)
                 raise self._health.error(disagreement(theirs, mine))
-            shapes.append((count, length))
-        return shapes
 
     def _receive(self, peer: int, size: int) -> bytearray:
         body = bytearray(size)
@@ -119,9 +121,11 @@ class MpiStar:
             self._finish(self._comm.Irecv(self._spec(piece), peer, _BULK), body)
         return body
 
-    def _spread(self, root: int, size: int, own: Parts | None) -> bytearray:
-        """Broadcast `own` of `root`, in pieces; the root keeps a joined copy of several parts."""
-        body = bytearray(size) if own is None else bytearray().join(own)
+    def _spread(self, root: int, size: int, own: Parts | None) -> Buffer:
+        """What the root has sent in its slot, or broadcasts now: `own`, in pieces."""
+        if size <= self.slots.inline:
+            return self.slots.bodies[root][:size]
+        body = bytearray(size) if own is None else own[0] if len(own) == 1 else b"".join(own)
         for piece in _pieces([body]):
             self._finish(self._comm.Ibcast(self._spec(piece), root), body)
         return body
@@ -176,12 +180,9 @@ class MpiStar:
             raise self._health.error(wrong)
 
 
-def _body(parts: Parts) -> Parts:
-    """What follows the head on the wire."""
-    if len(parts) == 1:
-        return parts
-    start, _ = head(0, 0, parts)
-    return [start[HEAD.size :], *parts]
+def _on_the_wire(parts: Parts) -> Parts:
+    """What follows the head."""
+    return parts if len(parts) == 1 else [table_of(parts)[0], *parts]
 
 
 def _pieces(parts: Parts) -> list[memoryview]:

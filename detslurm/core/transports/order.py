@@ -87,8 +87,13 @@ class Ledger:
 
     def begin(self, scope: Scope, op: Op) -> None:
         """This rank makes a call."""
-        self._begun[scope] = self.serial = self._begun[scope] + 1
-        self.code = scope << 4 | op
+        self.begin_as(int(scope), code_of(scope, op))
+
+    def begin_as(self, scope: int, code: int) -> None:
+        """As `begin`, for who has it in plain numbers."""
+        begun = self._begun
+        begun[scope] = self.serial = begun[scope] + 1
+        self.code = code
 
     def never_met(
         self, waiting: Mapping[int, Call], names: Sequence[str], index: int

@@ -8,7 +8,9 @@ from typing import NamedTuple
 
 from detslurm.core.transports.choose import Place
 from detslurm.core.transports.health import DistributedError, Health
+from detslurm.core.transports.lean import Lean
 from detslurm.core.transports.link import AnyStar, Parts
+from detslurm.core.transports.mpi import MpiStar
 from detslurm.core.transports.order import Ledger, Op, Scope
 
 _PLACE = struct.Struct("<6q")
@@ -55,6 +57,12 @@ class Team:
             raise self._health.error(problem)
         self._by_rank = sorted(range(len(places)), key=lambda i: places[i].rank)
         self._name_peers(places)
+
+    def lean(self) -> Lean | None:
+        """The short cut for calls among all ranks, where there is one."""
+        if self._flat and isinstance(self._cross, MpiStar):
+            return Lean(self._cross, self._ledger, self._health)
+        return None
 
     def gather(self, scope: Scope, data: bytes) -> Parts | None:
         """The (local) chief gets all by (local) rank, others None."""

@@ -1,0 +1,106 @@
+"""A slot of every MPI process, swapped among all at once: the beginning of every call over MPI.
+
+A slot says which call its rank is in and how large its object is, and carries a small object
+itself. One request serves all calls: what MPI sets up for a collective call, it sets up once.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any, Final
+
+_HEAD: Final = "QQQ"  # the call, the number of parts, the bytes of all parts
+_HEAD_SIZE: Final = struct.calcsize(_HEAD)
+_MORE: Final = 1 << 63  # in the call: the object follows, it did not fit
+
+# A small object fits; and at the largest sizes all slots together stay small too.
+_WIDEST: Final = 512
+_NARROWEST: Final = 128
+_TOGETHER: Final = 1 << 16
+
+_FEW: Final = 4
+_TAG: Final = 72
+
+
+class Slots:
+    """This rank's slot and those of all others, by index in the communicator."""
+
+    def __init__(self, mpi: Any, comm: Any) -> None:
+        self.size, index = comm.Get_size(), comm.Get_rank()
+        width = max(_NARROWEST, min(_WIDEST, _TOGETHER // self.size))
+        self.inline = width - _HEAD_SIZE
+        """How many bytes travel in a slot."""
+        everything = memoryview(bytearray(width * self.size))
+        slots = [everything[width * i : width * (i + 1)] for i in range(self.size)]
+        self.bodies = [slot[_HEAD_SIZE:] for slot in slots]
+        self.others = [body for i, body in enumerate(self.bodies) if i != index]
+        self._own, self._all = slots[index], everything
+        self._fill = struct.Struct(f"<{_HEAD}{self.inline}s").pack_into
+        self._calls = struct.Struct("<" + f"Q{width - 8}x" * self.size).unpack
+        self._heads = struct.Struct("<" + f"{_HEAD}{self.inline}x" * self.size).unpack
+        self.request = _request(mpi, comm, everything, slots)
+
+    def send(self, call: int, count: int, size: int, body: bytes) -> bool:
+        """Say what this rank does, and with what; whether all others have said so too."""
+        if size <= self.inline:
+            self._fill(self._own, 0, call, count, size, body)
+        else:
+            self._fill(self._own, 0, call | _MORE, count, size, b"")
+        self.request.Start()
+        done: bool = self.request.Test()
+        return done
+
+    def all_in(self, call: int) -> bool:
+        """Whether everybody is in this call, with an object that fits its slot."""
+        return self._calls(self._all).count(call) == self.size
+
+    def calls(self) -> list[int]:
+        """The call of each rank."""
+        return [call & ~_MORE for call in self._calls(self._all)]
+
+    def shapes(self) -> list[tuple[int, int]]:
+        """The parts of each rank, and their bytes."""
+        heads = self._heads(self._all)
+        return list(zip(heads[1::3], heads[2::3], strict=True))
+
+
+def _request(mpi: Any, comm: Any, everything: memoryview, slots: Sequence[memoryview]) -> Any:
+    """What swaps the slots, each time that it is started."""
+    buffer = [everything, len(slots[0]), mpi.BYTE]
+    try:
+        return comm.Allgather_init(mpi.IN_PLACE, buffer)
+    except NotImplementedError:  # Open MPI 4 and whatever else is older than MPI 4
+        few = len(slots) <= _FEW
+        return _Directly(mpi, comm, slots) if few else _Anew(mpi, comm, buffer)
+
+
+class _Directly:
+    """Each to each; the fastest way among a few."""
+
+    def __init__(self, mpi: Any, comm: Any, slots: Sequence[memoryview]) -> None:
+        own, byte = comm.Get_rank(), mpi.BYTE
+        peers = [i for i in range(len(slots)) if i != own]
+        self._requests = [comm.Recv_init([slots[i], byte], i, _TAG) for i in peers]
+        self._requests += [comm.Send_init([slots[own], byte], i, _TAG) for i in peers]
+        self._start, self._test = mpi.Prequest.Startall, mpi.Prequest.Testall
+
+    def Start(self) -> None:
+        self._start(self._requests)
+
+    def Test(self) -> Any:
+        return self._test(self._requests)
+
+
+class _Anew:
+    """A request for every call."""
+
+    def __init__(self, mpi: Any, comm: Any, buffer: list[Any]) -> None:
+        self._begin, self._args = comm.Iallgather, (mpi.IN_PLACE, buffer)
+        self._request: Any = None
+
+    def Start(self) -> None:
+        self._request = self._begin(*self._args)
+
+    def Test(self) -> Any:
+        return self._request.Test()
