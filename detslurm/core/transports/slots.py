@@ -27,7 +27,8 @@ class Slots:
     """This rank's slot and those of all others, by index in the communicator."""
 
     def __init__(self, mpi: Any, comm: Any) -> None:
-        self.size, index = comm.Get_size(), comm.Get_rank()
+        self.size: int = comm.Get_size()
+        index = comm.Get_rank()
         width = max(_NARROWEST, min(_WIDEST, _TOGETHER // self.size))
         self.inline = width - _HEAD_SIZE
         """How many bytes travel in a slot."""
@@ -53,7 +54,8 @@ class Slots:
 
     def all_in(self, call: int) -> bool:
         """Whether everybody is in this call, with an object that fits its slot."""
-        return self._calls(self._all).count(call) == self.size
+        calls: tuple[int, ...] = self._calls(self._all)
+        return calls.count(call) == self.size
 
     def calls(self) -> list[int]:
         """The call of each rank."""
