@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from detslurm.launch.words import UsageError
@@ -66,3 +66,10 @@ def nodes_here() -> Nodes:
         slots=len(info.slot_ids),
         port=int(port) if port else None,
     )
+
+
+def cpus_here(env: Mapping[str, str]) -> int:
+    """How many CPUs of this node the job has."""
+    bound = len(os.sched_getaffinity(0))
+    given = env.get("SLURM_CPUS_ON_NODE", "")
+    return min(bound, int(given)) if given.isdigit() else bound

@@ -4,7 +4,8 @@
 
 OVERRIDES are options of torch.distributed.run that win over what detslurm sets. SCRIPT is a
 Python file with its arguments, `-m module`, or any other command. Every line of a worker's output
-gets the prefix `[rank=N] `. A worker that fails ends the others, and its exit status becomes the
+gets the prefix `[rank=N] `. OMP_NUM_THREADS, where it is not set, becomes the node's share of CPUs
+for each worker. A worker that fails ends the others, and its exit status becomes the
 launcher's.
 """
 
@@ -15,11 +16,12 @@ import sys
 from collections.abc import Sequence
 
 from detslurm.launch.entry import launch
-from detslurm.launch.nodes import Nodes
+from detslurm.launch.nodes import Nodes, cpus_here
 from detslurm.launch.supervision import supervise
 from detslurm.launch.words import Words
 
 from detslurm._flag import PreemptFlag
+from detslurm.exec.addresses import INTERFACE_ENV, first_interface
 
 _MEETING = ("--rdzv", "--master", "--standalone", "--node")
 # How long torchrun waits for workers that it asked to end before it kills them.
@@ -32,7 +34,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _run(words: Words, nodes: Nodes, flag: PreemptFlag | None) -> int:
-    return supervise(torchrun(words, nodes), environment(nodes), flag=flag)
+    return supervise(torchrun(words, nodes), environment(words, nodes), flag=flag)
 
 
 def torchrun(words: Words, nodes: Nodes) -> list[str]:
@@ -60,14 +62,24 @@ def _meeting_point(words: Words, nodes: Nodes) -> list[str]:
     return [] if chosen else ["--standalone"]
 
 
-def environment(nodes: Nodes) -> dict[str, str]:
+def environment(words: Words, nodes: Nodes) -> dict[str, str]:
     """The environment of torchrun, which its workers inherit."""
-    defaults = {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": _SHUTDOWN_SECONDS}
+    threads = max(cpus_here(os.environ) // _workers(words, nodes), 1)
+    defaults = {
+        "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": _SHUTDOWN_SECONDS,
+        "OMP_NUM_THREADS": str(threads),  # else torchrun sets 1 and says so
+    }
     ours = {"USE_TORCH_DISTRIBUTED": "True", "DET_CHIEF_IP": nodes.chief}
-    interface = os.environ.get("DET_INTER_NODE_NETWORK_INTERFACE")
-    if interface:
+    if names := os.environ.get(INTERFACE_ENV):
+        interface = first_interface(names)
         defaults |= {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface}
     return {**defaults, **os.environ, **ours}
+
+
+def _workers(words: Words, nodes: Nodes) -> int:
+    given = dict(word.replace("_", "-").partition("=")[::2] for word in words.overrides)
+    count = given.get("--nproc-per-node", "")
+    return int(count) if count.isdigit() and count != "0" else nodes.slots
 
 
 if __name__ == "__main__":

@@ -89,6 +89,7 @@ class SiteProfile(Section, frozen=True, kw_only=True):
 _SLURM_FIELDS = (
     "slots_per_node", "gpu_type", "slot_type", "time", "account", "qos", "constraint", "mpi",
     "setup", "modules", "container_prefix", "on_preempt", "signal_lead",
+    "network_interface",
 )  # fmt: skip
 
 

@@ -11,19 +11,19 @@ import json
 import os
 import selectors
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from detslurm._flag import PreemptFlag
 from detslurm.exec import control, ports, processes
+from detslurm.exec.addresses import interface_of, own_address
 from detslurm.exec.entrypoint import entrypoint_argv, with_startup_hook
-from detslurm.exec.environment import python_first, run_environment
+from detslurm.exec.environment import python_first, run_environment, user_variables
 from detslurm.exec.lines import LineSplitter
 from detslurm.exec.policies import LogPolicies
 from detslurm.exec.signals import SignalInbox
@@ -66,13 +66,17 @@ class Agent:
         self._child: subprocess.Popen[bytes] | None = None
         self._peers: dict[str, Any] | None = None
         self._output: LineSplitter | None = None
-        self._meeting_port: socket.socket | None = None
+        self._meeting_port: ports.Reservation | None = None
 
     # -- the run ---------------------------------------------------------------------------------
 
     def run(self) -> int:
         """Run the entrypoint to its end; returns the exit status for the step."""
-        self._rendezvous()
+        try:
+            self._rendezvous()
+        except OSError as err:
+            self._say(f"can't meet the other nodes: {err}")
+            return self._finish(1)
         try:
             workdir = self._make_workdir()
         except OSError as err:
@@ -92,7 +96,7 @@ class Agent:
     def _rendezvous(self) -> None:
         """Wait until every node has said its address and slots; the runner is the meeting point."""
         here: dict[str, Any] = {
-            "addr": _own_address(self._allocation.nodes, self._rank),
+            "addr": self._address(),
             "slots": len(self._slot_ids),
         }
         if self._allocation.node_count == 1:
@@ -101,10 +105,16 @@ class Agent:
             return
         if self._rank == 0:
             self._meeting_port = ports.reserve(f"{self._allocation.ref}.{self._start['run']}")
-            here["port"] = self._meeting_port.getsockname()[1]
+            here["port"] = self._meeting_port.port
         self._report({"event": "here", "node": self._rank, **here})
         while self._peers is None:
             self._wait(timeout=1.0)
+
+    def _address(self) -> str:
+        variables = user_variables(self._config)
+        return own_address(
+            self._allocation.nodes, self._rank, interface_of(self._config, variables)
+        )
 
     def _supervise(self, workdir: Path) -> int:
         processes.become_subreaper()
@@ -274,17 +284,6 @@ def _slot_ids(allocation: Allocation, config: Mapping[str, Any]) -> list[int]:
         return [int(gpu) if gpu.isdigit() else index for index, gpu in enumerate(ids)]
     slots = (config.get("resources") or {}).get("slots_per_trial") or 1
     return list(range(max(slots // allocation.node_count, 1)))
-
-
-def _own_address(nodes: Sequence[str], rank: int) -> str:
-    if len(nodes) == 1:
-        return "127.0.0.1"
-    for name in (nodes[rank], socket.gethostname()):
-        try:
-            return socket.gethostbyname(name)
-        except OSError:
-            continue
-    return "127.0.0.1"
 
 
 def main(argv: list[str]) -> int:

@@ -18,6 +18,7 @@ from typing import Any
 
 from detslurm._flag import PreemptFlag
 from detslurm.exec import joining, ports
+from detslurm.exec.addresses import INTERFACE_ENV, own_address
 from detslurm.exec.environment import run_environment
 from detslurm.exec.outcome import Cause, Decision, Ended, Next, decide
 from detslurm.exec.wishes import Wishes
@@ -45,7 +46,7 @@ class Embedded:
         self._decided = False
         self.flag = PreemptFlag.create()
         self.is_chief = False
-        self.meeting_port: socket.socket | None = None
+        self.meeting_port: ports.Reservation | None = None
 
     def environment(self, slots: int = 1) -> dict[str, str]:
         """The environment for the processes of the run on this node."""
@@ -53,6 +54,7 @@ class Embedded:
         allocation = self._work.allocation
         nodes = self._start["job"]["nodes"]
         addrs = [_address(node) if len(nodes) > 1 else "127.0.0.1" for node in nodes]
+        addrs[0] = self._start.get("address") or addrs[0]
         rank = int(os.environ.get("SLURM_NODEID") or 0) if len(nodes) > 1 else 0
         peers = {
             "container_addrs": addrs,
@@ -180,7 +182,8 @@ def _open(
             "host": socket.gethostname(),
             "time": time.time(),
             "resume": {"uuid": latest.uuid, "steps": latest.steps} if latest else None,
-            "port": held.getsockname()[1] if held is not None else None,
+            "port": held.port if held is not None else None,
+            "address": own_address(nodes, 0, env.get(INTERFACE_ENV)) if len(nodes) > 1 else None,
         }
     )
     embedded = Embedded(trial, start, work)

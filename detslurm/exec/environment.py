@@ -12,6 +12,7 @@ from typing import Any
 from detslurm._flag import ENV as FLAG_ENV
 from detslurm._info import EXPERIMENT_DIR_ENV
 from detslurm.compat import with_determined
+from detslurm.exec.addresses import INTERFACE_ENV, interface_of
 
 TOKEN_ENV = "DETSLURM_RUN_TOKEN"
 """What the ranks of a run prove to each other that they belong to it."""
@@ -73,13 +74,17 @@ def run_environment(
     text = json.dumps(config)
     if len(text) < _LONGEST_VALUE:
         ours["DET_EXPERIMENT_CONFIG"] = text
+    variables = user_variables(config)
+    interface = interface_of(config, variables)
+    if interface:
+        ours[INTERFACE_ENV] = interface
     if "token" in start:
         ours[TOKEN_ENV] = start["token"]
     if "port" in peers:
         ours[PORT_ENV] = str(peers["port"])
     if resume.get("uuid"):
         ours["DET_LATEST_CHECKPOINT"] = resume["uuid"]
-    return with_determined({**_without_ours(base), **_user_variables(config), **ours})
+    return with_determined({**_without_ours(base), **variables, **ours})
 
 
 def _without_ours(base: Mapping[str, str]) -> dict[str, str]:
@@ -87,7 +92,8 @@ def _without_ours(base: Mapping[str, str]) -> dict[str, str]:
     return {k: v for k, v in base.items() if not k.startswith(("DET_", "DETSLURM_PREEMPT"))}
 
 
-def _user_variables(config: Mapping[str, Any]) -> dict[str, str]:
+def user_variables(config: Mapping[str, Any]) -> dict[str, str]:
+    """The variables that the configuration asks for."""
     variables = (config.get("environment") or {}).get("environment_variables") or []
     if isinstance(variables, Mapping):
         slot_type = (config.get("slurm") or {}).get("slot_type") or "cuda"

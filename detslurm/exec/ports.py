@@ -4,10 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import socket
+from dataclasses import dataclass
 
 # Below the ports that Linux gives to outgoing connections, above those of services.
 _LOWEST, _HIGHEST = 20000, 32000
 _ATTEMPTS = 64
+
+
+@dataclass(frozen=True)
+class Reservation:
+    """A port of this node that is one run's as long as this is open."""
+
+    port: int
+    _held: socket.socket
+    _sign: socket.socket
+
+    def close(self) -> None:
+        """Let others have it."""
+        self._held.close()
+        self._sign.close()
 
 
 def candidates(name: str) -> list[int]:
@@ -16,27 +31,30 @@ def candidates(name: str) -> list[int]:
     return [_LOWEST + int.from_bytes(d[:4], "big") % (_HIGHEST - _LOWEST) for d in digest]
 
 
-def reserve(name: str) -> socket.socket:
-    """A socket on the first of the run's ports that nobody uses; its owner never listens on it.
+def reserve(name: str) -> Reservation:
+    """The first of the run's ports that nobody uses. Raises `OSError` when all are taken.
 
-    As long as it is open nobody is given that port by chance, while a server that asks for exactly
-    this port, as servers do with SO_REUSEADDR, gets it. Raises `OSError` when all are taken.
+    A bound socket that never listens keeps it: nobody is given that port by chance, while a server
+    that asks for exactly this one, as servers do with SO_REUSEADDR, gets it. Another run's
+    reservation could bind as well; so each puts up a sign, a local socket named after the port.
     """
     error: OSError | None = None
     for port in candidates(name):
+        sign = socket.socket(socket.AF_UNIX)
         held = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
+            sign.bind(f"\0detslurm-port-{port}")
             held.bind(("", port))
             if not _listened_on(port):
-                return held
+                return Reservation(port, held, sign)
         except OSError as err:
             error = err
         held.close()
+        sign.close()
     raise error or OSError(f"every port of {name} is in use on this node")
 
 
 def _listened_on(port: int) -> bool:
-    # Another run's reservation binds as gladly as ours: only a listener shows here.
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0

@@ -105,5 +105,6 @@ slurm:
   on_preempt: requeue
   signal_lead: 300
   slot_type: cuda
+  network_interface: ib0,eth0
 pbs: {slots_per_node: 2, pbsbatch_args: [-q]}
 """

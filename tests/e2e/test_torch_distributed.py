@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 import os
 import signal
+import socket
 from pathlib import Path
 
 import pytest
 
+from detslurm.exec.addresses import first_interface, interface_address
+from detslurm.exec.ports import candidates
 from tests.cluster import Cluster
 from tests.cluster.waiting import wait_for
 from tests.e2e.desk import Desk
@@ -33,21 +36,6 @@ TRAIN = """\
     info = det.get_cluster_info()
     print("pid", os.getpid(), "of rank", rank, flush=True)
 
-    class Peers(det.core.DistributedContext):
-        def __init__(self):
-            local = int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"])
-            cross = int(os.environ["GROUP_RANK"]), int(os.environ["GROUP_WORLD_SIZE"])
-            self.rank, self.size = rank, size
-            (self.local_rank, self.local_size), (self.cross_rank, self.cross_size) = local, cross
-
-        def broadcast(self, stuff):
-            box = [stuff]
-            dist.broadcast_object_list(box)
-            return box[0]
-
-        def close(self):
-            pass
-
     torch.manual_seed(1)
     net = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1))
     # Else DDP lays its buckets out anew after a run's first step, and sums in another order.
@@ -55,7 +43,8 @@ TRAIN = """\
     optimizer = torch.optim.Adam(net.parameters(), lr=0.01)
     pause = float(info.trial.hparams["pause"])
 
-    with det.core.init(distributed=Peers()) as core:
+    peers = det.core.DistributedContext.from_torch_distributed()
+    with det.core.init(distributed=peers) as core:
         step = 0
         if info.latest_checkpoint:
             with core.checkpoint.restore_path(info.latest_checkpoint) as path:
@@ -164,3 +153,35 @@ def test_whatever_is_killed_the_run_starts_again_and_leaves_nothing(desk: Desk) 
     assert len({run.job["ref"] for run in desk.trial(number).runs}) == 1
     assert "was killed by SIGKILL" in (desk.trial(number).runs[0].reason or "")
     kill_runner(desk, number)
+
+
+MEETS = """\
+    import os
+    import detslurm as det
+
+    dist = det.core.DistributedContext.from_torch_distributed()
+    names = "MASTER_ADDR", "MASTER_PORT", "DET_CHIEF_IP", "GLOO_SOCKET_IFNAME", "OMP_NUM_THREADS"
+    print(*dist.allgather(" ".join(os.environ[name] for name in names)), sep="\\n")
+"""
+
+
+def outward_interface() -> str:
+    """An interface of this machine's whose address its name does not resolve to, if it has one."""
+    names = [name for _, name in socket.if_nameindex() if name != "lo"]
+    return first_interface(",".join([*names, "lo"]))
+
+
+def test_where_the_ranks_meet(desk: Desk) -> None:
+    """On the chosen interface, at the next port where the first is in use; threads are shared out
+    without a notice from torchrun."""
+    interface = outward_interface()
+    options = (*TWO_BY_TWO, f"slurm.network_interface={interface},lo")
+    number = desk.submit(desk.project(MEETS), *options, "--paused")
+    first, second, *_ = candidates(f"{desk.job(number)}.1")
+    with socket.create_server(("", first)):
+        desk.run("experiment", "activate", str(number))
+        assert desk.wait_for_state(number, "COMPLETED", "ERROR") == "COMPLETED", desk.log(number)
+    address = interface_address(interface)
+    log = desk.log(number)
+    assert log.count(f"|| {address} {second} {address} {interface} 1\n") == 16, log
+    assert "Setting OMP_NUM_THREADS" not in log

@@ -1,0 +1,57 @@
+"""Where the nodes of a run meet: ports that clash with nobody, addresses of chosen interfaces."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+
+import pytest
+
+from detslurm.exec.addresses import first_interface, interface_address, interface_of, own_address
+from detslurm.exec.ports import candidates, reserve
+
+
+def test_a_port_in_use_is_passed_over() -> None:
+    """A server on the first port of the run: the next one is taken."""
+    first, second, *_ = candidates("12.1")
+    with socket.create_server(("", first)):
+        reserved = reserve("12.1")
+        assert reserved.port == second
+        reserved.close()
+
+
+def test_two_runs_never_get_one_port() -> None:
+    """Two reservations that begin with the same port, both not in use yet."""
+    one, other = reserve("13.1"), reserve("13.1")
+    assert [one.port, other.port] == candidates("13.1")[:2]
+    one.close()
+    with contextlib.closing(reserve("13.1")) as again:
+        assert again.port == one.port
+    other.close()
+
+
+def test_the_run_s_server_gets_the_reserved_port() -> None:
+    """A server that asks for exactly this port, as torchrun's does."""
+    with (
+        contextlib.closing(reserve("14.1")) as reserved,
+        socket.create_server(("", reserved.port)) as server,
+    ):
+        server.listen()
+
+
+def test_the_address_of_an_interface() -> None:
+    """Of several names the first that the node has; a wrong one is told what there is."""
+    assert first_interface("ib99, lo") == "lo"
+    assert interface_address("ib99,lo") == "127.0.0.1"
+    assert own_address(["a", "b"], 1, "lo") == "127.0.0.1"
+    with pytest.raises(OSError, match=r"no network interface ib99 .* it has .*lo"):
+        own_address(["a", "b"], 0, "ib99")
+    assert own_address(["a"], 0, "ib99") == "127.0.0.1"
+
+
+def test_the_variable_goes_before_the_configuration() -> None:
+    """DET_INTER_NODE_NETWORK_INTERFACE is Determined's name for it."""
+    config = {"slurm": {"network_interface": "ib0"}}
+    assert interface_of(config, {}) == "ib0"
+    assert interface_of(config, {"DET_INTER_NODE_NETWORK_INTERFACE": "eth1"}) == "eth1"
+    assert interface_of({}, {}) is None
