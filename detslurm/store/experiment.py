@@ -44,6 +44,11 @@ class ExperimentDir:
         return self.path / "jobs"
 
     @property
+    def search(self) -> Path:
+        """The events of the search, where its method decides as results come in."""
+        return self.path / "search"
+
+    @property
     def metrics_path(self) -> Path:
         """The compacted metrics of all trials, once the experiment is finished."""
         return self.path / "metrics.h5"
