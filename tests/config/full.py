@@ -105,5 +105,6 @@ slurm:
   on_preempt: requeue
   signal_lead: 300
   slot_type: cuda
+  trials_per_job: 2
 pbs: {slots_per_node: 2, pbsbatch_args: [-q]}
 """

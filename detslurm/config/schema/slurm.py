@@ -76,6 +76,7 @@ class Slurm(Section, frozen=True, kw_only=True):
     on_preempt: OnPreempt = "auto"
     signal_lead: Annotated[int, Meta(ge=0, le=65535)] = 120
     slot_type: SlotType | None = None
+    trials_per_job: Positive = 1
 
     @property
     def time_seconds(self) -> int | None:
