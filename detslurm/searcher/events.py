@@ -13,6 +13,8 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
+from detslurm.searcher.history import Position
+
 How = Literal[
     "out_of_ops",  # its program saw that nothing more is asked of it for now
     "completed",  # its program ended by itself
@@ -43,7 +45,8 @@ class Validated(msgspec.Struct, frozen=True, tag_field="e", tag="validated"):
     metric: Any = None
     length: float | None = None
     time: float | None = None
-    stop: bool = False
+    stop: bool = False  # the verdict of a pruner, and what it noted down
+    notes: dict[str, Any] = {}
 
     @property
     def units(self) -> int | None:
@@ -63,10 +66,15 @@ class Left(msgspec.Struct, frozen=True, tag_field="e", tag="left"):
 
 
 class Sampled(msgspec.Struct, frozen=True, tag_field="e", tag="sampled"):
-    """The hyperparameters of a trial have been chosen; the first choice stands."""
+    """The hyperparameters of a trial have been chosen; the first choice stands.
+
+    With `after` it stands only as the sample after so many others, for which it was made.
+    """
 
     trial: int
     hparams: dict[str, Any]
+    after: int | None = None
+    generators: list[Position] = []
 
 
 class Operations(msgspec.Struct, frozen=True, tag_field="e", tag="operations"):

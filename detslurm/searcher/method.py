@@ -15,7 +15,7 @@ INVALID_FLOOR = 100
 class Method:
     """The base of all methods; a method keeps nothing in itself, all that changes is the state."""
 
-    waits_for_shutdown = False
+    judges_reports = False  # it judges what trials report on their way, wherever they are
 
     def __init__(self, searcher: Mapping[str, Any]) -> None:
         self.searcher = searcher
@@ -39,6 +39,14 @@ class Method:
     def refused(self, state: State, index: int) -> None:
         """A trial closed because its hyperparameters are invalid."""
 
+    def unsampled(self, state: State) -> list[int]:
+        """Trials that have a worker, but no hyperparameters yet."""
+        return []
+
+    def judged(self, state: State, index: int, event: dict[str, Any]) -> dict[str, Any]:
+        """The `validated` event that is to be committed for a report."""
+        return event
+
     def sampled(self, state: State, event: Sampled) -> None:
         """Hyperparameters have been chosen for a trial."""
 
@@ -47,6 +55,10 @@ class Method:
 
     def closed(self, state: State, index: int) -> None:
         """A trial has closed, however."""
+
+    def over(self, state: State) -> bool:
+        """Whether the search has come to its end."""
+        return not state.open
 
     def next_report(self, state: State, index: int) -> int | None:
         """The units from which a report of this trial can change anything; None: no report can."""
@@ -72,9 +84,11 @@ def may_replace(invalid: int, max_trials: int) -> bool:
     return invalid <= max(INVALID_FLOOR, INVALID_FACTOR * max_trials)
 
 
-def length_of(searcher: Mapping[str, Any]) -> tuple[int | None, str | None]:
-    """The units and the unit of `max_length`; None where it says nothing."""
-    length = searcher.get("max_length")
+def length_of(
+    searcher: Mapping[str, Any], field: str = "max_length"
+) -> tuple[int | None, str | None]:
+    """The units and the unit of a length; None where it says nothing."""
+    length = searcher.get(field)
     if isinstance(length, Mapping):
         given = {unit: units for unit, units in length.items() if units is not None}
         unit, units = next(iter(given.items()))

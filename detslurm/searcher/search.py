@@ -35,7 +35,7 @@ class Search:
         self.seed = int((config.get("reproducibility") or {}).get("experiment_seed") or 0)
         self.max_restarts = int(config.get("max_restarts", 5))
         self.samples = Samples(self.searcher["name"], self.space, self.seed)
-        self.method: Method = method_of(self.searcher, self.space, self.samples)
+        self.method: Method = method_of(self.searcher, self.space, self.samples, self.seed)
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Search:
@@ -65,13 +65,19 @@ class Search:
     @property
     def unit(self) -> str | None:
         """The unit of all lengths; None if the user's code alone knows."""
-        return length_of(self.searcher)[1] or self.searcher.get("unit")
+        round_unit = length_of(self.searcher, "length_per_round")[1]
+        return length_of(self.searcher)[1] or round_unit or self.searcher.get("unit")
+
+    @property
+    def judges_reports(self) -> bool:
+        """Whether validation reports may stop a trial; `next_report` says which ones count."""
+        return self.method.judges_reports
 
     def initial(self) -> State:
         """The state before any event: the first trials are created and wait."""
         state = State()
         self.method.start(state)
-        self._look_for_end(state)
+        state.done = self.method.over(state)
         return state
 
     def apply(self, state: State, events: Iterable[Mapping[str, Any]]) -> None:
@@ -80,7 +86,7 @@ class Search:
             event = read_event(plain)
             if event is not None and not state.done:
                 self._apply(state, event)
-                self._look_for_end(state)
+                state.done = self.method.over(state)
 
     def dump(self, state: State) -> bytes:
         """The state as bytes."""
@@ -103,6 +109,14 @@ class Search:
     def progress(self, state: State) -> float:
         """The part of the search that is done, 0 to 1."""
         return 1.0 if state.done else min(max(self.method.progress(state), 0.0), 1.0)
+
+    def unsampled(self, state: State) -> list[int]:
+        """Trials that have a worker, but no hyperparameters yet: someone has to sample them."""
+        return self.method.unsampled(state)
+
+    def judged(self, state: State, event: dict[str, Any]) -> dict[str, Any]:
+        """The `validated` event to commit for a report, with a pruner's verdict if there is one."""
+        return self.method.judged(state, _within(state, event["trial"]), event)
 
     def next_report(self, state: State, index: int) -> int | None:
         """The time from which a report of this trial can change anything; None: no report can."""
@@ -161,10 +175,6 @@ class Search:
             self.method.refused(state, index)
         else:
             self.method.ended(state, index)
-
-    def _look_for_end(self, state: State) -> None:
-        if not state.open and not self.method.waits_for_shutdown:
-            state.done = True
 
 
 def _within(state: State, index: int) -> int:

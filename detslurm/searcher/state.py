@@ -12,6 +12,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from detslurm.searcher.history import History
+
 Status = Literal["waiting", "assigned", "paused", "closed"]
 
 AGAIN, PROMOTED, CREATED = 0, 1, 2
@@ -66,6 +68,17 @@ class Bracket(msgspec.Struct, array_like=True, gc=False):
     lowest: int = 0  # the lowest rung whose paused trials haven't been let go yet
 
 
+class Dialogue(msgspec.Struct):
+    """What is said between the search and a custom method: numbered events, and its answers."""
+
+    events: list[dict[str, Any]] = []  # not answered yet
+    last: int = 0
+    answered: int = 0
+    trials: dict[str, int] = {}  # by request id
+    progress: float = 0.0
+    verdict: str | None = None  # of the method's shutdown
+
+
 class State(msgspec.Struct, gc=False):
     """The whole search after some number of facts."""
 
@@ -81,12 +94,8 @@ class State(msgspec.Struct, gc=False):
     brackets: list[Bracket] = []
     round: int = 0
     members: list[int] = []
-    reports: dict[int, list[tuple[int, float | None]]] = {}
-    inbox: list[dict[str, Any]] = []
-    last_event: int = 0
-    handled: int = 0
-    declared: float | None = None
-    verdict_given: str | None = None
+    dialogue: Dialogue | None = None
+    history: History | None = None
 
     @property
     def created(self) -> int:
@@ -103,8 +112,8 @@ class State(msgspec.Struct, gc=False):
         """How the search ended: completed, errored or canceled; None before its end."""
         if not self.done:
             return None
-        if self.verdict_given:
-            return self.verdict_given
+        if self.dialogue and self.dialogue.verdict:
+            return self.dialogue.verdict
         counted = self.created - self.invalid
         if counted and self.failures >= counted:
             return "errored"
