@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 BUCKETS: Final = 100
 
 # Facts that change how a finished experiment reads: the index must learn of them.
-TOUCHING: Final = frozenset({"wish", "set", "lost", "submitted", "trials", "checkpoint_deleted"})
+TOUCHING: Final = frozenset(
+    {"wish", "set", "lost", "submitted", "trials", "checkpoint_deleted", "search_ended"}
+)
 
 
 class ExperimentDir:
