@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-# Words of 32 bits drawn, whether a second normal deviate is kept, and that deviate.
-Position = tuple[int, int, float]
+from detslurm.searcher.history import Position
 
 _BLOCK = 624  # the Mersenne Twister makes so many words at a time
 

@@ -20,7 +20,7 @@ RoundLength = Annotated[
     Positive | PositiveLength, expected('a length such as {"batches": 1000}, or an integer >= 1')
 ]
 Probability = Annotated[float, Meta(ge=0, le=1)]
-Sampler = Literal["tpe", "random", "cmaes", "gp", "qmc", "nsgaii", "nsgaiii", "brute_force", "grid"]
+Sampler = Literal["tpe", "random", "cmaes", "gp", "qmc", "nsgaii", "nsgaiii", "brute_force"]
 Pruner = Literal[
     "median",
     "percentile",
