@@ -112,9 +112,11 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     fact: int = 0  # the number of the fact that says so
 
     @property
-    def elements(self) -> int:
-        """How many elements its array has."""
-        return -(-self.count // self.each)
+    def refs(self) -> list[str]:
+        """What Slurm calls its elements, or the plain job."""
+        if not self.array:
+            return [self.job_id]
+        return [f"{self.job_id}_{n}" for n in range(-(-self.count // self.each))]
 
 
 class ExperimentRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
