@@ -26,8 +26,8 @@ class Listed(Method):
 
     def validated(self, state: State, index: int, units: int, event: Validated) -> None:
         trial = state.trials[index]
-        trial.metric = number(event.metric)
-        trial.reached = max(trial.reached, units)
+        if units >= trial.reached:
+            trial.metric, trial.reached = number(event.metric), units
 
     def closed(self, state: State, index: int) -> None:
         invalid = state.invalid if self.replaces and self._may_replace(state) else 0

@@ -49,8 +49,8 @@ def train(search: Search, state: State, index: int, metric: Metric, top: int = 0
     """
     trial = state.trials[index]
     while not trial.stop and not trial.settled:
-        goal = trial.goal or search.next_report(state, index) or top
-        if trial.goal is None and goal > top:
+        goal = trial.goal or search.next_report(state, index)
+        if goal is None or (trial.goal is None and goal > top):
             break
         report(search, state, index, goal, metric(index, goal))
         if trial.reached < goal:
