@@ -12,12 +12,12 @@ from typing import Self
 
 ENV = "DETSLURM_PREEMPT_FLAG"
 
-_PREEMPT, _ACKNOWLEDGED, _EARLY_EXIT = 0, 1, 2
+_PREEMPT, _ACKNOWLEDGED, _EARLY_EXIT, _STOP = 0, 1, 2, 3
 _SIZE = mmap.PAGESIZE
 
 
 class PreemptFlag:
-    """Three one-way bits: preemption requested, acknowledged by the code, early exit reported."""
+    """One-way bits: preempt, its acknowledgement, an early exit reported, the search says stop."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -61,6 +61,13 @@ class PreemptFlag:
 
     def report_early_exit(self) -> None:
         self._page[_EARLY_EXIT] = 1
+
+    @property
+    def stop(self) -> bool:
+        return self._page[_STOP] != 0
+
+    def request_stop(self) -> None:
+        self._page[_STOP] = 1
 
     def close(self) -> None:
         self._page.close()

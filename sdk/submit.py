@@ -13,11 +13,12 @@ from detslurm.sdk.errors import SubmitError
 from detslurm.sdk.preflight import entrypoint_problems
 
 from detslurm.config import ExperimentConfig, LoadedExperiment, SiteProfile
-from detslurm.searcher import RUNNABLE, trial_count
+from detslurm.searcher import RUNNABLE, Search, trial_count
 from detslurm.slurm import Cluster, ClusterLimits, JobRequest, SlurmError
-from detslurm.slurm.plan import Chunk, JobPlan, PlanError, plan_job
+from detslurm.slurm.plan import Chunk, JobPlan, PlanError, plan_job, throttle
 from detslurm.slurm.succession import runner_command, submitted_fact
-from detslurm.store import Store, probe
+from detslurm.store import ExperimentDir, Store, probe
+from detslurm.store.searchend import BLOCK
 
 _STARTUP_HOOK = "startup-hook.sh"
 
@@ -29,11 +30,23 @@ class Plan:
     config: ExperimentConfig
     text: str
     context: ContextFiles
-    trials: int
+    trials: int  # for a search: how many there may be
+    each: int  # how many of them one job runs, one after the other
     jobs: JobPlan
     on_preempt: str
     kill_wait: int
     warnings: tuple[str, ...]
+    submit_from_jobs: bool = True
+
+    @property
+    def is_search(self) -> bool:
+        """Whether results decide which trials there will be: its jobs are workers for any."""
+        return self.config.to_dict()["searcher"]["name"] not in RUNNABLE
+
+    @property
+    def workers(self) -> int:
+        """How many elements all arrays have together."""
+        return sum(chunk.count for chunk in self.jobs.chunks)
 
 
 @dataclass(frozen=True)
@@ -67,21 +80,18 @@ def plan(
     config = loaded.config
     context = collect(context_dir, includes)
     problems = entrypoint_problems(config.entrypoint, context, prepared=_prepared(config, context))
-    plain = config.to_dict()
-    searcher, space = plain["searcher"], plain["hyperparameters"]
-    if searcher["name"] not in RUNNABLE:
-        known = ", ".join(RUNNABLE)
-        problems.append(
-            f"searcher.name: {searcher['name']} is not supported yet; this version runs {known}"
-        )
+    submit_from_jobs = site is None or site.submit_from_jobs
+    try:
+        trials, share = _trials_and_jobs(config.to_dict(), submit_from_jobs)
+    except ValueError as err:
+        problems.append(f"searcher.name: {err}")
     report = probe(store.path, fast=True)
     problems += [f"{error}; `detslurm doctor` tells more" for error in report.errors]
     if problems:
         raise SubmitError("\n".join(problems))
-    trials = trial_count(searcher, space)
     try:
         limits = cluster.limits()
-        jobs = plan_job(config, site, limits, trials)
+        jobs = plan_job(config, site, limits, share)
     except (SlurmError, PlanError) as err:
         raise SubmitError(str(err)) from err
     elsewhere = cluster.name != "local"  # a local job sees what this process sees
@@ -90,6 +100,7 @@ def plan(
         text=loaded.text,
         context=context,
         trials=trials,
+        each=config.slurm.trials_per_job,
         jobs=jobs,
         on_preempt=_on_preempt(config, limits, jobs.template),
         kill_wait=limits.kill_wait,
@@ -99,7 +110,24 @@ def plan(
             *jobs.notes,
             *(report.warnings if elsewhere else ()),
         ),
+        submit_from_jobs=submit_from_jobs,
     )
+
+
+def _trials_and_jobs(config: dict[str, Any], submit_from_jobs: bool) -> tuple[int, int]:
+    """How many trials there are, or may be, and how many jobs for them. Raises `ValueError`.
+
+    The jobs of a search are workers: as many as trials may run at once, and where jobs must not
+    submit others, one for each trial that there may be.
+    """
+    searcher, each = config["searcher"], config["slurm"]["trials_per_job"]
+    if searcher["name"] in RUNNABLE:
+        trials = trial_count(searcher, config["hyperparameters"])
+        return trials, -(-trials // each)
+    first = Search.from_config(config).initial().created
+    trials = max(searcher.get("max_trials") or 0, first) or BLOCK
+    at_once = first if submit_from_jobs or not first else trials
+    return trials, -(-at_once // each)
 
 
 def requests(
@@ -112,7 +140,7 @@ def requests(
             plan.jobs.request(
                 chunk,
                 name=name,
-                command=runner_command(experiment_dir, chunk.first),
+                command=_command(plan, experiment_dir, chunk),
                 folder=experiment_dir / "jobs",
                 comment=plan.config.name,
                 hold=paused,
@@ -120,18 +148,43 @@ def requests(
         )
 
 
+def _command(plan: Plan, experiment_dir: Path, chunk: Chunk) -> tuple[str, ...]:
+    if plan.is_search:
+        return runner_command(experiment_dir, 0)
+    return runner_command(experiment_dir, chunk.first * plan.each, plan.each)
+
+
 def check(plan: Plan, *, cluster: Cluster, store: Store) -> None:
     """Ask the cluster whether it would take the job. Raises `SubmitError`."""
-    _, first = next(requests(plan, store.path / "experiments" / "0"))
-    refusals = cluster.check(first.with_changes(folder=store.path))
+    refusals = cluster.check(_first_request(plan, store.path / "experiments" / "0", store.path))
     if refusals:
         raise SubmitError("\n".join(refusals))
 
 
-def submit(plan: Plan, *, cluster: Cluster, store: Store, paused: bool = False) -> Submitted:
+def _first_request(plan: Plan, experiment_dir: Path, folder: Path) -> JobRequest:
+    """The job of the first element: what all others are like."""
+    chunk = plan.jobs.chunks[0] if plan.jobs.chunks else Chunk(0, 1)
+    return plan.jobs.request(
+        chunk,
+        name=f"det-{experiment_dir.name}",
+        command=_command(plan, experiment_dir, chunk),
+        folder=folder,
+        comment=plan.config.name,
+    )
+
+
+def submit(
+    plan: Plan,
+    *,
+    cluster: Cluster,
+    store: Store,
+    paused: bool = False,
+    runner: str | None = None,
+) -> Submitted:
     """Create the experiment and queue its jobs, or raise `SubmitError` and queue nothing.
 
-    A crash at any moment leaves either no experiment, or one that says what was queued.
+    A crash at any moment leaves either no experiment, or one that says what was queued. `runner`
+    is a mark of whoever runs the method of a custom search.
     """
     experiment = store.new_experiment()
     with experiment.freeze_code() as stage:
@@ -139,7 +192,11 @@ def submit(plan: Plan, *, cluster: Cluster, store: Store, paused: bool = False) 
     first_trial = store.reserve_trials(experiment.id, plan.trials)
     experiment.prepare_trials(first_trial, plan.trials)
     experiment.write_config(plan.config.to_dict(), plan.text)
-    experiment.create(_created(plan, first_trial, cluster.name))
+    created = _created(plan, first_trial, cluster.name)
+    if plan.is_search:
+        created |= _about_search(plan, runner)
+        experiment.search.mkdir()
+    experiment.create(created)
     if paused:
         experiment.append({"type": "wish", "wish": "pause"})
     job_ids: list[str] = []
@@ -149,7 +206,10 @@ def submit(plan: Plan, *, cluster: Cluster, store: Store, paused: bool = False) 
             after = job_ids[chunk.after] if chunk.after is not None else None
             dependent = request.with_changes(dependency=f"afterany:{after}" if after else None)
             job_ids.append(cluster.submit(dependent))
-            experiment.append(submitted_fact(cluster.name, job_ids[-1], chunk.first, request))
+            first, each = (0, 1) if plan.is_search else (chunk.first * plan.each, plan.each)
+            experiment.append(submitted_fact(cluster.name, job_ids[-1], first, request, each=each))
+        if not plan.jobs.chunks:
+            _keep_template(plan, experiment)
     except BaseException as err:
         # Nothing half submitted: what is queued already is taken back, and the store says so.
         experiment.append({"type": "wish", "wish": "kill"})
@@ -179,6 +239,19 @@ def _created(plan: Plan, first_trial: int, cluster: str) -> dict[str, Any]:
         "kill_wait": plan.kill_wait,
         "signal_lead": plan.jobs.template.signal_lead,
     }
+
+
+def _about_search(plan: Plan, runner: str | None) -> dict[str, Any]:
+    said = {"search": True, "submit_from_jobs": plan.submit_from_jobs}
+    limit = throttle(plan.config)
+    workers = plan.workers if limit is None else min(plan.workers, limit)
+    return {**said, "workers": workers, **({"runner": runner} if runner is not None else {})}
+
+
+def _keep_template(plan: Plan, experiment: ExperimentDir) -> None:
+    """What a job of this search is like, though none is wanted yet: its method begins later."""
+    request = _first_request(plan, experiment.path, experiment.jobs)
+    experiment.append({"type": "submitted", "jobs": [], "request": request.to_dict()})
 
 
 def _prepared(config: ExperimentConfig, context: ContextFiles) -> bool:

@@ -32,7 +32,7 @@ BELOW: dict[str, set[str]] = {
 }
 """Package -> the packages it may import by name; what those import, it may import too."""
 
-HEAVY = {"torch", "numpy", "mpi4py", "h5py"}
+HEAVY = {"torch", "numpy", "mpi4py", "h5py", "optuna"}
 
 
 def allowed(package: str) -> set[str]:

@@ -13,6 +13,7 @@ PACKAGES = {
     "keras": "keras",
     "launch": "launch",
     "pytorch": "pytorch",
+    "searcher": "searcher",
     "transformers": "transformers",
 }
 

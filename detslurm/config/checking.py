@@ -241,13 +241,11 @@ class Checker:
 
 _TYPE_HINT = "`type` is reserved: a hyperparameter can't be called so"
 _SYNONYMS = {"gpu": "cuda"}
-_LATER = {"pbt": "population-based training comes later", "optuna": "optuna's samplers come later"}
 
 
 def _tag_hint(path: str, tag: Any) -> str:
-    if path.split(".")[0] == "hyperparameters":
-        return _TYPE_HINT if describe.nearest(str(tag), describe_types()) is None else ""
-    return _LATER.get(tag, "") if isinstance(tag, str) else ""
+    ours = path.split(".")[0] != "hyperparameters" or describe.nearest(str(tag), describe_types())
+    return "" if ours else _TYPE_HINT
 
 
 def describe_types() -> list[str]:

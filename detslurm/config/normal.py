@@ -21,6 +21,8 @@ FREE = frozenset(
         ("data_layer",),
         ("internal",),
         ("environment", "pod_spec"),
+        ("searcher", "sampler_args"),
+        ("searcher", "pruner_args"),
     )
 )
 """Sections of the user's own keys: null is a value there, elsewhere it means absent."""

@@ -76,6 +76,9 @@ def _warm_start(given: Given) -> Iterator[Broken]:
 
 
 def _halving(given: Given) -> Iterator[Broken]:
+    if given.get("max_length") == 0:
+        message = f"the {given['name']} searcher needs a max_length of at least 1"
+        yield Broken("max_length", message)
     newer = {"time_metric", "max_time"} & set(given)
     if not newer and "max_length" not in given:
         yield Broken(

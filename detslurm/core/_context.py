@@ -22,6 +22,7 @@ from detslurm._flag import PreemptFlag
 from detslurm._info import ClusterInfo, get_cluster_info, on_close
 from detslurm.core._checkpoint import CheckpointContext
 from detslurm.core._distributed import DistributedContext
+from detslurm.core._goals import Lengths
 from detslurm.core._preempt import (
     PreemptContext,
     PreemptMode,
@@ -30,7 +31,8 @@ from detslurm.core._preempt import (
 )
 from detslurm.core._profiler import ProfilerContext
 from detslurm.core._recorder import AnyRecorder, NullRecorder, Recorder
-from detslurm.core._searcher import SearcherContext, Unit
+from detslurm.core._search import search_of
+from detslurm.core._searcher import SearcherContext, Unit, configured_unit
 from detslurm.core._tensorboard import AutoTensorboard, TensorboardFiles, TensorboardMode
 from detslurm.core._tracking import Tracked, track_by_hand
 from detslurm.core._train import EarlyExitReason, TrainContext
@@ -38,9 +40,10 @@ from detslurm.core._trial import (
     NodeRecorder,
     best_validation,
     collect_partial_checkpoints,
+    experiment_of,
+    goals_of,
     note_deletion,
     trial_of,
-    wanted_lengths,
 )
 from detslurm.storage import SharedFS, Storage
 from detslurm.store import StoreError, fold_trial
@@ -160,13 +163,13 @@ def init(
     trial = trial_of(info)
     run = info.trial._trial_run_id
     is_chief = dist.rank == 0
-    view = fold_trial(trial)
-    store = given or storage.from_config(info.trial._config["checkpoint_storage"])
+    view, config = fold_trial(trial), info.trial._config
+    store = given or storage.from_config(config["checkpoint_storage"])
     if is_chief:
         collect_partial_checkpoints(view, store)
     recorder = Recorder(trial.records_path(run)) if is_chief else NullRecorder()
     flag = attach_flag()
-    lengths, units = wanted_lengths(info.trial._config, view)
+    search = search_of(experiment_of(info), trial, run, config) if is_chief else None
     files = TensorboardFiles(store, trial.experiment_id, trial.id, dist.rank)
     auto = AutoTensorboard(files) if is_chief and tensorboard_mode is TensorboardMode.AUTO else None
     return Context(
@@ -185,12 +188,18 @@ def init(
             recorder,
             flag=flag,
             best_validation=lambda: best_validation(info, recorder),
+            search=search,
             metadata=view.metadata or None,
             tensorboard_mode=tensorboard_mode,
             tensorboard=files,
             auto_tensorboard=auto,
         ),
-        searcher=SearcherContext(dist, recorder, lengths, units),
+        searcher=SearcherContext(
+            dist,
+            recorder,
+            goals_of(config, view, search),
+            configured_unit(config["searcher"]),
+        ),
         profiler=ProfilerContext(
             info.agent_id,
             dist,
@@ -229,7 +238,7 @@ def _init_by_hand(
             tensorboard_mode=tensorboard_mode,
             tensorboard=files,
         ),
-        searcher=SearcherContext(dist, tracked.recorder, [1], Unit.EPOCHS),
+        searcher=SearcherContext(dist, tracked.recorder, Lengths([1]), Unit.EPOCHS),
         profiler=ProfilerContext(socket.gethostname(), dist, nullcontext(tracked.recorder)),
         info=None,
         _recorder=tracked.recorder,

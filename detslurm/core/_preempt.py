@@ -25,7 +25,7 @@ class PreemptMode(enum.Enum):
 
 
 class PreemptContext:
-    """Tells when to save a checkpoint and leave: preemption, time limit, pause or cancel."""
+    """Tells when to save a checkpoint and leave: preemption, time limit, the user, the search."""
 
     def __init__(
         self,
@@ -68,7 +68,8 @@ class PreemptContext:
         return self._preempted
 
     def _look(self) -> bool:
-        seen = self._flag is not None and self._flag.preempt
+        flag = self._flag
+        seen = flag is not None and (flag.preempt or flag.stop)
         if self._mode is PreemptMode.WorkersAskChief and self._dist.size > 1:
             return bool(self._dist.broadcast(seen))
         return seen

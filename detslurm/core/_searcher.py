@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import enum
-import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from detslurm.core._agreement import in_step
 from detslurm.core._distributed import DistributedContext
+from detslurm.core._goals import Goals
 from detslurm.core._recorder import AnyRecorder
 
 
 class Unit(enum.Enum):
-    """The unit of `searcher.max_length`."""
+    """The unit of the searcher's lengths."""
 
     EPOCHS = "EPOCHS"
     RECORDS = "RECORDS"
@@ -30,8 +30,9 @@ class SearcherMode(enum.Enum):
 class SearcherOperation:
     """Train until `length` (absolute, in configured units), validate, report."""
 
-    def __init__(self, recorder: AnyRecorder, length: int, is_chief: bool) -> None:
+    def __init__(self, recorder: AnyRecorder, goals: Goals, length: int, is_chief: bool) -> None:
         self._recorder = recorder
+        self._goals = goals
         self._length = length
         self._is_chief = is_chief
         self._completed = False
@@ -54,14 +55,16 @@ class SearcherOperation:
         self._recorder.record({"t": "progress", "value": share})
 
     def report_completed(self, searcher_metric: Any) -> None:
-        """Complete the operation with the metric that the search is over. Chief only, once."""
+        """Complete the operation with the metric that the search is over. Chief only, once.
+
+        A metric is a number; a custom search takes whatever JSON can say. NaN counts as worst.
+        """
         self._chief_only("report_completed")
         if self._completed:
             raise RuntimeError("you may only call op.report_completed() once")
-        value = float(searcher_metric)
-        if math.isnan(value):
-            value = math.nan
+        value = self._goals.metric(searcher_metric)
         self._recorder.commit({"t": "completed", "length": self.length, "metric": value})
+        self._goals.completed(self.length, value)
         self._completed = True
 
     def _chief_only(self, method: str) -> None:
@@ -76,12 +79,12 @@ class SearcherContext:
         self,
         dist: DistributedContext,
         recorder: AnyRecorder,
-        lengths: list[int] | None,
+        goals: Goals | None,
         units: Unit | None,
     ) -> None:
         self._dist = dist
         self._recorder = recorder
-        self._lengths = lengths
+        self._goals = goals
         self._units = units
 
     def operations(
@@ -95,7 +98,8 @@ class SearcherContext:
         configuration has no `searcher.max_length`, `RuntimeError` when an operation was left
         uncompleted.
         """
-        if self._lengths is None:
+        goals = self._goals
+        if goals is None:
             raise ValueError(
                 "searcher.operations() needs `searcher.max_length` in the experiment configuration"
             )
@@ -106,23 +110,23 @@ class SearcherContext:
                 f"rank={self._dist.rank}"
             )
         operation: SearcherOperation | None = None
-        lengths = iter(self._lengths)
-        # A worker's own list does not count: it may have read the store at another moment.
-        while (length := self._agree(next(lengths, None), operation, searcher_mode)) is not None:
-            operation = SearcherOperation(self._recorder, length, is_chief)
+        while (length := self._agree(goals, operation, searcher_mode)) is not None:
+            operation = SearcherOperation(self._recorder, goals, length, is_chief)
             yield operation
         if auto_ack:
             self.acknowledge_out_of_ops()
 
     def _agree(
-        self, length: int | None, last: SearcherOperation | None, mode: SearcherMode
+        self, goals: Goals, last: SearcherOperation | None, mode: SearcherMode
     ) -> int | None:
         """The chief's next length; raises everywhere when it left its last operation open."""
 
         def own() -> int | None:
-            if last is not None and last.is_chief and not last._completed:
+            if self._dist.rank != 0:
+                return None  # it may have read the store at another moment: the chief decides
+            if last is not None and not last._completed:
                 raise RuntimeError("you must call op.report_completed() on each operation")
-            return length
+            return goals.next()
 
         if mode is SearcherMode.ChiefOnly:
             return own()
@@ -134,13 +138,12 @@ class SearcherContext:
             self._recorder.record({"t": "out_of_ops"})
 
     def get_configured_units(self) -> Unit | None:
-        """The unit of `searcher.max_length`, or None when it is a bare number."""
+        """The unit of the searcher's lengths, or None where the configuration names none."""
         return self._units
 
 
-def length_and_unit(max_length: Any) -> tuple[int | None, Unit | None]:
-    """The number and the unit of a `searcher.max_length` value."""
-    if isinstance(max_length, dict):
-        ((unit, value),) = max_length.items()
-        return int(value), Unit[unit.upper()]
-    return (None if max_length is None else int(max_length)), None
+def configured_unit(searcher: Mapping[str, Any]) -> Unit | None:
+    """The unit of `max_length`, or the one that a custom search names."""
+    length = searcher.get("max_length")
+    unit = next(iter(length)) if isinstance(length, Mapping) else searcher.get("unit")
+    return None if unit is None else Unit[unit.upper()]

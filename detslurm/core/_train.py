@@ -13,6 +13,7 @@ from detslurm._flag import PreemptFlag
 from detslurm.core._distributed import DistributedContext
 from detslurm.core._metrics import plain
 from detslurm.core._recorder import AnyRecorder
+from detslurm.core._search import TrialSearch
 from detslurm.core._tensorboard import (
     AutoTensorboard,
     FileSelector,
@@ -42,6 +43,7 @@ class TrainContext:
         recorder: AnyRecorder,
         *,
         flag: PreemptFlag | None,
+        search: TrialSearch | None = None,
         best_validation: Callable[[], float | None],
         metadata: Mapping[str, Any] | None,
         tensorboard_mode: TensorboardMode = TensorboardMode.AUTO,
@@ -51,6 +53,7 @@ class TrainContext:
         self._dist = dist
         self._recorder = recorder
         self._flag = flag
+        self._search = search
         self._best_validation = best_validation
         self._metadata = dict(metadata) if metadata is not None else None
         self._last: dict[str, tuple[int, set[str]]] = {}
@@ -70,7 +73,11 @@ class TrainContext:
         self._report("training", steps_completed, metrics, batches)
 
     def report_validation_metrics(self, steps_completed: int, metrics: dict[str, Any]) -> None:
-        """Report validation metrics at a step. Raises `RuntimeError` for a value of None."""
+        """Report validation metrics at a step. Raises `RuntimeError` for a value of None.
+
+        A search that stops trials early judges by these reports: when it stops this trial,
+        `should_preempt()` turns true. It raises `RuntimeError` for a report without its metric.
+        """
         self._report("validation", steps_completed, metrics)
 
     def report_metrics(self, group: str, steps_completed: int, metrics: dict[str, Any]) -> None:
@@ -103,6 +110,12 @@ class TrainContext:
         self._recorder.record(record)
         if self._auto_tensorboard is not None:
             self._auto_tensorboard.metrics(group, steps, values, now)
+        if group == "validation" and self._search is not None:
+            self._judge(self._search, steps, values)
+
+    def _judge(self, search: TrialSearch, steps: int, values: Mapping[str, Any]) -> None:
+        if search.reported(steps, values) and self._flag is not None:
+            self._flag.request_stop()
 
     def _refuse_repeated(self, group: str, steps: int, values: Mapping[str, Any]) -> None:
         last_steps, keys = self._last.get(group, (None, set()))

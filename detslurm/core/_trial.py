@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from detslurm._info import EXPERIMENT_DIR_ENV, ClusterInfo
+from detslurm.core._goals import Goals, Lengths, max_length
 from detslurm.core._recorder import AnyRecorder, Recorder
-from detslurm.core._searcher import Unit, length_and_unit
+from detslurm.core._search import TrialSearch
 from detslurm.storage import Storage
 from detslurm.store import ExperimentDir, Store, TrialDir, TrialView, fold_experiment
 
 logger = logging.getLogger("detslurm.core")
+
+# Searchers whose lengths come from themselves, without `max_length`.
+_OWN_LENGTHS = ("custom", "pbt")
 
 
 def trial_of(info: ClusterInfo) -> TrialDir:
@@ -27,13 +32,21 @@ def experiment_of(info: ClusterInfo) -> ExperimentDir:
     return ExperimentDir(Store(path.parent.parent), info.trial.experiment_id)
 
 
-def wanted_lengths(config: dict[str, Any], view: TrialView) -> tuple[list[int] | None, Unit | None]:
-    """The lengths that the search still wants of this trial, and their unit."""
-    length, unit = length_and_unit(config["searcher"].get("max_length"))
-    if length is None:
-        return None, None
-    done = (view.length or {}).get("length", -1) >= length
-    return ([] if done else [length]), unit
+def goals_of(
+    config: Mapping[str, Any], view: TrialView, search: TrialSearch | None
+) -> Goals | None:
+    """What `searcher.operations()` gives; None where the configuration has no lengths at all.
+
+    Workers know of no search: the chief decides for them.
+    """
+    length = max_length(config["searcher"])
+    if length is None and config["searcher"]["name"] not in _OWN_LENGTHS:
+        return None
+    if search is not None:
+        return search
+    if length is None or (view.length or {}).get("length", -1) >= length:
+        return Lengths([])
+    return Lengths([length])
 
 
 def collect_partial_checkpoints(view: TrialView, store: Storage) -> None:

@@ -63,6 +63,7 @@ class Agent:
         self._selector = selectors.DefaultSelector()
         self._selector.register(sys.stdin.fileno(), selectors.EVENT_READ)
         self._selector.register(self._inbox.fileno(), selectors.EVENT_READ)
+        self._said_stop = False
         self._child: subprocess.Popen[bytes] | None = None
         self._peers: dict[str, Any] | None = None
         self._output: LineSplitter | None = None
@@ -130,7 +131,8 @@ class Agent:
         self._output = LineSplitter()
         early_exit_at = None
         while child.poll() is None:
-            self._wait(timeout=0.5 if self._output is None else 1.0)
+            self._wait(timeout=0.5)
+            self._pass_stop_on()
             if self._flag.early_exit and early_exit_at is None:
                 early_exit_at = time.monotonic()
             if early_exit_at and time.monotonic() - early_exit_at > _EARLY_EXIT_GRACE:
@@ -178,7 +180,15 @@ class Agent:
         # Not the session alone: launchers give each worker one of its own.
         processes.signal_each(processes.descendants(os.getpid()), sig)
 
+    def _pass_stop_on(self) -> None:
+        """Let the other nodes hear that the search wants no more of this trial."""
+        if self._flag.stop and not self._said_stop:
+            self._said_stop = True
+            self._flag.request_preemption()
+            self._report({"event": "stop", "node": self._rank})
+
     def _finish(self, status: int) -> int:
+        self._pass_stop_on()
         self._report(
             {
                 "event": "ended",

@@ -37,6 +37,7 @@ class Report:
     cancel_retries: str | None = None
     exclude: list[str] = field(default_factory=list)
     job_is_ending: bool = False
+    give_way: bool = False  # Slurm wants the allocation back, whatever becomes of the trial
 
 
 @dataclass(frozen=True)
@@ -127,6 +128,8 @@ class Attempt:
         elif event == "preempted":
             self._heard_from_agents |= self._report.cause is None
             self._stop(Cause.PREEMPTION)
+        elif event == "stop":
+            self._stop(Cause.STOP)
         elif event == "policy":
             self._on_policy(node, str(report["name"]), report.get("action"))
         elif event == "ended":
@@ -180,6 +183,7 @@ class Attempt:
     # -- what goes out ---------------------------------------------------------------------------
 
     def _stop(self, cause: Cause) -> None:
+        self._report.give_way |= cause in (Cause.PREEMPTION, Cause.TIME_LIMIT)
         known = self._report.cause
         if known is cause or (known is not None and not _outranks(cause, known)):
             return
@@ -242,9 +246,11 @@ class Attempt:
         silent = len(self._exit_codes) < len(self._nodes) and not self._report.job_is_ending
         if self._heard_from_agents and (self._first_failure or silent):
             self._report.cause = None
+            self._report.give_way = False
 
 
 def _outranks(new: Cause, old: Cause) -> bool:
     # The signal of the limit itself looks like a preemption to the agents.
-    order = [Cause.PREEMPTION, Cause.TIME_LIMIT, Cause.PAUSE, Cause.CANCEL, Cause.KILL]
+    # What the search has stopped is done, whoever else wants it to leave.
+    order = [Cause.PREEMPTION, Cause.TIME_LIMIT, Cause.PAUSE, Cause.STOP, Cause.CANCEL, Cause.KILL]
     return order.index(new) > order.index(old)

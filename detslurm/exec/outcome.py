@@ -12,13 +12,14 @@ from dataclasses import dataclass
 
 
 class Cause(enum.StrEnum):
-    """Why the runner asked the code to stop; the last word of the user wins over Slurm's."""
+    """Why the code was asked to stop; the last word of the user wins over Slurm's."""
 
     KILL = "kill"
     CANCEL = "cancel"
     PAUSE = "pause"
     PREEMPTION = "preemption"
     TIME_LIMIT = "time_limit"
+    STOP = "stop"  # the search wants no more of this trial
 
 
 class Next(enum.Enum):
@@ -35,7 +36,8 @@ class Ended:
     """The facts of one ended attempt.
 
     `exit_code` follows the shell: 128 + N for death by signal N. `new_checkpoint` says whether this
-    run committed one; `restarts` counts those used before it.
+    run committed one; `restarts` counts those used before it; `resting` says that the search has
+    no more for the trial now, though it may promote it later.
     """
 
     exit_code: int
@@ -46,6 +48,7 @@ class Ended:
     cancel_retries: str | None = None
     restarts: int = 0
     max_restarts: int = 5
+    resting: bool = False
 
 
 @dataclass(frozen=True)
@@ -64,10 +67,14 @@ def decide(ended: Ended) -> Decision:
     """The outcome of an attempt."""
     if ended.cause is Cause.KILL:
         return Decision("killed", "killed by the user", Next.LEAVE)
+    if ended.cause is Cause.STOP:
+        return Decision("completed", "stopped by the search", Next.LEAVE)
     if ended.cause is not None and (ended.acknowledged or _cut_short(ended)):
         return _stopped(ended.cause)
     if ended.invalid_hp is not None:
         return Decision("invalid_hp", ended.invalid_hp, Next.LEAVE)
+    if ended.exit_code == 0 and ended.resting:
+        return Decision("out_of_ops", "the search has no more for it now", Next.LEAVE)
     if ended.exit_code == 0:
         return Decision("completed", "the code exited with 0", Next.LEAVE)
     return _failed(ended)

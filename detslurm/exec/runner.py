@@ -1,51 +1,37 @@
-"""The runner: the batch script's own process, which works for one trial in one allocation.
+"""The runner: the batch script's own process, a worker for the trials of one experiment.
 
 Each attempt is a step of its own, so that whatever happens to the code the runner lives on and
-decides: the next attempt here, requeue, hold, a successor job, or done. Exit codes alone never
-requeue a job: it must ask.
+decides: the next attempt here, the next trial, requeue, hold, a successor job, or done. Exit codes
+alone never requeue a job: it must ask.
 """
 
 from __future__ import annotations
 
-import secrets
 import signal
-import socket
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from detslurm.exec.attempt import Attempt, Limits, Report
-from detslurm.exec.outcome import Cause, Decision, Ended, Next, decide
+from detslurm.exec.agenda import Agenda, FixedAgenda
+from detslurm.exec.attempt import Report
+from detslurm.exec.execution import SLURM_LATE, Execution
+from detslurm.exec.outcome import Cause, Decision, Next
 from detslurm.exec.signals import SignalInbox
-from detslurm.exec.stepdesk import steps_beside
-from detslurm.exec.textlog import TextLog
 from detslurm.exec.wishes import Wishes
-from detslurm.searcher import trial_plan
 from detslurm.slurm import Allocation, Cluster, SlurmError, detect_cluster
 from detslurm.slurm.succession import submitted_fact, successor_request
-from detslurm.store import (
-    RunTaken,
-    Store,
-    StoreError,
-    TrialDir,
-    TrialEnded,
-    TrialView,
-    fold_trial,
-)
-from detslurm.store.outcomes import TERMINAL
-
-_FINISHED = ("COMPLETED", "ERROR", "CANCELED")
-_DEFAULT_PREEMPTION_TIMEOUT = 3600.0
-# Slurm may send the signal of --signal up to a minute earlier than asked for.
-_SLURM_LATE = 90
+from detslurm.store import RunTaken, Store, StoreError, TrialEnded
 
 
 class Runner:
-    """Works for one trial until it is done or this job has to give way."""
+    """Works for trials until there is nothing to do or this job has to give way.
 
-    def __init__(self, experiment_dir: Path, first_index: int) -> None:
+    The trials `first` .. `first` + `each` - 1 of a plain job; the elements of an array have as many
+    each, one after the other. The workers of a search find their trials in its log instead.
+    """
+
+    def __init__(self, experiment_dir: Path, first: int, each: int = 1) -> None:
         self._inbox = SignalInbox([signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM])
         self._store = Store(experiment_dir.parent.parent)
         self._experiment = self._store.experiment(int(experiment_dir.name))
@@ -54,71 +40,113 @@ class Runner:
         if allocation is None:
             raise SystemExit("detslurm runner: this is no job; `detslurm submit` starts it in one")
         self._allocation = allocation
-        self._index = first_index + (self._allocation.array_task_id or 0)
-        facts = list(self._experiment.facts())
-        self._created: Mapping[str, Any] = facts[0]
-        self._trial: TrialDir = self._experiment.trial(self._created["first_trial"] + self._index)
-        self._wishes = Wishes(self._trial.id)
-        self._wishes.take(facts)
-        ends = [run.end or {} for run in self._trial.runs()]
-        self._run = 0
-        self._excluded: list[str] = [node for end in ends for node in end.get("exclude") or ()]
+        self._wishes = Wishes(self._experiment)
+        self._wishes.look()
+        self._agenda: Agenda = self._make_agenda(first, each)
+        self._excluded: list[str] = []
+        self._worked = self._failed = False
+
+    def _make_agenda(self, first: int, each: int) -> Agenda:
+        if self._wishes.created.get("search"):
+            from detslurm.exec.searching import SearchAgenda  # only here: others start without it
+
+            return SearchAgenda(
+                self._wishes, self._config, ref=self._allocation.ref, cluster=self._cluster()
+            )
+        first += (self._allocation.array_task_id or 0) * each
+        share = range(first, min(first + each, self._wishes.created["trials"]))
+        return FixedAgenda(
+            self._wishes,
+            self._config,
+            share,
+            ref=self._allocation.ref,
+            cluster=self._cluster,
+        )
 
     # -- the loop --------------------------------------------------------------------------------
 
     def run(self) -> int:
-        """Work; returns the exit status of the job: 0 unless the trial failed."""
-        while True:
-            view = self._view()
-            refusal = self._refusal(view)
-            if refusal is not None:
-                print(f"detslurm: {refusal}", flush=True)
-                return 0
+        """Work; returns the exit status of the job: 0 unless a trial failed."""
+        while self._agenda.more():
             cause = self._look()
             if cause is not None:
-                return self._leave(cause)
-            try:
-                decision = self._one_run(view)
-            except (TrialEnded, RunTaken) as err:
-                print(f"detslurm: {err}", flush=True)
-                return 0
-            if decision.next is Next.AGAIN and not self._on_excluded_node:
+                self._leave(cause)
+                break
+            if self._worked and self._time_is_short():
+                self._give_way(Next.REQUEUE)
+                break
+            task = self._agenda.take()
+            if task is None:
                 continue
-            self._settle()
-            self._give_way(decision.next)
-            return 1 if decision.outcome == "error" else 0
+            execution = Execution(
+                task,
+                agenda=self._agenda,
+                wishes=self._wishes,
+                config=self._config,
+                allocation=self._allocation,
+                cluster=self._cluster(),
+                inbox=self._inbox,
+            )
+            if not self._work_on(execution):
+                break
+        return 1 if self._failed else 0
 
-    def _view(self) -> TrialView:
-        return fold_trial(self._trial, fresh=True)
+    def _look(self) -> Cause | None:
+        self._wishes.look()
+        return self._wishes.cause
 
-    def _refusal(self, view: TrialView) -> str | None:
-        """Why this job must not run the trial: it is over, or another job is at it."""
-        if view.state in _FINISHED:
-            return f"trial {view.id} is over: {view.state} ({view.end_reason})"
-        if not view.runs or view.runs[-1].outcome is not None:
-            return None
-        other = view.runs[-1].job
-        if other["ref"] == self._allocation.ref:
-            return None
-        try:
-            job = self._cluster(other["cluster"]).query([other["ref"]]).get(other["ref"])
-        except SlurmError:
-            job = None
-        if job is not None and job.running:
-            return f"trial {view.id} is being run by job {other['ref']}; nothing to do here"
-        return None
-
-    def _leave(self, cause: Cause) -> int:
-        """The user no longer wants this trial to run now."""
+    def _leave(self, cause: Cause) -> None:
+        """The user no longer wants anything to run now."""
         if cause is Cause.PAUSE:
             self._give_way(Next.HOLD)
-        return 0
+
+    def _work_on(self, execution: Execution) -> bool:
+        """Run a trial until it is over or has to wait; whether this job goes on with others."""
+        self._worked = True
+        try:
+            decision, report = execution.run()
+            self._excluded = execution.excluded
+            while decision.next is Next.AGAIN and not self._on_excluded_node:
+                if execution.look() is not None:
+                    return self._drop(execution, decision)
+                decision, report = execution.run()
+        except (TrialEnded, RunTaken) as err:
+            print(f"detslurm: {err}", flush=True)
+            return False
+        if execution.superseded:
+            return False  # whoever goes on with the trial tells what became of it
+        return self._after(execution, decision, report)
+
+    def _drop(self, execution: Execution, decision: Decision) -> bool:
+        """The user wants no further run of this trial now."""
+        self._agenda.left(execution.task, decision, execution.view(), going_on=False)
+        cause = self._look()
+        if cause is not None:
+            self._leave(cause)
+        return cause is None
+
+    def _after(self, execution: Execution, decision: Decision, report: Report) -> bool:
+        over = decision.next is Next.LEAVE
+        going_on = (
+            over
+            and not report.give_way
+            and not report.job_is_ending
+            and self._look() is None
+            and not self._time_is_short()
+        )
+        self._agenda.left(execution.task, decision, execution.view(), going_on=going_on)
+        self._failed |= decision.outcome == "error"
+        if over:
+            self._settle()
+            if report.give_way and self._look() is None and self._agenda.more():
+                self._give_way(Next.REQUEUE)
+            return not report.give_way and not report.job_is_ending
+        self._give_way(decision.next)
+        return False
 
     def _settle(self) -> None:
         """Whoever ends the last trial of an experiment compacts its metrics."""
-        first, count = self._created["first_trial"], self._created["trials"]
-        others = [first + (self._index + i) % count for i in range(count)]
-        if not all(self._is_over(trial) for trial in others):
+        if not self._agenda.settled():
             return
         try:
             from detslurm.store import compact  # h5py: only here, never at start
@@ -127,123 +155,11 @@ class Runner:
         except (StoreError, OSError, ImportError) as err:
             print(f"detslurm: the metrics are not compacted: {err}", flush=True)
 
-    def _is_over(self, trial_id: int) -> bool:
-        runs = self._experiment.trial(trial_id).runs()
-        return bool(runs) and (runs[-1].end or {}).get("outcome") in TERMINAL
-
-    # -- one run ---------------------------------------------------------------------------------
-
-    def _one_run(self, view: TrialView) -> Decision:
-        start = self._start(view)
-        self._run = number = start["run"]
-        log = TextLog(self._trial.log_path(number))
-        log.say(f"run {number} of trial {view.id} in job {self._allocation.ref} on {start['host']}")
-        try:
-            with steps_beside(self._allocation.node_count):
-                report = self._attempt(number, log)
-            decision = decide(self._ended(view, report))
-            self._trial.write_end(number, _end_record(number, decision, report))
-            log.say(f"run {number} ended: {decision.outcome}: {decision.reason}")
-        finally:
-            log.close()
-        self._excluded += report.exclude
-        return decision
-
-    def _start(self, view: TrialView) -> dict[str, Any]:
-        """Make the next run ours, which fences all earlier ones."""
-        config, allocation = self._config, self._allocation
-        seed = config["reproducibility"]["experiment_seed"]
-        plan = trial_plan(config["searcher"], config["hyperparameters"], seed, self._index)
-        return self._trial.open_run(
-            {
-                "trial": self._trial.id,
-                "experiment": self._experiment.id,
-                "index": self._index,
-                "request_id": plan.request_id,
-                "hparams": plan.hparams,
-                "seed": plan.seed,
-                "token": secrets.token_hex(16),
-                "job": {
-                    "cluster": allocation.cluster,
-                    "job_id": allocation.job_id,
-                    "array_job_id": allocation.array_job_id,
-                    "array_task_id": allocation.array_task_id,
-                    "ref": allocation.ref,
-                    "restart_count": allocation.restart_count,
-                    "nodes": list(allocation.nodes),
-                },
-                "host": socket.gethostname(),
-                "time": time.time(),
-                "resume": self._resume(view),
-            }
-        )
-
-    def _resume(self, view: TrialView) -> dict[str, Any] | None:
-        latest = view.latest_checkpoint
-        if latest is not None:
-            return {"uuid": latest.uuid, "steps": latest.steps}
-        # A warm start loads another trial's weights and starts counting from 0.
-        searcher = self._config["searcher"]
-        source = searcher.get("source_checkpoint_uuid")
-        if searcher.get("source_trial_id") is not None:
-            other = fold_trial(self._store.find_trial(searcher["source_trial_id"]))
-            source = other.latest_checkpoint and other.latest_checkpoint.uuid
-        return {"uuid": source, "steps": 0} if source else None
-
-    def _attempt(self, number: int, log: TextLog) -> Report:
-        agent = [sys.executable, "-m", "detslurm.exec.agent"]
-        argv = [*agent, str(self._experiment.path), str(self._trial.id), str(number)]
-        timeout = self._config.get("preemption_timeout") or _DEFAULT_PREEMPTION_TIMEOUT
-        mpi = (self._config.get("slurm") or {}).get("mpi")
-        return Attempt(
-            self._allocation.step_command(argv, mpi=mpi),
-            self._allocation.nodes,
-            inbox=self._inbox,
-            log=log,
-            look=self._look,
-            why_signalled=self._why_signalled,
-            why_ending=self._why_ending,
-            limits=Limits(timeout, float(self._created.get("kill_wait", 30))),
-        ).run()
-
-    def _ended(self, before: TrialView, report: Report) -> Ended:
-        after = self._view()
-        return Ended(
-            exit_code=report.exit_code,
-            cause=report.cause,
-            acknowledged=report.acknowledged,
-            invalid_hp="declared invalid by the code" if after.early_exit == "invalid_hp" else None,
-            new_checkpoint=len(after.checkpoints) > len(before.checkpoints),
-            cancel_retries=report.cancel_retries,
-            restarts=before.restarts,
-            max_restarts=self._config["max_restarts"],
-        )
-
-    def _look(self) -> Cause | None:
-        if self._run and self._trial.superseded(self._run):
-            return Cause.KILL  # another job goes on with this trial: we are a zombie
-        self._wishes.take(self._experiment.facts(after=self._wishes.seen))
-        return self._wishes.cause
-
-    def _why_ending(self) -> Cause:
-        """Why the whole job is being ended, by what Slurm said in its output."""
-        wish = self._look()
-        if wish is not None:
-            return wish
-        said = self._allocation.why_ending()
-        return {"cancelled": Cause.KILL, "time_limit": Cause.TIME_LIMIT}.get(
-            said or "", Cause.PREEMPTION
-        )
-
-    def _why_signalled(self) -> Cause:
-        """Time limit or preemption: SIGUSR1 means both on sites with preempt_send_user_signal."""
-        try:
-            job = self._cluster().query([self._allocation.ref]).get(self._allocation.ref)
-        except SlurmError:
-            return Cause.TIME_LIMIT
-        left = job.time_left if job is not None else 0
-        near = left is not None and left <= self._created.get("signal_lead", 120) + _SLURM_LATE
-        return Cause.TIME_LIMIT if near else Cause.PREEMPTION
+    def _time_is_short(self) -> bool:
+        """Whether a trial that began now would be asked to leave almost at once."""
+        end = self._allocation.end_time
+        lead = self._wishes.created.get("signal_lead", 120) + SLURM_LATE
+        return end is not None and end - time.time() <= lead
 
     # -- giving way ------------------------------------------------------------------------------
 
@@ -252,8 +168,6 @@ class Runner:
 
     def _give_way(self, following: Next) -> None:
         """Requeue exactly this element, or submit a successor where that is not possible."""
-        if following is Next.LEAVE:
-            return
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # requeueing ends this very process
         hold = following is Next.HOLD
         ref = self._requeued(hold) or self._submit_successor(hold)
@@ -264,7 +178,7 @@ class Runner:
     def _requeued(self, hold: bool) -> str | None:
         """Put this job back into the queue; None where only a successor can go on."""
         ref = self._allocation.ref
-        if self._on_excluded_node or self._created.get("on_preempt") == "successor":
+        if self._on_excluded_node or self._wishes.created.get("on_preempt") == "successor":
             return None
         try:
             self._cluster().requeue(ref, hold=hold)
@@ -281,17 +195,20 @@ class Runner:
         return not set(self._excluded).isdisjoint(self._allocation.nodes)
 
     def _submit_successor(self, hold: bool) -> str:
+        share = self._agenda.remainder()
         request = successor_request(
             self._experiment.facts(),
             self._experiment.path,
-            self._index,
+            share.start,
+            each=len(share),
             after=self._allocation.ref,
             hold=hold,
             exclude=self._excluded,
         )
         cluster = self._cluster()
         job_id = cluster.submit(request)
-        self._experiment.append(submitted_fact(cluster.name, job_id, self._index, request))
+        fact = submitted_fact(cluster.name, job_id, share.start, request, each=len(share))
+        self._experiment.append(fact)
         return job_id
 
 
@@ -300,20 +217,8 @@ def _was_requeued(refusal: SlurmError) -> bool:
     return "pending execution" in refusal.said.lower()
 
 
-def _end_record(number: int, decision: Decision, report: Report) -> dict[str, Any]:
-    return {
-        "type": "end",
-        "run": number,
-        "outcome": decision.outcome,
-        "reason": decision.reason,
-        "exit_code": report.exit_code,
-        "exclude": report.exclude,
-        "time": time.time(),
-    }
-
-
 def main(argv: list[str]) -> int:
-    return Runner(Path(argv[0]), int(argv[1])).run()
+    return Runner(Path(argv[0]), *map(int, argv[1:])).run()
 
 
 if __name__ == "__main__":

@@ -1,27 +1,49 @@
-"""What the user wants of a trial now: a fold over the experiment's facts."""
+"""What the user wants now, and what else the experiment's facts tell a worker."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from detslurm.exec.outcome import Cause
+from detslurm.store import ExperimentDir
 
 
 class Wishes:
-    """Follows the facts of an experiment for one trial; the strongest wish wins."""
+    """Follows the facts of an experiment; the strongest wish wins."""
 
-    def __init__(self, trial_id: int) -> None:
-        self._trial_id = trial_id
-        self._paused = self._canceled = self._killed = False
+    def __init__(self, experiment: ExperimentDir) -> None:
+        self.experiment = experiment
+        self.created: Mapping[str, Any] = {}
+        self.trial_ids: list[int] = []
+        self.replaced: dict[int, int] = {}  # index of an invalid trial -> its replacement's
+        self.over = False  # the search has ended
         self.seen = 0
+        self._paused = self._canceled = self._killed = False
+        self._killed_trials: set[int] = set()
 
-    def take(self, facts: Iterable[Mapping[str, Any]]) -> None:
-        """Fold in further facts, in order."""
-        for fact in facts:
-            self.seen = max(self.seen, fact["n"])
-            if fact.get("type") == "wish":
-                self._wish(fact)
+    def look(self) -> None:
+        """Fold in the facts that are new."""
+        for fact in self.experiment.facts(after=self.seen):
+            self.seen = fact["n"]
+            self._take(fact)
+
+    def _take(self, fact: Mapping[str, Any]) -> None:
+        kind = fact.get("type")
+        if kind == "wish":
+            self._wish(fact)
+        elif kind == "search_ended":
+            self.over = True
+        elif kind == "created":
+            self.created = fact
+        if kind in ("created", "trials"):
+            self._trials(fact)
+
+    def _trials(self, fact: Mapping[str, Any]) -> None:
+        if "replaces" in fact:
+            self.replaced.setdefault(fact["replaces"], len(self.trial_ids))
+        first, count = fact["first_trial"], fact["trials"]
+        self.trial_ids.extend(range(first, first + count))
 
     def _wish(self, fact: Mapping[str, Any]) -> None:
         wish = fact.get("wish")
@@ -29,16 +51,20 @@ class Wishes:
             self._paused = wish == "pause"
         elif wish == "cancel":
             self._canceled = True
-        elif wish in ("kill", "delete") or (
-            wish == "kill_trial" and fact.get("trial") == self._trial_id
-        ):
+        elif wish in ("kill", "delete"):
             self._killed = True
+        elif wish == "kill_trial":
+            self._killed_trials.add(fact.get("trial", 0))
 
     @property
     def cause(self) -> Cause | None:
-        """Why this trial should not run now, or None."""
+        """Why nothing of the experiment should run now, or None."""
         if self._killed:
             return Cause.KILL
         if self._canceled:
             return Cause.CANCEL
         return Cause.PAUSE if self._paused else None
+
+    def cause_for(self, trial_id: int) -> Cause | None:
+        """Why this trial should not run now, or None."""
+        return Cause.KILL if trial_id in self._killed_trials else self.cause

@@ -10,23 +10,29 @@ from typing import Any
 from detslurm.slurm.request import JobRequest
 
 
-def runner_command(experiment_dir: Path, first_index: int) -> tuple[str, ...]:
-    """What a batch script execs: element i of its array works for trial `first_index` + i."""
+def runner_command(experiment_dir: Path, first_index: int, each: int = 1) -> tuple[str, ...]:
+    """What a batch script execs: element i of its array works for trial `first_index` + i.
+
+    With `each` it works for that many, from `first_index` + i * `each` on.
+    """
     runner = (sys.executable, "-m", "detslurm.exec.runner")
-    return (*runner, str(experiment_dir), str(first_index))
+    share = (str(first_index),) if each == 1 else (str(first_index), str(each))
+    return (*runner, str(experiment_dir), *share)
 
 
 def submitted_fact(
-    cluster: str, job_id: str, first_index: int, request: JobRequest
+    cluster: str, job_id: str, first_index: int, request: JobRequest, *, each: int = 1
 ) -> dict[str, Any]:
     """The fact that says which job works for which trials, and how to ask for it again."""
-    job = {
+    job: dict[str, Any] = {
         "cluster": cluster,
         "job_id": job_id,
         "first_index": first_index,
-        "count": len(request.elements) or 1,
+        "count": (len(request.elements) or 1) * each,
         "array": request.is_array,
     }
+    if each != 1:
+        job["each"] = each
     return {"type": "submitted", "jobs": [job], "request": request.to_dict()}
 
 
@@ -35,25 +41,49 @@ def successor_request(
     experiment_dir: Path,
     index: int,
     *,
+    each: int = 1,
     after: str | None = None,
     hold: bool = False,
     exclude: Sequence[str] = (),
 ) -> JobRequest:
-    """The request of a new job for one trial alone, after the first that covered its index.
+    """The request of a new job for `each` trials from `index` on, like the first that covered it.
 
     `after` is the ref of a job that must be gone before this one starts. Raises `LookupError` when
     no submission covered this trial.
     """
     original = _first_request(facts, index)
-    return original.with_changes(
-        command=runner_command(experiment_dir, index),
-        count=None,
-        indices=(),
-        throttle=None,
+    return _like(original, experiment_dir, index, each).with_changes(
         dependency=f"afterany:{after}" if after else None,
         hold=hold,
         exclude=tuple(dict.fromkeys((*original.exclude, *exclude))),
     )
+
+
+def workers_request(
+    facts: Iterable[Mapping[str, Any]], experiment_dir: Path, count: int
+) -> JobRequest:
+    """The request of so many more workers for a search, like those it began with."""
+    return _like(_first(facts), experiment_dir, 0, count=count if count > 1 else None)
+
+
+def _like(
+    original: JobRequest, experiment_dir: Path, index: int, each: int = 1, count: int | None = None
+) -> JobRequest:
+    return original.with_changes(
+        command=runner_command(experiment_dir, index, each),
+        count=count,
+        indices=(),
+        throttle=None,
+        dependency=None,
+        hold=False,
+    )
+
+
+def _first(facts: Iterable[Mapping[str, Any]]) -> JobRequest:
+    for fact in facts:
+        if fact.get("type") == "submitted":
+            return JobRequest.from_dict(fact["request"])
+    raise LookupError("no job was ever submitted")
 
 
 def _first_request(facts: Iterable[Mapping[str, Any]], index: int) -> JobRequest:

@@ -16,6 +16,7 @@ from detslurm.store.errors import (
     StoreFull,
     TrialEnded,
 )
+from detslurm.store.eventlog import EventLog
 from detslurm.store.experiment import ExperimentDir
 from detslurm.store.experimentfold import ExperimentFacts
 from detslurm.store.reading import fold_experiment, fold_facts, fold_trial, trial_metrics
@@ -45,6 +46,7 @@ __all__ = [
     "CheckpointView",
     "Columns",
     "CorruptRecord",
+    "EventLog",
     "ExperimentDir",
     "ExperimentFacts",
     "ExperimentRow",

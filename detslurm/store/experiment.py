@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 BUCKETS: Final = 100
 
 # Facts that change how a finished experiment reads: the index must learn of them.
-TOUCHING: Final = frozenset({"wish", "set", "lost", "submitted", "trials", "checkpoint_deleted"})
+TOUCHING: Final = frozenset(
+    {"wish", "set", "lost", "submitted", "trials", "checkpoint_deleted", "search_ended"}
+)
 
 
 class ExperimentDir:
@@ -42,6 +44,11 @@ class ExperimentDir:
     def jobs(self) -> Path:
         """Where submitit keeps batch scripts and what fails before a runner starts."""
         return self.path / "jobs"
+
+    @property
+    def search(self) -> Path:
+        """The events of the search, where its method decides as results come in."""
+        return self.path / "search"
 
     @property
     def metrics_path(self) -> Path:
@@ -68,11 +75,19 @@ class ExperimentDir:
 
     def append(self, record: Mapping[str, Any], after: int = 0) -> int:
         """Commit a fact under the next free number; `time` and `by` are filled in."""
-        stamped = {"time": time.time(), "by": user_name(), **record}
+        stamped = _stamped(record)
         number = self.log.append(stamped, after)
         if stamped.get("type") in TOUCHING:
             self.store.touch(self.id)
         return number
+
+    def append_next(self, record: Mapping[str, Any], after: int) -> bool:
+        """Commit a fact only if `after` is the last one; False where more has happened."""
+        stamped = _stamped(record)
+        won = self.log.put(after + 1, stamped)
+        if won and stamped.get("type") in TOUCHING:
+            self.store.touch(self.id)
+        return won
 
     def create(self, record: Mapping[str, Any]) -> bool:
         """Commit the `created` fact, always number 1: from here on the experiment is visible."""
@@ -100,6 +115,10 @@ class ExperimentDir:
         """The place of one of this experiment's trials, whether it ran or not."""
         path = self.path / "trials" / f"{trial_id % BUCKETS:02d}" / str(trial_id)
         return TrialDir(path, trial_id, self.id)
+
+
+def _stamped(record: Mapping[str, Any]) -> dict[str, Any]:
+    return {"time": time.time(), "by": user_name(), **record}
 
 
 def user_name() -> str:

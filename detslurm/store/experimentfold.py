@@ -15,7 +15,11 @@ from detslurm.store.views import ExperimentView, Job, TrialRow, Wishes
 
 
 class ExperimentFacts(msgspec.Struct, kw_only=True):
-    """The fold of an experiment's facts, trials aside; `count` is the last fact's number."""
+    """The fold of an experiment's facts, trials aside; `count` is the last fact's number.
+
+    `replaced` leads from the index of a trial with invalid hyperparameters to its replacement's.
+    `closed` says how a search closed its trials (by id) and is None until the search is over.
+    """
 
     created: dict[str, Any] = msgspec.field(default_factory=dict)
     count: int = 0
@@ -23,8 +27,16 @@ class ExperimentFacts(msgspec.Struct, kw_only=True):
     jobs: tuple[Job, ...] = ()
     trial_ids: tuple[int, ...] = ()
     lost: dict[int, str] = msgspec.field(default_factory=dict)
+    replaced: dict[int, int] = msgspec.field(default_factory=dict)
+    closed: dict[int, str] | None = None
+    verdict: str | None = None
     deleted_checkpoints: frozenset[str] = frozenset()
     problems: tuple[Problem, ...] = ()
+
+    @property
+    def searching(self) -> bool:
+        """Whether a search decides, as results come in, which trials there will be."""
+        return bool(self.created.get("search")) and self.closed is None
 
     def submitted_after(self, number: int) -> set[int]:
         """Trials that facts past `number` submitted (again)."""
@@ -44,6 +56,7 @@ class ExperimentFacts(msgspec.Struct, kw_only=True):
             deleted_checkpoints=self.deleted_checkpoints,
             lost=self.lost.get(trial_id),
             alive=alive,
+            closed=(self.closed or {}).get(trial_id),
         )
 
 
@@ -66,13 +79,17 @@ def _created(state: ExperimentFacts, fact: Mapping[str, Any]) -> None:
 
 def _trials(state: ExperimentFacts, fact: Mapping[str, Any]) -> None:
     first, count = fact.get("first_trial", 0), fact.get("trials", 0)
+    if "replaces" in fact:
+        state.replaced.setdefault(fact["replaces"], len(state.trial_ids))
     state.trial_ids += tuple(range(first, first + count))
 
 
 def _submitted(state: ExperimentFacts, fact: Mapping[str, Any]) -> None:
     jobs = tuple(_job(job, fact["n"]) for job in fact.get("jobs") or ())
     state.jobs += jobs
-    # A new submission gives lost trials another chance.
+    # A new submission gives lost trials another chance; a search's workers take any trial.
+    if state.created.get("search"):
+        state.lost.clear()
     for job in jobs:
         for trial in state.trial_ids[job.first_index : job.first_index + job.count]:
             state.lost.pop(trial, None)
@@ -109,6 +126,14 @@ def _lost(state: ExperimentFacts, fact: Mapping[str, Any]) -> None:
         state.lost[trial] = str(fact.get("reason") or "its job is gone and said no last word")
 
 
+def _search_ended(state: ExperimentFacts, fact: Mapping[str, Any]) -> None:
+    if state.closed is None:
+        closed = fact.get("closed") or {}
+        state.closed = {int(trial): str(how) for trial, how in closed.items()}
+        state.verdict = fact.get("verdict")
+        state.trial_ids = state.trial_ids[: fact.get("created", 0)]
+
+
 def _checkpoint_deleted(state: ExperimentFacts, fact: Mapping[str, Any]) -> None:
     state.deleted_checkpoints |= set(fact.get("uuids") or ()) | {str(fact.get("uuid"))}
 
@@ -124,6 +149,7 @@ _FOLDS = {
     "wish": _wish,
     "set": _set,
     "lost": _lost,
+    "search_ended": _search_ended,
     "checkpoint_deleted": _checkpoint_deleted,
     "corrupt": _corrupt,
 }
@@ -134,7 +160,12 @@ def experiment_view(
 ) -> ExperimentView:
     """The view of an experiment whose trials come in the order of their ids."""
     created, wishes, fields = facts.created, facts.wishes, facts.wishes.fields
-    state = experiment_state(wishes, [trial.state for trial in trials])
+    state = experiment_state(
+        wishes,
+        [trial.state for trial in trials],
+        searching=facts.searching,
+        verdict=facts.verdict,
+    )
     smaller = created.get("smaller_is_better", True)
     best = _best_trial(trials, smaller)
     done = state in FINISHED
@@ -149,7 +180,7 @@ def experiment_view(
         ended=max((t.ended for t in trials if t.ended is not None), default=None) if done else None,
         pool=fields.get("resource_pool", created.get("pool")),
         slots=created.get("slots"),
-        trial_count=len(facts.trial_ids),
+        trial_count=len(trials if facts.searching else facts.trial_ids),
         trial_states=dict(Counter(trial.state for trial in trials)),
         description=fields.get("description", created.get("description", "")) or "",
         labels=tuple(fields.get("labels", created.get("labels")) or ()),
@@ -171,15 +202,33 @@ def experiment_view(
     )
 
 
-def experiment_state(wishes: Wishes, trial_states: Sequence[str]) -> str:
-    """The experiment's state: final once every trial is, else what the user wishes."""
+def experiment_state(
+    wishes: Wishes,
+    trial_states: Sequence[str],
+    *,
+    searching: bool = False,
+    verdict: str | None = None,
+) -> str:
+    """The experiment's state: final once every trial is, else what the user wishes.
+
+    While a search goes on more trials may come, unless the user stops it; `verdict` is its own
+    word for how it ended.
+    """
     if wishes.deleted:
         return "DELETED"
-    if trial_states and all(state in FINISHED for state in trial_states):
+    over = all(state in FINISHED for state in trial_states)
+    if searching and over and wishes.stopping is not None:
+        return "CANCELED"
+    if verdict in _VERDICTS:
+        return _VERDICTS[verdict]
+    if trial_states and over and not searching:
         return _final_state(wishes, set(trial_states))
     if wishes.stopping is not None:
         return "STOPPING_KILLED" if wishes.stopping == "kill" else "STOPPING_CANCELED"
     return "PAUSED" if wishes.paused else "ACTIVE"
+
+
+_VERDICTS = {"errored": "ERROR", "canceled": "CANCELED"}
 
 
 def _final_state(wishes: Wishes, states: set[str]) -> str:

@@ -54,6 +54,22 @@ def _link(source: str, target: str) -> bool:
         raise explained(error, target) from error
 
 
+def link_new(source: str, target: str) -> bool:
+    """Give `source` the further name `target`; False where that name is taken.
+
+    The caller tries other names then. It must tell by content whether one of the taken names was
+    its own, for the reply to a link may get lost and the repeated request find the name taken.
+    """
+    try:
+        os.link(source, target)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        if _link_count(source) < 2:
+            raise explained(error, target) from error
+    return True
+
+
 def _link_count(path: str) -> int:
     # Opening asks the server again, where a plain stat could be answered from the cache.
     try:
@@ -75,7 +91,7 @@ def temporary_name(target: str) -> str:
     return os.path.join(folder, f".{name}.{unique}.tmp")
 
 
-def write_new(path: str, data: bytes) -> None:
+def write_new(path: str, data: bytes, *, sync: bool = True) -> None:
     """Create `path` with `data`, on disk when this returns; nothing is left behind on failure."""
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
@@ -84,7 +100,8 @@ def write_new(path: str, data: bytes) -> None:
     try:
         try:
             write_all(handle, data)
-            os.fsync(handle)
+            if sync:
+                os.fsync(handle)
         finally:
             os.close(handle)  # NFS reports a full disk here at the latest
     except OSError as error:
@@ -107,11 +124,14 @@ def discard(path: str) -> None:
         pass  # a leftover temporary name is litter, never a fact
 
 
-def replace_file(path: AnyPath, data: bytes) -> None:
-    """Publish a new snapshot of a rebuildable file: readers see the old one or the new one."""
+def replace_file(path: AnyPath, data: bytes, *, sync: bool = True) -> None:
+    """Publish a new snapshot of a rebuildable file: readers see the old one or the new one.
+
+    Without `sync` a power cut may tear it: for files that check themselves.
+    """
     target = os.fspath(path)
     temporary = temporary_name(target)
-    write_new(temporary, data)
+    write_new(temporary, data, sync=sync)
     try:
         os.rename(temporary, target)
     except OSError as error:

@@ -16,6 +16,7 @@ TIME_LIMIT: Final = "time_limit"
 PAUSED: Final = "paused"
 NODE_FAILED: Final = "node_failed"
 LOST: Final = "lost"
+OUT_OF_OPS: Final = "out_of_ops"  # paused by the search until it is promoted, or the search ends
 
 # The state of a trial whose run ended so; after any other outcome the trial goes on.
 TERMINAL: Final = {
@@ -25,6 +26,9 @@ TERMINAL: Final = {
     CANCELED: "CANCELED",
     KILLED: "CANCELED",
 }
+
+# How a trial stands that the search has closed, by the search's word for it; all others completed.
+CLOSED: Final = {"errored": "ERROR", "canceled": "CANCELED"}
 
 TRIAL_STATES: Final = ("QUEUED", "RUNNING", "PAUSED", "COMPLETED", "ERROR", "CANCELED")
 FINISHED: Final = frozenset({"COMPLETED", "ERROR", "CANCELED"})

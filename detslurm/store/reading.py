@@ -178,7 +178,10 @@ def fold_experiment(
         rows[trial_id] = view.row()
         problems += view.problems
     facts.problems = tuple(problems)
-    result = experiment_view(experiment.id, facts, [rows[t] for t in facts.trial_ids])
+    listed = [rows[t] for t in facts.trial_ids]
+    if facts.searching:  # ids are kept ready for trials that the search may never create
+        listed = [row for row in listed if row.run_count]
+    result = experiment_view(experiment.id, facts, listed)
     if not alive:  # what only the queue knows is no fact yet
         summary.keep(experiment, result, cached, known)
     return result

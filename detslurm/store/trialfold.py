@@ -10,7 +10,7 @@ import msgspec
 
 from detslurm.store.curve import MetricRow, Span, clean_rows, last_valid_steps
 from detslurm.store.errors import Problem
-from detslurm.store.outcomes import RESTART, TERMINAL
+from detslurm.store.outcomes import CLOSED, OUT_OF_OPS, RESTART, TERMINAL
 from detslurm.store.views import CheckpointView, RunView, TrialView, ValidationView, Wishes
 
 VALIDATION = "validation"
@@ -72,6 +72,7 @@ class TrialContext(msgspec.Struct, frozen=True, kw_only=True):
     deleted_checkpoints: frozenset[str] = frozenset()
     lost: str | None = None
     alive: bool | None = None
+    closed: str | None = None  # the search's word for how it closed, once the search is over
 
 
 def trial_view(
@@ -83,14 +84,15 @@ def trial_view(
     limits = last_valid_steps([run.span for run in runs])
     validations = _validations(runs, limits, context.metric)
     checkpoints = _checkpoints(trial_id, runs, context.deleted_checkpoints)
-    finished = last is not None or state in ("ERROR", "CANCELED")
+    final = last is not None or context.closed is not None
+    finished = final or state in ("ERROR", "CANCELED")
     newest = runs[-1] if runs else RunFacts(number=0)
     drawn = next((run.start for run in reversed(runs) if "hparams" in run.start), {})
     return TrialView(
         id=trial_id,
         experiment_id=experiment_id,
         state=state,
-        final=last is not None,
+        final=final,
         hparams=drawn.get("hparams"),
         seed=drawn.get("seed"),
         started=runs[0].start.get("time") if runs else None,
@@ -110,6 +112,7 @@ def trial_view(
         metadata=_latest(runs, "run_metadata", "data") or {},
         length=_latest(runs, "completed"),
         early_exit=_latest(runs[-1:], "early_exit", "reason"),
+        out_of_ops=_latest(runs[-1:], "out_of_ops") is not None,
         unfinished_checkpoints=_unfinished(runs),
         problems=tuple(problem for run in runs for problem in _problems(run, newest)),
     )
@@ -138,6 +141,8 @@ def _state(
 ) -> tuple[str, str | None]:
     if last is not None:
         return TERMINAL[last["outcome"]], last.get("reason")
+    if context.closed is not None:
+        return CLOSED.get(context.closed, "COMPLETED"), "the search is over"
     running = bool(runs) and runs[-1].end is None
     gone = context.lost is not None or context.alive is False
     if context.wishes.stops(trial_id) and (gone or not running):
@@ -147,7 +152,8 @@ def _state(
     if running:
         return "RUNNING", None
     reason = (runs[-1].end or {}).get("reason") if runs else None
-    return ("PAUSED" if context.wishes.paused else "QUEUED"), reason
+    resting = bool(runs) and _outcome(runs[-1]) == OUT_OF_OPS
+    return ("PAUSED" if context.wishes.paused or resting else "QUEUED"), reason
 
 
 def _end_time(runs: Sequence[RunFacts], last: dict[str, Any] | None) -> float | None:

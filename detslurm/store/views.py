@@ -75,6 +75,7 @@ class TrialView(TrialRow, frozen=True, kw_only=True):
     checkpoints: tuple[CheckpointView, ...] = ()
     unfinished_checkpoints: tuple[str, ...] = ()
     early_exit: str | None = None  # what the newest run's code asked for, such as invalid_hp
+    out_of_ops: bool = False  # the newest run's code saw that the search wants no more for now
     metadata: dict[str, Any] = msgspec.field(default_factory=dict)
     length: dict[str, Any] | None = None
     problems: tuple[Problem, ...] = ()
@@ -107,7 +108,15 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     first_index: int = 0
     count: int = 1
     array: bool = False
+    each: int = 1  # how many trials one element runs, one after the other
     fact: int = 0  # the number of the fact that says so
+
+    @property
+    def refs(self) -> list[str]:
+        """What Slurm calls its elements, or the plain job."""
+        if not self.array:
+            return [self.job_id]
+        return [f"{self.job_id}_{n}" for n in range(-(-self.count // self.each))]
 
 
 class ExperimentRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

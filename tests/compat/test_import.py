@@ -57,6 +57,8 @@ WHO = "import determined; print(getattr(determined, 'who', determined.__name__))
         ("import determined.errors as e", "e", "detslurm.errors"),
         ("import determined.launch as l", "l", "detslurm.launch"),
         ("from determined.launch import wrap_rank", "wrap_rank", "detslurm.launch.wrap_rank"),
+        ("from determined import searcher", "searcher", "detslurm.searcher"),
+        ("from determined.searcher import Create", "Create", "detslurm.searcher.Create"),
         ("from determined import experimental", "experimental", "detslurm.sdk"),
         ("from determined.experimental import client", "client", "detslurm.sdk.client"),
         (
@@ -70,7 +72,7 @@ def test_every_way_to_import_gives_the_same_objects(
     statement: str, thing: str, real: str, first: str, tmp_path: Path
 ) -> None:
     """However it is imported, before or after it, it is detslurm's own module object."""
-    module = real.removesuffix(".InvalidHP").removesuffix(".Context")
+    module = real.removesuffix(".InvalidHP").removesuffix(".Context").removesuffix(".Create")
     imports = [f"import {module}", statement]
     code = "\n".join(imports if first == "ours" else reversed(imports))
     said(f"{code}\nassert {thing} is {real}", tmp_path)

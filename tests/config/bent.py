@@ -135,7 +135,32 @@ TOP = [
 SEARCHER = [
     _searcher("no name of the searcher", "  metric: x\n", ":3:1: searcher.name", '"adaptive_asha"'),
     _searcher("unknown searcher", "  name: rndom\n  metric: x\n", ":4:9:", 'did you mean "random"'),
-    _searcher("searcher that comes later", "  name: pbt\n  metric: x\n", ":4:9:", "comes later"),
+    _searcher("half a pbt", "  name: pbt\n  metric: x\n", ":3:1:", "population_size is required"),
+    _searcher(
+        "pbt that replaces nearly all",
+        "  name: pbt\n  metric: x\n  population_size: 4\n  num_rounds: 2\n"
+        "  length_per_round: {epochs: 1}\n  replace_function: {truncate_fraction: 0.6}\n",
+        ":9:41: searcher.replace_function.truncate_fraction",
+        "<= 0.5",
+    ),
+    _searcher(
+        "a round without a length",
+        "  name: pbt\n  metric: x\n  population_size: 4\n  num_rounds: 2\n  length_per_round: 0\n",
+        ":8:21:",
+        ">= 1",
+    ),
+    _searcher(
+        "unknown sampler",
+        "  name: optuna\n  metric: x\n  max_trials: 4\n  sampler: cmae\n",
+        ":7:12: searcher.sampler",
+        'did you mean "cmaes"?',
+    ),
+    _searcher(
+        "asha of no length",
+        "  name: adaptive_asha\n  metric: x\n  max_trials: 2\n  max_length: 0\n",
+        ":7:15: searcher.max_length",
+        "at least 1",
+    ),
     _searcher("no metric", "  name: single\n", ":3:1: searcher.metric", "metric is required"),
     _searcher("no max_trials", "  name: random\n  metric: x\n", ":3:1: searcher.max_trials"),
     _searcher("zero trials", "  name: random\n  metric: x\n  max_trials: 0\n", ":6:15:", ">= 1"),

@@ -106,5 +106,6 @@ slurm:
   signal_lead: 300
   slot_type: cuda
   network_interface: ib0,eth0
+  trials_per_job: 2
 pbs: {slots_per_node: 2, pbsbatch_args: [-q]}
 """

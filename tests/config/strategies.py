@@ -106,6 +106,25 @@ SEARCHERS = st.one_of(
         },
         optional={"mode": st.sampled_from(["aggressive", "standard", "conservative"])},
     ),
+    st.fixed_dictionaries(
+        {
+            "name": st.just("pbt"),
+            "metric": NAMES,
+            "population_size": st.integers(2, 99),
+            "num_rounds": st.integers(1, 9),
+            "length_per_round": LENGTHS,
+        },
+        optional={"explore_function": st.just({"perturb_factor": 0.5})},
+    ),
+    st.fixed_dictionaries(
+        {"name": st.just("optuna"), "metric": NAMES, "max_trials": st.integers(1, 99)},
+        optional={
+            "sampler": st.sampled_from(["tpe", "cmaes"]),
+            "sampler_args": st.dictionaries(NAMES, JSON, max_size=2),
+            "pruner": st.sampled_from(["median", "hyperband"]),
+            "pruner_args": st.dictionaries(NAMES, JSON, max_size=2),
+        },
+    ),
 )
 VARIABLES = st.lists(st.builds("{}={}".format, NAMES, st.text("a =\"'\n$", max_size=5)), max_size=3)
 STORAGES = st.one_of(

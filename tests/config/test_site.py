@@ -14,6 +14,7 @@ partition: main
 slot_type: cpu
 gres_supported: false
 tres_supported: false
+submit_from_jobs: false
 setup: [source /etc/profile]
 time: 4:00:00
 checkpoint_storage: {type: directory, container_path: /ckpt}
@@ -40,6 +41,7 @@ def test_a_profile_is_read(tmp_path: Path) -> None:
     site = load_site(path)
     assert site.source == str(path)
     assert (site.slot_type, site.gres_supported, site.time) == ("cpu", False, "0-04:00:00")
+    assert (site.submit_from_jobs, SiteProfile().submit_from_jobs) == (False, True)
     assert site.partitions["main"].time == "1-00:00:00"
     assert site.partitions["low"].grace_time == 60
     assert site.defaults["environment"]["environment_variables"]["rocm"] == ("A=1",)

@@ -28,9 +28,13 @@ class Job:
 
 
 def enter(
-    root: Path, monkeypatch: pytest.MonkeyPatch, config: Mapping[str, Any] | None = None
+    root: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    config: Mapping[str, Any] | None = None,
+    *,
+    search: bool = False,
 ) -> Job:
-    """Make this process one of the run's."""
+    """Make this process one of the run's; with `search` its trial is the first of a search."""
     checkpoints = root / "checkpoints"
     full = {
         "searcher": {"name": "single", "metric": "loss", "max_length": {"batches": 10}},
@@ -41,12 +45,16 @@ def enter(
     trial_id = experiment.store.reserve_trials(experiment.id, 1)
     experiment.prepare_trials(trial_id, 1)
     experiment.write_config(full, "")
-    experiment.create({"name": "x", "first_trial": trial_id, "trials": 1, "metric": "loss"})
+    created = {"name": "x", "first_trial": trial_id, "trials": 1, "metric": "loss"}
+    experiment.create({**created, "search": True} if search else created)
+    if search:
+        experiment.search.mkdir()
     trial = experiment.trial(trial_id)
     start = trial.open_run(
         {
             "trial": trial_id,
             "experiment": experiment.id,
+            "index": 0,
             "job": {"cluster": "local", "ref": "1", "nodes": ["one", "two"]},
             "time": 0.0,
             "hparams": {},

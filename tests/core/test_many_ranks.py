@@ -17,6 +17,7 @@ from detslurm.core import (
     SearcherContext,
     SearcherMode,
 )
+from detslurm.core._goals import Lengths
 from detslurm.core._recorder import NullRecorder
 from detslurm.store import fold_experiment, read_records
 
@@ -86,7 +87,7 @@ class TestSearcherModes:
 
         def body(dist: DistributedContext) -> list[int]:
             mine = [4, 8] if dist.rank == 0 else [99]
-            searcher = SearcherContext(dist, NullRecorder(), mine, None)
+            searcher = SearcherContext(dist, NullRecorder(), Lengths(mine), None)
             lengths = []
             for op in searcher.operations():
                 lengths.append(op.length)
@@ -107,7 +108,7 @@ class TestSearcherModes:
         """The chief forgot report_completed: no worker waits for it."""
 
         def body(dist: DistributedContext) -> None:
-            for _ in SearcherContext(dist, NullRecorder(), [4], None).operations():
+            for _ in SearcherContext(dist, NullRecorder(), Lengths([4]), None).operations():
                 pass
 
         for outcome in on_ranks(2, body):
@@ -118,7 +119,7 @@ class TestSearcherModes:
 
         def body(dist: DistributedContext) -> list[int]:
             lengths = []
-            searcher = SearcherContext(dist, NullRecorder(), [4], None)
+            searcher = SearcherContext(dist, NullRecorder(), Lengths([4]), None)
             for op in searcher.operations(SearcherMode.ChiefOnly):
                 op.report_completed(1)
                 lengths.append(op.length)

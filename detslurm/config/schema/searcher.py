@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from detslurm.config.fields import NonNegative, Positive, Section, Text, deprecated, expected
+from detslurm.config.frozen import FrozenDict
 from detslurm.config.schema.lengths import Length, PositiveLength
 
 MaxLength = Annotated[
@@ -15,6 +16,21 @@ MaxLength = Annotated[
 ]
 MaxTrials = Annotated[int, Meta(ge=1, le=1_000_000)]
 Divisor = Annotated[float, Meta(gt=1)]
+RoundLength = Annotated[
+    Positive | PositiveLength, expected('a length such as {"batches": 1000}, or an integer >= 1')
+]
+Probability = Annotated[float, Meta(ge=0, le=1)]
+Sampler = Literal["tpe", "random", "cmaes", "gp", "qmc", "nsgaii", "nsgaiii", "brute_force"]
+Pruner = Literal[
+    "median",
+    "percentile",
+    "hyperband",
+    "successive_halving",
+    "patient",
+    "threshold",
+    "wilcoxon",
+    "nop",
+]
 Mode = Literal["aggressive", "standard", "conservative"]
 StopOnce = Annotated[
     bool | None, deprecated("time_metric with max_time stops trials in this way by itself")
@@ -87,6 +103,43 @@ class Custom(Searcher, frozen=True, kw_only=True, tag_field="name", tag="custom"
     unit: Literal["batches", "records", "epochs"] | None = None
 
 
+class ReplaceFunction(Section, frozen=True, kw_only=True):
+    """Which part of a population is replaced after each round, by copies of the best part."""
+
+    truncate_fraction: Annotated[float, Meta(ge=0, le=0.5)] = 0.2
+
+
+class ExploreFunction(Section, frozen=True, kw_only=True):
+    """How a copy's hyperparameters differ from those of the trial that it starts from."""
+
+    resample_probability: Probability = 0.2
+    perturb_factor: Probability = 0.2
+
+
+class PBT(Searcher, frozen=True, kw_only=True, tag_field="name", tag="pbt"):
+    """Population based training: rounds of training, after each the best replace the worst."""
+
+    population_size: Annotated[int, Meta(ge=2, le=100_000)]
+    num_rounds: Annotated[int, Meta(ge=1, le=100_000)]
+    length_per_round: RoundLength
+    replace_function: ReplaceFunction = ReplaceFunction()
+    explore_function: ExploreFunction = ExploreFunction()
+    max_concurrent_trials: NonNegative = 16
+
+
+class Optuna(Searcher, frozen=True, kw_only=True, tag_field="name", tag="optuna"):
+    """Optuna's samplers and pruners; the arguments are those of its classes."""
+
+    max_trials: MaxTrials
+    max_concurrent_trials: NonNegative = 16
+    sampler: Sampler = "tpe"
+    sampler_args: FrozenDict = FrozenDict()
+    pruner: Pruner | None = None
+    pruner_args: FrozenDict = FrozenDict()
+    time_metric: Text | None = None
+    max_length: MaxLength = None
+
+
 class Obsolete(Searcher, frozen=True, kw_only=True):
     """Fields of the searchers that only old experiments have: read, never run."""
 
@@ -126,6 +179,8 @@ AnySearcher = (
     | Grid
     | AsyncHalving
     | AdaptiveASHA
+    | PBT
+    | Optuna
     | Custom
     | SyncHalving
     | Adaptive

@@ -77,6 +77,7 @@ class Slurm(Section, frozen=True, kw_only=True):
     signal_lead: Annotated[int, Meta(ge=0, le=65535)] = 120
     slot_type: SlotType | None = None
     network_interface: Word | None = None
+    trials_per_job: Positive = 1
 
     @property
     def time_seconds(self) -> int | None:

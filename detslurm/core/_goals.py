@@ -1,0 +1,50 @@
+"""Where the lengths of `searcher.operations()` come from when no search decides on the way."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+
+class Goals(Protocol):
+    """The lengths that are wanted of a trial, one after the other."""
+
+    def next(self) -> int | None:
+        """The absolute length to train to now; None when nothing more is wanted (for now)."""
+
+    def metric(self, given: Any) -> Any:
+        """A metric as it is recorded. Raises for what can't be one."""
+
+    def completed(self, length: int, metric: Any) -> None:
+        """The trial has trained to `length` and validated."""
+
+
+class Lengths:
+    """Lengths that are known from the start."""
+
+    def __init__(self, lengths: Sequence[int]) -> None:
+        self._left = list(lengths)
+
+    def next(self) -> int | None:
+        return self._left.pop(0) if self._left else None
+
+    def metric(self, given: Any) -> Any:
+        return number(given)
+
+    def completed(self, length: int, metric: Any) -> None:
+        pass
+
+
+def number(metric: Any) -> float:
+    """A metric as a number; one kind of NaN, whatever it came from."""
+    value = float(metric)
+    return math.nan if math.isnan(value) else value
+
+
+def max_length(searcher: Mapping[str, Any]) -> int | None:
+    """The number in `max_length`, if there is one."""
+    length = searcher.get("max_length")
+    if isinstance(length, Mapping):
+        (length,) = length.values()
+    return None if length is None else int(length)

@@ -1,0 +1,132 @@
+"""A trial's part in a search that decides while its trials run.
+
+The chief commits what the trial reports to the search's log; the fold of the log with that report
+is the decision. So nothing is asked of anybody, and a report that is made twice (a restart, a reply
+that got lost) changes nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+from detslurm.core._goals import max_length, number
+from detslurm.core._metrics import plain
+from detslurm.searcher import RUNNABLE, Search, State, TrialState
+from detslurm.store import EventLog, ExperimentDir, StoreError, TrialDir
+
+logger = logging.getLogger("detslurm.core")
+
+# A shared file system hiccups now and then; nobody loses a trained length to that.
+_PAUSES = (0.5, 2.0, 8.0)
+
+
+class TrialSearch:
+    """What one trial tells its search and hears from it; for the chief alone."""
+
+    def __init__(self, experiment: ExperimentDir, config: Mapping[str, Any], index: int) -> None:
+        self._experiment = experiment
+        self._search = Search.from_config(config)
+        self._index = index
+        self._length = max_length(config["searcher"])
+
+    @cached_property
+    def _log(self) -> EventLog[State]:
+        log = EventLog(self._experiment.search, self._search)
+        log.catch_up(fresh=True)
+        return log
+
+    @property
+    def _trial(self) -> TrialState:
+        return self._log.state.trials[self._index]
+
+    # -- lengths: `searcher.operations()` --------------------------------------------------------
+
+    def next(self) -> int | None:
+        """The absolute length to train to now; None when the search wants no more for now."""
+        trial = self._trial
+        if trial.status == "closed" or trial.stop or trial.settled:
+            return None
+        if trial.goal is None:  # it may be stopped anywhere on its way to the full length
+            return self._length if self._length and trial.reached < self._length else None
+        return trial.goal
+
+    def metric(self, given: Any) -> Any:
+        """A number; for a custom search whatever JSON can say."""
+        return plain({"": given}).get("") if self._search.name == "custom" else number(given)
+
+    def completed(self, length: int, metric: Any) -> None:
+        """Report the metric at a length; what it led to is what `next` says."""
+        self._commit({"length": length, "metric": _said(metric)})
+
+    # -- reports: `train.report_validation_metrics()` --------------------------------------------
+
+    def reported(self, steps: int, metrics: Mapping[str, Any]) -> bool:
+        """Take in validation metrics; True once the search wants this trial to stop.
+
+        Raises `RuntimeError` for a searcher metric or a time metric that is missing or no number.
+        """
+        due = self._search.next_report(self._log.state, self._index)
+        if due is None:  # the search judges by lengths, or has judged
+            return self._trial.stop
+        try:
+            metric, now = self._parse(steps, metrics)
+        except RuntimeError:
+            if self._trial.goal is None:
+                raise
+            return self._trial.stop  # code of the older generation reports by its operations
+        if now >= due:
+            try:
+                self._commit({"time": now, "metric": _said(metric)})
+            except StoreError as err:  # training goes on; the next report is as good
+                logger.warning("the search does not hear of step %s: %s", steps, err)
+        return self._trial.stop
+
+    def _parse(self, steps: int, metrics: Mapping[str, Any]) -> tuple[float, float]:
+        metric = _number("searcher metric", self._search.metric, metrics)
+        name = self._search.time_metric
+        if name is None or (name == "batches" and name not in metrics):
+            return metric, steps
+        now = _number("time metric", name, metrics)
+        if not math.isfinite(now):
+            raise RuntimeError(f"error parsing time metric ({name}): it is {now}")
+        return metric, now
+
+    def _commit(self, report: Mapping[str, Any]) -> None:
+        said = {"e": "validated", "trial": self._index, **report}
+        event = self._search.judged(self._log.state, said)
+        for pause in _PAUSES:
+            try:
+                self._log.commit([event])
+                return
+            except StoreError as err:
+                logger.warning("the search can't be told now, trying again: %s", err)
+                time.sleep(pause)
+        self._log.commit([event])
+
+
+def search_of(
+    experiment: ExperimentDir, trial: TrialDir, run: int, config: Mapping[str, Any]
+) -> TrialSearch | None:
+    """The trial's part in its experiment's search; None where no results are waited for."""
+    if config["searcher"]["name"] in RUNNABLE or not experiment.created().get("search"):
+        return None
+    start = trial.start(run, fresh=True) or {}
+    return TrialSearch(experiment, config, start["index"])
+
+
+def _number(what: str, name: str, metrics: Mapping[str, Any]) -> float:
+    value = metrics.get(name)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    found = f"it is {value!r}" if name in metrics else f"there is only {', '.join(metrics) or '-'}"
+    raise RuntimeError(f"error parsing {what} ({name}) from validation metrics: {found}")
+
+
+def _said(metric: Any) -> Any:
+    # The worst has no number: null says so in any JSON.
+    return None if isinstance(metric, float) and math.isnan(metric) else metric

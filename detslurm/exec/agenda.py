@@ -1,0 +1,170 @@
+"""What a worker does next: which trial, and what to tell of the one before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from detslurm.exec.outcome import Decision
+from detslurm.exec.wishes import Wishes
+from detslurm.searcher import TrialPlan
+from detslurm.searcher.method import may_replace
+from detslurm.searcher.sampling import Samples
+from detslurm.slurm import Cluster, SlurmError
+from detslurm.store import ExperimentDir, TrialView, fold_trial
+from detslurm.store.outcomes import INVALID_HP, TERMINAL
+
+
+@dataclass(frozen=True)
+class Task:
+    """One trial to run: what it trains, and whose checkpoint it starts from."""
+
+    index: int
+    trial_id: int
+    plan: TrialPlan
+    source: str | None = None
+
+
+@dataclass(frozen=True)
+class Word:
+    """What the search has said of a trial meanwhile: to stop it, to rest; it may say neither."""
+
+    stop: bool = False
+    rest: bool = False
+
+
+class Agenda(Protocol):
+    """Where a worker's trials come from."""
+
+    def more(self) -> bool:
+        """Whether there is work for this worker, as far as it can tell."""
+
+    def take(self) -> Task | None:
+        """The trial to run now; None when others were faster."""
+
+    def word(self, task: Task, view: TrialView) -> Word:
+        """What the search says of the trial, now that a run of it has ended."""
+
+    def ending(self, task: Task, decision: Decision) -> None:
+        """The run is about to get its last word."""
+
+    def left(self, task: Task, decision: Decision, view: TrialView, *, going_on: bool) -> None:
+        """This worker has left the trial, and takes another one or not."""
+
+    def settled(self) -> bool:
+        """Whether the whole experiment has just ended, as far as this worker can tell."""
+
+    def remainder(self) -> range:
+        """The trials that a successor of this job has to see to."""
+
+
+class FixedAgenda:
+    """The worker's own share of trials that are known from the start, in their order."""
+
+    def __init__(
+        self,
+        wishes: Wishes,
+        config: Mapping[str, Any],
+        share: range,
+        *,
+        ref: str,
+        cluster: Callable[[str | None], Cluster],
+    ) -> None:
+        self._wishes, self._share = wishes, share
+        self._experiment: ExperimentDir = wishes.experiment
+        self._ref, self._cluster = ref, cluster
+        searcher, seed = config["searcher"], config["reproducibility"]["experiment_seed"]
+        self._searcher: Mapping[str, Any] = searcher
+        self._samples = Samples(searcher["name"], config["hyperparameters"], seed)
+        self._gone: set[int] = set()  # over, or not for this job
+
+    def more(self) -> bool:
+        return self._next() is not None
+
+    def take(self) -> Task | None:
+        index = self._next()
+        if index is None:
+            return None
+        return Task(index, self._wishes.trial_ids[index], self._samples.plan(index))
+
+    def _next(self) -> int | None:
+        for index in self._indices():
+            if index in self._gone:
+                continue
+            reason = self._refusal(self._wishes.trial_ids[index])
+            if reason is None:
+                return index
+            print(f"detslurm: {reason}", flush=True)
+            self._gone.add(index)
+        return None
+
+    def _indices(self) -> Iterator[int]:
+        """Own trials, each followed by those that replace it."""
+        for index in self._share:
+            yield from self._with_replacements(index)
+
+    def _with_replacements(self, index: int) -> Iterator[int]:
+        current: int | None = index
+        while current is not None:
+            yield current
+            current = self._wishes.replaced.get(current)
+
+    def _refusal(self, trial_id: int) -> str | None:
+        """Why this job must not run the trial: it is over, or another job is at it."""
+        view = fold_trial(self._experiment.trial(trial_id), fresh=True)
+        if view.final:
+            return f"trial {view.id} is over: {view.state} ({view.end_reason})"
+        if self._wishes.cause is None and self._wishes.cause_for(trial_id) is not None:
+            return f"trial {view.id} was killed by the user"
+        if not view.runs or view.runs[-1].outcome is not None:
+            return None
+        other = view.runs[-1].job
+        if other["ref"] == self._ref:
+            return None
+        try:
+            job = self._cluster(other["cluster"]).query([other["ref"]]).get(other["ref"])
+        except SlurmError:
+            job = None
+        if job is not None and job.running:
+            return f"trial {view.id} is being run by job {other['ref']}; nothing to do here"
+        return None
+
+    def word(self, task: Task, view: TrialView) -> Word:
+        return Word()
+
+    def ending(self, task: Task, decision: Decision) -> None:
+        # Before the last word, or a crash between the two would leave the search a trial short.
+        if decision.outcome == INVALID_HP and self._searcher["name"] == "random":
+            self._replace(task.index)
+
+    def _replace(self, index: int) -> None:
+        """Another sample for one that makes no sense, once, whoever else tries the same."""
+        wishes, most = self._wishes, self._searcher["max_trials"]
+        first = None
+        while index not in wishes.replaced:
+            if not may_replace(len(wishes.replaced), most):
+                return
+            first = first or self._experiment.store.reserve_trials(self._experiment.id, 1)
+            fact = {"type": "trials", "first_trial": first, "trials": 1, "replaces": index}
+            self._experiment.append_next(fact, wishes.seen)
+            wishes.look()
+
+    def left(self, task: Task, decision: Decision, view: TrialView, *, going_on: bool) -> None:
+        if decision.outcome in TERMINAL:
+            self._gone.add(task.index)
+
+    def settled(self) -> bool:
+        # Those that begin after the own one are the likeliest to run still: they are asked first.
+        ids, first = self._wishes.trial_ids, self._share.start
+        return all(self._is_over(ids[(first + i) % len(ids)]) for i in range(len(ids)))
+
+    def _is_over(self, trial_id: int) -> bool:
+        runs = self._experiment.trial(trial_id).runs()
+        return bool(runs) and (runs[-1].end or {}).get("outcome") in TERMINAL
+
+    def remainder(self) -> range:
+        for index in self._share:
+            if not self._gone.issuperset(self._with_replacements(index)):
+                return range(index, self._share.stop)
+        return self._share[:0]

@@ -1,0 +1,192 @@
+"""One trial in this allocation: claim the run, start its step, say how it ended."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from detslurm.exec.agenda import Agenda, Task
+from detslurm.exec.attempt import Attempt, Limits, Report
+from detslurm.exec.outcome import Cause, Decision, Ended, decide
+from detslurm.exec.signals import SignalInbox
+from detslurm.exec.stepdesk import steps_beside
+from detslurm.exec.textlog import TextLog
+from detslurm.exec.wishes import Wishes
+from detslurm.slurm import Allocation, Cluster, SlurmError
+from detslurm.store import TrialDir, TrialView, fold_trial
+
+_DEFAULT_PREEMPTION_TIMEOUT = 3600.0
+# Slurm may send the signal of --signal up to a minute earlier than asked for.
+SLURM_LATE = 90
+
+
+class Execution:
+    """A task in the hands of this job, run by run."""
+
+    def __init__(
+        self,
+        task: Task,
+        *,
+        agenda: Agenda,
+        wishes: Wishes,
+        config: Mapping[str, Any],
+        allocation: Allocation,
+        cluster: Cluster,
+        inbox: SignalInbox,
+    ) -> None:
+        self.task = task
+        self._agenda, self._wishes, self._config = agenda, wishes, config
+        self._allocation, self._cluster, self._inbox = allocation, cluster, inbox
+        self._trial: TrialDir = wishes.experiment.trial(task.trial_id)
+        self._run = 0
+        ends = [run.end or {} for run in self._trial.runs()]
+        self.excluded: list[str] = [node for end in ends for node in end.get("exclude") or ()]
+
+    def view(self) -> TrialView:
+        """The trial as its files tell now."""
+        return fold_trial(self._trial, fresh=True)
+
+    @property
+    def superseded(self) -> bool:
+        """Whether another job goes on with this trial, so that this one is a zombie."""
+        return bool(self._run) and self._trial.superseded(self._run)
+
+    def run(self) -> tuple[Decision, Report]:
+        """Run the trial once. Raises `TrialEnded` or `RunTaken` where that is not ours to do."""
+        before = self.view()
+        start = self._start(before)
+        self._run = number = start["run"]
+        log = TextLog(self._trial.log_path(number))
+        where = f"job {self._allocation.ref} on {start['host']}"
+        log.say(f"run {number} of trial {self.task.trial_id} in {where}")
+        try:
+            with steps_beside(self._allocation.node_count):
+                report = self._attempt(number, log)
+            decision = decide(self._ended(before, report))
+            self._agenda.ending(self.task, decision)
+            self._trial.write_end(number, _end_record(number, decision, report))
+            log.say(f"run {number} ended: {decision.outcome}: {decision.reason}")
+        finally:
+            log.close()
+        self.excluded += report.exclude
+        return decision, report
+
+    def _start(self, view: TrialView) -> dict[str, Any]:
+        """Make the next run ours, which fences all earlier ones."""
+        allocation, plan = self._allocation, self.task.plan
+        return self._trial.open_run(
+            {
+                "trial": self._trial.id,
+                "experiment": self._trial.experiment_id,
+                "index": self.task.index,
+                "request_id": plan.request_id,
+                "hparams": plan.hparams,
+                "seed": plan.seed,
+                "token": secrets.token_hex(16),
+                "job": {
+                    "cluster": allocation.cluster,
+                    "job_id": allocation.job_id,
+                    "array_job_id": allocation.array_job_id,
+                    "array_task_id": allocation.array_task_id,
+                    "ref": allocation.ref,
+                    "restart_count": allocation.restart_count,
+                    "nodes": list(allocation.nodes),
+                },
+                "host": socket.gethostname(),
+                "time": time.time(),
+                "resume": self._resume(view),
+            }
+        )
+
+    def _resume(self, view: TrialView) -> dict[str, Any] | None:
+        latest = view.latest_checkpoint
+        if latest is not None:
+            return {"uuid": latest.uuid, "steps": latest.steps}
+        # A warm start loads another trial's weights and starts counting from 0.
+        source = self.task.source or self._configured_source()
+        return {"uuid": source, "steps": 0} if source else None
+
+    def _configured_source(self) -> str | None:
+        searcher = self._config["searcher"]
+        if searcher.get("source_trial_id") is not None:
+            store = self._wishes.experiment.store
+            other = fold_trial(store.find_trial(searcher["source_trial_id"]))
+            return other.latest_checkpoint.uuid if other.latest_checkpoint else None
+        source: str | None = searcher.get("source_checkpoint_uuid")
+        return source
+
+    def _attempt(self, number: int, log: TextLog) -> Report:
+        agent = [sys.executable, "-m", "detslurm.exec.agent"]
+        experiment = self._wishes.experiment
+        argv = [*agent, str(experiment.path), str(self._trial.id), str(number)]
+        timeout = self._config.get("preemption_timeout") or _DEFAULT_PREEMPTION_TIMEOUT
+        mpi = (self._config.get("slurm") or {}).get("mpi")
+        return Attempt(
+            self._allocation.step_command(argv, mpi=mpi),
+            self._allocation.nodes,
+            inbox=self._inbox,
+            log=log,
+            look=self.look,
+            why_signalled=self._why_signalled,
+            why_ending=self._why_ending,
+            limits=Limits(timeout, float(self._wishes.created.get("kill_wait", 30))),
+        ).run()
+
+    def _ended(self, before: TrialView, report: Report) -> Ended:
+        after = self.view()
+        word = self._agenda.word(self.task, after)
+        stopped = word.stop and report.cause not in (Cause.KILL, Cause.CANCEL)
+        return Ended(
+            exit_code=report.exit_code,
+            cause=Cause.STOP if stopped else report.cause,
+            acknowledged=report.acknowledged,
+            invalid_hp="declared invalid by the code" if after.early_exit == "invalid_hp" else None,
+            new_checkpoint=len(after.checkpoints) > len(before.checkpoints),
+            cancel_retries=report.cancel_retries,
+            restarts=before.restarts,
+            max_restarts=self._config["max_restarts"],
+            resting=word.rest,
+        )
+
+    def look(self) -> Cause | None:
+        """Why the trial should not run now, or None."""
+        if self.superseded:
+            return Cause.KILL
+        self._wishes.look()
+        return self._wishes.cause_for(self.task.trial_id)
+
+    def _why_ending(self) -> Cause:
+        """Why the whole job is being ended, by what Slurm said in its output."""
+        wish = self.look()
+        if wish is not None:
+            return wish
+        said = self._allocation.why_ending()
+        return {"cancelled": Cause.KILL, "time_limit": Cause.TIME_LIMIT}.get(
+            said or "", Cause.PREEMPTION
+        )
+
+    def _why_signalled(self) -> Cause:
+        """Time limit or preemption: SIGUSR1 means both on sites with preempt_send_user_signal."""
+        try:
+            job = self._cluster.query([self._allocation.ref]).get(self._allocation.ref)
+        except SlurmError:
+            return Cause.TIME_LIMIT
+        left = job.time_left if job is not None else 0
+        lead = self._wishes.created.get("signal_lead", 120) + SLURM_LATE
+        return Cause.TIME_LIMIT if left is not None and left <= lead else Cause.PREEMPTION
+
+
+def _end_record(number: int, decision: Decision, report: Report) -> dict[str, Any]:
+    return {
+        "type": "end",
+        "run": number,
+        "outcome": decision.outcome,
+        "reason": decision.reason,
+        "exit_code": report.exit_code,
+        "exclude": report.exclude,
+        "time": time.time(),
+    }

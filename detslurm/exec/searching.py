@@ -1,0 +1,198 @@
+"""The agenda of a search's worker: it asks the search's log for trials."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from detslurm.exec.agenda import Task, Word
+from detslurm.exec.outcome import Cause, Decision
+from detslurm.exec.sampling import sample
+from detslurm.exec.wishes import Wishes
+from detslurm.exec.workers import Workers
+from detslurm.searcher import Search, State
+from detslurm.slurm import Cluster
+from detslurm.store import EventLog, StoreError, TrialView, fold_trial
+from detslurm.store.outcomes import TERMINAL
+from detslurm.store.searchend import add_trials, end_search
+
+# What the end of a run means to the search; all else is giving way.
+_HOW = {
+    "completed": "completed",
+    "out_of_ops": "out_of_ops",
+    "error": "errored",
+    "invalid_hp": "invalid_hp",
+    "canceled": "canceled",
+    "killed": "canceled",
+}
+# A shared file system hiccups now and then; a worker that gives up loses its allocation.
+_PAUSES = (0.5, 2.0, 8.0)
+# How long a worker waits for the answer of a method that runs elsewhere, and how often it looks.
+_PATIENCE, _LOOK = 30.0, 0.5
+
+
+class SearchAgenda:
+    """Takes the first trial in line, whoever worked at it before."""
+
+    def __init__(
+        self, wishes: Wishes, config: Mapping[str, Any], *, ref: str, cluster: Cluster
+    ) -> None:
+        self._wishes, self._ref = wishes, ref
+        self._search = Search.from_config(config)
+        self._log: EventLog[State] = EventLog(wishes.experiment.search, self._search)
+        self._workers = Workers(wishes, ref=ref, cluster=cluster)
+        self._took = False
+
+    @property
+    def _state(self) -> State:
+        return self._log.state
+
+    def more(self) -> bool:
+        self._log.catch_up(fresh=True)
+        if not self._has_work() and self._search.name == "custom":
+            self._wait_for_answer()
+        if self._state.done:
+            self._conclude()
+            return False
+        return self._has_work() or self._take_over()
+
+    def _has_work(self) -> bool:
+        state = self._state
+        return not state.done and (
+            state.assignment(self._ref) is not None or state.first_in_line() is not None
+        )
+
+    def _wait_for_answer(self) -> None:
+        """A method of the user's own answers after a while, or nobody is there to answer."""
+        deadline = time.monotonic() + _PATIENCE
+        while not self._has_work() and not self._state.done and time.monotonic() < deadline:
+            self._wishes.look()
+            if self._wishes.cause is not None:
+                return
+            time.sleep(_LOOK)  # another node's file: there is nothing to wait on
+            self._log.catch_up(fresh=True)
+
+    def _take_over(self) -> bool:
+        """Free the trials of workers that are gone; whether any waits now."""
+        state = self._state
+        if not any(worker != self._ref for worker in state.workers):
+            return False
+        seen = self._workers.look(state)
+        events = self._workers.gone(state, seen) if seen is not None else []
+        if events:
+            self._commit(events)
+        return self._has_work()
+
+    def take(self) -> Task | None:
+        if self._state.assignment(self._ref) is None:
+            self._commit([self._ask()])
+        while (index := self._state.assignment(self._ref)) is not None:
+            how = self._over(index)
+            if how is None:
+                break
+            self._commit([self._left(index, how), self._ask()])
+        if index is None:
+            return None
+        if self._took and self._workers.due(self._state):
+            self._tend()
+        self._took = True
+        return self._task(index)
+
+    def _over(self, index: int) -> str | None:
+        """How a trial ended whose last worker could not tell the search any more."""
+        trial = self._state.trials[index]
+        if trial.stop:
+            return "stopped"
+        if trial.settled:
+            return "out_of_ops"
+        view = fold_trial(self._wishes.experiment.trial(self._trial_id(index)), fresh=True)
+        last = next((run.outcome for run in view.runs if run.outcome in TERMINAL), None)
+        if last is not None:
+            return _HOW[last]
+        killed = self._wishes.cause_for(view.id) is Cause.KILL and self._wishes.cause is None
+        return "canceled" if killed else None
+
+    def _tend(self) -> None:
+        """See to the others: free what is lost, and let more come where trials wait."""
+        seen = self._workers.look(self._state)
+        if seen is None:
+            return
+        events = self._workers.gone(self._state, seen)
+        if events:
+            self._commit(events)
+        lacking = self._workers.lacking(self._state, seen)
+        if lacking and self._wishes.created.get("submit_from_jobs", True):
+            self._workers.submit(lacking)
+
+    def _task(self, index: int) -> Task:
+        if index in self._search.unsampled(self._state):
+            sample(self._log, self._search, index)
+        plan = self._search.plan(self._state, index)
+        return Task(index, self._trial_id(index), plan, self._source(index))
+
+    def _source(self, index: int) -> str | None:
+        """The checkpoint that the method lets the trial start from."""
+        trial = self._state.trials[index]
+        if trial.source_checkpoint is not None or trial.source is None:
+            return trial.source_checkpoint
+        return self._state.trials[trial.source].checkpoint
+
+    def _trial_id(self, index: int) -> int:
+        wishes = self._wishes
+        while index >= len(wishes.trial_ids):
+            add_trials(wishes.experiment, wishes.seen)
+            wishes.look()
+        return wishes.trial_ids[index]
+
+    def word(self, task: Task, view: TrialView) -> Word:
+        self._log.catch_up(fresh=True)
+        trial = self._state.trials[task.index]
+        rest = not trial.final and (trial.settled or view.out_of_ops)
+        return Word(stop=trial.stop, rest=rest)
+
+    def ending(self, task: Task, decision: Decision) -> None:
+        pass
+
+    def left(self, task: Task, decision: Decision, view: TrialView, *, going_on: bool) -> None:
+        if decision.outcome in ("canceled", "killed") and self._wishes.cause is not None:
+            return  # everything ends: that is no affair of the search's
+        how = _HOW.get(decision.outcome, "released")
+        latest = view.latest_checkpoint
+        event = self._left(task.index, how, latest.uuid if latest else None)
+        self._commit([event, self._ask()] if going_on else [event])
+
+    def _ask(self) -> dict[str, Any]:
+        return {"e": "ask", "worker": self._ref}
+
+    def _left(self, index: int, how: str, checkpoint: str | None = None) -> dict[str, Any]:
+        leg = self._state.trials[index].legs
+        event = {"e": "left", "trial": index, "worker": self._ref, "how": how, "leg": leg}
+        return event if checkpoint is None else {**event, "checkpoint": checkpoint}
+
+    def _commit(self, events: list[dict[str, Any]]) -> None:
+        for pause in _PAUSES:
+            try:
+                self._log.commit(events)
+                return
+            except StoreError as err:
+                print(f"detslurm: the search can't be told now, trying again: {err}", flush=True)
+                time.sleep(pause)
+        self._log.commit(events)
+
+    def settled(self) -> bool:
+        return self._state.done and self._conclude()
+
+    def _conclude(self) -> bool:
+        """Say in the experiment's facts that its search is over; False where that is known."""
+        self._wishes.look()
+        if self._wishes.over:
+            return False
+        state = self._state
+        outcomes = [trial.outcome for trial in state.trials]
+        first = end_search(self._wishes.experiment, outcomes, state.verdict)
+        self._workers.dismiss()
+        return first
+
+    def remainder(self) -> range:
+        return range(1)

@@ -1,0 +1,111 @@
+"""The other workers of a search: who is gone, and how many more there should be."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from detslurm.exec.wishes import Wishes
+from detslurm.searcher import State
+from detslurm.slurm import Cluster, JobInfo, SlurmError
+from detslurm.slurm.succession import submitted_fact, workers_request
+
+# Seconds between two looks at the queue: while trials wait for workers, and otherwise.
+_SOON, _LATER = 10.0, 60.0
+# So many workers look that often; more of them look more seldom.
+_CROWD = 16
+
+
+class Workers:
+    """One worker's view of the others, by looks at the queue that are few."""
+
+    def __init__(self, wishes: Wishes, *, ref: str, cluster: Cluster) -> None:
+        self._wishes, self._ref, self._cluster = wishes, ref, cluster
+        self._looked = time.monotonic()
+
+    def due(self, state: State) -> bool:
+        """Whether it is time to look at the queue again, though there is work."""
+        crowd = max(1.0, len(state.workers) / _CROWD)
+        missing = state.waiting() and len(state.workers) < self._wanted
+        pause = (_SOON if missing else _LATER) * crowd
+        return time.monotonic() - self._looked >= pause
+
+    def look(self, state: State) -> dict[str, JobInfo] | None:
+        """All workers that the queue knows; None where it does not answer."""
+        self._looked = time.monotonic()
+        jobs = {ref.partition("_")[0] for ref in state.workers} | set(self._job_ids())
+        try:
+            return self._cluster.query(sorted(jobs))
+        except SlurmError:
+            return None
+
+    def gone(self, state: State, seen: Mapping[str, JobInfo]) -> list[dict[str, Any]]:
+        """The events that take trials from workers that do not work at them any more."""
+        others = {ref: index for ref, index in state.assigned().items() if ref != self._ref}
+        unclear = [ref for ref in others if ref not in seen or seen[ref].state == "COMPLETING"]
+        known = {**seen, **self._evidence(unclear)}
+        return [
+            {
+                "e": "left",
+                "trial": index,
+                "worker": ref,
+                "how": how,
+                "leg": state.trials[index].legs,
+            }
+            for ref, index in others.items()
+            if (how := _how(known.get(ref))) is not None
+        ]
+
+    def _evidence(self, refs: list[str]) -> dict[str, JobInfo]:
+        if not refs:
+            return {}
+        try:
+            return self._cluster.evidence(refs, since=self._wishes.created.get("time"))
+        except SlurmError:
+            return {}
+
+    @property
+    def _wanted(self) -> int:
+        return int(self._wishes.created.get("workers", 1))
+
+    def _job_ids(self) -> Iterator[str]:
+        for fact in self._wishes.experiment.facts():
+            if fact.get("type") == "submitted":
+                yield from (job["job_id"] for job in fact["jobs"])
+
+    def lacking(self, state: State, seen: Mapping[str, JobInfo]) -> int:
+        """How many workers trials wait for that nobody has asked for."""
+        live = [job for job in seen.values() if not job.final and not job.held]
+        coming = sum(job.waiting for job in live)
+        return max(0, min(len(state.waiting()) - coming, self._wanted - len(live)))
+
+    def submit(self, count: int) -> None:
+        """Queue more workers, unless another worker is just doing so."""
+        wishes = self._wishes
+        wishes.look()
+        claim = {"type": "adding_workers", "count": count, "job": self._ref}
+        if wishes.cause is not None or not wishes.experiment.append_next(claim, wishes.seen):
+            return
+        request = workers_request(wishes.experiment.facts(), wishes.experiment.path, count)
+        try:
+            job_id = self._cluster.submit(request)
+        except SlurmError as err:
+            print(f"detslurm: no more workers can be submitted: {err}", flush=True)
+            return
+        wishes.experiment.append(submitted_fact(self._cluster.name, job_id, 0, request))
+
+    def dismiss(self) -> None:
+        """Take workers that wait in the queue out of it: the search is over."""
+        try:
+            self._cluster.cancel(list(self._job_ids()), pending_only=True)
+        except SlurmError as err:
+            print(f"detslurm: workers stay in the queue: {err}", flush=True)
+
+
+def _how(job: JobInfo | None) -> str | None:
+    """How a worker left by the queue's word: nothing is concluded from its silence."""
+    if job is None or job.running:
+        return None
+    # One that waits will start again and ask for work as everybody does.
+    return "lost" if job.final else "released"

@@ -1,0 +1,200 @@
+"""Optuna's samplers and pruners, asked by a process that lives for one question.
+
+What is known of the trials makes an in-memory study; the sampler's generators go on where the
+last one left them. A search of one trial at a time thus gives, number by number, what Optuna
+gives with the same sampler and seed. Only who runs a search by Optuna imports it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from detslurm.searcher.generators import advance, positions
+from detslurm.searcher.history import History, Known
+from detslurm.searcher.optuna_space import distributions, to_params, to_sample
+
+SAMPLERS = {
+    "brute_force": "BruteForceSampler",
+    "cmaes": "CmaEsSampler",
+    "gp": "GPSampler",
+    "nsgaii": "NSGAIISampler",
+    "nsgaiii": "NSGAIIISampler",
+    "qmc": "QMCSampler",
+    "random": "RandomSampler",
+    "tpe": "TPESampler",
+}
+PRUNERS = {
+    "hyperband": "HyperbandPruner",
+    "median": "MedianPruner",
+    "nop": "NopPruner",
+    "patient": "PatientPruner",
+    "percentile": "PercentilePruner",
+    "successive_halving": "SuccessiveHalvingPruner",
+    "threshold": "ThresholdPruner",
+    "wilcoxon": "WilcoxonPruner",
+}
+# These keep notes in the study, which are had again by asking for all trials once more.
+_REPLAYED = frozenset({"cmaes", "nsgaii", "nsgaiii", "qmc"})
+
+
+class BridgeError(Exception):
+    """Optuna is missing, or can't do what the configuration asks; says what to change."""
+
+
+class Bridge:
+    """The questions, for the `searcher` and `hyperparameters` of one experiment."""
+
+    def __init__(self, searcher: Mapping[str, Any], space: Mapping[str, Any], seed: int) -> None:
+        self._searcher, self._space, self._seed = searcher, space, seed
+        self._optuna = _quiet_optuna()
+        self._distributions = distributions(space)
+
+    def suggest(self, history: History, wanted: Iterable[int]) -> list[dict[str, Any]]:
+        """`sampled` events for trials, in order; each holds only as long as it is the next."""
+        study = self._replayed(history) if self._kind in _REPLAYED else None
+        study = study or self._rebuilt(history)
+        events: list[dict[str, Any]] = []
+        for count, index in enumerate(wanted, len(history.trials)):
+            params = study.ask(self._distributions).params
+            events.append(
+                {
+                    "e": "sampled",
+                    "trial": index,
+                    "hparams": to_sample(self._space, params),
+                    "after": count,
+                    "generators": positions(study.sampler, self._sampler()),
+                }
+            )
+        return events
+
+    def judge(
+        self, history: History, index: int, at: int, metric: float | None
+    ) -> tuple[bool, dict[str, Any]]:
+        """Whether the pruner ends a trial that reports now, and what it notes down of it."""
+        study = self._rebuilt(_with_report(history, index, at, metric), trials_only=True)
+        number = list(history.trials).index(index)
+        stop = study.pruner.prune(study, study.get_trials(deepcopy=True)[number])
+        return bool(stop), dict(study.get_trials(deepcopy=False)[number].system_attrs)
+
+    # -- studies ---------------------------------------------------------------------------------
+
+    def _study(self, sampler: Any) -> Any:
+        direction = "minimize" if self._searcher.get("smaller_is_better", True) else "maximize"
+        # Hyperband shares trials out by the name of the study: it has to stay the same.
+        return self._optuna.create_study(
+            sampler=sampler, pruner=self._pruner(), direction=direction, study_name="detslurm"
+        )
+
+    def _rebuilt(self, history: History, *, trials_only: bool = False) -> Any:
+        """A study with the trials as they stand."""
+        study = self._study(None if trials_only else self._sampler())
+        for known in history.trials.values():
+            study.add_trial(self._frozen(known))
+        if not trials_only:
+            advance(study.sampler, history.generators)
+        return study
+
+    def _replayed(self, history: History) -> Any | None:
+        """A study that was asked and told everything once more; None where it says otherwise."""
+        study = self._study(self._sampler())
+        trials: dict[int, Any] = {}
+        for step in history.order:
+            index = step if step >= 0 else ~step
+            known = history.trials[index]
+            if step < 0:
+                self._tell(study, trials[index], known)
+                continue
+            trials[index] = study.ask(self._distributions)
+            if trials[index].params != to_params(self._space, known.hparams):
+                return None  # another version of Optuna or numpy drew it
+        return study
+
+    def _tell(self, study: Any, trial: Any, known: Known) -> None:
+        states = self._optuna.trial.TrialState
+        for at, metric in known.reports:
+            trial.report(_number(metric), at)
+        if known.state == "complete" and known.reports:
+            study.tell(trial, self._value(known))
+        else:
+            study.tell(trial, state=states.PRUNED if known.state == "pruned" else states.FAIL)
+
+    def _frozen(self, known: Known) -> Any:
+        states = self._optuna.trial.TrialState
+        state = {
+            "running": states.RUNNING,
+            "complete": states.COMPLETE if known.reports else states.FAIL,
+            "pruned": states.PRUNED,
+            "failed": states.FAIL,
+        }[known.state]
+        judged = known.state in ("complete", "pruned") and known.reports
+        return self._optuna.trial.create_trial(
+            state=state,
+            value=self._value(known) if judged else None,
+            params=to_params(self._space, known.hparams),
+            distributions=self._distributions,
+            intermediate_values={at: _number(metric) for at, metric in known.reports},
+            system_attrs=dict(known.notes),
+        )
+
+    def _value(self, known: Known) -> float:
+        """What a trial came to: its last report; no number counts as the worst."""
+        value = _number(known.reports[-1][1])
+        if not math.isnan(value):
+            return value
+        return math.inf if self._searcher.get("smaller_is_better", True) else -math.inf
+
+    # -- samplers and pruners --------------------------------------------------------------------
+
+    @property
+    def _kind(self) -> str:
+        return str(self._searcher.get("sampler", "tpe"))
+
+    def _sampler(self) -> Any:
+        given = {"seed": self._seed, **(self._searcher.get("sampler_args") or {})}
+        made = getattr(self._optuna.samplers, SAMPLERS[self._kind])
+        return _made(made, given, "searcher.sampler_args")
+
+    def _pruner(self) -> Any:
+        name = self._searcher.get("pruner") or "nop"
+        return self._pruner_of(name, self._searcher.get("pruner_args") or {})
+
+    def _pruner_of(self, name: str, given: Mapping[str, Any]) -> Any:
+        args = dict(given)
+        inner = args.get("wrapped_pruner")
+        if isinstance(inner, str):
+            args["wrapped_pruner"] = self._pruner_of(inner, args.pop("wrapped_args", None) or {})
+        return _made(getattr(self._optuna.pruners, PRUNERS[name]), args, "searcher.pruner_args")
+
+
+def _made(kind: Any, given: Mapping[str, Any], where: str) -> Any:
+    try:
+        return kind(**given)
+    except (TypeError, ValueError) as error:
+        raise BridgeError(f"{where}: Optuna's {kind.__name__} refuses them: {error}") from error
+    except ImportError as error:
+        raise BridgeError(f"Optuna's {kind.__name__} lacks a package: {error}") from error
+
+
+def _with_report(history: History, index: int, at: int, metric: float | None) -> History:
+    known = history.trials[index]
+    told = msgspec.structs.replace(known, reports=[*known.reports, (at, metric)])
+    return msgspec.structs.replace(history, trials={**history.trials, index: told})
+
+
+def _number(metric: float | None) -> float:
+    return math.nan if metric is None else float(metric)
+
+
+def _quiet_optuna() -> Any:
+    try:
+        import optuna
+    except ImportError as error:
+        raise BridgeError(
+            f"the optuna searcher needs Optuna ({error}): pip install 'detslurm[optuna]'"
+        ) from error
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    return optuna

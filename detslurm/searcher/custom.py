@@ -1,0 +1,171 @@
+"""A search method of the user's own: it lives elsewhere, and answers numbered events.
+
+The fold asks nothing of it and waits for nothing: what happens to trials is noted down as events,
+and its answer to all events up to some number is an event of the log like any other. An answer
+counts once, whoever sends it again.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import msgspec
+
+from detslurm.searcher.events import Operations, Validated, number
+from detslurm.searcher.method import Method
+from detslurm.searcher.state import CREATED, PROMOTED, Dialogue, State, TrialState
+
+REASONS = {"invalid_hp": "INVALID_HP", "canceled": "USER_CANCELED"}
+
+
+class Create(msgspec.Struct, frozen=True, tag_field="op", tag="create"):
+    """Add a trial; it waits for its first length."""
+
+    request_id: str
+    hparams: dict[str, Any]
+    checkpoint: dict[str, Any] | None = None
+
+
+class ValidateAfter(msgspec.Struct, frozen=True, tag_field="op", tag="validate_after"):
+    """Let a trial train to an absolute length, and report."""
+
+    request_id: str
+    length: int
+
+
+class Close(msgspec.Struct, frozen=True, tag_field="op", tag="close"):
+    """Ask nothing more of a trial."""
+
+    request_id: str
+
+
+class Progress(msgspec.Struct, frozen=True, tag_field="op", tag="progress"):
+    """The part of the search that is done."""
+
+    progress: float
+
+
+class Shutdown(msgspec.Struct, frozen=True, tag_field="op", tag="shutdown"):
+    """End the search, once all trials have left."""
+
+    cancel: bool = False
+    failure: bool = False
+
+
+Operation = Create | ValidateAfter | Close | Progress | Shutdown
+
+
+class Custom(Method):
+    """Notes down events for the method, and does what it answers."""
+
+    def start(self, state: State) -> None:
+        state.dialogue = Dialogue()
+        _note(state, "initial_operations")
+
+    def validated(self, state: State, index: int, units: int, event: Validated) -> None:
+        trial = state.trials[index]
+        if trial.goal is None or trial.settled or units < trial.goal:
+            return
+        trial.reached = trial.goal
+        trial.metric = number(event.metric)
+        _note(state, "validation_completed", index, metric=event.metric, length=trial.goal)
+
+    def rested(self, state: State, index: int) -> None:
+        if state.trials[index].final:
+            state.finish(index)
+
+    def ended(self, state: State, index: int) -> None:
+        reason = REASONS.get(state.trials[index].outcome or "", "ERRORED")
+        _note(state, "trial_exited_early", index, reason=reason)
+
+    def refused(self, state: State, index: int) -> None:
+        self.ended(state, index)
+
+    def closed(self, state: State, index: int) -> None:
+        _note(state, "trial_closed", index)
+
+    def over(self, state: State) -> bool:
+        return not state.open and _dialogue(state).verdict is not None
+
+    def progress(self, state: State) -> float:
+        return _dialogue(state).progress
+
+    def operations(self, state: State, event: Operations) -> None:
+        dialogue = _dialogue(state)
+        if not dialogue.answered < event.after <= dialogue.last:
+            return
+        dialogue.answered = event.after
+        dialogue.events = [e for e in dialogue.events if e["id"] > event.after]
+        for plain in event.ops:
+            operation = _operation(plain)
+            if operation is not None and dialogue.verdict is None:
+                self._do(state, operation)
+
+    def _do(self, state: State, operation: Operation) -> None:
+        dialogue = _dialogue(state)
+        if isinstance(operation, Create):
+            self._create(state, operation)
+        elif isinstance(operation, Progress):
+            if math.isfinite(operation.progress):
+                dialogue.progress = operation.progress
+        elif isinstance(operation, Shutdown):
+            self._shut_down(state, operation)
+        elif (index := dialogue.trials.get(operation.request_id)) is not None:
+            if isinstance(operation, Close):
+                self._finish(state, index)
+            else:
+                self._train(state, index, operation.length)
+
+    def _create(self, state: State, operation: Create) -> None:
+        dialogue = _dialogue(state)
+        if operation.request_id in dialogue.trials:
+            return
+        trial = TrialState(hparams=operation.hparams, request_id=operation.request_id)
+        uuid = (operation.checkpoint or {}).get("uuid")
+        trial.source_checkpoint = uuid if isinstance(uuid, str) else None
+        dialogue.trials[operation.request_id] = index = state.create(trial)
+        _note(state, "trial_created", index)
+
+    def _train(self, state: State, index: int, length: int) -> None:
+        trial = state.trials[index]
+        if trial.status == "closed" or trial.final or length <= trial.reached:
+            return
+        trial.goal = length
+        if trial.status == "paused":
+            state.wait(index, PROMOTED if trial.legs else CREATED)
+
+    def _finish(self, state: State, index: int) -> None:
+        if state.trials[index].status != "closed":
+            state.finish(index)
+            if state.trials[index].status == "closed":
+                self.closed(state, index)
+
+    def _shut_down(self, state: State, operation: Shutdown) -> None:
+        cancel = "canceled" if operation.cancel else "completed"
+        _dialogue(state).verdict = "errored" if operation.failure else cancel
+        for index, trial in enumerate(state.trials):
+            trial.stop = trial.status == "assigned"
+            self._finish(state, index)
+
+
+def _operation(plain: dict[str, Any]) -> Operation | None:
+    try:
+        return msgspec.convert(plain, Operation)  # type: ignore[no-any-return]
+    except (msgspec.ValidationError, TypeError):
+        return None
+
+
+def _note(state: State, kind: str, index: int | None = None, **more: Any) -> None:
+    """Note down an event for the method, with the next number."""
+    dialogue = _dialogue(state)
+    dialogue.last += 1
+    event: dict[str, Any] = {"id": dialogue.last, "event": kind}
+    if index is not None:
+        event["request_id"] = state.trials[index].request_id
+    dialogue.events.append({**event, **more})
+
+
+def _dialogue(state: State) -> Dialogue:
+    assert state.dialogue is not None
+    return state.dialogue

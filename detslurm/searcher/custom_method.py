@@ -1,0 +1,224 @@
+"""Write a search method of your own: what happens comes in as calls, operations go out.
+
+A method is an object with state. A runner (`LocalSearchRunner`, `RemoteSearchRunner`) feeds it the
+events of its experiment in order, saves it, and only then acts on its answers; so a method may be
+killed at any moment and goes on from what it saved last.
+"""
+
+from __future__ import annotations
+
+import abc
+import enum
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+_STATE_FILE = "searcher_state.json"
+
+
+class ExitedReason(enum.Enum):
+    """Why a trial ended before the method closed it."""
+
+    ERRORED = "ERRORED"
+    USER_CANCELED = "USER_CANCELED"
+    INVALID_HP = "INVALID_HP"
+
+
+class Operation(abc.ABC):
+    """What a method asks for."""
+
+    @abc.abstractmethod
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, as the search's log keeps it."""
+
+
+@dataclass(frozen=True)
+class Create(Operation):
+    """Add a trial; `checkpoint`, a mapping with a `uuid`, is where it starts from."""
+
+    request_id: UUID
+    hparams: dict[str, Any]
+    checkpoint: Mapping[str, Any] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "op": "create",
+            "request_id": str(self.request_id),
+            "hparams": self.hparams,
+            "checkpoint": None if self.checkpoint is None else dict(self.checkpoint),
+        }
+
+
+@dataclass(frozen=True)
+class ValidateAfter(Operation):
+    """Let a trial train to `length` (absolute) and report its metric."""
+
+    request_id: UUID
+    length: int
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "op": "validate_after",
+            "request_id": str(self.request_id),
+            "length": int(self.length),
+        }
+
+
+@dataclass(frozen=True)
+class Close(Operation):
+    """Ask nothing more of a trial."""
+
+    request_id: UUID
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"op": "close", "request_id": str(self.request_id)}
+
+
+@dataclass(frozen=True)
+class Progress(Operation):
+    """Tell which part of the search is done, 0 to 1."""
+
+    progress: float
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"op": "progress", "progress": float(self.progress)}
+
+
+@dataclass(frozen=True)
+class Shutdown(Operation):
+    """End the search: completed, or else as canceled or failed."""
+
+    cancel: bool = False
+    failure: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"op": "shutdown", "cancel": self.cancel, "failure": self.failure}
+
+
+@dataclass
+class SearcherState:
+    """What every method wants to know of its search; kept by the runner, passed to each call."""
+
+    failures: set[UUID] = field(default_factory=set)
+    trial_progress: dict[UUID, float] = field(default_factory=dict)
+    trials_closed: set[UUID] = field(default_factory=set)
+    trials_created: set[UUID] = field(default_factory=set)
+    last_event_id: int = 0
+    experiment_completed: bool = False
+    experiment_failed: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {
+            "failures": sorted(map(str, self.failures)),
+            "trialProgress": {str(k): v for k, v in self.trial_progress.items()},
+            "trialsClosed": sorted(map(str, self.trials_closed)),
+            "trialsCreated": sorted(map(str, self.trials_created)),
+            "lastEventId": self.last_event_id,
+            "experimentCompleted": self.experiment_completed,
+            "experimentFailed": self.experiment_failed,
+        }
+
+    def from_dict(self, d: Mapping[str, Any]) -> None:
+        """Take over what `to_dict` gave."""
+        self.failures = set(map(UUID, d.get("failures", ())))
+        self.trial_progress = {UUID(k): v for k, v in d.get("trialProgress", {}).items()}
+        self.trials_closed = set(map(UUID, d.get("trialsClosed", ())))
+        self.trials_created = set(map(UUID, d.get("trialsCreated", ())))
+        self.last_event_id = d.get("lastEventId", 0)
+        self.experiment_completed = d.get("experimentCompleted", False)
+        self.experiment_failed = d.get("experimentFailed", False)
+
+
+class SearchMethod(abc.ABC):
+    """The base of a custom method. Handlers get the search's state and return operations."""
+
+    @abc.abstractmethod
+    def initial_operations(self, searcher_state: SearcherState) -> list[Operation]:
+        """The operations that the search begins with."""
+
+    @abc.abstractmethod
+    def on_trial_created(self, searcher_state: SearcherState, request_id: UUID) -> list[Operation]:
+        """A trial was created."""
+
+    @abc.abstractmethod
+    def on_validation_completed(
+        self, searcher_state: SearcherState, request_id: UUID, metric: Any, train_length: int
+    ) -> list[Operation]:
+        """A trial has trained to a length that was asked for, and reports its metric."""
+
+    @abc.abstractmethod
+    def on_trial_closed(self, searcher_state: SearcherState, request_id: UUID) -> list[Operation]:
+        """A trial has closed, however."""
+
+    @abc.abstractmethod
+    def progress(self, searcher_state: SearcherState) -> float:
+        """The part of the search that is done, 0 to 1."""
+
+    @abc.abstractmethod
+    def on_trial_exited_early(
+        self, searcher_state: SearcherState, request_id: UUID, exited_reason: ExitedReason
+    ) -> list[Operation]:
+        """A trial ended without having trained as long as it was asked to."""
+
+    def save(self, searcher_state: SearcherState, path: Path, *, experiment_id: int) -> None:
+        """Save everything to a directory: the search's state, then the method's own."""
+        content = {**searcher_state.to_dict(), "experimentId": experiment_id}
+        path.joinpath(_STATE_FILE).write_text(json.dumps(content))
+        self.save_method_state(path)
+
+    @abc.abstractmethod
+    def save_method_state(self, path: Path) -> None:
+        """Save what the method itself must remember to a directory."""
+
+    def load(self, path: Path) -> tuple[SearcherState, int]:
+        """Load what `save` wrote; the search's state and the experiment's id."""
+        content = json.loads(path.joinpath(_STATE_FILE).read_text())
+        state = SearcherState()
+        state.from_dict(content)
+        self.load_method_state(path)
+        return state, int(content["experimentId"])
+
+    @abc.abstractmethod
+    def load_method_state(self, path: Path) -> None:
+        """Load what `save_method_state` wrote."""
+
+
+def answer(method: SearchMethod, state: SearcherState, event: Mapping[str, Any]) -> list[Operation]:
+    """What a method answers to one event of its search's log; `state` is kept in step with it."""
+    kind = event["event"]
+    state.last_event_id = event["id"]
+    if kind == "initial_operations":
+        return method.initial_operations(state)
+    trial = UUID(event["request_id"])
+    if kind == "trial_created":
+        state.trials_created.add(trial)
+        state.trial_progress[trial] = 0.0
+        return method.on_trial_created(state, trial)
+    operations = _after(method, state, kind, trial, event)
+    return [*operations, Progress(method.progress(state))]
+
+
+def _after(
+    method: SearchMethod, state: SearcherState, kind: str, trial: UUID, event: Mapping[str, Any]
+) -> list[Operation]:
+    """The answer to what changes how far the search is."""
+    if kind == "validation_completed":
+        metric = event.get("metric")
+        if metric is None:
+            raise RuntimeError(f"trial {trial} completed a validation without a metric")
+        return method.on_validation_completed(state, trial, metric, int(event["length"]))
+    if kind == "trial_closed":
+        state.trials_closed.add(trial)
+        return method.on_trial_closed(state, trial)
+    if kind == "trial_exited_early":
+        reason = ExitedReason(event["reason"])
+        if reason is ExitedReason.INVALID_HP:
+            state.trial_progress.pop(trial, None)
+        elif reason is ExitedReason.ERRORED:
+            state.failures.add(trial)
+        return method.on_trial_exited_early(state, trial, reason)
+    return []  # of a newer version: nothing that this one could answer

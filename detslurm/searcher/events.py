@@ -1,0 +1,114 @@
+"""What can happen to a search: the events of its log, read into typed values.
+
+An event is a small mapping with its kind under `e`. Whatever is no event of ours, or has a value
+of a wrong type, reads as None: a fold passes over it, so that an older version can read a newer
+log and a broken fact does no harm.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Literal, get_args
+
+import msgspec
+
+from detslurm.searcher.history import Position
+
+How = Literal[
+    "out_of_ops",  # its program saw that nothing more is asked of it for now
+    "completed",  # its program ended by itself
+    "errored",  # it failed more often than `max_restarts` allows
+    "invalid_hp",  # its program refused the sample
+    "canceled",  # the user ended it
+    "released",  # it gave way: preempted, or out of time
+    "lost",  # its job is gone without a word
+    "stopped",  # it left as the search told it to
+]
+"""How a run of a trial ended."""
+
+WAYS: tuple[str, ...] = get_args(How)
+WORST = math.inf
+"""The metric of what has none: failed trials, NaN, null. Smaller is always better inside."""
+
+
+class Ask(msgspec.Struct, frozen=True, tag_field="e", tag="ask"):
+    """A worker wants work."""
+
+    worker: str
+
+
+class Validated(msgspec.Struct, frozen=True, tag_field="e", tag="validated"):
+    """A trial's chief reports its metric at a length, or at a time of the time metric."""
+
+    trial: int
+    metric: Any = None
+    length: float | None = None
+    time: float | None = None
+    stop: bool = False  # the verdict of a pruner, and what it noted down
+    notes: dict[str, Any] = {}
+
+    @property
+    def units(self) -> int | None:
+        """How far the trial is, in whole units; None if the report doesn't say."""
+        value = self.time if self.length is None else self.length
+        return int(value) if value is not None and math.isfinite(value) else None
+
+
+class Left(msgspec.Struct, frozen=True, tag_field="e", tag="left"):
+    """A worker's run of a trial ended; with `leg`, only if that run is still the trial's last."""
+
+    trial: int
+    worker: str
+    how: How
+    checkpoint: str | None = None
+    leg: int | None = None
+
+
+class Sampled(msgspec.Struct, frozen=True, tag_field="e", tag="sampled"):
+    """The hyperparameters of a trial have been chosen; the first choice stands.
+
+    With `after` it stands only as the sample after so many others, for which it was made.
+    """
+
+    trial: int
+    hparams: dict[str, Any]
+    after: int | None = None
+    generators: list[Position] = []
+
+
+class Operations(msgspec.Struct, frozen=True, tag_field="e", tag="operations"):
+    """What a custom method answers to the searcher's events up to number `after`."""
+
+    after: int
+    ops: list[dict[str, Any]]
+
+
+Event = Ask | Validated | Left | Sampled | Operations
+
+
+def read_event(plain: Mapping[str, Any]) -> Event | None:
+    """The event in typed form; None if it is none that we know."""
+    try:
+        return msgspec.convert(plain, Event)  # type: ignore[no-any-return]
+    except (msgspec.ValidationError, TypeError):
+        return None
+
+
+def number(metric: Any) -> float | None:
+    """The metric as a number; None for NaN and for whatever is no number."""
+    if isinstance(metric, bool) or not isinstance(metric, int | float):
+        return None
+    try:
+        value = float(metric)
+    except OverflowError:
+        return None
+    return None if math.isnan(value) else value
+
+
+def score(metric: Any, smaller_is_better: bool) -> float:
+    """A metric as a number of which smaller is better; what is no number is the worst."""
+    value = number(metric)
+    if value is None:
+        return WORST
+    return value if smaller_is_better else -value

@@ -1,0 +1,43 @@
+"""How a copy's hyperparameters differ from its original's: some drawn anew, numbers shaken."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from detslurm.searcher.hyperparameters import Sample, Space, draw, is_nested
+from detslurm.searcher.stream import RandomStream
+
+
+def explore(
+    space: Space, sample: Sample, stream: RandomStream, resample: float, factor: float
+) -> Sample:
+    """A new sample near `sample`: each value is drawn anew with probability `resample`, else
+    numbers are multiplied by 1 + factor or 1 - factor, within their range."""
+    return {
+        key: _explore_one(space[key], sample[key], stream, resample, factor)
+        for key in sorted(space)
+    }
+
+
+def _explore_one(
+    spec: Any, value: Any, stream: RandomStream, resample: float, factor: float
+) -> Any:
+    if is_nested(spec):
+        return explore(spec, value, stream, resample, factor)
+    if not isinstance(spec, Mapping) or spec["type"] == "const":
+        return value
+    if stream.uniform(0.0, 1.0) < resample:
+        return draw({"": spec}, stream)[""]
+    if spec["type"] == "categorical":
+        return value
+    return _shaken(spec, value * (1 + factor if stream.below(2) else 1 - factor))
+
+
+def _shaken(spec: Mapping[str, Any], value: float) -> Any:
+    low, high = spec["minval"], spec["maxval"]
+    if spec["type"] == "log":
+        low, high = spec["base"] ** low, spec["base"] ** high
+        low, high = min(low, high), max(low, high)  # a base below 1 turns them round
+    value = min(max(value, low), high)
+    return round(value) if spec["type"] == "int" else value

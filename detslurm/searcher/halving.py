@@ -1,0 +1,89 @@
+"""Asynchronous halving, one or several brackets of it: what both forms share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from detslurm.searcher.method import Method, may_replace
+from detslurm.searcher.rungs import insert, remove
+from detslurm.searcher.state import Bracket, Rung, State
+
+
+@dataclass(frozen=True)
+class BracketPlan:
+    """A bracket before it begins."""
+
+    units: Sequence[int]
+    max_trials: int
+    concurrency: int
+
+
+class Halving(Method):
+    """Brackets side by side; each creates its share of the trials and judges only those."""
+
+    before_equals = False
+
+    def __init__(self, searcher: Mapping[str, Any], brackets: Sequence[BracketPlan]) -> None:
+        super().__init__(searcher)
+        self.brackets = brackets
+        self.divisor: float = searcher.get("divisor", 4)
+
+    def start(self, state: State) -> None:
+        state.brackets = [
+            Bracket(max_trials=plan.max_trials, rungs=[Rung(units=u) for u in plan.units])
+            for plan in self.brackets
+        ]
+        for number, plan in enumerate(self.brackets):
+            for _ in range(min(plan.concurrency, plan.max_trials)):
+                self.create(state, number)
+
+    def create(self, state: State, number: int) -> None:
+        """Create a trial in a bracket that has any left."""
+        bracket = state.brackets[number]
+        if self.may_create(bracket):
+            bracket.created += 1
+            bracket.lowest = 0
+            bracket.rungs[0].outstanding += 1
+            self.new(state, self.goal(bracket, 0), bracket=number)
+
+    def may_create(self, bracket: Bracket) -> bool:
+        """Whether the bracket has trials left; invalid samples don't count."""
+        replaced = bracket.invalid if may_replace(bracket.invalid, bracket.max_trials) else 0
+        return bracket.created - replaced < bracket.max_trials
+
+    def goal(self, bracket: Bracket, rung: int) -> int | None:
+        """What a trial is asked for on its way to a rung."""
+        return bracket.rungs[rung].units
+
+    def enter(self, state: State, index: int, score: float) -> int:
+        """A trial has its result in the rung it was on its way to; its place there."""
+        trial = state.trials[index]
+        rung = state.brackets[trial.bracket].rungs[trial.rung]
+        rung.outstanding -= 1
+        return insert(state, rung, index, score, self.before_equals)
+
+    def withdraw(self, state: State, index: int) -> None:
+        """Forget a trial with invalid hyperparameters; another takes its place."""
+        trial = state.trials[index]
+        bracket = state.brackets[trial.bracket]
+        if len(trial.marks) <= trial.rung:
+            bracket.rungs[trial.rung].outstanding -= 1
+        remove(state, bracket.rungs, index)
+        bracket.invalid += 1
+        self.create(state, trial.bracket)
+
+    def progress(self, state: State) -> float:
+        parts = [self._part(state, number) for number in range(len(state.brackets))]
+        return sum(parts) / len(parts)
+
+    def _part(self, state: State, number: int) -> float:
+        bracket = state.brackets[number]
+        judged = len(bracket.rungs[0].results)
+        part = judged / (1.2 * bracket.max_trials)
+        if judged >= bracket.max_trials:
+            own = [t for t in state.trials if t.bracket == number]
+            ended = sum(t.status == "closed" and t.outcome != "invalid_hp" for t in own)
+            part = max(part, ended / bracket.max_trials)
+        return min(part, 1.0)

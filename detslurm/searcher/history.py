@@ -1,0 +1,27 @@
+"""What a search by Optuna knows: what was asked and told, in order."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+Position = tuple[int, int, float]
+"""How far a random generator is: words drawn, whether a normal deviate is kept, and that one."""
+
+
+class Known(msgspec.Struct, omit_defaults=True):
+    """One trial; a metric that is no number is None."""
+
+    hparams: dict[str, Any]
+    state: Literal["running", "complete", "pruned", "failed"] = "running"
+    reports: list[tuple[int, float | None]] = []
+    notes: dict[str, Any] = {}  # the pruner's own
+
+
+class History(msgspec.Struct, omit_defaults=True):
+    """Trials in the order of their samples; `order` has i for trial i sampled, ~i for it ended."""
+
+    trials: dict[int, Known] = {}
+    order: list[int] = []
+    generators: list[Position] = []

@@ -1,0 +1,96 @@
+"""What a search method is: a few reactions to what its trials do, over the moves of the state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from detslurm.searcher.events import Operations, Sampled, Validated, score
+from detslurm.searcher.state import CREATED, State, TrialState
+
+INVALID_FACTOR = 10
+INVALID_FLOOR = 100
+
+
+class Method:
+    """The base of all methods; a method keeps nothing in itself, all that changes is the state."""
+
+    judges_reports = False  # it judges what trials report on their way, wherever they are
+
+    def __init__(self, searcher: Mapping[str, Any]) -> None:
+        self.searcher = searcher
+        self.smaller_is_better: bool = searcher.get("smaller_is_better", True)
+
+    def start(self, state: State) -> None:
+        """Create the first trials."""
+        raise NotImplementedError
+
+    def validated(self, state: State, index: int, units: int, event: Validated) -> None:
+        """An open trial, not told to stop, has reported a metric at `units`."""
+        raise NotImplementedError
+
+    def rested(self, state: State, index: int) -> None:
+        """A trial left after it had reported all it was asked for: it is paused now."""
+        state.finish(index)
+
+    def ended(self, state: State, index: int) -> None:
+        """A trial closed before its goal: by itself, in error or canceled."""
+
+    def refused(self, state: State, index: int) -> None:
+        """A trial closed because its hyperparameters are invalid."""
+
+    def unsampled(self, state: State) -> list[int]:
+        """Trials that have a worker, but no hyperparameters yet."""
+        return []
+
+    def judged(self, state: State, index: int, event: dict[str, Any]) -> dict[str, Any]:
+        """The `validated` event that is to be committed for a report."""
+        return event
+
+    def sampled(self, state: State, event: Sampled) -> None:
+        """Hyperparameters have been chosen for a trial."""
+
+    def operations(self, state: State, event: Operations) -> None:
+        """A custom method has answered."""
+
+    def closed(self, state: State, index: int) -> None:
+        """A trial has closed, however."""
+
+    def over(self, state: State) -> bool:
+        """Whether the search has come to its end."""
+        return not state.open
+
+    def next_report(self, state: State, index: int) -> int | None:
+        """The units from which a report of this trial can change anything; None: no report can."""
+        return None
+
+    def progress(self, state: State) -> float:
+        """The part of the search that is done, 0 to 1."""
+        raise NotImplementedError
+
+    def score(self, metric: Any) -> float:
+        """The metric as a number of which smaller is better."""
+        return score(metric, self.smaller_is_better)
+
+    def new(self, state: State, goal: int | None = None, **fields: Any) -> int:
+        """Create a trial that waits for a worker."""
+        index = state.create(TrialState(goal=goal, **fields))
+        state.wait(index, CREATED)
+        return index
+
+
+def may_replace(invalid: int, max_trials: int) -> bool:
+    """Whether an invalid sample is replaced: a program that refuses all must come to an end."""
+    return invalid <= max(INVALID_FLOOR, INVALID_FACTOR * max_trials)
+
+
+def length_of(
+    searcher: Mapping[str, Any], field: str = "max_length"
+) -> tuple[int | None, str | None]:
+    """The units and the unit of a length; None where it says nothing."""
+    length = searcher.get(field)
+    if isinstance(length, Mapping):
+        given = {unit: units for unit, units in length.items() if units is not None}
+        unit, units = next(iter(given.items()))
+        return int(units) or None, unit
+    return (int(length) or None if length is not None else None), None

@@ -1,0 +1,48 @@
+"""Which method a configuration asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from detslurm.searcher.brackets import bracket_plans
+from detslurm.searcher.custom import Custom
+from detslurm.searcher.halving import Halving
+from detslurm.searcher.hyperparameters import Grid
+from detslurm.searcher.listed import Listed
+from detslurm.searcher.method import Method, length_of
+from detslurm.searcher.pbt import PBT
+from detslurm.searcher.promotion import Promotion
+from detslurm.searcher.sampling import Samples
+from detslurm.searcher.stopping import Stopping
+from detslurm.searcher.suggested import Suggested
+
+SEARCHES = ("single", "random", "grid", "async_halving", "adaptive_asha", "pbt", "custom", "optuna")
+
+
+def method_of(
+    searcher: Mapping[str, Any], space: Mapping[str, Any], samples: Samples, seed: int = 0
+) -> Method:
+    """The method of a resolved `searcher` section."""
+    name = searcher["name"]
+    if name == "single":
+        return Listed(searcher, 1)
+    if name == "random":
+        return Listed(searcher, searcher["max_trials"])
+    if name == "grid":
+        return Listed(searcher, len(Grid(space)))
+    if name in ("async_halving", "adaptive_asha"):
+        return _halving(searcher)
+    if name == "pbt":
+        return PBT(searcher, space, samples)
+    if name == "custom":
+        return Custom(searcher)
+    if name == "optuna":
+        return Suggested(searcher, space, seed)
+    raise ValueError(f'there is no search method "{name}"')
+
+
+def _halving(searcher: Mapping[str, Any]) -> Halving:
+    """By promotion with a max_length, unless stop_once is set; by stopping with max_time alone."""
+    promotes = length_of(searcher)[0] is not None and not searcher.get("stop_once")
+    return (Promotion if promotes else Stopping)(searcher, bracket_plans(searcher))

@@ -1,0 +1,118 @@
+"""Population based training: rounds; after each, copies of the best take the place of the worst.
+
+A copy is a new trial that starts from the checkpoint which its original left at the end of the
+round, with hyperparameters nearby. Lengths are those of the population: a trial copied after two
+rounds begins where two rounds end, and goes on to the end of the third.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from detslurm.searcher.events import Validated, number
+from detslurm.searcher.explore import explore
+from detslurm.searcher.hyperparameters import Sample, Space
+from detslurm.searcher.method import Method, length_of, may_replace
+from detslurm.searcher.sampling import Samples
+from detslurm.searcher.state import PROMOTED, State, TrialState
+from detslurm.searcher.stream import RandomStream
+
+_NOTHING = (None, None)
+
+
+class PBT(Method):
+    """`population_size` members train side by side; a round ends when all of them have left."""
+
+    def __init__(self, searcher: Mapping[str, Any], space: Space, samples: Samples) -> None:
+        super().__init__(searcher)
+        self.space, self.samples = space, samples
+        self.population: int = searcher["population_size"]
+        self.rounds: int = searcher["num_rounds"]
+        self.length: int = length_of(searcher, "length_per_round")[0] or 1
+        self.replaced = int(
+            (searcher.get("replace_function") or {}).get("truncate_fraction", 0.2) * self.population
+        )
+        explore = searcher.get("explore_function") or {}
+        self.resample: float = explore.get("resample_probability", 0.2)
+        self.factor: float = explore.get("perturb_factor", 0.2)
+
+    def start(self, state: State) -> None:
+        state.members = [self.new(state, self.length) for _ in range(self.population)]
+
+    def validated(self, state: State, index: int, units: int, event: Validated) -> None:
+        trial = state.trials[index]
+        if trial.goal is None or trial.settled or units < trial.goal:
+            return
+        trial.reached = trial.goal
+        trial.metric = number(event.metric)
+
+    def rested(self, state: State, index: int) -> None:
+        self._end_round(state)
+
+    def ended(self, state: State, index: int) -> None:
+        self._end_round(state)
+
+    def refused(self, state: State, index: int) -> None:
+        """A member with invalid hyperparameters: another is made as it was."""
+        if may_replace(state.invalid, self.population):
+            trial, place = state.trials[index], state.members.index(index)
+            state.members[place] = self._member(state, trial.source, trial.source_checkpoint)
+        self._end_round(state)
+
+    def _end_round(self, state: State) -> None:
+        trials = [state.trials[i] for i in state.members]
+        if not all(t.status == "closed" or (t.status == "paused" and t.settled) for t in trials):
+            return
+        alive = [i for i in state.members if state.trials[i].status == "paused"]
+        alive.sort(key=lambda i: (self.score(state.trials[i].metric), i))
+        if state.round + 1 >= self.rounds:
+            for index in alive:
+                state.finish(index)
+        elif alive:
+            state.round += 1
+            self._replace(state, alive)
+
+    def _replace(self, state: State, alive: list[int]) -> None:
+        """Close the worst, copy the best into their places and those of the failed."""
+        failed = self.population - len(alive)
+        worst = max(min(self.replaced - failed, len(alive) - 1), 0)
+        kept, given_up = alive[: len(alive) - worst], alive[len(alive) - worst :]
+        found = [(i, state.trials[i].checkpoint) for i in kept]
+        sources = [pair for pair in found if pair[1] is not None][: max(self.replaced, 1)]
+        for index in given_up:
+            state.finish(index)
+        for index in kept:
+            state.trials[index].goal = self._goal(state)
+            state.wait(index, PROMOTED)
+        copied = [sources[n % len(sources)] if sources else _NOTHING for n in range(failed + worst)]
+        state.members = kept + [self._member(state, *source) for source in copied]
+
+    def _goal(self, state: State) -> int:
+        return (state.round + 1) * self.length
+
+    def _member(self, state: State, source: int | None, checkpoint: str | None) -> int:
+        """A new member for this round: a copy of `source`, or one that starts from nothing."""
+        if source is None:
+            return self.new(state, self._goal(state))
+        return self.new(
+            state,
+            self._goal(state),
+            reached=state.round * self.length,
+            source=source,
+            source_checkpoint=checkpoint,
+            hparams=self._explored(state.created, self._sample(source, state.trials[source])),
+        )
+
+    def _sample(self, index: int, trial: TrialState) -> Sample:
+        return self.samples.plan(index).hparams if trial.hparams is None else trial.hparams
+
+    def _explored(self, index: int, sample: Sample) -> Sample:
+        # A stream of its own, so that it depends on the seed and the order of creation alone.
+        stream = RandomStream(self.samples.plan(index).seed)
+        return explore(self.space, sample, stream, self.resample, self.factor)
+
+    def progress(self, state: State) -> float:
+        goal = self._goal(state)
+        done = sum(min(state.trials[i].reached / goal, 1.0) for i in state.members)
+        return (state.round + 1) / self.rounds * done / self.population

@@ -1,0 +1,92 @@
+"""Halving by promotion: a trial pauses at each rung until it is among the best 1/divisor there."""
+
+from __future__ import annotations
+
+from detslurm.searcher.events import WORST, Validated, number
+from detslurm.searcher.halving import Halving
+from detslurm.searcher.state import PROMOTED, Bracket, State
+
+
+class Promotion(Halving):
+    """Whenever a result comes in, somebody is promoted, or a new trial begins."""
+
+    def validated(self, state: State, index: int, units: int, event: Validated) -> None:
+        trial = state.trials[index]
+        if trial.settled or trial.goal is None or units < trial.goal:
+            return
+        trial.reached = trial.goal
+        trial.metric = number(event.metric)
+        self._judge(state, index, self.score(event.metric))
+
+    def rested(self, state: State, index: int) -> None:
+        if state.trials[index].final:
+            state.finish(index)
+
+    def ended(self, state: State, index: int) -> None:
+        trial = state.trials[index]
+        if len(trial.marks) <= trial.rung:
+            self._judge(state, index, WORST)
+
+    def refused(self, state: State, index: int) -> None:
+        self.withdraw(state, index)
+        number = state.trials[index].bracket
+        bracket = state.brackets[number]
+        for level in range(len(bracket.rungs) - 1):
+            self._promote_next(state, bracket, level)
+        self._let_go(state, bracket)
+
+    def _judge(self, state: State, index: int, score: float) -> None:
+        number = state.trials[index].bracket
+        if not self._settle(state, index, score):
+            self.create(state, number)
+        self._let_go(state, state.brackets[number])
+
+    def _settle(self, state: State, index: int, score: float) -> bool:
+        """Enter a result; whether anybody was promoted by it to go on."""
+        trial = state.trials[index]
+        bracket, level = state.brackets[trial.bracket], trial.rung
+        place = self.enter(state, index, score)
+        if level == len(bracket.rungs) - 1:
+            if trial.status != "closed":
+                state.finish(index)
+            return False
+        if place < int(len(bracket.rungs[level].results) / self.divisor):
+            return self._promote(state, index)
+        return self._promote_next(state, bracket, level)
+
+    def _promote_next(self, state: State, bracket: Bracket, level: int) -> bool:
+        """Promote the last of the best, unless it was before (the ones above it were)."""
+        results = bracket.rungs[level].results
+        best = int(len(results) / self.divisor)
+        if not best:
+            return False
+        index = results[best - 1][2]
+        return state.trials[index].rung == level and self._promote(state, index)
+
+    def _promote(self, state: State, index: int) -> bool:
+        trial = state.trials[index]
+        if trial.final:
+            return False
+        bracket = state.brackets[trial.bracket]
+        trial.rung += 1
+        bracket.rungs[trial.rung].outstanding += 1
+        if trial.status == "closed":  # it failed: so it does on the next rung, and room is made
+            return self._settle(state, index, WORST)
+        trial.goal = bracket.rungs[trial.rung].units
+        if trial.status == "paused":
+            state.wait(index, PROMOTED)
+        return True
+
+    def _let_go(self, state: State, bracket: Bracket) -> None:
+        """Close who can't be promoted any more: nothing is on its way to the rung, or below."""
+        if self.may_create(bracket):
+            return
+        while bracket.lowest < len(bracket.rungs):
+            rung = bracket.rungs[bracket.lowest]
+            if rung.outstanding:
+                return
+            for _, _, index in rung.results:
+                trial = state.trials[index]
+                if trial.rung == bracket.lowest and trial.status != "closed" and not trial.final:
+                    state.finish(index)
+            bracket.lowest += 1

@@ -1,0 +1,183 @@
+"""A search as a fold: the same configuration and the same events give the same state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from detslurm.searcher.events import Ask, Event, Left, Operations, Sampled, Validated, read_event
+from detslurm.searcher.method import Method, length_of
+from detslurm.searcher.methods import method_of
+from detslurm.searcher.sampling import Samples
+from detslurm.searcher.state import AGAIN, State
+from detslurm.searcher.trials import TrialPlan
+
+_ENCODER = msgspec.msgpack.Encoder()
+_DECODER = msgspec.msgpack.Decoder(State)
+
+_UNHARMED = ("out_of_ops", "completed", "stopped", "released", "lost")
+_OUTCOMES = {
+    "errored": "errored",
+    "lost": "errored",
+    "canceled": "canceled",
+    "invalid_hp": "invalid_hp",
+}
+
+
+class Search:
+    """The search of one experiment; it holds no state, the state is passed in."""
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self.searcher: Mapping[str, Any] = config["searcher"]
+        self.space: Mapping[str, Any] = config.get("hyperparameters") or {}
+        self.seed = int((config.get("reproducibility") or {}).get("experiment_seed") or 0)
+        self.max_restarts = int(config.get("max_restarts", 5))
+        self.samples = Samples(self.searcher["name"], self.space, self.seed)
+        self.method: Method = method_of(self.searcher, self.space, self.samples, self.seed)
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Search:
+        """The search of a resolved configuration, as plain data."""
+        return cls(config)
+
+    @property
+    def name(self) -> str:
+        """The searcher's name in the configuration."""
+        return str(self.searcher["name"])
+
+    @property
+    def metric(self) -> str:
+        """The metric that decides."""
+        return str(self.searcher["metric"])
+
+    @property
+    def smaller_is_better(self) -> bool:
+        """Whether the best metric is the smallest."""
+        return self.method.smaller_is_better
+
+    @property
+    def time_metric(self) -> str | None:
+        """The metric by which reports are placed in time, if the configuration names one."""
+        return self.searcher.get("time_metric")
+
+    @property
+    def unit(self) -> str | None:
+        """The unit of all lengths; None if the user's code alone knows."""
+        round_unit = length_of(self.searcher, "length_per_round")[1]
+        return length_of(self.searcher)[1] or round_unit or self.searcher.get("unit")
+
+    @property
+    def judges_reports(self) -> bool:
+        """Whether validation reports may stop a trial; `next_report` says which ones count."""
+        return self.method.judges_reports
+
+    def initial(self) -> State:
+        """The state before any event: the first trials are created and wait."""
+        state = State()
+        self.method.start(state)
+        state.done = self.method.over(state)
+        return state
+
+    def apply(self, state: State, events: Iterable[Mapping[str, Any]]) -> None:
+        """Fold events into the state, in place; what doesn't fit changes nothing."""
+        for plain in events:
+            event = read_event(plain)
+            if event is not None and not state.done:
+                self._apply(state, event)
+                state.done = self.method.over(state)
+
+    def dump(self, state: State) -> bytes:
+        """The state as bytes."""
+        return _ENCODER.encode(state)
+
+    def load(self, data: bytes) -> State:
+        """The state from what `dump` gave."""
+        return _DECODER.decode(data)
+
+    def plan(self, state: State, index: int) -> TrialPlan:
+        """What trial `index` trains: drawn in order of creation, or as the state has it."""
+        trial = state.trials[_within(state, index)]
+        plan = self.samples.plan(index)
+        return TrialPlan(
+            hparams=plan.hparams if trial.hparams is None else trial.hparams,
+            seed=plan.seed,
+            request_id=trial.request_id or plan.request_id,
+        )
+
+    def progress(self, state: State) -> float:
+        """The part of the search that is done, 0 to 1."""
+        return 1.0 if state.done else min(max(self.method.progress(state), 0.0), 1.0)
+
+    def unsampled(self, state: State) -> list[int]:
+        """Trials that have a worker, but no hyperparameters yet: someone has to sample them."""
+        return self.method.unsampled(state)
+
+    def judged(self, state: State, event: dict[str, Any]) -> dict[str, Any]:
+        """The `validated` event to commit for a report, with a pruner's verdict if there is one."""
+        return self.method.judged(state, _within(state, event["trial"]), event)
+
+    def next_report(self, state: State, index: int) -> int | None:
+        """The time from which a report of this trial can change anything; None: no report can."""
+        trial = state.trials[_within(state, index)]
+        if trial.status == "closed" or trial.stop or state.done:
+            return None
+        return self.method.next_report(state, index)
+
+    def _apply(self, state: State, event: Event) -> None:
+        if isinstance(event, Ask):
+            state.assign(event.worker)
+        elif isinstance(event, Operations):
+            self.method.operations(state, event)
+        elif not 0 <= event.trial < state.created:
+            return
+        elif isinstance(event, Validated):
+            self._validated(state, event)
+        elif isinstance(event, Left):
+            self._left(state, event)
+        elif isinstance(event, Sampled):
+            self.method.sampled(state, event)
+
+    def _validated(self, state: State, event: Validated) -> None:
+        trial, units = state.trials[event.trial], event.units
+        if trial.status != "closed" and not trial.stop and units is not None:
+            self.method.validated(state, event.trial, units, event)
+
+    def _left(self, state: State, event: Left) -> None:
+        index, trial = event.trial, state.trials[event.trial]
+        if trial.worker != event.worker or event.leg not in (None, trial.legs):
+            return
+        state.release(index)
+        trial.checkpoint = event.checkpoint or trial.checkpoint
+        trial.lost += event.how == "lost"
+        if trial.stop:
+            state.close(index, "completed" if trial.final else "stopped")
+        elif trial.settled and event.how in _UNHARMED:
+            self.method.rested(state, index)
+        elif self._comes_back(state, index, event.how):
+            state.wait(index, AGAIN)
+        else:
+            self._ended(state, index, event.how)
+        if state.trials[index].status == "closed":
+            self.method.closed(state, index)
+
+    def _comes_back(self, state: State, index: int, how: str) -> bool:
+        trial = state.trials[index]
+        if how == "lost":
+            return trial.lost <= self.max_restarts
+        # Promoted after its program had seen the end of its operations: there is more to do.
+        return how == "released" or (how == "out_of_ops" and trial.reached > trial.base)
+
+    def _ended(self, state: State, index: int, how: str) -> None:
+        state.close(index, _OUTCOMES.get(how, "completed"))
+        if how == "invalid_hp":
+            self.method.refused(state, index)
+        else:
+            self.method.ended(state, index)
+
+
+def _within(state: State, index: int) -> int:
+    if not 0 <= index < state.created:
+        raise IndexError(f"this search has no trial with index {index}")
+    return index

@@ -1,0 +1,186 @@
+"""The state of a search: its trials, who works on what, what waits, and the method's own part.
+
+The state is what the fold over the log makes; it is plain data, so that it can be dumped and
+loaded in the middle without changing anything that follows. The moves that methods are made of
+(create, wait, assign, leave, close) are here, so that the counts can't drift apart.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import Any, Literal
+
+import msgspec
+
+from detslurm.searcher.history import History
+
+Status = Literal["waiting", "assigned", "paused", "closed"]
+
+AGAIN, PROMOTED, CREATED = 0, 1, 2
+"""Who is first in line: a trial that had to give way, a promoted one, a new one."""
+
+
+class TrialState(msgspec.Struct, array_like=True, gc=False):
+    """One trial; it is named by its index in order of creation."""
+
+    status: Status = "paused"
+    worker: str | None = None
+    goal: int | None = None  # absolute length to train to; None: as long as it likes
+    reached: int = 0
+    base: int = 0  # what was reached when its present run began
+    legs: int = 0  # runs so far
+    lost: int = 0  # runs whose job vanished
+    stop: bool = False  # it has been told to stop
+    final: bool = False  # nothing more will be asked of it: it closes when it leaves
+    bracket: int = 0
+    rung: int = 0
+    marks: list[tuple[float, int]] = []  # its place in each rung it has passed
+    metric: float | None = None  # as last reported, with the user's sign
+    source: int | None = None  # the trial whose checkpoint it starts from
+    source_checkpoint: str | None = None
+    checkpoint: str | None = None  # what its last run left
+    hparams: dict[str, Any] | None = None  # if they are not the stream's next sample
+    request_id: str | None = None
+    outcome: str | None = None  # how it closed
+
+    @property
+    def settled(self) -> bool:
+        """It has reported all that it was asked for."""
+        return self.final or (self.goal is not None and self.reached >= self.goal)
+
+
+class Rung(msgspec.Struct, array_like=True, gc=False):
+    """One rung: the results at `units`, best first, and how many are still on their way."""
+
+    units: int
+    results: list[tuple[float, int, int]] = []  # score, order among equals, trial
+    seen: int = 0
+    outstanding: int = 0
+
+
+class Bracket(msgspec.Struct, array_like=True, gc=False):
+    """One search by halving: adaptive searches have several, each with its share of trials."""
+
+    max_trials: int
+    rungs: list[Rung]
+    created: int = 0
+    invalid: int = 0
+    lowest: int = 0  # the lowest rung whose paused trials haven't been let go yet
+
+
+class Dialogue(msgspec.Struct):
+    """What is said between the search and a custom method: numbered events, and its answers."""
+
+    events: list[dict[str, Any]] = []  # not answered yet
+    last: int = 0
+    answered: int = 0
+    trials: dict[str, int] = {}  # by request id
+    progress: float = 0.0
+    verdict: str | None = None  # of the method's shutdown
+
+
+class State(msgspec.Struct, gc=False):
+    """The whole search after some number of facts."""
+
+    trials: list[TrialState] = []
+    line: list[tuple[int, int, int]] = []  # heap of rank, ticket, trial
+    tickets: int = 0
+    workers: dict[str, int] = {}
+    open: int = 0
+    invalid: int = 0
+    failures: int = 0
+    cancels: int = 0
+    done: bool = False
+    brackets: list[Bracket] = []
+    round: int = 0
+    members: list[int] = []
+    dialogue: Dialogue | None = None
+    history: History | None = None
+
+    @property
+    def created(self) -> int:
+        """How many trials there are."""
+        return len(self.trials)
+
+    @property
+    def runnable_soon(self) -> bool:
+        """Whether something waits or runs: more work may come of it."""
+        return bool(self.workers) or self.first_in_line() is not None
+
+    @property
+    def verdict(self) -> str | None:
+        """How the search ended: completed, errored or canceled; None before its end."""
+        if not self.done:
+            return None
+        if self.dialogue and self.dialogue.verdict:
+            return self.dialogue.verdict
+        counted = self.created - self.invalid
+        if counted and self.failures >= counted:
+            return "errored"
+        return "canceled" if counted and self.cancels >= counted else "completed"
+
+    def assignment(self, worker: str) -> int | None:
+        """The trial that `worker` has."""
+        return self.workers.get(worker)
+
+    def assigned(self) -> dict[str, int]:
+        """Every worker that has a trial, and which."""
+        return dict(self.workers)
+
+    def waiting(self) -> list[int]:
+        """The trials that wait for a worker, first in line first."""
+        return [i for _, _, i in sorted(self.line) if self.trials[i].status == "waiting"]
+
+    def first_in_line(self) -> int | None:
+        """The trial that the next worker gets."""
+        while self.line and self.trials[self.line[0][2]].status != "waiting":
+            heapq.heappop(self.line)
+        return self.line[0][2] if self.line else None
+
+    def create(self, trial: TrialState) -> int:
+        """Add a trial, paused; its index."""
+        self.trials.append(trial)
+        self.open += 1
+        return len(self.trials) - 1
+
+    def wait(self, index: int, rank: int) -> None:
+        """Put a paused trial in line."""
+        self.trials[index].status = "waiting"
+        heapq.heappush(self.line, (rank, self.tickets, index))
+        self.tickets += 1
+
+    def assign(self, worker: str) -> int | None:
+        """Give `worker` the first trial in line, unless it has one."""
+        if worker in self.workers:
+            return self.workers[worker]
+        index = self.first_in_line()
+        if index is not None:
+            heapq.heappop(self.line)
+            trial = self.trials[index]
+            trial.status, trial.worker = "assigned", worker
+            trial.legs, trial.base = trial.legs + 1, trial.reached
+            self.workers[worker] = index
+        return index
+
+    def release(self, index: int) -> None:
+        """Take a trial from its worker; it is paused."""
+        trial = self.trials[index]
+        if trial.worker is not None:
+            del self.workers[trial.worker]
+        trial.status, trial.worker = "paused", None
+
+    def close(self, index: int, outcome: str) -> None:
+        """Nothing more will run of a trial that no worker has."""
+        trial = self.trials[index]
+        trial.status, trial.outcome = "closed", outcome
+        self.open -= 1
+        self.failures += outcome == "errored"
+        self.cancels += outcome == "canceled"
+        self.invalid += outcome == "invalid_hp"
+
+    def finish(self, index: int) -> None:
+        """Ask nothing more of a trial: it closes now, or when its worker leaves it."""
+        trial = self.trials[index]
+        trial.final = True
+        if trial.status in ("paused", "waiting"):
+            self.close(index, "completed")

@@ -1,0 +1,69 @@
+"""Halving by stopping: nobody pauses; a trial that isn't among the best 1/divisor is stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from detslurm.searcher.events import WORST, Validated, number
+from detslurm.searcher.halving import BracketPlan, Halving
+from detslurm.searcher.method import length_of
+from detslurm.searcher.state import Bracket, State
+
+
+class Stopping(Halving):
+    """A trial goes on or is stopped, once, at the first report at or beyond each rung."""
+
+    judges_reports = True
+
+    def __init__(self, searcher: Mapping[str, Any], brackets: Sequence[BracketPlan]) -> None:
+        super().__init__(searcher, brackets)
+        # Two generations: with max_length a trial is asked for one rung after the other, and
+        # the earlier of two equals is ahead; with max_time it trains freely, and the later is.
+        self.asks = length_of(searcher)[0] is not None
+        self.before_equals = not self.asks
+
+    def goal(self, bracket: Bracket, rung: int) -> int | None:
+        return bracket.rungs[rung].units if self.asks else None
+
+    def validated(self, state: State, index: int, units: int, event: Validated) -> None:
+        trial = state.trials[index]
+        bracket = state.brackets[trial.bracket]
+        if units < bracket.rungs[trial.rung].units:
+            return
+        trial.reached = max(trial.reached, units)
+        trial.metric = number(event.metric)
+        while not trial.stop and units >= bracket.rungs[trial.rung].units:
+            self._judge(state, index, self.score(event.metric))
+        if trial.stop:
+            self.create(state, trial.bracket)
+
+    def _judge(self, state: State, index: int, score: float) -> None:
+        """The trial stops at its rung, or goes on to the next."""
+        trial = state.trials[index]
+        bracket, level = state.brackets[trial.bracket], trial.rung
+        place = self.enter(state, index, score)
+        if level == len(bracket.rungs) - 1:
+            trial.stop = trial.final = True
+        elif place >= max(int(len(bracket.rungs[level].results) / self.divisor), 1):
+            trial.stop = True
+        else:
+            trial.rung += 1
+            bracket.rungs[trial.rung].outstanding += 1
+            trial.goal = self.goal(bracket, trial.rung)
+
+    def rested(self, state: State, index: int) -> None:
+        # All rungs are behind a settled trial, or it would have been asked for the next.
+        state.finish(index)
+
+    def ended(self, state: State, index: int) -> None:
+        """A trial that ends below its top rung is the worst there; another one begins."""
+        self.enter(state, index, WORST)
+        self.create(state, state.trials[index].bracket)
+
+    def refused(self, state: State, index: int) -> None:
+        self.withdraw(state, index)
+
+    def next_report(self, state: State, index: int) -> int | None:
+        trial = state.trials[index]
+        return state.brackets[trial.bracket].rungs[trial.rung].units

@@ -1,0 +1,185 @@
+"""What drives a custom search: events of its log to the method, answers back, each once.
+
+Before an answer is committed it is saved together with the method that gave it. A runner that was
+killed in between commits the saved answer again; the search takes an answer by the number of the
+event that it answers, so the second one changes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+from uuid import UUID
+
+from detslurm.searcher import Search, State
+from detslurm.searcher.custom_method import Operation, SearcherState, SearchMethod, answer
+from detslurm.searcher.state import Dialogue
+from detslurm.store import EventLog, ExperimentDir, StoreError, fold_facts, fold_trial
+
+logger = logging.getLogger("detslurm.searcher")
+
+_OPERATIONS_FILE = "operations.json"
+# From the first look that finds nothing new to the longest pause between two looks, in seconds.
+_SHORTEST, _LONGEST = 0.25, 10.0
+
+Answer = list[dict[str, Any]]
+
+
+class Keeper(Protocol):
+    """Where a method is saved between events."""
+
+    def latest(self) -> Path | None:
+        """A directory with what was saved last, None before the first time."""
+
+    def save(self, event: int, fill: Callable[[Path], None]) -> None:
+        """Let `fill` write to a directory, and keep it: whole, or not at all."""
+
+
+class Workers(Protocol):
+    """The jobs that run a search's trials."""
+
+    def provide(self, log: EventLog[State]) -> None:
+        """See that whatever waits will run."""
+
+    def end(self, state: State) -> None:
+        """The search is over: say so, and let nothing wait in the queue any more."""
+
+
+@dataclass
+class Saved:
+    """A method as it was saved, with the answer that it gave last."""
+
+    state: SearcherState
+    experiment_id: int
+    operations: Answer
+
+
+def save(method: SearchMethod, saved: Saved, keeper: Keeper) -> None:
+    """Keep the method, the search's state and the answer that is about to be given."""
+
+    def fill(folder: Path) -> None:
+        method.save(saved.state, folder, experiment_id=saved.experiment_id)
+        (folder / _OPERATIONS_FILE).write_text(json.dumps(saved.operations))
+
+    keeper.save(saved.state.last_event_id, fill)
+
+
+def load(method: SearchMethod, keeper: Keeper) -> Saved | None:
+    """The method as it was saved last; None where it never was."""
+    folder = keeper.latest()
+    if folder is None:
+        return None
+    state, experiment_id = method.load(folder)
+    operations = json.loads((folder / _OPERATIONS_FILE).read_text())
+    return Saved(state, experiment_id, operations)
+
+
+class SearchDriver:
+    """Runs one method over one experiment's log until the search is over."""
+
+    def __init__(
+        self,
+        method: SearchMethod,
+        saved: Saved,
+        experiment: ExperimentDir,
+        keeper: Keeper,
+        workers: Workers,
+        *,
+        give_way: Callable[[], bool] = lambda: False,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._method, self._saved, self._keeper = method, saved, keeper
+        self._experiment, self._workers = experiment, workers
+        self._log = EventLog(experiment.search, Search.from_config(experiment.config()))
+        self._give_way, self._sleep = give_way, sleep
+        self._seen, self._stopped = 0, False
+
+    def run(self) -> bool:
+        """Answer events; True once the search is over, False where this process has to give way."""
+        self._check(self._log.catch_up(fresh=True))
+        if self._saved.state.last_event_id:
+            self._post()
+        pause = _SHORTEST
+        while not self._over():
+            if self._give_way():
+                return False
+            if self._step():
+                pause = _SHORTEST
+            else:
+                self._sleep(pause)
+                pause = min(2 * pause, _LONGEST)
+        self._close()
+        return True
+
+    def _step(self) -> bool:
+        """Answer what there is to answer; whether there was anything."""
+        state = self._log.catch_up(fresh=True)
+        events = [e for e in _dialogue(state).events if e["id"] > self._saved.state.last_event_id]
+        if events:
+            self._look_at_progress()
+            self._saved.operations = self._answers(events)
+            save(self._method, self._saved, self._keeper)
+            self._post()
+        self._workers.provide(self._log)
+        return bool(events)
+
+    def _answers(self, events: Iterable[dict[str, Any]]) -> Answer:
+        operations: list[Operation] = []
+        for event in events:
+            operations += answer(self._method, self._saved.state, event)
+        return [operation.to_dict() for operation in operations]
+
+    def _post(self) -> None:
+        """Commit the saved answer, unless it was committed before."""
+        last, said = self._saved.state.last_event_id, self._saved.operations
+        pause = _SHORTEST
+        while _dialogue(self._log.state).answered < last:
+            try:
+                self._log.commit([{"e": "operations", "after": last, "ops": said}])
+            except StoreError as err:
+                logger.warning("the answer is saved but can't be given now: %s", err)
+                self._sleep(pause)
+                pause = min(2 * pause, _LONGEST)
+
+    def _look_at_progress(self) -> None:
+        """How far the trials at work are, as they have reported."""
+        known, state = self._saved.state.trial_progress, self._log.state
+        ids = fold_facts(self._experiment).trial_ids
+        for index in state.assigned().values():
+            request = state.trials[index].request_id
+            if request and (trial := UUID(request)) in known and index < len(ids):
+                known[trial] = fold_trial(self._experiment.trial(ids[index])).progress
+
+    def _over(self) -> bool:
+        for fact in self._experiment.facts(self._seen, fresh=True):
+            self._seen = fact["n"]
+            self._stopped |= fact.get("wish") in ("cancel", "kill", "delete")
+        return self._stopped or self._log.state.done
+
+    def _close(self) -> None:
+        """Note how it ended, for the method and in the store."""
+        if self._log.state.done:
+            self._workers.end(self._log.state)
+        verdict, state = self._log.state.verdict, self._saved.state
+        state.experiment_failed = verdict == "errored"
+        state.experiment_completed = verdict == "completed"
+
+    def _check(self, state: State) -> None:
+        answered, known = _dialogue(state).answered, self._saved.state.last_event_id
+        if answered > known:
+            raise RuntimeError(
+                f"the search of experiment {self._experiment.id} was answered up to event "
+                f"{answered}, but the method was saved at event {known}: this is an old copy of "
+                "it, or another runner is at work"
+            )
+
+
+def _dialogue(state: State) -> Dialogue:
+    if state.dialogue is None:
+        raise RuntimeError("a search runner needs an experiment with `searcher: {name: custom}`")
+    return state.dialogue

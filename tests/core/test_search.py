@@ -1,0 +1,265 @@
+"""A trial inside a search: what it reports decides, and the decision reaches it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from detslurm import core
+from detslurm.core import DistributedContext, PreemptMode, Unit
+from detslurm.searcher import Search, State
+from detslurm.store import EventLog, read_records
+
+from .jobs import Job, enter
+from .ranks import on_ranks
+
+PROMOTION = {
+    "name": "async_halving",
+    "metric": "loss",
+    "smaller_is_better": True,
+    "max_length": {"batches": 9},
+    "num_rungs": 2,
+    "divisor": 3,
+    "max_trials": 3,
+    "max_concurrent_trials": 3,
+}
+
+
+@dataclass
+class Searched:
+    """This process as the chief of trial 0 of a search, and the search's log beside it."""
+
+    job: Job
+    log: EventLog[State]
+
+    def others(self, *metrics: float, length: int = 3) -> None:
+        """Trials 1, 2 ... report, as their own chiefs would."""
+        for index, metric in enumerate(metrics, start=1):
+            self.log.commit([{"e": "ask", "worker": f"9_{index}"}])
+            event = {"e": "validated", "trial": index, "length": length, "metric": metric}
+            self.log.commit([event])
+
+    @property
+    def state(self) -> State:
+        return self.log.catch_up()
+
+
+Begin = Callable[..., Searched]
+
+
+@pytest.fixture
+def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Begin:
+    """Begin a search with some searcher section."""
+
+    def begin(searcher: dict[str, Any], **more: Any) -> Searched:
+        config = {"searcher": searcher, "hyperparameters": {}, **more}
+        job = enter(tmp_path / "root", monkeypatch, config, search=True)
+        log = EventLog(job.experiment.search, Search.from_config(config))
+        log.commit([{"e": "ask", "worker": "1"}])
+        return Searched(job, log)
+
+    return begin
+
+
+def kinds(job: Job) -> list[str]:
+    return [record["t"] for record in read_records(job.trial.records_path(1)).records]
+
+
+class TestLengths:
+    """searcher.operations() over the search's log."""
+
+    def test_a_trial_that_is_not_promoted_runs_out_of_operations(self, begin: Begin) -> None:
+        """Its report is in the log, it says that it leaves for want of work, and may come back."""
+        here = begin(PROMOTION)
+        with core.init() as context:
+            assert context.searcher.get_configured_units() is Unit.BATCHES
+            lengths = []
+            for op in context.searcher.operations():
+                lengths.append(op.length)
+                op.report_progress(1)
+                op.report_completed(0.5)
+        assert lengths == [3]
+        trial = here.state.trials[0]
+        assert (trial.reached, trial.metric) == (3, 0.5)
+        assert kinds(here.job) == ["progress", "completed", "out_of_ops"]
+
+    def test_a_promoted_trial_goes_on_in_the_same_process(self, begin: Begin) -> None:
+        """The fold of the log with its own report says so, without asking anybody."""
+        here = begin(PROMOTION)
+        with core.init() as context:
+            lengths = []
+            for op in context.searcher.operations():
+                if op.length == 3:
+                    here.others(0.7, 0.8)
+                lengths.append(op.length)
+                op.report_completed(0.5 / op.length)
+        assert lengths == [3, 9]
+        assert here.state.trials[0].final
+
+    def test_a_restart_is_asked_only_for_what_is_left(self, begin: Begin) -> None:
+        """What was reported before a crash is not asked again, and reports nothing twice."""
+        here = begin(PROMOTION)
+        with core.init() as context:
+            next(context.searcher.operations()).report_completed(0.5)
+        with core.init() as context:
+            assert list(context.searcher.operations()) == []
+        here.others(0.7, 0.8)  # now it is promoted
+        with core.init() as context:
+            assert next(context.searcher.operations()).length == 9
+        assert len(here.state.brackets[0].rungs[0].results) == 3
+
+    def test_the_worst_metric_has_no_number(self, begin: Begin) -> None:
+        """NaN is taken, and is worse than everything; text is refused where it is reported."""
+        here = begin(PROMOTION)
+        with core.init() as context:
+            op = next(context.searcher.operations())
+            with pytest.raises(ValueError):
+                op.report_completed("good")
+            op.report_completed(math.nan)
+        here.others(7.0, 8.0)
+        assert [index for _, _, index in here.state.brackets[0].rungs[0].results] == [1, 2, 0]
+
+    def test_all_ranks_follow_the_chief(self, begin: Begin) -> None:
+        """Workers, who never read the log, get the chief's lengths and its end."""
+        here = begin(PROMOTION)
+        here.others(0.7, 0.8)
+
+        def body(dist: DistributedContext) -> list[int]:
+            with core.init(distributed=dist) as context:
+                lengths = []
+                for op in context.searcher.operations():
+                    lengths.append(op.length)
+                    if op.is_chief:
+                        op.report_completed(0.5)
+                return lengths
+
+        assert on_ranks(3, body) == [[3, 9]] * 3
+        reports = list(here.job.experiment.search.glob("*.json"))
+        assert len(reports) == 1 + 4 + 2
+
+    def test_the_searches_that_judge_nothing_keep_no_log(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A random search's trial gets its full length and writes no event."""
+        searcher = {"name": "random", "metric": "loss", "max_trials": 2, "max_length": 5}
+        job = enter(tmp_path / "root", monkeypatch, {"searcher": searcher})
+        with core.init() as context:
+            assert context.searcher.get_configured_units() is None
+            for op in context.searcher.operations():
+                assert op.length == 5
+                op.report_completed(0.5)
+        assert not job.experiment.search.exists()
+
+
+STOPPING = {
+    "name": "async_halving",
+    "metric": "loss",
+    "smaller_is_better": True,
+    "time_metric": "epochs",
+    "max_time": 9,
+    "num_rungs": 2,
+    "divisor": 3,
+    "max_trials": 4,
+    "max_concurrent_trials": 4,
+}
+
+
+class TestStopping:
+    """train.report_validation_metrics() in a search that stops trials early."""
+
+    def test_a_trial_that_falls_behind_is_told_to_leave(self, begin: Begin) -> None:
+        """Its next should_preempt() is true; only the report at the rung is in the log."""
+        here = begin(STOPPING)
+        here.others(0.1, 0.2)
+        facts = here.log.position
+        with core.init() as context:
+            for epoch in (1, 2):
+                context.train.report_validation_metrics(epoch * 10, {"loss": 0.5, "epochs": epoch})
+                assert not context.preempt.should_preempt()
+            context.train.report_validation_metrics(30, {"loss": 0.5, "epochs": 3.9})
+            assert context.preempt.should_preempt()
+            context.train.report_validation_metrics(40, {"loss": 0.5, "epochs": 4})
+        assert here.job.flag.stop and not here.job.flag.preempt
+        assert here.state.trials[0].stop
+        assert here.log.position == facts + 1
+
+    def test_the_best_goes_on_to_the_end(self, begin: Begin) -> None:
+        """It passes its rung, and is told to leave when it has reached the top one."""
+        here = begin(STOPPING)
+        here.others(0.1, 0.2)
+        with core.init() as context:
+            context.train.report_validation_metrics(1, {"loss": 0.05, "epochs": 3})
+            assert not context.preempt.should_preempt()
+            context.train.report_validation_metrics(2, {"loss": 0.05, "epochs": 9})
+            assert context.preempt.should_preempt()
+        assert here.state.trials[0].final
+
+    def test_nan_is_the_worst(self, begin: Begin) -> None:
+        """A diverged trial is stopped, and no error of the experiment's."""
+        here = begin(STOPPING)
+        here.others(1e30, 1e30)
+        with core.init() as context:
+            context.train.report_validation_metrics(1, {"loss": math.nan, "epochs": 3})
+            assert context.preempt.should_preempt()
+
+    def test_a_report_without_what_the_search_needs_raises(self, begin: Begin) -> None:
+        """The metric, and the metric of time, must be there and be numbers."""
+        begin(STOPPING)
+        with core.init() as context:
+            report = context.train.report_validation_metrics
+            with pytest.raises(RuntimeError, match=r"searcher metric \(loss\).*only accuracy"):
+                report(1, {"accuracy": 1, "epochs": 1})
+            with pytest.raises(RuntimeError, match=r"searcher metric \(loss\).*'0.5'"):
+                report(2, {"loss": "0.5", "epochs": 1})
+            with pytest.raises(RuntimeError, match=r"time metric \(epochs\)"):
+                report(3, {"loss": 0.5})
+
+    def test_batches_are_the_steps_that_are_reported(self, begin: Begin) -> None:
+        """With time_metric batches nothing has to be added to the metrics."""
+        here = begin({**STOPPING, "time_metric": "batches"})
+        here.others(0.1, 0.2)
+        with core.init() as context:
+            context.train.report_validation_metrics(3, {"loss": 0.5})
+            assert context.preempt.should_preempt()
+
+    def test_a_stop_that_a_crash_swallowed_is_said_again(self, begin: Begin) -> None:
+        """The decision is in the log: the next process hears of it with its first report."""
+        here = begin(STOPPING)
+        here.others(0.1, 0.2)
+        here.log.commit([{"e": "validated", "trial": 0, "time": 3, "metric": 0.5}])
+        with core.init() as context:
+            context.train.report_validation_metrics(1, {"loss": 0.5, "epochs": 1})
+            assert context.preempt.should_preempt()
+
+    @pytest.mark.parametrize("mode", list(PreemptMode))
+    def test_every_rank_of_the_node_hears_of_it(self, begin: Begin, mode: PreemptMode) -> None:
+        """In all modes; in ChiefOnly the chief, who alone may ask."""
+        here = begin(STOPPING)
+        here.others(0.1, 0.2)
+
+        def body(dist: DistributedContext) -> bool:
+            with core.init(distributed=dist, preempt_mode=mode) as context:
+                if dist.rank == 0:
+                    context.train.report_validation_metrics(1, {"loss": 0.5, "epochs": 3})
+                dist.broadcast(None)
+                if mode is PreemptMode.ChiefOnly and dist.rank:
+                    return True
+                return context.preempt.should_preempt()
+
+        assert on_ranks(3, body) == [True] * 3
+
+    def test_a_search_without_lengths_has_no_operations(self, begin: Begin) -> None:
+        """Every rank is told what the configuration lacks."""
+        begin(STOPPING)
+
+        def body(dist: DistributedContext) -> None:
+            with core.init(distributed=dist) as context:
+                next(context.searcher.operations())
+
+        for outcome in on_ranks(2, body):
+            assert isinstance(outcome, ValueError) and "max_length" in str(outcome)

@@ -1,0 +1,194 @@
+"""A custom search from its log: every event is answered once, whatever breaks in between."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from detslurm.sdk.keepers import FolderKeeper
+from detslurm.sdk.searching import Saved, SearchDriver, load
+
+from detslurm.searcher import Search, SearcherState, State
+from detslurm.searcher.custom_method import SearchMethod
+from detslurm.store import EventLog, ExperimentDir, Store
+
+from .methods import RandomSearch
+
+CONFIG = {"searcher": {"name": "custom", "metric": "loss"}, "hyperparameters": {}}
+
+
+@pytest.fixture
+def experiment(tmp_path: Path) -> ExperimentDir:
+    """An experiment whose search has not begun."""
+    found = Store.open(tmp_path / "store").new_experiment()
+    first = found.store.reserve_trials(found.id, 16)
+    found.write_config(CONFIG, "")
+    found.create({"name": "x", "first_trial": first, "trials": 16, "search": True})
+    found.search.mkdir()
+    return found
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+class Trainers:
+    """Workers that train in no time, one trial a look; trial `bad` refuses its sample."""
+
+    def __init__(self, experiment: ExperimentDir, bad: int | None = None) -> None:
+        self.log = EventLog(experiment.search, Search.from_config(CONFIG))
+        self.bad = bad
+        self.lengths: list[tuple[int, int]] = []
+        self.ended: list[State] = []
+
+    def provide(self, log: EventLog[State]) -> None:
+        """One worker takes a trial, trains it to its goal and leaves."""
+        index = self.log.commit([{"e": "ask", "worker": "1"}]).assignment("1")
+        if index is None:
+            return
+        goal = self.log.state.trials[index].goal
+        assert goal is not None
+        if index == self.bad:
+            self.left(index, "invalid_hp")
+            return
+        self.lengths.append((index, goal))
+        metric = 0.4 if index % 2 else 0.6
+        self.log.commit([{"e": "validated", "trial": index, "length": goal, "metric": metric}])
+        self.left(index, "out_of_ops")
+
+    def left(self, index: int, how: str) -> None:
+        self.log.commit([{"e": "left", "trial": index, "worker": "1", "how": how}])
+
+    def end(self, state: State) -> None:
+        self.ended.append(state)
+
+
+def search(
+    experiment: ExperimentDir,
+    method: SearchMethod,
+    folder: Path,
+    trainers: Trainers,
+    sleep: Callable[[float], None] = lambda seconds: None,
+) -> Saved:
+    """Run a method as a runner does, beginning or going on."""
+    keeper = FolderKeeper(folder)
+    saved = load(method, keeper) or Saved(SearcherState(), experiment.id, [])
+    SearchDriver(method, saved, experiment, keeper, trainers, sleep=sleep).run()
+    return saved
+
+
+def test_a_search_runs_from_its_first_operations_to_its_shutdown(
+    experiment: ExperimentDir, tmp_path: Path
+) -> None:
+    """The method hears of everything in order and the state that it is given keeps step."""
+    method, trainers = RandomSearch(4, 2), Trainers(experiment)
+    saved = search(experiment, method, tmp_path / "kept", trainers)
+    assert sorted(trainers.lengths) == [(0, 5), (1, 5), (1, 10), (2, 5), (3, 5), (3, 10)]
+    assert [h for h in method.heard if " 2" in h] == [
+        "created 2", "validated 2 5", "validated 2 10", "closed 2",
+    ]  # fmt: skip
+    assert len(saved.state.trials_closed) == 4 and not saved.state.failures
+    assert saved.state.experiment_completed and not saved.state.experiment_failed
+    (state,) = trainers.ended
+    assert state.created == 4 and state.verdict == "completed"
+    assert state.dialogue is not None and state.dialogue.progress == 0.75  # as it was told last
+
+
+def test_a_refused_sample_is_told_as_such(experiment: ExperimentDir, tmp_path: Path) -> None:
+    """It exits early, is closed, and counts neither as failure nor as progress."""
+    method, trainers = RandomSearch(2, 2), Trainers(experiment, bad=0)
+    saved = search(experiment, method, tmp_path / "kept", trainers)
+    assert "exited 1 INVALID_HP" in method.heard and "closed 1" in method.heard
+    assert not saved.state.failures
+    assert len(saved.state.trial_progress) == 1
+
+
+@pytest.mark.parametrize("moment", range(40))
+def test_a_runner_that_is_killed_goes_on_where_it_was(
+    experiment: ExperimentDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: int
+) -> None:
+    """Whenever it dies, before or after saving or committing: no trial twice, none missing."""
+    trainers, folder = Trainers(experiment), tmp_path / "kept"
+    deaths = _dies_at(moment, trainers.log, monkeypatch)
+    try:
+        search(experiment, RandomSearch(4, 2), folder, trainers)
+    except Killed:
+        deaths.clear()
+        method = RandomSearch(4, 2)  # as a new process has it: all that counts was saved
+        search(experiment, method, folder, trainers)
+        heard = [h for h in method.heard if h.startswith(("created", "closed"))]
+        assert sorted(heard) == sorted(f"{w} {n}" for n in range(1, 5) for w in _WORDS)
+    state = trainers.log.catch_up()
+    assert state.done and state.created == 4
+    assert sorted(trainers.lengths) == [(0, 5), (1, 5), (1, 10), (2, 5), (3, 5), (3, 10)]
+
+
+_WORDS = ("created", "closed")
+
+
+def _dies_at(moment: int, others: EventLog[State], monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Die before the save or the commit number `moment` // 2 of the runner, or after it."""
+    left = [moment]
+
+    def deadly(act: Callable[..., Any]) -> Callable[..., Any]:
+        def run(self: Any, *args: Any) -> Any:
+            if self is others or not left:
+                return act(self, *args)
+            if left[0] == 0:
+                raise Killed
+            left[0] -= 1
+            found = act(self, *args)
+            if left[0] == 0:
+                raise Killed
+            left[0] -= 1
+            return found
+
+        return run
+
+    monkeypatch.setattr(FolderKeeper, "save", deadly(FolderKeeper.save))
+    monkeypatch.setattr(EventLog, "commit", deadly(EventLog.commit))
+    return left
+
+
+def test_a_method_saved_too_early_is_refused(experiment: ExperimentDir, tmp_path: Path) -> None:
+    """A copy from before the last answer would lose events: it says so instead."""
+    search(experiment, RandomSearch(2, 2), tmp_path / "kept", Trainers(experiment))
+    with pytest.raises(RuntimeError, match="another runner"):
+        search(experiment, RandomSearch(2, 2), tmp_path / "other", Trainers(experiment))
+
+
+def test_the_users_word_ends_it(experiment: ExperimentDir, tmp_path: Path) -> None:
+    """A canceled experiment's runner leaves, and the search is neither completed nor failed."""
+    trainers = Trainers(experiment)
+    experiment.append({"type": "wish", "wish": "cancel"})
+    saved = search(experiment, RandomSearch(2, 2), tmp_path / "kept", trainers)
+    assert not saved.state.experiment_completed and not trainers.ended
+
+
+def test_it_looks_less_and_less_often_while_nothing_happens(
+    experiment: ExperimentDir, tmp_path: Path
+) -> None:
+    """Pauses double up to ten seconds, and begin anew with the next event."""
+    trainers, pauses = Trainers(experiment), list[float]()
+    trainers.provide = lambda log: None  # type: ignore[method-assign]
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 8:
+            experiment.append({"type": "wish", "wish": "kill"})
+
+    search(experiment, RandomSearch(2, 2), tmp_path / "kept", trainers, sleep)
+    assert pauses == [0.25, 0.5, 1, 2, 4, 8, 10, 10]
+
+
+def test_what_is_kept_is_little(experiment: ExperimentDir, tmp_path: Path) -> None:
+    """The last two states are there, whole, named after the event that they follow."""
+    search(experiment, RandomSearch(4, 2), tmp_path / "kept", Trainers(experiment))
+    names = sorted(path.name for path in (tmp_path / "kept").iterdir())
+    assert len(names) == 2 and all(name.startswith("event_") for name in names)
+    newest = FolderKeeper(tmp_path / "kept").latest()
+    assert newest is not None
+    assert json.loads((newest / "searcher_state.json").read_text())["experimentId"] == experiment.id

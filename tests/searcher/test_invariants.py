@@ -1,0 +1,247 @@
+"""Whatever happens in whatever order, a search keeps its promises (property-based)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from detslurm.searcher import Search, State
+from detslurm.searcher.events import WAYS
+from tests.searcher.drive import ask, leave, search, train
+
+MAX_TRIALS = 9
+TOP = 27
+CONCURRENT = {"max_trials": MAX_TRIALS, "max_concurrent_trials": 3}
+BY_LENGTH = {"divisor": 3, "max_length": {"batches": TOP}}
+BY_TIME = {"divisor": 3, "time_metric": "batches", "max_time": TOP}
+METHODS: dict[str, dict[str, Any]] = {
+    "single": {"name": "single", "max_length": TOP},
+    "random": {"name": "random", **CONCURRENT, "max_length": TOP},
+    "random without a length": {"name": "random", **CONCURRENT},
+    "grid": {"name": "grid", "max_concurrent_trials": 3},
+    "promotion": {"name": "async_halving", "num_rungs": 3, **CONCURRENT, **BY_LENGTH},
+    "stopping": {"name": "async_halving", "num_rungs": 3, **CONCURRENT, **BY_TIME},
+    "stop once": {
+        "name": "async_halving",
+        "num_rungs": 3,
+        "stop_once": True,
+        **CONCURRENT,
+        **BY_LENGTH,
+    },
+    "adaptive": {"name": "adaptive_asha", "mode": "conservative", **CONCURRENT, **BY_LENGTH},
+    "adaptive stopping": {"name": "adaptive_asha", "mode": "standard", **CONCURRENT, **BY_TIME},
+    "pbt": {
+        "name": "pbt",
+        "population_size": 4,
+        "num_rounds": 3,
+        "length_per_round": 9,
+        "replace_function": {"truncate_fraction": 0.5},
+    },
+}
+SPACE = {
+    "x": {"type": "int", "minval": 0, "maxval": 2, "count": 3},
+    "n": {"y": {"type": "double", "minval": 0.0, "maxval": 1.0, "count": 3}},
+}
+WORKERS = 4
+METRICS = st.sampled_from([math.nan, None, "NaN", math.inf, -math.inf, 0, 0.0, 0.25, 0.5, 1, 2.5])
+
+ASKS = st.tuples(st.just("ask"), st.integers(0, WORKERS - 1))
+REPORTS = st.tuples(st.just("report"), st.integers(0, WORKERS - 1), METRICS)
+LEAVES = st.tuples(st.just("leave"), st.integers(0, WORKERS - 1), st.sampled_from(WAYS))
+STRAYS = st.fixed_dictionaries(
+    {
+        "e": st.sampled_from(["validated", "left", "ask", "sampled", "operations", "news", 3]),
+        "trial": st.integers(-2, 15) | st.none(),
+        "worker": st.sampled_from(["w0", "w1", "gone"]) | st.just(7),
+    },
+    optional={
+        "length": st.integers(-1, 40) | st.sampled_from([math.nan, math.inf, "9"]),
+        "time": st.floats(-1, 40),
+        "metric": METRICS,
+        "how": st.sampled_from([*WAYS, "tired"]),
+        "leg": st.integers(0, 2),
+        "hparams": st.just({"x": 1}),
+        "after": st.integers(0, 3),
+        "ops": st.just([{"op": "shutdown"}]),
+    },
+)
+STEPS = st.lists(ASKS | REPORTS | LEAVES | st.tuples(st.just("stray"), STRAYS), max_size=60)
+
+
+def event_of(search: Search, state: State, step: tuple[Any, ...]) -> dict[str, Any] | None:
+    """The event that a step of a script stands for, in the present state."""
+    kind, who, *rest = step
+    if kind == "stray":
+        return dict(who)
+    worker = f"w{who}"
+    if kind == "ask":
+        return {"e": "ask", "worker": worker}
+    index = state.assignment(worker)
+    if index is None:
+        return None
+    if kind == "report":
+        length = state.trials[index].goal or search.next_report(state, index) or TOP
+        return {"e": "validated", "trial": index, "length": length, "metric": rest[0]}
+    return {
+        "e": "left",
+        "trial": index,
+        "worker": worker,
+        "how": rest[0],
+        "leg": state.trials[index].legs,
+        "checkpoint": f"c{index}",
+    }
+
+
+def check(search: Search, state: State) -> None:
+    """The promises that hold after every event."""
+    trials = state.trials
+    assert state.assigned() == {t.worker: i for i, t in enumerate(trials) if t.worker is not None}
+    assert all((t.status == "assigned") == (t.worker is not None) for t in trials)
+    assert sorted(state.waiting()) == [i for i, t in enumerate(trials) if t.status == "waiting"]
+    assert state.open == sum(t.status != "closed" for t in trials)
+    for outcome, count in (
+        ("errored", state.failures),
+        ("canceled", state.cancels),
+        ("invalid_hp", state.invalid),
+    ):
+        assert count == sum(t.outcome == outcome for t in trials)
+    assert all((t.status == "closed") == (t.outcome is not None) for t in trials)
+    assert state.done == (state.open == 0)
+    assert state.done or state.runnable_soon, "nothing waits or runs, and it isn't over"
+    assert 0.0 <= search.progress(state) <= 1.0
+    check_rungs(search, state)
+
+
+def check_rungs(search: Search, state: State) -> None:
+    """Each rung has every trial that came to it once, in order; the best of them went on."""
+    for number, bracket in enumerate(state.brackets):
+        own = [
+            i
+            for i, t in enumerate(state.trials)
+            if t.bracket == number and t.outcome != "invalid_hp"
+        ]
+        assert len(own) <= bracket.max_trials
+        for level, rung in enumerate(bracket.rungs):
+            there = [i for i in own if len(state.trials[i].marks) > level]
+            assert sorted(i for _, _, i in rung.results) == there
+            assert rung.results == sorted(rung.results)
+            assert [r[:2] for r in rung.results] == [
+                state.trials[i].marks[level] for _, _, i in rung.results
+            ]
+            coming = [i for i in own if state.trials[i].rung == level and i not in there]
+            assert rung.outstanding == len(coming)
+
+
+def check_promoted(search: Search, state: State) -> None:
+    """The best 1/divisor of every rung were promoted (unless they were already let go)."""
+    for bracket in state.brackets:
+        for level, rung in enumerate(bracket.rungs[:-1]):
+            best = rung.results[: int(len(rung.results) / search.searcher["divisor"])]
+            for _, _, index in best:
+                trial = state.trials[index]
+                assert trial.rung > level or trial.final
+
+
+def finish(search: Search, state: State) -> None:
+    """Bring a search to its end: whoever had a trial is lost, new workers do their work."""
+    for index in state.assigned().values():
+        leave(search, state, index, "lost")
+    for _ in range(1000):
+        if state.done:
+            return
+        for n in range(WORKERS):
+            index = ask(search, state, f"w{n}")
+            if index is not None:
+                train(search, state, index, lambda i, length: i % 5, top=TOP)
+    raise AssertionError("the search does not end")
+
+
+@pytest.mark.parametrize("name", METHODS)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(steps=STEPS)
+def test_any_history_keeps_the_promises(name: str, steps: list[tuple[Any, ...]]) -> None:
+    """Reports, crashes, lost workers, duplicates, late and broken events in any order: counts
+    stay right, an event that comes twice counts once, dumping and loading in the middle changes
+    nothing, valid samples never exceed max_trials, and the search ends."""
+    fields = dict(METHODS[name])
+    chosen = search(fields.pop("name"), SPACE, **fields)
+    state, history = chosen.initial(), []
+    promoted: list[int] = []
+    for step in steps:
+        event = event_of(chosen, state, step)
+        if event is None:
+            continue
+        rungs = [trial.rung for trial in state.trials]
+        chosen.apply(state, [event])
+        history.append(event)
+        check(chosen, state)
+        once = chosen.dump(state)
+        if step[0] != "stray":
+            chosen.apply(state, [event])
+            assert chosen.dump(state) == once, "an event that came twice counted twice"
+        assert all(t.rung >= rung for t, rung in zip(state.trials, rungs, strict=False))
+        promoted += [i for i, rung in enumerate(rungs) if state.trials[i].rung > rung]
+        state = chosen.load(once)
+    if "promotion" in name or name == "adaptive":
+        check_promoted(chosen, state)
+    assert all(promoted.count(i) <= len(state.brackets[0].rungs) - 1 for i in promoted)
+    again = chosen.initial()
+    chosen.apply(again, history)
+    assert chosen.dump(again) == chosen.dump(state), "the same events, another state"
+    finish(chosen, state)
+    check(chosen, state)
+    valid = sum(t.outcome != "invalid_hp" for t in state.trials)
+    expected = {"single": 1, "pbt": state.created}.get(name, MAX_TRIALS)
+    assert valid <= expected
+    if name not in ("single", "grid", "pbt"):
+        assert valid == expected
+    assert state.verdict in ("completed", "errored", "canceled")
+
+
+@settings(max_examples=30, deadline=None)
+@given(steps=STEPS, seed=st.integers(0, 2**32 - 1))
+def test_samples_depend_on_the_seed_and_the_order_of_creation_alone(
+    steps: list[tuple[Any, ...]], seed: int
+) -> None:
+    """Whatever happens in a search, trial k has the sample that it has in any with that seed."""
+    asha = search("adaptive_asha", SPACE, seed, max_trials=MAX_TRIALS, **BY_LENGTH)
+    random = search("random", SPACE, seed, max_trials=100, max_concurrent_trials=0)
+    state, undisturbed = asha.initial(), random.initial()
+    for step in steps:
+        event = event_of(asha, state, step)
+        asha.apply(state, [event] if event else [])
+    finish(asha, state)
+    for index in reversed(range(state.created)):
+        assert asha.plan(state, index) == random.plan(undisturbed, index)
+
+
+def test_a_worker_lost_too_often_is_an_error() -> None:
+    """A trial whose job vanishes again and again fails after max_restarts times."""
+    chosen = search("random", max_trials=1)
+    state = chosen.initial()
+    for n in range(6):
+        assert ask(chosen, state, f"w{n}") == 0
+        assert state.trials[0].legs == n + 1
+        leave(chosen, state, 0, "lost")
+    assert (state.trials[0].outcome, state.verdict) == ("errored", "errored")
+
+
+def test_who_gave_way_is_first_in_line() -> None:
+    """Trials that were preempted go before promoted ones, those before new ones."""
+    chosen = search("async_halving", num_rungs=2, **CONCURRENT, **BY_LENGTH)
+    state = chosen.initial()
+    for n in range(3):
+        ask(chosen, state, f"w{n}")
+    for index, metric in ((0, 0.1), (1, 0.2)):
+        chosen.apply(state, [{"e": "validated", "trial": index, "length": 9, "metric": metric}])
+        leave(chosen, state, index, "out_of_ops")
+    assert state.waiting() == [3, 4]
+    leave(chosen, state, 2, "released")
+    assert state.waiting() == [2, 3, 4]
+    ask(chosen, state, "w2")
+    chosen.apply(state, [{"e": "validated", "trial": 2, "length": 9, "metric": 0.3}])
+    assert state.waiting() == [0, 3, 4]

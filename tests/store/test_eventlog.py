@@ -1,0 +1,263 @@
+"""Whoever folds the log of events, at whatever moment, finds the same decisions."""
+
+from __future__ import annotations
+
+import errno
+import json
+import shutil
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from detslurm.store import EventLog, StoreError
+from detslurm.store.eventlog import SNAPSHOT_EVERY
+from tests.store.faults import AFTER, BEFORE, HALFWAY, failing, failing_at, killed_at, race
+
+State = dict[str, Any]
+
+
+class Tickets:
+    """Gives each worker that asks the next number, and remembers every event in its order."""
+
+    def initial(self) -> State:
+        return {"given": {}, "seen": []}
+
+    def apply(self, state: State, events: list[dict[str, Any]]) -> None:
+        for event in events:
+            state["seen"].append(event.get("id"))
+            state["given"].setdefault(event.get("worker"), len(state["given"]))
+
+    def dump(self, state: State) -> bytes:
+        return json.dumps(state).encode()
+
+    def load(self, data: bytes) -> State:
+        state: State = json.loads(data)
+        return state
+
+
+@pytest.fixture
+def folder(place: Path) -> Path:
+    path = place / "search"
+    path.mkdir()
+    return path
+
+
+def opened(folder: Path) -> EventLog[State]:
+    return EventLog(folder, Tickets())
+
+
+def ask(log: EventLog[State], worker: str, number: int = 0) -> int:
+    """One worker's request; the ticket that it got."""
+    event = {"e": "ask", "worker": worker, "id": f"{worker}.{number}"}
+    return int(log.commit([event])["given"][worker])
+
+
+def replayed(folder: Path) -> State:
+    """The state by the facts alone."""
+    bare = folder.parent / "bare"
+    shutil.copytree(folder, bare, ignore=shutil.ignore_patterns("state.bin"))
+    try:
+        return opened(bare).catch_up()
+    finally:
+        shutil.rmtree(bare)
+
+
+def test_a_commit_tells_what_was_decided(folder: Path) -> None:
+    """The state after a commit holds what came before it, and another process sees the same."""
+    one, other = opened(folder), opened(folder)
+    assert [ask(one, "a"), ask(other, "b"), ask(one, "c")] == [0, 1, 2]
+    assert one.position == 3
+    assert other.catch_up() == one.state == opened(folder).catch_up()
+
+
+def test_several_events_are_one_fact(folder: Path) -> None:
+    """What is committed together is seen together."""
+    log = opened(folder)
+    log.commit([{"worker": "a", "id": 1}, {"worker": "b", "id": 2}])
+    assert log.position == 1
+    assert opened(folder).catch_up()["seen"] == [1, 2]
+
+
+def test_racing_workers_lose_and_double_nothing(folder: Path) -> None:
+    """Of 60 processes that ask at once each gets a ticket of its own, and all events are there."""
+    asks = 8
+
+    def work(who: int) -> list[int]:
+        log = opened(folder)
+        return [ask(log, f"{who}.{n}") for n in range(asks)]
+
+    tickets = race(60, work)
+    assert sorted(t for each in tickets for t in each) == list(range(60 * asks))
+    state = opened(folder).catch_up()
+    assert len(state["seen"]) == len(set(state["seen"])) == 60 * asks
+    assert [[state["given"][f"{who}.{n}"] for n in range(asks)] for who in range(60)] == tickets
+    assert replayed(folder) == state
+
+
+def test_a_latecomer_reads_what_it_missed_before_its_own(folder: Path) -> None:
+    """A process that is hundreds of facts behind takes the number after all of them."""
+    late, busy = opened(folder), opened(folder)
+    for number in range(300):
+        ask(busy, f"w{number}")
+    assert ask(late, "late") == 300
+    assert late.state == busy.catch_up()
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.EEXIST, errno.ESTALE])
+def test_a_link_whose_reply_got_lost_counts_once(folder: Path, code: int) -> None:
+    """Whatever error the lost reply turned into, the events are folded once, by everybody."""
+    log = opened(folder)
+    ask(log, "a")
+    with failing("link", code, done=True):
+        assert ask(log, "b") == 1
+    assert ask(log, "c") == 2
+    assert log.state["seen"] == ["a.0", "b.0", "c.0"]
+    assert opened(folder).catch_up() == log.state == replayed(folder)
+
+
+def test_a_reply_lost_far_behind_the_end_counts_once(folder: Path) -> None:
+    """As above, for a process that tried more numbers than it does before it reads."""
+    late, busy = opened(folder), opened(folder)
+    ask(busy, "first")
+    for number in range(30):
+        ask(busy, f"w{number}")
+    with failing("link", errno.EEXIST, done=True, skip=31):
+        ask(late, "late")
+    for number in range(200):
+        ask(busy, f"x{number}")
+    assert late.catch_up()["seen"].count("late.0") == 1
+    assert late.state == busy.state == replayed(folder)
+
+
+def test_an_error_of_the_link_is_the_stores_own(folder: Path) -> None:
+    """What could not be linked is no fact, and leaves no litter."""
+    log = opened(folder)
+    with failing("link", errno.EIO), pytest.raises(StoreError):
+        ask(log, "a")
+    assert list(folder.iterdir()) == []
+    assert ask(log, "a") == 0
+
+
+@pytest.mark.parametrize("moment", [BEFORE, AFTER, HALFWAY])
+def test_a_kill_at_any_call_leaves_the_event_whole_or_absent(place: Path, moment: str) -> None:
+    """Wherever the committer dies, also while it writes the cache, the next one goes on."""
+    template = place / "template"
+    template.mkdir()
+    log = opened(template)
+    for number in range(SNAPSHOT_EVERY - 1):
+        ask(log, f"w{number}")
+    assert not (template / "state.bin").exists()
+    for call in range(1, 100):
+        folder = place / f"kill-{call}"
+        shutil.copytree(template, folder)
+        ready = opened(folder)
+        ready.catch_up()
+        killed = killed_at(partial(ask, ready, "mine"), call, moment)
+        state = opened(folder).catch_up()
+        assert len(state["seen"]) in (SNAPSHOT_EVERY - 1, SNAPSHOT_EVERY)
+        assert state == replayed(folder)
+        assert ask(opened(folder), "mine") == SNAPSHOT_EVERY - 1
+        if not killed:
+            assert (folder / "state.bin").exists()
+            return
+        shutil.rmtree(folder)
+    raise AssertionError("the commit never came to an end")
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.EDQUOT, errno.ESTALE])
+def test_an_error_at_any_call_can_be_retried(place: Path, code: int) -> None:
+    """Whichever call fails, the caller hears of it from the store or not at all."""
+    for call in range(1, 100):
+        folder = place / f"fail-{call}"
+        folder.mkdir()
+        other, log = opened(folder), opened(folder)
+        ask(other, "other")
+        with failing_at(call, code) as happened:
+            try:
+                ask(log, "mine")
+            except StoreError:
+                pass
+        assert ask(log, "mine") == 1
+        assert replayed(folder) == log.state
+        if not happened():
+            return
+    raise AssertionError("the commit never came to an end")
+
+
+def test_opening_reads_the_cache_and_a_short_tail(folder: Path) -> None:
+    """A log of a thousand facts opens with one read and at most 256 facts."""
+    log = opened(folder)
+    for number in range(1000):
+        ask(log, f"w{number}")
+    with failing("open", errno.EIO, times=0) as opens:
+        again = opened(folder)
+        assert again.catch_up() == log.state
+    assert again.position == 1000
+    assert opens.call_count <= SNAPSHOT_EVERY + 2
+    assert replayed(folder) == log.state
+
+
+@pytest.mark.parametrize("damage", ["torn", "flipped", "empty", "foreign", "unloadable"])
+def test_a_cache_that_is_broken_is_built_anew(folder: Path, damage: str) -> None:
+    """It is only a cache: whatever happens to it, the facts tell the same."""
+    log = opened(folder)
+    for number in range(SNAPSHOT_EVERY):
+        ask(log, f"w{number}")
+    cache = folder / "state.bin"
+    whole = cache.read_bytes()
+    flipped = bytes([whole[200] ^ 1])
+    fold = Tickets()
+    if damage == "unloadable":
+        fold.load = lambda data: json.loads(b"{")  # type: ignore[method-assign]
+    else:
+        cache.write_bytes(
+            {
+                "torn": whole[: len(whole) // 2],
+                "flipped": whole[:200] + flipped + whole[201:],
+                "empty": b"",
+                "foreign": b"{}\n",
+            }[damage]
+        )
+    again = EventLog(folder, fold)
+    assert again.position == 0
+    assert again.catch_up() == log.state
+
+
+def test_an_old_cache_costs_time_only(folder: Path) -> None:
+    """A cache that was overwritten by a slow writer's older one is as good; a reader renews it."""
+    log = opened(folder)
+    for number in range(SNAPSHOT_EVERY):
+        ask(log, f"w{number}")
+    old = (folder / "state.bin").read_bytes()
+    for number in range(3 * SNAPSHOT_EVERY):
+        ask(log, f"x{number}")
+    (folder / "state.bin").write_bytes(old)
+    assert opened(folder).catch_up() == log.state
+    assert opened(folder).position > 3 * SNAPSHOT_EVERY, "the cache was not renewed"
+
+
+def test_a_corrupt_fact_is_passed_over_by_everybody(folder: Path) -> None:
+    """A damaged fact costs its own events and no others."""
+    log = opened(folder)
+    for worker in "abc":
+        ask(log, worker)
+    (folder / "000002.json").write_bytes(b"00000000 {}\n")
+    again = opened(folder)
+    assert again.catch_up()["seen"] == ["a.0", "c.0"]
+    assert ask(again, "d") == 2
+    assert opened(folder).catch_up() == again.state
+
+
+def test_a_decision_costs_few_calls_and_one_sync(folder: Path) -> None:
+    """Undisturbed: eight calls that reach the file server at most, one of them an fsync."""
+    log = opened(folder)
+    ask(log, "a")
+    counts = {}
+    for name in ("open", "fsync", "link", "unlink", "write", "close", "stat", "rename"):
+        with failing(name, errno.EIO, times=0) as calls:
+            ask(log, name)
+        counts[name] = calls.call_count
+    assert counts["fsync"] == 1
+    assert sum(counts.values()) <= 8, counts
