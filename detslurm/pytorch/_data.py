@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch.utils import data
 
-from detslurm.pytorch._worker_seeds import WorkerSeeds
+from detslurm.pytorch._workers import Numbering, SeededWorker, Worker
 from detslurm.pytorch.samplers import (
     DistributedBatchSampler,
     RepeatBatchSampler,
@@ -115,17 +115,19 @@ class DataLoader:
         """
         if seed is None:
             seed = (self.generator or torch.default_generator).initial_seed()
-        loading = dict(self._loading)
-        if repeat and self.num_workers:
-            seeds = WorkerSeeds(
-                (seed, num_replicas * skip + rank, num_replicas),
-                self.num_workers,
-                self.collate_fn,
-                self.worker_init_fn,
-            )
-            loading |= {"collate_fn": seeds.collate, "worker_init_fn": seeds.start}
+        first = num_replicas * skip + rank
+        numbering = Numbering(seed, first, num_replicas) if repeat else None
+        loading = self._loading | self._worker_functions(numbering)
         batches = adapt_batch_sampler(self._batches(seed), repeat, skip, num_replicas, rank)
         return data.DataLoader(self.dataset, batch_sampler=batches, **loading)
+
+    def _worker_functions(self, numbering: Numbering | None) -> dict[str, Any]:
+        if not self.num_workers:
+            return {}
+        if numbering is None:
+            return {"worker_init_fn": Worker(self.worker_init_fn).start}
+        worker = SeededWorker(self.worker_init_fn, self.collate_fn, self.num_workers, numbering)
+        return {"worker_init_fn": worker.start, "collate_fn": worker.collate}
 
     def _batches(self, seed: int) -> Source:
         if not self.shuffle:

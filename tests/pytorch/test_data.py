@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 from collections import namedtuple
 from itertools import islice
 from typing import Any
@@ -12,6 +14,7 @@ import pytest
 import torch
 from torch.utils import data
 
+from detslurm._flag import ENV, PreemptFlag
 from detslurm.pytorch._data import DataLoader, data_length, to_device
 
 
@@ -128,6 +131,36 @@ def test_workers_that_are_not_forked(method: str) -> None:
     """What workers need can be sent to them."""
     loader = DataLoader(range(8), batch_size=2, num_workers=1, multiprocessing_context=method)
     assert stream(loader, 2, skip=1) == [[2, 3], [4, 5]]
+
+
+def test_workers_live_through_a_preemption(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where Slurm's SIGTERM reaches the workers, too, they go on loading; a second one, or one
+    without a preemption, ends them."""
+    flag = PreemptFlag.create()
+    monkeypatch.setenv(ENV, flag.name)
+    loader = DataLoader(range(100), batch_size=1, num_workers=1, prefetch_factor=1)
+    for repeat in (True, False):
+        batches = iter(loader.get_data_loader(repeat=repeat))
+        next(batches)
+        (worker,) = batches._workers
+        flag.request_preemption()
+        os.kill(worker.pid, signal.SIGTERM)
+        assert [next(batches).item() for _ in range(9)] == list(range(1, 10))
+        os.kill(worker.pid, signal.SIGTERM)
+        with pytest.raises(RuntimeError, match="DataLoader worker"):
+            list(batches)
+
+
+def test_workers_die_without_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A SIGTERM that comes alone ends a worker, as ever."""
+    flag = PreemptFlag.create()
+    monkeypatch.setenv(ENV, flag.name)
+    batches = iter(DataLoader(range(9), num_workers=1, prefetch_factor=1))
+    next(batches)
+    os.kill(batches._workers[0].pid, signal.SIGTERM)  # type: ignore[attr-defined]
+    with pytest.raises(RuntimeError, match="DataLoader worker"):
+        list(batches)
+    flag.close()
 
 
 def test_the_seed_is_torchs_own_unless_there_is_a_generator() -> None:
