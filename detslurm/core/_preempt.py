@@ -13,7 +13,7 @@ from detslurm.core._distributed import DistributedContext
 from detslurm.core._recorder import AnyRecorder
 
 # The agent gets Slurm's SIGTERM at the same moment as the ranks and raises the flag at once.
-_FLAG_DELAY = 0.5
+FLAG_DELAY = 0.5
 
 
 class PreemptMode(enum.Enum):
@@ -114,7 +114,7 @@ def survive_preemption_signal(flag: PreemptFlag) -> None:
         return
 
     def on_term(number: int, frame: object) -> None:
-        deadline = time.monotonic() + _FLAG_DELAY
+        deadline = time.monotonic() + FLAG_DELAY
         while not flag.preempt:
             if time.monotonic() > deadline:
                 signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -1,0 +1,72 @@
+"""PyTorch training: write a `PyTorchTrial`, and the `Trainer` runs, saves and resumes it."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from detslurm.pytorch import samplers
+    from detslurm.pytorch._callback import PyTorchCallback
+    from detslurm.pytorch._context import PyTorchExperimentalContext, PyTorchTrialContext
+    from detslurm.pytorch._data import (
+        DataLoader,
+        TorchData,
+        adapt_batch_sampler,
+        data_length,
+        to_device,
+    )
+    from detslurm.pytorch._init import init
+    from detslurm.pytorch._load import CheckpointLoadContext, load_trial_from_checkpoint_path
+    from detslurm.pytorch._lr_scheduler import LRScheduler
+    from detslurm.pytorch._reducer import MetricReducer, Reducer
+    from detslurm.pytorch._trainer import Trainer
+    from detslurm.pytorch._trial import PyTorchTrial
+    from detslurm.pytorch._units import Batch, Epoch, TrainUnit
+
+__all__ = [
+    "Batch",
+    "CheckpointLoadContext",
+    "DataLoader",
+    "Epoch",
+    "LRScheduler",
+    "MetricReducer",
+    "PyTorchCallback",
+    "PyTorchExperimentalContext",
+    "PyTorchTrial",
+    "PyTorchTrialContext",
+    "Reducer",
+    "TorchData",
+    "TrainUnit",
+    "Trainer",
+    "adapt_batch_sampler",
+    "data_length",
+    "init",
+    "load_trial_from_checkpoint_path",
+    "samplers",
+    "to_device",
+]
+
+_HOMES = {
+    "_callback": ("PyTorchCallback",),
+    "_context": ("PyTorchExperimentalContext", "PyTorchTrialContext"),
+    "_data": ("DataLoader", "TorchData", "adapt_batch_sampler", "data_length", "to_device"),
+    "_init": ("init",),
+    "_load": ("CheckpointLoadContext", "load_trial_from_checkpoint_path"),
+    "_lr_scheduler": ("LRScheduler",),
+    "_reducer": ("MetricReducer", "Reducer"),
+    "_trainer": ("Trainer",),
+    "_trial": ("PyTorchTrial",),
+    "_units": ("Batch", "Epoch", "TrainUnit"),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    # Loaded on first use: `detslurm.pytorch.samplers` alone, or a launcher that looks whether this
+    # package is there, needn't pay for torch.
+    if name == "samplers":
+        return importlib.import_module("detslurm.pytorch.samplers")
+    if name not in _HOME_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"detslurm.pytorch.{_HOME_OF[name]}"), name)

@@ -1,0 +1,135 @@
+"""What a trial can ask of its surroundings, whatever trains it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from detslurm.core import Context, DistributedContext
+from detslurm.errors import InvalidExperimentException
+
+logger = logging.getLogger("detslurm.pytorch")
+
+
+class TrialContext:
+    """Hyperparameters, configuration, batch sizes, peers, and the wish to stop."""
+
+    def __init__(
+        self,
+        core_context: Context | None,
+        hparams: Mapping[str, Any] | None,
+        exp_conf: Mapping[str, Any] | None,
+        distributed: DistributedContext,
+        slots_per_trial: int,
+    ) -> None:
+        self._core = core_context
+        self._hparams = None if hparams is None else dict(hparams)
+        self._exp_conf = None if exp_conf is None else dict(exp_conf)
+        self.distributed = distributed
+        self._stop_requested = False
+        self._writer: Any = None
+        self._batch_sizes: tuple[int, int] | None = None
+        if self._hparams and "global_batch_size" in self._hparams:
+            total = int(self._hparams["global_batch_size"])
+            self._batch_sizes = total, _per_slot(total, max(slots_per_trial, 1))
+
+    def get_experiment_config(self) -> dict[str, Any]:
+        """The experiment configuration. Raises `ValueError` when there is none."""
+        if self._exp_conf is None:
+            raise ValueError(
+                "there is no experiment configuration: outside of a job, pass it to"
+                " pytorch.init(exp_conf=...)"
+            )
+        return self._exp_conf
+
+    def get_data_config(self) -> dict[str, Any]:
+        """The `data` section of the experiment configuration."""
+        data: dict[str, Any] = self.get_experiment_config().get("data") or {}
+        return data
+
+    def get_experiment_id(self) -> int:
+        """The experiment of this trial; 1 outside of a job."""
+        info = self._core.info if self._core is not None else None
+        return 1 if info is None else info.trial.experiment_id
+
+    def get_trial_id(self) -> int:
+        """This trial; 1 outside of a job."""
+        info = self._core.info if self._core is not None else None
+        return 1 if info is None else info.trial.trial_id
+
+    def get_hparams(self) -> dict[str, Any]:
+        """All hyperparameters. Raises `ValueError` when none were given."""
+        if self._hparams is None:
+            raise ValueError(
+                "there are no hyperparameters: pass them with pytorch.init(hparams=...);"
+                " in a job they are detslurm.get_cluster_info().trial.hparams"
+            )
+        return self._hparams
+
+    def get_hparam(self, name: str) -> Any:
+        """One hyperparameter. Raises `ValueError` when there is none of this name."""
+        hparams = self.get_hparams()
+        if name not in hparams:
+            raise ValueError(
+                f"Could not find name '{name}' in experiment hyperparameters."
+                f" There are: {', '.join(sorted(map(str, hparams))) or 'none'}."
+            )
+        return hparams[name]
+
+    def get_global_batch_size(self) -> int:
+        """Records in a batch over all slots: the hyperparameter `global_batch_size`."""
+        return self._sizes()[0]
+
+    def get_per_slot_batch_size(self) -> int:
+        """This slot's part of `global_batch_size`."""
+        return self._sizes()[1]
+
+    def _sizes(self) -> tuple[int, int]:
+        if self._batch_sizes is None:
+            raise ValueError(
+                "batch sizes follow from the hyperparameter global_batch_size, which is not set"
+            )
+        return self._batch_sizes
+
+    def set_stop_requested(self, stop_requested: bool) -> None:
+        """Ask to end training: after this batch there is a validation and a checkpoint, then
+        `fit()` returns. With several ranks the request of any of them counts for all."""
+        assert isinstance(stop_requested, bool), (
+            f"set_stop_requested() takes True or False, not {stop_requested!r}"
+        )
+        self._stop_requested = stop_requested
+
+    def get_stop_requested(self) -> bool:
+        """Whether `set_stop_requested(True)` was called."""
+        return self._stop_requested
+
+    def get_tensorboard_path(self) -> Path:
+        """A directory for TensorBoard files. Raises `ValueError` when this run is not tracked."""
+        assert self._core is not None
+        return self._core.train.get_tensorboard_path()
+
+    def get_tensorboard_writer(self) -> Any:
+        """A `torch.utils.tensorboard.SummaryWriter` whose files are kept with the trial."""
+        if self._writer is None:
+            from torch.utils.tensorboard import SummaryWriter
+
+            self._writer = SummaryWriter(log_dir=str(self.get_tensorboard_path()))
+        return self._writer
+
+
+def _per_slot(total: int, slots: int) -> int:
+    if total < slots:
+        raise InvalidExperimentException(
+            f"global_batch_size ({total}) is less than the number of slots ({slots}):"
+            " each slot needs at least one record"
+        )
+    if total % slots:
+        logger.warning(
+            "global_batch_size %d is not a multiple of %d slots: %d records a batch are used",
+            total,
+            slots,
+            total // slots * slots,
+        )
+    return total // slots

@@ -1,0 +1,112 @@
+"""The files of a checkpoint, as Determined's PyTorchTrial lays them out; how to read any of them.
+
+state_dict.pth    models, optimizers, schedulers, callbacks, random numbers
+trial_state.pkl   counters
+load_data.json    how to make the trial's object again
+code/             the code that trained
+metadata.json     written by the Core API
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import pickle
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+logger = logging.getLogger("detslurm.pytorch")
+
+_FOLDERS = ("", "determined", "pedl")
+_STATES = ("state_dict.pth", "checkpoint.pt")
+_COUNTERS = ("trial_state.pkl", "workload_sequencer.pkl")
+
+
+def write(
+    path: Path, state: Mapping[str, Any], counters: Mapping[str, Any], load_data: Mapping[str, Any]
+) -> None:
+    """Write everything but the code."""
+    torch.save(dict(state), path / _STATES[0])
+    (path / _COUNTERS[0]).write_bytes(pickle.dumps(dict(counters)))
+    (path / "load_data.json").write_text(json.dumps(load_data, indent=2, default=str))
+
+
+def read_state(path: Path, options: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The contents of `state_dict.pth`, on the CPU. Raises `FileNotFoundError`.
+
+    It is read without running code in it. Where that is not possible, because a callback or an
+    optimizer keeps objects of its own, it is read by pickle, with a warning; `weights_only` in
+    `options` decides it beforehand.
+    """
+    file = _find(path, _STATES)
+    if file is None:
+        raise FileNotFoundError(f"there is no {_STATES[0]} in {path}: not a PyTorchTrial's")
+    chosen = {"map_location": "cpu", **(options or {})}
+    if "weights_only" in chosen:
+        return _loaded(file, chosen)
+    try:
+        return _loaded(file, {**chosen, "weights_only": True})
+    except pickle.UnpicklingError as err:
+        logger.warning(
+            "%s holds more than tensors and plain data, and is read by pickle, which runs code"
+            " that is in it: load only what you trust (%s)",
+            file,
+            str(err).splitlines()[0],
+        )
+        return _loaded(file, {**chosen, "weights_only": False})
+
+
+def _loaded(file: Path, options: Mapping[str, Any]) -> dict[str, Any]:
+    with torch.serialization.safe_globals(_numpy_globals()):
+        state: dict[str, Any] = torch.load(file, **options)
+    return state
+
+
+def _numpy_globals() -> list[Any]:
+    """What arrays of numpy are pickled as; Determined keeps numpy's random state as one."""
+    import numpy as np
+
+    reconstruct = np.empty(0).__reduce__()[0]
+    kinds = [type(np.dtype(name)) for name in ("uint32", "uint64", "int64", "float32", "float64")]
+    old = (reconstruct, "numpy.core.multiarray._reconstruct")
+    return [old, reconstruct, np.ndarray, np.dtype, *kinds]
+
+
+def read_counters(path: Path) -> dict[str, Any]:
+    """The contents of `trial_state.pkl`, {} when there is none; plain data only."""
+    file = _find(path, _COUNTERS)
+    if file is None:
+        return {}
+    with file.open("rb") as stream:
+        found = _PlainUnpickler(stream).load()
+    return found if isinstance(found, dict) else {}
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        raise pickle.UnpicklingError(f"a trial's counters are plain data, not {module}.{name}")
+
+
+def read_load_data(path: Path) -> dict[str, Any]:
+    """The contents of `load_data.json`, {} when there is none."""
+    file = path / "load_data.json"
+    return dict(json.loads(file.read_text())) if file.exists() else {}
+
+
+def read_metadata(path: Path) -> dict[str, Any]:
+    """The contents of `metadata.json`, {} when there is none."""
+    file = path / "metadata.json"
+    return dict(json.loads(file.read_text())) if file.exists() else {}
+
+
+def read_steps(path: Path) -> int:
+    """The steps that the checkpoint's metadata tells, 0 when it doesn't."""
+    return int(read_metadata(path).get("steps_completed") or 0)
+
+
+def _find(path: Path, names: tuple[str, ...]) -> Path | None:
+    candidates = (path / folder / name for name in names for folder in _FOLDERS)
+    return next((file for file in candidates if file.exists()), None)

@@ -1,0 +1,369 @@
+"""What a PyTorchTrial uses of its surroundings: models, optimizers, gradients, devices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from detslurm.core import Context, DistributedContext
+from detslurm.errors import InternalException, InvalidExperimentException
+from detslurm.pytorch._amp import MixedPrecision
+from detslurm.pytorch._base_context import TrialContext
+from detslurm.pytorch._data import to_device
+from detslurm.pytorch._ddp import average_gradients, compress_gradients, replicate
+from detslurm.pytorch._lr_scheduler import LRScheduler
+from detslurm.pytorch._reducer import MetricReducer, Reducers
+
+ClipGrads = Callable[[Any], Any]
+
+
+class PyTorchTrialContext(TrialContext):
+    """Wraps models, optimizers and schedulers, and runs backward passes and steps.
+
+    What is wrapped is trained on all slots and saved in checkpoints.
+    """
+
+    def __init__(
+        self,
+        core_context: Context | None,
+        trial_seed: int | None,
+        hparams: Mapping[str, Any] | None,
+        slots_per_trial: int,
+        num_gpus: int,
+        exp_conf: Mapping[str, Any] | None,
+        aggregation_frequency: int,
+        steps_completed: int,
+        managed_training: bool,
+        debug_enabled: bool = False,
+        distributed: DistributedContext | None = None,
+    ) -> None:
+        dist = distributed or (core_context.distributed if core_context is not None else None)
+        assert dist is not None
+        super().__init__(core_context, hparams, exp_conf, dist, slots_per_trial)
+        if aggregation_frequency < 1:
+            raise InvalidExperimentException(
+                f"aggregation_frequency must be 1 or more, not {aggregation_frequency}"
+            )
+        self._trial_seed = trial_seed
+        self._aggregation = aggregation_frequency
+        self._steps_completed = steps_completed
+        self._managed = managed_training
+        self._debug = debug_enabled
+        self.device = _device(num_gpus, dist)
+        self.models: list[nn.Module] = []
+        self.optimizers: list[torch.optim.Optimizer] = []
+        self.lr_schedulers: list[LRScheduler] = []
+        self.profiler: Any = None
+        self.experimental = PyTorchExperimentalContext(self)
+        self._reducers = Reducers()
+        self._amp = MixedPrecision(self.device)
+        self._average_aggregated: bool | None = None
+        self._average_default, self._compress_default = True, False
+        self._by_hand = False  # gradients are averaged at the step, not by DDP
+        self._auto_to_device = True
+        self._reproducible = True
+        self._warned_types: set[type] = set()
+        self._current_batch: int | None = None
+        self._epoch_len: int | None = None
+        self._steps_now = True
+
+    def _use_optimizations(self, section: Mapping[str, Any]) -> None:
+        """What the configuration says of gradients, where the trial's code says nothing."""
+        self._average_default = section.get("average_aggregated_gradients", True)
+        self._compress_default = section.get("gradient_compression", False)
+
+    # Wrapping
+
+    def wrap_model(self, model: nn.Module) -> nn.Module:
+        """Move a model to this slot's device, and on several slots average its gradients.
+
+        Use what is returned; make the optimizer from its parameters.
+        """
+        model = model.to(self.device)
+        if self.distributed.size > 1:
+            model = replicate(model, self.device)
+        self.models.append(model)
+        return model
+
+    def wrap_optimizer(
+        self,
+        optimizer: torch.optim.Optimizer,
+        backward_passes_per_step: int = 1,
+        fp16_compression: bool | None = None,
+        average_aggregated_gradients: bool | None = None,
+    ) -> torch.optim.Optimizer:
+        """Register an optimizer of wrapped models' parameters.
+
+        `backward_passes_per_step` is the number of backward passes over the same parameters in one
+        `train_batch()`; `fp16_compression` sends gradients in half precision. With
+        `average_aggregated_gradients` (the default) gradients that are aggregated over batches are
+        averaged, otherwise added up.
+        """
+        if backward_passes_per_step < 1:
+            raise InvalidExperimentException(
+                f"backward_passes_per_step must be 1 or more, not {backward_passes_per_step}"
+            )
+        self._set_average(average_aggregated_gradients)
+        if self.distributed.size > 1:
+            self._by_hand = self._by_hand or backward_passes_per_step > 1
+            if self._compress_default if fp16_compression is None else fp16_compression:
+                compress_gradients(self.models)
+        optimizer.zero_grad()
+        self.optimizers.append(optimizer)
+        return optimizer
+
+    def _set_average(self, wish: bool | None) -> None:
+        if wish is None:
+            return
+        if self._average_aggregated not in (None, wish):
+            raise InvalidExperimentException(
+                "average_aggregated_gradients must be the same for all optimizers"
+            )
+        self._average_aggregated = wish
+
+    def wrap_lr_scheduler(
+        self, lr_scheduler: Any, step_mode: LRScheduler.StepMode, frequency: int = 1
+    ) -> Any:
+        """Register a scheduler of a wrapped optimizer, and when it steps; returns it as it is."""
+        manual = step_mode is LRScheduler.StepMode.MANUAL_STEP
+        if isinstance(lr_scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau) and not manual:
+            raise InvalidExperimentException(
+                "ReduceLROnPlateau needs a metric to step: use StepMode.MANUAL_STEP and call its"
+                " step(metric), for example in on_validation_end() of a callback"
+            )
+        optimizer = getattr(lr_scheduler, "optimizer", None)
+        if optimizer is None or not any(optimizer is own for own in self.optimizers):
+            raise InvalidExperimentException(
+                "the optimizer of a learning rate scheduler must be wrapped first: use"
+                " context.wrap_optimizer()"
+            )
+        self.lr_schedulers.append(LRScheduler(lr_scheduler, step_mode, frequency))
+        return lr_scheduler
+
+    def wrap_scaler(self, scaler: Any) -> Any:
+        """Register a `torch.amp.GradScaler` that the trial uses as in plain PyTorch.
+
+        Call it before `wrap_model()`, and pass the scaler to `step_optimizer()`.
+        """
+        self._before_models("wrap_scaler()")
+        return self._amp.wrap(scaler, lambda: self._steps_now)
+
+    def _before_models(self, call: str) -> None:
+        if self.models:
+            raise InvalidExperimentException(f"{call} must be called before wrap_model()")
+
+    def wrap_reducer(
+        self,
+        reducer: MetricReducer | Callable[[list[Any]], Any],
+        name: str | None = None,
+        for_training: bool = True,
+        for_validation: bool = True,
+    ) -> MetricReducer:
+        """Register a metric of your own: a `MetricReducer`, or a function of a list of values.
+
+        A function's values come from calling `update(value)` on what is returned. With a `name`
+        the reducer gives one metric, otherwise a dict of them.
+        """
+        return self._reducers.wrap(reducer, name, for_training, for_validation)
+
+    def configure_apex_amp(
+        self,
+        models: Any,
+        optimizers: Any,
+        enabled: bool | None = True,
+        opt_level: str | None = "O1",
+        cast_model_type: torch.dtype | None = None,
+        patch_torch_functions: bool | None = None,
+        keep_batchnorm_fp32: bool | str | None = None,
+        master_weights: bool | None = None,
+        loss_scale: float | str | None = None,
+        cast_model_outputs: torch.dtype | None = None,
+        num_losses: int | None = 1,
+        verbosity: int | None = 1,
+        min_loss_scale: float | None = None,
+        max_loss_scale: float | None = 16777216.0,
+    ) -> tuple[Any, Any]:
+        """Deprecated: only `enabled=False` is possible, which changes nothing.
+
+        Apex's amp has given way to torch's own: `context.experimental.use_amp()`.
+        """
+        if enabled:
+            raise InvalidExperimentException(
+                "configure_apex_amp() needs apex.amp, which NVIDIA has retired and detslurm does"
+                " not support; call context.experimental.use_amp() before wrap_model() instead, or"
+                " wrap_scaler() with a torch.amp.GradScaler"
+            )
+        return models, optimizers
+
+    # Training
+
+    def backward(
+        self,
+        loss: torch.Tensor,
+        gradient: torch.Tensor | None = None,
+        retain_graph: bool = False,
+        create_graph: bool = False,
+    ) -> None:
+        """Compute gradients, as `loss.backward()`.
+
+        Under gradient aggregation the loss is divided by the number of batches first. On several
+        slots every parameter may take part in one backward pass a batch, unless the optimizer was
+        wrapped with more `backward_passes_per_step`.
+        """
+        if self._aggregation > 1 and self._averages:
+            loss = loss / self._aggregation
+        if self._amp.automatic:
+            loss = self._amp.scaler.scale(loss)
+        with self._amp.backward():
+            loss.backward(gradient=gradient, retain_graph=retain_graph, create_graph=create_graph)
+
+    @property
+    def _averages(self) -> bool:
+        if self._average_aggregated is None:
+            return self._average_default
+        return self._average_aggregated
+
+    def step_optimizer(
+        self,
+        optimizer: torch.optim.Optimizer,
+        clip_grads: ClipGrads | None = None,
+        auto_zero_grads: bool = True,
+        scaler: Any = None,
+    ) -> None:
+        """Step an optimizer and zero its gradients; call it in every `train_batch()`.
+
+        Under gradient aggregation the step happens in every `aggregation_frequency`-th batch only.
+        `clip_grads` gets the parameters before the step. `scaler` is the one of `wrap_scaler()`.
+        """
+        if self._aggregation > 1 and not auto_zero_grads:
+            raise InvalidExperimentException(
+                "with aggregation_frequency > 1 step_optimizer() needs auto_zero_grads=True"
+            )
+        self._check_scaler(scaler)
+        if not self._steps_now:
+            return
+        if self._by_hand:
+            average_gradients(_parameters(optimizer))
+        clip = (lambda: clip_grads(_parameters(optimizer))) if clip_grads is not None else None
+        if self._amp.automatic:
+            self._amp.step(optimizer, clip)
+        else:
+            if clip is not None:
+                clip()
+            optimizer.step() if scaler is None else scaler.step(optimizer)
+        if auto_zero_grads:
+            optimizer.zero_grad()
+
+    def _check_scaler(self, scaler: Any) -> None:
+        if self._amp.automatic:
+            if scaler is not None:
+                raise InvalidExperimentException(
+                    "use_amp() has its own scaler: call step_optimizer() without one"
+                )
+        elif scaler is not self._amp.scaler:
+            raise InvalidExperimentException(
+                "step_optimizer() needs the scaler of wrap_scaler(): pass scaler=..."
+                if scaler is None
+                else "step_optimizer() got a scaler that was not wrapped: use wrap_scaler()"
+            )
+
+    def to_device(self, data: Any) -> Any:
+        """The same data on this slot's device; looks into dicts, lists and tuples."""
+        return to_device(data, self.device, self._warned_types)
+
+    def _moved(self, batch: Any) -> Any:
+        return self.to_device(batch) if self._auto_to_device else batch
+
+    def is_epoch_start(self) -> bool:
+        """Whether this batch is the first of its epoch."""
+        return self._position()[1] == 0
+
+    def is_epoch_end(self) -> bool:
+        """Whether this batch is the last of its epoch."""
+        return self._position()[1] == (self._epoch_len or 0) - 1
+
+    def current_train_batch(self) -> int:
+        """The batch that is being trained on, counted over epochs."""
+        self._position()
+        assert self._current_batch is not None
+        return self._current_batch
+
+    def current_train_epoch(self) -> int:
+        """The epoch of the batch that is being trained on."""
+        return self._position()[0]
+
+    def _position(self) -> tuple[int, int]:
+        if self._current_batch is None or self._epoch_len is None:
+            raise InternalException("there is no current batch yet: training has not begun")
+        return divmod(self._current_batch, self._epoch_len)
+
+    def _begin_batch(self, batch_idx: int) -> None:
+        self._current_batch = batch_idx
+        self._steps_now = (batch_idx + 1) % self._aggregation == 0
+
+    def _gathering(self, stack: ExitStack) -> None:
+        """On several slots: leave gradients of this batch to a later one, or to the step."""
+        if self._steps_now and not self._by_hand:
+            return
+        for model in self.models:
+            if isinstance(model, DistributedDataParallel):
+                stack.enter_context(model.no_sync())
+
+    def get_initial_batch(self) -> int:
+        """The first batch that this run trains on."""
+        return self._steps_completed
+
+    def set_profiler(self, *args: Any, **kwargs: Any) -> None:
+        """Run a `torch.profiler.profile` with these arguments; TensorBoard shows the results."""
+        handler = torch.profiler.tensorboard_trace_handler(str(self.get_tensorboard_path()))
+        self.profiler = torch.profiler.profile(*args, **{"on_trace_ready": handler, **kwargs})
+
+
+class PyTorchExperimentalContext:
+    """Less common wishes; `context.experimental` is one of these."""
+
+    def __init__(self, parent: PyTorchTrialContext) -> None:
+        self._parent = parent
+
+    def use_amp(self) -> None:
+        """Train in automatic mixed precision with a scaler of its own; call it before
+        `wrap_model()`, and leave scalers and autocast out of the trial's code."""
+        self._parent._before_models("use_amp()")
+        self._parent._amp.use()
+
+    def disable_auto_to_device(self) -> None:
+        """Leave batches where the data loader put them."""
+        self._parent._auto_to_device = False
+
+    def disable_dataset_reproducibility_checks(self) -> None:
+        """Allow any `torch.utils.data.DataLoader`; its order, shards and position are then the
+        trial's own care. `pytorch.samplers` may help."""
+        self._parent._reproducible = False
+
+    def wrap_reducer(
+        self,
+        reducer: MetricReducer | Callable[[list[Any]], Any],
+        name: str | None = None,
+        for_training: bool = True,
+        for_validation: bool = True,
+    ) -> MetricReducer:
+        """The older name of `context.wrap_reducer()`."""
+        return self._parent.wrap_reducer(reducer, name, for_training, for_validation)
+
+
+def _parameters(optimizer: torch.optim.Optimizer) -> list[Any]:
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def _device(num_gpus: int, dist: DistributedContext) -> torch.device:
+    if num_gpus == 0 or not torch.cuda.is_available():
+        return torch.device("cpu")
+    # A rank may see its own GPU only.
+    device = torch.device("cuda", dist.local_rank % torch.cuda.device_count())
+    torch.cuda.set_device(device)
+    return device

@@ -1,0 +1,213 @@
+"""Data loading that can be sharded, repeated and taken up anywhere."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils import data
+
+from detslurm.pytorch._workers import Numbering, SeededWorker, Worker
+from detslurm.pytorch.samplers import (
+    DistributedBatchSampler,
+    RepeatBatchSampler,
+    ReproducibleShuffleSampler,
+    SkipBatchSampler,
+    Source,
+)
+
+logger = logging.getLogger("detslurm.pytorch")
+
+TorchData = dict[str, torch.Tensor] | Sequence[torch.Tensor] | torch.Tensor
+"""What a batch usually is."""
+
+ITERABLE = (
+    "pytorch.DataLoader can't shard or take up an IterableDataset. Use a map-style data set, or"
+    " return a torch.utils.data.DataLoader after context.experimental."
+    "disable_dataset_reproducibility_checks(); its position is then up to you"
+    " (pytorch.samplers may help)."
+)
+
+
+class DataLoader:
+    """A data set, how to draw batches from it, and how to load them; arguments as in torch.
+
+    The torch DataLoader that does the loading is made by `get_data_loader()`, which knows the shard
+    and the batch to start with. With `shuffle` the order of every epoch follows from a seed alone.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        batch_size: int | None = 1,
+        shuffle: bool = False,
+        sampler: Any = None,
+        batch_sampler: Any = None,
+        num_workers: int = 0,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        pin_memory: bool = False,
+        drop_last: bool = False,
+        timeout: float = 0,
+        worker_init_fn: Callable[[int], None] | None = None,
+        multiprocessing_context: Any = None,
+        generator: Any = None,
+        *,
+        prefetch_factor: int | None = None,
+        persistent_workers: bool = False,
+    ) -> None:
+        if isinstance(dataset, data.IterableDataset):
+            raise ValueError(ITERABLE)
+        if batch_size is None and batch_sampler is None:
+            raise ValueError("batch_size=None (no batches) needs a batch_sampler here")
+        self._loading = {
+            "num_workers": num_workers,
+            "collate_fn": collate_fn,
+            "pin_memory": pin_memory,
+            "timeout": timeout,
+            "worker_init_fn": worker_init_fn,
+            "multiprocessing_context": multiprocessing_context,
+            "generator": generator,
+            "prefetch_factor": prefetch_factor,
+            "persistent_workers": persistent_workers,
+        }
+        # Torch says now what it would refuse later.
+        drawn = data.DataLoader(
+            dataset,
+            1 if batch_size is None else batch_size,
+            shuffle=shuffle,
+            sampler=sampler,
+            batch_sampler=batch_sampler,
+            drop_last=drop_last,
+            **self._loading,
+        )
+        self.dataset = dataset
+        self.batch_size, self.drop_last, self.shuffle = batch_size, drop_last, shuffle
+        self.sampler, self.batch_sampler = drawn.sampler, drawn.batch_sampler
+        self.num_workers, self.collate_fn = num_workers, drawn.collate_fn
+        self.pin_memory, self.timeout, self.worker_init_fn = pin_memory, timeout, worker_init_fn
+        self.multiprocessing_context, self.generator = multiprocessing_context, generator
+        self.prefetch_factor, self.persistent_workers = prefetch_factor, persistent_workers
+
+    def __len__(self) -> int:
+        """Batches in one pass over all of the data set."""
+        return len(self.batch_sampler)
+
+    def __iter__(self) -> Iterator[Any]:
+        """One pass over all of the data set."""
+        return iter(self.get_data_loader())
+
+    def get_data_loader(
+        self,
+        repeat: bool = False,
+        skip: int = 0,
+        num_replicas: int = 1,
+        rank: int = 0,
+        *,
+        seed: int | None = None,
+    ) -> data.DataLoader:
+        """The torch DataLoader of one shard; `skip` counts batches of the shard, over epochs.
+
+        Skipped batches are never loaded. All ranks, and all runs of a trial, need the same `seed`
+        for the same order: by default that of `generator`, or torch's own (`torch.initial_seed()`).
+        """
+        if seed is None:
+            seed = (self.generator or torch.default_generator).initial_seed()
+        first = num_replicas * skip + rank
+        numbering = Numbering(seed, first, num_replicas) if repeat else None
+        loading = self._loading | self._worker_functions(numbering)
+        batches = adapt_batch_sampler(self._batches(seed), repeat, skip, num_replicas, rank)
+        return data.DataLoader(self.dataset, batch_sampler=batches, **loading)
+
+    def _worker_functions(self, numbering: Numbering | None) -> dict[str, Any]:
+        if not self.num_workers:
+            return {}
+        if numbering is None:
+            return {"worker_init_fn": Worker(self.worker_init_fn).start}
+        worker = SeededWorker(self.worker_init_fn, self.collate_fn, self.num_workers, numbering)
+        return {"worker_init_fn": worker.start, "collate_fn": worker.collate}
+
+    def _batches(self, seed: int) -> Source:
+        if not self.shuffle:
+            given: Source = self.batch_sampler
+            return given
+        order = ReproducibleShuffleSampler(data.SequentialSampler(self.dataset), seed)
+        shuffled: Source = data.BatchSampler(order, self.batch_size, self.drop_last)
+        return shuffled
+
+
+def adapt_batch_sampler(
+    batch_sampler: Source, repeat: bool = False, skip: int = 0, num_replicas: int = 1, rank: int = 0
+) -> Source:
+    """Repeat, then shard, then skip the batches of any batch sampler."""
+    if repeat:
+        batch_sampler = RepeatBatchSampler(batch_sampler)
+    if num_replicas != 1 or rank != 0:
+        batch_sampler = DistributedBatchSampler(batch_sampler, num_replicas, rank)
+    if skip:
+        batch_sampler = SkipBatchSampler(batch_sampler, skip)
+    return batch_sampler
+
+
+def data_length(batch: Any) -> int:
+    """The number of records in a batch: the first dimension of its first tensor or array.
+
+    Raises `ValueError` when there is none in it, `TypeError` when it is no tensor, array, dict,
+    list or tuple.
+    """
+    if isinstance(batch, torch.Tensor | np.ndarray):
+        return len(batch)
+    if not isinstance(batch, Mapping | list | tuple):
+        raise TypeError(
+            f"Data of incorrect type: {type(batch).__name__}. A batch is a tensor, an array, or a"
+            " dict, list or tuple of them; for others override get_batch_length()."
+        )
+    first = _first_tensor(batch)
+    if first is None:
+        raise ValueError("there is no tensor or array in this batch: override get_batch_length()")
+    return len(first)
+
+
+def _first_tensor(batch: Any) -> Any:
+    if isinstance(batch, torch.Tensor | np.ndarray):
+        return batch
+    if isinstance(batch, Mapping):
+        batch = list(batch.values())
+    if isinstance(batch, list | tuple):
+        return next((t for t in map(_first_tensor, batch) if t is not None), None)
+    return None
+
+
+def to_device(batch: Any, device: Any, warned_types: set[type] | None = None) -> Any:
+    """The same batch with every tensor and array in it moved to a device.
+
+    Looks into dicts, lists, tuples and named tuples, and lets objects with a `to()` of their own
+    move themselves. Anything else stays, with one warning a type (remembered in `warned_types`).
+    """
+    if isinstance(batch, torch.Tensor):
+        # A pinned tensor is copied while the host goes on; others are copied at once anyway.
+        return batch.to(device, non_blocking=True)
+    if isinstance(batch, list):
+        return [to_device(item, device, warned_types) for item in batch]
+    if isinstance(batch, np.ndarray | np.generic):
+        return torch.as_tensor(batch).to(device)
+    if callable(getattr(batch, "to", None)):
+        return batch.to(device)
+    if isinstance(batch, tuple):
+        moved = (to_device(item, device, warned_types) for item in batch)
+        return type(batch)(*moved) if hasattr(batch, "_fields") else tuple(moved)
+    if isinstance(batch, Mapping):
+        return {key: to_device(value, device, warned_types) for key, value in batch.items()}
+    _warn_once(type(batch), _WARNED if warned_types is None else warned_types)
+    return batch
+
+
+_WARNED: set[type] = set()
+
+
+def _warn_once(kind: type, warned: set[type]) -> None:
+    if kind not in warned:
+        warned.add(kind)
+        logger.warning("data of type %s is not moved to the device", kind.__name__)

@@ -1,0 +1,111 @@
+"""`pytorch.init()`: connect the ranks, seed them, and give the context of a trial."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.distributed as torch_dist
+
+from detslurm import core
+from detslurm._info import ClusterInfo, get_cluster_info
+from detslurm.core import DistributedContext, PreemptMode, TensorboardMode
+from detslurm.pytorch._context import PyTorchTrialContext
+from detslurm.pytorch._ddp import start_process_group
+from detslurm.pytorch._rng import seed_all
+
+logger = logging.getLogger("detslurm.pytorch")
+
+
+@contextmanager
+def init(
+    *,
+    hparams: dict[str, Any] | None = None,
+    exp_conf: dict[str, Any] | None = None,
+    distributed: DistributedContext | None = None,
+    aggregation_frequency: int = 1,
+    enable_tensorboard_logging: bool = True,
+) -> Iterator[PyTorchTrialContext]:
+    """Give the context of a trial; use the Trainer inside the block.
+
+    In a job the configuration and the ranks are the job's, `exp_conf` and `distributed` are
+    ignored, and all ranks are seeded with the trial's seed. Hyperparameters are never taken from
+    the job by themselves: pass `detslurm.get_cluster_info().trial.hparams`. Gradients are
+    exchanged and applied every `aggregation_frequency` batches.
+
+    Raises `ValueError` in a job of several slots whose processes no launcher has started.
+    """
+    info = _trial_info()
+    dist = _ranks(info, distributed)
+    mode = TensorboardMode.AUTO if enable_tensorboard_logging else TensorboardMode.MANUAL
+    made = core.init(distributed=dist, preempt_mode=PreemptMode.ChiefOnly, tensorboard_mode=mode)
+    with made as core_context:
+        seed = None
+        if info is not None:
+            seed, exp_conf = info.trial.trial_seed, info.trial._config
+            seed_all(seed)
+        context = PyTorchTrialContext(
+            core_context=core_context,
+            trial_seed=seed,
+            hparams=hparams,
+            slots_per_trial=core_context.distributed.size,
+            num_gpus=torch.cuda.device_count(),
+            exp_conf=exp_conf,
+            aggregation_frequency=aggregation_frequency,
+            steps_completed=0,
+            managed_training=info is not None,
+            debug_enabled=info is not None and info.trial._debug,
+        )
+        context._use_optimizations((exp_conf or {}).get("optimizations") or {})
+        started = start_process_group(context.distributed, context.device, _chief_addr(info, dist))
+        yield context
+        if started:
+            torch_dist.destroy_process_group()
+
+
+def _trial_info() -> ClusterInfo | None:
+    info = get_cluster_info()
+    return info if info is not None and info.task_type == "TRIAL" else None
+
+
+def _ranks(info: ClusterInfo | None, given: DistributedContext | None) -> DistributedContext | None:
+    if info is None:
+        return given or _of_environment(os.environ)
+    dist = _of_environment(os.environ)
+    several = len(info.slot_ids) > 1 or (
+        info._rendezvous_info is not None and len(info.container_addrs) > 1
+    )
+    if dist is None and several:
+        raise ValueError(
+            "In multi-slot managed cluster training, you must wrap your training script with a"
+            " distributed launch layer, such as"
+            " `python3 -m detslurm.launch.torch_distributed SCRIPT`"
+        )
+    return dist
+
+
+def _of_environment(environ: Mapping[str, str]) -> DistributedContext | None:
+    """The ranks that a launcher has started, by what it says of them."""
+    if environ.get("USE_HOROVOD"):
+        raise ValueError(
+            "USE_HOROVOD is set: Trial classes don't run on Horovod; start them with"
+            " detslurm.launch.torch_distributed"
+        )
+    if "WORLD_SIZE" in environ and "GROUP_RANK" in environ:
+        return DistributedContext.from_torch_distributed()
+    if "OMPI_COMM_WORLD_SIZE" in environ or environ.get("USE_MPI"):
+        return DistributedContext.from_mpi()
+    return None
+
+
+def _chief_addr(info: ClusterInfo | None, dist: DistributedContext | None) -> str:
+    if dist is None or dist.cross_size == 1:
+        return "127.0.0.1"
+    if info is not None and info._rendezvous_info is not None:
+        return info.container_addrs[0]
+    return os.environ.get("DET_CHIEF_IP") or socket.gethostname()

@@ -1,0 +1,147 @@
+"""A trained trial from the files of its checkpoint."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from detslurm.core import DistributedContext
+from detslurm.pytorch import _checkpoint_dir as files
+from detslurm.pytorch._context import PyTorchTrialContext
+from detslurm.pytorch._states import restore_models
+from detslurm.pytorch._trial import PyTorchTrial
+
+logger = logging.getLogger("detslurm.pytorch")
+
+
+class CheckpointLoadContext(PyTorchTrialContext):
+    """The context of a trial that is loaded to be used, not trained: no job, no peers."""
+
+    def __init__(
+        self, hparams: Mapping[str, Any] | None = None, exp_conf: Mapping[str, Any] | None = None
+    ) -> None:
+        super().__init__(
+            core_context=None,
+            trial_seed=None,
+            hparams=hparams,
+            slots_per_trial=1,
+            num_gpus=torch.cuda.device_count(),
+            exp_conf=exp_conf,
+            aggregation_frequency=1,
+            steps_completed=0,
+            managed_training=False,
+            distributed=DistributedContext._single(),
+        )
+
+    def get_tensorboard_path(self) -> Path:
+        """There is none. Raises `ValueError`."""
+        raise ValueError("there is no TensorBoard path: this trial was loaded from a checkpoint")
+
+
+def load_trial_from_checkpoint_path(
+    path: str,
+    trial_class: type[PyTorchTrial] | None = None,
+    trial_kwargs: dict[str, Any] | None = None,
+    torch_load_kwargs: dict[str, Any] | None = None,
+    **kwargs: Any,
+) -> PyTorchTrial:
+    """The trial that wrote a checkpoint, with its weights, ready for use.
+
+    `path` is a directory with the checkpoint's files, of detslurm or of Determined 0.13 to 0.38.
+    The class is imported from the code in it unless `trial_class` is given; `trial_kwargs` go to
+    its constructor after the context, `torch_load_kwargs` to `torch.load`. Loading runs that code.
+
+    Raises `FileNotFoundError` when `path` is no checkpoint, `ValueError` when the class can't be
+    found or arguments contradict each other.
+    """
+    if kwargs and torch_load_kwargs:
+        raise ValueError("give either torch_load_kwargs or the deprecated **kwargs, not both")
+    if kwargs:
+        logger.warning("**kwargs are deprecated: use torch_load_kwargs=%r", kwargs)
+    folder = Path(path)
+    if not folder.is_dir():
+        raise FileNotFoundError(f"{path} is not a directory: download the checkpoint first")
+    load_data = _load_data(folder)
+    with _importing(folder / "code"):
+        kind = trial_class or _class(load_data)
+        context = CheckpointLoadContext(
+            hparams=load_data.get("hparams"), exp_conf=load_data.get("experiment_config")
+        )
+        trial = kind(context, **(trial_kwargs or {}))
+    restore_models(context, files.read_state(folder, torch_load_kwargs or kwargs))
+    return trial
+
+
+def _load_data(folder: Path) -> dict[str, Any]:
+    data = files.read_load_data(folder)
+    if data and data.get("trial_type") not in (None, "PyTorchTrial"):
+        raise ValueError(f"{folder} is a checkpoint of a {data['trial_type']}, not a PyTorchTrial")
+    if data:
+        return data
+    # Before 0.17.? the metadata told what made the checkpoint.
+    metadata = files.read_metadata(folder)
+    config = metadata.get("experiment_config") or {}
+    return {
+        "experiment_config": config,
+        "hparams": metadata.get("hparams") or config.get("hyperparameters"),
+        "trial_cls_spec": metadata.get("trial_cls_spec") or config.get("entrypoint"),
+    }
+
+
+def _class(load_data: Mapping[str, Any]) -> type[PyTorchTrial]:
+    spec = load_data.get("trial_cls_spec")
+    if not isinstance(spec, str) or ":" not in spec:
+        raise ValueError("the checkpoint does not tell its trial's class: pass trial_class=...")
+    module, _, name = spec.partition(":")
+    if module == "__main__":
+        raise ValueError(
+            f"the trial's class {name} was defined in the script that was run, which can't be"
+            " imported: pass trial_class=..."
+        )
+    found: Any = importlib.import_module(module)
+    for part in name.split("."):
+        found = getattr(found, part)
+    if not (isinstance(found, type) and issubclass(found, PyTorchTrial)):
+        raise ValueError(f"{spec} is not a PyTorchTrial")
+    return found
+
+
+@contextmanager
+def _importing(code: Path) -> Iterator[None]:
+    """Let imports find the checkpoint's code first, and forget these modules afterwards."""
+    if not code.is_dir():
+        yield
+        return
+    before = dict(sys.modules)
+    hidden = [name for name, module in before.items() if _shadowed(name, module, code)]
+    for name in hidden:
+        del sys.modules[name]
+    sys.path.insert(0, str(code))
+    importlib.invalidate_caches()
+    try:
+        yield
+    finally:
+        sys.path.remove(str(code))
+        for name in [n for n, m in sys.modules.items() if n not in before and _is_in(m, code)]:
+            del sys.modules[name]
+        sys.modules.update({name: before[name] for name in hidden})
+
+
+def _is_in(module: Any, folder: Path) -> bool:
+    file = getattr(module, "__file__", None)
+    return isinstance(file, str) and Path(file).is_relative_to(folder)
+
+
+def _shadowed(name: str, module: Any, code: Path) -> bool:
+    """Whether a module that is imported already has its namesake in the checkpoint."""
+    if _is_in(module, code) or name == "__main__":
+        return False
+    top = name.partition(".")[0]
+    return (code / f"{top}.py").is_file() or (code / top / "__init__.py").is_file()

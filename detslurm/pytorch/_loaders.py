@@ -1,0 +1,83 @@
+"""From what a trial builds to what the loop draws batches from."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.utils import data
+
+from detslurm.core import DistributedContext
+from detslurm.pytorch._data import DataLoader
+
+_NOT_OURS = (
+    "{method}() must return a detslurm.pytorch.DataLoader, not {kind}: it shards the data, shuffles"
+    " reproducibly and resumes in the middle of an epoch. To take care of that yourself, call"
+    " context.experimental.disable_dataset_reproducibility_checks() in the trial's __init__ and"
+    " return any torch.utils.data.DataLoader."
+)
+
+
+def checked(loader: Any, method: str, reproducible: bool) -> Any:
+    """The loader. Raises `RuntimeError` for one that is of the wrong kind."""
+    if isinstance(loader, DataLoader):
+        return loader
+    if reproducible or not isinstance(loader, data.DataLoader):
+        raise RuntimeError(_NOT_OURS.format(method=method, kind=type(loader).__name__))
+    return loader
+
+
+def seed_of(loader: Any, dist: DistributedContext) -> int:
+    """The seed of the order of batches: the chief's, for ranks must agree on their shards."""
+    generator = getattr(loader, "generator", None)
+    own = torch.initial_seed() if generator is None else generator.initial_seed()
+    return int(dist.broadcast(own))
+
+
+def training_batches(
+    loader: Any, dist: DistributedContext, skip: int, seed: int
+) -> tuple[Iterator[Any], int]:
+    """Batches of this rank without end, from number `skip` on, and the length of an epoch.
+
+    A loader of another kind than ours begins at its own beginning.
+    """
+    if isinstance(loader, DataLoader):
+        loader = loader.get_data_loader(
+            repeat=True, skip=skip, num_replicas=dist.size, rank=dist.rank, seed=seed
+        )
+        batches = iter(loader)
+    else:
+        batches = _over_and_over(loader)
+    # The chief has the longest shard; every rank counts its epochs by that.
+    epoch_len = int(dist.broadcast(_length(loader)))
+    if epoch_len == 0:
+        raise ValueError("the training data is empty: build_training_data_loader() has no batches")
+    return batches, epoch_len
+
+
+def validation_batches(loader: Any, dist: DistributedContext, *, sharded: bool) -> Any:
+    """Something to iterate over once a validation: this rank's batches, or all of them."""
+    if not isinstance(loader, DataLoader):
+        return loader
+    if not sharded:
+        return loader.get_data_loader()
+    return loader.get_data_loader(num_replicas=dist.size, rank=dist.rank)
+
+
+def _length(loader: Any) -> int:
+    try:
+        return len(loader)
+    except TypeError:
+        return sys.maxsize  # an iterable data set: one epoch that never ends
+
+
+def _over_and_over(loader: Any) -> Iterator[Any]:
+    while True:
+        empty = True
+        for batch in loader:
+            empty = False
+            yield batch
+        if empty:
+            raise ValueError("the training data loader gave no batches")

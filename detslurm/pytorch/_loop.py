@@ -1,0 +1,276 @@
+"""The training loop: batches, and what is due between them."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import ExitStack
+from typing import Any
+
+from detslurm._errors import InvalidHP
+from detslurm.core import Context, EarlyExitReason
+from detslurm.core._agreement import in_step
+from detslurm.pytorch import _checkpoint_dir as files
+from detslurm.pytorch._averages import Partial, Stretch, averages, partial
+from detslurm.pytorch._context import PyTorchTrialContext
+from detslurm.pytorch._hooks import Hooks
+from detslurm.pytorch._judge import Judge
+from detslurm.pytorch._loaders import checked, seed_of, training_batches, validation_batches
+from detslurm.pytorch._plan import Goal, Measures, Plan, goals
+from detslurm.pytorch._reducer import Phase
+from detslurm.pytorch._saving import Checkpoints
+from detslurm.pytorch._schedule import Due
+from detslurm.pytorch._state import TrialState
+from detslurm.pytorch._stopping import Stop, Stopper
+from detslurm.pytorch._throughput import Throughput
+from detslurm.pytorch._trial import PyTorchTrial, evaluates_batches
+from detslurm.pytorch._validation import Validation
+
+logger = logging.getLogger("detslurm.pytorch")
+
+
+class TrainingLoop:
+    """Trains one trial by a plan, from its checkpoint if there is one."""
+
+    def __init__(self, trial: PyTorchTrial, context: PyTorchTrialContext, plan: Plan) -> None:
+        assert context._core is not None
+        self._trial, self._context, self._plan = trial, context, plan
+        self._core: Context = context._core
+        self._dist = context.distributed
+        self._is_chief = self._dist.rank == 0
+        self._state = TrialState()
+        self._stretch = Stretch()
+        self._saving = False
+        self._throughput = Throughput(trial)
+
+    def run(self) -> None:
+        """Train until the plan is fulfilled, or until the trial has to leave."""
+        self._hooks = Hooks(self._trial.build_callbacks())
+        self._checkpoints = Checkpoints(
+            self._trial, self._context, self._core, self._hooks, is_trainer=self._plan.is_trainer
+        )
+        with ExitStack() as cleanup:
+            cleanup.callback(self._hooks.on_trial_shutdown)
+            self._set_up()
+            if self._context.profiler is not None:
+                cleanup.enter_context(self._context.profiler)
+            try:
+                self._train()
+            except InvalidHP:
+                # Other ranks may not have raised: nothing can be asked of them.
+                self._save_before_leaving(alone=self._dist.size > 1)
+                raise
+
+    def _set_up(self) -> None:
+        plan, context = self._plan, self._context
+        with self._checkpoints.opened(plan.latest_checkpoint) as path:
+            if path is not None:
+                self._state = self._continued(path)
+            self._state.trial_id = context.get_trial_id() if context._managed else 0
+            context._steps_completed = self._state.batches_trained
+            self._hooks.on_trial_startup(self._state.batches_trained, plan.latest_checkpoint)
+            self._build_loaders()
+            if path is not None:
+                self._checkpoints.load(path, self._state)
+        self._stopper = Stopper(self._dist, self._core.preempt, context.get_stop_requested)
+        self._hooks.on_training_start()
+
+    def _continued(self, path: Any) -> TrialState:
+        saved = TrialState.from_dict(files.read_counters(path), files.read_steps(path))
+        # Only a checkpoint of this very trial is continued; from another one it starts warm.
+        own = not self._context._managed or saved.trial_id == self._context.get_trial_id()
+        return saved if own else TrialState()
+
+    def _build_loaders(self) -> None:
+        trial, context, state = self._trial, self._context, self._state
+        reproducible = context._reproducible
+        training = checked(
+            trial.build_training_data_loader(), "build_training_data_loader", reproducible
+        )
+        sharded = evaluates_batches(trial)
+        validation = None
+        if sharded or self._is_chief:
+            loader = checked(
+                trial.build_validation_data_loader(), "build_validation_data_loader", reproducible
+            )
+            validation = validation_batches(loader, self._dist, sharded=sharded)
+        seed = seed_of(training, self._dist)
+        if state.data_seed is None:
+            state.data_seed = seed
+        self._batches, self._epoch_len = training_batches(
+            training, self._dist, state.batches_trained, state.data_seed
+        )
+        context._epoch_len = self._epoch_len
+        at_most = 1 if self._plan.test_mode else None
+        self._validation = Validation(trial, context, self._hooks, validation, at_most)
+        self._judge = self._make_judge()
+
+    def _make_judge(self) -> Judge:
+        context, plan = self._context, self._plan
+        best = self._core.train.get_experiment_best_validation if context._managed else None
+        searcher = (context._exp_conf or {}).get("searcher") or {}
+        return Judge(plan.policy, searcher, best, needed=plan.follows_search)
+
+    # Training
+
+    def _train(self) -> None:
+        sizes = self._context._batch_sizes
+        measures = Measures(self._epoch_len, sizes[0] if sizes else None)
+        searcher = self._core.searcher if self._plan.follows_search else None
+        for goal in goals(self._plan, searcher, measures):
+            stop = self._train_to(goal)
+            if stop is Stop.PREEMPTED:
+                return
+            if stop is Stop.REQUESTED:
+                # The search may want more than was trained: it hears that there is no more.
+                self._core.train.report_early_exit(EarlyExitReason.USER_REQUESTED_STOP)
+                return
+            if goal.operation is not None and self._is_chief:
+                goal.report_progress(goal.batches)
+                goal.operation.report_completed(self._state.searcher_metric)
+
+    def _train_to(self, goal: Goal) -> Stop:
+        state = self._state
+        stop = self._before_training()
+        while stop is Stop.NO and state.batches_trained < goal.batches:
+            due = self._train_stretch(goal)
+            anybody_asked = self._report_training()
+            if Due.VALIDATE in due and not state.validated_here:
+                self._validate()
+            if Due.CHECKPOINT in due and not state.saved_here:
+                self._save()
+            self._after_stretch(goal)
+            stop = self._stopper.agreed(state.batches_trained, anybody_asked)
+        if stop is Stop.PREEMPTED:
+            self._save_before_leaving()
+            return stop
+        if not state.validated_here or (goal.operation and state.searcher_metric is None):
+            self._validate()
+        if not state.saved_here and state.batches_trained:
+            self._save()
+        return stop
+
+    def _before_training(self) -> Stop:
+        """What is due before the next batch: a first validation, or one that was interrupted."""
+        state, plan = self._state, self._plan
+        if state.batches_trained == 0:
+            if plan.step_zero_validation and not state.validated:
+                self._validate()
+        elif not state.validated_here and Due.VALIDATE in self._due(0):
+            self._validate()
+        return self._stopper.agreed(state.batches_trained)
+
+    def _due(self, goal_batches: int) -> Due:
+        return self._plan.schedule.due(self._state.batches_trained, self._epoch_len, goal_batches)
+
+    def _train_stretch(self, goal: Goal) -> Due:
+        """Train until something is due or the trial has to leave."""
+        for model in self._context.models:
+            model.train()
+        self._context._reducers.reset(Phase.TRAINING)
+        self._stretch = Stretch()
+        self._throughput.begin()
+        state, schedule, stopper = self._state, self._plan.schedule, self._stopper
+        while True:
+            self._train_batch()
+            due = schedule.due(state.batches_trained, self._epoch_len, goal.batches)
+            if due is not Due.NOTHING:
+                return due
+            if stopper.after_batch(state.batches_trained) is not Stop.NO:
+                return due
+
+    def _train_batch(self) -> None:
+        context, state = self._context, self._state
+        batch_idx = state.batches_trained
+        epoch_idx, in_epoch = divmod(batch_idx, self._epoch_len)
+        context._begin_batch(batch_idx)
+        if in_epoch == 0:
+            self._hooks.on_training_epoch_start(epoch_idx)
+        batch = context._moved(next(self._batches))
+        with ExitStack() as stack:
+            context._gathering(stack)
+            stack.enter_context(context._amp.forward())
+            result = self._trial.train_batch(batch, epoch_idx, batch_idx)
+        context._amp.after_batch()
+        for scheduler in context.lr_schedulers:
+            scheduler.step_after(batch_idx, self._epoch_len, context._aggregation)
+        self._stretch.add(result)
+        self._throughput.add(batch)
+        if context.profiler is not None:
+            context.profiler.step()
+        state.batches_trained = batch_idx + 1
+        if in_epoch == self._epoch_len - 1:
+            state.epochs_trained = epoch_idx + 1
+            self._hooks.on_training_epoch_end(epoch_idx)
+
+    # Between stretches
+
+    def _report_training(self) -> bool:
+        """Report averages over batches and ranks; whether any rank asked to stop."""
+        batches = self._stretch.batches()
+        reducers = self._context._reducers
+        chief_only = not self._plan.average_training_metrics
+
+        def part() -> tuple[Partial, list[Any], bool]:
+            own = partial(batches)
+            return own, reducers.contribution(Phase.TRAINING), self._context.get_stop_requested()
+
+        def decide(parts: list[tuple[Partial, list[Any], bool]]) -> tuple[dict[str, Any], bool]:
+            partials = [part[0] for part in (parts[:1] if chief_only else parts)]
+            metrics = averages(partials)
+            metrics |= reducers.metrics(Phase.TRAINING, [part[1] for part in parts])
+            return metrics, any(part[2] for part in parts)
+
+        metrics, anybody_asked = in_step(self._dist, part, decide)
+        if self._is_chief:
+            self._core.train.report_training_metrics(
+                self._state.batches_trained, self._with_time(metrics)
+            )
+        self._hooks.on_training_workload_end(metrics, batches)
+        return anybody_asked
+
+    def _with_time(self, metrics: dict[str, Any]) -> dict[str, Any]:
+        """The metrics with what searches count time by."""
+        batches = self._state.batches_trained
+        epochs, rest = divmod(batches, self._epoch_len)
+        exact = epochs if rest == 0 else batches / self._epoch_len
+        return {"batches": batches, "epochs": exact} | metrics
+
+    def _after_stretch(self, goal: Goal) -> None:
+        if not self._is_chief:
+            return
+        batches = self._state.batches_trained
+        logger.info("batch %d of %d: %s", batches, goal.batches, self._throughput)
+        if goal.operation is not None:
+            goal.report_progress(batches)
+        elif goal.batches:
+            self._core.train.report_progress(min(batches / goal.batches, 1.0))
+        if self._context._writer is not None:
+            self._context._writer.flush()
+
+    def _validate(self) -> None:
+        state = self._state
+        metrics = self._validation.metrics()
+        state.last_val, state.validated = state.batches_trained, True
+        metric = state.searcher_metric = self._judge.searcher_metric(metrics)
+        is_better = in_step(
+            self._dist,
+            lambda: self._judge.is_to_be_saved(metric, state) if self._is_chief else False,
+            lambda answers: answers[0],
+        )
+        if self._is_chief:
+            self._core.train.report_validation_metrics(
+                state.batches_trained, self._with_time(metrics)
+            )
+        if is_better and state.batches_trained and not state.saved_here:
+            self._save()
+
+    def _save(self, *, alone: bool = False) -> None:
+        self._saving = True
+        self._checkpoints.save(self._state, alone=alone)
+        self._saving = False
+
+    def _save_before_leaving(self, *, alone: bool = False) -> None:
+        """A last checkpoint, unless there is one, or saving is what failed."""
+        if self._saving or self._state.saved_here or self._state.batches_trained == 0:
+            return
+        self._save(alone=alone)

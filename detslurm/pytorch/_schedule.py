@@ -1,0 +1,51 @@
+"""What is due after which batch: a function of numbers alone."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from detslurm.pytorch._units import NEVER, Epoch, TrainUnit
+
+
+class Due(enum.Flag):
+    """What may be due after a batch; done in this order."""
+
+    NOTHING = 0
+    TRAIN = enum.auto()  # the length is reached
+    VALIDATE = enum.auto()
+    CHECKPOINT = enum.auto()
+    REPORT = enum.auto()
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """When to validate, to save, to report."""
+
+    validation: TrainUnit = NEVER
+    checkpoint: TrainUnit = NEVER
+    reporting: TrainUnit = NEVER
+
+    def due(self, batches: int, epoch_len: int, target: int) -> Due:
+        """What is due after so many batches of training to `target` batches."""
+        due = Due.TRAIN if batches >= target else Due.NOTHING
+        epochs, rest = divmod(batches, epoch_len)
+        if _reached(self.validation, batches, epochs, rest):
+            due |= Due.VALIDATE
+        if _reached(self.checkpoint, batches, epochs, rest):
+            due |= Due.CHECKPOINT
+        if _reached(self.reporting, batches, epochs, rest):
+            due |= Due.REPORT
+        return due
+
+
+def _reached(period: TrainUnit, batches: int, epochs: int, rest: int) -> bool:
+    if isinstance(period, Epoch):
+        return rest == 0 and period.should_stop(epochs)
+    return period.should_stop(batches)
+
+
+def in_batches(length: TrainUnit, epoch_len: int) -> int:
+    """A length in batches."""
+    assert isinstance(length.value, int)
+    return length.value * epoch_len if isinstance(length, Epoch) else length.value

@@ -1,0 +1,50 @@
+"""How far a trial has come: plain numbers that go into every checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+
+@dataclass
+class TrialState:
+    """Counters of a trial; `last_ckpt` and `last_val` are the batches of the latest of each."""
+
+    trial_id: int = 0
+    last_ckpt: int = 0
+    step_id: int = 0
+    last_val: int = 0
+    batches_trained: int = 0
+    epochs_trained: int = 0
+    # What Determined does not keep.
+    data_seed: int | None = None
+    ranks: int = 1
+    best: float | None = None
+    searcher_metric: float | None = None
+    validated: bool = False
+
+    @property
+    def saved_here(self) -> bool:
+        """Whether there is a checkpoint of the last batch."""
+        return self.last_ckpt == self.batches_trained > 0
+
+    @property
+    def validated_here(self) -> bool:
+        """Whether there was a validation after the last batch."""
+        return self.validated and self.last_val == self.batches_trained
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, saved: Mapping[str, Any], steps: int) -> TrialState:
+        """The state that a checkpoint of any age has; `steps` is what its metadata says."""
+        known = {field.name for field in fields(cls)}
+        state = cls(**{name: value for name, value in saved.items() if name in known})
+        if "batches_trained" not in saved:
+            state.batches_trained = int(saved.get("latest_batch", steps))
+        if "validated" not in saved:
+            state.validated = state.last_val > 0
+        state.last_ckpt = state.batches_trained
+        return state

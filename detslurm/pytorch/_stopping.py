@@ -1,0 +1,69 @@
+"""When to leave: preemption, and the trial's own wish, agreed on by all ranks."""
+
+from __future__ import annotations
+
+import enum
+import time
+from collections.abc import Callable
+
+from detslurm.core import DistributedContext, PreemptContext
+
+_AGREE_EVERY = 0.1
+"""Seconds between two agreements; the limit for SIGTERM to `should_preempt()` is 0.5."""
+
+
+class Stop(enum.Enum):
+    """Whether to go on."""
+
+    NO = 0
+    REQUESTED = 1
+    PREEMPTED = 2
+
+
+class Stopper:
+    """Looks after every batch whether to leave.
+
+    A single process looks at its flag, which costs nothing. Several ranks must leave after the same
+    batch: the chief tells what it sees, as often as takes next to none of the time, and when it
+    will tell again.
+    """
+
+    def __init__(
+        self, dist: DistributedContext, preempt: PreemptContext, requested: Callable[[], bool]
+    ) -> None:
+        self._dist, self._preempt, self._requested = dist, preempt, requested
+        self._next = 0
+        self._last_time, self._last_batch = time.monotonic(), 0
+        self._preempted = False
+
+    def after_batch(self, batches: int) -> Stop:
+        """Whether to leave after so many batches; ranks may find out a few batches later."""
+        if self._dist.size == 1:
+            return self._seen()
+        return self.agreed(batches) if batches >= self._next else Stop.NO
+
+    def agreed(self, batches: int, anybody_asked: bool = False) -> Stop:
+        """Whether to leave, the same on all ranks, which must all call."""
+        if self._dist.size == 1:
+            return self._seen()
+        seen = self._seen() if self._dist.rank == 0 else Stop.NO
+        if seen is Stop.NO and anybody_asked:
+            seen = Stop.REQUESTED
+        stop, self._next = self._dist.broadcast((seen, batches + self._pace(batches)))
+        if stop is Stop.PREEMPTED and self._dist.rank != 0 and not self._preempted:
+            self._preempted = True
+            self._preempt.acknowledge_preemption_signal()  # on this rank's node, too
+        return Stop(stop)
+
+    def _seen(self) -> Stop:
+        if self._preempt.should_preempt():
+            return Stop.PREEMPTED
+        return Stop.REQUESTED if self._requested() else Stop.NO
+
+    def _pace(self, batches: int) -> int:
+        now = time.monotonic()
+        done, spent = batches - self._last_batch, now - self._last_time
+        self._last_time, self._last_batch = now, batches
+        if done < 1 or spent <= 0:
+            return 1
+        return max(1, int(_AGREE_EVERY * done / spent))

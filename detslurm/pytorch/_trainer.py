@@ -1,0 +1,217 @@
+"""The Trainer: what to train, how long, and what to do how often."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from detslurm._info import get_cluster_info
+from detslurm.errors import InvalidExperimentException
+from detslurm.pytorch._context import PyTorchTrialContext
+from detslurm.pytorch._loop import TrainingLoop
+from detslurm.pytorch._plan import Plan, Policy, configured_length
+from detslurm.pytorch._schedule import Schedule
+from detslurm.pytorch._trial import PyTorchTrial, evaluates_batches
+from detslurm.pytorch._units import NEVER, Batch, Epoch, TrainUnit, length, period
+
+logger = logging.getLogger("detslurm.pytorch")
+
+_POLICIES = ("best", "all", "none")
+
+
+class Trainer:
+    """Trains a `PyTorchTrial`; made and used inside `pytorch.init()`."""
+
+    def __init__(self, trial: PyTorchTrial, context: PyTorchTrialContext) -> None:
+        self._trial = trial
+        self._context = context
+        self._profile: tuple[int, int | None] | None = None
+
+    def configure_profiler(
+        self, sync_timings: bool, enabled: bool, begin_on_batch: int, end_after_batch: int
+    ) -> None:
+        """Measure the node during training; call it before `fit()`.
+
+        The measurements are of the whole node, and of all of the training: `sync_timings` and the
+        batches have no effect. `context.set_profiler()` looks into single batches.
+        """
+        if enabled:
+            self._profile = (begin_on_batch, end_after_batch)
+
+    def fit(
+        self,
+        checkpoint_period: TrainUnit | None = None,
+        validation_period: TrainUnit | None = None,
+        max_length: TrainUnit | None = None,
+        reporting_period: TrainUnit | None = Batch(100),  # noqa: B008
+        checkpoint_policy: Policy = "best",
+        latest_checkpoint: str | None = None,
+        step_zero_validation: bool = False,
+        test_mode: bool = False,
+        profiling_enabled: bool = False,
+    ) -> None:
+        """Train, validate, save, report; returns when done, or when the trial has to leave.
+
+        Periods of None mean never. `max_length` is needed outside of jobs; in a job the search's
+        `max_length` counts if it has one. `checkpoint_policy` says which validations are followed
+        by a checkpoint: `best` (better than all before in the experiment), `all` or `none`; there
+        is always one at the end and when the trial has to leave. `latest_checkpoint` is what to go
+        on from, `detslurm.get_cluster_info().latest_checkpoint` as a rule. `test_mode` trains and
+        validates one batch. Raises `ValueError` and `TypeError` for arguments that make no sense.
+        """
+        self._check_trial()
+        managed = self._context._managed
+        if test_mode and managed:
+            raise ValueError("test_mode is only supported in local training mode.")
+        if checkpoint_policy not in _POLICIES:
+            raise ValueError(
+                f"checkpoint_policy must be one of {', '.join(_POLICIES)}, not"
+                f" {checkpoint_policy!r}"
+            )
+        schedule = Schedule(
+            period(validation_period, "validation_period"),
+            period(checkpoint_period, "checkpoint_period"),
+            period(reporting_period, "reporting_period"),
+        )
+        if max_length is not None:
+            max_length = length(max_length)
+        if managed:
+            max_length, follows_search = self._managed_length(max_length)
+            self._warn_of_unused(schedule, latest_checkpoint)
+        else:
+            follows_search = False
+            max_length = _local_length(max_length, test_mode)
+            checkpoint_policy = self._local_policy(checkpoint_policy)
+        self.run(
+            Plan(
+                schedule=schedule,
+                policy=checkpoint_policy,
+                max_length=max_length,
+                follows_search=follows_search,
+                latest_checkpoint=latest_checkpoint,
+                step_zero_validation=step_zero_validation,
+                test_mode=test_mode,
+            ),
+            profile=profiling_enabled,
+        )
+
+    def run(self, plan: Plan, *, profile: bool = False) -> None:
+        """Train by a plan that was checked."""
+        logger.info("%s", describe(plan))
+        if profile or self._profile is not None:
+            self._switch_profiler_on()
+        TrainingLoop(self._trial, self._context, plan).run()
+
+    def _switch_profiler_on(self) -> None:
+        assert self._context._core is not None
+        try:
+            self._context._core.profiler.on()
+        except RuntimeError as err:
+            logger.warning("profiling is enabled, but %s", err)
+
+    def _check_trial(self) -> None:
+        name = type(self._trial).__name__
+        if not self._context.models:
+            raise InvalidExperimentException(
+                f"{name} has no model: pass each through context.wrap_model() in __init__"
+            )
+        if not self._context.optimizers:
+            raise InvalidExperimentException(
+                f"{name} has no optimizer: pass each through context.wrap_optimizer() in __init__"
+            )
+        evaluates_batches(self._trial)
+
+    def _managed_length(self, given: TrainUnit | None) -> tuple[TrainUnit | None, bool]:
+        """The length to train to in a job, and whether the search gives it."""
+        searcher: Mapping[str, Any] = self._context.get_experiment_config().get("searcher") or {}
+        configured = configured_length(searcher)
+        if configured is None:
+            return given or _from_max_time(searcher), False
+        if isinstance(configured, TrainUnit):
+            if given is not None and given != configured:
+                logger.warning(
+                    "fit(max_length=%s) is not used: the search's max_length is %s",
+                    given,
+                    configured,
+                )
+            return configured, True
+        if given is None:
+            raise ValueError(
+                f"`fit(max_length=X)` must be set: searcher.max_length is {configured}, without a"
+                " unit; or give it one, such as {batches: 1000} or {epochs: 10}"
+            )
+        if given.value != configured:
+            logger.warning(
+                "fit(max_length=%s) only gives the unit: the search's max_length is %s",
+                given,
+                configured,
+            )
+        return given, True
+
+    def _warn_of_unused(self, schedule: Schedule, latest_checkpoint: str | None) -> None:
+        info = get_cluster_info()
+        if info is not None and info.latest_checkpoint and latest_checkpoint is None:
+            logger.warning(
+                "this trial has a checkpoint to go on from, but fit() was called without"
+                " latest_checkpoint=detslurm.get_cluster_info().latest_checkpoint: training starts"
+                " from the beginning"
+            )
+        config = self._context.get_experiment_config()
+        for name, own in (
+            ("min_validation_period", schedule.validation),
+            ("min_checkpoint_period", schedule.checkpoint),
+        ):
+            if own == NEVER and any((config.get(name) or {}).values()):
+                logger.warning(
+                    "%s of the configuration has no effect on a script: pass %s to fit()",
+                    name,
+                    name.removeprefix("min_"),
+                )
+
+    def _local_policy(self, policy: Policy) -> Policy:
+        searcher = (self._context._exp_conf or {}).get("searcher") or {}
+        if policy == "best" and not searcher.get("metric"):
+            logger.warning(
+                "checkpoint_policy 'best' needs searcher.metric, which nothing says outside of a"
+                " job unless pytorch.init(exp_conf=...) does: a checkpoint follows every validation"
+            )
+            return "all"
+        return policy
+
+
+def _local_length(given: TrainUnit | None, test_mode: bool) -> TrainUnit:
+    if test_mode:
+        return Batch(1)
+    if given is None:
+        raise ValueError("max_length must be defined in local training mode.")
+    return given
+
+
+def _from_max_time(searcher: Mapping[str, Any]) -> TrainUnit:
+    """The longest that a search by `time_metric` lets a trial train."""
+    kinds = {"batches": Batch, "epochs": Epoch}
+    metric, most = searcher.get("time_metric"), searcher.get("max_time")
+    if metric not in kinds or most is None:
+        raise ValueError(
+            "`fit(max_length=X)` must be set: the configuration has no searcher.max_length"
+        )
+    return kinds[metric](int(most))
+
+
+def describe(plan: Plan) -> str:
+    """The plan in one line, for the log."""
+    parts = [f"train to {plan.max_length}"]
+    for what, unit in (
+        ("validate", plan.schedule.validation),
+        ("save", plan.schedule.checkpoint),
+        ("report", plan.schedule.reporting),
+    ):
+        if unit == NEVER:
+            parts.append(f"{what} at the end")
+        else:
+            parts.append(f"{what} {'every' if isinstance(unit.value, int) else 'after'} {unit}")
+    parts.append(f"checkpoint_policy {plan.policy}")
+    if plan.latest_checkpoint:
+        parts.append(f"go on from {plan.latest_checkpoint}")
+    return "; ".join(parts)

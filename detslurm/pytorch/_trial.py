@@ -1,0 +1,88 @@
+"""The class that model code derives from."""
+
+from __future__ import annotations
+
+import abc
+import inspect
+from typing import Any
+
+import torch
+
+from detslurm.errors import InvalidExperimentException
+from detslurm.pytorch._callback import PyTorchCallback
+from detslurm.pytorch._context import PyTorchTrialContext
+from detslurm.pytorch._data import DataLoader, TorchData, data_length
+from detslurm.pytorch._reducer import Reducer
+
+
+class PyTorchTrial(abc.ABC):
+    """Models, optimizers, data, and what to do with one batch; the Trainer does the rest.
+
+    In `__init__` make models, optimizers and schedulers and wrap them with `context.wrap_model()`,
+    `wrap_optimizer()` and `wrap_lr_scheduler()`: what is not wrapped is not saved in checkpoints.
+    """
+
+    trial_context_class = PyTorchTrialContext
+
+    @abc.abstractmethod
+    def __init__(self, context: PyTorchTrialContext) -> None:
+        pass
+
+    @abc.abstractmethod
+    def train_batch(
+        self, batch: TorchData, epoch_idx: int, batch_idx: int
+    ) -> torch.Tensor | dict[str, Any]:
+        """Train on one batch: forward, `context.backward()`, `context.step_optimizer()`.
+
+        Returns metrics; a bare tensor is the metric `loss`. Epochs and batches count from the
+        start of training, as this slot sees them.
+        """
+
+    @abc.abstractmethod
+    def build_training_data_loader(self) -> DataLoader:
+        """The data to train on."""
+
+    @abc.abstractmethod
+    def build_validation_data_loader(self) -> DataLoader:
+        """The data to validate on."""
+
+    def build_callbacks(self) -> dict[str, PyTorchCallback]:
+        """Callbacks by name; the name finds a callback's state in a checkpoint."""
+        return {}
+
+    def evaluate_batch(self, batch: TorchData, batch_idx: int) -> dict[str, Any]:
+        """Validation metrics of one batch; override this or `evaluate_full_dataset()`."""
+        raise NotImplementedError
+
+    def evaluation_reducer(self) -> Reducer | dict[str, Reducer]:
+        """How the metrics of all batches become one: for all of them, or for each by name."""
+        return Reducer.AVG
+
+    def evaluate_full_dataset(self, data_loader: torch.utils.data.DataLoader) -> dict[str, Any]:
+        """Validation metrics of the whole data set; the chief alone evaluates all of it."""
+        raise NotImplementedError
+
+    def get_batch_length(self, batch: Any) -> int:
+        """The number of records in a batch; override it for batches of your own type."""
+        return data_length(batch)
+
+
+def evaluates_batches(trial: PyTorchTrial) -> bool:
+    """Whether the trial evaluates by batch, not all at once.
+
+    Raises `InvalidExperimentException` unless it overrides exactly one of the two methods.
+    """
+    kind = type(trial)
+    by_batch = kind.evaluate_batch is not PyTorchTrial.evaluate_batch
+    at_once = kind.evaluate_full_dataset is not PyTorchTrial.evaluate_full_dataset
+    if by_batch == at_once:
+        raise InvalidExperimentException(
+            f"{kind.__name__} must override exactly one of evaluate_batch() and"
+            f" evaluate_full_dataset(), not {'both' if by_batch else 'none'}"
+        )
+    return by_batch
+
+
+def takes_batch_idx(trial: PyTorchTrial) -> bool:
+    """Whether `evaluate_batch()` wants the number of the batch; older code has it without."""
+    return len(inspect.signature(trial.evaluate_batch).parameters) > 1

@@ -1,0 +1,75 @@
+"""Lengths and periods of training: so many batches, or epochs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Container
+from typing import Any
+
+
+class TrainUnit:
+    """A length of training, or a period; use `Batch` or `Epoch`.
+
+    As a period an int means every so many, a container such as `[5, 30, 45]` just after these.
+    """
+
+    def __init__(self, value: int | Container[int]) -> None:
+        if isinstance(value, bool) or not isinstance(value, int | Container):
+            raise TypeError(
+                f"{type(self).__name__} takes an int or a container of ints, not {value!r}"
+            )
+        self.value = value
+
+    def should_stop(self, step: int) -> bool:
+        """Whether something with this period is due after so many steps."""
+        if not isinstance(self.value, int):
+            return step in self.value
+        return self.value < 1 or (step > 0 and step % self.value == 0)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.value!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and self.value == getattr(other, "value", None)
+
+    def __hash__(self) -> int:
+        return hash((type(self), repr(self.value)))
+
+
+class Batch(TrainUnit):
+    """So many batches, as every slot counts them."""
+
+
+class Epoch(TrainUnit):
+    """So many passes over the training data."""
+
+
+class Record(TrainUnit):
+    """So many records over all slots; only configurations of the older kind have them."""
+
+    def batches(self, global_batch_size: int) -> Batch:
+        """The same in batches of all slots together, at least one."""
+        assert isinstance(self.value, int)
+        return Batch(max(self.value // global_batch_size, 1))
+
+
+NEVER = Batch(sys.maxsize)
+
+
+def period(unit: Any, name: str) -> TrainUnit:
+    """A period as `fit()` takes it; None means never. Raises `TypeError`."""
+    if unit is None:
+        return NEVER
+    if not isinstance(unit, Batch | Epoch):
+        raise TypeError(f"{name} must be pytorch.Batch or pytorch.Epoch, not {unit!r}")
+    return unit
+
+
+def length(unit: Any) -> TrainUnit:
+    """A `max_length` as `fit()` takes it. Raises `TypeError`."""
+    if not isinstance(unit, Batch | Epoch) or not isinstance(unit.value, int):
+        raise TypeError(
+            "max_length must be pytorch.Batch or pytorch.Epoch with an int, such as"
+            f" pytorch.Epoch(10), not {unit!r}"
+        )
+    return unit

@@ -1,0 +1,95 @@
+"""One validation: by batches on all ranks, or at once on the chief."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from detslurm.core._agreement import in_step
+from detslurm.pytorch._context import PyTorchTrialContext
+from detslurm.pytorch._evaluation import Share, metrics_of, share_of
+from detslurm.pytorch._hooks import Hooks
+from detslurm.pytorch._reducer import Phase
+from detslurm.pytorch._trial import PyTorchTrial, evaluates_batches, takes_batch_idx
+
+
+class Validation:
+    """Evaluates the trial whenever asked to."""
+
+    def __init__(
+        self,
+        trial: PyTorchTrial,
+        context: PyTorchTrialContext,
+        hooks: Hooks,
+        batches: Any,
+        at_most: int | None = None,
+    ) -> None:
+        self._trial, self._context, self._hooks = trial, context, hooks
+        self._batches, self._at_most = batches, at_most
+        self._by_batch = evaluates_batches(trial)
+        self._takes_idx = takes_batch_idx(trial)
+
+    @torch.no_grad()  # type: ignore[untyped-decorator]
+    def metrics(self) -> dict[str, Any]:
+        """Evaluate; the metrics, the same on all ranks."""
+        context, hooks = self._context, self._hooks
+        hooks.on_validation_start()
+        for model in context.models:
+            model.eval()
+        context._reducers.reset(Phase.VALIDATION)
+        metrics = self._of_batches() if self._by_batch else self._of_everything()
+        hooks.on_validation_end(metrics)
+        return metrics
+
+    def _of_batches(self) -> dict[str, Any]:
+        reducers = self._trial.evaluation_reducer()
+
+        def part() -> tuple[Share, list[Any]]:
+            self._hooks.on_validation_epoch_start()
+            outputs = self._outputs()
+            self._hooks.on_validation_epoch_end(outputs)
+            share = share_of(outputs, reducers)
+            return share, self._context._reducers.contribution(Phase.VALIDATION)
+
+        def decide(parts: list[tuple[Share, list[Any]]]) -> dict[str, Any]:
+            metrics = metrics_of([share for share, _ in parts], reducers)
+            return metrics | self._context._reducers.metrics(
+                Phase.VALIDATION, [contribution for _, contribution in parts]
+            )
+
+        return in_step(self._context.distributed, part, decide)
+
+    def _outputs(self) -> list[Any]:
+        trial, context = self._trial, self._context
+        outputs = []
+        for index, batch in enumerate(self._batches):
+            if self._at_most is not None and index >= self._at_most:
+                break
+            moved = context._moved(batch)
+            with context._amp.forward():
+                if self._takes_idx:
+                    outputs.append(trial.evaluate_batch(moved, index))
+                else:
+                    outputs.append(trial.evaluate_batch(moved))  # type: ignore[call-arg]
+        return outputs
+
+    def _of_everything(self) -> dict[str, Any]:
+        def part() -> tuple[dict[str, Any], list[Any]]:
+            metrics: dict[str, Any] = {}
+            if self._context.distributed.rank == 0:
+                with self._context._amp.forward():
+                    metrics = self._trial.evaluate_full_dataset(self._batches)
+                if not isinstance(metrics, dict):
+                    raise TypeError(
+                        "evaluate_full_dataset() must return a dict of metrics, not"
+                        f" {type(metrics).__name__}"
+                    )
+            return metrics, self._context._reducers.contribution(Phase.VALIDATION)
+
+        def decide(parts: list[tuple[dict[str, Any], list[Any]]]) -> dict[str, Any]:
+            return parts[0][0] | self._context._reducers.metrics(
+                Phase.VALIDATION, [contribution for _, contribution in parts]
+            )
+
+        return in_step(self._context.distributed, part, decide)

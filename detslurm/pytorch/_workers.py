@@ -1,0 +1,102 @@
+"""What worker processes of a data loader do besides loading."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+
+from detslurm.core._preempt import FLAG_DELAY, attach_flag
+from detslurm.pytorch.samplers import mixed_seed
+
+
+class Worker:
+    """Sets a worker process up; its `start` is meant to be the `worker_init_fn`."""
+
+    def __init__(self, worker_init_fn: Callable[[int], None] | None) -> None:
+        self._worker_init_fn = worker_init_fn
+
+    def start(self, worker: int) -> None:
+        """Let the preemption's signal pass, then run the user's own function."""
+        survive_one_preemption_signal()
+        if self._worker_init_fn is not None:
+            self._worker_init_fn(worker)
+
+
+class Numbering(NamedTuple):
+    """The trial's seed, the number of the first batch among all ranks, and the distance to the
+    next one of the same rank."""
+
+    seed: int
+    first: int
+    stride: int
+
+
+class SeededWorker(Worker):
+    """Seeds random numbers anew for every batch, by the number of the batch.
+
+    So random augmentation doesn't depend on how often training was stopped, or on the number of
+    workers. Workers take batches in turns, so each knows the numbers of its own. `collate`, which
+    is called when a batch has been read, is meant to be the `collate_fn`.
+    """
+
+    def __init__(
+        self,
+        worker_init_fn: Callable[[int], None] | None,
+        collate_fn: Callable[[list[Any]], Any],
+        num_workers: int,
+        numbering: Numbering,
+    ) -> None:
+        super().__init__(worker_init_fn)
+        self._collate_fn = collate_fn
+        self._num_workers = num_workers
+        self._numbering = numbering
+        self._position = 0
+
+    def start(self, worker: int) -> None:
+        """As any worker, then get ready for this worker's first batch."""
+        super().start(worker)
+        self._position = worker
+        self._seed()
+
+    def collate(self, records: list[Any]) -> Any:
+        """Make the batch, then get ready for the next one."""
+        batch = self._collate_fn(records)
+        self._position += self._num_workers
+        self._seed()
+        return batch
+
+    def _seed(self) -> None:
+        seed, first, stride = self._numbering
+        mixed = mixed_seed(seed, first + self._position * stride)
+        torch.manual_seed(mixed)
+        random.seed(mixed)
+        if "numpy" in sys.modules:
+            sys.modules["numpy"].random.seed(mixed % 2**32)
+
+
+def survive_one_preemption_signal() -> None:
+    """In a job, let Slurm's SIGTERM pass: on some sites it comes to every process of the step.
+
+    The batches until the checkpoint still have to be loaded. Any other SIGTERM ends the process,
+    and so does a second one: it is how a loader ends workers that hang.
+    """
+    flag = attach_flag()
+    if flag is None:
+        return
+
+    def on_term(number: int, frame: object) -> None:
+        deadline = time.monotonic() + FLAG_DELAY
+        while not flag.preempt and time.monotonic() < deadline:
+            time.sleep(0.01)  # the agent, too, has only just got the signal
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        if not flag.preempt:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    signal.signal(signal.SIGTERM, on_term)

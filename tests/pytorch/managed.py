@@ -1,0 +1,96 @@
+"""A trial in a job, without the job: runs one after the other, each in this process."""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import signal
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from detslurm import _info
+from detslurm._flag import PreemptFlag
+from detslurm.exec.environment import run_environment
+from detslurm.store import MetricRow, Store, TrialView, fold_trial, trial_metrics
+
+
+class Managed:
+    """One trial of an experiment; `run()` makes this process its next run."""
+
+    def __init__(
+        self, root: Path, monkeypatch: pytest.MonkeyPatch, config: Mapping[str, Any] | None = None
+    ) -> None:
+        self._patch = monkeypatch
+        self.config = {
+            "searcher": {
+                "name": "single",
+                "metric": "loss",
+                "smaller_is_better": True,
+                "max_length": {"batches": 20},
+            },
+            "checkpoint_storage": {"type": "shared_fs", "host_path": str(root / "checkpoints")},
+            **(config or {}),
+        }
+        self.experiment = Store.open(root).new_experiment()
+        number = self.experiment.store.reserve_trials(self.experiment.id, 1)
+        self.experiment.prepare_trials(number, 1)
+        self.experiment.write_config(self.config, "")
+        self.experiment.create({"name": "x", "first_trial": number, "trials": 1, "metric": "loss"})
+        self.trial = self.experiment.trial(number)
+
+    @contextlib.contextmanager
+    def run(self, hparams: Mapping[str, Any] | None = None) -> Iterator[PreemptFlag]:
+        """This process as the chief of the next run, from the latest checkpoint."""
+        latest = self.view().latest_checkpoint
+        start = self.trial.open_run(
+            {
+                "trial": self.trial.id,
+                "experiment": self.experiment.id,
+                "job": {"cluster": "local", "ref": "1", "nodes": ["one"]},
+                "time": 0.0,
+                "hparams": dict(hparams or {}),
+                "seed": 11,
+                "resume": {"uuid": latest.uuid, "steps": latest.steps} if latest else None,
+            }
+        )
+        flag = PreemptFlag.create()
+        environment = run_environment(
+            base={},
+            config=self.config,
+            start=start,
+            experiment_dir=self.experiment.path,
+            node="one",
+            slot_ids=[0],
+            gpu_uuids=[],
+            peers={"container_addrs": ["one"], "container_rank": 0, "container_slot_counts": [1]},
+            flag=flag.name,
+        )
+        handler = signal.getsignal(signal.SIGTERM)
+        with self._patch.context() as patch:
+            patch.delenv("DET_LATEST_CHECKPOINT", raising=False)
+            for name, value in environment.items():
+                patch.setenv(name, value)
+            patch.setattr(_info, "_info", None)
+            try:
+                yield flag
+            finally:
+                signal.signal(signal.SIGTERM, handler)
+                faulthandler.unregister(signal.SIGUSR1)
+                flag.close()
+
+    def view(self) -> TrialView:
+        return fold_trial(self.trial)
+
+    def metrics(self, group: str) -> list[MetricRow]:
+        return trial_metrics(self.trial, group)
+
+    def steps(self, group: str) -> list[int]:
+        """The batches at which metrics were reported."""
+        return [row.steps for row in self.metrics(group)]
+
+    def checkpoints(self) -> list[int]:
+        """The batches of the checkpoints, in the order in which they were saved."""
+        return [checkpoint.steps or 0 for checkpoint in self.view().checkpoints]
