@@ -108,9 +108,9 @@ class Embedded:
 
     def _wish(self) -> Cause | None:
         """Why the user asked this run to stop, if it was the user."""
-        wishes = Wishes(self._trial.id)
-        wishes.take(self._experiment.facts(fresh=True))
-        return wishes.cause
+        wishes = Wishes(self._experiment)
+        wishes.look(fresh=True)
+        return wishes.cause_for(self._trial.id)
 
     def _decision(self, exit_code: int, cause: Cause | None) -> Decision:
         view = fold_trial(self._trial, fresh=True)

@@ -22,9 +22,9 @@ class Wishes:
         self._paused = self._canceled = self._killed = False
         self._killed_trials: set[int] = set()
 
-    def look(self) -> None:
-        """Fold in the facts that are new."""
-        for fact in self.experiment.facts(after=self.seen):
+    def look(self, *, fresh: bool = False) -> None:
+        """Fold in the facts that are new; `fresh` asks the file server for the last of them."""
+        for fact in self.experiment.facts(after=self.seen, fresh=fresh):
             self.seen = fact["n"]
             self._take(fact)
 
