@@ -202,7 +202,7 @@ def test_limits_wishes_and_scancel(desk: Desk, slurm: Cluster) -> None:
     CANCELED, not requeued."""
     desk.write("train.py", TRAIN)
     limited = ("--time=1", "--signal=TERM@40", "--job-name=limit")
-    jobs = {"limit": batch(desk, "srun python3 train.py 200 0.2\n", *limited)}
+    jobs = {"limit": batch(desk, "srun python3 train.py 140 0.2\n", *limited)}
     for name in ("pause", "cancel", "kill"):
         jobs[name] = batch(desk, "srun python3 train.py 40 0.25\n", f"--job-name={name}")
     numbers = {name: named(desk, name, steps=4) for name in jobs}
@@ -221,7 +221,7 @@ def test_limits_wishes_and_scancel(desk: Desk, slurm: Cluster) -> None:
     outcomes = desk.outcomes(numbers["limit"])
     assert len(outcomes) >= 2
     assert outcomes == ["time_limit"] * (len(outcomes) - 1) + ["completed"]
-    assert_one_curve(desk, 200, numbers["limit"])
+    assert_one_curve(desk, 140, numbers["limit"])
     states = dict(listed(desk))
     ends = ["COMPLETED", "COMPLETED", "CANCELED", "CANCELED"]
     assert [states[numbers[name]] for name in jobs] == ends
