@@ -15,6 +15,7 @@ from pathlib import Path
 from detslurm.core._distributed import DistributedContext
 from detslurm.core._recorder import AnyRecorder, NullRecorder, Recorder
 from detslurm.store import Store, StoreError, TrialDir
+from detslurm.store.unmanaged import METRIC, unmanaged_config
 
 logger = logging.getLogger("detslurm.core")
 
@@ -58,9 +59,10 @@ def _tracked(dist: DistributedContext) -> Tracked:
     experiment.prepare_trials(trial_id, 1)
     storage = {"type": "shared_fs", "host_path": str(checkpoints)}
     experiment.write_config(
-        {"name": name, "entrypoint": sys.argv, "checkpoint_storage": storage}, ""
+        unmanaged_config(name, list(filter(None, sys.argv)) or [name], storage), ""
     )
-    experiment.create({"name": name, "first_trial": trial_id, "trials": 1, "managed": False})
+    created = {"name": name, "first_trial": trial_id, "trials": 1}
+    experiment.create({**created, "managed": False, "metric": METRIC})
     trial = experiment.trial(trial_id)
     host = socket.gethostname()
     trial.open_run(

@@ -249,5 +249,6 @@ def _standing(ref: str) -> JobInfo | None:
 def _cause(job: JobInfo | None) -> Cause:
     if job is not None and job.state == "CANCELLED":
         return Cause.CANCEL
-    near = job is not None and job.time_left is not None and job.time_left < _NEAR_LIMIT
-    return Cause.TIME_LIMIT if near else Cause.PREEMPTION
+    if job is None or (job.time_left is None and job.state != "TIMEOUT"):
+        return Cause.PREEMPTION
+    return Cause.TIME_LIMIT if (job.time_left or 0) < _NEAR_LIMIT else Cause.PREEMPTION

@@ -21,6 +21,7 @@ from detslurm.store import ExperimentDir, Store, TrialDir, fold_trial
 from detslurm.store.facts import put_record, read_record
 from detslurm.store.fs import claim_directory, ensure_directory
 from detslurm.store.jobclaims import claims_folder, first_job
+from detslurm.store.unmanaged import METRIC, unmanaged_config
 
 FINISHED = ("COMPLETED", "ERROR", "CANCELED")
 
@@ -165,6 +166,7 @@ def _experiment(store: Store, work: Work, elements: Sequence[int], cluster: str)
             "first_trial": first,
             "trials": count,
             "managed": False,
+            "metric": METRIC,
             "cluster": work.allocation.cluster,
             "pool": work.allocation.partition,
             "max_restarts": 0,
@@ -192,15 +194,5 @@ def _kept_script(experiment: ExperimentDir, work: Work) -> dict[str, Any]:
 def configuration(store: Store, argv: Sequence[str]) -> dict[str, Any]:
     """What stands for the configuration that nobody wrote."""
     name = os.environ.get("SLURM_JOB_NAME") or Path(argv[0] if argv else "script").name
-    return {
-        "name": name,
-        "entrypoint": list(argv or sys.argv),
-        "searcher": {"name": "single", "metric": "", "max_length": None},
-        "hyperparameters": {},
-        "checkpoint_storage": {
-            "type": "directory",
-            "container_path": str(store.path / "checkpoints"),
-        },
-        "reproducibility": {"experiment_seed": 0},
-        "max_restarts": 0,
-    }
+    storage = {"type": "directory", "container_path": str(store.path / "checkpoints")}
+    return unmanaged_config(name, argv or sys.argv, storage)

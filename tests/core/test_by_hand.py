@@ -13,6 +13,7 @@ import pytest
 
 import detslurm as det
 from detslurm import core, errors
+from detslurm.config import ExperimentConfig
 from detslurm.store import Store, TrialView, fold_experiment, fold_trial, trial_metrics
 
 
@@ -45,7 +46,12 @@ def test_a_script_run_by_hand_is_tracked(root: Path) -> None:
         ("training", 1, {"loss": 0.5}),
         ("validation", 1, {"accuracy": 0.9}),
     ]
-    assert fold_experiment(Store(root).experiment(1)).state == "COMPLETED"
+    experiment = Store(root).experiment(1)
+    assert fold_experiment(experiment).state == "COMPLETED"
+    assert (
+        ExperimentConfig.from_dict(experiment.config()).to_dict()["name"]
+        == experiment.created()["name"]
+    )
 
 
 def test_tracking_can_be_switched_off(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,12 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from detslurm.exec.addresses import INTERFACE_ENV, interface_address
 from detslurm.store import NotFound, trial_metrics
 from tests.cluster import Cluster
 from tests.cluster.waiting import wait_for
 from tests.e2e.desk import Desk
 from tests.e2e.processes import find_program
 from tests.e2e.test_main_job import make_room
+from tests.e2e.test_torch_distributed import outward_interface
 
 pytestmark = pytest.mark.cluster
 
@@ -60,7 +62,7 @@ WORKER = """\
         from detslurm.core._preempt import attach_flag, survive_preemption_signal
 
         survive_preemption_signal(flag := attach_flag())
-        print("rank", rank, "of", os.environ["WORLD_SIZE"], flush=True)
+        print("rank", rank, "of", os.environ["WORLD_SIZE"], os.environ["DET_CHIEF_IP"], flush=True)
         while not flag.preempt and not pathlib.Path("done").exists():
             time.sleep(0.05)
 """
@@ -122,14 +124,20 @@ def test_a_plain_script_is_preempted_and_goes_on(desk: Desk, slurm: Cluster) -> 
     assert runs[1].resumed_steps > 0
     assert_one_curve(desk, 40)
     assert listed(desk) == [(1, "COMPLETED")]
+    described = desk.run("experiment", "describe", "1").stdout
+    assert "Entrypoint : " in described
+    assert "train.py 40 0.25" in described
 
 
 def test_the_launcher_in_a_script_of_ones_own(desk: Desk, slurm: Cluster) -> None:
-    """Two nodes with two workers each, preempted and requeued by Slurm: as if submitted here."""
+    """Two nodes with two workers each, on the network of one's choice, preempted and requeued by
+    Slurm: as if submitted here."""
     desk.write("train.py", TRAIN)
     desk.write("worker.py", WORKER)
     launch = "python3 -m detslurm.launch.torch_distributed --nproc-per-node=2 -- worker.py"
-    job = batch(desk, f"srun --ntasks-per-node=1 {launch}\n", "--partition=low", "--nodes=2")
+    interface = outward_interface()
+    script = f"export {INTERFACE_ENV}={interface}\nsrun --ntasks-per-node=1 {launch}\n"
+    job = batch(desk, script, "--partition=low", "--nodes=2")
     wait_for_experiment(desk, 4)
     make_room(desk)
     slurm.wait_state(job, "COMPLETED", timeout=90)
@@ -139,7 +147,7 @@ def test_the_launcher_in_a_script_of_ones_own(desk: Desk, slurm: Cluster) -> Non
     assert desk.user.cwd is not None
     said = (desk.user.cwd / "job.out").read_text()
     for rank in (1, 2, 3):
-        assert f"[rank={rank}] rank {rank} of 4" in said
+        assert f"[rank={rank}] rank {rank} of 4 {interface_address(interface)}" in said
 
 
 def test_an_array_is_one_experiment(desk: Desk, slurm: Cluster) -> None:
@@ -194,7 +202,7 @@ def test_limits_wishes_and_scancel(desk: Desk, slurm: Cluster) -> None:
     CANCELED, not requeued."""
     desk.write("train.py", TRAIN)
     limited = ("--time=1", "--signal=TERM@40", "--job-name=limit")
-    jobs = {"limit": batch(desk, "srun python3 train.py 200 0.2\n", *limited)}
+    jobs = {"limit": batch(desk, "srun python3 train.py 140 0.2\n", *limited)}
     for name in ("pause", "cancel", "kill"):
         jobs[name] = batch(desk, "srun python3 train.py 40 0.25\n", f"--job-name={name}")
     numbers = {name: named(desk, name, steps=4) for name in jobs}
@@ -213,7 +221,7 @@ def test_limits_wishes_and_scancel(desk: Desk, slurm: Cluster) -> None:
     outcomes = desk.outcomes(numbers["limit"])
     assert len(outcomes) >= 2
     assert outcomes == ["time_limit"] * (len(outcomes) - 1) + ["completed"]
-    assert_one_curve(desk, 200, numbers["limit"])
+    assert_one_curve(desk, 140, numbers["limit"])
     states = dict(listed(desk))
     ends = ["COMPLETED", "COMPLETED", "CANCELED", "CANCELED"]
     assert [states[numbers[name]] for name in jobs] == ends

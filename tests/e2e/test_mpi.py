@@ -11,6 +11,7 @@ import pytest
 from tests.cluster.waiting import wait_for
 from tests.e2e.desk import Desk
 from tests.e2e.processes import find_process, find_program, kill_runner, processes_of
+from tests.e2e.test_embedded import batch, named
 from tests.e2e.test_main_job import make_room
 
 pytestmark = [
@@ -85,7 +86,7 @@ TRAIN = """\
         if info.latest_checkpoint:
             with core.checkpoint.restore_path(info.latest_checkpoint) as path:
                 step, mine = eval((path / f"rank{world.rank}").read_text())
-        while step < 40:
+        while step < 60:
             total = sum(world.allgather(mine))
             step, mine = step + 1, mine * 0.9 + total / 70
             if world.rank == 0:
@@ -103,29 +104,34 @@ TRAIN = """\
 def losses(size: int) -> list[tuple[int, float]]:
     """What TRAIN reports when nothing disturbs it."""
     numbers, found = [1.0 + rank for rank in range(size)], []
-    for step in range(1, 41):
+    for step in range(1, 61):
         found.append((step, total := sum(numbers)))
         numbers = [mine * 0.9 + total / 70 for mine in numbers]
     return found
 
 
 def test_preempted_and_bit_identical(desk: Desk) -> None:
-    """A job of higher priority comes: every rank of `srun` on two nodes, and of mpirun on one,
-    learns of it and saves; requeued, both go on with the bits of an undisturbed training."""
+    """A job of higher priority comes: every rank of `srun` on two nodes, of mpirun on one, and of
+    srun in a batch script of the user's own learns of it and saves; requeued, all go on with the
+    bits of an undisturbed training."""
     low = ("resources.resource_pool=low", "max_restarts=0")
     four = desk.submit(desk.project(TRAIN, name="four"), *SHAPE, *low)
     two = desk.submit(desk.project(TRAIN, name="two"), *LAUNCH, "resources.slots_per_trial=2", *low)
+    script = "srun --mpi=pmix --ntasks-per-node=2 python3 four/train.py\n"
+    batch(desk, script, "--partition=low", "--nodes=2", "--ntasks-per-node=2", "--job-name=own")
+    own = named(desk, "own", steps=3)
     for number in (four, two):
         desk.wait_for_steps(number, 3)
     make_room(desk)
-    for number, size in ((four, 4), (two, 2)):
+    for number, size in ((four, 4), (two, 2), (own, 4)):
         desk.wait_for_state(number, "COMPLETED", "ERROR")
         log = desk.log(number)
         assert desk.outcomes(number) == ["preempted", "completed"], log
-        assert all(f"[rank={rank}] || saves at step " in log for rank in range(size))
+        if number != own:
+            assert all(f"[rank={rank}] || saves at step " in log for rank in range(size))
         trial = desk.trial(number)
         assert [run.exit_code for run in trial.runs] == [0, 0]
-        assert 3 <= trial.runs[1].resumed_steps < 40
+        assert 3 <= trial.runs[1].resumed_steps < 60
         assert trial.restarts == 0
         rows = [(row.steps, row.metrics["loss"]) for row in desk.metrics(number)]
         assert rows == losses(size)

@@ -20,12 +20,16 @@ from tests.e2e.processes import is_alive
 LAUNCH = [sys.executable, "-m", "detslurm.launch.torch_distributed", "--nproc-per-node=2", "--"]
 
 WORKER = """\
-import os, signal, sys, time
+import os, pathlib, signal, sys, time
+other = pathlib.Path(__file__).with_suffix(".up")
 if sys.argv[1] == "outlive":
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 print(os.environ["USE_TORCH_DISTRIBUTED"], os.environ["DET_CHIEF_IP"], os.getpid(), flush=True)
 if sys.argv[1] == "fail" and os.environ["RANK"] == "1":
+    while not other.exists():
+        time.sleep(0.01)
     sys.exit(7)
+other.touch()
 time.sleep({"fail": 60, "stay": 60, "outlive": 2}[sys.argv[1]])
 """
 
