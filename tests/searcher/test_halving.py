@@ -63,8 +63,8 @@ def test_promotion_of_a_trial_that_failed_makes_room() -> None:
     report(chosen, state, 1, 1000, 0.11)
     leave(chosen, state, 2, "errored")
     assert state.trials[0].goal == 3000
-    for index in (0, 1):
-        train(chosen, state, index, lambda i, length: metrics[i])
+    for first in (0, 1):
+        train(chosen, state, first, lambda i, length: metrics[i])
     while not state.done:
         index = ask(chosen, state)
         assert index is not None
@@ -238,12 +238,13 @@ def test_invalid_samples_are_replaced(fields: dict[str, Any]) -> None:
 
 def test_a_program_that_refuses_every_sample_comes_to_an_end() -> None:
     """Replacing stops at some point; the search ends instead of running for ever."""
-    for name, fields in (
+    cases: list[tuple[str, dict[str, Any]]] = [
         ("random", {"max_trials": 5}),
         ("async_halving", PROMOTION),
         ("async_halving", STOPPING),
         ("pbt", {"population_size": 4, "num_rounds": 2, "length_per_round": 5}),
-    ):
+    ]
+    for name, fields in cases:
         chosen = search(name, **fields)
         state = chosen.initial()
         for _ in range(10_000):
@@ -295,7 +296,12 @@ def test_a_power_of_the_divisor_has_all_its_rungs() -> None:
 def test_adaptive_asha_judges_each_bracket_by_itself() -> None:
     """9 trials, each worse than the one before: 5 stop at 10 and 1 trains to 90 in the first
     bracket; 2 stop at 30 and 1 trains to 90 in the second."""
-    fields = {"max_trials": 9, "divisor": 3, "time_metric": "batches", "max_time": 90}
+    fields: dict[str, Any] = {
+        "max_trials": 9,
+        "divisor": 3,
+        "time_metric": "batches",
+        "max_time": 90,
+    }
     state = run(search("adaptive_asha", **fields), lambda i, n: i, workers=4, top=90)
     assert _by_bracket(state) == [{90: 1, 10: 5}, {90: 1, 30: 2}]
 

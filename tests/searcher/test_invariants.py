@@ -15,9 +15,9 @@ from tests.searcher.drive import ask, leave, search, train
 
 MAX_TRIALS = 9
 TOP = 27
-CONCURRENT = {"max_trials": MAX_TRIALS, "max_concurrent_trials": 3}
-BY_LENGTH = {"divisor": 3, "max_length": {"batches": TOP}}
-BY_TIME = {"divisor": 3, "time_metric": "batches", "max_time": TOP}
+CONCURRENT: dict[str, Any] = {"max_trials": MAX_TRIALS, "max_concurrent_trials": 3}
+BY_LENGTH: dict[str, Any] = {"divisor": 3, "max_length": {"batches": TOP}}
+BY_TIME: dict[str, Any] = {"divisor": 3, "time_metric": "batches", "max_time": TOP}
 METHODS: dict[str, dict[str, Any]] = {
     "single": {"name": "single", "max_length": TOP},
     "random": {"name": "random", **CONCURRENT, "max_length": TOP},
@@ -154,9 +154,9 @@ def finish(search: Search, state: State) -> None:
         if state.done:
             return
         for n in range(WORKERS):
-            index = ask(search, state, f"w{n}")
-            if index is not None:
-                train(search, state, index, lambda i, length: i % 5, top=TOP)
+            taken = ask(search, state, f"w{n}")
+            if taken is not None:
+                train(search, state, taken, lambda i, length: i % 5, top=TOP)
     raise AssertionError("the search does not end")
 
 
