@@ -57,8 +57,8 @@ def test_promotion_of_a_trial_that_failed_makes_room() -> None:
     chosen = search("async_halving", **PROMOTION, max_concurrent_trials=3)
     metrics = [0.10, 0.11, 0.12, *(n / 100 for n in range(1, 10))]
     state = chosen.initial()
-    for index in (0, 1, 2):
-        ask(chosen, state, f"w{index}")
+    for first in (0, 1, 2):
+        ask(chosen, state, f"w{first}")
     report(chosen, state, 0, 1000, 0.10)
     report(chosen, state, 1, 1000, 0.11)
     leave(chosen, state, 2, "errored")
