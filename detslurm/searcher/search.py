@@ -174,7 +174,8 @@ class Search:
         if how == "lost":
             return trial.lost <= self.max_restarts
         # Promoted after its program had seen the end of its operations: there is more to do.
-        return how == "released" or (how == "out_of_ops" and trial.reached > trial.base)
+        promoted = self.method.raises_goals and trial.reached > trial.base
+        return how == "released" or (how == "out_of_ops" and promoted)
 
     def _ended(self, state: State, index: int, how: str) -> None:
         state.close(index, _OUTCOMES.get(how, "completed"))

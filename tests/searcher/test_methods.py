@@ -317,3 +317,16 @@ def test_shutdown_lets_everybody_leave(shutdown: dict[str, bool], verdict: str) 
     assert (state.trials[0].stop, state.waiting(), state.done) == (True, [], False)
     leave(chosen, state, 0, "released")
     assert (state.done, state.verdict, state.created) == (True, verdict, 2)
+
+
+def test_a_program_that_says_it_is_out_of_operations_is_believed() -> None:
+    """Where nothing more can be asked of a trial it ends, though it had reported something."""
+    for chosen in (
+        search("random", max_trials=1, max_length=9),
+        search("async_halving", max_trials=1, num_rungs=2, time_metric="batches", max_time=9),
+    ):
+        state = chosen.initial()
+        ask(chosen, state)
+        report(chosen, state, 0, 5, 0.5)
+        leave(chosen, state, 0, "out_of_ops")
+        assert (state.trials[0].outcome, state.done) == ("completed", True)

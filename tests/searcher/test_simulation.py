@@ -151,10 +151,10 @@ def large(trials: int, **fields: Any) -> dict[str, Any]:
 
 
 def timed(fields: dict[str, Any]) -> tuple[float, Simulation]:
-    """Seconds that a simulation takes, and the simulation."""
-    start = time.perf_counter()
+    """Seconds of computing that a simulation takes, and the simulation."""
+    start = time.process_time()
     done = simulate(fields, 64)
-    return time.perf_counter() - start, done
+    return time.process_time() - start, done
 
 
 @pytest.mark.parametrize("form", [{}, {"stop_once": True}], ids=["promotion", "stopping"])
@@ -168,7 +168,7 @@ def test_ten_thousand_trials_are_simulated_in_seconds(form: dict[str, Any]) -> N
 
 
 def test_the_state_of_twenty_thousand_trials_is_loaded_at_once() -> None:
-    """Loading what was dumped takes at most 0.2 s and gives the same state."""
+    """Loading what was dumped takes at most 0.2 s of computing and gives the same state."""
     search = Search.from_config(large(20_000, max_concurrent_trials=0, num_rungs=3))
     state = search.initial()
     while state.created < 20_000:
@@ -179,7 +179,7 @@ def test_the_state_of_twenty_thousand_trials_is_loaded_at_once() -> None:
             state, [report, {"e": "left", "trial": index, "worker": "w", "how": "errored"}]
         )
     data = search.dump(state)
-    start = time.perf_counter()
+    start = time.process_time()
     loaded = search.load(data)
-    assert time.perf_counter() - start <= 0.2
+    assert time.process_time() - start <= 0.2
     assert search.dump(loaded) == data
