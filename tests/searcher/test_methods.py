@@ -129,6 +129,15 @@ def test_pbt_copies_the_best_over_the_worst() -> None:
     assert sum(t.reached == 6 for t in state.trials) == 5
 
 
+def test_pbt_ranks_by_the_metric() -> None:
+    """Where larger is better the last of the population are its best."""
+    chosen = search("pbt", smaller_is_better=False, **PBT)
+    state = chosen.initial()
+    _round(chosen, state)
+    assert state.members == [4, 3, 2, 5, 6]
+    assert [state.trials[i].source for i in (5, 6)] == [4, 3]
+
+
 def test_pbt_waits_for_the_last_member_to_leave() -> None:
     """A report ends nothing: the checkpoint that counts is what a member leaves behind."""
     chosen = search("pbt", **PBT)
