@@ -39,12 +39,14 @@ class SearchView:
         self._search = Search.from_config(directory.config())
         self._log: EventLog[State] = EventLog(directory.search, self._search)
         self._cluster = str(facts.created.get("cluster") or "slurm")
-        self._ids: Sequence[int] = facts.trial_ids
+        self._ids: Sequence[int] = ()
+        self._indices: dict[int, int] = {}
         self.look(facts)
 
     def look(self, facts: ExperimentFacts) -> None:
         """Fold in what is new."""
         self._ids = facts.trial_ids
+        self._indices = {number: index for index, number in enumerate(self._ids)}
         self._log.catch_up(fresh=True)
 
     @property
@@ -80,10 +82,8 @@ class SearchView:
 
     def trial(self, trial_id: int) -> TrialState | None:
         """A trial as the search sees it; None where it has not created it."""
-        try:
-            return self.state.trials[list(self.created_ids).index(trial_id)]
-        except ValueError:
-            return None
+        index = self._indices.get(trial_id, self.state.created)
+        return self.state.trials[index] if index < self.state.created else None
 
     def places(self) -> dict[int, Place]:
         """Trial id -> the job that works at it."""
