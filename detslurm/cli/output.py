@@ -135,7 +135,8 @@ def human_size(size: float) -> str:
 
 def human_time(seconds: float) -> str:
     """A span of time for people: its two largest units."""
-    rest, parts = round(seconds), []
+    parts: list[str] = []
+    rest = round(seconds)
     for name, size in (("d", 86400), ("h", 3600), ("min", 60)):
         count, rest = divmod(rest, size)
         if count or parts:
