@@ -97,6 +97,8 @@ def test_progress_counts_trials_and_their_parts() -> None:
     train(chosen, state, 0, loss)
     ask(chosen, state)
     report(chosen, state, 1, 2, 0.5)
+    report(chosen, state, 1, 1, 0.9)  # of a run that went back to a checkpoint
+    assert state.trials[1].metric == 0.5
     assert chosen.progress(state) == pytest.approx((1 + 2 / 5) / 4)
 
 
