@@ -54,6 +54,16 @@ def cancel(places: Iterable[Place], queues: Queues, *, runners: bool = True) -> 
         queues.act(name, f"cancel {_named(refs)}", act)
 
 
+def tap(places: Iterable[Place], queues: Queues) -> None:
+    """Let exactly these jobs look at the wishes now."""
+    for name, refs in _by_cluster(places, whole=False).items():
+
+        def act(cluster: Cluster, refs: list[str] = refs) -> None:
+            cluster.tap(refs)
+
+        queues.act(name, f"tap {_named(refs)}", act)
+
+
 def kill(places: Iterable[Place], queues: Queues, *, whole: bool = True) -> None:
     """End whole jobs, or exactly these elements."""
     for name, refs in _by_cluster(places, whole=whole).items():

@@ -16,6 +16,7 @@ from detslurm.store import CheckpointView, ExperimentView, TrialRow
 
 if TYPE_CHECKING:
     from detslurm.sdk.client import Client
+    from detslurm.sdk.searches import SearchView
     from detslurm.sdk.trial import Trial
 
 
@@ -119,6 +120,9 @@ class Experiment:
         if self.view.wishes.stopping:
             raise LifecycleError(f"experiment {self.id} is {self.state}: it can't go on")
         self._wish("activate")
+        if self._surveyed.facts.searching:
+            self._activate_search()
+            return
         known = self._surveyed.places
         wanted = [known[t] for t in {*self._surveyed.unfinished, *lost} if t in known]
         sight = self._client.queues.look(wanted, since=self.view.created)
@@ -128,6 +132,11 @@ class Experiment:
             [s.place for s in standings.values() if s.place and s.alive], self._client.queues
         )
         self._resubmit([t for t, s in standings.items() if _is_gone(s, sight.silent)])
+
+    def _activate_search(self) -> None:
+        from detslurm.sdk.workers import go_on
+
+        go_on(self._surveyed, self._client.queues)
 
     def cancel(self) -> bool:
         """Let running trials checkpoint, then end all; False where it was over already."""
@@ -144,7 +153,11 @@ class Experiment:
             return False
         self._wish("kill_trial", trial=trial_id)
         place = self._surveyed.places.get(trial_id)
-        actions.kill([place] if place else [], self._client.queues, whole=False)
+        places = [place] if place else []
+        if self._surveyed.facts.searching:  # its worker goes on with other trials
+            actions.tap(places, self._client.queues)
+        else:
+            actions.kill(places, self._client.queues, whole=False)
         return True
 
     def archive(self) -> None:
@@ -240,11 +253,26 @@ class Experiment:
         return bool(self._surveyed.facts.created.get("managed", True))
 
     def _unfinished_places(self) -> list[Place]:
+        if self._surveyed.facts.searching:
+            workers = self._surveyed.workers
+            return list(self._client.queues.look((), beside=workers).jobs)
         known = self._surveyed.places
         return [known[trial] for trial in self._surveyed.unfinished if trial in known]
 
+    @property
+    def search(self) -> SearchView | None:
+        """Its search, where results decide which trials there are."""
+        return self._surveyed.search
+
+    @property
+    def remark(self) -> str | None:
+        """What the user should know of the whole experiment."""
+        return self._surveyed.remark
+
     def _lost_trials(self) -> list[int]:
         """Trials that are over only because their jobs vanished."""
+        if self._surveyed.facts.searching:
+            return list(self._surveyed.facts.lost)
         lost = self._surveyed.facts.lost
         return [t.id for t in self.trial_rows if t.id in lost and t.state == "ERROR"]
 

@@ -37,16 +37,24 @@ class Queues:
             self._clusters[name] = self._connect(name)
         return self._clusters[name]
 
-    def look(self, wanted: Iterable[Place], *, since: float | None = None) -> Sight:
+    def look(
+        self,
+        wanted: Iterable[Place],
+        *,
+        since: float | None = None,
+        beside: Iterable[Place] = (),
+    ) -> Sight:
         """What the queues say of these jobs: one query a cluster, then evidence for the missing.
 
-        A cluster that does not answer is named in `silent` and a warning is said.
+        Those `beside` are looked for in the queue alone. A cluster that does not answer is named in
+        `silent` and a warning is said.
         """
         jobs: dict[Place, JobInfo] = {}
         silent: set[str] = set()
-        for name, places in _by_cluster(wanted).items():
+        sure, more = _by_cluster(wanted), _by_cluster(beside)
+        for name in {**sure, **more}:
             try:
-                jobs.update(self._look_at(name, places, since))
+                jobs.update(self._look_at(name, sure.get(name, []), more.get(name, []), since))
             except SlurmError as error:
                 silent.add(name)
                 why = error.said.rpartition("\n")[2]
@@ -54,17 +62,22 @@ class Queues:
         return Sight(jobs, frozenset(silent))
 
     def _look_at(
-        self, name: str, places: Collection[Place], since: float | None
+        self,
+        name: str,
+        places: Collection[Place],
+        beside: Collection[Place],
+        since: float | None,
     ) -> dict[Place, JobInfo]:
         cluster = self.cluster(name)
         refs = {place.ref for place in places}
-        found = cluster.query(sorted({place.job_id for place in places}))
+        found = cluster.query(sorted({place.job_id for place in (*places, *beside)}))
         missing = sorted(refs - found.keys())
         if missing:
             try:
                 found = {**cluster.evidence(missing, since=since), **found}
             except SlurmError as error:
                 self._say(f"{name} can't say how jobs ended: {error.said}")
+        refs |= {place.ref for place in beside}
         return {Place(name, ref): found[ref] for ref in refs & found.keys()}
 
     def act(self, name: str, what: str, action: Callable[[Cluster], None]) -> bool:

@@ -43,9 +43,9 @@ def places(jobs: Iterable[Job]) -> dict[int, Place]:
     """Trial index -> place of the newest job that works for it."""
     found: dict[int, Place] = {}
     for job in jobs:
-        for element in range(job.count):
-            ref = f"{job.job_id}_{element}" if job.array else job.job_id
-            found[job.first_index + element] = Place(job.cluster, ref)
+        refs = job.refs
+        for offset in range(job.count):
+            found[job.first_index + offset] = Place(job.cluster, refs[offset // job.each])
     return found
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
 
+import msgspec
 from detslurm.sdk.queues import Queues
 from detslurm.sdk.standing import Place, Sight, Standing, judge, places
 
@@ -23,6 +26,9 @@ from detslurm.store import (
 from detslurm.store.experimentfold import experiment_view
 from detslurm.store.outcomes import FINISHED
 
+if TYPE_CHECKING:
+    from detslurm.sdk.searches import SearchView
+
 
 @dataclass
 class Surveyed:
@@ -33,16 +39,52 @@ class Surveyed:
     trials: dict[int, TrialRow]
     problems: tuple[Problem, ...] = ()
     standings: dict[int, Standing] = field(default_factory=dict)
+    remark: str | None = None
 
     @property
     def view(self) -> ExperimentView:
         """The experiment as it stands now."""
         self.facts.problems = self.problems
-        return experiment_view(self.directory.id, self.facts, list(self.trials.values()))
+        if not self.facts.searching:
+            return experiment_view(self.directory.id, self.facts, list(self.trials.values()))
+        search, paused = self._search, self.facts.wishes.paused
+        self.trials = {n: search.refine(row, paused=paused) for n, row in self.trials.items()}
+        view = experiment_view(self.directory.id, self.facts, list(self.trials.values()))
+        return msgspec.structs.replace(view, progress=search.progress)
+
+    @cached_property
+    def _search(self) -> SearchView:
+        from detslurm.sdk.searches import SearchView  # only here: most experiments have none
+
+        return SearchView(self.directory, self.facts)
+
+    @property
+    def search(self) -> SearchView | None:
+        """The search that decides, or has decided, which trials there are."""
+        return self._search if self.facts.created.get("search") else None
+
+    def look_again(self, trials: Collection[int] | None = None) -> None:
+        """Read what is new; of the trials these, else all that are not over."""
+        self.facts = fold_facts(self.directory, fresh=True)
+        ids: Collection[int] = self.facts.trial_ids
+        if self.facts.searching:
+            self._search.look(self.facts)
+            ids = self._search.created_ids
+        for trial in ids if trials is None else trials:
+            known = self.trials.get(trial)
+            if known is None or known.state not in FINISHED:
+                self.full(trial, fresh=True)
+
+    @property
+    def workers(self) -> list[Place]:
+        """All jobs of a search, each of which works for any of its trials."""
+        return [Place(job.cluster, ref) for job in self.facts.jobs for ref in job.refs]
 
     @property
     def places(self) -> dict[int, Place]:
-        """Trial id -> place of its newest job."""
+        """Trial id -> place of its newest job; in a search the job that works at it now."""
+        if self.facts.searching:
+            return self._search.places()
         found = places(self.facts.jobs)
         ids = enumerate(self.facts.trial_ids)
         return {trial: found[index] for index, trial in ids if index in found}
@@ -56,7 +98,8 @@ class Surveyed:
         """Everything about one trial, read now."""
         context = self.facts.context(trial)
         view = fold_trial(self.directory.trial(trial), context, fresh=fresh)
-        self.trials[trial] = view.row()
+        if view.run_count or not self.facts.searching:
+            self.trials[trial] = view.row()
         return view
 
 
@@ -78,12 +121,24 @@ def look_at(found: Sequence[Surveyed], queues: Queues) -> None:
     """Add to experiments what the queue says of their unfinished trials."""
     wanted = {id(one): _wanted(one) for one in found}
     every = {place for known in wanted.values() for place in known.values()}
-    if not every:
+    workers = {place for one in found if _searches(one) for place in one.workers}
+    if not every and not workers:
         return
-    since = min(one.facts.created.get("time", 0.0) for one in found if wanted[id(one)])
-    sight = queues.look(every, since=since)
+    since = min(one.facts.created.get("time", 0.0) for one in found if _asks(one, wanted))
+    sight = queues.look(every, since=since, beside=workers)
     for one in found:
-        _weigh(one, wanted[id(one)], sight)
+        if _searches(one):
+            weigh_search(one, sight, queues)
+        else:
+            _weigh(one, wanted[id(one)], sight)
+
+
+def _searches(one: Surveyed) -> bool:
+    return one.facts.searching and not one.facts.wishes.deleted
+
+
+def _asks(one: Surveyed, wanted: Mapping[int, Mapping[int, Place]]) -> bool:
+    return bool(wanted[id(one)]) or _searches(one)
 
 
 def _wanted(one: Surveyed) -> dict[int, Place]:
@@ -93,16 +148,52 @@ def _wanted(one: Surveyed) -> dict[int, Place]:
     return {trial: known[trial] for trial in one.unfinished if trial in known}
 
 
+def weigh_search(one: Surveyed, sight: Sight, queues: Queues) -> None:
+    """Judge the trials at work by their workers, and the search by whether any worker is left."""
+    one.standings = {t: judge(p, sight) for t, p in one.places.items() if t in one.unfinished}
+    alive = [p for p in one.workers if p in sight.jobs and not sight.jobs[p].final]
+    dead = {t: s for t, s in one.standings.items() if s.alive is False}
+    if one.facts.wishes.stopping:
+        _bury(one, dead)
+        return
+    one.remark = None
+    if alive or one.facts.wishes.paused or one.facts.lost:
+        return
+    if any(place.cluster in sight.silent for place in one.workers):
+        return
+    _without_workers(one, queues)
+
+
+def _without_workers(one: Surveyed, queues: Queues) -> None:
+    """Nobody works for the search, and nobody waits to: it ends here unless somebody acts."""
+    one.look_again()  # the last worker may have ended the search a moment ago
+    search = one.search
+    if search is None or not one.facts.searching or search.state.done:
+        return
+    if search.name == "custom":
+        one.remark = "no worker is in the queue: the search waits for the runner of its method"
+        return
+    one.remark = "no worker is left in the queue; `detslurm e activate` submits new ones"
+    since = one.facts.created.get("time")
+    sight = queues.look(one.workers, since=since)
+    if all(judge(place, sight).alive is False for place in one.workers):
+        reason = "all workers of the search are gone; `detslurm e activate` submits new ones"
+        one.facts.lost = dict.fromkeys(search.open_ids, reason)
+        for trial in list(one.trials):
+            one.full(trial)
+        _remember(one.directory, {reason: search.open_ids})
+
+
 def _weigh(one: Surveyed, known: Mapping[int, Place], sight: Sight) -> None:
     """Judge each unfinished trial; one whose job is dead is read again before it is believed."""
     paused = one.facts.wishes.paused
     one.standings = {t: judge(known.get(t), sight, paused=paused) for t in one.unfinished}
-    dead = {t: s for t, s in one.standings.items() if s.alive is False}
-    if dead:
-        _bury(one, dead)
+    _bury(one, {t: s for t, s in one.standings.items() if s.alive is False})
 
 
 def _bury(one: Surveyed, dead: Mapping[int, Standing]) -> None:
+    if not dead:
+        return
     # Its last word or a successor may have been written between our reading and the look.
     one.facts = fold_facts(one.directory, fresh=True)
     now = one.places

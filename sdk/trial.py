@@ -29,7 +29,8 @@ class Trial:
     @property
     def row(self) -> TrialRow:
         """How it stood when the experiment was last looked at."""
-        return self.experiment._surveyed.trials[self.id]
+        known = self.experiment._surveyed.trials.get(self.id)
+        return self.view.row() if known is None else known  # one that waits for its first worker
 
     @cached_property
     def view(self) -> TrialView:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from detslurm.sdk.logs import EVERYTHING, Filter, LogLine, follow
 from detslurm.sdk.survey import look_at
 
-from detslurm.store import fold_facts
 from detslurm.store.outcomes import FINISHED
 
 if TYPE_CHECKING:
@@ -46,11 +45,7 @@ class Watch:
     def look(self) -> None:
         """One look at the store, and at the queue when it is time."""
         experiment, one = self._experiment, self._experiment._surveyed
-        one.facts = fold_facts(one.directory, fresh=True)
-        for trial in one.facts.trial_ids if self._trials is None else self._trials:
-            known = one.trials.get(trial)
-            if known is None or known.state not in FINISHED:
-                one.full(trial, fresh=True)
+        one.look_again(self._trials)
         if self.due:
             look_at([one], experiment._client.queues)
             self._queue_at = self._clock() + QUEUE_SECONDS
@@ -59,6 +54,8 @@ class Watch:
     def remark(self) -> str | None:
         """Why an unfinished trial does not run, of the first that has a reason."""
         one = self._experiment._surveyed
+        if one.remark:
+            return one.remark
         remarks = (one.standings[t].remark for t in one.unfinished if t in one.standings)
         return next((remark for remark in remarks if remark), None)
 

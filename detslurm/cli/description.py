@@ -10,6 +10,7 @@ from detslurm.cli.output import moment, number, plain, table
 
 if TYPE_CHECKING:
     from detslurm.sdk.experiment import Experiment
+    from detslurm.sdk.searches import SearchView
     from detslurm.sdk.trial import Trial
     from detslurm.store import TrialView, ValidationView
 
@@ -20,6 +21,8 @@ _TRACEBACKS = 3
 def experiment_text(experiment: Experiment) -> str:
     """An experiment on a screen or two."""
     parts = [properties(_experiment_rows(experiment))]
+    if experiment.search is not None and (rungs := rungs_table(experiment.search)):
+        parts.append("Search:\n" + rungs)
     parts.append("Trials:\n" + trials_table(experiment))
     parts += remarks(experiment)
     failed = [trial for trial in experiment.trials() if trial.state == "ERROR"]
@@ -47,6 +50,8 @@ def _experiment_rows(experiment: Experiment) -> Iterator[tuple[str, Any]]:
     yield "Cluster", " ".join(word for word in (view.cluster, view.pool) if word)
     yield "Jobs", ", ".join(dict.fromkeys(job.job_id for job in view.jobs))
     yield from _config_rows(experiment)
+    if experiment.search is not None:
+        yield "Search", search_text(experiment.search)
     if view.best_trial is not None:
         value = number(view.best_value)
         yield "Best", f"{view.metric} {value} (trial {view.best_trial})"
@@ -66,6 +71,23 @@ def _config_rows(experiment: Experiment) -> Iterator[tuple[str, Any]]:
     yield "Searcher", f"{searcher.get('name')} on {searcher.get('metric')} ({order} is better)"
     yield "Slots per trial", resources.get("slots_per_trial")
     yield "Max restarts", config.get("max_restarts")
+
+
+def search_text(search: SearchView) -> str:
+    """How many of a search's trials there are of each kind."""
+    counts = search.counts()
+    kinds = ", ".join(f"{counts[kind]} {kind}" for kind in ("waiting", "running", "paused"))
+    return f"{counts['created']} trials created: {kinds}, {counts['closed']} over"
+
+
+def rungs_table(search: SearchView) -> str:
+    """A search's brackets and rungs; empty where it has none."""
+    headers = ["Bracket", "Rung", search.unit.capitalize(), "Trials", "Coming", "Best", "Trial ID"]
+    rows = [
+        [r.bracket, r.rung, r.units, r.trials, r.outstanding, number(r.best), r.best_trial]
+        for r in search.rungs()
+    ]
+    return table(headers, rows) if rows else ""
 
 
 def properties(rows: Iterable[tuple[str, Any]]) -> str:
@@ -149,10 +171,19 @@ def remarks(experiment: Experiment) -> list[str]:
         if standing and standing.remark and (standing.alive is None or _held_for_nothing(trial)):
             told[f"trial {trial.id}: {standing.remark}"] = None
     lines = list(told)[:10] + (["..."] if len(told) > 10 else [])
+    if experiment.search is not None:
+        return _search_remarks(experiment, lines)
     if lines and not view.finished:
         number = view.id
         lines.append(f"`detslurm e activate {number}` queues it again, `e kill {number}` ends it.")
     lines += [f"{p.path}, byte {p.offset}: {p.reason} (skipped)" for p in view.problems]
+    return ["\n".join(lines)] if lines else []
+
+
+def _search_remarks(experiment: Experiment, lines: list[str]) -> list[str]:
+    # A trial whose worker is gone is taken over by the next: nobody has to act but for the last.
+    lines = [experiment.remark] if experiment.remark else lines
+    lines += [f"{p.path}, byte {p.offset}: {p.reason} (skipped)" for p in experiment.view.problems]
     return ["\n".join(lines)] if lines else []
 
 
@@ -190,6 +221,8 @@ def experiment_data(experiment: Experiment) -> dict[str, Any]:
     return {
         **data,
         "path": str(experiment.path),
+        "search": experiment.search.data() if experiment.search is not None else None,
+        "remark": experiment.remark,
         "jobs": list(view.jobs),
         "trials": [trial_row(trial) for trial in experiment.trials()],
         "problems": list(view.problems),
@@ -211,9 +244,27 @@ def trial_row(trial: Trial) -> dict[str, Any]:
             "nodes": list(job.nodes) if job else [],
         }
     data["remark"] = standing.remark if standing else None
+    search = trial.experiment.search
+    data["search"] = search.trial_data(trial.id) if search is not None else None
     if view.state == "ERROR":
         data["last_words"] = last_words(trial)
     return data
+
+
+def trial_search_text(trial: Trial) -> str:
+    """What the search wants of a trial; empty where there is no search."""
+    search = trial.experiment.search
+    found = search.trial_data(trial.id) if search is not None else None
+    if search is None or found is None:
+        return ""
+    parts = [found["status"], f"reached {found['reached']}"]
+    if found["goal"] is not None:
+        parts.append(f"asked for {found['goal']} {search.unit}")
+    if found["rung"] is not None:
+        parts.append(f"rung {found['rung']} of bracket {found['bracket']}")
+    if found["stop"]:
+        parts.append("told to stop")
+    return ", ".join(parts)
 
 
 def trial_data(trial: Trial, *, metrics: bool) -> dict[str, Any]:

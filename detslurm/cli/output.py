@@ -131,3 +131,15 @@ def human_size(size: float) -> str:
         size /= 1024
         del units[0]
     return f"{size:.0f}B" if units[0] == "B" else f"{size:.1f}{units[0]}"
+
+
+def human_time(seconds: float) -> str:
+    """A span of time for people: its two largest units."""
+    parts: list[str] = []
+    rest = round(seconds)
+    for name, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        count, rest = divmod(rest, size)
+        if count or parts:
+            parts.append(f"{count} {name}")
+    parts.append(f"{rest} s" if seconds >= 1 or not seconds else f"{seconds:.2g} s")
+    return " ".join(parts[:2])

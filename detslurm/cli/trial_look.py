@@ -39,6 +39,7 @@ def _text(trial: Trial, metrics: bool) -> str:
         ("Reason", view.end_reason),
         ("H-Params", description.compact(view.hparams)),
         ("# of Batches", view.steps),
+        ("Search", description.trial_search_text(trial)),
         ("Restarts", view.restarts),
         ("Started", moment(view.started)),
         ("Ended", moment(view.ended)),

@@ -169,7 +169,11 @@ def init(
         collect_partial_checkpoints(view, store)
     recorder = Recorder(trial.records_path(run)) if is_chief else NullRecorder()
     flag = attach_flag()
-    search = search_of(experiment_of(info), trial, run, config) if is_chief else None
+    search = None
+    if is_chief:
+        search = search_of(
+            experiment_of(info), trial, run, config, must_leave=lambda: bool(flag and flag.preempt)
+        )
     files = TensorboardFiles(store, trial.experiment_id, trial.id, dist.rank)
     auto = AutoTensorboard(files) if is_chief and tensorboard_mode is TensorboardMode.AUTO else None
     return Context(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -23,15 +23,26 @@ logger = logging.getLogger("detslurm.core")
 
 # A shared file system hiccups now and then; nobody loses a trained length to that.
 _PAUSES = (0.5, 2.0, 8.0)
+# So long a trial waits for the answer of a method that runs elsewhere before it makes room; it
+# costs less than starting its program anew. And how often it looks.
+_PATIENCE, _LOOK = 20.0, 0.25
 
 
 class TrialSearch:
     """What one trial tells its search and hears from it; for the chief alone."""
 
-    def __init__(self, experiment: ExperimentDir, config: Mapping[str, Any], index: int) -> None:
+    def __init__(
+        self,
+        experiment: ExperimentDir,
+        config: Mapping[str, Any],
+        index: int,
+        *,
+        must_leave: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._experiment = experiment
         self._search = Search.from_config(config)
         self._index = index
+        self._must_leave = must_leave
         self._length = max_length(config["searcher"])
 
     @cached_property
@@ -48,6 +59,8 @@ class TrialSearch:
 
     def next(self) -> int | None:
         """The absolute length to train to now; None when the search wants no more for now."""
+        if self._custom:
+            self._wait_for_answer()
         trial = self._trial
         if trial.status == "closed" or trial.stop or trial.settled:
             return None
@@ -57,11 +70,36 @@ class TrialSearch:
 
     def metric(self, given: Any) -> Any:
         """A number; for a custom search whatever JSON can say."""
-        return plain({"": given}).get("") if self._search.name == "custom" else number(given)
+        if not self._custom:
+            return number(given)
+        value = plain({"": given}).get("")
+        if value is None:
+            raise ValueError("a custom search needs a metric: report_completed() got none")
+        return value
 
     def completed(self, length: int, metric: Any) -> None:
         """Report the metric at a length; what it led to is what `next` says."""
-        self._commit({"length": length, "metric": _said(metric)})
+        self._commit({"length": length, "metric": metric if self._custom else _said(metric)})
+
+    @property
+    def _custom(self) -> bool:
+        return self._search.name == "custom"
+
+    def _wait_for_answer(self) -> None:
+        """Wait a while for what a method elsewhere says to the last report."""
+        deadline = time.monotonic() + _PATIENCE
+        while self._trial.settled and self._unanswered() and time.monotonic() < deadline:
+            if self._must_leave():
+                return
+            time.sleep(_LOOK)  # another node's file: there is nothing to wait on
+            self._log.catch_up(fresh=True)
+
+    def _unanswered(self) -> bool:
+        dialogue = self._log.state.dialogue
+        request = self._trial.request_id
+        return dialogue is not None and any(
+            event.get("request_id") == request for event in dialogue.events
+        )
 
     # -- reports: `train.report_validation_metrics()` --------------------------------------------
 
@@ -70,6 +108,8 @@ class TrialSearch:
 
         Raises `RuntimeError` for a searcher metric or a time metric that is missing or no number.
         """
+        if self._custom:
+            self._log.catch_up()  # its method may have ended the search meanwhile
         due = self._search.next_report(self._log.state, self._index)
         if due is None:  # the search judges by lengths, or has judged
             return self._trial.stop
@@ -110,13 +150,18 @@ class TrialSearch:
 
 
 def search_of(
-    experiment: ExperimentDir, trial: TrialDir, run: int, config: Mapping[str, Any]
+    experiment: ExperimentDir,
+    trial: TrialDir,
+    run: int,
+    config: Mapping[str, Any],
+    *,
+    must_leave: Callable[[], bool] = lambda: False,
 ) -> TrialSearch | None:
     """The trial's part in its experiment's search; None where no results are waited for."""
     if config["searcher"]["name"] in RUNNABLE or not experiment.created().get("search"):
         return None
     start = trial.start(run, fresh=True) or {}
-    return TrialSearch(experiment, config, start["index"])
+    return TrialSearch(experiment, config, start["index"], must_leave=must_leave)
 
 
 def _number(what: str, name: str, metrics: Mapping[str, Any]) -> float:

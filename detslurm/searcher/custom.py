@@ -59,6 +59,8 @@ Operation = Create | ValidateAfter | Close | Progress | Shutdown
 class Custom(Method):
     """Notes down events for the method, and does what it answers."""
 
+    raises_goals = True
+
     def start(self, state: State) -> None:
         state.dialogue = Dialogue()
         _note(state, "initial_operations")

@@ -43,6 +43,22 @@ def _draw_one(spec: Any, stream: RandomStream) -> Any:
     return spec["base"] ** value if kind == "log" else value
 
 
+def choices(space: Space) -> Iterator[int | None]:
+    """What `draw` draws, in its order: a number below n (n), or one of an interval (None)."""
+    for key in sorted(space):
+        spec = space[key]
+        if not isinstance(spec, Mapping):
+            continue
+        if is_nested(spec):
+            yield from choices(spec)
+        elif spec["type"] == "categorical":
+            yield len(spec["vals"])
+        elif spec["type"] == "int":
+            yield spec["maxval"] - spec["minval"] + 1
+        elif spec["type"] != "const":
+            yield None
+
+
 class Grid:
     """The full product of all axes, taken from its end: the first trial has the largest values."""
 

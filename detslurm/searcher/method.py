@@ -15,6 +15,7 @@ INVALID_FLOOR = 100
 class Method:
     """The base of all methods; a method keeps nothing in itself, all that changes is the state."""
 
+    raises_goals = False  # it may ask more of a trial that has done all it was asked for
     judges_reports = False  # it judges what trials report on their way, wherever they are
 
     def __init__(self, searcher: Mapping[str, Any]) -> None:

@@ -30,9 +30,8 @@ class PBT(Method):
         self.population: int = searcher["population_size"]
         self.rounds: int = searcher["num_rounds"]
         self.length: int = length_of(searcher, "length_per_round")[0] or 1
-        self.replaced = int(
-            (searcher.get("replace_function") or {}).get("truncate_fraction", 0.2) * self.population
-        )
+        fraction = (searcher.get("replace_function") or {}).get("truncate_fraction", 0.2)
+        self.replaced = int(fraction * self.population + 1e-9)  # 0.29 of 100 is 29
         explore = searcher.get("explore_function") or {}
         self.resample: float = explore.get("resample_probability", 0.2)
         self.factor: float = explore.get("perturb_factor", 0.2)

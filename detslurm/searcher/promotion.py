@@ -10,6 +10,8 @@ from detslurm.searcher.state import PROMOTED, Bracket, State
 class Promotion(Halving):
     """Whenever a result comes in, somebody is promoted, or a new trial begins."""
 
+    raises_goals = True
+
     def validated(self, state: State, index: int, units: int, event: Validated) -> None:
         trial = state.trials[index]
         if trial.settled or trial.goal is None or units < trial.goal:

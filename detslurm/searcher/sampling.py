@@ -2,31 +2,58 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Mapping
 from typing import Any
 
-from detslurm.searcher.hyperparameters import Grid, Sample, draw
+from detslurm.searcher.hyperparameters import Grid, Sample, choices, draw
 from detslurm.searcher.stream import RandomStream
 from detslurm.searcher.trials import TrialPlan
 
+_INTERVAL_WORDS = 2
+_OWN_WORDS = 5  # a trial's request id and its seed
+
 
 class Samples:
-    """Plans by index; they are drawn in order, once."""
+    """Plans by index. All come from one stream, so that each lies behind the ones before it: those
+    that nobody asks for are passed over, which is cheaper than drawing them."""
 
     def __init__(self, name: str, space: Mapping[str, Any], seed: int) -> None:
-        self._space = space
-        self._stream = RandomStream(seed)
+        self._space, self._seed = space, seed
         self._grid = Grid(space) if name == "grid" else None
-        self._drawn: list[TrialPlan] = []
+        self._choices = [] if self._grid else list(choices(space))
+        self._ahead = RandomStream(seed)
+        self._starts = array("Q", [0])  # words before each trial, as far as `_ahead` is
+        self._drawn: dict[int, TrialPlan] = {}
 
     def plan(self, index: int) -> TrialPlan:
         """The plan of trial `index`, from 0 in order of creation."""
-        while len(self._drawn) <= index:
-            self._drawn.append(self._draw(len(self._drawn)))
+        if index not in self._drawn:
+            while len(self._starts) <= index:
+                self._pass_over()
+                self._starts.append(self._ahead.drawn)
+            self._drawn[index] = self._plan(index)
         return self._drawn[index]
 
-    def _draw(self, index: int) -> TrialPlan:
+    def _plan(self, index: int) -> TrialPlan:
+        if index == len(self._starts) - 1:
+            plan = self._draw(index, self._ahead)
+            self._starts.append(self._ahead.drawn)
+            return plan
+        stream = RandomStream(self._seed)
+        stream.skip(self._starts[index])
+        return self._draw(index, stream)
+
+    def _pass_over(self) -> None:
+        for n in self._choices:
+            if n is None:
+                self._ahead.skip(_INTERVAL_WORDS)
+            else:
+                self._ahead.below(n)
+        self._ahead.skip(_OWN_WORDS)
+
+    def _draw(self, index: int, stream: RandomStream) -> TrialPlan:
         # The order of draws is fixed: sample, request id, seed (a grid's points draw nothing).
-        sample: Sample = self._grid.point(index) if self._grid else draw(self._space, self._stream)
-        request_id = str(self._stream.uuid4())
-        return TrialPlan(hparams=sample, seed=self._stream.below(2**31), request_id=request_id)
+        sample: Sample = self._grid.point(index) if self._grid else draw(self._space, stream)
+        request_id = str(stream.uuid4())
+        return TrialPlan(hparams=sample, seed=stream.below(2**31), request_id=request_id)

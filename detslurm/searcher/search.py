@@ -69,6 +69,13 @@ class Search:
         return length_of(self.searcher)[1] or round_unit or self.searcher.get("unit")
 
     @property
+    def concurrency(self) -> int:
+        """How many trials run side by side at first: that many workers have work."""
+        first = len(self.initial().waiting())
+        limit = int(self.searcher.get("max_concurrent_trials", 16) or first)
+        return min(limit, first) if self.name == "pbt" else first
+
+    @property
     def judges_reports(self) -> bool:
         """Whether validation reports may stop a trial; `next_report` says which ones count."""
         return self.method.judges_reports
@@ -167,7 +174,8 @@ class Search:
         if how == "lost":
             return trial.lost <= self.max_restarts
         # Promoted after its program had seen the end of its operations: there is more to do.
-        return how == "released" or (how == "out_of_ops" and trial.reached > trial.base)
+        promoted = self.method.raises_goals and trial.reached > trial.base
+        return how == "released" or (how == "out_of_ops" and promoted)
 
     def _ended(self, state: State, index: int, how: str) -> None:
         state.close(index, _OUTCOMES.get(how, "completed"))

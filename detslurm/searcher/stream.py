@@ -17,14 +17,19 @@ _MASK32 = 0xFFFFFFFF
 
 
 class RandomStream:
-    """Draws of one experiment, in order; `seed` is its `experiment_seed` (32 bits)."""
+    """Draws of one experiment, in order; `seed` is its `experiment_seed` (32 bits).
+
+    `drawn` is how many words have been drawn.
+    """
 
     def __init__(self, seed: int) -> None:
+        self.drawn = 0
         self._mt = random.Random()
         self._mt.setstate((3, (*_initial_state(seed & _MASK32), 624), None))
 
     def word(self) -> int:
         """The next 32 random bits."""
+        self.drawn += 1
         return self._mt.getrandbits(32)
 
     def below(self, n: int) -> int:
@@ -39,6 +44,12 @@ class RandomStream:
                 value = (value << 32) | self.word()
             if (value & mask) <= top:
                 return value & mask
+
+    def skip(self, words: int) -> None:
+        """Go on as if so many words had been drawn."""
+        if words:
+            self._mt.getrandbits(32 * words)
+            self.drawn += words
 
     def uniform(self, low: float, high: float) -> float:
         """A uniform number in [low, high) with 53 random bits."""

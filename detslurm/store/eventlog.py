@@ -18,7 +18,7 @@ import msgspec
 
 from detslurm.store import fs
 from detslurm.store.errors import StoreError
-from detslurm.store.facts import SCHEMA, FactLog
+from detslurm.store.facts import SCHEMA, FactLog, read_record
 from detslurm.store.frame import decode_json, encode_json, frame
 
 S = TypeVar("S")
@@ -27,10 +27,12 @@ Events = list[dict[str, Any]]
 
 # The cache is written anew every so many facts.
 SNAPSHOT_EVERY: Final = 256
+# So many facts lie in one more file, for those that are as far behind.
+PACK_OF: Final = 16
 # So many numbers are tried blindly before what lies there is read.
-_BLIND: Final = 64
+_BLIND: Final = 8
 # A fact that a lost reply doubled lies no further from its copy than this.
-_MEMORY: Final = 4 * _BLIND
+_MEMORY: Final = 256
 
 
 class Fold(Protocol[S]):
@@ -65,20 +67,28 @@ class EventLog(Generic[S]):
         self.position = 0
         self.state = fold.initial()
         self._recent: deque[str] = deque(maxlen=_MEMORY)
+        self._tail: deque[dict[str, Any]] = deque(maxlen=PACK_OF)
+        self._sought = ""  # the mark of a fact that is being committed
         self._saved = 0
         self._jump()
 
     def catch_up(self, *, fresh: bool = False) -> S:
         """Fold what others have added; `fresh` asks the file server for the end."""
-        read = 0
-        while (fact := self._log.read(self.position + 1, expected=fresh)) is not None:
-            self._take(fact)
-            read += 1
-            if read % SNAPSHOT_EVERY == 0:
-                self._jump()
+        self._read_on(fresh, jump=True)
         if self.position - self._saved > 2 * SNAPSHOT_EVERY and not self._is_saved():
             self._save()
         return self.state
+
+    def _read_on(self, fresh: bool = False, *, jump: bool = False) -> None:
+        """Fold all there is; with `jump`, not what the cache knows meanwhile."""
+        read = 0
+        while facts := self._next(fresh):
+            for fact in facts:
+                self._take(fact)
+            read += len(facts)
+            if jump and read >= SNAPSHOT_EVERY:
+                read = 0
+                self._jump()
 
     def commit(self, events: Sequence[dict[str, Any]]) -> S:
         """Add the events as one fact; the state with them, and with nothing after them.
@@ -94,6 +104,10 @@ class EventLog(Generic[S]):
             number = self._link(draft, mark)
         finally:
             fs.discard(draft)
+        if number is None:
+            return self.state  # it was in the log already: the reply to its link got lost
+        if number % PACK_OF == 0:
+            self._pack(number, record)
         self._skip_to(number)
         if mark not in self._recent:
             # Exactly as others will read it: not with this process's own objects inside.
@@ -102,14 +116,14 @@ class EventLog(Generic[S]):
             self._save()
         return self.state
 
-    def _link(self, draft: str, mark: str) -> int:
+    def _link(self, draft: str, mark: str) -> int | None:
         """The number that the draft became; what it passes by is read only afterwards."""
-        number = self.position + 1
-        while not fs.link_new(draft, str(self._log.name(number))):
+        number, self._sought = self.position + 1, mark
+        while not fs.link_new(draft, self._log.text_name(number)):
             if number - self.position >= _BLIND:
-                self.catch_up()
-                if mark in self._recent:
-                    return self.position
+                self._read_on()
+                if self._sought != mark:
+                    return None
                 number = self.position
             number += 1
         return number
@@ -117,15 +131,47 @@ class EventLog(Generic[S]):
     def _skip_to(self, number: int) -> None:
         """Fold the facts before `number`, which are known to exist."""
         while self.position + 1 < number:
-            fact = self._log.read(self.position + 1, expected=True)
-            if fact is None:
+            facts = self._next(packed=self.position + PACK_OF < number)
+            if not facts:
                 name = self._log.name(self.position + 1)
                 raise StoreError(f"{name} exists but cannot be read on this node yet: try again")
-            self._take(fact)
+            for fact in facts:
+                self._take(fact)
+
+    # -- packs: many facts in one file, for those that are far behind ----------------------------
+
+    def _next(self, fresh: bool = True, *, packed: bool = True) -> list[dict[str, Any]]:
+        """The facts after this position: a pack of them, or the next one; none at the end."""
+        if packed and self.position % PACK_OF == 0:
+            pack = read_record(self._pack_name(self.position + PACK_OF)) or {}
+            if facts := pack.get("facts"):
+                return list(facts)
+        fact = self._log.read(self.position + 1, expected=fresh)
+        return [] if fact is None else [fact]
+
+    def _pack(self, number: int, record: dict[str, Any]) -> None:
+        """Write the pack that ends with a fact of our own, before anything else: others wait."""
+        known = {fact["n"]: fact for fact in self._tail} | {number: {**record, "n": number}}
+        wanted = range(number - PACK_OF + 1, number + 1)
+        facts = [known.get(n) or self._log.read(n, expected=True) for n in wanted]
+        if None not in facts:
+            self._replace(self._pack_name(number), frame({"v": SCHEMA, "facts": facts}))
+
+    def _pack_name(self, number: int) -> str:
+        return self._log.text_name(number).removesuffix(".json") + ".pack"
+
+    def _replace(self, path: fs.AnyPath, data: bytes) -> None:
+        try:
+            fs.replace_file(path, data, sync=False)
+        except StoreError:
+            pass  # others work a little more
 
     def _take(self, fact: dict[str, Any]) -> None:
         self.position = fact["n"]
+        self._tail.append(fact)
         mark, events = fact.get("id"), fact.get("events")
+        if mark == self._sought:
+            self._sought = ""
         if mark in self._recent:
             return  # the same fact under a second number: the reply to its first link got lost
         if isinstance(mark, str):
@@ -157,10 +203,7 @@ class EventLog(Generic[S]):
         snapshot = _Snapshot(self.position, list(self._recent), self._fold.dump(self.state))
         body = msgspec.msgpack.encode(snapshot)
         self._saved = self.position
-        try:
-            fs.replace_file(self._cache, b"%08x" % crc32(body) + body, sync=False)
-        except StoreError:
-            pass  # others work a little more
+        self._replace(self._cache, b"%08x" % crc32(body) + body)
 
 
 def _read_snapshot(path: Path) -> _Snapshot | None:

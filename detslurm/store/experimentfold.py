@@ -105,6 +105,8 @@ def _wish(state: ExperimentFacts, fact: Mapping[str, Any]) -> None:
     changed: dict[str, Any] = {}
     if wish in ("pause", "activate"):
         changed["paused"] = wish == "pause"
+        if wish == "activate" and state.created.get("search"):
+            state.lost.clear()  # its trials go to whatever workers there are from now on
     elif wish in ("archive", "unarchive"):
         changed["archived"] = wish == "archive"
     elif wish in ("cancel", "kill"):
@@ -165,6 +167,7 @@ def experiment_view(
         [trial.state for trial in trials],
         searching=facts.searching,
         verdict=facts.verdict,
+        abandoned=bool(facts.lost),
     )
     smaller = created.get("smaller_is_better", True)
     best = _best_trial(trials, smaller)
@@ -208,17 +211,20 @@ def experiment_state(
     *,
     searching: bool = False,
     verdict: str | None = None,
+    abandoned: bool = False,
 ) -> str:
     """The experiment's state: final once every trial is, else what the user wishes.
 
-    While a search goes on more trials may come, unless the user stops it; `verdict` is its own
-    word for how it ended.
+    While a search goes on more trials may come, unless the user stops it or it is `abandoned`: all
+    its workers are gone. `verdict` is its own word for how it ended.
     """
     if wishes.deleted:
         return "DELETED"
     over = all(state in FINISHED for state in trial_states)
     if searching and over and wishes.stopping is not None:
         return "CANCELED"
+    if searching and over and abandoned:
+        return "ERROR"
     if verdict in _VERDICTS:
         return _VERDICTS[verdict]
     if trial_states and over and not searching:

@@ -194,3 +194,32 @@ def test_wait_succeeds_only_for_completed(failed: Scene, detslurm: Detslurm) -> 
     failed.run(experiment, losses=[0.5], end="error")
     said = detslurm("e", "wait", 2)
     assert (said.status, said.out) == (1, "Experiment 2 is ERROR\n")
+
+
+def test_describe_shows_where_a_search_stands(scene: Scene, detslurm: Detslurm) -> None:
+    """Brackets and rungs with counts and the best, in text and as data; a trial has its goal."""
+    experiment, log = scene.search()
+    index = scene.works(experiment, log, "7_0", losses=[0.25], end="out_of_ops")
+    log.commit([{"e": "validated", "trial": index, "length": 3, "metric": 0.25}])
+    said = detslurm("e", "describe", 1)
+    assert "4 trials created: 3 waiting, 1 running, 0 paused, 0 over" in said.out
+    assert "Bracket | Rung | Batches | Trials | Coming | Best | Trial ID" in said.out
+    assert "      0 |    0 |       3 |      1 |      3 | 0.25 |        1" in said.out
+    data = detslurm("e", "describe", 1, "--json").data["search"]
+    assert data["trials"]["waiting"] == 3
+    (bracket,) = data["brackets"]
+    assert [rung["units"] for rung in bracket["rungs"]] == [3, 9]
+    assert bracket["rungs"][0]["best_trial"] == 1
+    assert "asked for 3 batches" in detslurm("t", "describe", 1).out
+    found = detslurm("t", "describe", 1, "--json").data["search"]
+    assert (found["goal"], found["rung"], found["worker"]) == (3, 0, "7_0")
+    assert detslurm("e", "list-trials", 1, "--json").data[0]["search"]["status"] == "assigned"
+
+
+def test_a_search_that_nobody_works_for_says_what_to_do(scene: Scene, detslurm: Detslurm) -> None:
+    """With evidence it is an error, and the remark names the command that goes on."""
+    scene.search()
+    for ref in ("7_0", "7_1", "7_2"):
+        scene.queue.put(ref, "NODE_FAIL")
+    assert "`detslurm e activate` submits new ones" in detslurm("e", "describe", 1).out
+    assert detslurm("e", "list", "--json").data[0]["state"] == "ERROR"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -154,6 +155,70 @@ class TestLengths:
                 assert op.length == 5
                 op.report_completed(0.5)
         assert not job.experiment.search.exists()
+
+
+class TestCustom:
+    """A trial whose search method runs somewhere else."""
+
+    CUSTOM: ClassVar = {"name": "custom", "metric": "loss", "unit": "epochs"}
+    REQUEST = "00000000-0000-4000-8000-000000000001"
+
+    @pytest.fixture
+    def here(self, begin: Begin) -> Searched:
+        """A search whose method has created one trial and asked it for two epochs."""
+        found = begin(self.CUSTOM)
+        self.say(found, {"op": "create", "hparams": {}}, {"op": "validate_after", "length": 2})
+        found.log.commit([{"e": "ask", "worker": "1"}])
+        return found
+
+    def say(self, here: Searched, *operations: dict[str, Any]) -> None:
+        """Answer all events so far."""
+        dialogue = here.state.dialogue
+        assert dialogue is not None
+        ops = [{"request_id": self.REQUEST, **operation} for operation in operations]
+        here.log.commit([{"e": "operations", "after": dialogue.last, "ops": ops}])
+
+    def test_the_next_operation_is_waited_for(self, here: Searched) -> None:
+        """The method's answer comes while the program is still there, which goes on."""
+        with core.init() as context:
+            assert context.searcher.get_configured_units() is Unit.EPOCHS
+            operations = context.searcher.operations()
+            first = next(operations)
+            first.report_completed({"loss": 0.5, "size": math.nan})
+            answer = {"op": "validate_after", "length": 6}
+            later = threading.Timer(0.5, self.say, [here, answer])
+            later.start()
+            assert (first.length, next(operations).length) == (2, 6)
+            later.join()
+
+    def test_the_method_gets_any_metric_but_none(self, here: Searched) -> None:
+        """A mapping arrives as it is, NaN included."""
+        with core.init() as context:
+            op = next(context.searcher.operations())
+            with pytest.raises(ValueError, match="needs a metric"):
+                op.report_completed(None)
+            op.report_completed({"loss": 0.5, "size": math.nan})
+        dialogue = here.state.dialogue
+        assert dialogue is not None
+        metric = dialogue.events[-1]["metric"]
+        assert metric["loss"] == 0.5 and math.isnan(metric["size"])
+
+    def test_who_is_preempted_does_not_wait(self, here: Searched) -> None:
+        """The trial leaves at once; its next operation can wait for its next run."""
+        with core.init() as context:
+            operations = context.searcher.operations()
+            next(operations).report_completed(0.5)
+            here.job.flag.request_preemption()
+            assert next(operations, None) is None
+
+    def test_the_end_of_the_search_reaches_a_trial_at_work(self, here: Searched) -> None:
+        """After the method's shutdown the next report says stop."""
+        with core.init() as context:
+            context.train.report_validation_metrics(1, {"loss": 0.5})
+            assert not context.preempt.should_preempt()
+            self.say(here, {"op": "shutdown"})
+            context.train.report_validation_metrics(2, {"loss": 0.5})
+            assert context.preempt.should_preempt()
 
 
 STOPPING = {

@@ -88,6 +88,11 @@ class Desk:
         trial = self.trial_dir(number, index)
         return fold_trial(trial, fold_facts(experiment).context(trial.id))
 
+    def trial_by_id(self, number: int, trial_id: int) -> TrialView:
+        """The trial with that id, as its files tell."""
+        experiment = self.experiment(number)
+        return fold_trial(experiment.trial(trial_id), fold_facts(experiment).context(trial_id))
+
     def metrics(self, number: int, group: str | None = None) -> list[MetricRow]:
         return trial_metrics(self.trial_dir(number), group)
 

@@ -12,9 +12,10 @@ from typing import Any
 from detslurm.sdk import Client
 
 from detslurm.config import load_experiment
+from detslurm.searcher import Search, State
 from detslurm.slurm import ClusterLimits, JobInfo, JobRequest, SlurmError
 from detslurm.slurm.succession import submitted_fact
-from detslurm.store import ExperimentDir, RunLog, Store, TrialDir
+from detslurm.store import EventLog, ExperimentDir, RunLog, Store, TrialDir
 
 YAML = """\
 name: test
@@ -26,12 +27,20 @@ slurm: {slot_type: cpu}
 """
 
 
+SEARCH = YAML.replace(
+    "{name: grid, metric: loss, max_length: 10}",
+    "{name: async_halving, metric: loss, max_length: {batches: 9}, num_rungs: 2, divisor: 3,"
+    " max_trials: 6, max_concurrent_trials: 3}",
+)
+CUSTOM = YAML.replace("{name: grid, metric: loss, max_length: 10}", "{name: custom, metric: loss}")
+
+
 @cache
-def resolved() -> dict[str, Any]:
-    """The configuration in YAML with all its defaults."""
+def resolved(text: str = YAML) -> dict[str, Any]:
+    """A configuration with all its defaults."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "experiment.yaml"
-        path.write_text(YAML)
+        path.write_text(text)
         return load_experiment(path).config.to_dict()
 
 
@@ -140,6 +149,8 @@ class Scene:
         job: str | None = "7",
         name: str = "test",
         throttle: int | None = None,
+        text: str = YAML,
+        about: dict[str, Any] | None = None,
     ) -> ExperimentDir:
         """A submitted experiment whose trials wait in the queue (unless `job` is None)."""
         experiment = self.store.new_experiment()
@@ -148,14 +159,35 @@ class Scene:
         with experiment.freeze_code() as stage:
             (Path(stage) / "train.py").write_text("print('hello')\n")
         storage = {"type": "shared_fs", "host_path": str(self.root), "storage_path": "checkpoints"}
-        experiment.write_config({**resolved(), "checkpoint_storage": storage}, YAML)
+        experiment.write_config({**resolved(text), "checkpoint_storage": storage}, text)
         experiment.create(
             {"name": name, "owner": "alice", "first_trial": first, "trials": trials,
-             "metric": "loss", "slots": 1, "pool": "main", "cluster": self.queue.name}
+             "metric": "loss", "slots": 1, "pool": "main", "cluster": self.queue.name,
+             **(about or {})}
         )  # fmt: skip
         if job is not None:
             self.submitted(experiment, job, 0, trials, throttle)
         return experiment
+
+    def search(
+        self, text: str = SEARCH, workers: int = 3, trials: int = 6
+    ) -> tuple[ExperimentDir, EventLog[State]]:
+        """A submitted search with job 7 as its workers, and its log."""
+        about = {"search": True, "workers": workers}
+        experiment = self.experiment(trials, job=None, text=text, about=about)
+        experiment.search.mkdir()
+        if workers:
+            self.submitted(experiment, "7", 0, workers)
+        log = EventLog(experiment.search, Search.from_config(experiment.config()))
+        return experiment, log
+
+    def works(self, experiment: ExperimentDir, log: EventLog[State], ref: str, **run: Any) -> int:
+        """Let a worker take the next trial of a search and run it; the trial's index."""
+        self.queue.put(ref, "RUNNING")
+        index = log.commit([{"e": "ask", "worker": ref}]).assignment(ref)
+        assert index is not None
+        self.run(experiment, index, ref=ref, **run)
+        return index
 
     def submitted(
         self,

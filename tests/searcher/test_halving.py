@@ -57,14 +57,14 @@ def test_promotion_of_a_trial_that_failed_makes_room() -> None:
     chosen = search("async_halving", **PROMOTION, max_concurrent_trials=3)
     metrics = [0.10, 0.11, 0.12, *(n / 100 for n in range(1, 10))]
     state = chosen.initial()
-    for index in (0, 1, 2):
-        ask(chosen, state, f"w{index}")
+    for first in (0, 1, 2):
+        ask(chosen, state, f"w{first}")
     report(chosen, state, 0, 1000, 0.10)
     report(chosen, state, 1, 1000, 0.11)
     leave(chosen, state, 2, "errored")
     assert state.trials[0].goal == 3000
-    for index in (0, 1):
-        train(chosen, state, index, lambda i, length: metrics[i])
+    for first in (0, 1):
+        train(chosen, state, first, lambda i, length: metrics[i])
     while not state.done:
         index = ask(chosen, state)
         assert index is not None
@@ -238,12 +238,13 @@ def test_invalid_samples_are_replaced(fields: dict[str, Any]) -> None:
 
 def test_a_program_that_refuses_every_sample_comes_to_an_end() -> None:
     """Replacing stops at some point; the search ends instead of running for ever."""
-    for name, fields in (
+    cases: list[tuple[str, dict[str, Any]]] = [
         ("random", {"max_trials": 5}),
         ("async_halving", PROMOTION),
         ("async_halving", STOPPING),
         ("pbt", {"population_size": 4, "num_rounds": 2, "length_per_round": 5}),
-    ):
+    ]
+    for name, fields in cases:
         chosen = search(name, **fields)
         state = chosen.initial()
         for _ in range(10_000):
@@ -254,6 +255,59 @@ def test_a_program_that_refuses_every_sample_comes_to_an_end() -> None:
             leave(chosen, state, index, "invalid_hp")
         assert state.done
         assert state.invalid == state.created > 100
+
+
+def test_a_trial_that_fails_after_its_report_keeps_its_result() -> None:
+    """It counts on its rung once, and when it is promoted it fails there."""
+    chosen = search("async_halving", **PROMOTION, max_concurrent_trials=2)
+    state = chosen.initial()
+    for index in (0, 1):
+        ask(chosen, state, f"w{index}")
+    report(chosen, state, 0, 1000, 0.1)
+    leave(chosen, state, 0, "errored")
+    rungs = state.brackets[0].rungs
+    assert [len(rung.results) for rung in rungs] == [1, 0, 0]
+    report(chosen, state, 1, 1000, 0.2)
+    leave(chosen, state, 1, "out_of_ops")
+    taken = ask(chosen, state)
+    assert taken is not None
+    report(chosen, state, taken, 1000, 0.3)
+    assert rungs[1].results == [(math.inf, 0, 0)]
+
+
+@pytest.mark.parametrize("left_first", [True, False])
+def test_a_replacement_after_the_rung_was_let_go_is_let_go_too(left_first: bool) -> None:
+    """A promoted trial that refuses its sample late is replaced, and the search still ends; who
+    was let go is not asked for more, though it would be the best now."""
+    fields: dict[str, Any] = {"num_rungs": 2, "max_trials": 2, "divisor": 2, "max_length": 10}
+    chosen = search("async_halving", **fields)
+    state = chosen.initial()
+    for index in (0, 1):
+        ask(chosen, state, f"w{index}")
+    report(chosen, state, 0, 5, 0.1)
+    report(chosen, state, 1, 5, 0.2)
+    if left_first:
+        leave(chosen, state, 1, "out_of_ops")
+    leave(chosen, state, 0, "invalid_hp")
+    assert ask(chosen, state) == 2
+    train(chosen, state, 2, lambda i, n: 0.3)
+    if not left_first:
+        leave(chosen, state, 1, "out_of_ops")
+    assert (state.done, state.created) == (True, 3)
+    assert state.trials[1].goal == 5
+
+
+def test_a_late_invalid_sample_makes_room_above() -> None:
+    """When one of the promoted turns out to be invalid, the next best on its rung is promoted."""
+    fields: dict[str, Any] = {"num_rungs": 2, "max_trials": 9, "divisor": 2, "max_length": 10}
+    chosen = search("async_halving", **fields)
+    state = chosen.initial()
+    for index in range(5):
+        ask(chosen, state, f"w{index}")
+        report(chosen, state, index, 5, index)
+    assert [state.trials[i].goal for i in range(5)] == [10, 10, 5, 5, 5]
+    leave(chosen, state, 0, "invalid_hp")
+    assert [state.trials[i].goal for i in range(1, 5)] == [10, 10, 5, 5]
 
 
 def _plans(**fields: Any) -> list[tuple[int, int, int]]:
@@ -295,7 +349,12 @@ def test_a_power_of_the_divisor_has_all_its_rungs() -> None:
 def test_adaptive_asha_judges_each_bracket_by_itself() -> None:
     """9 trials, each worse than the one before: 5 stop at 10 and 1 trains to 90 in the first
     bracket; 2 stop at 30 and 1 trains to 90 in the second."""
-    fields = {"max_trials": 9, "divisor": 3, "time_metric": "batches", "max_time": 90}
+    fields: dict[str, Any] = {
+        "max_trials": 9,
+        "divisor": 3,
+        "time_metric": "batches",
+        "max_time": 90,
+    }
     state = run(search("adaptive_asha", **fields), lambda i, n: i, workers=4, top=90)
     assert _by_bracket(state) == [{90: 1, 10: 5}, {90: 1, 30: 2}]
 

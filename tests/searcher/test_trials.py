@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from detslurm.searcher import Grid, trial_count, trial_plan
+from detslurm.searcher.sampling import Samples
 
 SPACE = {
     "c": {"type": "const", "val": 7},
@@ -111,3 +112,20 @@ def test_an_index_outside_the_search_raises() -> None:
     for index in (-1, 1):
         with pytest.raises(IndexError):
             trial_plan({"name": "single"}, {}, 0, index)
+
+
+def test_samples_are_the_same_in_whatever_order_they_are_asked_for() -> None:
+    """A trial's sample lies behind those before it in the stream, drawn or passed over."""
+    space = {
+        "one": {"type": "int", "minval": 3, "maxval": 3},
+        "eight": {"type": "int", "minval": 0, "maxval": 7},
+        "wide": {"type": "int", "minval": 0, "maxval": 2**40},
+        "n": {"only": {"type": "categorical", "vals": ["x"]}, "e": {}, "const": [1, 2]},
+        **SPACE,
+    }
+    searcher = {"name": "random", "max_trials": 40}
+    expected = [trial_plan(searcher, space, 9, i) for i in range(40)]
+    for order in (range(40), reversed(range(40)), [39, 3, 4, 5, 39, 0, 20]):
+        samples = Samples("random", space, 9)
+        for index in order:
+            assert samples.plan(index) == expected[index]

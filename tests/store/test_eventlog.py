@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from detslurm.store import EventLog, StoreError
-from detslurm.store.eventlog import SNAPSHOT_EVERY
+from detslurm.store import EventLog, StoreError, fs
+from detslurm.store.eventlog import PACK_OF, SNAPSHOT_EVERY
 from tests.store.faults import AFTER, BEFORE, HALFWAY, failing, failing_at, killed_at, race
 
 State = dict[str, Any]
@@ -261,3 +261,26 @@ def test_a_decision_costs_few_calls_and_one_sync(folder: Path) -> None:
         counts[name] = calls.call_count
     assert counts["fsync"] == 1
     assert sum(counts.values()) <= 8, counts
+
+
+def test_who_is_far_behind_reads_packs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sixteen facts are one file for a latecomer, and the state is the same without them."""
+    late, busy = opened(folder), opened(folder)
+    for number in range(10 * PACK_OF + 3):
+        ask(busy, f"w{number}")
+    opens: list[Any] = []
+    read = fs.read_file
+
+    def counted(path: fs.AnyPath, *, expected: bool = False) -> bytes | None:
+        opens.append(path)
+        return read(path, expected=expected)
+
+    monkeypatch.setattr(fs, "read_file", counted)
+    assert late.catch_up() == busy.state
+    assert len(opens) <= 10 + 3 + 2
+    for pack in folder.glob("*.pack"):
+        pack.write_bytes(b"torn")
+    assert opened(folder).catch_up() == busy.state
+    for pack in folder.glob("*.pack"):
+        pack.unlink()
+    assert opened(folder).catch_up() == busy.state

@@ -1,0 +1,202 @@
+"""`detslurm preview-search` and `detslurm simulate`: what a search will do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from detslurm.cli.output import human_time, json_option, number, print_json, print_table
+
+if TYPE_CHECKING:
+    from detslurm.sdk.foresight import RecordedCurves
+    from detslurm.searcher.preview import Preview, Row
+    from detslurm.searcher.simulation import Simulation
+
+_config = click.argument("config_file", metavar="CONFIG")
+_overrides = click.option(
+    "--config",
+    "overrides",
+    multiple=True,
+    metavar="A.B=VALUE",
+    help="Override one key of the configuration; VALUE is YAML. Repeatable.",
+)
+_template = click.option(
+    "--template", metavar="NAME|FILE", help="A template to merge below CONFIG."
+)
+
+
+@click.command("preview-search")
+@_config
+@_overrides
+@_template
+@json_option
+def preview_search(
+    config_file: str, overrides: tuple[str, ...], template: str | None, as_json: bool
+) -> None:
+    """Show how many trials of the search in CONFIG train how far, if none of them fails."""
+    from detslurm.sdk import foresight
+
+    config = _resolved(config_file, overrides, template)
+    preview = foresight.preview_search(config)
+    if as_json:
+        print_json(preview.to_dict())
+        return
+    _show_searcher(config)
+    _show_preview(preview)
+
+
+@click.command()
+@_config
+@_overrides
+@_template
+@click.option(
+    "--slots",
+    type=click.IntRange(min=1),
+    help="On so many slots; else resources.max_slots, or as many as the search can use.",
+)
+@click.option(
+    "--curves",
+    "curves_file",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    metavar="FILE",
+    help="Learning curves: CSV (trial, units, metric), or JSON (lists of [units, metric]).",
+)
+@click.option("--experiment", "source", metavar="ID", help="The learning curves of an experiment.")
+@click.option(
+    "--unit-seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    default=1.0,
+    show_default=True,
+    help="How long a trial trains for one unit.",
+)
+@click.option(
+    "--start-seconds",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    show_default=True,
+    help="What it costs to begin or to go on with a trial.",
+)
+@click.option(
+    "--units",
+    type=click.IntRange(min=1),
+    default=100,
+    show_default=True,
+    help="How far trials train that no length is asked of.",
+)
+@json_option
+def simulate(
+    config_file: str,
+    overrides: tuple[str, ...],
+    template: str | None,
+    slots: int | None,
+    curves_file: Path | None,
+    source: str | None,
+    as_json: bool,
+    **settings: Any,
+) -> None:
+    """Run the search in CONFIG in virtual time: no job is queued, nothing is trained.
+
+    Without --curves or --experiment the metric of each trial falls (or rises, where larger is
+    better) like a power of its units, to a floor and at a rate that its seed decides.
+    """
+    from detslurm.sdk import foresight
+
+    if curves_file is not None and source is not None:
+        raise click.UsageError("--curves and --experiment both give curves: take one of them")
+    config = _resolved(config_file, overrides, template)
+    curves = _explained(lambda: _curves(curves_file, source))
+    result = _explained(
+        lambda: foresight.simulate_search(config, slots=slots, curves=curves, **settings)
+    )
+    if as_json:
+        print_json(result.to_dict())
+    else:
+        _show_simulation(result, int(config["resources"]["slots_per_trial"] or 1))
+
+
+def _resolved(config_file: str, overrides: tuple[str, ...], template: str | None) -> dict[str, Any]:
+    from detslurm.config import load_experiment, load_site
+
+    loaded = load_experiment(config_file, overrides=overrides, template=template, site=load_site())
+    return loaded.config.to_dict()
+
+
+def _curves(path: Path | None, source: str | None) -> RecordedCurves | None:
+    from detslurm.sdk import foresight
+
+    if path is not None:
+        return foresight.read_curves(path)
+    if source is None:
+        return None
+    from detslurm.cli.ids import client, positive
+
+    return foresight.recorded_curves(client().experiment(positive(source)))
+
+
+def _explained(action: Callable[[], Any]) -> Any:
+    from detslurm.sdk.foresight import ForesightError
+
+    try:
+        return action()
+    except ForesightError as error:
+        raise click.UsageError(str(error)) from None
+
+
+def _show_searcher(config: dict[str, Any]) -> None:
+    import yaml
+
+    click.echo("Using search configuration:")
+    text = yaml.safe_dump(config["searcher"], sort_keys=True, allow_unicode=True)
+    click.echo("".join(f"  {line}\n" for line in text.splitlines()))
+
+
+def _show_preview(preview: Preview) -> None:
+    if preview.trials is None:
+        click.echo("The method of a custom search decides as it goes.")
+        return
+    print_table(["Trials", "Training Time"], _training(preview.rows, preview.unit))
+    if preview.brackets:
+        click.echo()
+        rows = [
+            [n, b.trials, b.concurrency, ", ".join(map(str, b.rungs))]
+            for n, b in enumerate(preview.brackets)
+        ]
+        print_table(["Bracket", "Trials", "At Once", "Rungs"], rows)
+    total = "" if preview.total_units is None else f", {_units(preview.total_units, preview.unit)}"
+    click.echo(f"\n{preview.trials} trials{total}; {preview.concurrency} at once")
+
+
+def _show_simulation(result: Simulation, slots_per_trial: int) -> None:
+    print_table(["Trials", "Training Time"], _training(result.rows, result.unit))
+    slots = result.workers * slots_per_trial
+    lines = {
+        "trials": result.trials,
+        "total": _units(result.total_units, result.unit),
+        "makespan": f"{human_time(result.seconds)} on {slots} slots, {result.busy:.0%} busy",
+        "slot hours": number(result.seconds * slots / 3600),
+    }
+    if result.best is not None:
+        best = result.best
+        metric = number(best.metric)
+        lines["best"] = f"trial {best.trial}: {metric} after {_units(best.units, result.unit)}"
+    click.echo()
+    for name, value in lines.items():
+        click.echo(f"{name:>10}: {value}")
+
+
+def _training(rows: list[Row], unit: str | None) -> list[list[Any]]:
+    return [
+        [row.trials, "train to completion" if row.units is None else _train(row.units, unit)]
+        for row in rows
+    ]
+
+
+def _train(units: int, unit: str | None) -> str:
+    return f"train for {_units(units, unit)}"
+
+
+def _units(units: int, unit: str | None) -> str:
+    return f"{units:,} {unit or 'units'}"

@@ -1,0 +1,89 @@
+"""Learning curves for simulations: what a trial's metric would be after so many units."""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections.abc import Sequence
+from typing import Protocol
+
+from detslurm.searcher.stream import RandomStream
+from detslurm.searcher.trials import TrialPlan
+
+
+class Curves(Protocol):
+    """What a simulation asks of the trials it does not run."""
+
+    def metric(self, plan: TrialPlan, index: int, units: int) -> float:
+        """The metric of a trial that has trained for `units`."""
+
+    def seconds(self, plan: TrialPlan, index: int, start: int, end: int) -> float:
+        """How long it trains from `start` units to `end`."""
+
+
+class Synthetic:
+    """Curves that fall like a power of the units, each to its own floor at its own rate.
+
+    A trial's curve depends on its seed alone; trials also differ in speed, by `spread` at most.
+    """
+
+    def __init__(
+        self, smaller_is_better: bool = True, unit_seconds: float = 1.0, spread: float = 0.3
+    ) -> None:
+        self._sign = 1.0 if smaller_is_better else -1.0
+        self._unit_seconds, self._spread = unit_seconds, spread
+        self._shapes: dict[int, tuple[float, float, float]] = {}
+
+    def metric(self, plan: TrialPlan, index: int, units: int) -> float:
+        floor, rate, _ = self._shape(plan, index)
+        loss = floor + (1.0 - floor) * math.pow(1.0 + units, -rate)
+        return loss if self._sign > 0 else 1.0 - loss
+
+    def seconds(self, plan: TrialPlan, index: int, start: int, end: int) -> float:
+        return (end - start) * self._unit_seconds * self._shape(plan, index)[2]
+
+    def _shape(self, plan: TrialPlan, index: int) -> tuple[float, float, float]:
+        if index not in self._shapes:
+            stream = _Mixer(plan.seed)
+            spread = self._spread
+            self._shapes[index] = (
+                stream.uniform(0.05, 0.6),
+                stream.uniform(0.1, 0.8),
+                stream.uniform(1.0 - spread, 1.0 + spread),
+            )
+        return self._shapes[index]
+
+
+class Recorded:
+    """Curves of trials that have run, as points of units and metric; trial k follows the k-th,
+    and after the last one the first again."""
+
+    def __init__(
+        self, curves: Sequence[Sequence[tuple[int, float]]], unit_seconds: float = 1.0
+    ) -> None:
+        if not curves or not all(curves):
+            raise ValueError("a recorded curve has at least one point")
+        self._curves = [sorted(curve) for curve in curves]
+        self._unit_seconds = unit_seconds
+
+    def metric(self, plan: TrialPlan, index: int, units: int) -> float:
+        curve = self._curves[index % len(self._curves)]
+        place = bisect.bisect_right(curve, units, key=lambda point: point[0])
+        return curve[max(place - 1, 0)][1]
+
+    def seconds(self, plan: TrialPlan, index: int, start: int, end: int) -> float:
+        return (end - start) * self._unit_seconds
+
+
+class _Mixer(RandomStream):
+    """A stream that costs nothing to seed: curves need three numbers, not two thousand million."""
+
+    def __init__(self, seed: int) -> None:
+        self._state = seed & 0xFFFFFFFF
+
+    def word(self) -> int:
+        self._state = (self._state + 0x9E3779B9) & 0xFFFFFFFF
+        z = self._state
+        z = ((z ^ (z >> 16)) * 0x85EBCA6B) & 0xFFFFFFFF
+        z = ((z ^ (z >> 13)) * 0xC2B2AE35) & 0xFFFFFFFF
+        return z ^ (z >> 16)

@@ -1,0 +1,103 @@
+"""What a search will do, before it begins: how many trials train how far."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from detslurm.searcher.halving import BracketPlan, Halving
+from detslurm.searcher.listed import Listed
+from detslurm.searcher.pbt import PBT
+from detslurm.searcher.search import Search
+
+
+class Row(msgspec.Struct, frozen=True):
+    """So many trials train for so many units; None: until their program ends by itself."""
+
+    trials: int
+    units: int | None
+
+
+class BracketRow(msgspec.Struct, frozen=True):
+    """One bracket: where its rungs are, its trials, how many of them run at first."""
+
+    rungs: list[int]
+    trials: int
+    concurrency: int
+
+
+class Preview(msgspec.Struct, frozen=True):
+    """The whole of a search as its configuration has it, if no trial fails."""
+
+    searcher: str
+    unit: str | None
+    trials: int | None  # None: a custom method decides
+    concurrency: int
+    total_units: int | None
+    rows: list[Row]
+    brackets: list[BracketRow]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The preview as plain data, fit for JSON."""
+        plain: dict[str, Any] = msgspec.to_builtins(self)
+        return plain
+
+
+def preview(config: Mapping[str, Any]) -> Preview:
+    """The preview of a resolved configuration, as plain data."""
+    search = Search.from_config(config)
+    method = search.method
+    rows, brackets, trials, total = [], [], None, None
+    if isinstance(method, Halving):
+        rows = _halving_rows(method.brackets, method.divisor)
+        brackets = [
+            BracketRow(list(plan.units), plan.max_trials, min(plan.concurrency, plan.max_trials))
+            for plan in method.brackets
+        ]
+        trials, total = _sums(rows)
+    elif isinstance(method, PBT):
+        rows, trials, total = _pbt_rows(method)
+    elif isinstance(method, Listed):
+        rows = [Row(method.max_trials, method.goal)]
+        trials, total = _sums(rows)
+    return Preview(
+        searcher=search.name,
+        unit=search.unit or search.time_metric,
+        trials=trials,
+        concurrency=search.concurrency,
+        total_units=total,
+        rows=rows,
+        brackets=brackets,
+    )
+
+
+def _sums(rows: Sequence[Row]) -> tuple[int, int | None]:
+    trials = sum(row.trials for row in rows)
+    units = [row.units * row.trials for row in rows if row.units is not None]
+    return trials, sum(units) if len(units) == len(rows) else None
+
+
+def _halving_rows(brackets: Sequence[BracketPlan], divisor: float) -> list[Row]:
+    """On each rung all but 1/divisor of those that came stay; rungs at one length are one row."""
+    staying: Counter[int] = Counter()
+    for plan in brackets:
+        left = plan.max_trials
+        for units in plan.units[:-1]:
+            going_on = max(int(left / divisor), 1)
+            staying[units] += left - going_on
+            left = going_on
+        staying[plan.units[-1]] += left
+    return [Row(staying[units], units) for units in sorted(staying) if staying[units]]
+
+
+def _pbt_rows(method: PBT) -> tuple[list[Row], int, int]:
+    """Those given up after each round, and the population that comes to the end."""
+    given_up = min(method.replaced, method.population - 1)
+    rounds = range(1, method.rounds)
+    rows = [Row(given_up, n * method.length) for n in rounds if given_up]
+    rows.append(Row(method.population, method.rounds * method.length))
+    trials = sum(row.trials for row in rows)
+    return rows, trials, method.population * method.rounds * method.length

@@ -1,0 +1,193 @@
+"""A whole search in virtual time: the real state machine, workers that only count units.
+
+Nothing is trained and nothing waits. A worker takes a trial, is busy for as long as the curve says,
+reports, and goes on, leaves or takes the next one, as a real one would.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from detslurm.searcher.curves import Curves, Synthetic
+from detslurm.searcher.preview import Row
+from detslurm.searcher.search import Search
+from detslurm.searcher.state import State, TrialState
+from detslurm.searcher.trials import TrialPlan
+
+Event = dict[str, Any]
+
+
+class SimulatedTrial(msgspec.Struct):
+    """What became of one trial; times are seconds of virtual time."""
+
+    trial: int
+    units: int = 0  # how far it came
+    trained: int = 0  # by itself: a copy begins where its original was
+    legs: int = 0
+    metric: float | None = None
+    start: float = 0.0
+    end: float = 0.0
+    outcome: str | None = None
+
+
+class Simulation(msgspec.Struct):
+    """What a simulated search did."""
+
+    searcher: str
+    unit: str | None
+    workers: int
+    seconds: float  # from start to end
+    busy: float  # part of the workers' time that was spent on trials
+    total_units: int
+    trials: int
+    events: int
+    best: SimulatedTrial | None
+    rows: list[Row]
+    each: list[SimulatedTrial]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The simulation as plain data, fit for JSON."""
+        plain: dict[str, Any] = msgspec.to_builtins(self)
+        return plain
+
+
+def simulate(
+    config: Mapping[str, Any],
+    workers: int,
+    curves: Curves | None = None,
+    *,
+    units: int = 100,
+    start_seconds: float = 0.0,
+) -> Simulation:
+    """Run the search of a resolved configuration on `workers` virtual workers.
+
+    `units` is how long trials train that nobody asks for a length, `start_seconds` what it costs
+    a worker to take up a trial.
+    """
+    search = Search.from_config(config)
+    if search.name == "custom":
+        raise ValueError("a custom search can't be simulated: its method lives elsewhere")
+    if workers < 1:
+        raise ValueError(f"a search needs at least one worker, not {workers}")
+    made = curves or Synthetic(search.smaller_is_better)
+    return _Run(search, workers, made, units, start_seconds).to_end()
+
+
+class _Run:
+    """One simulation on its way: a heap of who is busy until when."""
+
+    def __init__(
+        self, search: Search, workers: int, curves: Curves, units: int, start_seconds: float
+    ) -> None:
+        self._search, self._curves = search, curves
+        self._units, self._start_seconds = units, start_seconds
+        self._state: State = search.initial()
+        self._now, self._busy, self._events = 0.0, 0.0, 0
+        self._idle = [f"w{n}" for n in reversed(range(workers))]
+        self._workers = workers
+        self._ends: list[tuple[float, int, str, int]] = []  # when, order, worker, to units
+        self._each: dict[int, SimulatedTrial] = {}
+
+    def to_end(self) -> Simulation:
+        self._wake()
+        while self._ends:
+            self._now, _, worker, units = heapq.heappop(self._ends)
+            self._reach(worker, units)
+            self._wake()
+        return self._sum_up()
+
+    def _apply(self, *events: Event) -> None:
+        self._search.apply(self._state, events)
+        self._events += len(events)
+
+    def _wake(self) -> None:
+        """Give idle workers what waits."""
+        while self._idle and self._state.first_in_line() is not None:
+            worker = self._idle.pop()
+            self._apply({"e": "ask", "worker": worker})
+            self._take(worker)
+
+    def _take(self, worker: str) -> None:
+        """A worker takes up its trial, or is idle."""
+        index = self._state.assignment(worker)
+        if index is None:
+            self._idle.append(worker)
+            return
+        for unsampled in self._search.unsampled(self._state):
+            drawn = self._search.samples.plan(unsampled).hparams
+            self._apply({"e": "sampled", "trial": unsampled, "hparams": drawn})
+        seen = self._each.setdefault(index, SimulatedTrial(index, start=self._now))
+        seen.legs += 1
+        self._train(worker, index, self._state.trials[index].reached, self._start_seconds)
+
+    def _train(self, worker: str, index: int, start: int, seconds: float = 0.0) -> None:
+        """Busy until the next length at which anybody waits for a report."""
+        trial = self._state.trials[index]
+        units = max(self._next(index, trial, start), start)
+        seconds += self._curves.seconds(self._plan(index), index, start, units)
+        self._busy += seconds
+        self._each[index].trained += units - start
+        heapq.heappush(self._ends, (self._now + seconds, self._events, worker, units))
+
+    def _next(self, index: int, trial: TrialState, start: int) -> int:
+        if trial.goal is not None:
+            return trial.goal
+        report = self._search.next_report(self._state, index)
+        if self._search.name == "optuna" or report is None:
+            return start + max(self._units - start, 0)
+        return report
+
+    def _reach(self, worker: str, units: int) -> None:
+        """A trial has come to a length: it reports, and goes on or leaves."""
+        index = self._state.workers[worker]
+        trial, seen = self._state.trials[index], self._each[index]
+        seen.units, seen.end = units, self._now
+        seen.metric = self._curves.metric(self._plan(index), index, units)
+        key = "time" if self._search.judges_reports else "length"
+        self._apply({"e": "validated", "trial": index, key: units, "metric": seen.metric})
+        more = trial.goal is not None or self._search.judges_reports
+        if (
+            more
+            and not trial.stop
+            and not trial.settled
+            and self._next(index, trial, units) > units
+        ):
+            self._train(worker, index, units)
+        else:
+            self._leave(worker, index, trial)
+
+    def _leave(self, worker: str, index: int, trial: TrialState) -> None:
+        how = "out_of_ops" if trial.settled else "completed"
+        left = {"e": "left", "trial": index, "worker": worker, "how": how}
+        checkpoint = f"{index}@{self._each[index].units}"
+        self._apply({**left, "checkpoint": checkpoint}, {"e": "ask", "worker": worker})
+        self._take(worker)
+
+    def _plan(self, index: int) -> TrialPlan:
+        return self._search.plan(self._state, index)
+
+    def _sum_up(self) -> Simulation:
+        each = sorted(self._each.values(), key=lambda t: t.trial)
+        for seen in each:
+            seen.outcome = self._state.trials[seen.trial].outcome
+        counts = Counter(t.units for t in each)
+        sign = 1.0 if self._search.smaller_is_better else -1.0
+        judged = [t for t in each if t.metric is not None]
+        return Simulation(
+            searcher=self._search.name,
+            unit=self._search.unit or self._search.time_metric,
+            workers=self._workers,
+            seconds=self._now,
+            busy=self._busy / (self._now * self._workers) if self._now else 0.0,
+            total_units=sum(t.trained for t in each),
+            trials=self._state.created,
+            events=self._events,
+            best=min(judged, key=lambda t: sign * (t.metric or 0.0), default=None),
+            rows=[Row(counts[n], n) for n in sorted(counts)],
+            each=each,
+        )

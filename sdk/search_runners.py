@@ -1,0 +1,175 @@
+"""Run a custom search method: on the user's own machine, or inside an experiment of one slot."""
+
+from __future__ import annotations
+
+import logging
+import os
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from detslurm.sdk.keepers import CheckpointKeeper, FolderKeeper
+from detslurm.sdk.queues import Queues, connector
+from detslurm.sdk.searching import Keeper, Saved, SearchDriver, load
+from detslurm.sdk.workforce import Workforce
+
+from detslurm.searcher.custom_method import SearcherState, SearchMethod
+from detslurm.store import ExperimentDir, NotFound, Store
+
+logger = logging.getLogger("detslurm.searcher")
+
+Config = Mapping[str, Any] | str | os.PathLike[str]
+Paths = Iterable[str | os.PathLike[str]]
+
+_MARK_FILE = "submission"
+
+
+class LocalSearchRunner:
+    """Runs a method in this process, on any machine that sees the store and the queue.
+
+    Everything is kept below `searcher_dir`: a runner that was killed goes on with the same search
+    when it is started with the same directory. Raises `FileExistsError` where that is a file.
+    """
+
+    def __init__(self, search_method: SearchMethod, searcher_dir: Path | str | None = None) -> None:
+        self._method = search_method
+        self._folder = Path(searcher_dir) if searcher_dir is not None else Path.cwd()
+        if self._folder.exists() and not self._folder.is_dir():
+            raise FileExistsError(f"searcher_dir {self._folder} is a file, not a directory")
+        self._folder.mkdir(parents=True, exist_ok=True)
+
+    def run(
+        self, exp_config: Config, model_dir: str | None = None, includes: Paths | None = None
+    ) -> int:
+        """Submit the experiment, or go on with it, until its search is over; returns its id."""
+        store = Store.open()
+        experiment = self._known(store)
+        if experiment is None:
+            experiment = submit_once(store, "auto", self._mark(), exp_config, model_dir, includes)
+        logger.info("searching in experiment %s", experiment.id)
+        folder = self._folder / f"exp_{experiment.id}"
+        folder.mkdir(exist_ok=True)
+        drive(self._method, experiment, FolderKeeper(folder))
+        return experiment.id
+
+    def _known(self, store: Store) -> ExperimentDir | None:
+        names = [path.name.removeprefix("exp_") for path in self._folder.glob("exp_*")]
+        numbers = sorted(int(name) for name in names if name.isdigit())
+        return store.experiment(numbers[-1]) if numbers else None
+
+    def _mark(self) -> str:
+        """What our submission is known by, so that one that broke off is found again."""
+        path = self._folder / _MARK_FILE
+        if not path.exists():
+            path.write_text(f"{uuid.uuid4()}\n")
+        return path.read_text().strip()
+
+
+class RemoteSearchRunner:
+    """Runs a method inside an experiment of its own; `context` is what `core.init()` gave.
+
+    The method is kept in this experiment's checkpoints: preempted or killed, it goes on.
+    """
+
+    def __init__(self, search_method: SearchMethod, context: Any) -> None:
+        self._method, self._context = search_method, context
+        if context.info is None:
+            raise RuntimeError("RemoteSearchRunner runs inside an experiment; elsewhere there is "
+                               "LocalSearchRunner")  # fmt: skip
+
+    def run(
+        self, exp_config: Config, model_dir: str | None = None, includes: Paths | None = None
+    ) -> int:
+        """Submit the experiment, or go on with it, until its search is over; returns its id.
+
+        It also returns when this experiment has to give way; it is then run again later.
+        """
+        info = self._context.info
+        store = Store.open(info.master_url.removeprefix("file://"))
+        mark = f"trial {info.trial.trial_id}"
+        experiment = submit_once(store, info.cluster_id, mark, exp_config, model_dir, includes)
+        keeper = CheckpointKeeper(self._context)
+        drive(self._method, experiment, keeper, self._context.preempt.should_preempt)
+        return experiment.id
+
+
+def drive(
+    method: SearchMethod,
+    experiment: ExperimentDir,
+    keeper: Keeper,
+    give_way: Callable[[], bool] = lambda: False,
+) -> bool:
+    """Run the method over the experiment's search; False where this process had to give way."""
+    saved = load(method, keeper) or Saved(SearcherState(), experiment.id, [])
+    if saved.experiment_id != experiment.id:
+        raise RuntimeError(
+            f"the method was saved for experiment {saved.experiment_id}, not {experiment.id}"
+        )
+    queues = Queues(connector(experiment.store.path), logger.warning)
+    workers = Workforce(experiment, queues, most=_most(experiment.config()["resources"]))
+    return SearchDriver(method, saved, experiment, keeper, workers, give_way=give_way).run()
+
+
+def _most(resources: Mapping[str, Any]) -> int | None:
+    """How many trials may run at once."""
+    most = resources.get("max_slots")
+    return None if most is None else max(most // max(resources["slots_per_trial"], 1), 1)
+
+
+def submit_once(
+    store: Store,
+    cluster_name: str,
+    mark: str,
+    exp_config: Config,
+    model_dir: str | None,
+    includes: Paths | None,
+) -> ExperimentDir:
+    """The experiment that was submitted with this mark; submits it where there is none."""
+    return _marked(store, mark) or _submit(
+        store, cluster_name, mark, exp_config, model_dir, includes
+    )
+
+
+def _marked(store: Store, mark: str) -> ExperimentDir | None:
+    # The newest first: what a runner looks for was submitted a moment ago.
+    catalog = store.catalog()
+    for number in sorted({*catalog.unfinished, *catalog.finished}, reverse=True):
+        try:
+            experiment = store.experiment(number)
+        except NotFound:
+            continue
+        if experiment.created().get("runner") == mark:
+            return experiment
+    return None
+
+
+def _submit(
+    store: Store,
+    cluster_name: str,
+    mark: str,
+    exp_config: Config,
+    model_dir: str | None,
+    includes: Paths | None,
+) -> ExperimentDir:
+    from detslurm.sdk import submit
+
+    from detslurm.config import load_experiment, load_site  # only here: slow to import
+    from detslurm.slurm.detect import detect_cluster
+
+    source = exp_config if isinstance(exp_config, Mapping) else Path(exp_config)
+    site = load_site()
+    loaded = load_experiment(source, site=site)
+    cluster = detect_cluster(cluster_name, root=store.path)
+    plan = submit.plan(
+        loaded,
+        Path(model_dir if model_dir is not None else "."),
+        [Path(path) for path in includes or ()],
+        cluster=cluster,
+        site=site,
+        store=store,
+    )
+    for warning in plan.warnings:
+        logger.warning("%s", warning)
+    done = submit.submit(plan, cluster=cluster, store=store, runner=mark)
+    return store.experiment(done.experiment_id)

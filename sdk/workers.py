@@ -1,0 +1,44 @@
+"""Let a search go on whose workers are held, or gone."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from detslurm.sdk import actions
+from detslurm.sdk.queues import Queues
+from detslurm.sdk.resubmission import submit_workers
+from detslurm.sdk.survey import Surveyed
+
+from detslurm.searcher import Search, State
+from detslurm.store import EventLog
+
+
+def go_on(one: Surveyed, queues: Queues) -> None:
+    """Release the workers that are held, and queue as many more as trials wait for."""
+    sight = queues.look((), beside=one.workers)
+    if sight.silent:
+        return  # the wish is recorded; who can't be seen must not be replaced
+    alive = [place for place in one.workers if place in sight.jobs and not sight.jobs[place].final]
+    if alive:
+        actions.release(alive, queues)
+    log: EventLog[State] = EventLog(
+        one.directory.search, Search.from_config(one.directory.config())
+    )
+    state = log.catch_up(fresh=True)
+    # A queue that answered without knowing a job counts: the user asked.
+    if events := _abandoned(state, {place.ref for place in alive}):
+        state = log.commit(events)
+    most = int(one.facts.created.get("workers") or 1)
+    count = min(len(state.waiting()), most) - len(alive)
+    if count > 0:
+        cluster = queues.cluster(str(one.facts.created.get("cluster") or "slurm"))
+        submit_workers(one.directory, count, cluster)
+
+
+def _abandoned(state: State, alive: Collection[str]) -> list[dict[str, object]]:
+    """The events that take trials from workers that are gone."""
+    return [
+        {"e": "left", "trial": i, "worker": ref, "how": "released", "leg": state.trials[i].legs}
+        for ref, i in state.assigned().items()
+        if ref not in alive
+    ]

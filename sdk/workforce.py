@@ -1,0 +1,117 @@
+"""The workers of a search whose method sits outside its jobs: queued when trials wait for them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping
+
+from detslurm.sdk.queues import Queues
+from detslurm.sdk.resubmission import submit_workers
+from detslurm.sdk.standing import Place, Standing, judge
+
+from detslurm.searcher import State
+from detslurm.slurm import Cluster, JobInfo
+from detslurm.store import EventLog, ExperimentDir, ExperimentFacts, fold_facts
+from detslurm.store.searchend import end_search
+
+# Centres forbid polling the controller: so often it is asked while trials wait, and otherwise.
+_WAITING_SECONDS, _QUIET_SECONDS = 10.0, 60.0
+
+
+def lacking(state: State, alive: Collection[str], most: int | None) -> int:
+    """How many workers to add: `alive` ones without a trial are about to take one."""
+    free = sum(ref not in state.workers for ref in alive)
+    wanted = len(state.waiting()) - free
+    room = wanted if most is None else most - len(alive)
+    return max(0, min(wanted, room))
+
+
+def gone(state: State, standings: Mapping[str, Standing]) -> list[dict[str, object]]:
+    """The events that take trials from workers that do not work at them any more."""
+    return [
+        {"e": "left", "trial": i, "worker": ref, "how": how, "leg": state.trials[i].legs}
+        for ref, i in state.assigned().items()
+        if ref in standings and (how := _how(standings[ref].job)) is not None
+    ]
+
+
+def _how(job: JobInfo | None) -> str | None:
+    """How a worker left by the queue's word; nothing is concluded from its silence."""
+    if job is None or job.running:
+        return None
+    return "lost" if job.final else "released"  # requeued: it will ask as everybody does
+
+
+class Workforce:
+    """Looks at the queue now and then, and adds what is lacking."""
+
+    def __init__(
+        self,
+        experiment: ExperimentDir,
+        queues: Queues,
+        *,
+        most: int | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._experiment, self._queues, self._most = experiment, queues, most
+        self._clock = clock
+        self._looked: float | None = None
+        self._gone: set[str] = set()
+
+    def provide(self, log: EventLog[State]) -> None:
+        """See that whatever waits will run."""
+        if not log.state.runnable_soon or not self._due(bool(log.state.waiting())):
+            return
+        facts = fold_facts(self._experiment)
+        if facts.wishes.paused or facts.wishes.stopping:
+            return
+        standings = self._look(facts)
+        if standings is None:
+            return
+        state = log.catch_up(fresh=True)  # who left before that look has said so
+        if events := gone(state, standings):
+            state = log.commit(events)
+        alive = [ref for ref, standing in standings.items() if standing.alive]
+        self._gone |= {ref for ref, standing in standings.items() if standing.alive is False}
+        if count := lacking(state, alive, self._most):
+            self._queues.act(_cluster(facts), f"submit {count} workers", self._submit(count))
+
+    def _submit(self, count: int) -> Callable[[Cluster], None]:
+        def submit(cluster: Cluster) -> None:
+            submit_workers(self._experiment, count, cluster)
+
+        return submit
+
+    def _due(self, waiting: bool) -> bool:
+        now = self._clock()
+        every = _WAITING_SECONDS if waiting else _QUIET_SECONDS
+        if self._looked is not None and now - self._looked < every:
+            return False
+        self._looked = now
+        return True
+
+    def _look(self, facts: ExperimentFacts) -> dict[str, Standing] | None:
+        """How all workers stand that may be alive; None where the queue does not answer."""
+        name = _cluster(facts)
+        refs = [ref for job in facts.jobs for ref in job.refs if ref not in self._gone]
+        places = {ref: Place(name, ref) for ref in refs}
+        sight = self._queues.look(places.values(), since=facts.created.get("time"))
+        if name in sight.silent:
+            return None
+        return {ref: judge(place, sight) for ref, place in places.items()}
+
+    def end(self, state: State) -> None:
+        """The search is over: say so, and let nothing wait in the queue any more."""
+        end_search(self._experiment, [trial.outcome for trial in state.trials], state.verdict)
+        facts = fold_facts(self._experiment)
+        jobs = [job.job_id for job in facts.jobs]
+        if jobs:
+
+            def dismiss(cluster: Cluster) -> None:
+                cluster.cancel(jobs, pending_only=True)
+
+            self._queues.act(_cluster(facts), "cancel workers that wait", dismiss)
+
+
+def _cluster(facts: ExperimentFacts) -> str:
+    return str(facts.created["cluster"])

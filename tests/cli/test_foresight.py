@@ -1,0 +1,233 @@
+"""preview-search and simulate: what a search will do, before anything is queued."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from detslurm.cli.output import human_time
+from tests.cli.conftest import Detslurm, Said
+from tests.sdk.scenes import Scene
+
+SPACE = "{x: {type: double, minval: 0, maxval: 1}}"
+
+
+@pytest.fixture
+def ask(tmp_path: Path, scene: Scene, detslurm: Detslurm) -> Any:
+    """`detslurm COMMAND experiment.yaml ARGS` for a searcher."""
+
+    def run(command: str, searcher: str, *args: object, more: str = "") -> Said:
+        path = tmp_path / "experiment.yaml"
+        path.write_text(
+            f"entrypoint: python3 train.py\nsearcher: {{metric: loss, {searcher}}}\n"
+            f"hyperparameters: {SPACE}\nreproducibility: {{experiment_seed: 1}}\n{more}"
+        )
+        return detslurm(command, path, *args)
+
+    return run
+
+
+def rows(said: Said) -> list[tuple[int, int | None]]:
+    return [(row["trials"], row["units"]) for row in said.data["rows"]]
+
+
+HALVING = "divisor: 3, time_metric: batches, max_time: 900"
+
+
+@pytest.mark.parametrize(
+    ("searcher", "expected"),
+    [
+        (f"name: adaptive_asha, max_trials: 10, {HALVING}", [(5, 100), (3, 300), (2, 900)]),
+        (
+            "name: adaptive_asha, max_trials: 10, divisor: 3, max_length: {batches: 900}",
+            [(5, 100), (3, 300), (2, 900)],
+        ),
+        (
+            f"name: async_halving, num_rungs: 3, max_trials: 12, {HALVING}",
+            [(8, 100), (3, 300), (1, 900)],
+        ),
+        ("name: random, max_trials: 7", [(7, None)]),
+        ("name: random, max_trials: 7, max_length: {epochs: 3}", [(7, 3)]),
+        ("name: single, max_length: 40", [(1, 40)]),
+        ("name: optuna, max_trials: 9, max_length: {batches: 5}", [(9, 5)]),
+        (
+            "name: pbt, population_size: 10, num_rounds: 3, length_per_round: {batches: 100}",
+            [(2, 100), (2, 200), (10, 300)],
+        ),
+    ],
+)
+def test_a_preview_counts_trials_by_length(
+    ask: Any, searcher: str, expected: list[tuple[int, int | None]]
+) -> None:
+    """Worked values for each searcher, both generations of halving alike."""
+    assert rows(ask("preview-search", searcher, "--json")) == expected
+
+
+def test_a_preview_is_a_table(ask: Any) -> None:
+    """The configuration, what trials train, the brackets with their rungs, and the sum."""
+    said = ask("preview-search", f"name: adaptive_asha, max_trials: 10, {HALVING}")
+    assert said.status == 0
+    lines = said.out.splitlines()
+    assert "Using search configuration:" in lines
+    assert "      5 | train for 100 batches" in lines
+    assert "       0 |      7 |       7 | 100, 300, 900" in lines
+    assert lines[-1] == "10 trials, 3,200 batches; 10 at once"
+
+
+def test_a_preview_without_lengths(ask: Any) -> None:
+    """Trials train to completion, however long that is."""
+    said = ask("preview-search", "name: random, max_trials: 3")
+    assert "      3 | train to completion" in said.out.splitlines()
+    assert said.out.splitlines()[-1] == "3 trials; 3 at once"
+
+
+def test_a_grid_is_previewed_from_its_points(ask: Any, tmp_path: Path) -> None:
+    """Overrides work as in submit."""
+    count = "hyperparameters.x={type: int, minval: 1, maxval: 9, count: 5}"
+    said = ask("preview-search", "name: grid", "--config", count, "--json")
+    assert rows(said) == [(5, None)]
+
+
+def test_a_custom_search_is_not_foreseen(ask: Any) -> None:
+    """The preview says why; a simulation is refused."""
+    assert "decides as it goes" in ask("preview-search", "name: custom").out
+    said = ask("simulate", "name: custom")
+    assert said.status == 2
+    assert "custom search can't be foreseen" in said.err
+
+
+def test_a_wrong_configuration_is_explained(ask: Any) -> None:
+    """As by submit: the place and the reason, status 2."""
+    said = ask("preview-search", "name: adaptive_asha, max_trials: 10")
+    assert said.status == 2
+    assert "experiment.yaml:2" in said.err and "max_time" in said.err
+
+
+ASHA = f"name: async_halving, num_rungs: 3, max_trials: 27, max_concurrent_trials: 8, {HALVING}"
+
+
+def test_fewer_slots_take_longer(ask: Any) -> None:
+    """The same search on 2 slots and on 8: no less work, all trials, a longer makespan."""
+    wide, narrow = (ask("simulate", ASHA, "--slots", n, "--json").data for n in (8, 2))
+    assert wide["workers"] == 8 and narrow["workers"] == 2
+    assert wide["trials"] == narrow["trials"] == 27
+    assert narrow["seconds"] > 2 * wide["seconds"]
+    assert sum(row["trials"] for row in wide["rows"]) == 27
+    assert {row["units"] for row in wide["rows"]} == {100, 300, 900}
+    assert 0.5 < narrow["busy"] <= 1
+
+
+def test_a_simulation_repeats_itself(ask: Any) -> None:
+    """The seed decides all; another one gives another search."""
+    once, again = (ask("simulate", ASHA, "--json").data for _ in range(2))
+    assert once == again
+    seed = ("--config", "reproducibility.experiment_seed=2")
+    assert ask("simulate", ASHA, *seed, "--json").data != once
+
+
+def test_slots_are_shared_out_by_trials(ask: Any) -> None:
+    """Trials of several slots, and the experiment's own limit, bound how many run at once."""
+    more = "resources: {slots_per_trial: 2, max_slots: 12}\n"
+    assert ask("simulate", ASHA, "--json", more=more).data["workers"] == 6
+    assert ask("simulate", ASHA, "--slots", 5, "--json", more=more).data["workers"] == 2
+    said = ask("simulate", ASHA, "--slots", 1, more=more)
+    assert said.status == 2
+    assert "less than one trial needs (2)" in said.err
+
+
+def test_time_is_counted_in_units_and_starts(ask: Any) -> None:
+    """Each of two trials costs one start more, and three times the time is three times as long."""
+    searcher = "name: random, max_trials: 2, max_length: {batches: 60}"
+    base = ask("simulate", searcher, "--slots", 1, "--json").data["seconds"]
+    late = ask("simulate", searcher, "--slots", 1, "--start-seconds", 7, "--json").data["seconds"]
+    slow = ask("simulate", searcher, "--slots", 1, "--unit-seconds", 3, "--json").data["seconds"]
+    assert late == pytest.approx(base + 14)
+    assert slow == pytest.approx(3 * base)
+
+
+def recorded(path: Path) -> Path:
+    """Three curves of which the last is the best."""
+    curves = [[[1, level], [3, level / 2], [9, level / 4]] for level in (0.9, 0.8, 0.1)]
+    if path.suffix == ".json":
+        path.write_text(json.dumps({f"t{n}": curve for n, curve in enumerate(curves)}))
+    else:
+        lines = [f"{n},{at},{m}" for n, curve in enumerate(curves) for at, m in curve]
+        path.write_text("\n".join(["trial,units,metric", *lines]) + "\n")
+    return path
+
+
+@pytest.mark.parametrize("name", ["curves.csv", "curves.json"])
+def test_recorded_curves_decide(ask: Any, tmp_path: Path, name: str) -> None:
+    """The trial with the best curve is promoted, the others end at the first rung."""
+    searcher = (
+        "name: async_halving, num_rungs: 3, max_trials: 3, divisor: 3, max_length: {batches: 9}"
+    )
+    path = recorded(tmp_path / name)
+    data = ask("simulate", searcher, "--curves", path, "--slots", 1, "--json").data
+    assert [trial["units"] for trial in data["each"]] == [1, 1, 3]
+    assert data["best"]["trial"] == 2
+    assert data["seconds"] == data["total_units"] == 5
+
+
+def test_the_curves_of_an_experiment_decide(ask: Any, scene: Scene) -> None:
+    """What its trials validated at each step is what the simulated ones report."""
+    experiment = scene.experiment(2)
+    scene.run(experiment, 0, losses=[0.9, 0.8, 0.7], end="completed")
+    scene.run(experiment, 1, losses=[0.6, 0.5, 0.4], end="completed")
+    searcher = "name: random, max_trials: 2, max_length: {batches: 3}"
+    data = ask("simulate", searcher, "--experiment", 1, "--json").data
+    assert [trial["metric"] for trial in data["each"]] == [0.7, 0.4]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("c.csv", "trial,units\n1,2\n", "no column metric"),
+        ("c.csv", "trial,units,metric\n", "no curve in it"),
+        ("c.csv", "trial,units,metric\n1,x,2\n", "could not convert"),
+        ("c.csv", "trial,units,metric\n1,-1,2\n", "a number from 0"),
+        ("c.json", "{", "Expecting"),
+        ("c.json", "[1]", "a list of curves"),
+        ("c.json", "[[[1]]]", "argument"),
+    ],
+)
+def test_curves_that_are_none(
+    ask: Any, tmp_path: Path, name: str, content: str, message: str
+) -> None:
+    """The file and what is wrong with it, status 2, no traceback."""
+    path = tmp_path / name
+    path.write_text(content)
+    said = ask("simulate", "name: random, max_trials: 2", "--curves", path)
+    assert said.status == 2
+    assert message in said.err and name in said.err
+    assert "Traceback" not in said.err
+
+
+def test_an_experiment_without_validations_has_no_curves(ask: Any, scene: Scene) -> None:
+    """It says so; and only one source of curves can be given."""
+    scene.experiment()
+    searcher = "name: random, max_trials: 2"
+    said = ask("simulate", searcher, "--experiment", 1)
+    assert said.status == 2 and "no validations with 'loss'" in said.err
+    both = ask("simulate", searcher, "--experiment", 1, "--curves", __file__)
+    assert both.status == 2 and "take one of them" in both.err
+
+
+def test_a_simulation_is_a_table(ask: Any) -> None:
+    """What trained how far, the work, the makespan, the best."""
+    said = ask("simulate", ASHA, "--slots", 4)
+    assert said.status == 0
+    for word in ("train for 900 batches", "makespan", "on 4 slots", "slot hours", "best: trial"):
+        assert word in said.out
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0 s"), (0.25, "0.25 s"), (61, "1 min 1 s"), (3600, "1 h 0 min"), (90061, "1 d 1 h")],
+)
+def test_spans_of_time(seconds: float, text: str) -> None:
+    """The two largest units."""
+    assert human_time(seconds) == text

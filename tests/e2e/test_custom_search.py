@@ -1,0 +1,202 @@
+"""Search methods of the user's own, on a login node and inside a job, killed in the middle."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from detslurm.searcher import Search, State
+from detslurm.store import EventLog, NotFound
+from tests.cluster import Cluster
+from tests.cluster.waiting import wait_for
+from tests.e2e.desk import Desk
+
+pytestmark = pytest.mark.cluster
+
+METHOD = """\
+    import json, uuid
+    from determined import searcher
+
+    class Halves(searcher.SearchMethod):
+        '''Six random samples, two at a time; those below a half train twice as long.'''
+
+        def __init__(self):
+            self.begun = 0
+
+        def begin(self):
+            if self.begun == 6:
+                return []
+            trial = uuid.uuid4()
+            self.begun += 1
+            sample = {"x": self.begun / 10}
+            return [searcher.Create(trial, sample), searcher.ValidateAfter(trial, 2)]
+
+        def initial_operations(self, state):
+            return self.begin() + self.begin()
+
+        def on_trial_created(self, state, request_id):
+            return []
+
+        def on_validation_completed(self, state, request_id, metric, train_length):
+            if train_length == 2 and metric < 0.35:
+                return [searcher.ValidateAfter(request_id, 4)]
+            return [searcher.Close(request_id)]
+
+        def on_trial_closed(self, state, request_id):
+            if len(state.trials_closed) == 6:
+                return [searcher.Shutdown()]
+            return self.begin()
+
+        def on_trial_exited_early(self, state, request_id, exited_reason):
+            raise RuntimeError(f"{request_id} left: {exited_reason}")
+
+        def progress(self, state):
+            return len(state.trials_closed) / 6
+
+        def save_method_state(self, path):
+            (path / "begun.json").write_text(json.dumps(self.begun))
+
+        def load_method_state(self, path):
+            self.begun = json.loads((path / "begun.json").read_text())
+"""
+
+TRAIN = """\
+    import os, pathlib, time
+    import detslurm as det
+
+    info = det.get_cluster_info()
+    root = pathlib.Path(os.environ["DETSLURM_EXPERIMENT_DIR"])
+    with det.core.init() as core:
+        step = 0
+        if info.latest_checkpoint:
+            with core.checkpoint.restore_path(info.latest_checkpoint) as path:
+                step = int((path / "step").read_text())
+        for op in core.searcher.operations():
+            while not (root / "go").exists():
+                time.sleep(0.05)
+            step = op.length
+            with core.checkpoint.store_path({"steps_completed": step}) as (path, _):
+                (path / "step").write_text(str(step))
+            op.report_completed(info.trial.hparams["x"])
+"""
+
+CONFIG = """\
+    name: halves
+    entrypoint: python3 train.py
+    searcher: {name: custom, metric: loss, unit: batches}
+    slurm: {slot_type: cpu}
+    """
+
+LOCAL = """\
+    import logging
+    from detslurm import compat
+    compat.install()
+    from detslurm.searcher import LocalSearchRunner
+    from method import Halves
+
+    logging.basicConfig(level=logging.INFO)
+    print(LocalSearchRunner(Halves(), "kept").run("experiment.yaml", "trained"))
+"""
+
+REMOTE = """\
+    import os
+    import detslurm as det
+    from detslurm.searcher import RemoteSearchRunner
+    from method import Halves
+
+    with det.core.init() as core:
+        print("pid", os.getpid(), flush=True)
+        print("searched in", RemoteSearchRunner(Halves(), core).run("inner.yaml", "trained"))
+"""
+
+OUTER = """\
+    name: outer
+    entrypoint: python3 remote.py
+    searcher: {name: single, metric: loss}
+    slurm: {slot_type: cpu}
+    """
+
+
+def search_state(desk: Desk, number: int) -> State:
+    """The search as its log tells; an empty one before it begins."""
+    try:
+        experiment = desk.experiment(number)
+    except NotFound:
+        return State()
+    log = EventLog(experiment.search, Search.from_config(experiment.config()))
+    return log.catch_up(fresh=True)
+
+
+def assert_done_once(desk: Desk, number: int) -> None:
+    """Six trials, each trained exactly as far as the method asked, and closed."""
+    desk.wait_for_state(number, "COMPLETED")
+    state = search_state(desk, number)
+    assert [trial.reached for trial in state.trials] == [4, 4, 4, 2, 2, 2]
+    assert [trial.outcome for trial in state.trials] == ["completed"] * 6
+    view = desk.view(number)
+    assert [row.hparams for row in view.trials] == [{"x": n / 10} for n in range(1, 7)]
+    assert {row.state for row in view.trials} == {"COMPLETED"}
+
+
+@contextmanager
+def killed(process: subprocess.Popen[str]) -> Iterator[None]:
+    """Kill a process at the end, at which it must still be running."""
+    try:
+        yield
+    finally:
+        process.kill()
+        said = process.communicate()
+    assert process.returncode == -signal.SIGKILL, said
+
+
+def test_a_method_on_the_users_machine(desk: Desk, slurm: Cluster) -> None:
+    """Killed as soon as it has submitted, and again in the middle: nothing happens twice."""
+    desk.write("method.py", METHOD)
+    desk.write("local.py", LOCAL)
+    desk.write("experiment.yaml", CONFIG)
+    desk.write("trained/train.py", TRAIN)
+    argv = ["python3", "local.py"]
+    with killed(desk.user.popen(argv)):
+        wait_for(lambda: search_state(desk, 1).created, 60, "the first operations")
+    with killed(desk.user.popen(argv)):
+        wait_for(lambda: search_state(desk, 1).workers, 60, "a worker")
+        (desk.experiment(1).path / "go").touch()
+        wait_for(lambda: _closed(search_state(desk, 1)) >= 2, 60, "trials that are over")
+    done = desk.user.run(*argv)
+    assert done.stdout.split()[-1] == "1"
+    assert_done_once(desk, 1)
+    assert len(desk.store.overview()) == 1
+    assert {path.name for path in Path(desk.user.cwd or "", "kept").iterdir()} == {
+        "submission", "exp_1",
+    }  # fmt: skip
+    wait_for(lambda: not slurm.queued(desk.user.name), 30, "an empty queue")
+
+
+def test_a_method_inside_an_experiment(desk: Desk) -> None:
+    """Killed in the middle it restarts from its checkpoint and goes on with the same search."""
+    desk.write("outer/method.py", METHOD)
+    desk.write("outer/remote.py", REMOTE)
+    desk.write("outer/inner.yaml", CONFIG)
+    desk.write("outer/trained/train.py", TRAIN)
+    outer = desk.submit(desk.write("outer/experiment.yaml", OUTER))
+    inner = outer + 1
+    desk._wait(outer, lambda: search_state(desk, inner).created, 25, "the first operations")
+    (desk.experiment(inner).path / "go").touch()
+    wait_for(lambda: _closed(search_state(desk, inner)) >= 2, 90, "trials that are over")
+    os.kill(int(desk.log(outer).rsplit("pid ", 1)[1].split()[0]), signal.SIGKILL)
+    assert_done_once(desk, inner)
+    desk.wait_for_state(outer, "COMPLETED")
+    assert desk.outcomes(outer) == ["restart", "completed"]
+    assert len(desk.store.overview()) == 2
+    assert len(desk.trial(outer).checkpoints) > 2
+    assert sum(c.state == "COMPLETED" for c in desk.trial(outer).checkpoints) <= 3
+
+
+def _closed(state: State) -> int:
+    return sum(trial.status == "closed" for trial in state.trials)

@@ -1,0 +1,351 @@
+"""Searches on the real cluster: nobody decides but the trials themselves."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from detslurm.searcher import Search, State
+from detslurm.store import EventLog
+from tests.cluster import Cluster
+from tests.cluster.waiting import wait_for
+from tests.e2e.desk import Desk
+from tests.e2e.test_failures import find_process
+from tests.e2e.test_main_job import make_room
+
+pytestmark = pytest.mark.cluster
+
+# A trial learns its own x the better the longer it trains; it saves at every operation's end.
+LEARNS = """\
+    import os, pathlib, time
+    import detslurm as det
+
+    info = det.get_cluster_info()
+    x = info.trial.hparams["x"]
+    folder = pathlib.Path(os.environ["DETSLURM_EXPERIMENT_DIR"])
+    with det.core.init() as core:
+        step = 0
+        if info.latest_checkpoint:
+            with core.checkpoint.restore_path(info.latest_checkpoint) as path:
+                step = int((path / "step").read_text())
+        for op in core.searcher.operations():
+            while step < op.length:
+                step += 1
+                if (folder / "wait").exists():
+                    print("waiting", flush=True)
+                while (folder / "wait").exists() and not core.preempt.should_preempt():
+                    time.sleep(0.05)
+                if core.preempt.should_preempt():
+                    with core.checkpoint.store_path({"steps_completed": step - 1}) as (path, _):
+                        (path / "step").write_text(str(step - 1))
+                    raise SystemExit(0)
+            loss = x + 1 / step
+            core.train.report_validation_metrics(step, {"loss": loss})
+            with core.checkpoint.store_path({"steps_completed": step}) as (path, _):
+                (path / "step").write_text(str(step))
+            op.report_completed(loss)
+"""
+
+ASHA = """\
+    searcher:
+      name: adaptive_asha
+      metric: loss
+      max_length: {batches: 9}
+      max_trials: 8
+      divisor: 3
+      max_rungs: 2
+      mode: aggressive
+      max_concurrent_trials: 4
+    hyperparameters:
+      x: {type: double, minval: 0, maxval: 1}
+    reproducibility: {experiment_seed: 5}
+    """
+
+
+def project(desk: Desk, script: str, config: str, name: str = "project") -> Path:
+    """As `Desk.project`, with a searcher of its own."""
+    desk.write(f"{name}/train.py", script)
+    base = "name: search\nentrypoint: python3 train.py\nslurm: {slot_type: cpu}\n"
+    path = desk.write(f"{name}/experiment.yaml", config)
+    path.write_text(base + path.read_text())
+    return path
+
+
+def state_of(desk: Desk, number: int) -> State:
+    """The search as its log tells."""
+    experiment = desk.experiment(number)
+    return EventLog(experiment.search, Search.from_config(experiment.config())).catch_up(fresh=True)
+
+
+def rungs(desk: Desk, number: int) -> list[list[int]]:
+    """How many trials reached each rung, bracket by bracket."""
+    return [[len(r.results) for r in b.rungs] for b in state_of(desk, number).brackets]
+
+
+def hold_back(desk: Desk, number: int) -> None:
+    """Let the trials of an experiment wait after their first step."""
+    (desk.experiment(number).path / "wait").touch()
+
+
+def let_go(desk: Desk, number: int) -> None:
+    (desk.experiment(number).path / "wait").unlink()
+
+
+def assert_sound(desk: Desk, number: int) -> State:
+    """The search is over, each of its trials closed, and each decision was made once."""
+    state = state_of(desk, number)
+    view = desk.view(number)
+    assert state.done
+    assert view.state == "COMPLETED"
+    assert len(view.trials) == state.created
+    assert all(trial.outcome is not None for trial in state.trials)
+    for bracket in state.brackets:
+        for rung in bracket.rungs:
+            judged = [index for _, _, index in rung.results]
+            assert len(judged) == len(set(judged)), "a trial was judged twice"
+    return state
+
+
+def wait_until_working(desk: Desk, number: int, workers: int) -> State:
+    """Wait until so many workers have begun to train."""
+
+    def there() -> State | None:
+        state = state_of(desk, number)
+        begun = [desk.trial_dir(number, index).log_path(1) for index in state.workers.values()]
+        ready = len(begun) >= workers and all(path.exists() for path in begun)
+        return state if ready and all("waiting" in path.read_text() for path in begun) else None
+
+    state = wait_for(there, 60, f"{workers} workers at work")
+    assert state is not None
+    return state
+
+
+def outcomes(desk: Desk, number: int) -> Counter[str | None]:
+    """How all runs of all trials ended."""
+    trials = desk.view(number).trials
+    return Counter(run.outcome for row in trials for run in desk.trial_by_id(number, row.id).runs)
+
+
+def test_a_search_runs_itself_to_the_end(desk: Desk, slurm: Cluster) -> None:
+    """Four workers run eight trials by promotion, each promoted one from its own checkpoint."""
+    number = desk.submit(project(desk, LEARNS, ASHA))
+    desk.wait_for_state(number, "COMPLETED")
+    state = assert_sound(desk, number)
+    view = desk.view(number)
+    assert len(view.jobs) == 1 and view.jobs[0].count == 4
+    ((low, top),) = rungs(desk, number)
+    assert low == 8 and 2 <= top < 8
+    steps = Counter(trial.steps for trial in view.trials)
+    assert steps == {3: 8 - top, 9: top}
+    assert view.trial_states == {"COMPLETED": 8}
+    assert view.best_trial is not None
+    assert desk.trial_by_id(number, view.best_trial).steps == 9
+    for index, trial in enumerate(state.trials):
+        runs = desk.trial(number, index).runs
+        assert [run.resumed_steps for run in runs] == [0, 3][: trial.legs]
+    wait_for(lambda: not slurm.queued(desk.user.name), 30, "an empty queue")
+
+
+# Reports every step and asks whether to go on.
+STOPPABLE = """\
+    import detslurm as det
+
+    info = det.get_cluster_info()
+    with det.core.init() as core:
+        for step in range(1, 10):
+            loss = info.trial.hparams["x"] + 1 / step
+            core.train.report_validation_metrics(step, {"loss": loss, "batches": step})
+            if core.preempt.should_preempt():
+                break
+"""
+
+STOPPING = """\
+    searcher:
+      name: async_halving
+      metric: loss
+      time_metric: batches
+      max_time: 9
+      num_rungs: 2
+      max_trials: 6
+      divisor: 3
+      max_concurrent_trials: 3
+    hyperparameters:
+      x: {type: double, minval: 0, maxval: 1}
+    """
+
+
+def test_stopped_trials_leave_at_once_and_count_as_completed(desk: Desk) -> None:
+    """A Stop reaches the trial through should_preempt(), and nobody runs it again."""
+    number = desk.submit(project(desk, STOPPABLE, STOPPING))
+    desk.wait_for_state(number, "COMPLETED")
+    state = assert_sound(desk, number)
+    ((low, top),) = rungs(desk, number)
+    assert low == 6 and 1 <= top < 6
+    for index, trial in enumerate(state.trials):
+        view = desk.trial(number, index)
+        assert desk.outcomes(number, index) == ["completed"]
+        assert view.end_reason == "stopped by the search"
+        assert view.steps == (9 if len(trial.marks) == 2 else 3)
+
+
+def test_trials_of_dead_workers_are_taken_over(desk: Desk, slurm: Cluster) -> None:
+    """kill -9 of a runner and the power cut of a node cost time only: others go on from there."""
+    number = desk.submit(project(desk, LEARNS, ASHA), "slurm.sbatch_args=[--exclusive]", "--paused")
+    hold_back(desk, number)
+    desk.run("experiment", "activate", str(number))
+    workers = wait_until_working(desk, number, 4).workers
+    runner = find_process(f"detslurm.exec.runner {desk.experiment(number).path} ")
+    os.kill(runner, signal.SIGKILL)
+    (dead,) = wait_for(
+        lambda: [ref for ref in workers if slurm.job(ref)["JobState"] == "FAILED"], 30, "its end"
+    )
+    cut = next(ref for ref in workers if ref != dead)
+    node = slurm.job(cut)["NodeList"]
+    slurm.kill_node(node)
+    try:
+        slurm.wait_state(cut, "PENDING", timeout=60)
+        let_go(desk, number)
+        desk.wait_for_state(number, "COMPLETED")
+    finally:
+        slurm.boot_node(node)
+    state = assert_sound(desk, number)
+    assert rungs(desk, number)[0][0] == 8
+    assert outcomes(desk, number)["lost"] == 2
+    for ref in (dead, cut):
+        trial = desk.trial(number, workers[ref])
+        assert len({run.job["ref"] for run in trial.runs}) > 1
+        assert trial.restarts == 0
+    assert state.trials[workers[dead]].lost == 1, "its worker was seen to be gone"
+
+
+def test_preempted_paused_and_activated(desk: Desk, slurm: Cluster) -> None:
+    """Workers that give way come back, and the search goes on where it was."""
+    number = desk.submit(project(desk, LEARNS, ASHA), "resources.resource_pool=low", "--paused")
+    hold_back(desk, number)
+    assert desk.view(number).state == "PAUSED"
+    desk.run("experiment", "activate", str(number))
+    before = wait_until_working(desk, number, 4)
+    high = make_room(desk)
+    slurm.wait_state(high, "RUNNING", "COMPLETED", timeout=20)
+    wait_for(lambda: state_of(desk, number).waiting()[:4], 30, "the trials to wait again")
+    assert outcomes(desk, number) == {"preempted": 4}
+    again = wait_until_working(desk, number, 4)
+    assert sorted(again.workers.values()) == sorted(before.workers.values())
+    desk.run("experiment", "pause", str(number))
+    wait_for(lambda: outcomes(desk, number)["paused"] == 4, 30, "all workers to leave")
+    assert desk.view(number).state == "PAUSED"
+    let_go(desk, number)
+    desk.run("experiment", "activate", str(number))
+    desk.wait_for_state(number, "COMPLETED")
+    state = assert_sound(desk, number)
+    assert not any(trial.lost for trial in state.trials)
+    assert all(trial.restarts == 0 for trial in desk.view(number).trials)
+
+
+# Every third sample makes no sense, every other one of the rest fails always.
+TROUBLED = """\
+    import detslurm as det
+
+    info = det.get_cluster_info()
+    index = info.trial.trial_id - FIRST
+    with det.core.init() as core:
+        if index % 3 == 0:
+            raise det.InvalidHP("no such thing")
+        if index % 2:
+            raise RuntimeError("bad luck")
+        for op in core.searcher.operations():
+            core.train.report_validation_metrics(op.length, {"loss": 1.0})
+            op.report_completed(1.0)
+"""
+
+
+def test_failures_and_invalid_samples_do_not_stop_a_search(desk: Desk) -> None:
+    """Trials that always fail count as worst, invalid ones are replaced: eight count in the end."""
+    script = TROUBLED.replace("FIRST", str(next_trial(desk)))
+    number = desk.submit(project(desk, script, ASHA), "max_restarts=0")
+    desk.wait_for_state(number, "COMPLETED")
+    state = assert_sound(desk, number)
+    ended = Counter(trial.outcome for trial in state.trials)
+    assert state.created - ended["invalid_hp"] == 8
+    assert ended["invalid_hp"] >= 3 and ended["errored"] >= 2 and ended["completed"] >= 2
+    states = desk.view(number).trial_states
+    assert states["ERROR"] == ended["errored"]
+    invalid = [i for i, trial in enumerate(state.trials) if trial.outcome == "invalid_hp"]
+    assert [i % 3 for i in invalid] == [0] * len(invalid)
+
+
+def next_trial(desk: Desk) -> int:
+    return desk.store.ledger_state().next_trial
+
+
+def test_a_search_of_failures_is_an_error(desk: Desk) -> None:
+    """Only where every trial failed the search has failed."""
+    number = desk.submit(project(desk, "raise SystemExit(3)", ASHA), "max_restarts=0")
+    desk.wait_for_state(number, "ERROR")
+    state = state_of(desk, number)
+    assert state.done and state.verdict == "errored"
+    assert Counter(trial.outcome for trial in state.trials) == {"errored": 8}
+
+
+# Says which job it runs in; samples below the limit are no good.
+PACKED = """\
+    import detslurm as det
+
+    info = det.get_cluster_info()
+    with det.core.init() as core:
+        if info.trial.hparams["x"] < 0.3:
+            raise det.InvalidHP("too small")
+        core.train.report_validation_metrics(1, {"loss": 1.0})
+"""
+
+RANDOM = """\
+    searcher: {name: random, metric: loss, max_length: 1, max_trials: 5}
+    hyperparameters:
+      x: {type: double, minval: 0, maxval: 1}
+    reproducibility: {experiment_seed: 1}
+    """
+
+
+def test_several_trials_in_one_job_and_invalid_ones_replaced(desk: Desk, slurm: Cluster) -> None:
+    """Three trials share an allocation one after the other; a random search has all its samples."""
+    number = desk.submit(project(desk, PACKED, RANDOM), "slurm.trials_per_job=3")
+    desk.wait_for_state(number, "COMPLETED")
+    view = desk.view(number)
+    (job,) = view.jobs
+    assert job.refs == [f"{job.job_id}_0", f"{job.job_id}_1"]
+    ended = Counter(desk.outcomes(number, i)[-1] for i in range(len(view.trials)))
+    assert ended["completed"] == 5 and ended["invalid_hp"] >= 1
+    where = [desk.trial(number, i).runs[0].job["array_task_id"] for i in range(5)]
+    assert where == [0, 0, 0, 1, 1]
+    xs = [trial.hparams["x"] for trial in view.trials if trial.hparams]
+    assert len(set(xs)) == len(xs) == len(view.trials)
+    assert sum(x >= 0.3 for x in xs) == 5
+
+
+def test_a_search_where_jobs_must_not_submit_jobs(desk: Desk, slurm: Cluster) -> None:
+    """Cover waits in the array; at the end nothing of it is left in the queue."""
+    site = desk.write("site.yaml", "submit_from_jobs: false\n")
+    desk.user.env["DETSLURM_SITE"] = str(site)
+    number = desk.submit(project(desk, LEARNS, ASHA), "slurm.trials_per_job=2")
+    desk.wait_for_state(number, "COMPLETED")
+    assert_sound(desk, number)
+    view = desk.view(number)
+    assert [(job.count, job.each) for job in view.jobs] == [(4, 1)]
+    wait_for(lambda: not slurm.queued(desk.user.name), 30, "an empty queue")
+
+
+def test_a_canceled_search_ends(desk: Desk, slurm: Cluster) -> None:
+    """Its trials leave, nothing starts any more, the queue is empty."""
+    number = desk.submit(project(desk, LEARNS, ASHA), "--paused")
+    hold_back(desk, number)
+    desk.run("experiment", "activate", str(number))
+    wait_until_working(desk, number, 4)
+    desk.run("experiment", "cancel", str(number))
+    desk.wait_for_state(number, "CANCELED", timeout=30)
+    assert outcomes(desk, number) == {"canceled": 4}
+    assert not state_of(desk, number).done
+    wait_for(lambda: not slurm.queued(desk.user.name), 30, "an empty queue")

@@ -1,0 +1,160 @@
+"""Searches as their users see and steer them."""
+
+from __future__ import annotations
+
+import pytest
+from detslurm.sdk import LifecycleError
+
+from .scenes import CUSTOM, Scene
+
+
+def reported(length: int, metric: float, index: int) -> dict[str, object]:
+    return {"e": "validated", "trial": index, "length": length, "metric": metric}
+
+
+class TestLooking:
+    """How a search and its trials stand."""
+
+    def test_only_trials_that_began_are_listed(self, scene: Scene) -> None:
+        """Ids that are kept ready for what the search may create are no trials yet."""
+        experiment, log = scene.search()
+        scene.works(experiment, log, "7_0")
+        found = scene.client.experiment(experiment.id)
+        assert [t.id for t in found.trials()] == [1]
+        assert found.view.trial_count == 1 and found.state == "ACTIVE"
+        assert found.search is not None
+        assert found.search.counts() == {
+            "created": 3, "waiting": 2, "running": 1, "paused": 0, "closed": 0,
+        }  # fmt: skip
+
+    def test_a_trial_is_where_its_worker_is(self, scene: Scene) -> None:
+        """Not where an array's element of its number is."""
+        experiment, log = scene.search()
+        scene.works(experiment, log, "7_2")
+        standing = scene.client.trial(1).standing
+        assert standing is not None and standing.place is not None
+        assert (standing.place.ref, standing.alive) == ("7_2", True)
+
+    def test_resting_and_waiting_trials_are_told_apart(self, scene: Scene) -> None:
+        """One that rests at its rung is PAUSED; once it is promoted it is QUEUED."""
+        experiment, log = scene.search()
+        for ref, loss in (("7_0", 0.1), ("7_1", 0.2)):
+            index = scene.works(experiment, log, ref, losses=[loss], end="out_of_ops")
+            left = {"e": "left", "trial": index, "worker": ref, "how": "out_of_ops"}
+            log.commit([reported(3, loss, index), left])
+        states = [t.state for t in scene.client.experiment(experiment.id).trials()]
+        assert states == ["PAUSED", "PAUSED"]
+        scene.works(experiment, log, "7_2")
+        log.commit([reported(3, 0.3, 2)])
+        found = scene.client.experiment(experiment.id)
+        assert [t.state for t in found.trials()] == ["QUEUED", "PAUSED", "RUNNING"]
+        assert found.search is not None
+        low, top = found.search.rungs()
+        assert (low.units, low.trials, low.best, low.best_trial) == (3, 3, 0.1, 1)
+        assert (top.units, top.trials, top.outstanding, top.best) == (9, 0, 1, None)
+        assert 0 < found.view.progress < 1
+
+    def test_a_trial_that_waits_for_its_first_worker_can_be_looked_at(self, scene: Scene) -> None:
+        """Its id is known, it is queued, and nothing else is known of it."""
+        scene.search()
+        assert scene.client.trial(3).state == "QUEUED"
+
+    def test_an_ended_search_lists_what_it_created(self, scene: Scene) -> None:
+        """Trials that rested are completed, and the best of each rung is still known."""
+        experiment, log = scene.search()
+        index = scene.works(experiment, log, "7_0", losses=[0.1], end="out_of_ops")
+        log.commit([reported(3, 0.1, index)])
+        experiment.append(
+            {"type": "search_ended", "created": 1, "closed": {"1": "completed"}, "verdict": None}
+        )
+        found = scene.client.experiment(experiment.id)
+        assert (found.state, found.view.trial_count) == ("COMPLETED", 1)
+        assert found.search is not None and found.search.rungs()[0].best == 0.1
+        assert scene.queue.queries == []
+
+
+class TestWorkers:
+    """What becomes of a search whose workers vanish."""
+
+    def test_a_dead_worker_is_no_matter_while_others_live(self, scene: Scene) -> None:
+        """Another one takes its trial over: nothing is lost, and nobody has to act."""
+        experiment, log = scene.search()
+        scene.works(experiment, log, "7_0")
+        scene.queue.put("7_0", "NODE_FAIL")
+        found = scene.client.experiment(experiment.id)
+        assert found.state == "ACTIVE" and found.remark is None
+        assert not list(experiment.facts(2))
+
+    def test_a_search_without_workers_is_over_until_it_is_activated(self, scene: Scene) -> None:
+        """With evidence that all are gone it failed; `activate` queues as many as are wanted."""
+        experiment, log = scene.search()
+        scene.works(experiment, log, "7_0")
+        for ref in ("7_0", "7_1", "7_2"):
+            scene.queue.put(ref, "NODE_FAIL")
+        found = scene.client.experiment(experiment.id)
+        assert found.state == "ERROR"
+        assert "activate" in str(found.trials()[0].row.end_reason)
+        assert scene.client.list_experiments()[0].state == "ERROR"
+        found.activate()
+        (request,) = scene.queue.requests
+        assert request.count == 3
+        assert log.catch_up().waiting() == [0, 1, 2]
+        again = scene.client.experiment(experiment.id)
+        assert again.state == "ACTIVE"
+        assert [t.state for t in again.trials()] == ["QUEUED"]
+
+    def test_silence_is_no_evidence(self, scene: Scene) -> None:
+        """Workers that nobody remembers leave the search as it is, with a remark."""
+        experiment, _ = scene.search()
+        scene.queue.jobs.clear()
+        found = scene.client.experiment(experiment.id)
+        assert found.state == "ACTIVE"
+        assert found.remark is not None and "activate" in found.remark
+
+    def test_activate_leaves_alone_what_can_not_be_seen(self, scene: Scene) -> None:
+        """Where the queue does not answer nothing is queued twice."""
+        experiment, _ = scene.search()
+        found = scene.client.experiment(experiment.id)
+        scene.queue.down = True
+        found.activate()
+        assert scene.queue.requests == []
+
+    def test_a_custom_search_waits_for_its_method(self, scene: Scene) -> None:
+        """Without workers it is not lost: they come with the runner's next operations."""
+        experiment, _ = scene.search(CUSTOM, workers=1)
+        scene.queue.put("7", "COMPLETED")
+        found = scene.client.experiment(experiment.id)
+        assert found.state == "ACTIVE"
+        assert found.remark is not None and "runner of its method" in found.remark
+
+
+class TestWishing:
+    """Wishes act on workers."""
+
+    def test_killing_a_trial_leaves_its_worker_alive(self, scene: Scene) -> None:
+        """The worker is told to look, and goes on with the next trial."""
+        experiment, log = scene.search()
+        scene.works(experiment, log, "7_0")
+        assert scene.client.trial(1).kill()
+        assert scene.queue.calls == [("tap", "7_0")]
+
+    def test_pause_and_cancel_reach_workers_that_are_left(self, scene: Scene) -> None:
+        """Jobs that have gone are not asked for."""
+        experiment, log = scene.search()
+        scene.works(experiment, log, "7_0")
+        scene.queue.jobs.pop("7_1")
+        scene.client.experiment(experiment.id).pause()
+        assert scene.queue.calls == [("hold", "7"), ("tap", "7")]
+        scene.client.experiment(experiment.id).cancel()
+        assert scene.queue.calls[-2:] == [("cancel", "7"), ("tap", "7")]
+
+    def test_a_canceled_search_ends_once_its_trials_have(self, scene: Scene) -> None:
+        """A worker that died meanwhile doesn't keep it."""
+        experiment, log = scene.search()
+        scene.works(experiment, log, "7_0")
+        scene.client.experiment(experiment.id).cancel()
+        for ref in ("7_0", "7_1", "7_2"):
+            scene.queue.put(ref, "CANCELLED")
+        assert scene.client.experiment(experiment.id).state == "CANCELED"
+        with pytest.raises(LifecycleError):
+            scene.client.experiment(experiment.id).activate()

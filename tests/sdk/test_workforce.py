@@ -1,0 +1,115 @@
+"""A custom search's workers: queued where trials wait, and no more of them than that."""
+
+from __future__ import annotations
+
+import pytest
+from detslurm.sdk.queues import Queues
+from detslurm.sdk.workforce import Workforce, lacking
+
+from detslurm.searcher import State
+from detslurm.store import EventLog, ExperimentDir
+
+from .scenes import CUSTOM, Scene
+
+
+class Staff:
+    """A workforce with a clock of its own, over a scene's queue."""
+
+    def __init__(self, scene: Scene, most: int | None = None) -> None:
+        self.experiment: ExperimentDir
+        self.log: EventLog[State]
+        self.experiment, self.log = scene.search(CUSTOM, workers=1)
+        self.now = 0.0
+        queues = Queues(lambda name: scene.queue, scene.warnings.append)
+        self.workforce = Workforce(self.experiment, queues, most=most, clock=lambda: self.now)
+        self.queue = scene.queue
+        self.queue.put("7", "COMPLETED")  # came before there was any work
+
+    def create(self, *numbers: int) -> None:
+        """Let the method create trials and ask each for five units."""
+        dialogue = self.log.catch_up().dialogue
+        assert dialogue is not None
+        ops: list[dict[str, object]] = []
+        for number in numbers:
+            request = f"00000000-0000-4000-8000-{number:012}"
+            ops.append({"op": "create", "request_id": request, "hparams": {}})
+            ops.append({"op": "validate_after", "request_id": request, "length": 5})
+        self.log.commit([{"e": "operations", "after": dialogue.last, "ops": ops}])
+
+    def look(self, later: float = 60.0) -> list[int | None]:
+        """Let time pass and look; the sizes of all arrays that were queued so far."""
+        self.now += later
+        self.workforce.provide(self.log)
+        return [request.count for request in self.queue.requests]
+
+
+def test_as_many_as_trials_wait(scene: Scene) -> None:
+    """One array for all; the second look finds them in the queue and adds none."""
+    staff = Staff(scene)
+    staff.create(1, 2, 3)
+    assert staff.look() == [3]
+    assert staff.look() == [3]
+    staff.create(4)
+    assert staff.look() == [3, None]
+
+
+def test_no_more_than_the_slots_allow(scene: Scene) -> None:
+    """max_slots bounds all workers together, whatever array they came with."""
+    staff = Staff(scene, most=2)
+    staff.create(1, 2, 3)
+    assert staff.look() == [2]
+    assert staff.look() == [2]
+
+
+def test_a_trial_whose_worker_died_gets_another(scene: Scene) -> None:
+    """The job is gone by the queue's own word: its trial waits again, and a worker is added."""
+    staff = Staff(scene)
+    staff.create(1)
+    assert staff.look() == [None]
+    staff.log.commit([{"e": "ask", "worker": "101"}])
+    staff.queue.put("101", "RUNNING")
+    assert staff.look() == [None]
+    staff.queue.put("101", "NODE_FAIL")
+    assert staff.look() == [None, None]
+    assert staff.log.state.trials[0].status == "waiting"
+    assert staff.log.state.trials[0].lost == 1
+
+
+def test_the_controller_is_asked_rarely(scene: Scene) -> None:
+    """Every ten seconds while trials wait, once a minute otherwise, never with nothing to do."""
+    staff = Staff(scene)
+    staff.look()
+    assert staff.queue.queries == []
+    staff.create(1)
+    for _ in range(20):
+        staff.look(later=1.0)
+    assert len(staff.queue.queries) == 2
+    staff.log.commit([{"e": "ask", "worker": "101"}])
+    for _ in range(50):
+        staff.look(later=1.0)
+    assert len(staff.queue.queries) == 2
+
+
+@pytest.mark.parametrize("wish", ["pause", "cancel"])
+def test_what_the_user_stopped_gets_no_workers(scene: Scene, wish: str) -> None:
+    """Nothing is queued for an experiment that is paused or canceled."""
+    staff = Staff(scene)
+    staff.create(1)
+    staff.experiment.append({"type": "wish", "wish": wish})
+    assert staff.look() == []
+
+
+def test_a_queue_that_is_silent_or_refuses_is_asked_again(scene: Scene) -> None:
+    """The runner goes on; nothing is queued twice for not having been seen."""
+    staff = Staff(scene)
+    staff.create(1)
+    staff.queue.down = True
+    assert staff.look() == []
+    staff.queue.down = False
+    assert staff.look() == [None]
+
+
+def test_free_workers_count() -> None:
+    """Those that live without a trial will take what waits."""
+    state = State()
+    assert lacking(state, ["1"], None) == 0

@@ -1,0 +1,343 @@
+"""single, random, grid, pbt and custom: who runs when, and what becomes of those that fail."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from detslurm.searcher import RandomStream, Search, State, trial_plan
+from detslurm.searcher.explore import explore
+from tests.searcher.drive import ask, leave, report, run, search, train
+
+LENGTH: dict[str, Any] = {"max_length": {"epochs": 5}}
+PBT: dict[str, Any] = {
+    "population_size": 5,
+    "num_rounds": 3,
+    "length_per_round": {"epochs": 2},
+    "replace_function": {"truncate_fraction": 0.4},
+}
+
+
+def loss(index: int, length: int) -> float:
+    """The later the trial, the worse."""
+    return float(index)
+
+
+@pytest.mark.parametrize(("atonce", "first"), [(3, 3), (0, 10), (16, 10)])
+def test_random_begins_with_max_concurrent_trials(atonce: int, first: int) -> None:
+    """One more begins whenever one closes, max_trials in all; 0 means no limit."""
+    chosen = search("random", max_trials=10, max_concurrent_trials=atonce, **LENGTH)
+    state = chosen.initial()
+    assert state.waiting() == list(range(first))
+    index = ask(chosen, state)
+    assert index == 0
+    train(chosen, state, 0, loss)
+    assert state.created == min(first + 1, 10)
+    assert [t.reached for t in run(chosen, loss, workers=3).trials] == [5] * 10
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "created"),
+    [("single", {}, 1), ("random", {"max_trials": 3}, 4), ("grid", {}, 3)],
+)
+def test_only_random_replaces_an_invalid_sample(
+    name: str, fields: dict[str, Any], created: int
+) -> None:
+    """A grid's point has no replacement, nor has the only trial of `single`."""
+    space = {"x": {"type": "int", "minval": 1, "maxval": 3, "count": 3}}
+    chosen = search(name, space, **fields)
+    state = chosen.initial()
+    index = ask(chosen, state)
+    leave(chosen, state, index or 0, "invalid_hp")
+    while not state.done:
+        index = ask(chosen, state)
+        assert index is not None
+        leave(chosen, state, index, "completed")
+    assert (state.created, state.verdict) == (created, "completed")
+
+
+def test_a_search_is_in_error_only_if_all_trials_are() -> None:
+    """One that completes is enough; all canceled is canceled."""
+    for ways, verdict in (
+        (["errored", "errored", "completed"], "completed"),
+        (["errored", "errored", "errored"], "errored"),
+        (["invalid_hp", "errored", "errored", "errored"], "errored"),
+        (["canceled", "canceled", "canceled"], "canceled"),
+        (["canceled", "errored", "canceled"], "completed"),
+    ):
+        chosen = search("random", max_trials=3)
+        state = chosen.initial()
+        for how in ways:
+            index = ask(chosen, state)
+            assert index is not None
+            assert state.verdict is None
+            leave(chosen, state, index, how)
+        assert state.verdict == verdict
+
+
+def test_a_grid_runs_from_its_end() -> None:
+    """The samples of the fold are those of the plain plan."""
+    space = {"x": {"type": "int", "minval": 0, "maxval": 4, "count": 5}}
+    chosen = search("grid", space)
+    state = run(chosen, loss)
+    assert [chosen.plan(state, i).hparams["x"] for i in range(5)] == [4, 3, 2, 1, 0]
+    assert [chosen.plan(state, i) for i in (4, 0)] == [
+        trial_plan({"name": "grid"}, space, 0, i) for i in (4, 0)
+    ]
+    with pytest.raises(IndexError):
+        chosen.plan(state, 5)
+
+
+def test_progress_counts_trials_and_their_parts() -> None:
+    """Units trained of all units; a closed trial counts whole."""
+    chosen = search("random", max_trials=4, **LENGTH)
+    state = chosen.initial()
+    ask(chosen, state)
+    train(chosen, state, 0, loss)
+    ask(chosen, state)
+    report(chosen, state, 1, 2, 0.5)
+    report(chosen, state, 1, 1, 0.9)  # of a run that went back to a checkpoint
+    assert state.trials[1].metric == 0.5
+    assert chosen.progress(state) == pytest.approx((1 + 2 / 5) / 4)
+
+
+def _round(chosen: Search, state: State) -> None:
+    """Every member trains one round."""
+    members = list(state.members)
+    for n in range(len(members)):
+        index = ask(chosen, state, f"w{n}")
+        assert index in members
+    for index in members:
+        train(chosen, state, index, loss)
+
+
+def test_pbt_copies_the_best_over_the_worst() -> None:
+    """After a round the worst two are closed and copies of the best two start from the
+    checkpoints that those have left, where the next round begins."""
+    chosen = search("pbt", **PBT)
+    state = chosen.initial()
+    assert (state.waiting(), chosen.unit) == ([0, 1, 2, 3, 4], "epochs")
+    _round(chosen, state)
+    assert [state.trials[i].outcome for i in (3, 4)] == ["completed"] * 2
+    assert state.waiting() == [0, 1, 2, 5, 6]
+    copies = [state.trials[i] for i in (5, 6)]
+    assert [(t.source, t.source_checkpoint) for t in copies] == [(0, "c0-2"), (1, "c1-2")]
+    assert [(t.reached, t.goal) for t in copies] == [(2, 4)] * 2
+    assert [state.trials[i].goal for i in (0, 1, 2)] == [4] * 3
+    _round(chosen, state)
+    _round(chosen, state)
+    assert (state.done, state.created, state.verdict) == (True, 9, "completed")
+    assert sum(t.reached == 6 for t in state.trials) == 5
+
+
+def test_pbt_ranks_by_the_metric() -> None:
+    """Where larger is better the last of the population are its best."""
+    chosen = search("pbt", smaller_is_better=False, **PBT)
+    state = chosen.initial()
+    _round(chosen, state)
+    assert state.members == [4, 3, 2, 5, 6]
+    assert [state.trials[i].source for i in (5, 6)] == [4, 3]
+
+
+def test_pbt_waits_for_the_last_member_to_leave() -> None:
+    """A report ends nothing: the checkpoint that counts is what a member leaves behind."""
+    chosen = search("pbt", **PBT)
+    state = chosen.initial()
+    for n in range(5):
+        ask(chosen, state, f"w{n}")
+    for index in range(5):
+        report(chosen, state, index, 2, index)
+    for index in range(4):
+        leave(chosen, state, index, "out_of_ops", checkpoint=f"c{index}")
+        assert state.waiting() == []
+    leave(chosen, state, 4, "lost")  # it had reported: nothing of it is missing
+    assert len(state.waiting()) == 5
+
+
+def test_pbt_replaces_the_failed_first() -> None:
+    """Members that failed, or ended by themselves, are the worst of their round."""
+    chosen = search("pbt", **PBT)
+    state = chosen.initial()
+    for n in range(5):
+        ask(chosen, state, f"w{n}")
+    leave(chosen, state, 0, "errored")
+    leave(chosen, state, 1, "completed")
+    leave(chosen, state, 2, "canceled")
+    for index in (3, 4):
+        train(chosen, state, index, loss)
+    assert state.members == [3, 4, 5, 6, 7]
+    assert [state.trials[i].source for i in (5, 6, 7)] == [3, 4, 3]
+
+
+def test_pbt_without_any_checkpoint_begins_anew() -> None:
+    """Where nobody left a checkpoint there is nothing to copy: new trials start from nothing."""
+    chosen = search("pbt", **PBT)
+    state = chosen.initial()
+    for n in range(5):
+        ask(chosen, state, f"w{n}")
+    for index in range(5):
+        report(chosen, state, index, 2, index)
+        leave(chosen, state, index, "completed")
+    fresh = [state.trials[i] for i in state.members[3:]]
+    assert [(t.source, t.reached, t.goal) for t in fresh] == [(None, 0, 4)] * 2
+
+
+def test_pbt_makes_an_invalid_copy_again() -> None:
+    """A copy whose hyperparameters are refused is replaced by another copy of the same trial."""
+    chosen = search("pbt", **PBT)
+    state = chosen.initial()
+    _round(chosen, state)
+    for n in range(5):
+        ask(chosen, state, f"w{n}")
+    leave(chosen, state, 5, "invalid_hp")
+    again = state.trials[7]
+    assert (again.source, again.source_checkpoint, again.reached) == (0, "c0-2", 2)
+    assert 7 in state.members and 5 not in state.members
+
+
+def test_pbt_ends_when_all_members_have_failed() -> None:
+    """There is nothing left to copy."""
+    chosen = search("pbt", **PBT)
+    state = chosen.initial()
+    for _ in range(5):
+        index = ask(chosen, state)
+        assert index is not None
+        leave(chosen, state, index, "errored")
+    assert (state.done, state.verdict) == (True, "errored")
+
+
+def test_pbt_explores_the_same_from_the_same_seed() -> None:
+    """A copy's sample depends on the seed, its number and its original alone."""
+    spaces = {"lr": {"type": "log", "base": 10, "minval": -4, "maxval": -1}}
+    samples = []
+    for seed in (7, 7, 8):
+        chosen = search("pbt", spaces, seed, **PBT)
+        state = run(chosen, loss, workers=2)
+        samples.append([chosen.plan(state, i).hparams["lr"] for i in range(state.created)])
+    assert samples[0] == samples[1]
+    assert set(samples[0]).isdisjoint(samples[2])
+
+
+def test_exploring_stays_in_the_space() -> None:
+    """Numbers are multiplied by 1 ± factor within their range, the rest is kept or drawn anew."""
+    space = {
+        "a": {"type": "int", "minval": 1, "maxval": 8},
+        "b": {"type": "double", "minval": 0.0, "maxval": 1.0},
+        "c": {"type": "categorical", "vals": ["p", "q", "r"]},
+        "d": [1, 2],
+        "n": {"e": {"type": "log", "base": 10, "minval": -3, "maxval": -1}, "f": {}},
+        "z": {"type": "const", "val": None},
+    }
+    sample = {"a": 5, "b": 0.9, "c": "q", "d": [1, 2], "n": {"e": 0.01, "f": {}}, "z": None}
+    stream = RandomStream(3)
+    kept = [explore(space, sample, stream, 0.0, 0.2) for _ in range(50)]
+    assert {s["a"] for s in kept} == {4, 6}
+    assert {s["b"] for s in kept} == {0.9 * 0.8, 1.0}
+    assert {s["n"]["e"] for s in kept} == {0.01 * 0.8, 0.01 * 1.2}
+    assert all((s["c"], s["d"], s["n"]["f"], s["z"]) == ("q", [1, 2], {}, None) for s in kept)
+    drawn = [explore(space, sample, stream, 1.0, 0.2) for _ in range(50)]
+    assert {s["c"] for s in drawn} == {"p", "q", "r"}
+    assert {s["a"] for s in drawn} == set(range(1, 9))
+
+
+def answer(chosen: Search, state: State, *ops: dict[str, Any], after: int | None = None) -> None:
+    """A custom method answers all events, or those up to `after`."""
+    assert state.dialogue is not None
+    last = state.dialogue.last if after is None else after
+    chosen.apply(state, [{"e": "operations", "after": last, "ops": list(ops)}])
+
+
+def heard(state: State) -> list[tuple[Any, ...]]:
+    """The unanswered events, without their numbers."""
+    assert state.dialogue is not None
+    return [tuple(v for k, v in event.items() if k != "id") for event in state.dialogue.events]
+
+
+def create(name: str, **more: Any) -> dict[str, Any]:
+    return {"op": "create", "request_id": name, "hparams": {"x": name}, **more}
+
+
+def length(name: str, units: int) -> dict[str, Any]:
+    return {"op": "validate_after", "request_id": name, "length": units}
+
+
+def test_a_custom_method_runs_its_trials() -> None:
+    """Created, trained to each length, closed: the method hears of everything, in order."""
+    chosen = search("custom")
+    state = chosen.initial()
+    assert heard(state) == [("initial_operations",)]
+    warm = create("b", checkpoint={"uuid": "u1"})
+    answer(chosen, state, create("a"), length("a", 3), warm)
+    assert heard(state) == [("trial_created", "a"), ("trial_created", "b")]
+    assert state.waiting() == [0]
+    assert state.trials[1].source_checkpoint == "u1"
+    plan = chosen.plan(state, 1)
+    assert (plan.hparams, plan.request_id) == ({"x": "b"}, "b")
+    ask(chosen, state)
+    train(chosen, state, 0, lambda i, n: {"any": "json"})
+    assert heard(state)[2:] == [("validation_completed", "a", {"any": "json"}, 3)]
+    answer(chosen, state, length("a", 5), {"op": "close", "request_id": "b"})
+    assert heard(state) == [("trial_closed", "b")]
+    assert ask(chosen, state) == 0
+    answer(chosen, state, {"op": "close", "request_id": "a"}, {"op": "progress", "progress": 0.5})
+    assert chosen.progress(state) == 0.5
+    leave(chosen, state, 0, "out_of_ops")
+    assert not state.done
+    answer(chosen, state, {"op": "shutdown"})
+    assert (state.done, state.verdict) == (True, "completed")
+
+
+def test_an_answer_counts_once() -> None:
+    """A runner that crashed sends its operations again, with the number it had answered."""
+    chosen = search("custom")
+    state = chosen.initial()
+    answer(chosen, state, create("a"), length("a", 3), after=1)
+    before = chosen.dump(state)
+    answer(chosen, state, create("a"), length("a", 3), create("b"), after=1)
+    answer(chosen, state, create("c"), after=99)
+    assert chosen.dump(state) == before
+
+
+def test_a_custom_method_hears_of_failures() -> None:
+    """Each way of exiting early has its reason, and the trial is closed after it."""
+    chosen = search("custom")
+    state = chosen.initial()
+    names = {"errored": "ERRORED", "canceled": "USER_CANCELED", "invalid_hp": "INVALID_HP"}
+    for how in names:
+        answer(chosen, state, create(how), length(how, 1))
+        index = ask(chosen, state)
+        assert index is not None
+        leave(chosen, state, index, how)
+        exited, closed = heard(state)[-2:]
+        assert exited == ("trial_exited_early", how, names[how])
+        assert closed == ("trial_closed", how)
+
+
+@pytest.mark.parametrize(
+    ("shutdown", "verdict"),
+    [({}, "completed"), ({"cancel": True}, "canceled"), ({"failure": True}, "errored")],
+)
+def test_shutdown_lets_everybody_leave(shutdown: dict[str, bool], verdict: str) -> None:
+    """Running trials are told to stop; the search ends when the last has left."""
+    chosen = search("custom")
+    state = chosen.initial()
+    answer(chosen, state, create("a"), length("a", 1), create("b"), length("b", 1))
+    ask(chosen, state)
+    answer(chosen, state, {"op": "shutdown", **shutdown}, create("late"), length("a", 9))
+    assert (state.trials[0].stop, state.waiting(), state.done) == (True, [], False)
+    leave(chosen, state, 0, "released")
+    assert (state.done, state.verdict, state.created) == (True, verdict, 2)
+
+
+def test_a_program_that_says_it_is_out_of_operations_is_believed() -> None:
+    """Where nothing more can be asked of a trial it ends, though it had reported something."""
+    for chosen in (
+        search("random", max_trials=1, max_length=9),
+        search("async_halving", max_trials=1, num_rungs=2, time_metric="batches", max_time=9),
+    ):
+        state = chosen.initial()
+        ask(chosen, state)
+        report(chosen, state, 0, 5, 0.5)
+        leave(chosen, state, 0, "out_of_ops")
+        assert (state.trials[0].outcome, state.done) == ("completed", True)

@@ -1,0 +1,185 @@
+"""Previews and simulations: what a search will do before a node hour is spent."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from detslurm.searcher.curves import Recorded
+from detslurm.searcher.preview import BracketRow, Row, preview
+from detslurm.searcher.search import Search
+from detslurm.searcher.simulation import Simulation, simulate
+from detslurm.searcher.trials import TrialPlan
+
+SPACE = {"x": {"type": "int", "minval": 1, "maxval": 4, "count": 4}}
+ASHA: dict[str, Any] = {"max_trials": 10, "divisor": 3, "time_metric": "batches", "max_time": 900}
+HALVING: dict[str, Any] = {"num_rungs": 3, "max_trials": 12, "divisor": 3}
+PBT: dict[str, Any] = {"population_size": 10, "num_rounds": 3, "length_per_round": {"epochs": 2}}
+
+
+def config(name: str, **searcher: Any) -> dict[str, Any]:
+    """A resolved configuration, as far as searches look at it."""
+    return {
+        "searcher": {"name": name, "metric": "loss", **searcher},
+        "hyperparameters": SPACE,
+        "reproducibility": {"experiment_seed": 11},
+    }
+
+
+class Steps:
+    """Curves without a slope: the later a trial was created, the worse; a unit is a second."""
+
+    def metric(self, plan: TrialPlan, index: int, units: int) -> float:
+        return float(index)
+
+    def seconds(self, plan: TrialPlan, index: int, start: int, end: int) -> float:
+        return float(end - start)
+
+
+def test_adaptive_asha_is_previewed_as_in_the_table() -> None:
+    """Two brackets of 7 and 3 trials: 5 stop at 100, 3 at 300 and 2 train to 900."""
+    seen = preview(config("adaptive_asha", **ASHA))
+    assert seen.rows == [Row(5, 100), Row(3, 300), Row(2, 900)]
+    assert seen.brackets == [BracketRow([100, 300, 900], 7, 7), BracketRow([300, 900], 3, 3)]
+    assert (seen.trials, seen.total_units, seen.unit) == (10, 500 + 900 + 1800, "batches")
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "rows", "total"),
+    [
+        ("single", {}, [Row(1, None)], None),
+        ("single", {"max_length": {"epochs": 7}}, [Row(1, 7)], 7),
+        ("random", {"max_trials": 20, "max_length": 3}, [Row(20, 3)], 60),
+        ("grid", {}, [Row(4, None)], None),
+        (
+            "async_halving",
+            {**HALVING, "max_length": 900},
+            [Row(8, 100), Row(3, 300), Row(1, 900)],
+            2600,
+        ),
+        ("pbt", PBT, [Row(2, 2), Row(2, 4), Row(10, 6)], 60),
+        ("optuna", {"max_trials": 9}, [Row(9, None)], None),
+        ("custom", {}, [], None),
+    ],
+)
+def test_every_searcher_has_a_preview(
+    name: str, fields: dict[str, Any], rows: list[Row], total: int | None
+) -> None:
+    """How many trials train how far, and what that sums up to."""
+    seen = preview(config(name, **fields))
+    assert (seen.rows, seen.total_units) == (rows, total)
+    assert seen.trials == (sum(row.trials for row in rows) or None)
+    assert json.loads(json.dumps(seen.to_dict()))["searcher"] == name
+
+
+def test_a_simulated_grid_takes_turns() -> None:
+    """4 trials of 100 units on 3 workers: two turns, in the second two workers are idle."""
+    done = simulate(config("grid", max_length=100), 3, Steps())
+    assert (done.seconds, done.total_units, done.trials) == (200.0, 400, 4)
+    assert done.busy == pytest.approx(400 / 600)
+    assert [t.start for t in done.each] == [0.0, 0.0, 0.0, 100.0]
+
+
+def test_a_simulated_promotion_trains_each_unit_once() -> None:
+    """A promoted trial goes on from its checkpoint; taking it up costs its worker time."""
+    fields = {**HALVING, "max_length": 900, "max_concurrent_trials": 1}
+    done = simulate(config("async_halving", **fields), 1, Steps(), start_seconds=10)
+    assert done.rows == [Row(8, 100), Row(3, 300), Row(1, 900)]
+    assert done.total_units == 800 + 900 + 900
+    starts = sum(trial.legs for trial in done.each)
+    assert done.seconds == done.total_units + 10 * starts
+    assert done.busy == pytest.approx(1.0)
+    assert done.best is not None
+    assert (done.best.trial, done.best.units, done.best.outcome) == (0, 900, "completed")
+
+
+def test_a_simulated_stopping_search_stops_trials() -> None:
+    """With ever worse trials all but the first of each bracket stop at their first rung."""
+    done = simulate(config("adaptive_asha", **ASHA, max_concurrent_trials=2), 2, Steps())
+    outcomes = Counter(trial.outcome for trial in done.each)
+    assert outcomes == {"stopped": 8, "completed": 2}
+    assert done.trials == 10
+
+
+def test_a_simulated_population_comes_to_its_end() -> None:
+    """Ten members in each of three rounds, whatever the number of workers."""
+    done = [simulate(config("pbt", **PBT), workers) for workers in (1, 4, 20)]
+    assert {d.total_units for d in done} == {60}
+    assert done[0].rows == [Row(2, 2), Row(2, 4), Row(10, 6)]
+    assert done[2].seconds < done[1].seconds < done[0].seconds
+
+
+def test_recorded_curves_are_followed() -> None:
+    """The metric is the last one recorded by then; the best curve is found."""
+    curves = Recorded([[(100, 0.9), (900, 0.5)], [(100, 0.8), (300, 0.2)], [(50, 0.7)]])
+    done = simulate(config("random", max_trials=3, max_length=900), 3, curves)
+    assert [trial.metric for trial in done.each] == [0.5, 0.2, 0.7]
+    assert done.best is not None and done.best.trial == 1
+    with pytest.raises(ValueError, match="at least one point"):
+        Recorded([[]])
+
+
+def test_optuna_is_simulated_as_random() -> None:
+    """Its samplers don't run here: the trials, lengths and times are those of a random search."""
+    done = simulate(config("optuna", max_trials=8, max_concurrent_trials=2, max_length=5), 2)
+    assert (done.trials, done.total_units) == (8, 40)
+
+
+def test_the_same_seed_gives_the_same_simulation() -> None:
+    """Nothing in a simulation depends on anything but its arguments."""
+    first, second = (simulate(config("adaptive_asha", **ASHA), 4).to_dict() for _ in range(2))
+    assert first == second
+    assert json.loads(json.dumps(first)) == first
+
+
+def test_what_cannot_be_simulated_is_refused() -> None:
+    """A custom method lives elsewhere; nobody works without workers."""
+    with pytest.raises(ValueError, match="custom"):
+        simulate(config("custom"), 1)
+    with pytest.raises(ValueError, match="at least one worker"):
+        simulate(config("grid"), 0)
+
+
+def large(trials: int, **fields: Any) -> dict[str, Any]:
+    """A search of many trials by halving."""
+    halving = {"num_rungs": 5, "divisor": 4, "max_trials": trials, "max_length": 4096}
+    return config("async_halving", **{**halving, "max_concurrent_trials": 64, **fields})
+
+
+def timed(fields: dict[str, Any]) -> tuple[float, Simulation]:
+    """Seconds of computing that a simulation takes, and the simulation."""
+    start = time.process_time()
+    done = simulate(fields, 64)
+    return time.process_time() - start, done
+
+
+@pytest.mark.parametrize("form", [{}, {"stop_once": True}], ids=["promotion", "stopping"])
+def test_ten_thousand_trials_are_simulated_in_seconds(form: dict[str, Any]) -> None:
+    """10,000 trials take at most 10 seconds, and the cost of a trial hardly grows with them."""
+    small, _ = timed(large(1000, **form))
+    seconds, done = timed(large(10_000, **form))
+    assert done.trials == 10_000
+    assert seconds <= 10
+    assert seconds / small < 40
+
+
+def test_the_state_of_twenty_thousand_trials_is_loaded_at_once() -> None:
+    """Loading what was dumped takes at most 0.2 s of computing and gives the same state."""
+    search = Search.from_config(large(20_000, max_concurrent_trials=0, num_rungs=3))
+    state = search.initial()
+    while state.created < 20_000:
+        search.apply(state, [{"e": "ask", "worker": "w"}])
+        index = state.assignment("w")
+        report = {"e": "validated", "trial": index, "length": 4096, "metric": (index or 0) % 97}
+        search.apply(
+            state, [report, {"e": "left", "trial": index, "worker": "w", "how": "errored"}]
+        )
+    data = search.dump(state)
+    start = time.process_time()
+    loaded = search.load(data)
+    assert time.process_time() - start <= 0.2
+    assert search.dump(loaded) == data
