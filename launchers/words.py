@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
+
+_TRIAL = re.compile(r"[a-zA-Z0-9_.]+:[a-zA-Z0-9_]+")
 
 
 class UsageError(Exception):
@@ -26,10 +29,9 @@ def parse(argv: Sequence[str]) -> Words:
     if trial is not None:
         if script:
             raise UsageError(f"error: extra arguments to --trial: {script}")
-        raise UsageError(
-            f"error: --trial {trial}: Trial classes are not supported by this version of detslurm;"
-            " give a script that uses the Core API instead"
-        )
+        if not _TRIAL.fullmatch(trial):
+            raise UsageError(f"error: argument --trial: expected MODULE:CLASS, not {trial!r}")
+        return Words(overrides, [sys.executable, "-m", "detslurm.pytorch.harness", trial])
     if not script:
         raise UsageError("error: empty script is not allowed")
     return Words(overrides, command_of(script))

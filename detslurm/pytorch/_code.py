@@ -51,13 +51,13 @@ def _import_root(kind: type) -> Path | None:
 
 
 def _modules_below(folder: Path) -> Iterator[Path]:
-    installed = [Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib")]
-    installed += [Path(sys.prefix), Path(detslurm.__file__).parent]
-    for module in list(sys.modules.values()):
+    places = [sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")]
+    places += [sys.prefix, str(Path(detslurm.__file__).parent)]
+    installed = tuple(f"{place}{os.sep}" for place in places)
+    for module in list(sys.modules.values()):  # thousands: no Path for each
         file = getattr(module, "__file__", None)
-        if not isinstance(file, str) or not file.endswith(".py"):
+        if not isinstance(file, str) or not file.endswith(".py") or file.startswith(installed):
             continue
         path = Path(file).absolute()
-        ours = not any(path.is_relative_to(place) for place in installed)
-        if ours and path.is_relative_to(folder) and path.is_file():
+        if path.is_relative_to(folder) and path.is_file():
             yield path

@@ -133,7 +133,7 @@ class DataLoader:
         if not self.shuffle:
             given: Source = self.batch_sampler
             return given
-        order = ReproducibleShuffleSampler(data.SequentialSampler(self.dataset), seed)
+        order = ReproducibleShuffleSampler(range(len(self.dataset)), seed)
         shuffled: Source = data.BatchSampler(order, self.batch_size, self.drop_last)
         return shuffled
 

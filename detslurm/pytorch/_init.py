@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import socket
@@ -65,7 +66,8 @@ def init(
         started = start_process_group(context.distributed, context.device, _chief_addr(info, dist))
         yield context
         if started:
-            torch_dist.destroy_process_group()
+            # Not yet: torch can't reliably connect the same processes a second time.
+            atexit.register(torch_dist.destroy_process_group)
 
 
 def _trial_info() -> ClusterInfo | None:

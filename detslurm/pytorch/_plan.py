@@ -65,8 +65,8 @@ def goals(plan: Plan, searcher: SearcherContext | None, measures: Measures) -> I
         yield Goal(measures.batches(plan.max_length))
         return
     for operation in searcher.operations():
-        unit = unit_of(searcher.get_configured_units(), plan.max_length)
-        yield Goal(measures.batches(unit(operation.length)), operation)
+        kind = unit_of(searcher.get_configured_units(), plan.max_length)
+        yield Goal(measures.batches(kind(operation.length)), operation)
 
 
 _UNITS: Mapping[Unit, type[TrainUnit]] = {
@@ -87,9 +87,14 @@ def unit_of(configured: Unit | None, given: TrainUnit | None) -> type[TrainUnit]
 def configured_length(searcher: Mapping[str, Any]) -> TrainUnit | int | None:
     """`searcher.max_length` of a configuration; an int has no unit."""
     value = searcher.get("max_length")
-    if not isinstance(value, Mapping):
-        return None if value is None else int(value)
+    if isinstance(value, Mapping):
+        return unit(value)
+    return None if value is None else int(value)
+
+
+def unit(section: Mapping[str, Any]) -> TrainUnit | None:
+    """`{batches: 100}` of a configuration; None for {}."""
     kinds = {"batches": Batch, "epochs": Epoch, "records": Record}
     return next(
-        (kinds[name](int(number)) for name, number in value.items() if number is not None), None
+        (kinds[name](int(number)) for name, number in section.items() if number is not None), None
     )

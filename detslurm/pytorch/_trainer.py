@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from detslurm._info import get_cluster_info
+from detslurm._info import ClusterInfo, get_cluster_info
 from detslurm.errors import InvalidExperimentException
 from detslurm.pytorch._context import PyTorchTrialContext
 from detslurm.pytorch._loop import TrainingLoop
@@ -60,9 +61,8 @@ class Trainer:
         on from, `detslurm.get_cluster_info().latest_checkpoint` as a rule. `test_mode` trains and
         validates one batch. Raises `ValueError` and `TypeError` for arguments that make no sense.
         """
-        self._check_trial()
-        managed = self._context._managed
-        if test_mode and managed:
+        info = get_cluster_info() if self._context._managed else None
+        if test_mode and info is not None:
             raise ValueError("test_mode is only supported in local training mode.")
         if checkpoint_policy not in _POLICIES:
             raise ValueError(
@@ -74,31 +74,30 @@ class Trainer:
             period(checkpoint_period, "checkpoint_period"),
             period(reporting_period, "reporting_period"),
         )
-        if max_length is not None:
-            max_length = length(max_length)
-        if managed:
-            max_length, follows_search = self._managed_length(max_length)
-            self._warn_of_unused(schedule, latest_checkpoint)
-        else:
-            follows_search = False
-            max_length = _local_length(max_length, test_mode)
-            checkpoint_policy = self._local_policy(checkpoint_policy)
-        self.run(
-            Plan(
-                schedule=schedule,
-                policy=checkpoint_policy,
-                max_length=max_length,
-                follows_search=follows_search,
-                latest_checkpoint=latest_checkpoint,
-                step_zero_validation=step_zero_validation,
-                test_mode=test_mode,
-            ),
-            profile=profiling_enabled,
+        plan = Plan(
+            schedule=schedule,
+            policy=checkpoint_policy,
+            max_length=None if max_length is None else length(max_length),
+            latest_checkpoint=latest_checkpoint,
+            step_zero_validation=step_zero_validation,
+            test_mode=test_mode,
         )
+        if info is None:
+            plan = replace(
+                plan,
+                max_length=_local_length(plan),
+                policy=self._local_policy(plan.policy),
+            )
+        else:
+            self._warn_of_unused(schedule, info, latest_checkpoint)
+            plan = self.managed(plan)
+        self.run(plan, profile=profiling_enabled)
 
     def run(self, plan: Plan, *, profile: bool = False) -> None:
-        """Train by a plan that was checked."""
-        logger.info("%s", describe(plan))
+        """Train by a complete plan."""
+        self._check_trial()
+        if self._context.distributed.rank == 0:
+            logger.info("%s", describe(plan))
         if profile or self._profile is not None:
             self._switch_profiler_on()
         TrainingLoop(self._trial, self._context, plan).run()
@@ -121,6 +120,11 @@ class Trainer:
                 f"{name} has no optimizer: pass each through context.wrap_optimizer() in __init__"
             )
         evaluates_batches(self._trial)
+
+    def managed(self, plan: Plan) -> Plan:
+        """The plan with the length that counts in a job. Raises `ValueError` for lack of one."""
+        max_length, follows_search = self._managed_length(plan.max_length)
+        return replace(plan, max_length=max_length, follows_search=follows_search)
 
     def _managed_length(self, given: TrainUnit | None) -> tuple[TrainUnit | None, bool]:
         """The length to train to in a job, and whether the search gives it."""
@@ -149,9 +153,10 @@ class Trainer:
             )
         return given, True
 
-    def _warn_of_unused(self, schedule: Schedule, latest_checkpoint: str | None) -> None:
-        info = get_cluster_info()
-        if info is not None and info.latest_checkpoint and latest_checkpoint is None:
+    def _warn_of_unused(
+        self, schedule: Schedule, info: ClusterInfo, latest_checkpoint: str | None
+    ) -> None:
+        if info.latest_checkpoint and latest_checkpoint is None:
             logger.warning(
                 "this trial has a checkpoint to go on from, but fit() was called without"
                 " latest_checkpoint=detslurm.get_cluster_info().latest_checkpoint: training starts"
@@ -180,12 +185,12 @@ class Trainer:
         return policy
 
 
-def _local_length(given: TrainUnit | None, test_mode: bool) -> TrainUnit:
-    if test_mode:
+def _local_length(plan: Plan) -> TrainUnit:
+    if plan.test_mode:
         return Batch(1)
-    if given is None:
+    if plan.max_length is None:
         raise ValueError("max_length must be defined in local training mode.")
-    return given
+    return plan.max_length
 
 
 def _from_max_time(searcher: Mapping[str, Any]) -> TrainUnit:

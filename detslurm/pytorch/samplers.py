@@ -6,7 +6,7 @@ Indices are cheap, data is not: what a sampler leaves out is never loaded.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Protocol
 
@@ -110,7 +110,7 @@ class _Shuffle:
     def __iter__(self) -> Iterator[Any]:
         generator = torch.Generator().manual_seed(mixed_seed(self._seed, self._epoch))
         self._epoch += 1
-        items = list(self._source)
+        items = self._source if isinstance(self._source, Sequence) else list(self._source)
         for index in torch.randperm(len(items), generator=generator).tolist():
             yield items[index]
 
@@ -139,7 +139,7 @@ def _epoch_jump(source: Any) -> Callable[[int], None] | None:
         return None if inner is None else _both(inner, source._jump)
     if type(source) is BatchSampler:
         return _epoch_jump(source.sampler)
-    if type(source) is SequentialSampler or isinstance(source, range | list | tuple):
+    if type(source) is SequentialSampler or isinstance(source, Sequence):
         return lambda epochs: None
     return None
 

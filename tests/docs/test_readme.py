@@ -17,7 +17,7 @@ from tests.cluster.spec import Layout
 from tests.cluster.users import User, local_user
 from tests.docs.pages import REPOSITORY, Block, blocks, commands, pages
 
-RUN = [page for page in pages() if page.name in ("README.md", "getting-started.md")]
+RUN = [page for page in pages() if page.name in ("README.md", "getting-started.md", "pytorch.md")]
 MATCHES = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 

@@ -14,7 +14,7 @@ from detslurm.store import EventLog
 from tests.cluster import Cluster
 from tests.cluster.waiting import wait_for
 from tests.e2e.desk import Desk
-from tests.e2e.test_failures import find_process
+from tests.e2e.processes import find_process
 from tests.e2e.test_main_job import make_room
 
 pytestmark = pytest.mark.cluster

@@ -32,6 +32,13 @@ def test_overrides_end_with_two_dashes() -> None:
     assert parse(["run", "--", "x"]) == ([], ["run", "--", "x"])
 
 
+def test_a_trial_class_is_trained_by_the_harness() -> None:
+    """Both spellings of the option."""
+    command = [sys.executable, "-m", "detslurm.pytorch.harness", "model.def:Trial"]
+    assert parse(["--trial", "model.def:Trial"]) == ([], command)
+    assert parse(["--a", "--", "--trial=model.def:Trial"]) == (["--a"], command)
+
+
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
@@ -39,7 +46,7 @@ def test_overrides_end_with_two_dashes() -> None:
         (["--a", "--"], "empty script is not allowed"),
         (["--trial", "m:C", "x"], "extra arguments to --trial"),
         (["--trial"], "expected one argument"),
-        (["--a", "--", "--trial=m:C"], "not supported by this version"),
+        (["--a", "--", "--trial=train.py"], "expected MODULE:CLASS, not 'train.py'"),
     ],
 )
 def test_what_makes_no_sense_is_said(argv: list[str], said: str) -> None:

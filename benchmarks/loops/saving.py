@@ -1,0 +1,85 @@
+"""A trial that is saved after every batch, and the same states saved by hand.
+
+Prints the milliseconds that each holds training up.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from detslurm import pytorch
+
+WIDTH, LAYERS, SAVES = 2048, 8, 8
+"""128 MB of weights and as much momentum."""
+
+
+class Trial(pytorch.PyTorchTrial):
+    """A network whose steps cost next to nothing beside saving it."""
+
+    def __init__(self, context: Any) -> None:
+        self.context = context
+        torch.set_num_threads(1)
+        layers = [nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(LAYERS)]
+        self.model = context.wrap_model(nn.Sequential(*layers))
+        self.optimizer = context.wrap_optimizer(
+            torch.optim.SGD(self.model.parameters(), lr=1e-9, momentum=0.9)
+        )
+        self.done: list[float] = []
+        self.held: list[float] = []
+        self.by_hand: list[float] = []
+
+    def build_training_data_loader(self) -> Any:
+        return pytorch.DataLoader(torch.zeros(SAVES + 1, WIDTH), batch_size=1)
+
+    def build_validation_data_loader(self) -> Any:
+        return pytorch.DataLoader(torch.zeros(1, 1))
+
+    def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> dict[str, Any]:
+        if self.done:
+            self.held.append(time.perf_counter() - self.done[-1])
+        loss = self.model(batch).sum()
+        self.context.backward(loss)
+        self.context.step_optimizer(self.optimizer)
+        self.by_hand.append(self.save_by_hand())
+        self.done.append(time.perf_counter())
+        return {"loss": loss}
+
+    def evaluate_batch(self, batch: Any, batch_idx: int) -> dict[str, float]:
+        return {"loss": 0.0}
+
+    def save_by_hand(self) -> float:
+        """Seconds to write the states to one file and sync it and its directory."""
+        folder = Path(tempfile.mkdtemp(dir=Path.cwd()))
+        began = time.perf_counter()
+        state = {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
+        torch.save(state, folder / "state.pth")  # faster than to an open file
+        for written in (folder / "state.pth", folder):
+            handle = os.open(written, os.O_RDONLY)
+            os.fsync(handle)
+            os.close(handle)
+        spent = time.perf_counter() - began
+        shutil.rmtree(folder)
+        return spent
+
+
+def main() -> None:
+    with pytorch.init(hparams={}) as context:
+        trial = Trial(context)
+        pytorch.Trainer(trial, context).fit(
+            max_length=pytorch.Batch(SAVES + 1),
+            checkpoint_period=pytorch.Batch(1),
+            checkpoint_policy="none",
+        )
+    print(f"milliseconds {1e3 * min(trial.held):.1f} {1e3 * min(trial.by_hand):.1f}")
+
+
+if __name__ == "__main__":
+    main()

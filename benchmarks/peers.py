@@ -1,0 +1,37 @@
+"""Other people's trainers, installed once in an environment of their own."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from benchmarks.report import Skip
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+# Not beside detslurm: Determined wants other versions of what the suite needs, too.
+PEERS = ("torch", "numpy", "tensorboard", "determined==0.38.1", "lightning", "accelerate")
+
+
+def python_with_peers() -> Path:
+    """A Python that can import the peers; made in the user's cache when it isn't there yet."""
+    constraints = REPOSITORY / "constraints.txt"
+    recipe = f"{sys.version} {PEERS} {constraints.read_text()}"
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    place = cache / "detslurm" / f"peers-{hashlib.sha256(recipe.encode()).hexdigest()[:12]}"
+    python, stamp = place / "bin" / "python", place / "installed"
+    if not stamp.exists():
+        print(f"installing {', '.join(PEERS)} in {place}", file=sys.stderr, flush=True)
+        _run(sys.executable, "-m", "venv", "--clear", str(place))
+        _run(str(python), "-m", "pip", "install", "--quiet", "-c", str(constraints), *PEERS)
+        stamp.touch()
+    return python
+
+
+def _run(*argv: str) -> None:
+    done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if done.returncode:
+        last = done.stdout.strip().splitlines()[-1:]
+        raise Skip(f"the peers can't be installed: {' '.join(last)}")

@@ -1,0 +1,97 @@
+"""Train a Trial class that a configuration names: `python3 -m detslurm.pytorch.harness m:Class`.
+
+The launchers start it for `--trial`, and for an `entrypoint` of that form. What a script would
+pass to `Trainer.fit()` is in the configuration: periods, policy, `scheduling_unit`, aggregation.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from detslurm._info import get_cluster_info
+from detslurm.pytorch._init import init
+from detslurm.pytorch._plan import Plan, unit
+from detslurm.pytorch._schedule import Schedule
+from detslurm.pytorch._trainer import Trainer
+from detslurm.pytorch._trial import PyTorchTrial
+from detslurm.pytorch._units import NEVER, Batch, Record, TrainUnit
+
+logger = logging.getLogger("detslurm.pytorch")
+
+
+def main(argv: Sequence[str]) -> int:
+    """Train; returns the exit status."""
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s: %(name)s: %(message)s")
+    if len(argv) != 1:
+        print("usage: python3 -m detslurm.pytorch.harness MODULE:CLASS", file=sys.stderr)
+        return 2
+    info = get_cluster_info()
+    if info is None:
+        print(
+            f"{argv[0]}: a Trial class by its name needs a job with a configuration; in a script of"
+            " your own use detslurm.pytorch.init() and Trainer.fit()",
+            file=sys.stderr,
+        )
+        return 1
+    config = info.trial._config
+    kind = trial_class(argv[0])
+    aggregation = (config.get("optimizations") or {}).get("aggregation_frequency") or 1
+    with init(hparams=info.trial.hparams, aggregation_frequency=aggregation) as context:
+        trainer = Trainer(kind(context), context)
+        sizes = context._batch_sizes
+        whole = plan(config, sizes[0] if sizes else None)
+        trainer.run(trainer.managed(replace(whole, latest_checkpoint=info.latest_checkpoint)))
+    return 0
+
+
+def trial_class(spec: str) -> type[PyTorchTrial]:
+    """The class that `module:Class` names. Raises `ValueError` when it is no PyTorchTrial."""
+    module, _, name = spec.partition(":")
+    sys.path.insert(0, str(Path.cwd()))
+    found = getattr(importlib.import_module(module), name, None)
+    if not (isinstance(found, type) and issubclass(found, PyTorchTrial)):
+        what = "there is no such class in it" if found is None else "it is no PyTorchTrial"
+        raise ValueError(f"{spec}: {what}")
+    return found
+
+
+def plan(config: Mapping[str, Any], global_batch_size: int | None) -> Plan:
+    """The plan that a configuration describes. Raises `ValueError`."""
+    if config.get("records_per_epoch"):
+        logger.warning(
+            "records_per_epoch has no effect: an epoch is one pass over the training data loader"
+        )
+    return Plan(
+        schedule=Schedule(
+            _period(config, "min_validation_period", global_batch_size),
+            _period(config, "min_checkpoint_period", global_batch_size),
+            Batch(config.get("scheduling_unit") or 100),
+        ),
+        policy=config.get("checkpoint_policy") or "best",
+        step_zero_validation=bool(config.get("perform_initial_validation")),
+        average_training_metrics=(config.get("optimizations") or {}).get(
+            "average_training_metrics", True
+        ),
+        is_trainer=False,
+    )
+
+
+def _period(config: Mapping[str, Any], name: str, global_batch_size: int | None) -> TrainUnit:
+    found = unit(config.get(name) or {})
+    if found is None or found.value == 0:
+        return NEVER
+    if isinstance(found, Record):
+        if global_batch_size is None:
+            raise ValueError(f"{name} in records needs the hyperparameter global_batch_size")
+        return found.batches(global_batch_size)
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

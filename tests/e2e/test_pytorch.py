@@ -1,0 +1,114 @@
+"""Trial classes on several nodes: PyTorch's DDP, real preemption, the older form of entrypoint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.cluster import Cluster
+from tests.e2e.desk import Desk
+from tests.e2e.test_main_job import make_room
+
+pytestmark = pytest.mark.cluster
+
+MODEL = """\
+    import time
+    import torch
+    from torch import nn
+    from determined import pytorch
+
+    class Trial(pytorch.PyTorchTrial):
+        def __init__(self, context):
+            self.context = context
+            net = nn.Sequential(nn.Linear(8, 32), nn.Tanh(), nn.Dropout(0.2), nn.Linear(32, 1))
+            self.model = context.wrap_model(net)
+            self.optimizer = context.wrap_optimizer(torch.optim.Adam(self.model.parameters()))
+            self.scheduler = context.wrap_lr_scheduler(
+                torch.optim.lr_scheduler.CosineAnnealingLR(self.optimizer, 50),
+                pytorch.LRScheduler.StepMode.STEP_EVERY_BATCH,
+            )
+            self.count = context.wrap_reducer(sum, "records", for_validation=False)
+
+        def data(self, size, shuffle):
+            numbers = torch.Generator().manual_seed(1)
+            x = torch.randn(size, 8, generator=numbers)
+            return pytorch.DataLoader(
+                torch.utils.data.TensorDataset(x, x.prod(1, keepdim=True)),
+                batch_size=self.context.get_per_slot_batch_size(),
+                shuffle=shuffle,
+            )
+
+        def build_training_data_loader(self):
+            return self.data(104, True)
+
+        def build_validation_data_loader(self):
+            return self.data(36, False)
+
+        def train_batch(self, batch, epoch_idx, batch_idx):
+            time.sleep(self.context.get_hparam("pause"))
+            x, y = batch
+            loss = nn.functional.mse_loss(self.model(x), y)
+            self.context.backward(loss)
+            self.context.step_optimizer(self.optimizer)
+            self.count.update(len(x))
+            return {"loss": loss}
+
+        def evaluate_batch(self, batch):
+            x, y = batch
+            return {"error": nn.functional.mse_loss(self.model(x), y)}
+"""
+
+CONFIG = """\
+    name: test
+    entrypoint: model_def:Trial
+    hyperparameters: {{global_batch_size: 16, pause: {pause}}}
+    searcher: {{name: single, metric: error, max_length: {{batches: 40}}}}
+    resources: {{slots_per_trial: 4}}
+    slurm: {{slot_type: cpu, slots_per_node: 2}}
+    optimizations: {{aggregation_frequency: 3}}
+    min_validation_period: {{epochs: 2}}
+    scheduling_unit: 1
+    reproducibility: {{experiment_seed: 5}}
+"""
+
+
+def project(desk: Desk, name: str, pause: float) -> Path:
+    desk.write(f"{name}/model_def.py", MODEL)
+    return desk.write(f"{name}/experiment.yaml", CONFIG.format(pause=pause))
+
+
+def final_weights(desk: Desk, number: int) -> dict[str, torch.Tensor]:
+    latest = desk.trial(number).latest_checkpoint
+    assert latest is not None and latest.steps == 40
+    folder = desk.store.path / "checkpoints"
+    state = torch.load(folder / latest.uuid / "state_dict.pth", weights_only=True)
+    weights: dict[str, torch.Tensor] = state["models_state_dict"][0]
+    return weights
+
+
+def test_four_ranks_that_were_preempted_end_as_four_that_were_not(
+    desk: Desk, slurm: Cluster
+) -> None:
+    """Shuffled, with dropout, a scheduler and aggregated gradients: every loss and all weights are
+    the same to the last bit, and nothing that was trained is lost."""
+    whole = desk.submit(project(desk, "whole", 0))
+    preempted = desk.submit(project(desk, "preempted", 0.3), "resources.resource_pool=low")
+    desk.wait_for_state(whole, "COMPLETED")
+    desk.wait_for_steps(preempted, 5)
+    high = make_room(desk)
+    slurm.wait_state(high, "RUNNING", "COMPLETED", timeout=20)
+    desk.wait_for_state(preempted, "COMPLETED")
+
+    assert desk.outcomes(preempted) == ["preempted", "completed"]
+    resumed = desk.trial(preempted).runs[1].resumed_steps
+    assert resumed >= 5
+    for group in ("training", "validation"):
+        ours, theirs = desk.metrics(preempted, group), desk.metrics(whole, group)
+        assert [(r.steps, r.metrics) for r in ours] == [(r.steps, r.metrics) for r in theirs]
+    # 104 records are 26 batches of 4, 7 of them for the chief: an epoch.
+    assert [r.steps for r in desk.metrics(whole, "validation")] == [14, 28, 40]
+    assert {r.metrics["records"] for r in desk.metrics(whole, "training")} == {16}
+    weights, expected = final_weights(desk, preempted), final_weights(desk, whole)
+    assert all(torch.equal(weights[name], expected[name]) for name in expected)

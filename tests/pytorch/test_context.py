@@ -1,0 +1,402 @@
+"""What a trial asks of its context: wrapping, gradients, mixed precision, questions, errors."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from detslurm import errors, pytorch
+from detslurm.core import DistributedContext
+from detslurm.pytorch import Batch, LRScheduler
+from detslurm.pytorch._rng import seed_all
+from detslurm.store import Store, fold_trial
+from tests.pytorch.managed import Managed
+from tests.pytorch.test_fit import fit, in_job
+from tests.pytorch.trials import Regression, same, weights
+
+Context = pytorch.PyTorchTrialContext
+Mode = LRScheduler.StepMode
+
+
+class TestQuestions:
+    """Hyperparameters, batch sizes, positions, identities."""
+
+    def test_hyperparameters(self, root: Path) -> None:
+        """They are what init() was given; an absent one is a ValueError that lists the others."""
+        with pytorch.init(hparams={"lr": 0.1, "width": 3}) as context:
+            assert context.get_hparam("lr") == 0.1
+            assert context.get_hparams() == {"lr": 0.1, "width": 3}
+            with pytest.raises(ValueError, match=r"Could not find name 'x'.*lr, width"):
+                context.get_hparam("x")
+            with pytest.raises(ValueError, match="global_batch_size, which is not set"):
+                context.get_global_batch_size()
+        with pytorch.init() as context, pytest.raises(ValueError, match="hparams="):
+            context.get_hparam("lr")
+
+    def test_batch_sizes(self, caplog: pytest.LogCaptureFixture) -> None:
+        """A slot's part of the global batch, rounded down with a warning."""
+        context = made({"global_batch_size": 10}, slots=4)
+        assert (context.get_global_batch_size(), context.get_per_slot_batch_size()) == (10, 2)
+        assert "not a multiple of 4 slots: 8 records" in caplog.text
+        with pytest.raises(errors.InvalidExperimentException, match="at least one record"):
+            made({"global_batch_size": 3}, slots=4)
+
+    def test_configuration(self, managed: Managed) -> None:
+        """The job's in a job, init()'s otherwise; get_data_config is its `data` section."""
+        managed.config["data"] = {"path": "/data"}
+        with managed.run(), pytorch.init(exp_conf={"data": {"path": "ignored"}}) as context:
+            assert context.get_data_config() == {"path": "/data"}
+            assert context.get_experiment_config()["searcher"]["metric"] == "loss"
+            assert context.get_trial_id() == managed.trial.id
+            assert context.get_experiment_id() == managed.experiment.id
+            with pytest.raises(ValueError, match="hyperparameters"):
+                context.get_hparams()
+
+    def test_configuration_by_hand(self, root: Path) -> None:
+        """There is none unless it is given."""
+        with pytorch.init() as context, pytest.raises(ValueError, match="exp_conf"):
+            context.get_experiment_config()
+
+    def test_positions(self, root: Path) -> None:
+        """Epochs are those of the loader; before training there are none."""
+        seen = []
+
+        class Curious(Regression):
+            records = 12
+
+            def __init__(self, context: Any) -> None:
+                super().__init__(context)
+                for ask in (context.is_epoch_start, context.current_train_batch):
+                    with pytest.raises(errors.InternalException, match="not begun"):
+                        ask()
+
+            def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
+                c = self.context
+                seen.append((c.current_train_epoch(), c.is_epoch_start(), c.is_epoch_end()))
+                assert (epoch_idx, batch_idx) == (c.current_train_epoch(), c.current_train_batch())
+                return super().train_batch(batch, epoch_idx, batch_idx)
+
+        fit(Curious, max_length=Batch(4))
+        assert seen == [(0, True, False), (0, False, False), (0, False, True), (1, True, False)]
+
+    def test_stop_requests_are_bools(self, root: Path) -> None:
+        """Anything else is an AssertionError."""
+        with pytorch.init() as context:
+            assert context.get_stop_requested() is False
+            with pytest.raises(AssertionError, match="True or False"):
+                context.set_stop_requested(1)  # type: ignore[arg-type]
+
+    def test_tensorboard(self, root: Path) -> None:
+        """The writer's files are in the run's TensorBoard directory."""
+        with pytorch.init() as context:
+            writer = context.get_tensorboard_writer()
+            assert writer is context.get_tensorboard_writer()
+            writer.add_scalar("a", 1, 1)
+            writer.close()
+            assert list(context.get_tensorboard_path().iterdir())
+
+
+def made(hparams: dict[str, Any] | None = None, slots: int = 1, aggregation: int = 1) -> Context:
+    """A context by itself."""
+    return Context(
+        None, None, hparams, slots, 0, None, aggregation, 0, False,
+        distributed=DistributedContext._single(),
+    )  # fmt: skip
+
+
+class TestWrapping:
+    """Calls that make no sense are refused with the way out."""
+
+    def test_optimizers(self) -> None:
+        """Passes, contradictions, aggregation without zeroing."""
+        context = made(aggregation=2)
+        optimizer = torch.optim.SGD(nn.Linear(1, 1).parameters(), 0.1)
+        with pytest.raises(errors.InvalidExperimentException, match="1 or more, not 0"):
+            context.wrap_optimizer(optimizer, backward_passes_per_step=0)
+        context.wrap_optimizer(optimizer, average_aggregated_gradients=True)
+        with pytest.raises(errors.InvalidExperimentException, match="same for all optimizers"):
+            context.wrap_optimizer(optimizer, average_aggregated_gradients=False)
+        with pytest.raises(errors.InvalidExperimentException, match="auto_zero_grads=True"):
+            context.step_optimizer(optimizer, auto_zero_grads=False)
+        with pytest.raises(errors.InvalidExperimentException, match="1 or more, not 0"):
+            made(aggregation=0)
+
+    def test_schedulers(self) -> None:
+        """The original comes back; its optimizer must be wrapped; plateaus need a metric."""
+        context = made()
+        optimizer = torch.optim.SGD(nn.Linear(1, 1).parameters(), 0.1)
+        scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+        with pytest.raises(errors.InvalidExperimentException, match="wrap_optimizer"):
+            context.wrap_lr_scheduler(scheduler, Mode.STEP_EVERY_BATCH)
+        context.wrap_optimizer(optimizer)
+        assert context.wrap_lr_scheduler(scheduler, Mode.STEP_EVERY_BATCH) is scheduler
+        plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)
+        with pytest.raises(errors.InvalidExperimentException, match="MANUAL_STEP"):
+            context.wrap_lr_scheduler(plateau, Mode.STEP_EVERY_EPOCH)
+        context.wrap_lr_scheduler(plateau, Mode.MANUAL_STEP)
+
+    def test_scalers(self) -> None:
+        """Before models, one only, and steps get the one that was wrapped."""
+        context = made()
+        optimizer = torch.optim.SGD(nn.Linear(1, 1).parameters(), 0.1)
+        scaler = context.wrap_scaler(torch.amp.GradScaler("cpu"))
+        for again in (lambda: context.wrap_scaler(scaler), context.experimental.use_amp):
+            with pytest.raises(errors.InvalidExperimentException, match="already"):
+                again()
+        with pytest.raises(errors.InvalidExperimentException, match="pass scaler="):
+            context.step_optimizer(optimizer)
+        with pytest.raises(errors.InvalidExperimentException, match="not wrapped"):
+            context.step_optimizer(optimizer, scaler=torch.amp.GradScaler("cpu"))
+        late = made()
+        late.wrap_model(nn.Linear(1, 1))
+        with pytest.raises(errors.InvalidExperimentException, match="before wrap_model"):
+            late.wrap_scaler(scaler)
+        with pytest.raises(errors.InvalidExperimentException, match="before wrap_model"):
+            late.experimental.use_amp()
+
+    def test_apex(self) -> None:
+        """Gone, with what to use instead; disabled it changes nothing."""
+        context = made()
+        with pytest.raises(errors.InvalidExperimentException, match="use_amp"):
+            context.configure_apex_amp([1], [2])
+        assert context.configure_apex_amp([1], [2], enabled=False) == ([1], [2])
+
+    def test_to_device(self) -> None:
+        """Looks into nested data; arrays become tensors."""
+        moved = made().to_device({"a": [np.zeros(2), torch.ones(1)], "b": "text"})
+        assert isinstance(moved["a"][0], torch.Tensor)
+        assert moved["b"] == "text"
+
+
+class Amp(Regression):
+    """In automatic mixed precision."""
+
+    def __init__(self, context: Any) -> None:
+        context.experimental.use_amp()
+        super().__init__(context)
+        self.types: list[torch.dtype] = []
+        self.norms: list[float] = []
+
+    def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
+        output = self.model(batch[0])
+        self.types.append(output.dtype)
+        loss = nn.functional.mse_loss(output.float(), batch[1])
+        self.context.backward(loss)
+
+        def clip(parameters: Any) -> None:
+            self.norms.append(float(nn.utils.clip_grad_norm_(parameters, 1.0)))
+
+        self.context.step_optimizer(self.optimizer, clip_grads=clip)
+        return loss
+
+
+class Manual(Amp):
+    """The same, with a scaler and autocast of its own."""
+
+    def __init__(self, context: Any) -> None:
+        self.scaler = context.wrap_scaler(torch.amp.GradScaler("cpu"))
+        Regression.__init__(self, context)
+        self.types, self.norms = [], []
+
+    def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
+        with torch.autocast("cpu"):
+            output = self.model(batch[0])
+            loss = nn.functional.mse_loss(output.float(), batch[1])
+        self.context.backward(self.scaler.scale(loss))
+        self.scaler.unscale_(self.optimizer)
+
+        def clip(parameters: Any) -> None:
+            self.norms.append(float(nn.utils.clip_grad_norm_(parameters, 1.0)))
+
+        self.context.step_optimizer(self.optimizer, clip_grads=clip, scaler=self.scaler)
+        self.scaler.update()
+        return loss
+
+
+class TestMixedPrecision:
+    """On the CPU: bfloat16 and a scaler."""
+
+    @pytest.mark.parametrize("aggregation", [1, 3])
+    def test_automatic_and_manual_are_the_same(self, root: Path, aggregation: int) -> None:
+        """Forward passes in low precision, gradients unscaled before clipping, one scaler update
+        a step; evaluation in low precision, too."""
+        with torch.random.fork_rng():
+            automatic = fit(Amp, aggregation, max_length=Batch(6))
+        with torch.random.fork_rng():
+            manual = fit(Manual, aggregation, max_length=Batch(6))
+        assert set(automatic.types) == {torch.bfloat16}
+        assert automatic.norms == manual.norms
+        assert len(automatic.norms) == 6 // aggregation
+        assert max(automatic.norms) < 1000  # unscaled: the scale is 65536
+        assert same(weights(automatic), weights(manual))
+
+    def test_infinite_gradients_skip_the_step(self, root: Path) -> None:
+        """The scale is halved and the weights stay."""
+
+        class Overflowing(Amp):
+            def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
+                before = [p.clone() for p in self.model.parameters()]
+                loss = self.model(batch[0]).float().sum() * float("inf")
+                self.context.backward(loss)
+                self.context.step_optimizer(self.optimizer)
+                assert all(map(torch.equal, before, self.model.parameters()))
+                return {"loss": 0.0}
+
+        class NoScheduler(Overflowing):
+            def __init__(self, context: Any) -> None:
+                super().__init__(context)
+                context.lr_schedulers.clear()
+
+        trial = fit(NoScheduler, max_length=Batch(2))
+        assert trial.context._amp.scaler.get_scale() == 65536 / 4
+
+    def test_the_scaler_is_saved(self, managed: Managed) -> None:
+        """A trial that goes on has its scale."""
+
+        class Scaled(Amp):
+            def __init__(self, context: Any) -> None:
+                super().__init__(context)
+                context._amp.scaler = torch.amp.GradScaler("cpu", init_scale=512.0)
+
+        in_job(managed, Scaled)
+        latest = managed.view().latest_checkpoint
+        assert latest is not None
+        trial = in_job(managed, Amp, latest_checkpoint=latest.uuid)
+        assert trial.context._amp.scaler.get_scale() == 512
+
+
+def test_gradients_are_added_or_averaged(root: Path) -> None:
+    """average_aggregated_gradients=False leaves the sum."""
+    norms: dict[bool, float] = {}
+    for average in (True, False):
+
+        class Summed(Regression):
+            def __init__(self, context: Any) -> None:
+                super().__init__(context)
+                context.wrap_optimizer(self.optimizer, average_aggregated_gradients=average)  # noqa: B023
+
+            def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
+                loss = self.model(batch[0]).sum()
+                self.context.backward(loss)
+
+                def keep(parameters: Any) -> None:
+                    norms[average] = float(parameters[-1].grad.sum())  # noqa: B023
+
+                self.context.step_optimizer(self.optimizer, clip_grads=keep)
+                return loss
+
+        fit(Summed, 2, max_length=Batch(2))
+    assert norms == {True: 4.0, False: 8.0}
+
+
+def test_batches_stay_where_they_are_on_request(root: Path) -> None:
+    """disable_auto_to_device leaves arrays as they come from the loader."""
+    kinds = set()
+
+    class Raw(Regression):
+        def __init__(self, context: Any) -> None:
+            super().__init__(context)
+            context.experimental.disable_auto_to_device()
+
+        def build_training_data_loader(self) -> Any:
+            return pytorch.DataLoader(
+                list(range(8)), batch_size=2, collate_fn=lambda items: np.array(items)
+            )
+
+        def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
+            kinds.add(type(batch))
+            moved = self.context.to_device(batch)
+            assert isinstance(moved, torch.Tensor)
+            return super().train_batch((torch.ones(2, 8), torch.ones(2, 1)), epoch_idx, batch_idx)
+
+    fit(Raw, max_length=Batch(2))
+    assert kinds == {np.ndarray}
+
+
+def test_compiled_models(root: Path) -> None:
+    """A model that torch.compile made trains, and its checkpoint fits the plain one."""
+
+    class Compiled(Regression):
+        def __init__(self, context: Any) -> None:
+            super().__init__(context)
+            self.plain = self.model
+            self.model = torch.compile(self.model, backend="eager")
+
+    class Inside(Regression):
+        def __init__(self, context: Any) -> None:
+            super().__init__(context)
+            context.models[0] = self.model = torch.compile(self.model, backend="eager")
+
+    trials = []
+    for kind in (Regression, Compiled, Inside):
+        seed_all(1)
+        trials.append(fit(kind, max_length=Batch(3)))
+    whole, compiled, inside = trials
+    compiled.model = compiled.plain
+    assert same(weights(whole), weights(compiled))
+    assert same(weights(whole), weights(inside))
+    (latest,) = fold_trial(Store(root).experiment(3).trial(3)).checkpoints
+    assert fit(max_length=Batch(4), latest_checkpoint=latest.uuid).losses
+
+
+def test_the_profiler_of_torch(root: Path) -> None:
+    """set_profiler's profile runs around training and steps with every batch."""
+    traces: list[int] = []
+
+    class Profiled(Regression):
+        def __init__(self, context: Any) -> None:
+            super().__init__(context)
+            context.set_profiler(
+                activities=[torch.profiler.ProfilerActivity.CPU],
+                schedule=torch.profiler.schedule(wait=1, warmup=1, active=1, repeat=1),
+                on_trace_ready=lambda profile: traces.append(profile.step_num),
+            )
+
+    fit(Profiled, max_length=Batch(5))
+    assert traces == [3]
+
+
+class TestInit:
+    """Who the ranks are, and what is seeded."""
+
+    def test_a_job_seeds_everything(self, managed: Managed) -> None:
+        """Python, numpy and torch, with the trial's seed."""
+        import random
+
+        drawn = []
+        for _ in range(2):
+            with managed.run(), pytorch.init():
+                drawn.append((random.random(), np.random.rand(), torch.rand(1).item()))
+        assert drawn[0] == drawn[1]
+
+    def test_several_slots_need_a_launcher(
+        self, managed: Managed, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The error names one."""
+        with managed.run():
+            monkeypatch.setenv("DET_SLOT_IDS", "[0, 1]")
+            with pytest.raises(ValueError, match=r"launch\.torch_distributed"), pytorch.init():
+                pass
+
+    def test_horovod_is_refused(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """It is not there, and training on without it would be wrong."""
+        monkeypatch.setenv("USE_HOROVOD", "1")
+        with pytest.raises(ValueError, match="Horovod"), pytorch.init():
+            pass
+
+    def test_profiling_without_its_package(
+        self, root: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """configure_profiler switches the node's profiler on; training goes on without it."""
+        with caplog.at_level(logging.WARNING), pytorch.init() as context:
+            trainer = pytorch.Trainer(Regression(context), context)
+            trainer.configure_profiler(True, True, 0, 10)
+            trainer.fit(max_length=Batch(2))
+            assert context._core is not None
+            context._core.profiler.off()

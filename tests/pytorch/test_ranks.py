@@ -1,0 +1,103 @@
+"""Two ranks do what one does: gradients, metrics, reducers, wishes and errors."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.pytorch.ranks import train
+from tests.pytorch.scenarios import Adversaries
+
+Results = list[dict[str, Any]]
+
+
+def on_two_ranks(scenario: str, folder: Path, **environment: str) -> Results:
+    """What each rank returned."""
+    folder.mkdir()
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    done = subprocess.run(
+        [*torchrun, "--nproc-per-node=2", "-m", "tests.pytorch.ranks", scenario, str(folder)],
+        cwd=Path(__file__).parents[2],
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return [json.loads((folder / f"rank{rank}.json").read_text()) for rank in (0, 1)]
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    """All scenarios, run once."""
+    base = tmp_path_factory.mktemp("ranks")
+    return on_two_ranks("everything", base / "out", DETSLURM_ROOT=str(base / "store"))
+
+
+def close(ours: Any, theirs: Any) -> bool:
+    """Equal but for the last bits of double precision."""
+    if isinstance(ours, list):
+        return len(ours) == len(theirs) and all(map(close, ours, theirs))
+    if isinstance(ours, dict):
+        return ours.keys() == theirs.keys() and all(close(ours[k], theirs[k]) for k in ours)
+    return bool(ours == pytest.approx(theirs, rel=1e-12, abs=1e-15))
+
+
+def test_two_ranks_are_one_with_twice_the_aggregation(root: Path, two: Results) -> None:
+    """Weights and averaged training metrics; 2 ranks x 2 batches are 1 rank x 4."""
+    for name, aggregation, batches in (("plain", 2, 16), ("aggregated", 4, 16)):
+        one = train(aggregation, batches)
+        for rank in two:
+            assert close(rank[name]["weights"], one["weights"])
+            assert close(rank[name]["training"], one["training"])
+
+
+def test_gradients_are_exchanged_once_a_step(two: Results) -> None:
+    """Batches whose gradients are only gathered send nothing."""
+    assert two[0]["plain"]["synced"] == [True] * 8
+    assert two[0]["aggregated"]["synced"] == [False, True] * 4
+
+
+def test_validation_of_uneven_shards_is_that_of_the_whole_set(root: Path, two: Results) -> None:
+    """5 batches on 2 ranks: averages and reducers are those of one rank, on both ranks."""
+    one = train(2, 16)
+    for rank in two:
+        assert close(rank["plain"]["validation"], one["validation"])
+        (metrics,) = rank["plain"]["validation"]
+        assert metrics["loss"] == pytest.approx(metrics["mean_square"], rel=1e-12)
+
+
+def test_ranks_keep_the_same_weights(two: Results) -> None:
+    """To the last bit, in each scenario."""
+    for name in ("plain", "aggregated", "twice", "adversaries"):
+        assert two[0][name]["weights"] == two[1][name]["weights"]
+
+
+def test_several_backward_passes_a_batch(two: Results) -> None:
+    """Two halves of the loss are the whole, up to clipping, which the plain one does."""
+    (first, *_), (theirs, *_) = two[0]["twice"]["training"], two[0]["plain"]["training"]
+    assert close(first["loss"], theirs["loss"])
+    assert two[0]["twice"]["weights"] != two[0]["plain"]["weights"]
+
+
+def test_several_models_and_optimizers(root: Path, two: Results) -> None:
+    """A generator, a discriminator and a frozen model give the losses of one rank."""
+    one = train(2, 16, Adversaries)
+    assert close(two[0]["adversaries"]["training"], one["training"])
+
+
+def test_one_rank_asks_to_stop_and_all_do(two: Results) -> None:
+    """After the same batch: the next report finds out."""
+    for rank in two:
+        assert len(rank["asks_to_stop"]["training"]) == 2
+
+
+def test_one_rank_fails_to_evaluate_and_all_know(two: Results) -> None:
+    """No rank waits for another in vain, and all say what went wrong."""
+    for rank in two:
+        assert "must return a dict of metrics, not list" in rank["fails_to_evaluate"]
