@@ -56,12 +56,16 @@ needs_mpirun = pytest.mark.skipif(MPIRUN is None, reason="MPI: there is no mpiru
 
 
 def mpirun(
-    count: int, *args: str, launcher: Sequence[str] = (), **env: str
+    count: int,
+    *args: str,
+    launcher: Sequence[str] = (),
+    rank: Sequence[str] = RANK,
+    **env: str,
 ) -> subprocess.CompletedProcess[str]:
     """Run MPI processes on this machine, whatever Slurm's job this is part of."""
     assert MPIRUN is not None
     return subprocess.run(
-        [*(launcher or [MPIRUN]), "--oversubscribe", "-n", str(count), *RANK, *args],
+        [*(launcher or [MPIRUN]), "--oversubscribe", "-n", str(count), *rank, *args],
         cwd=REPOSITORY,
         env=os.environ | ENV | env,
         text=True,
