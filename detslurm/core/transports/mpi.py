@@ -1,7 +1,8 @@
 """A star over MPI: every call begins with one small exchange, in which mistakes show at once.
 
 A process that MPI's launcher sees die ends the whole MPI job; that is how MPI wants it. What is
-noticed here is a rank that leaves in order while others wait for it.
+noticed here is a rank that leaves in order while others wait for it, and one that died under a
+launcher that lets the others live.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any, Final
 from detslurm.core.transports.health import LOOK_EVERY, DistributedError, Health
 from detslurm.core.transports.link import Buffer, Parts, Word, split, table_of
 from detslurm.core.transports.mpicontrol import MpiControl
+from detslurm.core.transports.neighbours import Neighbours
 from detslurm.core.transports.order import Ledger, disagreement
 from detslurm.core.transports.slots import Slots
 
@@ -37,6 +39,7 @@ class MpiStar:
         self.names = names
         self._mpi, self._comm, self._ledger, self._health = mpi, comm, ledger, health
         self.slots = Slots(mpi, comm)
+        self._neighbours = Neighbours(comm)
         self.control = MpiControl(mpi, comm, health)
         health.on_failure(self._tell_failure)
         health.lookers.append(self._look)
@@ -99,7 +102,12 @@ class MpiStar:
         """Tell all others this call and what comes with it; whether all of it is in the slots."""
         ledger, slots = self._ledger, self.slots
         call = ledger.serial << 8 | ledger.code
-        if not slots.send(call, count, size, body):
+        self.control.calls += 1
+        try:
+            done = slots.send(call, count, size, body)
+        except self._mpi.Exception as err:
+            raise self._broken(err) from err
+        if not done:
             self._finish(slots.request, slots)
         if slots.all_in(call):
             return True
@@ -145,16 +153,22 @@ class MpiStar:
                 if time.monotonic() > yield_until:
                     self._wait(request)
                     return
-        except BaseException:
+        except BaseException as err:
             _abandoned.append((self, request, buffer))
+            self.control.calls -= 1
+            if isinstance(err, self._mpi.Exception):
+                raise self._broken(err) from err
             raise
+
+    def _broken(self, err: Exception) -> DistributedError:
+        """What a library that survives its processes (ULFM) says when one is gone."""
+        self.control.give_up(self._neighbours.dead)
+        return self._health.error(f"MPI has lost a rank, which died or can't be reached: {err}")
 
     def _wait(self, request: Any) -> None:
         began = time.monotonic()
-        pause, next_look, left = 0.00002, 0.0, None
+        pause, next_look = 0.00002, 0.0
         while not request.Test():
-            if left is not None:  # it had not taken part before it left, or we would be done
-                raise self._health.error(f"{self.names[left]} has left the group")
             waited = time.monotonic() - began
             if waited > next_look or self._health.failure is not None:
                 if self.index and waited > LOOK_EVERY:
@@ -165,17 +179,28 @@ class MpiStar:
                     if request.Test():  # all had taken part before it failed
                         return
                     raise
-                left = min(self.control.left, default=None)
+                self._check_left()
                 next_look = waited + LOOK_EVERY
             time.sleep(pause)
             pause = min(pause * 1.1, 0.001)
+
+    def _check_left(self) -> None:
+        """Who took part in this call may leave while others are still at it."""
+        for peer, calls in self.control.left.items():
+            if calls < self.control.calls:
+                raise self._health.error(f"{self.names[peer]} has left the group")
 
     def _tell_failure(self, reason: str) -> None:
         self.control.tell(Word.ABORT, reason.encode())
 
     def _look(self, ledger: Ledger) -> None:
+        dead = self._neighbours.dead()
         self.control.listen()
         self._health.check()
+        for peer in dead:
+            if peer not in self.control.left:
+                self.control.give_up(self._neighbours.dead)
+                raise self._health.error(f"{self.names[peer]} died")
         if wrong := ledger.never_met(self.control.waiting, self.names, self.index):
             raise self._health.error(wrong)
 
