@@ -95,6 +95,8 @@ class TestWorkers:
         assert found.state == "ERROR"
         assert "activate" in str(found.trials()[0].row.end_reason)
         assert scene.client.list_experiments()[0].state == "ERROR"
+        found = scene.client.experiment(experiment.id)
+        assert "activate" in str(found.remark)  # a later look says it, too
         found.activate()
         (request,) = scene.queue.requests
         assert request.count == 3
