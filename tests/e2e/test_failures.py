@@ -140,19 +140,20 @@ def is_alive(pid: int) -> bool:
 
 def find_process(words: str) -> int:
     """The one process whose command line has these words."""
+    return wait_for(lambda: find_processes(words), 30, f"a process {words!r}")[0]
 
-    def search() -> list[int]:
-        found = []
-        for entry in Path("/proc").iterdir():
-            try:
-                line = (entry / "cmdline").read_bytes().replace(b"\0", b" ")
-            except OSError:
-                continue
-            if entry.name.isdigit() and words.encode() in line + b" ":
-                found.append(int(entry.name))
-        return found
 
-    return wait_for(search, 30, f"a process {words!r}")[0]
+def find_processes(words: str) -> list[int]:
+    """All processes whose command line has these words."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            line = (entry / "cmdline").read_bytes().replace(b"\0", b" ")
+        except OSError:
+            continue
+        if entry.name.isdigit() and words.encode() in line + b" ":
+            found.append(int(entry.name))
+    return found
 
 
 def test_kill_and_cancel(desk: Desk, slurm: Cluster) -> None:
