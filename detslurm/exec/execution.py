@@ -151,7 +151,8 @@ class Execution:
         if not preempted:
             self._inbox.wait(float(self._wishes.created.get("kill_wait", 30)))
         report.cause, report.acknowledged = self._why_ending(), True
-        report.give_way = report.job_is_ending = True
+        report.job_is_ending = True
+        report.give_way = report.cause in (Cause.PREEMPTION, Cause.TIME_LIMIT)
 
     def _is_running(self) -> bool:
         try:
