@@ -1,4 +1,4 @@
-"""Make this process feel a shared file system: a delay before every call that a server answers."""
+"""Calls of this process that a file server answers: delay them, or count them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import builtins
 import io
 import os
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -28,3 +29,25 @@ def _delayed(call: Callable[..., Any], seconds: float) -> Callable[..., Any]:
         return call(*args, **kwargs)
 
     return delayed
+
+
+def counted(action: Callable[[], object]) -> Counter[str]:
+    """How often an action makes each of the calls."""
+    counts: Counter[str] = Counter()
+    kept = {name: getattr(os, name) for name in _CALLS}
+
+    def counting(name: str) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            counts[name] += 1
+            return kept[name](*args, **kwargs)
+
+        return call
+
+    try:
+        for name in _CALLS:
+            setattr(os, name, counting(name))
+        action()
+    finally:
+        for name in _CALLS:
+            setattr(os, name, kept[name])
+    return counts

@@ -81,10 +81,13 @@ class Experiment:
 
     def first_trial(self) -> Trial:
         """The trial with the smallest id. Raises LifecycleError where there is none."""
-        trials = self.trials()
-        if not trials:
+        from detslurm.sdk.trial import Trial
+
+        search = self._surveyed.search
+        ids = list(search.created_ids if search is not None else self._surveyed.trials)
+        if not ids:
             raise LifecycleError(f"experiment {self.id} has no trials yet")
-        return trials[0]
+        return Trial(self, ids[0])
 
     def checkpoints(self) -> list[CheckpointView]:
         """Committed checkpoints of all its trials that were not deleted."""

@@ -16,7 +16,7 @@ from detslurm.config import ExperimentConfig, LoadedExperiment, SiteProfile
 from detslurm.searcher import RUNNABLE, Search, trial_count
 from detslurm.slurm import Cluster, ClusterLimits, JobRequest, SlurmError
 from detslurm.slurm.plan import Chunk, JobPlan, PlanError, plan_job, throttle
-from detslurm.slurm.succession import runner_command, submitted_fact
+from detslurm.slurm.succession import relief_request, runner_command, submitted_fact
 from detslurm.store import ExperimentDir, Store, probe
 from detslurm.store.searchend import BLOCK
 
@@ -210,6 +210,8 @@ def submit(
             experiment.append(submitted_fact(cluster.name, job_ids[-1], first, request, each=each))
         if not plan.jobs.chunks:
             _keep_template(plan, experiment)
+        elif plan.is_search:
+            job_ids.append(_submit_relief(experiment, cluster, job_ids, hold=paused))
     except BaseException as err:
         # Nothing half submitted: what is queued already is taken back, and the store says so.
         experiment.append({"type": "wish", "wish": "kill"})
@@ -246,6 +248,16 @@ def _about_search(plan: Plan, runner: str | None) -> dict[str, Any]:
     limit = throttle(plan.config)
     workers = plan.workers if limit is None else min(plan.workers, limit)
     return {**said, "workers": workers, **({"runner": runner} if runner is not None else {})}
+
+
+def _submit_relief(
+    experiment: ExperimentDir, cluster: Cluster, jobs: Sequence[str], *, hold: bool
+) -> str:
+    """One more worker, which waits until all others are gone: should they have been killed."""
+    request = relief_request(experiment.facts(), experiment.path, jobs)
+    job_id = cluster.submit(request.with_changes(hold=hold))
+    experiment.append(submitted_fact(cluster.name, job_id, 0, request, relief=True))
+    return job_id
 
 
 def _keep_template(plan: Plan, experiment: ExperimentDir) -> None:

@@ -156,7 +156,7 @@ def weigh_search(one: Surveyed, sight: Sight, queues: Queues) -> None:
     if one.facts.wishes.stopping:
         _bury(one, dead)
         return
-    one.remark = None
+    one.remark = next(iter(one.facts.lost.values()), None)
     if alive or one.facts.wishes.paused or one.facts.lost:
         return
     if any(place.cluster in sight.silent for place in one.workers):

@@ -29,8 +29,10 @@ class Trial:
     @property
     def row(self) -> TrialRow:
         """How it stood when the experiment was last looked at."""
-        known = self.experiment._surveyed.trials.get(self.id)
-        return self.view.row() if known is None else known  # one that waits for its first worker
+        surveyed = self.experiment._surveyed
+        known = surveyed.trials.get(self.id)
+        # One that waits for its first worker is no row of its experiment yet.
+        return surveyed.full(self.id).row() if known is None else known
 
     @cached_property
     def view(self) -> TrialView:

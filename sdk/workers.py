@@ -29,7 +29,9 @@ def go_on(one: Surveyed, queues: Queues) -> None:
     if events := _abandoned(state, {place.ref for place in alive}):
         state = log.commit(events)
     most = int(one.facts.created.get("workers") or 1)
-    count = min(len(state.waiting()), most) - len(alive)
+    reliefs = {ref for job in one.facts.jobs if job.relief for ref in job.refs}
+    working = [place for place in alive if place.ref not in reliefs]
+    count = min(len(state.waiting()), most) - len(working)
     if count > 0:
         cluster = queues.cluster(str(one.facts.created.get("cluster") or "slurm"))
         submit_workers(one.directory, count, cluster)

@@ -1,7 +1,7 @@
 """`import determined` inside detslurm jobs: code written for Determined runs as it is.
 
 `determined`, `determined.core`, `determined.launch...`, `determined.pytorch...`,
-`determined.experimental` are other names of detslurm's own modules: the same module objects, so
+`determined.searcher`, `determined.experimental` are other names of detslurm's own modules: the same module objects, so
 classes are identical whichever name imported them. What detslurm doesn't have (yet) raises an
 `ImportError` that says what there is.
 

@@ -73,6 +73,7 @@ class Agent:
 
     def run(self) -> int:
         """Run the entrypoint to its end; returns the exit status for the step."""
+        self._report({"event": "up", "node": self._rank})
         try:
             self._rendezvous()
         except OSError as err:

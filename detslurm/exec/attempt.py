@@ -23,6 +23,8 @@ from detslurm.exec.textlog import TextLog
 _LOOK_EVERY = 60.0
 # srun says this at every step on clusters without a task plugin, --quiet or not.
 _NOISE = "srun: cluster configuration lacks support for cpu binding"
+# srun says this of a job that Slurm is ending: in the grace of a preemption before anybody else.
+_REFUSAL = "already completing or completed"
 # How long a step may take to die after its agents were told to kill.
 _KILL_GRACE = 10.0
 
@@ -36,6 +38,8 @@ class Report:
     acknowledged: bool = False
     cancel_retries: str | None = None
     exclude: list[str] = field(default_factory=list)
+    began: bool = False  # a step that never began is no fault of the code's
+    refused: bool = False  # Slurm starts no more steps in this job
     job_is_ending: bool = False
     give_way: bool = False  # Slurm wants the allocation back, whatever becomes of the trial
 
@@ -113,6 +117,7 @@ class Attempt:
             if report is None:
                 if line != _NOISE:
                     text.append(line)
+                self._report.refused |= line.startswith("srun: ") and _REFUSAL in line
             else:
                 self._on_report(report)
         if text:
@@ -121,6 +126,7 @@ class Attempt:
 
     def _on_report(self, report: dict[str, Any]) -> None:
         event, node = report.get("event"), int(report.get("node", 0))
+        self._report.began = True
         if event == "here":
             self._here[node] = report
             if len(self._here) == len(self._nodes):
@@ -160,6 +166,7 @@ class Attempt:
             self._give_up_at = time.monotonic() + self._limits.kill_wait / 2
             if self._heard_from_agents:
                 self._report.cause = None  # they can't tell a preemption from other ends
+            self._report.give_way = False  # whoever cancels the job doesn't want it back
             self._stop(self._why_ending())
         if signal.SIGUSR1 in signals:
             self._stop(self._why_signalled())
@@ -183,8 +190,9 @@ class Attempt:
     # -- what goes out ---------------------------------------------------------------------------
 
     def _stop(self, cause: Cause) -> None:
-        self._report.give_way |= cause in (Cause.PREEMPTION, Cause.TIME_LIMIT)
         known = self._report.cause
+        if known is not Cause.KILL:  # agents see a preemption in every end of a job
+            self._report.give_way |= cause in (Cause.PREEMPTION, Cause.TIME_LIMIT)
         if known is cause or (known is not None and not _outranks(cause, known)):
             return
         self._report.cause = cause

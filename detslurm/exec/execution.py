@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import signal
 import socket
 import sys
 import time
@@ -22,6 +23,8 @@ from detslurm.store import TrialDir, TrialView, fold_trial
 _DEFAULT_PREEMPTION_TIMEOUT = 3600.0
 # Slurm may send the signal of --signal up to a minute earlier than asked for.
 SLURM_LATE = 90
+# Seconds before the next try where Slurm refused to begin a step.
+_STEP_PAUSE = 2.0
 
 
 class Execution:
@@ -66,6 +69,8 @@ class Execution:
         try:
             with steps_beside(self._allocation.node_count):
                 report = self._attempt(number, log)
+            if not report.began and report.cause is None and report.exit_code:
+                self._find_out(report, log)
             decision = decide(self._ended(before, report))
             self._agenda.ending(self.task, decision)
             self._trial.write_end(number, _end_record(number, decision, report))
@@ -135,6 +140,28 @@ class Execution:
             why_ending=self._why_ending,
             limits=Limits(timeout, float(self._wishes.created.get("kill_wait", 30))),
         ).run()
+
+    def _find_out(self, report: Report, log: TextLog) -> None:
+        """Why no step could begin: usually the job is being ended, and nobody has said so yet."""
+        # The agents of a preempted job get their SIGTERM also while they start.
+        preempted = report.refused or report.exit_code == 128 + signal.SIGTERM
+        if not preempted and self._is_running():
+            log.say("the step could not begin")
+            self._inbox.wait(_STEP_PAUSE)
+            return
+        log.say("the step could not begin: the job is being ended")
+        if not preempted:
+            self._inbox.wait(float(self._wishes.created.get("kill_wait", 30)))
+        report.cause, report.acknowledged = self._why_ending(), True
+        report.job_is_ending = True
+        report.give_way = report.cause in (Cause.PREEMPTION, Cause.TIME_LIMIT)
+
+    def _is_running(self) -> bool:
+        try:
+            own = self._cluster.query([self._allocation.ref]).get(self._allocation.ref)
+        except SlurmError:
+            return True
+        return own is not None and own.state == "RUNNING"
 
     def _ended(self, before: TrialView, report: Report) -> Ended:
         after = self.view()

@@ -12,7 +12,7 @@ from detslurm.exec.sampling import sample
 from detslurm.exec.wishes import Wishes
 from detslurm.exec.workers import Workers
 from detslurm.searcher import Search, State
-from detslurm.slurm import Cluster
+from detslurm.slurm import Cluster, JobInfo
 from detslurm.store import EventLog, StoreError, TrialView, fold_trial
 from detslurm.store.outcomes import TERMINAL
 from detslurm.store.searchend import add_trials, end_search
@@ -82,7 +82,19 @@ class SearchAgenda:
         events = self._workers.gone(state, seen) if seen is not None else []
         if events:
             self._commit(events)
-        return self._has_work()
+        if self._has_work():
+            return True
+        if seen is not None and self._workers.is_relief:
+            self._keep_relief(seen)  # the others may still be killed after this one has left
+        return False
+
+    def _keep_relief(self, seen: Mapping[str, JobInfo]) -> None:
+        if self._may_submit and self._search.name != "custom":
+            self._workers.keep_relief(seen)
+
+    @property
+    def _may_submit(self) -> bool:
+        return bool(self._wishes.created.get("submit_from_jobs", True))
 
     def take(self) -> Task | None:
         if self._state.assignment(self._ref) is None:
@@ -94,7 +106,8 @@ class SearchAgenda:
             self._commit([self._left(index, how), self._ask()])
         if index is None:
             return None
-        if self._took and self._workers.due(self._state):
+        first = not self._took
+        if self._workers.is_relief if first else self._workers.due(self._state):
             self._tend()
         self._took = True
         return self._task(index)
@@ -122,8 +135,9 @@ class SearchAgenda:
         if events:
             self._commit(events)
         lacking = self._workers.lacking(self._state, seen)
-        if lacking and self._wishes.created.get("submit_from_jobs", True):
+        if lacking and self._may_submit:
             self._workers.submit(lacking)
+        self._keep_relief(seen)
 
     def _task(self, index: int) -> Task:
         if index in self._search.unsampled(self._state):

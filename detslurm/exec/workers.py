@@ -9,7 +9,7 @@ from typing import Any
 from detslurm.exec.wishes import Wishes
 from detslurm.searcher import State
 from detslurm.slurm import Cluster, JobInfo, SlurmError
-from detslurm.slurm.succession import submitted_fact, workers_request
+from detslurm.slurm.succession import relief_request, submitted_fact, workers_request
 
 # Seconds between two looks at the queue: while trials wait for workers, and otherwise.
 _SOON, _LATER = 10.0, 60.0
@@ -69,14 +69,26 @@ class Workers:
     def _wanted(self) -> int:
         return int(self._wishes.created.get("workers", 1))
 
-    def _job_ids(self) -> Iterator[str]:
+    def _jobs(self) -> Iterator[Mapping[str, Any]]:
         for fact in self._wishes.experiment.facts():
             if fact.get("type") == "submitted":
-                yield from (job["job_id"] for job in fact["jobs"])
+                yield from fact["jobs"]
+
+    def _job_ids(self) -> list[str]:
+        return [job["job_id"] for job in self._jobs()]
+
+    @property
+    def _reliefs(self) -> set[str]:
+        return {job["job_id"] for job in self._jobs() if job.get("relief")}
+
+    @property
+    def is_relief(self) -> bool:
+        """Whether this worker came because the others were gone."""
+        return self._ref in self._reliefs
 
     def lacking(self, state: State, seen: Mapping[str, JobInfo]) -> int:
         """How many workers trials wait for that nobody has asked for."""
-        live = [job for job in seen.values() if not job.final and not job.held]
+        live = [job for job in seen.values() if not (job.final or job.held or _for_later(job))]
         coming = sum(job.waiting for job in live)
         return max(0, min(len(state.waiting()) - coming, self._wanted - len(live)))
 
@@ -95,12 +107,37 @@ class Workers:
             return
         wishes.experiment.append(submitted_fact(self._cluster.name, job_id, 0, request))
 
+    def keep_relief(self, seen: Mapping[str, JobInfo]) -> None:
+        """See that a worker stands ready for when all others are gone, however they went."""
+        reliefs = self._reliefs - {self._ref}
+        if any(ref in seen and seen[ref].waiting for ref in reliefs):
+            return
+        live = [ref.partition("_")[0] for ref, job in seen.items() if not job.final]
+        experiment = self._wishes.experiment
+        request = relief_request(experiment.facts(), experiment.path, sorted({*live, self._own}))
+        try:
+            job_id = self._cluster.submit(request)
+        except SlurmError as err:
+            print(f"detslurm: no relief can be submitted: {err}", flush=True)
+            return
+        fact = submitted_fact(self._cluster.name, job_id, 0, request, relief=True)
+        experiment.append(fact)
+
+    @property
+    def _own(self) -> str:
+        return self._ref.partition("_")[0]
+
     def dismiss(self) -> None:
         """Take workers that wait in the queue out of it: the search is over."""
         try:
-            self._cluster.cancel(list(self._job_ids()), pending_only=True)
+            self._cluster.cancel(self._job_ids(), pending_only=True)
         except SlurmError as err:
             print(f"detslurm: workers stay in the queue: {err}", flush=True)
+
+
+def _for_later(job: JobInfo) -> bool:
+    """Whether a job waits for the end of others."""
+    return job.waiting and "Dependency" in job.reason
 
 
 def _how(job: JobInfo | None) -> str | None:

@@ -21,7 +21,13 @@ def runner_command(experiment_dir: Path, first_index: int, each: int = 1) -> tup
 
 
 def submitted_fact(
-    cluster: str, job_id: str, first_index: int, request: JobRequest, *, each: int = 1
+    cluster: str,
+    job_id: str,
+    first_index: int,
+    request: JobRequest,
+    *,
+    each: int = 1,
+    relief: bool = False,
 ) -> dict[str, Any]:
     """The fact that says which job works for which trials, and how to ask for it again."""
     job: dict[str, Any] = {
@@ -33,6 +39,8 @@ def submitted_fact(
     }
     if each != 1:
         job["each"] = each
+    if relief:
+        job["relief"] = True
     return {"type": "submitted", "jobs": [job], "request": request.to_dict()}
 
 
@@ -64,6 +72,14 @@ def workers_request(
 ) -> JobRequest:
     """The request of so many more workers for a search, like those it began with."""
     return _like(_first(facts), experiment_dir, 0, count=count if count > 1 else None)
+
+
+def relief_request(
+    facts: Iterable[Mapping[str, Any]], experiment_dir: Path, jobs: Iterable[str]
+) -> JobRequest:
+    """The request of a worker for a search that comes when these jobs are gone, however."""
+    one = workers_request(facts, experiment_dir, 1)
+    return one.with_changes(dependency=f"afterany:{':'.join(dict.fromkeys(jobs))}")
 
 
 def _like(

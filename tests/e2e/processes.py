@@ -23,11 +23,12 @@ def is_alive(pid: int) -> bool:
 
 def find_process(words: str) -> int:
     """The one process whose command line has these words."""
+    return wait_for(lambda: find_processes(words), 30, f"a process {words!r}")[0]
 
-    def search() -> list[int]:
-        return [pid for pid, line in _all("cmdline") if words.encode() in line.replace(b"\0", b" ")]
 
-    return wait_for(search, 30, f"a process {words!r}")[0]
+def find_processes(words: str) -> list[int]:
+    """All processes whose command line has these words."""
+    return [pid for pid, line in _all("cmdline") if words.encode() in line.replace(b"\0", b" ")]
 
 
 def find_program(pattern: str) -> int:

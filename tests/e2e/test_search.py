@@ -14,7 +14,7 @@ from detslurm.store import EventLog
 from tests.cluster import Cluster
 from tests.cluster.waiting import wait_for
 from tests.e2e.desk import Desk
-from tests.e2e.processes import find_process
+from tests.e2e.processes import find_process, find_processes
 from tests.e2e.test_main_job import make_room
 
 pytestmark = pytest.mark.cluster
@@ -136,7 +136,7 @@ def test_a_search_runs_itself_to_the_end(desk: Desk, slurm: Cluster) -> None:
     desk.wait_for_state(number, "COMPLETED")
     state = assert_sound(desk, number)
     view = desk.view(number)
-    assert len(view.jobs) == 1 and view.jobs[0].count == 4
+    assert [(job.count, job.relief) for job in view.jobs] == [(4, False), (1, True)]
     ((low, top),) = rungs(desk, number)
     assert low == 8 and 2 <= top < 8
     steps = Counter(trial.steps for trial in view.trials)
@@ -215,11 +215,26 @@ def test_trials_of_dead_workers_are_taken_over(desk: Desk, slurm: Cluster) -> No
     state = assert_sound(desk, number)
     assert rungs(desk, number)[0][0] == 8
     assert outcomes(desk, number)["lost"] == 2
-    for ref in (dead, cut):
-        trial = desk.trial(number, workers[ref])
-        assert len({run.job["ref"] for run in trial.runs}) > 1
-        assert trial.restarts == 0
+    orphan = desk.trial(number, workers[dead])
+    assert [run.job["ref"] == dead for run in orphan.runs[:2]] == [True, False]
     assert state.trials[workers[dead]].lost == 1, "its worker was seen to be gone"
+    assert all(row.restarts == 0 for row in desk.view(number).trials)
+
+
+def test_a_search_outlives_all_its_workers(desk: Desk, slurm: Cluster) -> None:
+    """When all runners are killed at once a relief comes, and brings more workers."""
+    number = desk.submit(project(desk, LEARNS, ASHA), "--paused")
+    hold_back(desk, number)
+    desk.run("experiment", "activate", str(number))
+    wait_until_working(desk, number, 4)
+    for runner in find_processes(f"detslurm.exec.runner {desk.experiment(number).path} "):
+        os.kill(runner, signal.SIGKILL)
+    let_go(desk, number)
+    desk.wait_for_state(number, "COMPLETED")
+    state = assert_sound(desk, number)
+    assert sum(trial.lost for trial in state.trials) == 4
+    assert outcomes(desk, number)["lost"] == 4
+    wait_for(lambda: not slurm.queued(desk.user.name), 30, "an empty queue")
 
 
 def test_preempted_paused_and_activated(desk: Desk, slurm: Cluster) -> None:
@@ -334,7 +349,7 @@ def test_a_search_where_jobs_must_not_submit_jobs(desk: Desk, slurm: Cluster) ->
     desk.wait_for_state(number, "COMPLETED")
     assert_sound(desk, number)
     view = desk.view(number)
-    assert [(job.count, job.each) for job in view.jobs] == [(4, 1)]
+    assert [(job.count, job.relief) for job in view.jobs] == [(4, False), (1, True)]
     wait_for(lambda: not slurm.queued(desk.user.name), 30, "an empty queue")
 
 

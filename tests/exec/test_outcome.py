@@ -97,3 +97,19 @@ def test_exits_are_described_for_people() -> None:
     assert describe_exit(3) == "exited with 3"
     assert describe_exit(137) == "was killed by SIGKILL"
     assert describe_exit(255) == "exited with 255"
+
+
+@pytest.mark.parametrize("exit_code", [0, 1, 137, 143])
+def test_what_the_search_has_stopped_is_completed(exit_code: int) -> None:
+    """Whatever the code says to it, and although it acknowledged: nobody goes on with it."""
+    for acknowledged in (True, False):
+        facts = {"exit_code": exit_code, "acknowledged": acknowledged}
+        assert outcome_of(cause=Cause.STOP, **facts) == ("completed", Next.LEAVE)
+
+
+def test_a_trial_that_may_be_promoted_rests() -> None:
+    """It exits with 0 as a completed one does; everything else is as ever."""
+    assert outcome_of(exit_code=0, resting=True) == ("out_of_ops", Next.LEAVE)
+    assert outcome_of(exit_code=1, resting=True) == ("restart", Next.AGAIN)
+    preempted = {"cause": Cause.PREEMPTION, "acknowledged": True}
+    assert outcome_of(exit_code=0, resting=True, **preempted) == ("preempted", Next.REQUEUE)

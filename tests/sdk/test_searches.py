@@ -55,9 +55,13 @@ class TestLooking:
         assert 0 < found.view.progress < 1
 
     def test_a_trial_that_waits_for_its_first_worker_can_be_looked_at(self, scene: Scene) -> None:
-        """Its id is known, it is queued, and nothing else is known of it."""
-        scene.search()
+        """Its id is known, it is queued; its log can be followed from there."""
+        experiment, log = scene.search()
         assert scene.client.trial(3).state == "QUEUED"
+        first = scene.client.experiment(experiment.id).first_trial()
+        assert (first.id, first.state) == (1, "QUEUED")
+        scene.works(experiment, log, "7_0")
+        assert first.reload().state == "RUNNING"
 
     def test_an_ended_search_lists_what_it_created(self, scene: Scene) -> None:
         """Trials that rested are completed, and the best of each rung is still known."""
@@ -95,6 +99,8 @@ class TestWorkers:
         assert found.state == "ERROR"
         assert "activate" in str(found.trials()[0].row.end_reason)
         assert scene.client.list_experiments()[0].state == "ERROR"
+        found = scene.client.experiment(experiment.id)
+        assert "activate" in str(found.remark)  # a later look says it, too
         found.activate()
         (request,) = scene.queue.requests
         assert request.count == 3

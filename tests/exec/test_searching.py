@@ -1,0 +1,226 @@
+"""A worker and its search, with a queue that says what the test wants."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from detslurm.exec import workers
+from detslurm.exec.outcome import Decision, Next
+from detslurm.exec.searching import SearchAgenda
+from detslurm.exec.wishes import Wishes
+from detslurm.searcher import State
+from detslurm.store import EventLog, ExperimentDir, fold_facts, fold_trial
+from tests.sdk.scenes import Scene
+
+COMPLETED = Decision("completed", "the code exited with 0", Next.LEAVE)
+PREEMPTED = Decision("preempted", "preempted by Slurm", Next.REQUEUE)
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    return Scene(tmp_path / "store")
+
+
+class Desk:
+    """A search of six trials by three workers, seen from one of them."""
+
+    def __init__(self, scene: Scene, ref: str = "7_0", **about: Any) -> None:
+        self.scene = scene
+        self.experiment: ExperimentDir
+        self.log: EventLog[State]
+        self.experiment, self.log = scene.search(**about)
+        scene.queue.put(ref, "RUNNING")
+        self.agenda = self.worker(ref)
+
+    def worker(self, ref: str) -> SearchAgenda:
+        wishes = Wishes(self.experiment)
+        wishes.look()
+        config = self.experiment.config()
+        return SearchAgenda(wishes, config, ref=ref, cluster=self.scene.queue)
+
+    def took(self, agenda: SearchAgenda | None = None) -> int | None:
+        """The index of the next trial of a worker; None when it may leave."""
+        agenda = agenda or self.agenda
+        task = agenda.take() if agenda.more() else None
+        return None if task is None else task.index
+
+    def others(self, *refs: str, state: str = "RUNNING") -> None:
+        """Let other workers take all that waits for them."""
+        for ref in refs:
+            self.scene.works(self.experiment, self.log, ref)
+            self.scene.queue.put(ref, state)
+
+    def state(self) -> State:
+        return self.log.catch_up()
+
+    def finish(self, index: int) -> None:
+        """Let a trial report its last length."""
+        goal = self.state().trials[index].goal
+        self.log.commit([{"e": "validated", "trial": index, "length": goal, "metric": 1.0}])
+
+
+@pytest.fixture
+def desk(scene: Scene) -> Desk:
+    return Desk(scene)
+
+
+def test_a_worker_keeps_its_trial_over_a_restart(desk: Desk) -> None:
+    """A requeued job goes on with what it had; another one gets another trial."""
+    assert desk.took() == 0
+    assert desk.took(desk.worker("7_0")) == 0
+    assert desk.took(desk.worker("7_1")) == 1
+    assert desk.state().trials[0].legs == 1
+
+
+def test_a_trial_given_back_is_first_in_line(desk: Desk) -> None:
+    """The next worker that asks gets the trial of one that was preempted."""
+    task = desk.agenda.take()
+    assert task is not None
+    view = fold_trial(desk.experiment.trial(task.trial_id))
+    desk.agenda.left(task, PREEMPTED, view, going_on=False)
+    assert desk.took(desk.worker("7_1")) == 0
+
+
+def test_leaving_and_asking_is_one_decision(desk: Desk) -> None:
+    """A worker that goes on has its next trial by the very fact that tells of the one before."""
+    task = desk.agenda.take()
+    assert task is not None
+    view = fold_trial(desk.experiment.trial(task.trial_id))
+    before = desk.log.catch_up() and desk.log.position
+    desk.agenda.left(task, COMPLETED, view, going_on=True)
+    assert desk.state().assignment("7_0") == 1
+    assert desk.log.position == before + 1
+    assert desk.took() == 1
+    assert desk.log.catch_up() and desk.log.position == before + 1
+
+
+@pytest.mark.parametrize(
+    ("outcome", "how"), [("completed", "completed"), ("error", "errored"), ("killed", "canceled")]
+)
+def test_a_last_word_that_the_search_never_heard(desk: Desk, outcome: str, how: str) -> None:
+    """A runner that died between a trial's last word and the search's is finished by the next."""
+    assert desk.took() == 0
+    desk.scene.run(desk.experiment, 0, ref="7_0", end=outcome)
+    assert desk.took(desk.worker("7_0")) == 1
+    assert desk.state().trials[0].outcome == how
+
+
+def test_a_length_that_was_reported_is_not_trained_again(desk: Desk) -> None:
+    """A runner that died after its trial's report leaves nothing to run for its successor."""
+    assert desk.took() == 0
+    desk.finish(0)
+    assert desk.took(desk.worker("7_0")) != 0
+    assert desk.state().trials[0].status == "paused"
+
+
+def test_an_idle_worker_frees_trials_of_the_dead_only(desk: Desk) -> None:
+    """Dead on evidence: lost; waiting in the queue: given back; running or unknown: left alone."""
+    desk.others("7_1", "7_2", "8")
+    desk.scene.queue.put("7_1", "FAILED")
+    desk.scene.queue.put("7_2", "PENDING", "BeginTime")
+    assert desk.took() == 0
+    state = desk.state()
+    assert (state.trials[0].lost, state.trials[1].lost) == (1, 0)
+    assert state.workers == {"8": 2, "7_0": 0}
+    assert state.waiting() == [1]
+
+
+def test_silence_is_no_evidence(desk: Desk) -> None:
+    """A worker that the queue does not name keeps its trial until accounting knows its end."""
+    desk.others("7_1", "7_2", "8")
+    del desk.scene.queue.jobs["7_1"]
+    assert desk.took() is None
+    desk.scene.queue.down = True
+    assert desk.took() is None
+    desk.scene.queue.down = False
+    desk.scene.queue.put("7_1", "CANCELLED")
+    desk.scene.queue.remembered["7_1"] = desk.scene.queue.jobs.pop("7_1")
+    assert desk.took() == 0
+
+
+def test_one_look_at_the_queue_before_leaving(desk: Desk) -> None:
+    """A worker with nothing to do asks once and ends."""
+    desk.others("7_1", "7_2", "8")
+    assert desk.took() is None
+    assert len(desk.scene.queue.queries) == 1
+
+
+def test_workers_are_added_where_trials_wait(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many as lack, once; not while others come already, never more than may run."""
+    monkeypatch.setattr(workers, "_SOON", 0.0)
+    assert desk.took() == 0
+    queue = desk.scene.queue
+    for ref in ("7_1", "7_2"):
+        queue.put(ref, "COMPLETED")
+    assert desk.took() == 0
+    arrays = [request for request in queue.requests if request.dependency is None]
+    assert [request.count for request in arrays] == [2]
+    assert desk.took() == 0
+    assert len([r for r in queue.requests if r.dependency is None]) == 1, "they are coming"
+
+
+def test_a_relief_stands_ready(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that waits for the end of all that are alive; a second one only when it is gone."""
+    monkeypatch.setattr(workers, "_SOON", 0.0)
+    for _ in range(3):
+        assert desk.took() == 0
+    (relief,) = [r for r in desk.scene.queue.requests if r.dependency]
+    assert relief.dependency == "afterany:7"
+    facts = fold_facts(desk.experiment)
+    assert [(job.relief, job.job_id) for job in facts.jobs] == [(False, "7"), (True, "101")]
+    desk.scene.queue.put("101", "RUNNING")
+    agenda = desk.worker("101")
+    assert desk.took(agenda) == 1
+    assert [r.dependency for r in desk.scene.queue.requests[1:]] == ["afterany:101:7"]
+
+
+def test_a_relief_that_finds_nothing_to_do_leaves_another_one(desk: Desk) -> None:
+    """As long as anybody else works, who may still be killed."""
+    desk.others("7_1", "7_2", "8")
+    facts = desk.experiment
+    facts.append({"type": "submitted", "jobs": [{"job_id": "9", "relief": True}], "request": {}})
+    desk.scene.queue.put("9", "RUNNING")
+    assert desk.took(desk.worker("9")) is None
+    (relief,) = desk.scene.queue.requests
+    assert relief.dependency == "afterany:7:8:9"
+
+
+def test_where_jobs_must_not_submit_jobs_none_does(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many trials wait."""
+    monkeypatch.setattr(workers, "_SOON", 0.0)
+    desk = Desk(scene)
+    desk.agenda._wishes.created = {**desk.agenda._wishes.created, "submit_from_jobs": False}
+    for ref in ("7_1", "7_2"):
+        scene.queue.put(ref, "COMPLETED")
+    assert [desk.took() for _ in range(3)] == [0, 0, 0]
+    assert not scene.queue.requests
+
+
+def test_the_end_is_said_once_and_empties_the_queue(desk: Desk) -> None:
+    """Whoever sees that the search is over says so; waiting workers leave the queue."""
+    while (index := desk.took()) is not None:
+        desk.finish(index)
+    assert desk.state().done
+    assert not desk.agenda.more()
+    facts = fold_facts(desk.experiment, fresh=True)
+    assert facts.closed is not None and len(facts.closed) == 6
+    assert desk.scene.queue.jobs["7_2"].state == "CANCELLED"
+    count = facts.count
+    assert not desk.worker("7_1").more()
+    assert not desk.agenda.settled()
+    assert fold_facts(desk.experiment, fresh=True).count == count
+
+
+def test_ids_beyond_those_foreseen_are_added(scene: Scene) -> None:
+    """A search that creates more trials than it has ids for gets another block."""
+    desk = Desk(scene, trials=1)
+    assert desk.took() == 0
+    assert desk.took(desk.worker("7_1")) == 1
+    assert desk.took(desk.worker("7_2")) == 2
+    facts = fold_facts(desk.experiment, fresh=True)
+    assert len(facts.trial_ids) == len(set(facts.trial_ids)) == 17
