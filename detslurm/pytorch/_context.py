@@ -63,7 +63,7 @@ class PyTorchTrialContext(TrialContext):
         self._reducers = Reducers()
         self._amp = MixedPrecision(self.device)
         self._average_aggregated: bool | None = None
-        self._average_default, self._compress_default = True, False
+        self._average_default = True
         self._by_hand = False  # gradients are averaged at the step, not by DDP
         self._auto_to_device = True
         self._reproducible = True
@@ -71,11 +71,6 @@ class PyTorchTrialContext(TrialContext):
         self._current_batch: int | None = None
         self._epoch_len: int | None = None
         self._steps_now = True
-
-    def _use_optimizations(self, section: Mapping[str, Any]) -> None:
-        """What the configuration says of gradients, where the trial's code says nothing."""
-        self._average_default = section.get("average_aggregated_gradients", True)
-        self._compress_default = section.get("gradient_compression", False)
 
     # Wrapping
 
@@ -111,7 +106,7 @@ class PyTorchTrialContext(TrialContext):
         self._set_average(average_aggregated_gradients)
         if self.distributed.size > 1:
             self._by_hand = self._by_hand or backward_passes_per_step > 1
-            if self._compress_default if fp16_compression is None else fp16_compression:
+            if fp16_compression:
                 compress_gradients(self.models)
         optimizer.zero_grad()
         self.optimizers.append(optimizer)
