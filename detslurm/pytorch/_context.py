@@ -67,6 +67,7 @@ class PyTorchTrialContext(TrialContext):
         self._by_hand = False  # gradients are averaged at the step, not by DDP
         self._auto_to_device = True
         self._reproducible = True
+        self._saves_in_background = False
         self._warned_types: set[type] = set()
         self._current_batch: int | None = None
         self._epoch_len: int | None = None
@@ -339,6 +340,15 @@ class PyTorchExperimentalContext:
         """Allow any `torch.utils.data.DataLoader`; its order, shards and position are then the
         trial's own care. `pytorch.samplers` may help."""
         self._parent._reproducible = False
+
+    def save_in_background(self) -> None:
+        """Go on with training while a checkpoint is written, from a copy in the host's memory.
+
+        It counts once it is complete, as ever; leaving waits for it. `on_checkpoint_upload_end()`
+        comes before the next checkpoint or when leaving, `on_checkpoint_write_end()` in another
+        thread. Between two steps of aggregated gradients several ranks save in the foreground.
+        """
+        self._parent._saves_in_background = True
 
     def wrap_reducer(
         self,

@@ -7,6 +7,7 @@ import os
 import pickle
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -295,3 +296,96 @@ def test_random_states_survive(root: Path) -> None:
     first = draw()
     set_rng_state(state)
     assert draw() == first
+
+
+class InBackground(Regression):
+    """Saves while it trains on; files are written when the test allows it."""
+
+    allowed: threading.Event
+
+    def __init__(self, context: Any) -> None:
+        super().__init__(context)
+        context.experimental.save_in_background()
+        self.finished: list[int] = []
+        self.begun: list[int] = []
+        trial = self
+
+        class Watching(pytorch.PyTorchCallback):
+            def on_checkpoint_save_start(self, checkpoint: dict[str, Any]) -> None:
+                trial.begun.append(len(trial.losses))
+
+            def on_checkpoint_write_end(self, checkpoint_dir: str) -> None:
+                assert trial.allowed.wait(60)
+
+            def on_checkpoint_upload_end(self, uuid: str) -> None:
+                trial.finished.append(len(trial.losses))
+
+        self.watching = Watching()
+
+    def build_callbacks(self) -> dict[str, pytorch.PyTorchCallback]:
+        return {"watching": self.watching}
+
+    def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
+        if batch_idx == 9:
+            self.allowed.set()  # training did go on meanwhile
+        return super().train_batch(batch, epoch_idx, batch_idx)
+
+
+class TestBackground:
+    """Checkpoints that are written while training goes on."""
+
+    def test_training_goes_on_meanwhile(self, managed: Managed) -> None:
+        """The files hold what was when the checkpoint began, and leaving waits for the last."""
+        InBackground.allowed = threading.Event()
+        period = {"checkpoint_period": Batch([5]), "checkpoint_policy": "none"}
+        trial = in_job(managed, InBackground, **period)
+        assert (trial.begun, trial.finished) == ([5, 20], [20, 20])
+        assert managed.checkpoints() == [5, 20]
+        foreground = Managed(managed.experiment.store.path, managed._patch, managed.config)
+        in_job(foreground, Regression, **period)
+        for ours, theirs in zip(
+            managed.view().checkpoints, foreground.view().checkpoints, strict=True
+        ):
+            folder = managed.experiment.store.path / "checkpoints"
+            mine, other = (
+                torch.load(folder / uuid / "state_dict.pth", weights_only=True)
+                for uuid in (ours.uuid, theirs.uuid)
+            )
+            for name in ("models_state_dict", "optimizers_state_dict"):
+                assert str(mine[name]) == str(other[name])
+
+    def test_preemption_waits_for_it(self, managed: Managed) -> None:
+        """A trial that leaves has its checkpoint, and one that goes on from it loses nothing."""
+
+        class Preempted(InBackground):
+            def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
+                if batch_idx == 6:
+                    flag.request_preemption()
+                    threading.Timer(0.3, self.allowed.set).start()
+                return super().train_batch(batch, epoch_idx, batch_idx)
+
+        InBackground.allowed = threading.Event()
+        with managed.run() as flag, pytorch.init() as context:
+            trial = Preempted(context)
+            pytorch.Trainer(trial, context).fit()
+        assert managed.checkpoints() == [7]
+        latest = managed.view().latest_checkpoint
+        assert latest is not None
+        assert len(in_job(managed, latest_checkpoint=latest.uuid).losses) == 13
+
+    def test_what_goes_wrong_is_said(self, managed: Managed) -> None:
+        """At the next checkpoint, or when leaving; nothing is recorded."""
+
+        class Failing(InBackground):
+            def __init__(self, context: Any) -> None:
+                super().__init__(context)
+
+                def fail(checkpoint_dir: str) -> None:
+                    raise OSError("disk full")
+
+                self.watching.on_checkpoint_write_end = fail  # type: ignore[method-assign]
+
+        InBackground.allowed = threading.Event()
+        with pytest.raises(OSError, match="disk full"):
+            in_job(managed, Failing, checkpoint_period=Batch([5]))
+        assert managed.checkpoints() == []
