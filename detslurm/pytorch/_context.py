@@ -63,19 +63,15 @@ class PyTorchTrialContext(TrialContext):
         self._reducers = Reducers()
         self._amp = MixedPrecision(self.device)
         self._average_aggregated: bool | None = None
-        self._average_default, self._compress_default = True, False
+        self._average_default = True
         self._by_hand = False  # gradients are averaged at the step, not by DDP
         self._auto_to_device = True
         self._reproducible = True
+        self._saves_in_background = False
         self._warned_types: set[type] = set()
         self._current_batch: int | None = None
         self._epoch_len: int | None = None
         self._steps_now = True
-
-    def _use_optimizations(self, section: Mapping[str, Any]) -> None:
-        """What the configuration says of gradients, where the trial's code says nothing."""
-        self._average_default = section.get("average_aggregated_gradients", True)
-        self._compress_default = section.get("gradient_compression", False)
 
     # Wrapping
 
@@ -111,7 +107,7 @@ class PyTorchTrialContext(TrialContext):
         self._set_average(average_aggregated_gradients)
         if self.distributed.size > 1:
             self._by_hand = self._by_hand or backward_passes_per_step > 1
-            if self._compress_default if fp16_compression is None else fp16_compression:
+            if fp16_compression:
                 compress_gradients(self.models)
         optimizer.zero_grad()
         self.optimizers.append(optimizer)
@@ -344,6 +340,15 @@ class PyTorchExperimentalContext:
         """Allow any `torch.utils.data.DataLoader`; its order, shards and position are then the
         trial's own care. `pytorch.samplers` may help."""
         self._parent._reproducible = False
+
+    def save_in_background(self) -> None:
+        """Go on with training while a checkpoint is written, from a copy in the host's memory.
+
+        It counts once it is complete, as ever; leaving waits for it. `on_checkpoint_upload_end()`
+        comes before the next checkpoint or when leaving, `on_checkpoint_write_end()` in another
+        thread. Between two steps of aggregated gradients several ranks save in the foreground.
+        """
+        self._parent._saves_in_background = True
 
     def wrap_reducer(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from detslurm.pytorch.samplers import (
     ReproducibleShuffleSampler,
     SkipBatchSampler,
     Source,
+    mixed_seed,
 )
 
 logger = logging.getLogger("detslurm.pytorch")
@@ -131,11 +133,29 @@ class DataLoader:
 
     def _batches(self, seed: int) -> Source:
         if not self.shuffle:
-            given: Source = self.batch_sampler
-            return given
+            return _seeded(self.batch_sampler, seed)
         order = ReproducibleShuffleSampler(range(len(self.dataset)), seed)
         shuffled: Source = data.BatchSampler(order, self.batch_size, self.drop_last)
         return shuffled
+
+
+_RANDOM = (data.RandomSampler, data.SubsetRandomSampler, data.WeightedRandomSampler)
+
+
+def _seeded(batches: Any, seed: int) -> Source:
+    """The batch sampler; torch's random ones draw from a generator of their own.
+
+    Left alone they draw from the numbers that training uses, too: no order to come back to.
+    """
+    given: Source = batches
+    if type(batches) is not data.BatchSampler:
+        return given
+    if type(batches.sampler) not in _RANDOM or batches.sampler.generator is not None:
+        return given
+    order = copy(batches.sampler)
+    order.generator = torch.Generator().manual_seed(mixed_seed(seed))
+    seeded: Source = data.BatchSampler(order, batches.batch_size, batches.drop_last)
+    return seeded
 
 
 def adapt_batch_sampler(

@@ -62,7 +62,8 @@ def init(
             managed_training=info is not None,
             debug_enabled=info is not None and info.trial._debug,
         )
-        context._use_optimizations((exp_conf or {}).get("optimizations") or {})
+        optimizations = (exp_conf or {}).get("optimizations") or {}
+        context._average_default = optimizations.get("average_aggregated_gradients", True)
         started = start_process_group(context.distributed, context.device, _chief_addr(info, dist))
         yield context
         if started:

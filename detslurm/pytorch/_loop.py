@@ -50,6 +50,7 @@ class TrainingLoop:
         )
         with ExitStack() as cleanup:
             cleanup.callback(self._hooks.on_trial_shutdown)
+            cleanup.callback(self._checkpoints.close)
             self._set_up()
             if self._context.profiler is not None:
                 cleanup.enter_context(self._context.profiler)
@@ -142,11 +143,13 @@ class TrainingLoop:
             stop = self._stopper.agreed(state.batches_trained, anybody_asked)
         if stop is Stop.PREEMPTED:
             self._save_before_leaving()
+            self._checkpoints.wait()
             return stop
         if not state.validated_here or (goal.operation and state.searcher_metric is None):
             self._validate()
         if not state.saved_here and state.batches_trained:
             self._save()
+        self._checkpoints.wait()
         return stop
 
     def _before_training(self) -> Stop:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from detslurm.pytorch._context import PyTorchTrialContext
 from detslurm.pytorch._hooks import Hooks
 from detslurm.pytorch._rng import rng_state
 from detslurm.pytorch._state import TrialState
-from detslurm.pytorch._states import collect, gradients, restore, restore_gradients
+from detslurm.pytorch._states import collect, copied, gradients, restore, restore_gradients
 from detslurm.pytorch._trial import PyTorchTrial
 
 logger = logging.getLogger("detslurm.pytorch")
@@ -41,13 +43,20 @@ class Checkpoints:
     ) -> None:
         self._trial, self._context, self._core, self._hooks = trial, context, core, hooks
         self._is_trainer = is_trainer
+        self._background = ThreadPoolExecutor(1) if context._saves_in_background else None
+        self._unfinished: Future[str] | None = None
 
     def save(self, state: TrialState, *, alone: bool = False) -> str | None:
         """Save everything; returns the storage id.
 
         With `alone` nothing is asked of other ranks, which may not be there any more: the chief
-        saves what it has, workers do nothing and get None.
+        saves what it has, workers do nothing and get None. A trial that saves in the background
+        gets None, too: `wait()` tells when the checkpoint is complete.
         """
+        if alone:
+            self.close()
+        else:
+            self.wait()
         dist = self._context.distributed
         is_chief = dist.rank == 0
         if alone and not is_chief:
@@ -56,24 +65,60 @@ class Checkpoints:
         whole = collect(self._context, self._hooks.callbacks, random)
         self._hooks.on_checkpoint_save_start(whole)
         state.ranks = dist.size
-        if alone or dist.size == 1:
-            uuid = self._write(whole, state, shard=False)
-        elif self._between_steps(state):
-            uuid = self._write(whole, state, shard=True)
-        else:
-            uuid = in_step(
-                dist,
-                lambda: self._write(whole, state, shard=False) if is_chief else "",
-                lambda uuids: uuids[0],
-            )
+        counters = replace(state, last_ckpt=state.batches_trained)
+        shard = dist.size > 1 and not alone and self._between_steps(state)
         state.last_ckpt = state.batches_trained
+        if self._background is not None and not alone and not shard:
+            self._begin_in_background(whole, counters)
+            return None
+        if alone or shard or dist.size == 1:
+            uuid = self._write(whole, counters, shard=shard)
+        else:
+            uuid = self._from_chief(lambda: self._write(whole, counters, shard=False))
         self._hooks.on_checkpoint_upload_end(uuid)
         return uuid
+
+    def _from_chief(self, write: Callable[[], str]) -> str:
+        dist = self._context.distributed
+        return in_step(dist, lambda: write() if dist.rank == 0 else "", lambda uuids: uuids[0])
+
+    def _begin_in_background(self, whole: dict[str, Any], counters: TrialState) -> None:
+        assert self._background is not None
+        if self._context.distributed.rank == 0:
+            still = copied(whole)  # training goes on and changes what it was taken from
+            gathered = copied(gradients(self._context)) if self._between_steps(counters) else None
+            self._unfinished = self._background.submit(
+                self._write, still, counters, shard=False, gathered=gathered
+            )
+        else:
+            self._unfinished = Future()
+            self._unfinished.set_result("")
+
+    def wait(self) -> None:
+        """Wait until the checkpoint that was begun is complete; raises what went wrong with it.
+
+        All ranks must call.
+        """
+        unfinished, self._unfinished = self._unfinished, None
+        if unfinished is not None:
+            self._hooks.on_checkpoint_upload_end(self._from_chief(unfinished.result))
+
+    def close(self) -> None:
+        """Let what was begun come to its end, when nothing can be asked of other ranks."""
+        if self._background is not None:
+            self._background.shutdown()
 
     def _between_steps(self, state: TrialState) -> bool:
         return state.batches_trained % self._context._aggregation != 0
 
-    def _write(self, whole: dict[str, Any], state: TrialState, *, shard: bool) -> str:
+    def _write(
+        self,
+        whole: dict[str, Any],
+        state: TrialState,
+        *,
+        shard: bool,
+        gathered: list[dict[str, Any]] | None = None,
+    ) -> str:
         dist = self._context.distributed
         metadata = {
             "steps_completed": state.batches_trained,
@@ -83,10 +128,10 @@ class Checkpoints:
         }
         with self._core.checkpoint.store_path(metadata, shard=shard) as (path, uuid):
             if self._between_steps(state):
-                torch.save(gradients(self._context), path / _GRADIENTS.format(dist.rank))
+                own = gradients(self._context) if gathered is None else gathered
+                torch.save(own, path / _GRADIENTS.format(dist.rank))
             if dist.rank == 0:
-                counters = state.to_dict() | {"last_ckpt": state.batches_trained}
-                files.write(path, whole, counters, self._load_data())
+                files.write(path, whole, state.to_dict(), self._load_data())
                 copy_code(path / "code", type(self._trial))
                 self._hooks.on_checkpoint_end(str(path))
                 self._hooks.on_checkpoint_write_end(str(path))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import nn
 
 from detslurm.errors import InvalidExperimentException
@@ -35,6 +37,17 @@ def collect(
     if context._amp.scaler is not None:
         state["scaler_state_dict"] = context._amp.scaler.state_dict()
     return state
+
+
+def copied(state: Any) -> Any:
+    """A copy on the host that later training doesn't change."""
+    if isinstance(state, torch.Tensor):
+        return state.detach().to("cpu", copy=True)
+    if isinstance(state, dict):
+        return type(state)((key, copied(value)) for key, value in state.items())
+    if type(state) in (list, tuple):
+        return type(state)(copied(value) for value in state)
+    return copy.deepcopy(state)
 
 
 def restore(context: PyTorchTrialContext, callbacks: Callbacks, state: Mapping[str, Any]) -> None:

@@ -10,6 +10,7 @@ import yaml
 
 from tests.e2e.conftest import copy_example
 from tests.e2e.desk import Desk
+from tests.e2e.test_main_job import make_room
 
 pytestmark = pytest.mark.cluster
 
@@ -62,6 +63,22 @@ def test_four_ranks_read_one_file(desk: Desk) -> None:
     # 125 batches of 32 records: the first rank has one more than the others.
     assert [steps for steps, _ in accuracies] == [32, 64]
     assert accuracies[-1][1] > 0.7
+
+
+def test_preempted_in_mid_epoch_with_workers(desk: Desk) -> None:
+    """The worker that reads the file outlives Slurm's signal; the trial goes on with the very next
+    batch, and ends as if nothing had happened."""
+    settings = ("reproducibility.experiment_seed=3", "resources.resource_pool=low")
+    number = submit(desk, "pytorch_hdf5", "const.yaml", *settings, length=20)
+    desk.wait_for_steps(number, 100)
+    make_room(desk)
+    undisturbed = submit(desk, "pytorch_hdf5", "const.yaml", *settings, length=20)
+    accuracies = validations(desk, number, "accuracy")
+    assert [steps for steps, _ in accuracies] == [125 * epoch for epoch in range(1, 21)]
+    assert desk.outcomes(number) == ["preempted", "completed"]
+    assert desk.trial(number).runs[1].resumed_steps > 0
+    assert "killed by signal" not in desk.log(number)
+    assert validations(desk, undisturbed, "accuracy") == accuracies
 
 
 def test_text(desk: Desk) -> None:

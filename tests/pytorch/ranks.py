@@ -65,12 +65,16 @@ class Seen(pytorch.PyTorchCallback):
     def __init__(self) -> None:
         self.training: list[dict[str, Any]] = []
         self.validation: list[dict[str, Any]] = []
+        self.checkpoints: list[str] = []
 
     def on_training_workload_end(self, avg_metrics: Any, batch_metrics: Any) -> None:
         self.training.append(avg_metrics)
 
     def on_validation_end(self, metrics: dict[str, Any]) -> None:
         self.validation.append(metrics)
+
+    def on_checkpoint_upload_end(self, uuid: str) -> None:
+        self.checkpoints.append(uuid)
 
 
 def train(
@@ -90,6 +94,7 @@ def train(
         "training": seen.training,
         "validation": seen.validation,
         "synced": trial.synced,
+        "checkpoints": seen.checkpoints,
     }
 
 

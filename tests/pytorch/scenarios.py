@@ -56,6 +56,14 @@ class Adversaries(Plain):
         return {"loss": 0.0}
 
 
+class Compressed(Plain):
+    """Sends gradients in half precision."""
+
+    def __init__(self, context: pytorch.PyTorchTrialContext) -> None:
+        super().__init__(context)
+        context.wrap_optimizer(self.optimizer, fp16_compression=True)
+
+
 class AsksToStop(Plain):
     """Rank 1 alone asks to stop in batch 4."""
 
@@ -92,6 +100,17 @@ def adversaries() -> dict[str, Any]:
     return train(1, 8, Adversaries)
 
 
+def compressed() -> dict[str, Any]:
+    """Half precision on the way."""
+    return train(1, 8, Compressed)
+
+
+def halfway() -> dict[str, Any]:
+    """Save between two steps, and go on from there."""
+    saved = train(2, 5)["checkpoints"][-1]
+    return train(2, 8, latest_checkpoint=saved) | {"saved": saved}
+
+
 def asks_to_stop() -> dict[str, Any]:
     """One rank's wish."""
     return train(2, 20, AsksToStop)
@@ -108,12 +127,8 @@ def fails_to_evaluate() -> str:
 
 def everything() -> dict[str, Any]:
     """All scenarios in one start of torchrun, which takes seconds."""
-    names = ("plain", "aggregated", "twice", "adversaries", "asks_to_stop", "fails_to_evaluate")
+    names = (
+        "plain", "aggregated", "twice", "adversaries", "compressed", "halfway", "asks_to_stop",
+        "fails_to_evaluate",
+    )  # fmt: skip
     return {name: globals()[name]() for name in names}
-
-
-def resumed() -> dict[str, Any]:
-    """Go on from a checkpoint that a single rank wrote."""
-    import os
-
-    return train(1, 8, latest_checkpoint=os.environ["CHECKPOINT"])

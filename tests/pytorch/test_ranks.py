@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.pytorch.ranks import train
+from tests.pytorch.ranks import Plain, train
 from tests.pytorch.scenarios import Adversaries
 
 Results = list[dict[str, Any]]
@@ -33,10 +33,15 @@ def on_two_ranks(scenario: str, folder: Path, **environment: str) -> Results:
 
 
 @pytest.fixture(scope="module")
-def two(tmp_path_factory: pytest.TempPathFactory) -> Results:
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the two ranks keep their checkpoints."""
+    return tmp_path_factory.mktemp("ranks") / "store"
+
+
+@pytest.fixture(scope="module")
+def two(store: Path) -> Results:
     """All scenarios, run once."""
-    base = tmp_path_factory.mktemp("ranks")
-    return on_two_ranks("everything", base / "out", DETSLURM_ROOT=str(base / "store"))
+    return on_two_ranks("everything", store.parent / "out", DETSLURM_ROOT=str(store))
 
 
 def close(ours: Any, theirs: Any) -> bool:
@@ -89,6 +94,30 @@ def test_several_models_and_optimizers(root: Path, two: Results) -> None:
     """A generator, a discriminator and a frozen model give the losses of one rank."""
     one = train(2, 16, Adversaries)
     assert close(two[0]["adversaries"]["training"], one["training"])
+
+
+def test_compressed_gradients(two: Results) -> None:
+    """Half precision on the way costs digits, and both ranks still agree."""
+    ours, exact = two[0]["compressed"]["weights"], two[0]["plain"]["weights"]
+    assert ours == two[1]["compressed"]["weights"]
+    assert not close(ours, exact)
+    assert ours == [pytest.approx(values, abs=1e-3) for values in exact]
+
+
+def test_ranks_that_go_on_between_two_steps(two: Results) -> None:
+    """To the last bit: each rank has the gradients that it had gathered."""
+    for rank in two:
+        assert rank["halfway"]["weights"] == rank["aggregated"]["weights"]
+
+
+def test_one_rank_goes_on_where_two_were(
+    root: Path, two: Results, store: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The gradients of both are there; random numbers can't be the same, which is said."""
+    folder = store / "checkpoints" / two[0]["halfway"]["saved"]
+    one = train(2, 8, lambda context: Plain(context, 8), latest_checkpoint=str(folder))
+    assert close(one["weights"], two[0]["aggregated"]["weights"])
+    assert "saved by 2 ranks and is read by 1" in caplog.text
 
 
 def test_one_rank_asks_to_stop_and_all_do(two: Results) -> None:

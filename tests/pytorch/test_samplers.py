@@ -6,9 +6,16 @@ from itertools import islice, zip_longest
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.utils.data import BatchSampler, SequentialSampler, SubsetRandomSampler
+from torch.utils.data import (
+    BatchSampler,
+    RandomSampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
 
 from detslurm.pytorch import samplers
 from detslurm.pytorch._data import DataLoader, adapt_batch_sampler
@@ -156,13 +163,41 @@ def test_batch_samplers_of_any_kind() -> None:
 
 def test_a_sampler_with_a_state_of_its_own() -> None:
     """Passing over epochs takes a sampler that nobody knows through each of them."""
-    import torch
 
     def loader() -> DataLoader:
         order = SubsetRandomSampler(range(10), torch.Generator().manual_seed(3))
         return DataLoader(range(10), batch_size=4, sampler=order)
 
     assert batches(loader(), 9, repeat=True)[7:] == batches(loader(), 2, repeat=True, skip=7)
+
+
+RANDOM = {
+    "random": lambda: RandomSampler(range(11)),
+    "subset": lambda: SubsetRandomSampler(range(11)),
+    "weighted": lambda: WeightedRandomSampler([1.0] * 11, 11),
+}
+
+
+@pytest.mark.parametrize("kind", RANDOM)
+def test_torchs_random_samplers_need_no_generator(kind: str) -> None:
+    """They give the same shards and the same tail again, whatever random numbers training draws."""
+
+    def shard(rank: int, skip: int, as_batches: bool) -> Batches:
+        torch.rand(3)
+        order = RANDOM[kind]()
+        if as_batches:
+            loader = DataLoader(range(11), batch_sampler=BatchSampler(order, 2, False))
+        else:
+            loader = DataLoader(range(11), batch_size=2, sampler=order)
+        return batches(loader, 8, repeat=True, skip=skip, num_replicas=2, rank=rank)
+
+    for as_batches in (True, False):
+        whole = interleaved([shard(rank, 0, as_batches) for rank in range(2)])
+        if kind != "weighted":
+            assert sorted(r for batch in whole[:6] for r in batch) == list(range(11))
+        assert whole[:6] != whole[6:12]
+        tail = interleaved([shard(rank, 3, as_batches) for rank in range(2)])
+        assert tail[:10] == whole[6:]
 
 
 def test_skipping_epochs_costs_nothing() -> None:

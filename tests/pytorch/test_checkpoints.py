@@ -1,0 +1,391 @@
+"""Checkpoint directories: their files, other trials' and older ones, what is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from detslurm import errors, pytorch
+from detslurm.pytorch import Batch
+from detslurm.pytorch._rng import rng_state
+from detslurm.store import Store, fold_trial
+from tests.pytorch.managed import Managed
+from tests.pytorch.test_fit import fit, in_job
+from tests.pytorch.trials import Regression, same, weights
+
+Load = pytorch.load_trial_from_checkpoint_path
+
+
+def saved(root: Path, kind: type[Regression] = Regression, number: int = 1) -> tuple[Any, Path]:
+    """A trial that was trained by hand, and the directory of its checkpoint."""
+    trial = fit(kind, max_length=Batch(5))
+    (checkpoint,) = fold_trial(Store(root).experiment(number).trial(number)).checkpoints
+    return trial, root / "checkpoints" / checkpoint.uuid
+
+
+def test_the_files_are_those_of_determined(root: Path) -> None:
+    """By name and content; all of them load without running code."""
+    _, folder = saved(root)
+    assert {p.name for p in folder.iterdir()} == {
+        "code", "load_data.json", "metadata.json", "state_dict.pth", "trial_state.pkl",
+    }  # fmt: skip
+    state = torch.load(folder / "state_dict.pth", weights_only=True)
+    assert state.keys() == {
+        "models_state_dict", "optimizers_state_dict", "lr_schedulers_state_dict", "callbacks",
+        "rng_state",
+    }  # fmt: skip
+    assert {"cpu_rng_state", "np_rng_state", "random_rng_state"} <= state["rng_state"].keys()
+    counters = pickle.loads((folder / "trial_state.pkl").read_bytes())
+    assert (counters["batches_trained"], counters["last_val"], counters["last_ckpt"]) == (5, 5, 5)
+    load_data = json.loads((folder / "load_data.json").read_text())
+    assert load_data["trial_type"] == "PyTorchTrial"
+    assert load_data["trial_cls_spec"] == "tests.pytorch.trials:Regression"
+    metadata = json.loads((folder / "metadata.json").read_text())
+    assert (metadata["steps_completed"], metadata["format"]) == (5, "pickle")
+    assert metadata["framework"] == f"torch-{torch.__version__}"
+    assert (folder / "code" / "tests" / "pytorch" / "trials.py").exists()
+
+
+class TestLoading:
+    """load_trial_from_checkpoint_path."""
+
+    def test_a_class_that_is_given(self, root: Path) -> None:
+        """The trial has the weights, and its context no job."""
+        trial, folder = saved(root)
+        loaded: Any = Load(str(folder), trial_class=Regression)
+        assert same(weights(loaded), weights(trial))
+        with pytest.raises(ValueError, match="loaded from a checkpoint"):
+            loaded.context.get_tensorboard_path()
+
+    def test_the_class_comes_with_the_checkpoint(self, tmp_path: Path) -> None:
+        """In another process, far from the code; keyword arguments reach the constructor."""
+        project = tmp_path / "project"
+        project.mkdir()
+        (project / "layers.py").write_text("import torch\ndef net(): return torch.nn.Linear(2, 1)")
+        (project / "unused.bin").write_text("large")
+        (project / "dangling").symlink_to("nowhere")
+        (project / "model_def.py").write_text(MODEL_DEF)
+        (project / "train.py").write_text(TRAIN)
+        env = os.environ | {"DETSLURM_ROOT": str(tmp_path / "store")}
+        python(project, env, "train.py")
+        (folder,) = (tmp_path / "store" / "checkpoints").iterdir()
+        code = {p.name for p in (folder / "code").iterdir()}
+        assert code == {"layers.py", "model_def.py", "train.py"}
+        script = (
+            "import sys\nfrom detslurm import pytorch\n"
+            f"t = pytorch.load_trial_from_checkpoint_path({str(folder)!r}, trial_kwargs={{'a': 5}})"
+            "\nassert 'layers' not in sys.modules\nprint(t.a, t.width, t.net.weight.tolist())"
+        )
+        assert python(tmp_path, env, "-c", script) == "5 3 [[0.5, 0.5]]\n"
+
+    def test_refusals(self, root: Path) -> None:
+        """Each says what to do."""
+        _, folder = saved(root)
+        with pytest.raises(FileNotFoundError, match="download the checkpoint first"):
+            Load(str(folder / "nowhere"))
+        with pytest.raises(ValueError, match="not both"):
+            Load(str(folder), torch_load_kwargs={"a": 1}, map_location="cpu")
+        load_data = folder / "load_data.json"
+        for change, said in (
+            ({"trial_cls_spec": "__main__:T"}, "can't be imported: pass trial_class="),
+            ({"trial_cls_spec": None}, "does not tell its trial's class"),
+            ({"trial_cls_spec": "json:JSONDecoder"}, "is not a PyTorchTrial"),
+            ({"trial_type": "DeepSpeedTrial"}, "is a checkpoint of a DeepSpeedTrial"),
+        ):
+            old = load_data.read_text()
+            load_data.write_text(json.dumps(json.loads(old) | change))
+            with pytest.raises(ValueError, match=said):
+                Load(str(folder))
+            load_data.write_text(old)
+        with pytest.raises(FileNotFoundError, match=r"no state_dict\.pth"):
+            Load(str(root), trial_class=Regression)
+
+    def test_arguments_for_torch(self, root: Path, caplog: pytest.LogCaptureFixture) -> None:
+        """They reach torch.load; the old way to give them works with a warning."""
+        _, folder = saved(root)
+        Load(str(folder), Regression, torch_load_kwargs={"weights_only": True, "mmap": True})
+        Load(str(folder), Regression, map_location="cpu")
+        assert "deprecated" in caplog.text
+
+
+def python(folder: Path, env: dict[str, str], *argv: str) -> str:
+    done = subprocess.run(
+        [sys.executable, *argv], cwd=folder, env=env, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+MODEL_DEF = """
+import torch
+from detslurm import pytorch
+import layers
+
+class Trial(pytorch.PyTorchTrial):
+    def __init__(self, context, a=0):
+        self.a, self.width = a, context.get_hparam("width")
+        self.net = context.wrap_model(layers.net())
+        torch.nn.init.constant_(self.net.weight, 0.5)
+        context.wrap_optimizer(torch.optim.SGD(self.net.parameters(), 0.0))
+    def train_batch(self, batch, epoch_idx, batch_idx):
+        return {}
+    def evaluate_batch(self, batch):
+        return {"x": 1}
+    def build_training_data_loader(self):
+        return pytorch.DataLoader(list(range(4)))
+    build_validation_data_loader = build_training_data_loader
+"""
+
+TRAIN = """
+from detslurm import pytorch
+from model_def import Trial
+with pytorch.init(hparams={"width": 3}) as context:
+    pytorch.Trainer(Trial(context), context).fit(max_length=pytorch.Batch(2))
+"""
+
+
+class TestOthers:
+    """Checkpoints that this trial did not write."""
+
+    def test_another_trial_starts_warm(self, managed: Managed, root: Path) -> None:
+        """Weights, optimizer and random numbers are taken over, counters begin at 0."""
+        managed.config["searcher"]["max_length"] = {"batches": 4}
+        old = in_job(managed)
+        latest = managed.view().latest_checkpoint
+        assert latest is not None
+        other = Managed(root, managed._patch, managed.config)
+        seen = []
+
+        class Curious(Regression):
+            def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
+                seen.append((batch_idx, weights(self)))
+                return super().train_batch(batch, epoch_idx, batch_idx)
+
+        trial = in_job(other, Curious, latest_checkpoint=latest.uuid)
+        assert [batch_idx for batch_idx, _ in seen] == [0, 1, 2, 3]
+        assert same(seen[0][1], weights(old))
+        assert next(iter(trial.optimizer.state.values()))["step"] == 8
+
+    @pytest.mark.parametrize("layout", ["", "determined", "pedl"])
+    def test_checkpoints_of_determined(self, root: Path, layout: str) -> None:
+        """Numpy's random state as an array, DDP's prefixes, older folders and counters."""
+        trial, folder = saved(root)
+        state = torch.load(folder / "state_dict.pth", weights_only=True)
+        name, keys, *rest = state["rng_state"]["np_rng_state"]
+        array = np.asarray(keys).astype(np.uint32)
+        state["rng_state"]["np_rng_state"] = (name, array, *rest)
+        state["models_state_dict"] = [
+            {f"module.{name}": value for name, value in state["models_state_dict"][0].items()}
+        ]
+        old = root / "old" / layout
+        old.mkdir(parents=True)
+        torch.save(state, old / "state_dict.pth")
+        counters = {"trial_id": 9, "last_ckpt": 5, "step_id": 1, "last_val": 5}
+        counters |= {"latest_batch": 5} if layout else {"batches_trained": 5, "epochs_trained": 0}
+        file = "workload_sequencer.pkl" if layout else "trial_state.pkl"
+        (old / file).write_bytes(pickle.dumps(counters))
+        going_on = fit(max_length=Batch(7), latest_checkpoint=str(root / "old"))
+        assert len(going_on.losses) == 2
+        expected = fit(max_length=Batch(7), latest_checkpoint=str(folder))
+        assert same(weights(going_on), weights(expected))
+        loaded: Any = Load(str(root / "old"), trial_class=Regression)
+        assert same(weights(loaded), weights(trial))
+
+    def test_the_first_checkpoints_of_determined(
+        self, root: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """One model and one optimizer by other names, no random numbers, no counters."""
+        _, folder = saved(root)
+        state = torch.load(folder / "state_dict.pth", weights_only=True)
+        old = root / "old"
+        old.mkdir()
+        first = {
+            "model_state_dict": state["models_state_dict"][0],
+            "optimizer_state_dict": state["optimizers_state_dict"][0],
+            "lr_scheduler": state["lr_schedulers_state_dict"][0],
+        }
+        torch.save(first, old / "checkpoint.pt")
+        (old / "metadata.json").write_text(json.dumps({"steps_completed": 5}))
+        assert len(fit(max_length=Batch(7), latest_checkpoint=str(old)).losses) == 2
+        assert "no state of random numbers" in caplog.text
+
+    def test_what_does_not_fit(self, root: Path) -> None:
+        """Other numbers of models, or other layers."""
+        _, folder = saved(root)
+
+        class Two(Regression):
+            def __init__(self, context: Any) -> None:
+                super().__init__(context)
+                context.wrap_model(nn.Linear(1, 1))
+
+        class Other(Regression):
+            def __init__(self, context: Any) -> None:
+                super().__init__(context)
+                context.models[0] = nn.Linear(8, 1)
+
+        with pytest.raises(errors.InvalidExperimentException, match="1 models, this trial wraps 2"):
+            fit(Two, max_length=Batch(6), latest_checkpoint=str(folder))
+        with pytest.raises(RuntimeError, match="Missing key"):
+            fit(Other, max_length=Batch(6), latest_checkpoint=str(folder))
+
+
+class Thing:
+    """An object of the user's own."""
+
+
+def test_objects_are_unpickled_with_a_warning(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A callback may keep what it likes; reading that runs code, and the log says so."""
+
+    class Keeper(pytorch.PyTorchCallback):
+        loaded: Any = None
+
+        def state_dict(self) -> dict[str, Any]:
+            return {"thing": Thing()}
+
+        def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+            Keeper.loaded = state_dict["thing"]
+
+    class Trial(Regression):
+        def build_callbacks(self) -> dict[str, pytorch.PyTorchCallback]:
+            return {"keeper": Keeper()}
+
+    _, folder = saved(root, Trial)
+    fit(Trial, max_length=Batch(6), latest_checkpoint=str(folder))
+    assert isinstance(Keeper.loaded, Thing)
+    assert "read by pickle, which runs code" in caplog.text
+
+
+def test_counters_are_never_unpickled_unsafely(root: Path) -> None:
+    """A trial_state.pkl that would run something is refused."""
+    _, folder = saved(root)
+
+    class Evil:
+        def __reduce__(self) -> Any:
+            return os.system, ("touch evil",)
+
+    (folder / "trial_state.pkl").write_bytes(pickle.dumps({"a": Evil()}))
+    with pytest.raises(pickle.UnpicklingError, match="plain data"):
+        fit(max_length=Batch(6), latest_checkpoint=str(folder))
+    assert not Path("evil").exists()
+
+
+def test_random_states_survive(root: Path) -> None:
+    """Of Python, numpy and torch, normal deviates in waiting included."""
+    import random
+
+    from detslurm.pytorch._rng import set_rng_state
+
+    np.random.randn()  # leaves a second deviate for the next call
+    random.gauss(0, 1)
+    state = rng_state()
+
+    def draw() -> list[float]:
+        return [random.gauss(0, 1), float(np.random.randn()), torch.rand(1).item()]
+
+    first = draw()
+    set_rng_state(state)
+    assert draw() == first
+
+
+class InBackground(Regression):
+    """Saves while it trains on; files are written when the test allows it."""
+
+    allowed: threading.Event
+
+    def __init__(self, context: Any) -> None:
+        super().__init__(context)
+        context.experimental.save_in_background()
+        self.finished: list[int] = []
+        self.begun: list[int] = []
+        trial = self
+
+        class Watching(pytorch.PyTorchCallback):
+            def on_checkpoint_save_start(self, checkpoint: dict[str, Any]) -> None:
+                trial.begun.append(len(trial.losses))
+
+            def on_checkpoint_write_end(self, checkpoint_dir: str) -> None:
+                assert trial.allowed.wait(60)
+
+            def on_checkpoint_upload_end(self, uuid: str) -> None:
+                trial.finished.append(len(trial.losses))
+
+        self.watching = Watching()
+
+    def build_callbacks(self) -> dict[str, pytorch.PyTorchCallback]:
+        return {"watching": self.watching}
+
+    def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
+        if batch_idx == 9:
+            self.allowed.set()  # training did go on meanwhile
+        return super().train_batch(batch, epoch_idx, batch_idx)
+
+
+class TestBackground:
+    """Checkpoints that are written while training goes on."""
+
+    def test_training_goes_on_meanwhile(self, managed: Managed) -> None:
+        """The files hold what was when the checkpoint began, and leaving waits for the last."""
+        InBackground.allowed = threading.Event()
+        period = {"checkpoint_period": Batch([5]), "checkpoint_policy": "none"}
+        trial = in_job(managed, InBackground, **period)
+        assert (trial.begun, trial.finished) == ([5, 20], [20, 20])
+        assert managed.checkpoints() == [5, 20]
+        foreground = Managed(managed.experiment.store.path, managed._patch, managed.config)
+        in_job(foreground, Regression, **period)
+        for ours, theirs in zip(
+            managed.view().checkpoints, foreground.view().checkpoints, strict=True
+        ):
+            folder = managed.experiment.store.path / "checkpoints"
+            mine, other = (
+                torch.load(folder / uuid / "state_dict.pth", weights_only=True)
+                for uuid in (ours.uuid, theirs.uuid)
+            )
+            for name in ("models_state_dict", "optimizers_state_dict"):
+                assert str(mine[name]) == str(other[name])
+
+    def test_preemption_waits_for_it(self, managed: Managed) -> None:
+        """A trial that leaves has its checkpoint, and one that goes on from it loses nothing."""
+
+        class Preempted(InBackground):
+            def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
+                if batch_idx == 6:
+                    flag.request_preemption()
+                    threading.Timer(0.3, self.allowed.set).start()
+                return super().train_batch(batch, epoch_idx, batch_idx)
+
+        InBackground.allowed = threading.Event()
+        with managed.run() as flag, pytorch.init() as context:
+            trial = Preempted(context)
+            pytorch.Trainer(trial, context).fit()
+        assert managed.checkpoints() == [7]
+        latest = managed.view().latest_checkpoint
+        assert latest is not None
+        assert len(in_job(managed, latest_checkpoint=latest.uuid).losses) == 13
+
+    def test_what_goes_wrong_is_said(self, managed: Managed) -> None:
+        """At the next checkpoint, or when leaving; nothing is recorded."""
+
+        class Failing(InBackground):
+            def __init__(self, context: Any) -> None:
+                super().__init__(context)
+
+                def fail(checkpoint_dir: str) -> None:
+                    raise OSError("disk full")
+
+                self.watching.on_checkpoint_write_end = fail  # type: ignore[method-assign]
+
+        InBackground.allowed = threading.Event()
+        with pytest.raises(OSError, match="disk full"):
+            in_job(managed, Failing, checkpoint_period=Batch([5]))
+        assert managed.checkpoints() == []
