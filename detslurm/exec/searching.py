@@ -8,7 +8,7 @@ from typing import Any
 
 from detslurm.exec.agenda import Task, Word
 from detslurm.exec.outcome import Cause, Decision
-from detslurm.exec.sampling import sample
+from detslurm.exec.sampling import SamplingError, sample
 from detslurm.exec.wishes import Wishes
 from detslurm.exec.workers import Workers
 from detslurm.searcher import Search, State
@@ -100,7 +100,7 @@ class SearchAgenda:
         if self._state.assignment(self._ref) is None:
             self._commit([self._ask()])
         while (index := self._state.assignment(self._ref)) is not None:
-            how = self._over(index)
+            how = self._over(index) or self._refusal(index)
             if how is None:
                 break
             self._commit([self._left(index, how), self._ask()])
@@ -126,6 +126,17 @@ class SearchAgenda:
         killed = self._wishes.cause_for(view.id) is Cause.KILL and self._wishes.cause is None
         return "canceled" if killed else None
 
+    def _refusal(self, index: int) -> str | None:
+        """See that the trial has hyperparameters; how it ended where nobody can choose any."""
+        if index not in self._search.unsampled(self._state):
+            return None
+        try:
+            sample(self._log, self._search, index)
+        except SamplingError as err:
+            print(f"detslurm: trial {self._trial_id(index)} has no sample: {err}", flush=True)
+            return "errored"
+        return None
+
     def _tend(self) -> None:
         """See to the others: free what is lost, and let more come where trials wait."""
         seen = self._workers.look(self._state)
@@ -140,8 +151,6 @@ class SearchAgenda:
         self._keep_relief(seen)
 
     def _task(self, index: int) -> Task:
-        if index in self._search.unsampled(self._state):
-            sample(self._log, self._search, index)
         plan = self._search.plan(self._state, index)
         return Task(index, self._trial_id(index), plan, self._source(index))
 
