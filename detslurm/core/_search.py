@@ -37,11 +37,12 @@ class TrialSearch:
         config: Mapping[str, Any],
         index: int,
         *,
+        leg: int | None = None,
         must_leave: Callable[[], bool] = lambda: False,
     ) -> None:
         self._experiment = experiment
         self._search = Search.from_config(config)
-        self._index = index
+        self._index, self._leg = index, leg
         self._must_leave = must_leave
         self._length = max_length(config["searcher"])
 
@@ -62,11 +63,16 @@ class TrialSearch:
         if self._custom:
             self._wait_for_answer()
         trial = self._trial
-        if trial.status == "closed" or trial.stop or trial.settled:
+        if trial.status == "closed" or trial.stop or trial.settled or self._is_zombie:
             return None
         if trial.goal is None:  # it may be stopped anywhere on its way to the full length
             return self._length if self._length and trial.reached < self._length else None
         return trial.goal
+
+    @property
+    def _is_zombie(self) -> bool:
+        """Whether another run of this trial has begun: the search does not hear this one."""
+        return self._leg not in (None, self._trial.legs)
 
     def metric(self, given: Any) -> Any:
         """A number; for a custom search whatever JSON can say."""
@@ -138,6 +144,8 @@ class TrialSearch:
 
     def _commit(self, report: Mapping[str, Any]) -> None:
         said = {"e": "validated", "trial": self._index, **report}
+        if self._leg is not None:
+            said["leg"] = self._leg
         event = self._search.judged(self._log.state, said)
         for pause in _PAUSES:
             try:
@@ -161,7 +169,8 @@ def search_of(
     if config["searcher"]["name"] in RUNNABLE or not experiment.created().get("search"):
         return None
     start = trial.start(run, fresh=True) or {}
-    return TrialSearch(experiment, config, start["index"], must_leave=must_leave)
+    index, leg = start["index"], start.get("leg")
+    return TrialSearch(experiment, config, index, leg=leg, must_leave=must_leave)
 
 
 def _number(what: str, name: str, metrics: Mapping[str, Any]) -> float:

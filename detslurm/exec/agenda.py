@@ -24,6 +24,7 @@ class Task:
     trial_id: int
     plan: TrialPlan
     source: str | None = None
+    leg: int | None = None  # which run of the trial this is to the search
 
 
 @dataclass(frozen=True)

@@ -102,6 +102,7 @@ class Execution:
                 "host": socket.gethostname(),
                 "time": time.time(),
                 "resume": self._resume(view),
+                **({} if self.task.leg is None else {"leg": self.task.leg}),
             }
         )
 

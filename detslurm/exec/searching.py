@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -42,6 +43,7 @@ class SearchAgenda:
         self._search = Search.from_config(config)
         self._log: EventLog[State] = EventLog(wishes.experiment.search, self._search)
         self._workers = Workers(wishes, ref=ref, cluster=cluster)
+        self._life = secrets.token_hex(4)
         self._took = False
 
     @property
@@ -97,7 +99,8 @@ class SearchAgenda:
         return bool(self._wishes.created.get("submit_from_jobs", True))
 
     def take(self) -> Task | None:
-        if self._state.assignment(self._ref) is None:
+        # What a former self of this job had is asked for anew: it may still be alive somewhere.
+        if not self._took or self._state.assignment(self._ref) is None:
             self._commit([self._ask()])
         while (index := self._state.assignment(self._ref)) is not None:
             how = self._over(index) or self._refusal(index)
@@ -151,8 +154,8 @@ class SearchAgenda:
         self._keep_relief(seen)
 
     def _task(self, index: int) -> Task:
-        plan = self._search.plan(self._state, index)
-        return Task(index, self._trial_id(index), plan, self._source(index))
+        plan, leg = self._search.plan(self._state, index), self._state.trials[index].legs
+        return Task(index, self._trial_id(index), plan, self._source(index), leg)
 
     def _source(self, index: int) -> str | None:
         """The checkpoint that the method lets the trial start from."""
@@ -182,14 +185,16 @@ class SearchAgenda:
             return  # everything ends: that is no affair of the search's
         how = _HOW.get(decision.outcome, "released")
         latest = view.latest_checkpoint
-        event = self._left(task.index, how, latest.uuid if latest else None)
+        event = self._left(task.index, how, latest.uuid if latest else None, leg=task.leg)
         self._commit([event, self._ask()] if going_on else [event])
 
     def _ask(self) -> dict[str, Any]:
-        return {"e": "ask", "worker": self._ref}
+        return {"e": "ask", "worker": self._ref, "life": self._life}
 
-    def _left(self, index: int, how: str, checkpoint: str | None = None) -> dict[str, Any]:
-        leg = self._state.trials[index].legs
+    def _left(
+        self, index: int, how: str, checkpoint: str | None = None, *, leg: int | None = None
+    ) -> dict[str, Any]:
+        leg = self._state.trials[index].legs if leg is None else leg
         event = {"e": "left", "trial": index, "worker": self._ref, "how": how, "leg": leg}
         return event if checkpoint is None else {**event, "checkpoint": checkpoint}
 
