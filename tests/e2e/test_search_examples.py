@@ -47,6 +47,9 @@ def test_every_method_on_digits(desk: Desk) -> None:
         more = HALVING if name.startswith("adaptive") else []
         args = [*short, EPOCHS[name], *more, "reproducibility.experiment_seed=3"]
         numbers[name] = desk.submit(folder / f"{name}.yaml", *args)
+    for command in ("preview-search", "simulate"):
+        said = desk.run(command, str(folder / "pbt.yaml")).stdout
+        assert "train for 15 epochs" in said
     for number in numbers.values():
         desk.wait_for_state(number, "COMPLETED", timeout=PATIENCE)
 
