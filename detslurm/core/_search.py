@@ -14,10 +14,11 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any
 
+from detslurm._info import ClusterInfo
 from detslurm.core._goals import max_length, number
 from detslurm.core._metrics import plain
-from detslurm.searcher import RUNNABLE, Search, State, TrialState
-from detslurm.store import EventLog, ExperimentDir, StoreError, TrialDir
+from detslurm.searcher import Search, State, TrialState
+from detslurm.store import EventLog, ExperimentDir, StoreError
 
 logger = logging.getLogger("detslurm.core")
 
@@ -158,19 +159,12 @@ class TrialSearch:
 
 
 def search_of(
-    experiment: ExperimentDir,
-    trial: TrialDir,
-    run: int,
-    config: Mapping[str, Any],
-    *,
-    must_leave: Callable[[], bool] = lambda: False,
-) -> TrialSearch | None:
-    """The trial's part in its experiment's search; None where no results are waited for."""
-    if config["searcher"]["name"] in RUNNABLE or not experiment.created().get("search"):
-        return None
-    start = trial.start(run, fresh=True) or {}
-    index, leg = start["index"], start.get("leg")
-    return TrialSearch(experiment, config, index, leg=leg, must_leave=must_leave)
+    experiment: ExperimentDir, info: ClusterInfo, *, must_leave: Callable[[], bool]
+) -> TrialSearch:
+    """The part that this process's trial has in its experiment's search."""
+    trial = experiment.trial(info.trial.trial_id)
+    start = trial.start(info.trial._trial_run_id, fresh=True) or {}
+    return TrialSearch(experiment, info.trial._config, start["index"], must_leave=must_leave)
 
 
 def _number(what: str, name: str, metrics: Mapping[str, Any]) -> float:
