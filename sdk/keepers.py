@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
-import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from detslurm.errors import CheckpointNotFound
 from detslurm.store import fs
 
 # The last one is what counts; the one before is kept for people.
 _KEPT = 2
+# Which checkpoints were there when one was saved: a later run removes what has become old.
+_BEFORE_FILE = "before.json"
 
 
 class FolderKeeper:
@@ -20,9 +24,10 @@ class FolderKeeper:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def latest(self) -> Path | None:
+    @contextlib.contextmanager
+    def latest(self) -> Iterator[Path | None]:
         numbers = self._numbers()
-        return self._folder / f"event_{numbers[-1]}" if numbers else None
+        yield self._folder / f"event_{numbers[-1]}" if numbers else None
 
     def save(self, event: int, fill: Callable[[Path], None]) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -51,19 +56,22 @@ class CheckpointKeeper:
         self._context = context
         self._saved: list[str] = []
 
-    def latest(self) -> Path | None:
+    @contextlib.contextmanager
+    def latest(self) -> Iterator[Path | None]:
         uuid = self._context.info.latest_checkpoint
         if uuid is None:
-            return None
-        self._saved = [uuid]
-        folder = Path(tempfile.mkdtemp(prefix="detslurm-search-"))
-        self._context.checkpoint.download(uuid, folder)
-        return folder
+            yield None
+            return
+        with self._context.checkpoint.restore_path(uuid) as folder:
+            self._saved = [*json.loads((folder / _BEFORE_FILE).read_text()), uuid]
+            yield folder
 
     def save(self, event: int, fill: Callable[[Path], None]) -> None:
         store = self._context.checkpoint
         with store.store_path({"steps_completed": event}) as (path, uuid):
             fill(path)
+            (path / _BEFORE_FILE).write_text(json.dumps(self._saved))
         self._saved.append(uuid)
         while len(self._saved) > _KEPT:
-            store.delete(self._saved.pop(0))
+            with contextlib.suppress(CheckpointNotFound):  # an earlier run was so far, too
+                store.delete(self._saved.pop(0))

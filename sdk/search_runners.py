@@ -90,7 +90,13 @@ class RemoteSearchRunner:
         mark = f"trial {info.trial.trial_id}"
         experiment = submit_once(store, info.cluster_id, mark, exp_config, model_dir, includes)
         keeper = CheckpointKeeper(self._context)
-        drive(self._method, experiment, keeper, self._context.preempt.should_preempt)
+        drive(
+            self._method,
+            experiment,
+            keeper,
+            give_way=self._context.preempt.should_preempt,
+            tell_progress=self._context.train.report_progress,
+        )
         return experiment.id
 
 
@@ -98,9 +104,12 @@ def drive(
     method: SearchMethod,
     experiment: ExperimentDir,
     keeper: Keeper,
-    give_way: Callable[[], bool] = lambda: False,
+    **hooks: Callable[..., Any],
 ) -> bool:
-    """Run the method over the experiment's search; False where this process had to give way."""
+    """Run the method over the experiment's search; False where this process had to give way.
+
+    `hooks` are those of `SearchDriver`.
+    """
     saved = load(method, keeper) or Saved(SearcherState(), experiment.id, [])
     if saved.experiment_id != experiment.id:
         raise RuntimeError(
@@ -108,7 +117,7 @@ def drive(
         )
     queues = Queues(connector(experiment.store.path), logger.warning)
     workers = Workforce(experiment, queues, most=_most(experiment.config()["resources"]))
-    return SearchDriver(method, saved, experiment, keeper, workers, give_way=give_way).run()
+    return SearchDriver(method, saved, experiment, keeper, workers, **hooks).run()
 
 
 def _most(resources: Mapping[str, Any]) -> int | None:

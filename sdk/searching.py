@@ -11,6 +11,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -33,7 +34,7 @@ Answer = list[dict[str, Any]]
 class Keeper(Protocol):
     """Where a method is saved between events."""
 
-    def latest(self) -> Path | None:
+    def latest(self) -> AbstractContextManager[Path | None]:
         """A directory with what was saved last, None before the first time."""
 
     def save(self, event: int, fill: Callable[[Path], None]) -> None:
@@ -71,12 +72,12 @@ def save(method: SearchMethod, saved: Saved, keeper: Keeper) -> None:
 
 def load(method: SearchMethod, keeper: Keeper) -> Saved | None:
     """The method as it was saved last; None where it never was."""
-    folder = keeper.latest()
-    if folder is None:
-        return None
-    state, experiment_id = method.load(folder)
-    operations = json.loads((folder / _OPERATIONS_FILE).read_text())
-    return Saved(state, experiment_id, operations)
+    with keeper.latest() as folder:
+        if folder is None:
+            return None
+        state, experiment_id = method.load(folder)
+        operations = json.loads((folder / _OPERATIONS_FILE).read_text())
+        return Saved(state, experiment_id, operations)
 
 
 class SearchDriver:
@@ -91,12 +92,14 @@ class SearchDriver:
         workers: Workers,
         *,
         give_way: Callable[[], bool] = lambda: False,
+        tell_progress: Callable[[float], None] = lambda share: None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._method, self._saved, self._keeper = method, saved, keeper
         self._experiment, self._workers = experiment, workers
-        self._log = EventLog(experiment.search, Search.from_config(experiment.config()))
-        self._give_way, self._sleep = give_way, sleep
+        self._search = Search.from_config(experiment.config())
+        self._log: EventLog[State] = EventLog(experiment.search, self._search)
+        self._give_way, self._tell, self._sleep = give_way, tell_progress, sleep
         self._seen, self._stopped = 0, False
 
     def run(self) -> bool:
@@ -125,6 +128,7 @@ class SearchDriver:
             self._saved.operations = self._answers(events)
             save(self._method, self._saved, self._keeper)
             self._post()
+            self._tell(self._search.progress(self._log.state))
         self._workers.provide(self._log)
         return bool(events)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from detslurm.sdk.context import ContextFiles, collect, freeze
 from detslurm.sdk.errors import SubmitError
-from detslurm.sdk.preflight import entrypoint_problems
+from detslurm.sdk.preflight import entrypoint_problems, sampler_problems
 
 from detslurm.config import ExperimentConfig, LoadedExperiment, SiteProfile
 from detslurm.searcher import RUNNABLE, Search, trial_count
@@ -85,6 +85,7 @@ def plan(
         trials, share = _trials_and_jobs(config.to_dict(), submit_from_jobs)
     except ValueError as err:
         problems.append(f"searcher.name: {err}")
+    problems += sampler_problems(config.to_dict())
     report = probe(store.path, fast=True)
     problems += [f"{error}; `detslurm doctor` tells more" for error in report.errors]
     if problems:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -170,7 +171,10 @@ def _show_preview(preview: Preview) -> None:
 
 
 def _show_simulation(result: Simulation, slots_per_trial: int) -> None:
-    print_table(["Trials", "Training Time"], _training(result.rows, result.unit))
+    counts = Counter((trial.bracket, trial.units) for trial in result.each)
+    several = len({bracket for bracket, _ in counts}) > 1
+    rows = [[counts[b, n], _train(n, result.unit), *([b] * several)] for b, n in sorted(counts)]
+    print_table(["Trials", "Training Time", *(["Bracket"] * several)], rows)
     slots = result.workers * slots_per_trial
     lines = {
         "trials": result.trials,

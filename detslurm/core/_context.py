@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from detslurm import storage
 from detslurm._errors import InvalidHP
@@ -31,7 +31,6 @@ from detslurm.core._preempt import (
 )
 from detslurm.core._profiler import ProfilerContext
 from detslurm.core._recorder import AnyRecorder, NullRecorder, Recorder
-from detslurm.core._search import search_of
 from detslurm.core._searcher import SearcherContext, Unit, configured_unit
 from detslurm.core._tensorboard import AutoTensorboard, TensorboardFiles, TensorboardMode
 from detslurm.core._tracking import Tracked, track_by_hand
@@ -47,6 +46,9 @@ from detslurm.core._trial import (
 )
 from detslurm.storage import SharedFS, Storage
 from detslurm.store import StoreError, fold_trial
+
+if TYPE_CHECKING:
+    from detslurm.core._search import TrialSearch
 
 logger = logging.getLogger("detslurm.core")
 
@@ -169,11 +171,7 @@ def init(
         collect_partial_checkpoints(view, store)
     recorder = Recorder(trial.records_path(run)) if is_chief else NullRecorder()
     flag = attach_flag()
-    search = None
-    if is_chief:
-        search = search_of(
-            experiment_of(info), trial, run, config, must_leave=lambda: bool(flag and flag.preempt)
-        )
+    search = _search(info, flag) if is_chief else None
     files = TensorboardFiles(store, trial.experiment_id, trial.id, dist.rank)
     auto = AutoTensorboard(files) if is_chief and tensorboard_mode is TensorboardMode.AUTO else None
     return Context(
@@ -215,6 +213,16 @@ def init(
         _tensorboard=auto,
         _on_close=on_close(),
     )
+
+
+def _search(info: ClusterInfo, flag: PreemptFlag | None) -> TrialSearch | None:
+    """This trial's part in its experiment's search; None where no results are waited for."""
+    experiment = experiment_of(info)
+    if not experiment.created().get("search"):
+        return None
+    from detslurm.core._search import search_of  # only here: most trials are in no search
+
+    return search_of(experiment, info, must_leave=lambda: flag is not None and flag.preempt)
 
 
 def _init_by_hand(

@@ -14,10 +14,11 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any
 
+from detslurm._info import ClusterInfo
 from detslurm.core._goals import max_length, number
 from detslurm.core._metrics import plain
-from detslurm.searcher import RUNNABLE, Search, State, TrialState
-from detslurm.store import EventLog, ExperimentDir, StoreError, TrialDir
+from detslurm.searcher import Search, State, TrialState
+from detslurm.store import EventLog, ExperimentDir, StoreError
 
 logger = logging.getLogger("detslurm.core")
 
@@ -37,11 +38,12 @@ class TrialSearch:
         config: Mapping[str, Any],
         index: int,
         *,
+        leg: int | None = None,
         must_leave: Callable[[], bool] = lambda: False,
     ) -> None:
         self._experiment = experiment
         self._search = Search.from_config(config)
-        self._index = index
+        self._index, self._leg = index, leg
         self._must_leave = must_leave
         self._length = max_length(config["searcher"])
 
@@ -62,11 +64,16 @@ class TrialSearch:
         if self._custom:
             self._wait_for_answer()
         trial = self._trial
-        if trial.status == "closed" or trial.stop or trial.settled:
+        if trial.status == "closed" or trial.stop or trial.settled or self._is_zombie:
             return None
         if trial.goal is None:  # it may be stopped anywhere on its way to the full length
             return self._length if self._length and trial.reached < self._length else None
         return trial.goal
+
+    @property
+    def _is_zombie(self) -> bool:
+        """Whether another run of this trial has begun: the search does not hear this one."""
+        return self._leg not in (None, self._trial.legs)
 
     def metric(self, given: Any) -> Any:
         """A number; for a custom search whatever JSON can say."""
@@ -138,6 +145,8 @@ class TrialSearch:
 
     def _commit(self, report: Mapping[str, Any]) -> None:
         said = {"e": "validated", "trial": self._index, **report}
+        if self._leg is not None:
+            said["leg"] = self._leg
         event = self._search.judged(self._log.state, said)
         for pause in _PAUSES:
             try:
@@ -150,18 +159,12 @@ class TrialSearch:
 
 
 def search_of(
-    experiment: ExperimentDir,
-    trial: TrialDir,
-    run: int,
-    config: Mapping[str, Any],
-    *,
-    must_leave: Callable[[], bool] = lambda: False,
-) -> TrialSearch | None:
-    """The trial's part in its experiment's search; None where no results are waited for."""
-    if config["searcher"]["name"] in RUNNABLE or not experiment.created().get("search"):
-        return None
-    start = trial.start(run, fresh=True) or {}
-    return TrialSearch(experiment, config, start["index"], must_leave=must_leave)
+    experiment: ExperimentDir, info: ClusterInfo, *, must_leave: Callable[[], bool]
+) -> TrialSearch:
+    """The part that this process's trial has in its experiment's search."""
+    trial = experiment.trial(info.trial.trial_id)
+    start = trial.start(info.trial._trial_run_id, fresh=True) or {}
+    return TrialSearch(experiment, info.trial._config, start["index"], must_leave=must_leave)
 
 
 def _number(what: str, name: str, metrics: Mapping[str, Any]) -> float:

@@ -7,13 +7,12 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from detslurm._flag import PreemptFlag
 from detslurm.core._distributed import DistributedContext
 from detslurm.core._metrics import plain
 from detslurm.core._recorder import AnyRecorder
-from detslurm.core._search import TrialSearch
 from detslurm.core._tensorboard import (
     AutoTensorboard,
     FileSelector,
@@ -23,6 +22,9 @@ from detslurm.core._tensorboard import (
     everything,
     unmangled,
 )
+
+if TYPE_CHECKING:
+    from detslurm.core._search import TrialSearch
 
 logger = logging.getLogger("detslurm.core")
 

@@ -6,14 +6,16 @@ import logging
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from detslurm._info import EXPERIMENT_DIR_ENV, ClusterInfo
 from detslurm.core._goals import Goals, Lengths, max_length
 from detslurm.core._recorder import AnyRecorder, Recorder
-from detslurm.core._search import TrialSearch
 from detslurm.storage import Storage
 from detslurm.store import ExperimentDir, Store, TrialDir, TrialView, fold_experiment
+
+if TYPE_CHECKING:
+    from detslurm.core._search import TrialSearch
 
 logger = logging.getLogger("detslurm.core")
 

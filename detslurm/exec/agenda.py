@@ -9,7 +9,6 @@ from typing import Any, Protocol
 from detslurm.exec.outcome import Decision
 from detslurm.exec.wishes import Wishes
 from detslurm.searcher import TrialPlan
-from detslurm.searcher.method import may_replace
 from detslurm.searcher.sampling import Samples
 from detslurm.slurm import Cluster, SlurmError
 from detslurm.store import ExperimentDir, TrialView, fold_trial
@@ -24,6 +23,7 @@ class Task:
     trial_id: int
     plan: TrialPlan
     source: str | None = None
+    leg: int | None = None  # which run of the trial this is to the search
 
 
 @dataclass(frozen=True)
@@ -78,12 +78,14 @@ class FixedAgenda:
         self._searcher: Mapping[str, Any] = searcher
         self._samples = Samples(searcher["name"], config["hyperparameters"], seed)
         self._gone: set[int] = set()  # over, or not for this job
+        self._found: int | None = None
 
     def more(self) -> bool:
-        return self._next() is not None
+        self._found = self._next()
+        return self._found is not None
 
     def take(self) -> Task | None:
-        index = self._next()
+        index, self._found = self._found, None  # as `more` has just seen it
         if index is None:
             return None
         return Task(index, self._wishes.trial_ids[index], self._samples.plan(index))
@@ -140,6 +142,8 @@ class FixedAgenda:
 
     def _replace(self, index: int) -> None:
         """Another sample for one that makes no sense, once, whoever else tries the same."""
+        from detslurm.searcher.method import may_replace  # only here: a runner starts without it
+
         wishes, most = self._wishes, self._searcher["max_trials"]
         first = None
         while index not in wishes.replaced:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+import os
 import signal
 import socket
 import sys
@@ -91,7 +91,7 @@ class Execution:
                 "request_id": plan.request_id,
                 "hparams": plan.hparams,
                 "seed": plan.seed,
-                "token": secrets.token_hex(16),
+                "token": os.urandom(16).hex(),
                 "job": {
                     "cluster": allocation.cluster,
                     "job_id": allocation.job_id,
@@ -104,6 +104,7 @@ class Execution:
                 "host": socket.gethostname(),
                 "time": time.time(),
                 "resume": self._resume(view),
+                **({} if self.task.leg is None else {"leg": self.task.leg}),
             }
         )
 

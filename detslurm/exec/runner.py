@@ -20,7 +20,6 @@ from detslurm.exec.outcome import Cause, Decision, Next
 from detslurm.exec.signals import SignalInbox
 from detslurm.exec.wishes import Wishes
 from detslurm.slurm import Allocation, Cluster, SlurmError, detect_cluster
-from detslurm.slurm.succession import submitted_fact, successor_request
 from detslurm.store import RunTaken, Store, StoreError, TrialEnded
 
 
@@ -195,6 +194,9 @@ class Runner:
         return not set(self._excluded).isdisjoint(self._allocation.nodes)
 
     def _submit_successor(self, hold: bool) -> str:
+        # Only here: every runner pays for what is imported at its start.
+        from detslurm.slurm.succession import submitted_fact, successor_request
+
         share = self._agenda.remainder()
         request = successor_request(
             self._experiment.facts(),

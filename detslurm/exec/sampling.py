@@ -84,7 +84,7 @@ def answer(question: Question) -> Answer:
     try:
         bridge = Bridge(question.searcher, question.space, question.seed)
         return Answer(events=bridge.suggest(question.history, question.wanted))
-    except BridgeError as error:
+    except (BridgeError, ImportError) as error:
         return Answer(error=str(error))
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Mapping
 from typing import Any
 
 from detslurm.exec.agenda import Task, Word
 from detslurm.exec.outcome import Cause, Decision
-from detslurm.exec.sampling import sample
+from detslurm.exec.sampling import SamplingError, sample
 from detslurm.exec.wishes import Wishes
 from detslurm.exec.workers import Workers
 from detslurm.searcher import Search, State
@@ -42,6 +43,7 @@ class SearchAgenda:
         self._search = Search.from_config(config)
         self._log: EventLog[State] = EventLog(wishes.experiment.search, self._search)
         self._workers = Workers(wishes, ref=ref, cluster=cluster)
+        self._life = secrets.token_hex(4)
         self._took = False
 
     @property
@@ -97,10 +99,11 @@ class SearchAgenda:
         return bool(self._wishes.created.get("submit_from_jobs", True))
 
     def take(self) -> Task | None:
-        if self._state.assignment(self._ref) is None:
+        # What a former self of this job had is asked for anew: it may still be alive somewhere.
+        if not self._took or self._state.assignment(self._ref) is None:
             self._commit([self._ask()])
         while (index := self._state.assignment(self._ref)) is not None:
-            how = self._over(index)
+            how = self._over(index) or self._refusal(index)
             if how is None:
                 break
             self._commit([self._left(index, how), self._ask()])
@@ -126,6 +129,17 @@ class SearchAgenda:
         killed = self._wishes.cause_for(view.id) is Cause.KILL and self._wishes.cause is None
         return "canceled" if killed else None
 
+    def _refusal(self, index: int) -> str | None:
+        """See that the trial has hyperparameters; how it ended where nobody can choose any."""
+        if index not in self._search.unsampled(self._state):
+            return None
+        try:
+            sample(self._log, self._search, index)
+        except SamplingError as err:
+            print(f"detslurm: trial {self._trial_id(index)} has no sample: {err}", flush=True)
+            return "errored"
+        return None
+
     def _tend(self) -> None:
         """See to the others: free what is lost, and let more come where trials wait."""
         seen = self._workers.look(self._state)
@@ -140,10 +154,8 @@ class SearchAgenda:
         self._keep_relief(seen)
 
     def _task(self, index: int) -> Task:
-        if index in self._search.unsampled(self._state):
-            sample(self._log, self._search, index)
-        plan = self._search.plan(self._state, index)
-        return Task(index, self._trial_id(index), plan, self._source(index))
+        plan, leg = self._search.plan(self._state, index), self._state.trials[index].legs
+        return Task(index, self._trial_id(index), plan, self._source(index), leg)
 
     def _source(self, index: int) -> str | None:
         """The checkpoint that the method lets the trial start from."""
@@ -173,14 +185,16 @@ class SearchAgenda:
             return  # everything ends: that is no affair of the search's
         how = _HOW.get(decision.outcome, "released")
         latest = view.latest_checkpoint
-        event = self._left(task.index, how, latest.uuid if latest else None)
+        event = self._left(task.index, how, latest.uuid if latest else None, leg=task.leg)
         self._commit([event, self._ask()] if going_on else [event])
 
     def _ask(self) -> dict[str, Any]:
-        return {"e": "ask", "worker": self._ref}
+        return {"e": "ask", "worker": self._ref, "life": self._life}
 
-    def _left(self, index: int, how: str, checkpoint: str | None = None) -> dict[str, Any]:
-        leg = self._state.trials[index].legs
+    def _left(
+        self, index: int, how: str, checkpoint: str | None = None, *, leg: int | None = None
+    ) -> dict[str, Any]:
+        leg = self._state.trials[index].legs if leg is None else leg
         event = {"e": "left", "trial": index, "worker": self._ref, "how": how, "leg": leg}
         return event if checkpoint is None else {**event, "checkpoint": checkpoint}
 

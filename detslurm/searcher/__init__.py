@@ -1,23 +1,30 @@
 """Search methods as pure functions: no I/O, no clock, seeded randomness."""
 
-from typing import Any
+from __future__ import annotations
 
-from detslurm.searcher.custom_method import (
-    Close,
-    Create,
-    ExitedReason,
-    Operation,
-    Progress,
-    SearcherState,
-    SearchMethod,
-    Shutdown,
-    ValidateAfter,
-)
-from detslurm.searcher.hyperparameters import Grid, draw
-from detslurm.searcher.search import Search
-from detslurm.searcher.state import State, TrialState
-from detslurm.searcher.stream import RandomStream
-from detslurm.searcher.trials import RUNNABLE, TrialPlan, trial_count, trial_plan
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from detslurm.searcher.custom_method import (
+        Close,
+        Create,
+        ExitedReason,
+        Operation,
+        Progress,
+        SearcherState,
+        SearchMethod,
+        Shutdown,
+        ValidateAfter,
+    )
+    from detslurm.searcher.hyperparameters import Grid, draw
+    from detslurm.searcher.search import Search
+    from detslurm.searcher.state import State, TrialState
+    from detslurm.searcher.stream import RandomStream
+    from detslurm.searcher.trials import RUNNABLE, TrialPlan, trial_count, trial_plan
+
+    # The runners submit jobs, so they live far above this package; users find them here.
+    LocalSearchRunner: Any
+    RemoteSearchRunner: Any
 
 __all__ = [
     "RUNNABLE",
@@ -43,13 +50,32 @@ __all__ = [
     "trial_plan",
 ]
 
-_RUNNERS = ("LocalSearchRunner", "RemoteSearchRunner")
+_MODULES = {
+    "detslurm.searcher.custom_method": (
+        "Close",
+        "Create",
+        "ExitedReason",
+        "Operation",
+        "Progress",
+        "SearchMethod",
+        "SearcherState",
+        "Shutdown",
+        "ValidateAfter",
+    ),
+    "detslurm.searcher.hyperparameters": ("Grid", "draw"),
+    "detslurm.searcher.search": ("Search",),
+    "detslurm.searcher.state": ("State", "TrialState"),
+    "detslurm.searcher.stream": ("RandomStream",),
+    "detslurm.searcher.trials": ("RUNNABLE", "TrialPlan", "trial_count", "trial_plan"),
+    "detslurm.sdk.search_runners": ("LocalSearchRunner", "RemoteSearchRunner"),
+}
 
 
 def __getattr__(name: str) -> Any:
-    # The runners submit jobs, so they live far above this package; users find them here.
-    if name not in _RUNNERS:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
+    # Loaded on first use: a thousand runners and ranks need two or three of these.
+    for module, names in _MODULES.items():
+        if name in names:
+            from importlib import import_module
 
-    return getattr(import_module("detslurm.sdk.search_runners"), name)
+            return getattr(import_module(module), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -33,9 +33,10 @@ WORST = math.inf
 
 
 class Ask(msgspec.Struct, frozen=True, tag_field="e", tag="ask"):
-    """A worker wants work."""
+    """A worker wants work; `life` tells its process from those that had its name before."""
 
     worker: str
+    life: str | None = None
 
 
 class Validated(msgspec.Struct, frozen=True, tag_field="e", tag="validated"):
@@ -47,6 +48,7 @@ class Validated(msgspec.Struct, frozen=True, tag_field="e", tag="validated"):
     time: float | None = None
     stop: bool = False  # the verdict of a pruner, and what it noted down
     notes: dict[str, Any] = {}
+    leg: int | None = None  # if given, it counts only while that run is the trial's last
 
     @property
     def units(self) -> int | None:

@@ -134,7 +134,7 @@ class Search:
 
     def _apply(self, state: State, event: Event) -> None:
         if isinstance(event, Ask):
-            state.assign(event.worker)
+            state.assign(event.worker, event.life)
         elif isinstance(event, Operations):
             self.method.operations(state, event)
         elif not 0 <= event.trial < state.created:
@@ -148,6 +148,8 @@ class Search:
 
     def _validated(self, state: State, event: Validated) -> None:
         trial, units = state.trials[event.trial], event.units
+        if event.leg not in (None, trial.legs):
+            return
         if trial.status != "closed" and not trial.stop and units is not None:
             self.method.validated(state, event.trial, units, event)
 

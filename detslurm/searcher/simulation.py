@@ -33,6 +33,7 @@ class SimulatedTrial(msgspec.Struct):
     start: float = 0.0
     end: float = 0.0
     outcome: str | None = None
+    bracket: int = 0
 
 
 class Simulation(msgspec.Struct):
@@ -174,7 +175,8 @@ class _Run:
     def _sum_up(self) -> Simulation:
         each = sorted(self._each.values(), key=lambda t: t.trial)
         for seen in each:
-            seen.outcome = self._state.trials[seen.trial].outcome
+            trial = self._state.trials[seen.trial]
+            seen.outcome, seen.bracket = trial.outcome, trial.bracket
         counts = Counter(t.units for t in each)
         sign = 1.0 if self._search.smaller_is_better else -1.0
         judged = [t for t in each if t.metric is not None]

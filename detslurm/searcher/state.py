@@ -42,6 +42,7 @@ class TrialState(msgspec.Struct, array_like=True, gc=False):
     hparams: dict[str, Any] | None = None  # if they are not the stream's next sample
     request_id: str | None = None
     outcome: str | None = None  # how it closed
+    life: str | None = None  # which process of its worker has it
 
     @property
     def settled(self) -> bool:
@@ -149,18 +150,28 @@ class State(msgspec.Struct, gc=False):
         heapq.heappush(self.line, (rank, self.tickets, index))
         self.tickets += 1
 
-    def assign(self, worker: str) -> int | None:
-        """Give `worker` the first trial in line, unless it has one."""
+    def assign(self, worker: str, life: str | None = None) -> int | None:
+        """Give `worker` the first trial in line, unless it has one.
+
+        A worker that has one and asks in another life was started anew: what its former self
+        reports from now on comes from a run whose files count no more.
+        """
         if worker in self.workers:
-            return self.workers[worker]
-        index = self.first_in_line()
-        if index is not None:
+            index = self.workers[worker]
+            if self.trials[index].life != life:
+                self._begin(index, worker, life)
+            return index
+        first = self.first_in_line()
+        if first is not None:
             heapq.heappop(self.line)
-            trial = self.trials[index]
-            trial.status, trial.worker = "assigned", worker
-            trial.legs, trial.base = trial.legs + 1, trial.reached
-            self.workers[worker] = index
-        return index
+            self._begin(first, worker, life)
+            self.workers[worker] = first
+        return first
+
+    def _begin(self, index: int, worker: str, life: str | None) -> None:
+        trial = self.trials[index]
+        trial.status, trial.worker, trial.life = "assigned", worker, life
+        trial.legs, trial.base = trial.legs + 1, trial.reached
 
     def release(self, index: int) -> None:
         """Take a trial from its worker; it is paused."""

@@ -16,7 +16,6 @@ from detslurm.store.errors import (
     StoreFull,
     TrialEnded,
 )
-from detslurm.store.eventlog import EventLog
 from detslurm.store.experiment import ExperimentDir
 from detslurm.store.experimentfold import ExperimentFacts
 from detslurm.store.reading import fold_experiment, fold_facts, fold_trial, trial_metrics
@@ -39,6 +38,7 @@ from detslurm.store.views import (
 if TYPE_CHECKING:
     from detslurm.store.columns import Columns, metric_columns
     from detslurm.store.compaction import compact
+    from detslurm.store.eventlog import EventLog
     from detslurm.store.probing import Check, ProbeReport, probe
 
 __all__ = [
@@ -86,6 +86,7 @@ __all__ = [
 _LATE = {
     "Check": "probing",
     "Columns": "columns",
+    "EventLog": "eventlog",
     "ProbeReport": "probing",
     "compact": "compaction",
     "metric_columns": "columns",

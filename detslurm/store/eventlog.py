@@ -29,7 +29,7 @@ Events = list[dict[str, Any]]
 SNAPSHOT_EVERY: Final = 256
 # So many facts lie in one more file, for those that are as far behind.
 PACK_OF: Final = 16
-# So many numbers are tried blindly before what lies there is read.
+# So many numbers are tried one after the other before the end of the log is looked for.
 _BLIND: Final = 8
 # A fact that a lost reply doubled lies no further from its copy than this.
 _MEMORY: Final = 256
@@ -118,15 +118,32 @@ class EventLog(Generic[S]):
 
     def _link(self, draft: str, mark: str) -> int | None:
         """The number that the draft became; what it passes by is read only afterwards."""
-        number, self._sought = self.position + 1, mark
+        number, tries, self._sought = self.position + 1, 1, mark
         while not fs.link_new(draft, self._log.text_name(number)):
-            if number - self.position >= _BLIND:
-                self._read_on()
-                if self._sought != mark:
-                    return None
-                number = self.position
-            number += 1
+            if tries % _BLIND:
+                number += 1
+            else:
+                if fs.is_linked(draft):
+                    self._read_on()
+                    if self._sought != mark:
+                        return None
+                number = self._end(number)
+            tries += 1
         return number
+
+    def _end(self, taken: int) -> int:
+        """The first free number past one that is taken, by few looks at names."""
+        step = 1
+        while fs.exists(self._log.text_name(taken + step)):
+            step *= 2
+        low, free = taken + step // 2, taken + step
+        while free - low > 1:
+            middle = (low + free) // 2
+            if fs.exists(self._log.text_name(middle)):
+                low = middle
+            else:
+                free = middle
+        return free
 
     def _skip_to(self, number: int) -> None:
         """Fold the facts before `number`, which are known to exist."""

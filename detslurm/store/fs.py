@@ -70,6 +70,11 @@ def link_new(source: str, target: str) -> bool:
     return True
 
 
+def is_linked(draft: str) -> bool:
+    """Whether a draft has a further name: it was linked, and the reply got lost."""
+    return _link_count(draft) > 1
+
+
 def _link_count(path: str) -> int:
     # Opening asks the server again, where a plain stat could be answered from the cache.
     try:

@@ -224,6 +224,16 @@ def test_a_simulation_is_a_table(ask: Any) -> None:
         assert word in said.out
 
 
+def test_a_simulation_tells_the_brackets_apart(ask: Any) -> None:
+    """Trials are counted rung by rung in each bracket, as the preview's brackets have them."""
+    said = ask("simulate", f"name: adaptive_asha, max_trials: 10, {HALVING}")
+    lines = [line.split("|") for line in said.out.splitlines() if "train for" in line]
+    by_bracket: dict[int, int] = {}
+    for trials, _, bracket in lines:
+        by_bracket[int(bracket)] = by_bracket.get(int(bracket), 0) + int(trials)
+    assert by_bracket == {0: 7, 1: 3}
+
+
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [(0, "0 s"), (0.25, "0.25 s"), (61, "1 min 1 s"), (3600, "1 h 0 min"), (90061, "1 d 1 h")],

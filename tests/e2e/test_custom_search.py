@@ -16,6 +16,7 @@ from detslurm.store import EventLog, NotFound
 from tests.cluster import Cluster
 from tests.cluster.waiting import wait_for
 from tests.e2e.desk import Desk
+from tests.e2e.test_main_job import make_room
 
 pytestmark = pytest.mark.cluster
 
@@ -119,6 +120,7 @@ OUTER = """\
     name: outer
     entrypoint: python3 remote.py
     searcher: {name: single, metric: loss}
+    resources: {resource_pool: low}
     slurm: {slot_type: cpu}
     """
 
@@ -179,7 +181,7 @@ def test_a_method_on_the_users_machine(desk: Desk, slurm: Cluster) -> None:
 
 
 def test_a_method_inside_an_experiment(desk: Desk) -> None:
-    """Killed in the middle it restarts from its checkpoint and goes on with the same search."""
+    """Preempted, then killed: it goes on from its checkpoint with the same search."""
     desk.write("outer/method.py", METHOD)
     desk.write("outer/remote.py", REMOTE)
     desk.write("outer/inner.yaml", CONFIG)
@@ -187,15 +189,18 @@ def test_a_method_inside_an_experiment(desk: Desk) -> None:
     outer = desk.submit(desk.write("outer/experiment.yaml", OUTER))
     inner = outer + 1
     desk._wait(outer, lambda: search_state(desk, inner).created, 25, "the first operations")
+    make_room(desk)
+    desk._wait(outer, lambda: desk.outcomes(outer) == ["preempted", None], 40, "the second run")
     (desk.experiment(inner).path / "go").touch()
     wait_for(lambda: _closed(search_state(desk, inner)) >= 2, 90, "trials that are over")
     os.kill(int(desk.log(outer).rsplit("pid ", 1)[1].split()[0]), signal.SIGKILL)
     assert_done_once(desk, inner)
     desk.wait_for_state(outer, "COMPLETED")
-    assert desk.outcomes(outer) == ["restart", "completed"]
+    assert desk.outcomes(outer) == ["preempted", "restart", "completed"]
     assert len(desk.store.overview()) == 2
+    assert desk.view(outer).progress == 1.0
     assert len(desk.trial(outer).checkpoints) > 2
-    assert sum(c.state == "COMPLETED" for c in desk.trial(outer).checkpoints) <= 3
+    assert sum(c.state == "COMPLETED" for c in desk.trial(outer).checkpoints) == 2
 
 
 def _closed(state: State) -> int:

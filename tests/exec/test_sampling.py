@@ -10,8 +10,11 @@ from typing import Any
 import pytest
 
 from detslurm.exec.sampling import SamplingError, sample
+from detslurm.exec.searching import SearchAgenda
+from detslurm.exec.wishes import Wishes
 from detslurm.searcher import Search, State
-from detslurm.store import EventLog
+from detslurm.store import EventLog, fold_experiment
+from tests.sdk.scenes import Scene
 
 SPACE = {"x": {"type": "double", "minval": 0, "maxval": 1}}
 
@@ -78,3 +81,29 @@ print(sample(asked(place, search(), "a"), search(), 0), "optuna" in sys.modules)
     )  # fmt: skip
     assert done.stdout.startswith("{'x': 0.")
     assert done.stdout.endswith("False\n")
+
+
+CONFIG = """\
+name: test
+entrypoint: python3 train.py
+searcher: {name: optuna, metric: loss, max_trials: 2, sampler_args: {startup: 3}}
+hyperparameters: {x: {type: double, minval: 0, maxval: 1}}
+slurm: {slot_type: cpu}
+"""
+
+
+def test_trials_without_a_sample_fail(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A worker says why and ends the trials, and with them the search; it doesn't die itself."""
+    scene = Scene(tmp_path / "store")
+    experiment, _ = scene.search(CONFIG, trials=2)
+    scene.queue.put("7_0", "RUNNING")
+    wishes = Wishes(experiment)
+    wishes.look()
+    agenda = SearchAgenda(wishes, experiment.config(), ref="7_0", cluster=scene.queue)
+    assert agenda.more()
+    assert agenda.take() is None
+    assert not agenda.more()
+    assert "has no sample: searcher.sampler_args" in capsys.readouterr().out
+    view = fold_experiment(experiment)
+    assert view.state == "ERROR"
+    assert [trial.state for trial in view.trials] == ["ERROR", "ERROR"]

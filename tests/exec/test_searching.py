@@ -72,7 +72,22 @@ def test_a_worker_keeps_its_trial_over_a_restart(desk: Desk) -> None:
     assert desk.took() == 0
     assert desk.took(desk.worker("7_0")) == 0
     assert desk.took(desk.worker("7_1")) == 1
-    assert desk.state().trials[0].legs == 1
+
+
+def test_a_former_self_is_not_heard(desk: Desk) -> None:
+    """What a job's runs before its requeue say of the trial comes too late, for good or bad."""
+    former = desk.agenda.take()
+    again = desk.worker("7_0").take()
+    assert former is not None and again is not None
+    assert (former.index, former.leg, again.leg) == (0, 1, 2)
+    report = {"e": "validated", "trial": 0, "length": 3, "metric": 0.1, "leg": former.leg}
+    desk.log.commit([report])
+    view = fold_trial(desk.experiment.trial(former.trial_id))
+    desk.agenda.left(former, COMPLETED, view, going_on=False)
+    trial = desk.state().trials[0]
+    assert (trial.status, trial.reached) == ("assigned", 0)
+    desk.log.commit([{**report, "leg": again.leg}])
+    assert desk.state().trials[0].reached == 3
 
 
 def test_a_trial_given_back_is_first_in_line(desk: Desk) -> None:

@@ -189,6 +189,7 @@ def test_what_is_kept_is_little(experiment: ExperimentDir, tmp_path: Path) -> No
     search(experiment, RandomSearch(4, 2), tmp_path / "kept", Trainers(experiment))
     names = sorted(path.name for path in (tmp_path / "kept").iterdir())
     assert len(names) == 2 and all(name.startswith("event_") for name in names)
-    newest = FolderKeeper(tmp_path / "kept").latest()
-    assert newest is not None
-    assert json.loads((newest / "searcher_state.json").read_text())["experimentId"] == experiment.id
+    with FolderKeeper(tmp_path / "kept").latest() as newest:
+        assert newest is not None
+        content = json.loads((newest / "searcher_state.json").read_text())
+    assert content["experimentId"] == experiment.id

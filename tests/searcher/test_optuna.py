@@ -142,7 +142,7 @@ def test_a_sampler_that_remembers_more_finds_it_as_well() -> None:
     So its samples are Optuna's but for rounding, and its optimum is as good.
     """
     torch.set_num_threads(1)
-    ours, theirs = Job(config(16, sampler="gp")).run(loss), optunas(16, "gp")
+    ours, theirs = Job(config(13, sampler="gp")).run(loss), optunas(13, "gp")
     assert ours[:11] == pytest.approx(theirs[:11])
     assert min(ours) <= 1.1 * min(theirs) + 0.1
 

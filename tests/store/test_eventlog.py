@@ -118,13 +118,14 @@ def test_a_link_whose_reply_got_lost_counts_once(folder: Path, code: int) -> Non
 
 
 def test_a_reply_lost_far_behind_the_end_counts_once(folder: Path) -> None:
-    """As above, for a process that tried more numbers than it does before it reads."""
+    """As above, for a process that has looked for the end of the log."""
     late, busy = opened(folder), opened(folder)
     ask(busy, "first")
     for number in range(30):
         ask(busy, f"w{number}")
-    with failing("link", errno.EEXIST, done=True, skip=31):
+    with failing("link", errno.EEXIST, done=True, skip=8) as link:
         ask(late, "late")
+    assert link.call_count == 10
     for number in range(200):
         ask(busy, f"x{number}")
     assert late.catch_up()["seen"].count("late.0") == 1
@@ -284,3 +285,14 @@ def test_who_is_far_behind_reads_packs(folder: Path, monkeypatch: pytest.MonkeyP
     for pack in folder.glob("*.pack"):
         pack.unlink()
     assert opened(folder).catch_up() == busy.state
+
+
+def test_a_draft_that_is_in_the_log_is_not_linked_again(folder: Path) -> None:
+    """Before a process looks for the end of the log, it looks whether it is in it already."""
+    late, busy = opened(folder), opened(folder)
+    for number in range(7):
+        ask(busy, f"w{number}")
+    with failing("link", errno.EEXIST, done=True, skip=7):
+        assert ask(late, "late") == 7
+    assert len(list(folder.glob("*.json"))) == 8
+    assert late.state == busy.catch_up() == replayed(folder)

@@ -1,0 +1,110 @@
+"""Somebody who means ill: preempts, requeues, cuts the power and kills, at random."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from types import TracebackType
+
+from tests.cluster import Cluster, User, nodes
+
+
+class Hostile:
+    """Does harm to a user's jobs every few seconds inside its `with` block.
+
+    The same seed draws the same kinds of harm; what they hit depends on what runs at that moment.
+    """
+
+    def __init__(self, cluster: Cluster, user: User, seed: int, pause: float = 1.5) -> None:
+        self._cluster, self._user, self._pause = cluster, user, pause
+        self._random = random.Random(seed)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._rage)
+        self._dark: dict[str, float] = {}  # node without power -> when it gets it back
+        self.done: Counter[str] = Counter()
+        self.failure: BaseException | None = None
+
+    def __enter__(self) -> Hostile:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stop.set()
+        self._thread.join()
+        for node in list(self._dark):
+            self._cluster.boot_node(node)
+
+    def _rage(self) -> None:
+        harms: list[tuple[Callable[[], bool], int]] = [
+            (self.preempt, 3),
+            (self.requeue, 3),
+            (self.kill, 6),
+            (self.cut_power, 1),
+        ]
+        kinds, weights = zip(*harms, strict=True)
+        try:
+            while not self._stop.wait(self._pause * self._random.uniform(0.5, 1.5)):
+                self._restore_power()
+                (harm,) = self._random.choices(kinds, weights)
+                if harm():
+                    self.done[harm.__name__] += 1
+        except BaseException as error:
+            self.failure = error
+
+    def _restore_power(self) -> None:
+        for node, due in list(self._dark.items()):
+            if time.monotonic() > due:
+                self._cluster.daemons.start_node(node)
+                del self._dark[node]
+
+    def preempt(self) -> bool:
+        """A job of higher priority wants a whole node for a moment."""
+        node = self._random.choice(self._lit())
+        args = ["-p", "high", "-w", node, "--exclusive", "-o", "/dev/null", "--wrap=sleep 1"]
+        return self._user.run("sbatch", *args, check=False).returncode == 0
+
+    def requeue(self) -> bool:
+        """A running element of the user's is put back into the queue, without warning."""
+        said = self._cluster.command(
+            "squeue", "-h", "-r", "-u", self._user.name, "-p", "low", "-t", "R", "-o", "%i"
+        )
+        refs = sorted(said.split())
+        if not refs:
+            return False
+        return (
+            self._user.run("scontrol", "requeue", self._random.choice(refs), check=False).returncode
+            == 0
+        )
+
+    def kill(self) -> bool:
+        """Any one process of the jobs dies: runner, srun, agent, shell or training."""
+        pids = sorted(nodes.job_processes(self._cluster.layout))
+        if not pids:
+            return False
+        try:
+            os.kill(self._random.choice(pids), signal.SIGKILL)
+        except ProcessLookupError:
+            return False
+        return True
+
+    def cut_power(self) -> bool:
+        """A node is gone, and comes back before or after Slurm has noticed."""
+        if self._dark:
+            return False
+        node = self._random.choice(self._lit())
+        self._cluster.kill_node(node)
+        self._dark[node] = time.monotonic() + self._random.uniform(3, 20)
+        return True
+
+    def _lit(self) -> list[str]:
+        return [node for node in self._cluster.spec.node_names() if node not in self._dark]

@@ -1,0 +1,184 @@
+"""A search while somebody preempts, requeues, cuts the power and kills the whole time."""
+
+from __future__ import annotations
+
+import json
+import runpy
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.cluster import Cluster
+from tests.cluster.waiting import wait_for
+from tests.e2e.desk import Desk
+from tests.e2e.hostile import Hostile
+from tests.e2e.test_search import assert_sound, project, state_of
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(900)]
+
+TRIALS = 60
+
+# A network with one hidden layer on scikit-learn's digits, in numpy alone: it starts fast.
+DIGITS = """\
+    import importlib.util
+    import pathlib
+    import time
+
+    import numpy as np
+
+    PACKAGE = pathlib.Path(importlib.util.find_spec("sklearn").origin).parent
+    DATA = PACKAGE / "datasets" / "data" / "digits.csv.gz"
+
+
+    def load():
+        table = np.loadtxt(DATA, delimiter=",", dtype=np.float32)
+        order = np.random.RandomState(0).permutation(len(table))
+        images, labels = table[order, :-1] / 16.0, table[order, -1].astype(int)
+        return (images[300:], labels[300:]), (images[:300], labels[:300])
+
+
+    def output(model, images):
+        return np.maximum(images @ model["a"], 0) @ model["b"]
+
+
+    def evaluate(model, images, labels):
+        scores = output(model, images)
+        scores = scores - scores.max(1, keepdims=True)
+        chances = scores - np.log(np.exp(scores).sum(1, keepdims=True))
+        return float(-chances[np.arange(len(labels)), labels].mean())
+
+
+    def train_epoch(model, images, labels, rate, order):
+        for part in np.array_split(order, 30):
+            x, hidden = images[part], np.maximum(images[part] @ model["a"], 0)
+            scores = hidden @ model["b"]
+            chances = np.exp(scores - scores.max(1, keepdims=True))
+            chances /= chances.sum(1, keepdims=True)
+            chances[np.arange(len(part)), labels[part]] -= 1
+            back = (chances @ model["b"].T) * (hidden > 0)
+            model["b"] -= rate * hidden.T @ chances / len(part)
+            model["a"] -= rate * x.T @ back / len(part)
+
+
+    def main():
+        import detslurm as det
+
+        info = det.get_cluster_info()
+        hparams, seed = info.trial.hparams, info.trial.trial_seed
+        train, test = load()
+        start = np.random.RandomState(seed)
+        model = {
+            "a": start.normal(0, 0.1, (64, hparams["width"])),
+            "b": start.normal(0, 0.1, (hparams["width"], 10)),
+        }
+        with det.core.init() as core:
+            epoch = 0
+
+            def save():
+                with core.checkpoint.store_path({"steps_completed": epoch}) as (path, _):
+                    np.savez(path / "model.npz", epoch=epoch, **model)
+
+            if info.latest_checkpoint:
+                with core.checkpoint.restore_path(info.latest_checkpoint) as path:
+                    with np.load(path / "model.npz") as saved:
+                        epoch = int(saved["epoch"])
+                        model = {"a": saved["a"], "b": saved["b"]}
+            for op in core.searcher.operations():
+                while epoch < op.length:
+                    order = np.random.RandomState(seed % 1000 + epoch).permutation(len(train[0]))
+                    train_epoch(model, *train, hparams["rate"], order)
+                    epoch += 1
+                    time.sleep(PAUSE)
+                    if epoch < op.length and core.preempt.should_preempt():
+                        save()
+                        return
+                loss = evaluate(model, *test)
+                core.train.report_validation_metrics(epoch, {"loss": loss})
+                save()
+                op.report_completed(loss)
+
+
+    if __name__ == "__main__":
+        main()
+"""
+
+SEARCH = f"""\
+    searcher:
+      name: adaptive_asha
+      metric: loss
+      max_length: {{epochs: 9}}
+      max_trials: {TRIALS}
+      divisor: 3
+      max_rungs: 3
+      max_concurrent_trials: 8
+    hyperparameters:
+      rate: {{type: log, base: 10, minval: -3, maxval: 0}}
+      width: {{type: int, minval: 4, maxval: 32}}
+    reproducibility: {{experiment_seed: 11}}
+    resources: {{resource_pool: low}}
+    max_restarts: 20
+    """
+
+
+def samples(desk: Desk, number: int) -> set[str]:
+    """The hyperparameters of all trials."""
+    return {json.dumps(trial.hparams, sort_keys=True) for trial in desk.view(number).trials}
+
+
+def test_a_search_survives_everything(desk: Desk, slurm: Cluster, tmp_path: Path) -> None:
+    """Sixty trials end COMPLETED, each accounted for; the best one's checkpoint keeps its word;
+    undisturbed, the same seed picks the same samples."""
+    script = DIGITS.replace("PAUSE", "0.2")
+    number = desk.submit(project(desk, script, SEARCH, name="hostile"))
+    with Hostile(slurm, desk.user, seed=7) as hostile:
+        desk.wait_for_state(number, "COMPLETED", "ERROR", timeout=600)
+    assert hostile.failure is None
+    print("harm done:", dict(hostile.done))
+    state = assert_sound(desk, number)
+    assert state.created == TRIALS
+    assert {t.outcome for t in state.trials} == {"completed"}
+    reached = Counter(trial.reached for trial in state.trials)
+    assert set(reached) == {1, 3, 9}
+    for index, trial in enumerate(state.trials):
+        assert desk.trial(number, index).steps == trial.reached
+    assert_the_best_keeps_its_word(desk, number, script, tmp_path)
+    _wait_for_the_last(slurm, number)
+    assert min(hostile.done[kind] for kind in ("preempt", "requeue", "kill", "cut_power")) > 0
+
+    calm = desk.submit(project(desk, DIGITS.replace("PAUSE", "0"), SEARCH, name="calm"))
+    desk.wait_for_state(calm, "COMPLETED", timeout=300)
+    assert_sound(desk, calm)
+    assert samples(desk, calm) == samples(desk, number)
+    assert len(samples(desk, number)) == TRIALS
+
+
+def _left(cluster: Cluster, number: int) -> str:
+    return cluster.command("squeue", "-hr", "-n", f"det-{number}", "-o", "%i %T %r %N")
+
+
+def _wait_for_the_last(cluster: Cluster, number: int) -> None:
+    """All workers leave the queue by themselves."""
+    try:
+        wait_for(lambda: not _left(cluster, number), 90, "an empty queue")
+    except TimeoutError as error:
+        raise AssertionError(f"{error}\n{_left(cluster, number)}") from None
+
+
+def assert_the_best_keeps_its_word(desk: Desk, number: int, script: str, folder: Path) -> None:
+    """The checkpoint of the best trial evaluates to the metric that the search was told."""
+    import numpy as np
+
+    view = desk.view(number)
+    assert view.best_trial is not None
+    trial = desk.trial_by_id(number, view.best_trial)
+    best = trial.best_validation
+    assert best is not None and best.value is not None
+    saved = [c for c in trial.checkpoints if c.steps == best.steps]
+    path = desk.store.path / "checkpoints" / saved[-1].uuid / "model.npz"
+    (folder / "train.py").write_text("\n".join(line[4:] for line in script.splitlines()))
+    code = runpy.run_path(str(folder / "train.py"), run_name="train")
+    with np.load(path) as model:
+        loss = code["evaluate"](dict(model), *code["load"]()[1])
+    assert loss == pytest.approx(best.value, rel=1e-9)
+    assert min(t.metric or 9 for t in state_of(desk, number).trials) == pytest.approx(best.value)

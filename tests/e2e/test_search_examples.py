@@ -1,0 +1,94 @@
+"""The search examples, made short, on the real cluster: each method does what its page says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from detslurm.searcher import Search, State
+from detslurm.store import EventLog
+from tests.e2e.conftest import copy_example
+from tests.e2e.desk import Desk
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+
+PATIENCE = 400.0
+
+SHORT = {
+    "grid": ["hyperparameters.learning_rate.count=2", "hyperparameters.hidden=16"],
+    "random": ["searcher.max_trials=2"],
+    "adaptive_asha": ["searcher.max_trials=4"],
+    "adaptive_asha_stopping": ["searcher.max_trials=3", "searcher.max_time=4"],
+    "pbt": ["searcher.population_size=4", "searcher.num_rounds=2"],
+    "optuna": ["searcher.max_trials=3", "searcher.max_concurrent_trials=2"],
+}
+EPOCHS = {
+    "grid": "searcher.max_length.epochs=2",
+    "random": "searcher.max_length.epochs=2",
+    "adaptive_asha": "searcher.max_length.epochs=4",
+    "adaptive_asha_stopping": "hyperparameters.max_epochs=4",
+    "pbt": "searcher.length_per_round.epochs=1",
+    "optuna": "searcher.max_length.epochs=3",
+}
+HALVING = ["searcher.divisor=2", "searcher.max_rungs=2", "searcher.mode=aggressive"]
+
+
+def state_of(desk: Desk, number: int) -> State:
+    experiment = desk.experiment(number)
+    return EventLog(experiment.search, Search.from_config(experiment.config())).catch_up(fresh=True)
+
+
+def test_every_method_on_digits(desk: Desk) -> None:
+    """All six side by side: each completes, with the trials and lengths of its method."""
+    folder = copy_example(desk, "search")
+    numbers = {}
+    for name, short in SHORT.items():
+        more = HALVING if name.startswith("adaptive") else []
+        args = [*short, EPOCHS[name], *more, "reproducibility.experiment_seed=3"]
+        numbers[name] = desk.submit(folder / f"{name}.yaml", *args)
+    for command in ("preview-search", "simulate"):
+        said = desk.run(command, str(folder / "pbt.yaml")).stdout
+        assert "train for 15 epochs" in said
+    for number in numbers.values():
+        desk.wait_for_state(number, "COMPLETED", timeout=PATIENCE)
+
+    for name, trials in (("grid", 2), ("random", 2)):
+        view = desk.view(numbers[name])
+        assert [trial.state for trial in view.trials] == ["COMPLETED"] * trials
+        assert len(desk.metrics(numbers[name], "validation")) == 2
+
+    promoted = state_of(desk, numbers["adaptive_asha"])
+    (bracket,) = promoted.brackets
+    assert [rung.units for rung in bracket.rungs] == [2, 4]
+    assert len(bracket.rungs[0].results) == 4
+    # Half of those that are there, whenever one comes: three if the later ones are better.
+    assert len(bracket.rungs[1].results) in (2, 3)
+
+    stopped = state_of(desk, numbers["adaptive_asha_stopping"])
+    assert len(stopped.trials) == 3
+    assert {trial.outcome for trial in stopped.trials} <= {"completed", "stopped"}
+    assert any(trial.rung == 1 for trial in stopped.trials)
+
+    population = state_of(desk, numbers["pbt"])
+    copies = [trial for trial in population.trials if trial.source is not None]
+    assert len(population.trials) == 5 and len(copies) == 1
+    assert max(trial.reached for trial in population.trials) == 2
+
+    suggested = state_of(desk, numbers["optuna"])
+    assert suggested.history is not None
+    assert sorted(suggested.history.trials) == [0, 1, 2]
+    assert {known.state for known in suggested.history.trials.values()} <= {"complete", "pruned"}
+    rates = {known.hparams["learning_rate"] for known in suggested.history.trials.values()}
+    assert len(rates) == 3
+
+
+def test_a_method_of_ones_own(desk: Desk) -> None:
+    """The climber trains its rounds one after the other and names the best sample."""
+    folder: Path = copy_example(desk, "search")
+    done = desk.user.run("python3", "custom_search.py", "2", "2", "2", cwd=folder, timeout=300)
+    assert "the best: {'accuracy': 0." in done.stdout
+    number = int(done.stdout.rsplit("experiment ", 1)[1])
+    desk.wait_for_state(number, "COMPLETED")
+    trials = desk.view(number).trials
+    assert [trial.state for trial in trials] == ["COMPLETED"] * 4
