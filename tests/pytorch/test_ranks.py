@@ -77,6 +77,16 @@ def test_validation_of_uneven_shards_is_that_of_the_whole_set(root: Path, two: R
         assert metrics["loss"] == pytest.approx(metrics["mean_square"], rel=1e-12)
 
 
+def test_validations_that_not_all_ranks_have_batches_for(two: Results) -> None:
+    """Buffers of the model are the chief's on all ranks, and nobody waits for the others."""
+    by_batch, at_once = (two[0][name]["validation"] for name in ("normalized", "at_once"))
+    assert len(by_batch) == 2
+    assert close(by_batch, at_once)
+    for name in ("normalized", "at_once"):
+        assert two[0][name]["validation"] == two[1][name]["validation"]
+        assert two[0][name]["weights"] == two[1][name]["weights"]
+
+
 def test_ranks_keep_the_same_weights(two: Results) -> None:
     """To the last bit, in each scenario."""
     for name in ("plain", "aggregated", "twice", "adversaries"):
