@@ -10,7 +10,7 @@ from detslurm._errors import InvalidHP
 from detslurm.core import Context, EarlyExitReason
 from detslurm.core._agreement import in_step
 from detslurm.pytorch import _checkpoint_dir as files
-from detslurm.pytorch._averages import Partial, Stretch, averages, partial
+from detslurm.pytorch._averages import Partial, Stretch, averages, on_host, partial
 from detslurm.pytorch._context import PyTorchTrialContext
 from detslurm.pytorch._hooks import Hooks
 from detslurm.pytorch._judge import Judge
@@ -121,13 +121,15 @@ class TrainingLoop:
             stop = self._train_to(goal)
             if stop is Stop.PREEMPTED:
                 return
-            if stop is Stop.REQUESTED:
+            if stop is Stop.REQUESTED and self._state.batches_trained < goal.batches:
                 # The search may want more than was trained: it hears that there is no more.
                 self._core.train.report_early_exit(EarlyExitReason.USER_REQUESTED_STOP)
                 return
             if goal.operation is not None and self._is_chief:
                 goal.report_progress(goal.batches)
                 goal.operation.report_completed(self._state.searcher_metric)
+            if stop is Stop.REQUESTED:
+                return
 
     def _train_to(self, goal: Goal) -> Stop:
         state = self._state
@@ -220,7 +222,7 @@ class TrainingLoop:
         def decide(parts: list[tuple[Partial, list[Any], bool]]) -> tuple[dict[str, Any], bool]:
             partials = [part[0] for part in (parts[:1] if chief_only else parts)]
             metrics = averages(partials)
-            metrics |= reducers.metrics(Phase.TRAINING, [part[1] for part in parts])
+            metrics |= on_host(reducers.metrics(Phase.TRAINING, [part[1] for part in parts]))
             return metrics, any(part[2] for part in parts)
 
         metrics, anybody_asked = in_step(self._dist, part, decide)

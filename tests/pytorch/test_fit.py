@@ -114,6 +114,19 @@ class TestBoundaries:
         assert (managed.steps("validation"), managed.checkpoints()) == ([6], [6])
         assert managed.view().early_exit == EarlyExitReason.USER_REQUESTED_STOP.name.lower()
 
+    def test_a_trial_that_asks_to_stop_at_its_end_is_complete(self, managed: Managed) -> None:
+        """The search has its metric, and nothing ended early."""
+
+        class Sated(Regression):
+            def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
+                self.context.set_stop_requested(batch_idx == 19)
+                return super().train_batch(batch, epoch_idx, batch_idx)
+
+        in_job(managed, Sated)
+        view = managed.view()
+        assert view.early_exit is None
+        assert view.length is not None and view.length["length"] == 20
+
     def test_invalid_hyperparameters(self, managed: Managed) -> None:
         """What was trained is saved; the process ends with 0 and says why."""
 
