@@ -141,6 +141,8 @@ class TrainingLoop:
                 self._validate()
             if Due.CHECKPOINT in due and not state.saved_here:
                 self._save()
+            else:
+                self._checkpoints.check()
             self._after_stretch(goal)
             stop = self._stopper.agreed(state.batches_trained, anybody_asked)
         if stop is Stop.PREEMPTED:
@@ -150,7 +152,7 @@ class TrainingLoop:
         if not state.validated_here or (goal.operation and state.searcher_metric is None):
             self._validate()
         if not state.saved_here and state.batches_trained:
-            self._save()
+            self._save(leaving=True)
         self._checkpoints.wait()
         return stop
 
@@ -269,13 +271,13 @@ class TrainingLoop:
         if is_better and state.batches_trained and not state.saved_here:
             self._save()
 
-    def _save(self, *, alone: bool = False) -> None:
+    def _save(self, *, leaving: bool = False, alone: bool = False) -> None:
         self._saving = True
-        self._checkpoints.save(self._state, alone=alone)
+        self._checkpoints.save(self._state, leaving=leaving, alone=alone)
         self._saving = False
 
     def _save_before_leaving(self, *, alone: bool = False) -> None:
         """A last checkpoint, unless there is one, or saving is what failed."""
         if self._saving or self._state.saved_here or self._state.batches_trained == 0:
             return
-        self._save(alone=alone)
+        self._save(leaving=True, alone=alone)
