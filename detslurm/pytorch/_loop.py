@@ -137,6 +137,9 @@ class TrainingLoop:
         while stop is Stop.NO and state.batches_trained < goal.batches:
             due = self._train_stretch(goal)
             anybody_asked = self._report_training()
+            stop = self._stopper.agreed(state.batches_trained, anybody_asked)
+            if stop is Stop.PREEMPTED:
+                break  # there may be time to save only: the next run does what else is due
             if Due.VALIDATE in due and not state.validated_here:
                 self._validate()
             if Due.CHECKPOINT in due and not state.saved_here:
