@@ -16,18 +16,23 @@ ROUNDS = 3
 
 def measure(bench: Bench) -> Iterator[Row]:
     """Weights and momentum of 256 MB: beside one `torch.save` of the same states, synced."""
-    pairs = [_run(bench) for _ in range(ROUNDS)]
-    ours, by_hand = (min(column) for column in zip(*pairs, strict=True))
-    yield Row(
-        what="Trainer's checkpoint of 256 MB", ours=ours, unit="ms",
-        anchor=by_hand, peer="torch.save, fsync", most_ratio=1.1,
-    )  # fmt: skip
+    runs = [(_run(bench, "foreground"), _run(bench, "background")) for _ in range(ROUNDS)]
+    by_hand = min(foreground[1] for foreground, _ in runs)
+    for place, held, budget in (
+        ("", min(foreground[0] for foreground, _ in runs), 1.1),
+        (" in the background", min(background[0] for _, background in runs), 0.75),
+    ):
+        yield Row(
+            what=f"Trainer's checkpoint of 256 MB{place}", ours=held, unit="ms",
+            anchor=by_hand, peer="torch.save, fsync", most_ratio=budget,
+        )  # fmt: skip
 
 
-def _run(bench: Bench) -> tuple[float, float]:
+def _run(bench: Bench, where: str) -> tuple[float, float]:
+    """How long the Trainer's checkpoint and one by hand hold training up."""
     place = bench.folder()
     env = bench.environment(place) | {"PYTHONPATH": str(REPOSITORY)}
-    spent = measuring.run([sys.executable, "-m", "benchmarks.loops.saving"], env, place)
+    spent = measuring.run([sys.executable, "-m", "benchmarks.loops.saving", where], env, place)
     found = re.search(r"milliseconds ([\d.]+) ([\d.]+)", spent.output)
     assert found is not None, spent.output
     return float(found[1]), float(found[2])

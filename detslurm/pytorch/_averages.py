@@ -88,6 +88,19 @@ def averages(partials: Sequence[Partial]) -> dict[str, Any]:
     return found
 
 
+def on_host(metrics: dict[str, Any]) -> dict[str, Any]:
+    """The same metrics without tensors: a scalar is a number, others are arrays."""
+    return {name: _plain(value) for name, value in metrics.items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        value = value.detach().cpu().numpy()
+    if isinstance(value, np.ndarray | np.generic):
+        return value.item() if value.size == 1 else value
+    return value
+
+
 def _number(value: Any) -> Any:
     if isinstance(value, numbers.Real | np.number | np.bool_):
         return float(value)

@@ -15,7 +15,7 @@ from detslurm.errors import InternalException, InvalidExperimentException
 from detslurm.pytorch._amp import MixedPrecision
 from detslurm.pytorch._base_context import TrialContext
 from detslurm.pytorch._data import to_device
-from detslurm.pytorch._ddp import average_gradients, compress_gradients, replicate
+from detslurm.pytorch._ddp import average_gradients, compress_gradients, is_sharded, replicate
 from detslurm.pytorch._lr_scheduler import LRScheduler
 from detslurm.pytorch._reducer import MetricReducer, Reducers
 
@@ -78,8 +78,12 @@ class PyTorchTrialContext(TrialContext):
     def wrap_model(self, model: nn.Module) -> nn.Module:
         """Move a model to this slot's device, and on several slots average its gradients.
 
-        Use what is returned; make the optimizer from its parameters.
+        Use what is returned; make the optimizer from its parameters. A model that `fully_shard()`
+        has split up over the slots is left as it is: it does that by itself.
         """
+        if any(is_sharded(parameter) for parameter in model.parameters()):
+            self.models.append(model)
+            return model
         model = model.to(self.device)
         if self.distributed.size > 1:
             model = replicate(model, self.device)
@@ -344,9 +348,10 @@ class PyTorchExperimentalContext:
     def save_in_background(self) -> None:
         """Go on with training while a checkpoint is written, from a copy in the host's memory.
 
-        It counts once it is complete, as ever; leaving waits for it. `on_checkpoint_upload_end()`
-        comes before the next checkpoint or when leaving, `on_checkpoint_write_end()` in another
-        thread. Between two steps of aggregated gradients several ranks save in the foreground.
+        It counts once it is complete, as ever; leaving waits for it. What goes wrong is raised at
+        the next report, checkpoint or validation. `on_checkpoint_upload_end()` is called then, too,
+        and `on_checkpoint_write_end()` in another thread. Sharded models, and several ranks between
+        two steps of aggregated gradients, save in the foreground.
         """
         self._parent._saves_in_background = True
 

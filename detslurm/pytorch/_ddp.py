@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 from collections.abc import Iterable
 from typing import Any
 
@@ -61,6 +62,17 @@ def replicate(model: nn.Module, device: torch.device) -> nn.Module:
     return ddp
 
 
+def agree_on_buffers(models: Iterable[nn.Module]) -> None:
+    """Give all ranks the chief's buffers, which each has changed by its own batches.
+
+    DDP does that in forward passes. In a validation not every rank has one: they would wait.
+    """
+    for model in models:
+        if isinstance(model, DistributedDataParallel) and model.will_sync_module_buffers():
+            model._sync_buffers()
+            model.require_forward_param_sync = False  # until the next batch of training
+
+
 def bare(model: nn.Module) -> nn.Module:
     """The model as the trial made it, without what was wrapped around it."""
     while True:
@@ -72,11 +84,18 @@ def bare(model: nn.Module) -> nn.Module:
             return model
 
 
+def is_sharded(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is spread over the ranks (a DTensor, as `fully_shard()` makes them)."""
+    module = sys.modules.get("torch.distributed.tensor")  # takes seconds to import
+    return module is not None and isinstance(tensor, module.DTensor)
+
+
 def average_gradients(parameters: Iterable[Any]) -> None:
     """Average gradients over all ranks at once: for backward passes that DDP can't follow."""
     by_kind: dict[Any, list[Any]] = {}
     for parameter in parameters:
-        if parameter.requires_grad:
+        # Those of sharded parameters were averaged by their backward passes.
+        if parameter.requires_grad and not is_sharded(parameter):
             if parameter.grad is None:  # another rank may have one, and all must send alike
                 parameter.grad = torch.zeros_like(parameter)
             by_kind.setdefault((parameter.dtype, parameter.device), []).append(parameter.grad)

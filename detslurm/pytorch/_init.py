@@ -16,6 +16,7 @@ import torch.distributed as torch_dist
 from detslurm import core
 from detslurm._info import ClusterInfo, get_cluster_info
 from detslurm.core import DistributedContext, PreemptMode, TensorboardMode
+from detslurm.core.transports.choose import mpi_size
 from detslurm.pytorch._context import PyTorchTrialContext
 from detslurm.pytorch._ddp import start_process_group
 from detslurm.pytorch._rng import seed_all
@@ -78,12 +79,11 @@ def _trial_info() -> ClusterInfo | None:
 
 def _ranks(info: ClusterInfo | None, given: DistributedContext | None) -> DistributedContext | None:
     if info is None:
-        return given or _of_environment(os.environ)
-    dist = _of_environment(os.environ)
-    several = len(info.slot_ids) > 1 or (
-        info._rendezvous_info is not None and len(info.container_addrs) > 1
-    )
-    if dist is None and several:
+        return given or _of_environment(os.environ, None)
+    met = info._rendezvous_info
+    slots = len(info.slot_ids) if met is None else sum(met.container_slot_counts)
+    dist = _of_environment(os.environ, slots)
+    if dist is None and max(slots, len(info.slot_ids)) > 1:
         raise ValueError(
             "In multi-slot managed cluster training, you must wrap your training script with a"
             " distributed launch layer, such as"
@@ -92,8 +92,8 @@ def _ranks(info: ClusterInfo | None, given: DistributedContext | None) -> Distri
     return dist
 
 
-def _of_environment(environ: Mapping[str, str]) -> DistributedContext | None:
-    """The ranks that a launcher has started, by what it says of them."""
+def _of_environment(environ: Mapping[str, str], slots: int | None) -> DistributedContext | None:
+    """The ranks that a launcher has started, by what it says of them; None for a single one."""
     if environ.get("USE_HOROVOD"):
         raise ValueError(
             "USE_HOROVOD is set: Trial classes don't run on Horovod; start them with"
@@ -101,7 +101,8 @@ def _of_environment(environ: Mapping[str, str]) -> DistributedContext | None:
         )
     if "WORLD_SIZE" in environ and "GROUP_RANK" in environ:
         return DistributedContext.from_torch_distributed()
-    if "OMPI_COMM_WORLD_SIZE" in environ or environ.get("USE_MPI"):
+    started = mpi_size(environ) or 1
+    if started > 1 and slots in (None, started):  # not the one process a node of a job
         return DistributedContext.from_mpi()
     return None
 

@@ -15,6 +15,7 @@ import torch
 from detslurm.core import DistributedContext
 from detslurm.pytorch import _checkpoint_dir as files
 from detslurm.pytorch._context import PyTorchTrialContext
+from detslurm.pytorch._sharded import joined
 from detslurm.pytorch._states import restore_models
 from detslurm.pytorch._trial import PyTorchTrial
 
@@ -75,7 +76,9 @@ def load_trial_from_checkpoint_path(
             hparams=load_data.get("hparams"), exp_conf=load_data.get("experiment_config")
         )
         trial = kind(context, **(trial_kwargs or {}))
-    restore_models(context, files.read_state(folder, torch_load_kwargs or kwargs))
+    state = files.read_state(folder, torch_load_kwargs or kwargs)
+    models = {name: value for name, value in state.items() if name.startswith("model")}
+    restore_models(context, joined(models, folder, context))
     return trial
 
 

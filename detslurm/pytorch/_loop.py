@@ -10,7 +10,7 @@ from detslurm._errors import InvalidHP
 from detslurm.core import Context, EarlyExitReason
 from detslurm.core._agreement import in_step
 from detslurm.pytorch import _checkpoint_dir as files
-from detslurm.pytorch._averages import Partial, Stretch, averages, partial
+from detslurm.pytorch._averages import Partial, Stretch, averages, on_host, partial
 from detslurm.pytorch._context import PyTorchTrialContext
 from detslurm.pytorch._hooks import Hooks
 from detslurm.pytorch._judge import Judge
@@ -121,13 +121,15 @@ class TrainingLoop:
             stop = self._train_to(goal)
             if stop is Stop.PREEMPTED:
                 return
-            if stop is Stop.REQUESTED:
+            if stop is Stop.REQUESTED and self._state.batches_trained < goal.batches:
                 # The search may want more than was trained: it hears that there is no more.
                 self._core.train.report_early_exit(EarlyExitReason.USER_REQUESTED_STOP)
                 return
             if goal.operation is not None and self._is_chief:
                 goal.report_progress(goal.batches)
                 goal.operation.report_completed(self._state.searcher_metric)
+            if stop is Stop.REQUESTED:
+                return
 
     def _train_to(self, goal: Goal) -> Stop:
         state = self._state
@@ -135,10 +137,15 @@ class TrainingLoop:
         while stop is Stop.NO and state.batches_trained < goal.batches:
             due = self._train_stretch(goal)
             anybody_asked = self._report_training()
+            stop = self._stopper.agreed(state.batches_trained, anybody_asked)
+            if stop is Stop.PREEMPTED:
+                break  # there may be time to save only: the next run does what else is due
             if Due.VALIDATE in due and not state.validated_here:
                 self._validate()
             if Due.CHECKPOINT in due and not state.saved_here:
                 self._save()
+            else:
+                self._checkpoints.check()
             self._after_stretch(goal)
             stop = self._stopper.agreed(state.batches_trained, anybody_asked)
         if stop is Stop.PREEMPTED:
@@ -148,7 +155,7 @@ class TrainingLoop:
         if not state.validated_here or (goal.operation and state.searcher_metric is None):
             self._validate()
         if not state.saved_here and state.batches_trained:
-            self._save()
+            self._save(leaving=True)
         self._checkpoints.wait()
         return stop
 
@@ -220,7 +227,7 @@ class TrainingLoop:
         def decide(parts: list[tuple[Partial, list[Any], bool]]) -> tuple[dict[str, Any], bool]:
             partials = [part[0] for part in (parts[:1] if chief_only else parts)]
             metrics = averages(partials)
-            metrics |= reducers.metrics(Phase.TRAINING, [part[1] for part in parts])
+            metrics |= on_host(reducers.metrics(Phase.TRAINING, [part[1] for part in parts]))
             return metrics, any(part[2] for part in parts)
 
         metrics, anybody_asked = in_step(self._dist, part, decide)
@@ -267,13 +274,13 @@ class TrainingLoop:
         if is_better and state.batches_trained and not state.saved_here:
             self._save()
 
-    def _save(self, *, alone: bool = False) -> None:
+    def _save(self, *, leaving: bool = False, alone: bool = False) -> None:
         self._saving = True
-        self._checkpoints.save(self._state, alone=alone)
+        self._checkpoints.save(self._state, leaving=leaving, alone=alone)
         self._saving = False
 
     def _save_before_leaving(self, *, alone: bool = False) -> None:
         """A last checkpoint, unless there is one, or saving is what failed."""
         if self._saving or self._state.saved_here or self._state.batches_trained == 0:
             return
-        self._save(alone=alone)
+        self._save(leaving=True, alone=alone)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch
 from torch import nn
 
 from detslurm.errors import InvalidExperimentException
 from detslurm.pytorch._callback import PyTorchCallback
 from detslurm.pytorch._context import PyTorchTrialContext
-from detslurm.pytorch._ddp import bare
+from detslurm.pytorch._ddp import bare, is_sharded
 from detslurm.pytorch._rng import set_rng_state
+from detslurm.pytorch._sharded import spread
 
 logger = logging.getLogger("detslurm.pytorch")
 
@@ -37,17 +36,6 @@ def collect(
     if context._amp.scaler is not None:
         state["scaler_state_dict"] = context._amp.scaler.state_dict()
     return state
-
-
-def copied(state: Any) -> Any:
-    """A copy on the host that later training doesn't change."""
-    if isinstance(state, torch.Tensor):
-        return state.detach().to("cpu", copy=True)
-    if isinstance(state, dict):
-        return type(state)((key, copied(value)) for key, value in state.items())
-    if type(state) in (list, tuple):
-        return type(state)(copied(value) for value in state)
-    return copy.deepcopy(state)
 
 
 def restore(context: PyTorchTrialContext, callbacks: Callbacks, state: Mapping[str, Any]) -> None:
@@ -135,10 +123,17 @@ def _restore_rng(context: PyTorchTrialContext, state: Mapping[str, Any]) -> None
     set_rng_state(own)
 
 
-def gradients(context: PyTorchTrialContext) -> list[dict[str, Any]]:
-    """What the batches since the last step have gathered on this rank, by model and parameter."""
+def gradients(context: PyTorchTrialContext, *, sharded: bool = False) -> list[dict[str, Any]]:
+    """What the batches since the last step have gathered on this rank, by model and parameter.
+
+    That is of parameters which every rank has whole, or of those which are spread over the ranks.
+    """
     return [
-        {name: p.grad for name, p in bare(model).named_parameters() if p.grad is not None}
+        {
+            name: p.grad
+            for name, p in bare(model).named_parameters()
+            if p.grad is not None and is_sharded(p) is sharded
+        }
         for model in context.models
     ]
 
@@ -151,5 +146,6 @@ def restore_gradients(
         for name, parameter in bare(model).named_parameters():
             parts = [rank[index][name] for rank in by_rank if name in rank[index]]
             if parts:
-                total = sum(parts[1:], parts[0].clone())
-                parameter.grad = (total / len(by_rank)).to(parameter.device)
+                mean = sum(parts[1:], parts[0].clone()) / len(by_rank)
+                is_spread = is_sharded(parameter) and not is_sharded(mean)
+                parameter.grad = spread(mean, parameter) if is_spread else mean.to(parameter.device)

@@ -7,7 +7,9 @@ from typing import Any
 import torch
 
 from detslurm.core._agreement import in_step
+from detslurm.pytorch._averages import on_host
 from detslurm.pytorch._context import PyTorchTrialContext
+from detslurm.pytorch._ddp import agree_on_buffers
 from detslurm.pytorch._evaluation import Share, metrics_of, share_of
 from detslurm.pytorch._hooks import Hooks
 from detslurm.pytorch._reducer import Phase
@@ -35,6 +37,7 @@ class Validation:
         """Evaluate; the metrics, the same on all ranks."""
         context, hooks = self._context, self._hooks
         hooks.on_validation_start()
+        agree_on_buffers(context.models)
         for model in context.models:
             model.eval()
         context._reducers.reset(Phase.VALIDATION)
@@ -54,9 +57,7 @@ class Validation:
 
         def decide(parts: list[tuple[Share, list[Any]]]) -> dict[str, Any]:
             metrics = metrics_of([share for share, _ in parts], reducers)
-            return metrics | self._context._reducers.metrics(
-                Phase.VALIDATION, [contribution for _, contribution in parts]
-            )
+            return metrics | self._reduced([contribution for _, contribution in parts])
 
         return in_step(self._context.distributed, part, decide)
 
@@ -88,8 +89,9 @@ class Validation:
             return metrics, self._context._reducers.contribution(Phase.VALIDATION)
 
         def decide(parts: list[tuple[dict[str, Any], list[Any]]]) -> dict[str, Any]:
-            return parts[0][0] | self._context._reducers.metrics(
-                Phase.VALIDATION, [contribution for _, contribution in parts]
-            )
+            return on_host(parts[0][0]) | self._reduced([own for _, own in parts])
 
         return in_step(self._context.distributed, part, decide)
+
+    def _reduced(self, contributions: list[list[Any]]) -> dict[str, Any]:
+        return on_host(self._context._reducers.metrics(Phase.VALIDATION, contributions))

@@ -49,7 +49,9 @@ def test_digits_by_script(desk: Desk) -> None:
 
 
 def test_digits_by_class(desk: Desk) -> None:
-    """The class alone trains by the configuration."""
+    """The class alone trains by the configuration, and under Determined's name."""
+    model = copy_example(desk, "pytorch_digits") / "model_def.py"
+    model.write_text(model.read_text().replace("from detslurm import", "from determined import"))
     point = {"learning_rate": 0.003, "channels": 8, "dropout": 0.1}
     settings = [f"hyperparameters.{name}={value}" for name, value in point.items()]
     number = submit(desk, "pytorch_digits", "adaptive.yaml", ONE_TRIAL, *settings)

@@ -103,7 +103,8 @@ def main() -> None:
     from tests.pytorch import scenarios
 
     result = getattr(scenarios, sys.argv[1])()
-    (Path(sys.argv[2]) / f"rank{os.environ['RANK']}.json").write_text(json.dumps(result))
+    rank = os.environ.get("RANK") or os.environ["OMPI_COMM_WORLD_RANK"]
+    (Path(sys.argv[2]) / f"rank{rank}.json").write_text(json.dumps(result))
 
 
 if __name__ == "__main__":

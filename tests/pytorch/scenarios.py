@@ -9,6 +9,7 @@ from torch import nn
 
 from detslurm import pytorch
 from tests.pytorch.ranks import Plain, train
+from tests.pytorch.trials import numbers
 
 
 class Twice(Plain):
@@ -64,6 +65,31 @@ class Compressed(Plain):
         context.wrap_optimizer(self.optimizer, fp16_compression=True)
 
 
+class Normalized(Plain):
+    """Batch norm has buffers, and the only validation batch is rank 0's."""
+
+    def __init__(self, context: pytorch.PyTorchTrialContext) -> None:
+        self.context, self.batch_size, self.synced = context, 4, []
+        torch.manual_seed(1)
+        net = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.Linear(8, 1)).double()
+        self.model = context.wrap_model(net)
+        self.optimizer = context.wrap_optimizer(torch.optim.SGD(self.model.parameters(), lr=0.1))
+        self.squares = context.wrap_reducer(self.mean_square, "mean_square")
+
+    def build_validation_data_loader(self) -> pytorch.DataLoader:
+        return pytorch.DataLoader(numbers(4), batch_size=4)
+
+
+class AtOnce(Normalized):
+    """The chief alone evaluates."""
+
+    evaluate_batch = pytorch.PyTorchTrial.evaluate_batch
+
+    def evaluate_full_dataset(self, data_loader: Any) -> dict[str, Any]:
+        (batch,) = data_loader
+        return {"loss": self.loss(batch)}
+
+
 class AsksToStop(Plain):
     """Rank 1 alone asks to stop in batch 4."""
 
@@ -111,6 +137,16 @@ def halfway() -> dict[str, Any]:
     return train(2, 8, latest_checkpoint=saved) | {"saved": saved}
 
 
+def normalized() -> dict[str, Any]:
+    """Validations in which not every rank takes part."""
+    return train(2, 6, Normalized, validation_period=pytorch.Batch(3))
+
+
+def at_once() -> dict[str, Any]:
+    """Validations by the chief."""
+    return train(2, 6, AtOnce, validation_period=pytorch.Batch(3))
+
+
 def asks_to_stop() -> dict[str, Any]:
     """One rank's wish."""
     return train(2, 20, AsksToStop)
@@ -129,6 +165,7 @@ def everything() -> dict[str, Any]:
     """All scenarios in one start of torchrun, which takes seconds."""
     names = (
         "plain", "aggregated", "twice", "adversaries", "compressed", "halfway", "asks_to_stop",
+        "normalized", "at_once",
         "fails_to_evaluate",
     )  # fmt: skip
     return {name: globals()[name]() for name in names}

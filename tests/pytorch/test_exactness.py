@@ -104,6 +104,14 @@ def test_an_interrupted_trial_ends_as_one_that_was_not(
         assert same(weights(second), weights(whole))
 
 
+def test_a_preempted_trial_saves_first(managed: Managed) -> None:
+    """The validation that was due after the same batch is left to the next run."""
+    run(managed, Regression, 6, 1)
+    assert (managed.checkpoints(), managed.steps("validation")) == ([6], [])
+    run(managed, Regression, None, 1)
+    assert managed.steps("validation") == [6, 12, 18, 20]
+
+
 def test_a_trial_that_is_interrupted_at_every_batch(managed: Managed) -> None:
     """Each run does one batch and hands the rest to the next."""
     losses = [run(managed, Regression, n, 2).losses for n in range(1, 20)]

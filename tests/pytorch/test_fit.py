@@ -11,9 +11,9 @@ import torch
 
 import detslurm as det
 from detslurm import errors, pytorch
-from detslurm.core import EarlyExitReason
+from detslurm.core import EarlyExitReason, Unit
 from detslurm.pytorch import Batch, Epoch
-from detslurm.store import Store, fold_trial, trial_metrics
+from detslurm.store import Store, fold_trial, read_records, trial_metrics
 from tests.pytorch.managed import Managed
 from tests.pytorch.trials import Regression, numbers
 
@@ -113,6 +113,19 @@ class TestBoundaries:
         assert len(trial.losses) == 6
         assert (managed.steps("validation"), managed.checkpoints()) == ([6], [6])
         assert managed.view().early_exit == EarlyExitReason.USER_REQUESTED_STOP.name.lower()
+
+    def test_a_trial_that_asks_to_stop_at_its_end_is_complete(self, managed: Managed) -> None:
+        """The search has its metric, and nothing ended early."""
+
+        class Sated(Regression):
+            def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
+                self.context.set_stop_requested(batch_idx == 19)
+                return super().train_batch(batch, epoch_idx, batch_idx)
+
+        in_job(managed, Sated)
+        view = managed.view()
+        assert view.early_exit is None
+        assert view.length is not None and view.length["length"] == 20
 
     def test_invalid_hyperparameters(self, managed: Managed) -> None:
         """What was trained is saved; the process ends with 0 and says why."""
@@ -216,6 +229,22 @@ class TestLength:
         trial = in_job(managed, max_length=Batch(5))
         assert len(trial.losses) == 20
         assert "fit(max_length=Batch(5)) is not used" in caplog.text
+
+    def test_a_search_that_goes_on_with_a_trial(
+        self, managed: Managed, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Each of its lengths ends with a validation, a checkpoint, and the metric it waits for."""
+        wanted = ([5, 12, 16], Unit.BATCHES)
+        monkeypatch.setattr("detslurm.core._context.wanted_lengths", lambda *_: wanted)
+        trial = in_job(managed, Scripted, checkpoint_policy="none")
+        assert len(trial.losses) == 16
+        assert managed.steps("training") == managed.steps("validation") == [5, 12, 16]
+        assert managed.checkpoints() == [5, 12, 16]
+        records = read_records(managed.trial.records_path(1)).records
+        completed = [(r["length"], r["metric"]) for r in records if r["t"] == "completed"]
+        assert completed == [(5, 3.0), (12, 2.0), (16, 2.0)]
+        order = [r["t"] for r in records if r["t"] in ("checkpoint", "completed")]
+        assert order == ["checkpoint", "completed"] * 3
 
     def test_a_bare_number_takes_the_unit_of_fit(self, managed: Managed) -> None:
         """searcher.max_length: 2 with Epoch is two epochs."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,8 @@ from tests.pytorch.ranks import Plain, train
 from tests.pytorch.scenarios import Adversaries
 
 Results = list[dict[str, Any]]
+REPOSITORY = Path(__file__).parents[2]
+MPIRUN = shutil.which("mpirun")
 
 
 def on_two_ranks(scenario: str, folder: Path, **environment: str) -> Results:
@@ -23,7 +27,7 @@ def on_two_ranks(scenario: str, folder: Path, **environment: str) -> Results:
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     done = subprocess.run(
         [*torchrun, "--nproc-per-node=2", "-m", "tests.pytorch.ranks", scenario, str(folder)],
-        cwd=Path(__file__).parents[2],
+        cwd=REPOSITORY,
         env=os.environ | environment,
         capture_output=True,
         text=True,
@@ -75,6 +79,36 @@ def test_validation_of_uneven_shards_is_that_of_the_whole_set(root: Path, two: R
         assert close(rank["plain"]["validation"], one["validation"])
         (metrics,) = rank["plain"]["validation"]
         assert metrics["loss"] == pytest.approx(metrics["mean_square"], rel=1e-12)
+
+
+def test_validations_that_not_all_ranks_have_batches_for(two: Results) -> None:
+    """Buffers of the model are the chief's on all ranks, and nobody waits for the others."""
+    by_batch, at_once = (two[0][name]["validation"] for name in ("normalized", "at_once"))
+    assert len(by_batch) == 2
+    assert close(by_batch, at_once)
+    for name in ("normalized", "at_once"):
+        assert two[0][name]["validation"] == two[1][name]["validation"]
+        assert two[0][name]["weights"] == two[1][name]["weights"]
+
+
+@pytest.mark.skipif(MPIRUN is None, reason="MPI: there is no mpirun")
+@pytest.mark.skipif(find_spec("mpi4py") is None, reason="MPI: mpi4py is not installed")
+def test_ranks_that_mpirun_has_started(two: Results, tmp_path: Path) -> None:
+    """They find each other, and compute what torchrun's do."""
+    assert MPIRUN is not None
+    as_root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    python = [sys.executable, "-m", "mpi4py", "-m", "tests.pytorch.ranks"]
+    done = subprocess.run(
+        [MPIRUN, "--oversubscribe", "-n", "2", *python, "aggregated", str(tmp_path)],
+        cwd=REPOSITORY,
+        env=os.environ | as_root | {"DETSLURM_ROOT": str(tmp_path), "PYTHONPATH": str(REPOSITORY)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    for rank in (0, 1):
+        found = json.loads((tmp_path / f"rank{rank}.json").read_text())
+        assert found["weights"] == two[rank]["aggregated"]["weights"]
 
 
 def test_ranks_keep_the_same_weights(two: Results) -> None:

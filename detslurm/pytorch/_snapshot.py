@@ -1,0 +1,45 @@
+"""A copy of a trial's state in the host's memory: training goes on while it is written."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+
+from detslurm.pytorch._nested import Place, replaced
+
+
+class Snapshots:
+    """Copies states, each into the memory of the one before: fresh memory takes longer to get than
+    to fill."""
+
+    def __init__(self) -> None:
+        self._buffers: dict[Any, list[torch.Tensor]] = {}
+
+    def take(self, state: Any) -> Any:
+        """A copy that training doesn't change; the one before is gone."""
+        free = {kind: list(buffers) for kind, buffers in self._buffers.items()}
+        seen: dict[Any, torch.Tensor] = {}
+
+        def copied(place: Place, tensor: torch.Tensor) -> torch.Tensor:
+            if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.is_sparse:
+                return copy.deepcopy(tensor)
+            kind = (tensor.dtype, tensor.shape, tensor.stride(), tensor.is_cuda)
+            view = (tensor.device, tensor.data_ptr(), *kind)  # tied weights are one also in a copy
+            if view not in seen:
+                buffer = free[kind].pop() if free.get(kind) else self._buffer(kind, tensor)
+                seen[view] = buffer.copy_(tensor.detach(), non_blocking=True)
+            return seen[view]
+
+        whole = replaced(state, copied, copy.deepcopy)
+        if any(view[0].type == "cuda" for view in seen):
+            torch.cuda.synchronize()
+        return whole
+
+    def _buffer(self, kind: Any, like: torch.Tensor) -> torch.Tensor:
+        buffer = torch.empty_like(
+            like, device="cpu", requires_grad=False, pin_memory=bool(like.is_cuda)
+        )
+        self._buffers.setdefault(kind, []).append(buffer)
+        return buffer

@@ -1,0 +1,212 @@
+"""Checkpoints that are written while training goes on: what they hold, when they count."""
+
+from __future__ import annotations
+
+import collections
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from detslurm import pytorch
+from detslurm.pytorch import Batch
+from detslurm.pytorch._snapshot import Snapshots
+from detslurm.store import Store, fold_trial
+from tests.pytorch.managed import Managed
+from tests.pytorch.test_fit import fit, in_job
+from tests.pytorch.trials import Regression, same, weights
+
+
+class TestSnapshots:
+    """Copies of states."""
+
+    def test_training_does_not_change_a_copy(self) -> None:
+        """Everything is copied, whatever holds it; what states have besides their items stays."""
+        net = nn.Linear(2, 2)
+        state = {"model": net.state_dict(), "more": [{"a": (torch.ones(2), "x")}, {1, 2}]}
+        copy = Snapshots().take(state)
+        expected = net.weight.tolist()
+        with torch.no_grad():
+            net.weight.add_(1)
+        state["more"][0]["a"][0].zero_()  # type: ignore[index]
+        state["more"][1].clear()  # type: ignore[union-attr]
+        assert copy["model"]["weight"].tolist() == expected
+        assert copy["more"][0]["a"][0].tolist() == [1, 1]
+        assert copy["more"][1] == {1, 2}
+        assert type(copy["model"]) is collections.OrderedDict
+        assert copy["model"]._metadata == net.state_dict()._metadata  # type: ignore[attr-defined]
+
+    def test_memory_is_used_again(self) -> None:
+        """The next copy lies where the last one was; other tensors of the same kind don't."""
+        snapshots = Snapshots()
+        state = [torch.ones(3), torch.zeros(3), torch.ones(3, dtype=torch.bfloat16)]
+        first = [tensor.data_ptr() for tensor in snapshots.take(state)]
+        again = snapshots.take(state)
+        assert {tensor.data_ptr() for tensor in again} == set(first)
+        assert len(set(first)) == 3
+        assert [tensor.tolist() for tensor in again] == [[1] * 3, [0] * 3, [1] * 3]
+
+    def test_tied_weights_stay_one(self) -> None:
+        """A checkpoint has them once."""
+        tied = torch.ones(3)
+        one, other, half = Snapshots().take([tied, tied.detach(), tied[:2]])
+        assert one.data_ptr() == other.data_ptr() != half.data_ptr()
+
+
+class Slow(Regression):
+    """Saves in the background; files are written when the test allows it."""
+
+    def __init__(self, context: Any) -> None:
+        super().__init__(context)
+        context.experimental.save_in_background()
+        self.allowed, self.finished = threading.Event(), []  # type: ignore[var-annotated]
+
+    def write(self) -> None:
+        assert self.allowed.wait(60)
+
+    def build_callbacks(self) -> dict[str, pytorch.PyTorchCallback]:
+        callback = pytorch.PyTorchCallback()
+        callback.on_checkpoint_write_end = lambda checkpoint_dir: self.write()  # type: ignore[method-assign]
+        callback.on_checkpoint_upload_end = (  # type: ignore[method-assign]
+            lambda uuid: self.finished.append(len(self.losses))
+        )
+        return {"slow": callback}
+
+
+def test_it_is_noticed_at_the_next_report(managed: Managed) -> None:
+    """`on_checkpoint_upload_end()` comes with the first report after it was complete."""
+
+    class Watched(Slow):
+        def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
+            if batch_idx == 9:
+                self.allowed.set()
+                (thread,) = (t for t in threading.enumerate() if "checkpoint" in t.name)
+                while not managed.checkpoints():
+                    thread.join(0.01)
+            return super().train_batch(batch, epoch_idx, batch_idx)
+
+    trial = in_job(managed, Watched, checkpoint_period=Batch([5]), reporting_period=Batch(2))
+    assert trial.finished == [10, 20]
+    assert managed.checkpoints() == [5, 20]
+
+
+def test_an_error_ends_training_at_the_next_report(managed: Managed) -> None:
+    """Not only hours later, when the next checkpoint is due."""
+
+    class Failing(Slow):
+        def write(self) -> None:
+            raise OSError("disk full")
+
+        def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
+            if batch_idx == 9:
+                self.wait_for_failure()
+            return super().train_batch(batch, epoch_idx, batch_idx)
+
+        def wait_for_failure(self) -> None:
+            storage = managed.experiment.store.path / "checkpoints"
+            while storage.exists() and any(storage.iterdir()):  # it is removed again
+                threading.Event().wait(0.01)
+
+    failing = []
+
+    def make(context: Any) -> Any:
+        failing.append(Failing(context))
+        return failing[0]
+
+    with pytest.raises(OSError, match="disk full"):
+        in_job(managed, make, checkpoint_period=Batch([5]), reporting_period=Batch(2))  # type: ignore[arg-type]
+    assert len(failing[0].losses) < 20
+    assert managed.checkpoints() == []
+
+
+def test_the_users_error_is_the_one_to_see(
+    managed: Managed, caplog: pytest.LogCaptureFixture
+) -> None:
+    """When training fails, the checkpoint that was begun is still completed; its own error goes to
+    the log."""
+
+    class Breaks(Slow):
+        broken = False
+
+        def write(self) -> None:
+            super().write()
+            if self.broken:
+                raise OSError("disk full")
+
+        def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
+            if batch_idx == 7:
+                threading.Timer(0.2, self.allowed.set).start()
+                raise KeyError("a mistake")
+            return super().train_batch(batch, epoch_idx, batch_idx)
+
+    class BreaksTwice(Breaks):
+        broken = True
+
+    with pytest.raises(KeyError, match="a mistake"):
+        in_job(managed, BreaksTwice, checkpoint_period=Batch([5]))
+    assert managed.checkpoints() == []
+    assert "could not be saved: disk full" in caplog.text
+    with pytest.raises(KeyError, match="a mistake"):
+        in_job(managed, Breaks, checkpoint_period=Batch([5]))
+    assert managed.checkpoints() == [5]
+
+
+def test_resumed_is_uninterrupted(managed: Managed) -> None:
+    """From each checkpoint that was written while training went on: to the last bit."""
+
+    class Background(Regression):
+        def __init__(self, context: Any) -> None:
+            super().__init__(context)
+            context.experimental.save_in_background()
+
+    whole = in_job(managed, Background, checkpoint_period=Batch(3), checkpoint_policy="none")
+    assert managed.checkpoints() == [3, 6, 9, 12, 15, 18, 20]
+    for checkpoint in managed.view().checkpoints[:-1]:
+        folder = managed.experiment.store.path / "checkpoints" / checkpoint.uuid
+        again = fit(max_length=Batch(20), latest_checkpoint=str(folder))
+        assert again.losses == whole.losses[checkpoint.steps :]
+        assert same(weights(again), weights(whole))
+
+
+KILLED = """
+import os, signal
+from detslurm import pytorch
+from tests.pytorch.test_background import Slow
+
+class Killed(Slow):
+    def write(self):
+        if self.losses and len(self.finished) == 1:
+            os.kill(os.getpid(), signal.SIGKILL)  # files are written, nothing is committed
+
+    def train_batch(self, batch, epoch_idx, batch_idx):
+        if batch_idx == 14:
+            import threading
+            threading.Event().wait(60)
+        return super().train_batch(batch, epoch_idx, batch_idx)
+
+with pytorch.init() as context:
+    pytorch.Trainer(Killed(context), context).fit(
+        max_length=pytorch.Batch(20), checkpoint_period=pytorch.Batch([4, 14])
+    )
+"""
+
+
+def test_a_killed_process_leaves_no_half_checkpoint(root: Path) -> None:
+    """One that was being written when the process was killed is not listed."""
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED],
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    (listed,) = fold_trial(Store(root).experiment(1).trial(1)).checkpoints
+    assert listed.steps == 4
