@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -23,6 +24,8 @@ Config = Mapping[str, Any] | str | os.PathLike[str]
 Paths = Iterable[str | os.PathLike[str]]
 
 _MARK_FILE = "submission"
+# Seconds between two glances at the preemption flag.
+_GLANCE = 0.25
 
 
 class LocalSearchRunner:
@@ -89,15 +92,21 @@ class RemoteSearchRunner:
         store = Store.open(info.master_url.removeprefix("file://"))
         mark = f"trial {info.trial.trial_id}"
         experiment = submit_once(store, info.cluster_id, mark, exp_config, model_dir, includes)
-        keeper = CheckpointKeeper(self._context)
         drive(
             self._method,
             experiment,
-            keeper,
+            CheckpointKeeper(self._context),
             give_way=self._context.preempt.should_preempt,
             tell_progress=self._context.train.report_progress,
+            sleep=self._rest,
         )
         return experiment.id
+
+    def _rest(self, seconds: float) -> None:
+        # Slurm's grace may be shorter than the pause between two looks at the search.
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0 and not self._context.preempt.should_preempt():
+            time.sleep(min(left, _GLANCE))
 
 
 def drive(

@@ -23,17 +23,20 @@ class Workers:
     def __init__(self, wishes: Wishes, *, ref: str, cluster: Cluster) -> None:
         self._wishes, self._ref, self._cluster = wishes, ref, cluster
         self._looked = time.monotonic()
+        self._facts: list[dict[str, Any]] = []
+        self._doubted = 0  # a promise of more workers that nobody has kept for a while
 
     def due(self, state: State) -> bool:
         """Whether it is time to look at the queue again, though there is work."""
         crowd = max(1.0, len(state.workers) / _CROWD)
-        missing = state.waiting() and len(state.workers) < self._wanted
+        missing = _unattended(state) > 0 and len(state.workers) < self._wanted
         pause = (_SOON if missing else _LATER) * crowd
         return time.monotonic() - self._looked >= pause
 
     def look(self, state: State) -> dict[str, JobInfo] | None:
         """All workers that the queue knows; None where it does not answer."""
         self._looked = time.monotonic()
+        self._facts = list(self._wishes.experiment.facts())
         jobs = {ref.partition("_")[0] for ref in state.workers} | set(self._job_ids())
         try:
             return self._cluster.query(sorted(jobs))
@@ -70,7 +73,7 @@ class Workers:
         return int(self._wishes.created.get("workers", 1))
 
     def _jobs(self) -> Iterator[Mapping[str, Any]]:
-        for fact in self._wishes.experiment.facts():
+        for fact in self._facts or self._wishes.experiment.facts():
             if fact.get("type") == "submitted":
                 yield from fact["jobs"]
 
@@ -90,14 +93,16 @@ class Workers:
         """How many workers trials wait for that nobody has asked for."""
         live = [job for job in seen.values() if not (job.final or job.held or _for_later(job))]
         coming = sum(job.waiting for job in live)
-        return max(0, min(len(state.waiting()) - coming, self._wanted - len(live)))
+        return max(0, min(_unattended(state) - coming, self._wanted - len(live)))
 
     def submit(self, count: int) -> None:
-        """Queue more workers, unless another worker is just doing so."""
+        """Queue more workers, unless another worker is just doing so, or the user minds."""
         wishes = self._wishes
         wishes.look()
         claim = {"type": "adding_workers", "count": count, "job": self._ref}
-        if wishes.cause is not None or not wishes.experiment.append_next(claim, wishes.seen):
+        if wishes.cause is not None or self._is_promised():
+            return
+        if not wishes.experiment.append_next(claim, self._facts[-1]["n"]):
             return
         request = workers_request(wishes.experiment.facts(), wishes.experiment.path, count)
         try:
@@ -106,6 +111,19 @@ class Workers:
             print(f"detslurm: no more workers can be submitted: {err}", flush=True)
             return
         wishes.experiment.append(submitted_fact(self._cluster.name, job_id, 0, request))
+
+    def _is_promised(self) -> bool:
+        """Whether another worker was about to submit some when the queue was looked at.
+
+        A promise that has not been kept by the next look is no longer believed.
+        """
+        promise = 0
+        for fact in self._facts:
+            if fact.get("type") in ("adding_workers", "submitted"):
+                promise = fact["n"] if fact["type"] == "adding_workers" else 0
+        fresh = promise not in (0, self._doubted)
+        self._doubted = promise
+        return fresh
 
     def keep_relief(self, seen: Mapping[str, JobInfo]) -> None:
         """See that a worker stands ready for when all others are gone, however they went."""
@@ -133,6 +151,12 @@ class Workers:
             self._cluster.cancel(self._job_ids(), pending_only=True)
         except SlurmError as err:
             print(f"detslurm: workers stay in the queue: {err}", flush=True)
+
+
+def _unattended(state: State) -> int:
+    """Trials that wait for a worker, less the workers that are about to be free for them."""
+    held = (state.trials[index] for index in state.workers.values())
+    return len(state.waiting()) - sum(trial.stop or trial.settled for trial in held)
 
 
 def _for_later(job: JobInfo) -> bool:

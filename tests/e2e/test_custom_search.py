@@ -190,7 +190,7 @@ def test_a_method_inside_an_experiment(desk: Desk) -> None:
     inner = outer + 1
     desk._wait(outer, lambda: search_state(desk, inner).created, 25, "the first operations")
     make_room(desk)
-    desk._wait(outer, lambda: desk.outcomes(outer) == ["preempted", None], 40, "the second run")
+    desk._wait(outer, lambda: desk.outcomes(outer) == ["preempted", None], 90, "the second run")
     (desk.experiment(inner).path / "go").touch()
     wait_for(lambda: _closed(search_state(desk, inner)) >= 2, 90, "trials that are over")
     os.kill(int(desk.log(outer).rsplit("pid ", 1)[1].split()[0]), signal.SIGKILL)

@@ -179,6 +179,40 @@ def test_workers_are_added_where_trials_wait(desk: Desk, monkeypatch: pytest.Mon
     assert len([r for r in queue.requests if r.dependency is None]) == 1, "they are coming"
 
 
+def test_workers_that_are_promised_are_waited_for(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of several that see the lack at once one submits; where it died on it, another does later."""
+    monkeypatch.setattr(workers, "_SOON", 0.0)
+    assert desk.took() == 0
+    for ref in ("7_1", "7_2"):
+        desk.scene.queue.put(ref, "COMPLETED")
+    desk.experiment.append({"type": "adding_workers", "count": 2, "job": "8"})
+    assert desk.took() == 0
+    assert not [r for r in desk.scene.queue.requests if not r.dependency]
+    desk.scene.queue.put("101", "PENDING", "Dependency")  # the relief
+    desk.experiment.append({"type": "adding_workers", "count": 2, "job": "8"})
+    assert desk.took() == 0
+    assert not [r for r in desk.scene.queue.requests if not r.dependency], "a later promise"
+    assert desk.took() == 0
+    assert [r.count for r in desk.scene.queue.requests if not r.dependency] == [2]
+
+
+def test_workers_about_to_be_free_are_counted_on(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A trial that was created by a report waits for the worker that reported."""
+    monkeypatch.setattr(workers, "_SOON", 0.0)
+    desk.others("7_1", "7_2")
+    assert desk.took() == 2
+    desk.finish(0)
+    desk.finish(1)
+    assert desk.state().waiting() and len(desk.state().workers) == 3
+    desk.scene.queue.put("7_1", "COMPLETED")
+    assert desk.took() == 2
+    assert not [r for r in desk.scene.queue.requests if not r.dependency]
+
+
 def test_a_relief_stands_ready(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that waits for the end of all that are alive; a second one only when it is gone."""
     monkeypatch.setattr(workers, "_SOON", 0.0)
