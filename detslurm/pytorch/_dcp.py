@@ -5,6 +5,7 @@ Imported when there is something to write or read so: it takes seconds.
 
 from __future__ import annotations
 
+import enum
 import pickle
 import warnings
 from collections.abc import Mapping
@@ -56,6 +57,12 @@ class _Reader(dcp.FileSystemReader):  # type: ignore[misc]
         return metadata
 
 
+def _member(kind: Any, name: str) -> Any:
+    if isinstance(kind, enum.EnumMeta):
+        return kind[name]
+    raise pickle.UnpicklingError(f"a table of tensors is plain data, not {name} of {kind}")
+
+
 class _PlainUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         found = super().find_class(module, name) if module in ("torch", _METADATA) else None
@@ -65,4 +72,6 @@ class _PlainUnpickler(pickle.Unpickler):
             return found
         if (module, name) in _PLAIN:
             return super().find_class(module, name)
+        if (module, name) == ("builtins", "getattr"):
+            return _member  # some Pythons look up the members of enumerations so
         raise pickle.UnpicklingError(f"a table of tensors is plain data, not {module}.{name}")

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import torch
 
 from detslurm.core._agreement import in_step
+from detslurm.errors import InvalidExperimentException
 from detslurm.pytorch._averages import on_host
 from detslurm.pytorch._context import PyTorchTrialContext
-from detslurm.pytorch._ddp import agree_on_buffers
+from detslurm.pytorch._ddp import agree_on_buffers, is_sharded
 from detslurm.pytorch._evaluation import Share, metrics_of, share_of
 from detslurm.pytorch._hooks import Hooks
 from detslurm.pytorch._reducer import Phase
@@ -31,6 +33,14 @@ class Validation:
         self._batches, self._at_most = batches, at_most
         self._by_batch = evaluates_batches(trial)
         self._takes_idx = takes_batch_idx(trial)
+        self._sharded = context.distributed.size > 1 and any(
+            is_sharded(parameter) for model in context.models for parameter in model.parameters()
+        )
+        if self._sharded and not self._by_batch:
+            raise InvalidExperimentException(
+                "evaluate_full_dataset() runs on the chief alone, and a sharded model on all slots"
+                " together: override evaluate_batch() instead"
+            )
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def metrics(self) -> dict[str, Any]:
@@ -47,33 +57,65 @@ class Validation:
 
     def _of_batches(self) -> dict[str, Any]:
         reducers = self._trial.evaluation_reducer()
+        passes = self._passes_together() if self._sharded else 0
 
         def part() -> tuple[Share, list[Any]]:
             self._hooks.on_validation_epoch_start()
             outputs = self._outputs()
             self._hooks.on_validation_epoch_end(outputs)
             share = share_of(outputs, reducers)
-            return share, self._context._reducers.contribution(Phase.VALIDATION)
+            contribution = self._context._reducers.contribution(Phase.VALIDATION)
+            if len(outputs) < passes:
+                contribution = copy.deepcopy(contribution)
+                self._keep_up(passes - len(outputs))
+            return share, contribution
 
         def decide(parts: list[tuple[Share, list[Any]]]) -> dict[str, Any]:
             metrics = metrics_of([share for share, _ in parts], reducers)
             return metrics | self._reduced([contribution for _, contribution in parts])
 
+        if self._sharded:
+            # An error must end this process: the others wait in a forward pass, not for an answer.
+            own = part()
+            return in_step(self._context.distributed, lambda: own, decide)
         return in_step(self._context.distributed, part, decide)
 
+    def _passes_together(self) -> int:
+        """How many forward passes all ranks make: none can make one without the others."""
+
+        def count() -> int:
+            batches = len(self._batches)
+            return batches if self._at_most is None else min(batches, self._at_most)
+
+        def most(counts: list[int]) -> int:
+            if min(counts) == 0 < max(counts):
+                raise ValueError(
+                    f"validation has {sum(counts)} batches for {len(counts)} slots: with a sharded"
+                    " model each needs one; make the batches smaller"
+                )
+            return max(counts)
+
+        return in_step(self._context.distributed, count, most)
+
+    def _keep_up(self, passes: int) -> None:
+        """Take part in others' forward passes; what comes of it doesn't count."""
+        for _ in range(passes):
+            self._evaluate(*self._last)
+
     def _outputs(self) -> list[Any]:
-        trial, context = self._trial, self._context
         outputs = []
         for index, batch in enumerate(self._batches):
             if self._at_most is not None and index >= self._at_most:
                 break
-            moved = context._moved(batch)
-            with context._amp.forward():
-                if self._takes_idx:
-                    outputs.append(trial.evaluate_batch(moved, index))
-                else:
-                    outputs.append(trial.evaluate_batch(moved))  # type: ignore[call-arg]
+            self._last = self._context._moved(batch), index
+            outputs.append(self._evaluate(*self._last))
         return outputs
+
+    def _evaluate(self, batch: Any, index: int) -> Any:
+        with self._context._amp.forward():
+            if self._takes_idx:
+                return self._trial.evaluate_batch(batch, index)
+            return self._trial.evaluate_batch(batch)  # type: ignore[call-arg]
 
     def _of_everything(self) -> dict[str, Any]:
         def part() -> tuple[dict[str, Any], list[Any]]:

@@ -35,8 +35,8 @@ class TestSnapshots:
         expected = net.weight.tolist()
         with torch.no_grad():
             net.weight.add_(1)
-        state["more"][0]["a"][0].zero_()  # type: ignore[index]
-        state["more"][1].clear()  # type: ignore[union-attr]
+        state["more"][0]["a"][0].zero_()
+        state["more"][1].clear()
         assert copy["model"]["weight"].tolist() == expected
         assert copy["more"][0]["a"][0].tolist() == [1, 1]
         assert copy["more"][1] == {1, 2}
