@@ -134,8 +134,10 @@ class _Follower:
 
     def _remark(self) -> str | None:
         trial = self._trial
-        if trial.state == "PAUSED":
+        if trial.experiment.state == "PAUSED" and trial.state == "PAUSED":
             return f"trial {trial.id} is paused: `detslurm e activate {trial.experiment.id}`"
+        if trial.state == "PAUSED":  # by the search: nobody has to act
+            return f"trial {trial.id} rests; it goes on if the search promotes it"
         standing = trial.standing
         return standing.remark if standing and self._ended == trial.row.run_count else None
 

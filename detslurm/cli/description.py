@@ -51,7 +51,7 @@ def _experiment_rows(experiment: Experiment) -> Iterator[tuple[str, Any]]:
     yield "Jobs", ", ".join(dict.fromkeys(job.job_id for job in view.jobs))
     yield from _config_rows(experiment)
     if experiment.search is not None:
-        yield "Search", search_text(experiment.search)
+        yield "Search", search_text(experiment.search, ended=view.finished)
     if view.best_trial is not None:
         value = number(view.best_value)
         yield "Best", f"{view.metric} {value} (trial {view.best_trial})"
@@ -73,9 +73,11 @@ def _config_rows(experiment: Experiment) -> Iterator[tuple[str, Any]]:
     yield "Max restarts", config.get("max_restarts")
 
 
-def search_text(search: SearchView) -> str:
+def search_text(search: SearchView, *, ended: bool) -> str:
     """How many of a search's trials there are of each kind."""
     counts = search.counts()
+    if ended:  # the log of a canceled search stops in the middle: nothing of it runs any more
+        return f"{counts['created']} trials created"
     kinds = ", ".join(f"{counts[kind]} {kind}" for kind in ("waiting", "running", "paused"))
     return f"{counts['created']} trials created: {kinds}, {counts['closed']} over"
 
@@ -172,19 +174,28 @@ def remarks(experiment: Experiment) -> list[str]:
             told[f"trial {trial.id}: {standing.remark}"] = None
     lines = list(told)[:10] + (["..."] if len(told) > 10 else [])
     if experiment.search is not None:
-        return _search_remarks(experiment, lines)
-    if lines and not view.finished:
+        # The next worker takes over from one that is gone: nobody has to act but for the last.
+        lines = [experiment.remark] if experiment.remark else lines
+    elif lines and not view.finished:
         number = view.id
         lines.append(f"`detslurm e activate {number}` queues it again, `e kill {number}` ends it.")
+    if unknown := _unknown_metric(experiment):
+        lines.append(unknown)
     lines += [f"{p.path}, byte {p.offset}: {p.reason} (skipped)" for p in view.problems]
     return ["\n".join(lines)] if lines else []
 
 
-def _search_remarks(experiment: Experiment, lines: list[str]) -> list[str]:
-    # A trial whose worker is gone is taken over by the next: nobody has to act but for the last.
-    lines = [experiment.remark] if experiment.remark else lines
-    lines += [f"{p.path}, byte {p.offset}: {p.reason} (skipped)" for p in experiment.view.problems]
-    return ["\n".join(lines)] if lines else []
+def _unknown_metric(experiment: Experiment) -> str | None:
+    # A typing error that costs a whole search: nothing fails, but there is no best trial.
+    view = experiment.view
+    if view.metric is None or view.best_trial is not None:
+        return None
+    last = [trial.row.last_validation for trial in experiment.trials()]
+    names = sorted({name for found in last if found is not None for name in found.metrics})
+    if not names:
+        return None
+    there = ", ".join(names)
+    return f"No validation has the searcher's metric {view.metric}: there is only {there}."
 
 
 def _held_for_nothing(trial: Trial) -> bool:

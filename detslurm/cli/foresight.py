@@ -180,7 +180,7 @@ def _show_simulation(result: Simulation, slots_per_trial: int) -> None:
         "trials": result.trials,
         "total": _units(result.total_units, result.unit),
         "makespan": f"{human_time(result.seconds)} on {slots} slots, {result.busy:.0%} busy",
-        "slot hours": number(result.seconds * slots / 3600),
+        "slot hours": f"{result.seconds * slots / 3600:,.2f}",
     }
     if result.best is not None:
         best = result.best

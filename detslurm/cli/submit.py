@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from detslurm.slurm import Cluster
     from detslurm.store import Store
 
+_CUSTOM = """\
+searcher.name: a custom search is submitted by the script that runs its method, not by `submit`: \
+call detslurm.searcher.LocalSearchRunner there (docs/custom-search.md)"""
+
 
 @click.command()
 @click.argument("config_file", metavar="CONFIG")
@@ -68,6 +72,7 @@ def submit(
     """Submit CONFIG with the code in CONTEXT_DIR (default: CONFIG's own directory)."""
     from detslurm.config import load_experiment, load_site
     from detslurm.sdk import submit as submission
+    from detslurm.sdk.errors import SubmitError
     from detslurm.slurm.detect import detect_cluster
     from detslurm.store import Store
 
@@ -83,6 +88,8 @@ def submit(
     for warning in plan.warnings:
         warn(warning)
     submission.check(plan, cluster=cluster, store=store)
+    if plan.config.to_dict()["searcher"]["name"] == "custom":
+        raise SubmitError(_CUSTOM)
     if dry_run:
         _show(plan, cluster=cluster, store=store, as_json=as_json)
         return
@@ -125,7 +132,9 @@ def _show(plan: Plan, *, cluster: Cluster, store: Store, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({**facts, "script": script}))
         return
-    at_once = (f"{c.count} trials, {c.throttle or c.count} at once" for c, _ in jobs)
+    # A search's jobs are workers for any of its trials.
+    each = "workers" if plan.is_search else "trials"
+    at_once = (f"{c.count} {each}, {c.throttle or c.count} at once" for c, _ in jobs)
     for key, value in {**facts, "arrays": "; ".join(at_once)}.items():
         click.echo(f"{key.replace('_', ' '):>16}: {value}")
     click.echo("\nThe batch script" + (" of the first array" if len(jobs) > 1 else "") + ":\n")

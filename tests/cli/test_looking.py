@@ -7,7 +7,7 @@ import math
 import pytest
 
 from tests.cli.conftest import Detslurm
-from tests.sdk.scenes import Scene
+from tests.sdk.scenes import YAML, Scene
 
 TRACEBACK = ["0: Traceback (most recent call last):", "0: ValueError: the data is gone"]
 
@@ -194,6 +194,26 @@ def test_wait_succeeds_only_for_completed(failed: Scene, detslurm: Detslurm) -> 
     failed.run(experiment, losses=[0.5], end="error")
     said = detslurm("e", "wait", 2)
     assert (said.status, said.out) == (1, "Experiment 2 is ERROR\n")
+
+
+def test_describe_says_that_no_validation_has_the_metric(scene: Scene, detslurm: Detslurm) -> None:
+    """A misspelt metric makes no trial fail: it has to be told."""
+    text = YAML.replace("metric: loss", "metric: acc")
+    scene.run(scene.experiment(text=text, about={"metric": "acc"}), losses=[0.5], end="completed")
+    said = detslurm("e", "describe", 1).out
+    assert said.endswith("No validation has the searcher's metric acc: there is only loss.\n")
+    scene.run(scene.experiment(job="8"), losses=[0.5], ref="8", end="completed")
+    assert "No validation has" not in detslurm("e", "describe", 2).out
+
+
+def test_nothing_of_a_canceled_search_runs(scene: Scene, detslurm: Detslurm) -> None:
+    """Its log ends in the middle: what was at work there is none any more."""
+    experiment, log = scene.search()
+    scene.works(experiment, log, "7_0", end="canceled")
+    assert "1 running" in detslurm("e", "describe", 1).out
+    detslurm("e", "kill", 1)
+    said = detslurm("e", "describe", 1).out
+    assert "State : CANCELED" in said and "Search : 3 trials created\n" in said
 
 
 def test_describe_shows_where_a_search_stands(scene: Scene, detslurm: Detslurm) -> None:

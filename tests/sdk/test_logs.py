@@ -186,6 +186,25 @@ def test_following_says_why_nothing_comes_and_rarely_asks_the_queue(scene: Scene
     assert len(scene.queue.queries) - asked <= 2 + clock.now / 30
 
 
+def test_following_a_trial_that_rests_asks_nobody_to_act(scene: Scene) -> None:
+    """Only a pause of the experiment needs `activate`; a search goes on by itself."""
+    experiment, log = scene.search()
+    index = scene.works(experiment, log, "7_0", losses=[0.1], end="out_of_ops")
+    left = {"e": "left", "trial": index, "worker": "7_0", "how": "out_of_ops"}
+    log.commit([{"e": "validated", "trial": index, "length": 3, "metric": 0.1}, left])
+    told: list[str] = []
+    trial = scene.client.trial(1)
+    quiet = [lambda: None] * 3
+    kill = [lambda: scene.client.experiment(1).kill()]
+    pause = [lambda: scene.client.experiment(1).pause()]
+    clock = Clock(*quiet, *pause, *quiet, *kill)
+    assert list(watch.follow_logs(trial, tell=told.append, clock=clock, sleep=clock.sleep)) == []
+    assert told == [
+        "trial 1 rests; it goes on if the search promotes it",
+        "trial 1 is paused: `detslurm e activate 1`",
+    ]
+
+
 def test_following_ends_when_the_job_is_proved_dead(scene: Scene) -> None:
     """A node that took the runner with it leaves no last word: Slurm's has to do."""
     scene.run(scene.experiment(job="7"), log=["0: a"])
