@@ -95,8 +95,8 @@ def final_weights(desk: Desk, number: int) -> dict[str, torch.Tensor]:
 def test_four_ranks_that_were_preempted_end_as_four_that_were_not(
     desk: Desk, slurm: Cluster
 ) -> None:
-    """Shuffled, with dropout, batch norm, a scheduler and aggregated gradients: every loss and all weights are
-    the same to the last bit, and nothing that was trained is lost."""
+    """Shuffled, with dropout, batch norm, a scheduler and aggregated gradients: every loss and all
+    weights are the same to the last bit, and nothing that was trained is lost."""
     whole = desk.submit(project(desk, "whole", 0))
     preempted = desk.submit(project(desk, "preempted", 1), "resources.resource_pool=low")
     desk.wait_for_state(whole, "COMPLETED")

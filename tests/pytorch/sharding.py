@@ -55,6 +55,7 @@ class Losses(pytorch.PyTorchCallback):
         self.losses: list[float] = []
         self.validations: list[float] = []
         self.checkpoint = ""
+        self.checkpoints: list[str] = []
 
     def on_training_workload_end(self, avg_metrics: Any, batch_metrics: Any) -> None:
         self.losses.append(avg_metrics["loss"])
@@ -64,6 +65,7 @@ class Losses(pytorch.PyTorchCallback):
 
     def on_checkpoint_upload_end(self, uuid: str) -> None:
         self.checkpoint = uuid
+        self.checkpoints.append(uuid)
 
 
 def train(
@@ -71,6 +73,7 @@ def train(
     checkpoint: str | None = None,
     aggregation: int = 1,
     kind: type[Sharded] = Sharded,
+    **fit: Any,
 ) -> dict[str, Any]:
     """Train to so many batches; losses, weights and the checkpoint."""
     seen = Losses()
@@ -83,6 +86,7 @@ def train(
             checkpoint_policy="none",
             latest_checkpoint=checkpoint,
             validation_period=pytorch.Batch([3, 7]),
+            **fit,
         )
         weights = [whole(p).flatten().tolist() for p in trial.model.parameters()]
     return vars(seen) | {"weights": weights}
@@ -109,6 +113,22 @@ def two() -> dict[str, Any]:
     found["resumed"] = train(8, found["interrupted"]["checkpoint"], aggregation=2)
     found["replicated"] = train(9, os.environ["CHECKPOINT"], 2, Replicated)
     return found
+
+
+class InBackground(Replicated):
+    """Trains on while the chief writes."""
+
+    def __init__(self, context: pytorch.PyTorchTrialContext) -> None:
+        super().__init__(context)
+        context.experimental.save_in_background()
+
+
+def background() -> dict[str, Any]:
+    """Checkpoints in the background, also between two steps of the optimizer."""
+    every = {"checkpoint_period": pytorch.Batch(3)}
+    whole = train(10, None, 2, InBackground, **every)
+    resumed = [train(10, uuid, 2, Replicated) for uuid in whole["checkpoints"][:3]]
+    return {"whole": whole, "resumed": resumed}
 
 
 class AtOnce(Sharded):

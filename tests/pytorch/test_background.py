@@ -21,6 +21,7 @@ from detslurm.pytorch._snapshot import Snapshots
 from detslurm.store import Store, fold_trial
 from tests.pytorch.managed import Managed
 from tests.pytorch.test_fit import fit, in_job
+from tests.pytorch.test_sharded import on_ranks
 from tests.pytorch.trials import Regression, same, weights
 
 
@@ -173,6 +174,19 @@ def test_resumed_is_uninterrupted(managed: Managed) -> None:
         again = fit(max_length=Batch(20), latest_checkpoint=str(folder))
         assert again.losses == whole.losses[checkpoint.steps :]
         assert same(weights(again), weights(whole))
+
+
+def test_several_ranks(root: Path, tmp_path: Path) -> None:
+    """All of them hear of the same checkpoints; going on from each is exact."""
+    found = on_ranks(2, "background", tmp_path / "out")
+    whole = found["whole"]
+    checkpoints = fold_trial(Store(root).experiment(1).trial(1)).checkpoints
+    assert [(one.uuid, one.steps) for one in checkpoints] == list(
+        zip(whole["checkpoints"], (3, 6, 9, 10), strict=True)
+    )
+    for steps, resumed in zip((3, 6, 9), found["resumed"], strict=True):
+        assert resumed["losses"] == whole["losses"][steps:]
+        assert resumed["weights"] == whole["weights"]
 
 
 KILLED = """

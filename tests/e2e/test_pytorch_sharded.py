@@ -1,0 +1,88 @@
+"""A model that `fully_shard()` splits up over two nodes of the suite's cluster."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.e2e.desk import Desk
+
+pytestmark = pytest.mark.cluster
+
+MODEL = """\
+    import torch
+    from torch import nn
+    from torch.distributed.fsdp import fully_shard
+    from detslurm import pytorch
+
+    class Trial(pytorch.PyTorchTrial):
+        def __init__(self, context):
+            self.context = context
+            net = nn.Sequential(nn.Linear(8, 32), nn.Tanh(), nn.Dropout(0.2), nn.Linear(32, 1))
+            for layer in (net[0], net[3], net):
+                fully_shard(layer)
+            self.model = context.wrap_model(net)
+            self.optimizer = context.wrap_optimizer(torch.optim.Adam(self.model.parameters()))
+
+        def data(self, size):
+            numbers = torch.Generator().manual_seed(1)
+            x = torch.randn(size, 8, generator=numbers)
+            y = x.prod(1, keepdim=True)
+            data = torch.utils.data.TensorDataset(x, y)
+            return pytorch.DataLoader(data, batch_size=4, shuffle=True)
+
+        def build_training_data_loader(self):
+            return self.data(104)
+
+        def build_validation_data_loader(self):
+            return self.data(36)  # 9 batches for 4 slots
+
+        def train_batch(self, batch, epoch_idx, batch_idx):
+            fails = self.context.get_hparam("fails") and self.context.get_initial_batch() == 0
+            if batch_idx == 12 and fails:
+                raise RuntimeError("this node has a problem")
+            x, y = batch
+            loss = nn.functional.mse_loss(self.model(x), y)
+            self.context.backward(loss)
+            self.context.step_optimizer(self.optimizer)
+            return {"loss": loss}
+
+        def evaluate_batch(self, batch):
+            x, y = batch
+            return {"error": nn.functional.mse_loss(self.model(x), y)}
+"""
+
+CONFIG = """\
+    name: sharded
+    entrypoint: model_def:Trial
+    hyperparameters: {{global_batch_size: 16, fails: {fails}}}
+    searcher: {{name: single, metric: error, max_length: {{batches: 20}}}}
+    resources: {{slots_per_trial: 4}}
+    slurm: {{slot_type: cpu, slots_per_node: 2}}
+    min_checkpoint_period: {{batches: 5}}
+    scheduling_unit: 1
+    max_restarts: 1
+    reproducibility: {{experiment_seed: 5}}
+"""
+
+
+def test_two_nodes_go_on_from_their_parts(desk: Desk) -> None:
+    """A restart takes up all ranks' parts: losses are those of a trial that never failed."""
+    numbers = []
+    for name, fails in (("whole", "false"), ("failing", "true")):
+        desk.write(f"{name}/model_def.py", MODEL)
+        path = desk.write(f"{name}/experiment.yaml", CONFIG.format(fails=fails))
+        numbers.append(desk.submit(path))
+    for number in numbers:
+        desk.wait_for_state(number, "COMPLETED")
+    whole, failing = numbers
+    assert desk.outcomes(failing) == ["restart", "completed"]
+    assert desk.trial(failing).runs[1].resumed_steps == 10
+    for group in ("training", "validation"):
+        ours, theirs = desk.metrics(failing, group), desk.metrics(whole, group)
+        assert [(r.steps, r.metrics) for r in ours] == [(r.steps, r.metrics) for r in theirs]
+    latest = desk.trial(failing).latest_checkpoint
+    assert latest is not None
+    parts = desk.store.path / "checkpoints" / latest.uuid / "sharded"
+    assert {file.name for file in parts.iterdir()} == {".metadata"} | {
+        f"__{rank}_0.distcp" for rank in range(4)
+    }
