@@ -57,13 +57,13 @@ def training_batches(
     return batches, epoch_len
 
 
-def validation_batches(loader: Any, dist: DistributedContext, *, sharded: bool) -> Any:
+def validation_batches(loader: Any, dist: DistributedContext, *, sharded: bool, seed: int) -> Any:
     """Something to iterate over once a validation: this rank's batches, or all of them."""
     if not isinstance(loader, DataLoader):
         return loader
     if not sharded:
         return loader.get_data_loader()
-    return loader.get_data_loader(num_replicas=dist.size, rank=dist.rank)
+    return loader.get_data_loader(num_replicas=dist.size, rank=dist.rank, seed=seed)
 
 
 def _length(loader: Any) -> int:

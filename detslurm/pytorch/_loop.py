@@ -87,16 +87,18 @@ class TrainingLoop:
         training = checked(
             trial.build_training_data_loader(), "build_training_data_loader", reproducible
         )
+        seed = seed_of(training, self._dist)
+        if state.data_seed is None:
+            state.data_seed = seed
         sharded = evaluates_batches(trial)
         validation = None
         if sharded or self._is_chief:
             loader = checked(
                 trial.build_validation_data_loader(), "build_validation_data_loader", reproducible
             )
-            validation = validation_batches(loader, self._dist, sharded=sharded)
-        seed = seed_of(training, self._dist)
-        if state.data_seed is None:
-            state.data_seed = seed
+            validation = validation_batches(
+                loader, self._dist, sharded=sharded, seed=state.data_seed
+            )
         self._batches, self._epoch_len = training_batches(
             training, self._dist, state.batches_trained, state.data_seed
         )
