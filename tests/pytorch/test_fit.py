@@ -11,7 +11,8 @@ import torch
 
 import detslurm as det
 from detslurm import errors, pytorch
-from detslurm.core import EarlyExitReason, Unit
+from detslurm.core import EarlyExitReason
+from detslurm.core._goals import Lengths
 from detslurm.pytorch import Batch, Epoch
 from detslurm.store import Store, fold_trial, read_records, trial_metrics
 from tests.pytorch.managed import Managed
@@ -234,8 +235,8 @@ class TestLength:
         self, managed: Managed, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Each of its lengths ends with a validation, a checkpoint, and the metric it waits for."""
-        wanted = ([5, 12, 16], Unit.BATCHES)
-        monkeypatch.setattr("detslurm.core._context.wanted_lengths", lambda *_: wanted)
+        lengths = Lengths([5, 12, 16])
+        monkeypatch.setattr("detslurm.core._context.goals_of", lambda *_: lengths)
         trial = in_job(managed, Scripted, checkpoint_policy="none")
         assert len(trial.losses) == 16
         assert managed.steps("training") == managed.steps("validation") == [5, 12, 16]
