@@ -43,6 +43,9 @@ class Agenda(Protocol):
     def take(self) -> Task | None:
         """The trial to run now; None when others were faster."""
 
+    def again(self, task: Task) -> Task | None:
+        """The same trial for another run of it; None when it is not this worker's any more."""
+
     def word(self, task: Task, view: TrialView) -> Word:
         """What the search says of the trial, now that a run of it has ended."""
 
@@ -131,6 +134,9 @@ class FixedAgenda:
         if job is not None and job.running:
             return f"trial {view.id} is being run by job {other['ref']}; nothing to do here"
         return None
+
+    def again(self, task: Task) -> Task | None:
+        return task
 
     def word(self, task: Task, view: TrialView) -> Word:
         return Word()

@@ -108,6 +108,10 @@ class Runner:
             while decision.next is Next.AGAIN and not self._on_excluded_node:
                 if execution.look() is not None:
                     return self._drop(execution, decision)
+                task = self._agenda.again(execution.task)
+                if task is None:
+                    return True
+                execution.task = task
                 decision, report = execution.run()
         except (TrialEnded, RunTaken) as err:
             print(f"detslurm: {err}", flush=True)

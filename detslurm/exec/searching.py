@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from detslurm.exec.agenda import Task, Word
@@ -170,6 +171,14 @@ class SearchAgenda:
             add_trials(wishes.experiment, wishes.seen)
             wishes.look()
         return wishes.trial_ids[index]
+
+    def again(self, task: Task) -> Task | None:
+        # Processes of the run before may have outlived its agent: they are not to be heard.
+        self._life = secrets.token_hex(4)
+        self._commit([self._ask()])
+        if self._state.assignment(self._ref) != task.index:
+            return None
+        return replace(task, leg=self._state.trials[task.index].legs)
 
     def word(self, task: Task, view: TrialView) -> Word:
         self._log.catch_up(fresh=True)

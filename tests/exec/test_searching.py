@@ -90,6 +90,19 @@ def test_a_former_self_is_not_heard(desk: Desk) -> None:
     assert desk.state().trials[0].reached == 3
 
 
+def test_what_outlived_its_run_is_not_heard(desk: Desk) -> None:
+    """Another run in the same allocation is another leg, too: an orphan's report is too late."""
+    task = desk.agenda.take()
+    assert task is not None
+    again = desk.agenda.again(task)
+    assert again is not None and (task.leg, again.leg) == (1, 2)
+    report = {"e": "validated", "trial": 0, "length": 3, "metric": 0.1}
+    desk.log.commit([{**report, "leg": task.leg}])
+    assert desk.state().trials[0].reached == 0
+    desk.log.commit([{**report, "leg": again.leg}])
+    assert desk.state().trials[0].reached == 3
+
+
 def test_a_trial_given_back_is_first_in_line(desk: Desk) -> None:
     """The next worker that asks gets the trial of one that was preempted."""
     task = desk.agenda.take()
