@@ -20,7 +20,7 @@ def measure(bench: Bench) -> Iterator[Row]:
     by_hand = min(foreground[1] for foreground, _ in runs)
     for place, held, budget in (
         ("", min(foreground[0] for foreground, _ in runs), 1.1),
-        (" in the background", min(background[0] for _, background in runs), 0.75),
+        (" in the background", min(background[0] for _, background in runs), 0.4),
     ):
         yield Row(
             what=f"Trainer's checkpoint of 256 MB{place}", ours=held, unit="ms",
