@@ -102,7 +102,7 @@ class SearchView:
         return msgspec.structs.replace(row, state=_STATES.get(trial.status, row.state))
 
     def counts(self) -> dict[str, int]:
-        """How many trials wait, are at work, rest at a rung, are over."""
+        """How many trials wait, work, rest at a rung, are over; how many had a bad sample."""
         found = Counter(trial.status for trial in self.state.trials)
         return {
             "created": self.state.created,
@@ -110,6 +110,7 @@ class SearchView:
             "running": found["assigned"],
             "paused": found["paused"],
             "closed": found["closed"],
+            "invalid": self.state.invalid,  # of those that are closed
         }
 
     def rungs(self) -> list[RungView]:

@@ -76,10 +76,11 @@ def _config_rows(experiment: Experiment) -> Iterator[tuple[str, Any]]:
 def search_text(search: SearchView, *, ended: bool) -> str:
     """How many of a search's trials there are of each kind."""
     counts = search.counts()
+    invalid = f" ({counts['invalid']} with invalid hyperparameters)" if counts["invalid"] else ""
     if ended:  # the log of a canceled search stops in the middle: nothing of it runs any more
-        return f"{counts['created']} trials created"
+        return f"{counts['created']} trials created{invalid}"
     kinds = ", ".join(f"{counts[kind]} {kind}" for kind in ("waiting", "running", "paused"))
-    return f"{counts['created']} trials created: {kinds}, {counts['closed']} over"
+    return f"{counts['created']} trials created: {kinds}, {counts['closed']} over{invalid}"
 
 
 def rungs_table(search: SearchView) -> str:
@@ -192,10 +193,11 @@ def _unknown_metric(experiment: Experiment) -> str | None:
         return None
     last = [trial.row.last_validation for trial in experiment.trials()]
     names = sorted({name for found in last if found is not None for name in found.metrics})
-    if not names:
-        return None
-    there = ", ".join(names)
-    return f"No validation has the searcher's metric {view.metric}: there is only {there}."
+    if names:
+        return f"No validation has the searcher's metric {view.metric}: only {', '.join(names)}."
+    if experiment.search is not None and view.finished:
+        return f"No trial has reported {view.metric}: there was nothing to search by."
+    return None
 
 
 def _held_for_nothing(trial: Trial) -> bool:

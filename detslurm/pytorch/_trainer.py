@@ -178,8 +178,9 @@ class Trainer:
         searcher = (self._context._exp_conf or {}).get("searcher") or {}
         if policy == "best" and not searcher.get("metric"):
             logger.warning(
-                "checkpoint_policy 'best' needs searcher.metric, which nothing says outside of a"
-                " job unless pytorch.init(exp_conf=...) does: a checkpoint follows every validation"
+                "no searcher.metric says which checkpoint is the best: one is saved after every"
+                " validation (outside of a job give pytorch.init(exp_conf=...), or another"
+                " checkpoint_policy)"
             )
             return "all"
         return policy

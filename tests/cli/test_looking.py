@@ -201,7 +201,7 @@ def test_describe_says_that_no_validation_has_the_metric(scene: Scene, detslurm:
     text = YAML.replace("metric: loss", "metric: acc")
     scene.run(scene.experiment(text=text, about={"metric": "acc"}), losses=[0.5], end="completed")
     said = detslurm("e", "describe", 1).out
-    assert said.endswith("No validation has the searcher's metric acc: there is only loss.\n")
+    assert said.endswith("No validation has the searcher's metric acc: only loss.\n")
     scene.run(scene.experiment(job="8"), losses=[0.5], ref="8", end="completed")
     assert "No validation has" not in detslurm("e", "describe", 2).out
 
@@ -210,10 +210,20 @@ def test_nothing_of_a_canceled_search_runs(scene: Scene, detslurm: Detslurm) -> 
     """Its log ends in the middle: what was at work there is none any more."""
     experiment, log = scene.search()
     scene.works(experiment, log, "7_0", end="canceled")
-    assert "1 running" in detslurm("e", "describe", 1).out
+    said = detslurm("e", "describe", 1).out
+    assert "1 running" in said and "No trial has reported" not in said
     detslurm("e", "kill", 1)
     said = detslurm("e", "describe", 1).out
     assert "State : CANCELED" in said and "Search : 3 trials created\n" in said
+    assert said.endswith("No trial has reported loss: there was nothing to search by.\n")
+
+
+def test_invalid_samples_are_counted(scene: Scene, detslurm: Detslurm) -> None:
+    """Their trials are completed: that alone would look like results."""
+    experiment, log = scene.search()
+    index = scene.works(experiment, log, "7_0", end="completed")
+    log.commit([{"e": "left", "trial": index, "worker": "7_0", "how": "invalid_hp"}])
+    assert "1 over (1 with invalid hyperparameters)\n" in detslurm("e", "describe", 1).out
 
 
 def test_describe_shows_where_a_search_stands(scene: Scene, detslurm: Detslurm) -> None:

@@ -203,7 +203,7 @@ class TestPolicy:
                 )
             view = fold_trial(Store(root).experiment(number).trial(number))
             assert [c.steps for c in view.checkpoints] == expected
-        assert "a checkpoint follows every validation" in caplog.text
+        assert "one is saved after every validation" in caplog.text
 
     @pytest.mark.parametrize(
         ("metrics", "said"),

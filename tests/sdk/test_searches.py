@@ -24,7 +24,7 @@ class TestLooking:
         assert found.view.trial_count == 1 and found.state == "ACTIVE"
         assert found.search is not None
         assert found.search.counts() == {
-            "created": 3, "waiting": 2, "running": 1, "paused": 0, "closed": 0,
+            "created": 3, "waiting": 2, "running": 1, "paused": 0, "closed": 0, "invalid": 0,
         }  # fmt: skip
 
     def test_a_trial_is_where_its_worker_is(self, scene: Scene) -> None:
