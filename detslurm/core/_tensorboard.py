@@ -94,6 +94,7 @@ class AutoTensorboard:
         self._closing = threading.Event()
         self._due = False
         self._thread: threading.Thread | None = None
+        self._starting = threading.Lock()  # a checkpoint may be saved by a thread of its own
 
     def metrics(self, group: str, steps: int, values: Mapping[str, Any], time: float) -> None:
         """Take reported metrics; they are written soon."""
@@ -117,8 +118,10 @@ class AutoTensorboard:
             self._upload()
 
     def _start(self) -> None:
-        self._thread = threading.Thread(target=self._work, name="tensorboard", daemon=True)
-        self._thread.start()
+        with self._starting:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="tensorboard", daemon=True)
+                self._thread.start()
 
     def _work(self) -> None:
         rounds = 0
