@@ -133,7 +133,8 @@ def _show(plan: Plan, *, cluster: Cluster, store: Store, as_json: bool) -> None:
         click.echo(json.dumps({**facts, "script": script}))
         return
     # A search's jobs are workers for any of its trials.
-    each = "workers" if plan.is_search else "trials"
+    each = "trials" if plan.each == 1 else f"times {plan.each} trials"
+    each = "workers" if plan.is_search else each
     at_once = (f"{c.count} {each}, {c.throttle or c.count} at once" for c, _ in jobs)
     for key, value in {**facts, "arrays": "; ".join(at_once)}.items():
         click.echo(f"{key.replace('_', ' '):>16}: {value}")

@@ -28,10 +28,22 @@ def test_a_custom_search_is_refused(scene: Scene, config: Path, detslurm: Detslu
     assert not (scene.root / "experiments" / "1").exists() and scene.queue.requests == []
 
 
-@pytest.mark.parametrize(("text", "jobs"), [(SEARCH, "3 workers, 3"), (YAML, "2 trials, 2")])
+PACKED = YAML.replace("slot_type: cpu", "slot_type: cpu, trials_per_job: 2").replace(
+    "0.2]", "0.2, 0.3]"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "jobs"),
+    [
+        (SEARCH, "3 workers, 3"),
+        (YAML, "2 trials, 2"),
+        (PACKED, "2 times 2 trials, 2"),
+    ],
+)
 def test_a_dry_run_says_what_the_jobs_are(
     config: Path, detslurm: Detslurm, text: str, jobs: str
 ) -> None:
-    """The jobs of a search work at any of its trials; else there is one for each."""
+    """The jobs of a search work at any of its trials; else each has its own, or some."""
     config.write_text(text)
     assert f"arrays: {jobs} at once" in detslurm("submit", config, "--dry-run").out
