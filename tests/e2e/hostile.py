@@ -52,12 +52,14 @@ class Hostile:
             (self.cut_power, 1),
         ]
         kinds, weights = zip(*harms, strict=True)
+        owed = list(kinds)  # however short the work is, each kind of harm is done once
         try:
             while not self._stop.wait(self._pause * self._random.uniform(0.5, 1.5)):
                 self._restore_power()
-                (harm,) = self._random.choices(kinds, weights)
+                harm = owed[-1] if owed else self._random.choices(kinds, weights)[0]
                 if harm():
                     self.done[harm.__name__] += 1
+                    owed = [kind for kind in owed if kind != harm]
         except BaseException as error:
             self.failure = error
 
