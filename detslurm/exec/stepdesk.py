@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import secrets
 import socket
 import struct
 import subprocess
@@ -34,7 +33,7 @@ def steps_beside(nodes: int) -> Iterator[None]:
     if nodes == 1:
         yield
         return
-    name = f"detslurm-steps-{os.getuid()}-{secrets.token_hex(8)}"
+    name = f"detslurm-steps-{os.getuid()}-{os.urandom(8).hex()}"
     os.environ[STEPS_ENV] = name
     desk = StepDesk(f"\0{name}")
     try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 
 from detslurm.slurm.interface import Cluster, SlurmError
@@ -24,7 +23,9 @@ def detect_cluster(name: str = "auto", *, root: Path | str | None = None) -> Clu
 
 def slurm_is_here() -> bool:
     """True when sbatch exists and a configuration can be found; asks no controller by itself."""
-    if not shutil.which("sbatch"):
+    from shutil import which  # only here: a runner knows its cluster, and starts without this
+
+    if not which("sbatch"):
         return False
     conf = os.environ.get("SLURM_CONF")
     if conf:
