@@ -16,6 +16,7 @@ import struct
 import subprocess
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 from detslurm.exec.processes import die_with_parent, exit_status
 
@@ -50,6 +51,8 @@ class StepDesk:
         self._server = socket.socket(socket.AF_UNIX)
         self._server.bind(address)
         self._server.listen()
+        self._starting = threading.Lock()
+        self._closed = False
         self._steps: list[subprocess.Popen[bytes]] = []
         threading.Thread(target=self._serve, daemon=True).start()
 
@@ -57,6 +60,8 @@ class StepDesk:
         """Start no more steps and end those that run."""
         self._server.shutdown(socket.SHUT_RDWR)
         self._server.close()
+        with self._starting:  # a step that is being started is one that runs
+            self._closed = True
         for step in self._steps:
             _end(step)
 
@@ -76,7 +81,19 @@ class StepDesk:
             _, outputs, _, _ = socket.recv_fds(caller, 1, 2)
             with caller.makefile() as lines:
                 word = json.loads(lines.readline())
-            try:
+            step = self._start(word, outputs)
+            if step is None:
+                return
+            threading.Thread(target=_end_with, args=(caller.dup(), step), daemon=True).start()
+            status = exit_status(step.wait())
+            with contextlib.suppress(OSError):  # a caller that is gone needs no answer
+                caller.sendall(b"%d\n" % status)
+
+    def _start(self, word: dict[str, Any], outputs: list[int]) -> subprocess.Popen[bytes] | None:
+        try:
+            with self._starting:
+                if self._closed:
+                    return None
                 step = subprocess.Popen(
                     word["argv"],
                     env=word["env"],
@@ -85,14 +102,11 @@ class StepDesk:
                     stderr=outputs[1],
                     preexec_fn=die_with_parent,
                 )
-            finally:
-                for fd in outputs:
-                    os.close(fd)
-            self._steps.append(step)
-            threading.Thread(target=_end_with, args=(caller.dup(), step), daemon=True).start()
-            status = exit_status(step.wait())
-            with contextlib.suppress(OSError):  # a caller that is gone needs no answer
-                caller.sendall(b"%d\n" % status)
+                self._steps.append(step)
+                return step
+        finally:
+            for fd in outputs:
+                os.close(fd)
 
 
 def _end_with(caller: socket.socket, step: subprocess.Popen[bytes]) -> None:
