@@ -108,18 +108,24 @@ class TrialDir:
     def open_run(self, record: Mapping[str, Any]) -> dict[str, Any]:
         """Claim the trial's next run: fence what went before, note what of it counts, claim.
 
-        `record` holds what the caller knows (job, host, time, hparams, seed, resume ...).
+        `record` holds what the caller knows (job, host, time, hparams, seed, resume ...). With a
+        `leg`, the number under which a search gave the trial away, the highest leg prevails: one
+        who comes late with a trial that was given to another fences nobody.
         Raises TrialEnded after a terminal last word, RunTaken when another process was faster.
         """
         self.create()
-        runs = self.runs(fresh=True)
-        if runs:
-            self._close(runs[-1], record)
-        number = len(runs) + 1
-        start = {"type": "run", "run": number, **record, "cut": self.seen(len(runs))}
-        if not self.claim_run(number, start):
-            raise RunTaken(f"run {number} of trial {self.id} was claimed by another process")
-        return start
+        while True:
+            runs = self.runs(fresh=True)
+            number = len(runs) + 1
+            if runs:
+                if _leg(runs[-1].start) > _leg(record):
+                    raise RunTaken(f"trial {self.id} has been given to another worker meanwhile")
+                self._close(runs[-1], record)
+            start = {"type": "run", "run": number, **record, "cut": self.seen(len(runs))}
+            if self.claim_run(number, start):
+                return start
+            if _leg(self.start(number, fresh=True) or {}) >= _leg(record):
+                raise RunTaken(f"run {number} of trial {self.id} was claimed by another process")
 
     def _close(self, last: Run, record: Mapping[str, Any]) -> None:
         reason = f"run {last.number + 1} began while this one had not said its last word"
@@ -133,3 +139,7 @@ class TrialDir:
         end = self.end(run, fresh=True)
         lost = end is not None and end.get("outcome") == LOST
         return lost or self.start(run + 1) is not None
+
+
+def _leg(start: Mapping[str, Any]) -> int:
+    return int(start.get("leg") or 0)
