@@ -164,7 +164,13 @@ def search_of(
     """The part that this process's trial has in its experiment's search."""
     trial = experiment.trial(info.trial.trial_id)
     start = trial.start(info.trial._trial_run_id, fresh=True) or {}
-    return TrialSearch(experiment, info.trial._config, start["index"], must_leave=must_leave)
+    return TrialSearch(
+        experiment,
+        info.trial._config,
+        start["index"],
+        leg=start.get("leg"),
+        must_leave=must_leave,
+    )
 
 
 def _number(what: str, name: str, metrics: Mapping[str, Any]) -> float:

@@ -114,6 +114,17 @@ class TestLengths:
             assert next(context.searcher.operations()).length == 9
         assert len(here.state.brackets[0].rungs[0].results) == 3
 
+    def test_a_process_that_outlived_its_run_is_not_heard(self, begin: Begin) -> None:
+        """Its records count no more, so neither does its report; nothing more is asked of it."""
+        here = begin(PROMOTION)
+        with core.init() as context:
+            operations = context.searcher.operations()
+            op = next(operations)
+            here.log.commit([{"e": "ask", "worker": "1", "life": "another"}])
+            op.report_completed(0.5)
+            assert list(operations) == []
+        assert here.state.trials[0].reached == 0
+
     def test_the_worst_metric_has_no_number(self, begin: Begin) -> None:
         """NaN is taken, and is worse than everything; text is refused where it is reported."""
         here = begin(PROMOTION)

@@ -141,7 +141,7 @@ def test_a_search_survives_everything(desk: Desk, slurm: Cluster, tmp_path: Path
     reached = Counter(trial.reached for trial in state.trials)
     assert set(reached) == {1, 3, 9}
     for index, trial in enumerate(state.trials):
-        assert desk.trial(number, index).steps == trial.reached
+        assert desk.trial(number, index).steps == trial.reached, history(desk, number, index)
     assert_the_best_keeps_its_word(desk, number, script, tmp_path)
     _wait_for_the_last(slurm, number)
     assert min(hostile.done[kind] for kind in ("preempt", "requeue", "kill", "cut_power")) > 0
@@ -151,6 +151,16 @@ def test_a_search_survives_everything(desk: Desk, slurm: Cluster, tmp_path: Path
     assert_sound(desk, calm)
     assert samples(desk, calm) == samples(desk, number)
     assert len(samples(desk, number)) == TRIALS
+
+
+def history(desk: Desk, number: int, index: int) -> str:
+    """All that was said of a trial: to its search, and in its own files."""
+    folder = desk.experiment(number).search
+    facts = [path.read_text()[9:] for path in sorted(folder.glob("*.json"))]
+    lines = [fact for fact in facts if f'"trial":{index},' in fact or f'"trial":{index}}}' in fact]
+    for path in sorted(desk.trial_dir(number, index).path.iterdir()):
+        lines += [path.name, path.read_text()]
+    return "\n".join(lines)
 
 
 def _left(cluster: Cluster, number: int) -> str:
