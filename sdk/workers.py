@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 from detslurm.sdk import actions
 from detslurm.sdk.queues import Queues
 from detslurm.sdk.resubmission import submit_workers
@@ -26,7 +24,8 @@ def go_on(one: Surveyed, queues: Queues) -> None:
     )
     state = log.catch_up(fresh=True)
     # A queue that answered without knowing a job counts: the user asked.
-    if events := _abandoned(state, {place.ref for place in alive}):
+    gone = state.workers.keys() - {place.ref for place in alive}
+    if events := state.departures(dict.fromkeys(gone, "released")):
         state = log.commit(events)
     most = int(one.facts.created.get("workers") or 1)
     reliefs = {ref for job in one.facts.jobs if job.relief for ref in job.refs}
@@ -35,12 +34,3 @@ def go_on(one: Surveyed, queues: Queues) -> None:
     if count > 0:
         cluster = queues.cluster(str(one.facts.created.get("cluster") or "slurm"))
         submit_workers(one.directory, count, cluster)
-
-
-def _abandoned(state: State, alive: Collection[str]) -> list[dict[str, object]]:
-    """The events that take trials from workers that are gone."""
-    return [
-        {"e": "left", "trial": i, "worker": ref, "how": "released", "leg": state.trials[i].legs}
-        for ref, i in state.assigned().items()
-        if ref not in alive
-    ]

@@ -10,7 +10,7 @@ from detslurm.sdk.resubmission import submit_workers
 from detslurm.sdk.standing import Place, Standing, judge
 
 from detslurm.searcher import State
-from detslurm.slurm import Cluster, JobInfo
+from detslurm.slurm import Cluster
 from detslurm.store import EventLog, ExperimentDir, ExperimentFacts, fold_facts
 from detslurm.store.searchend import end_search
 
@@ -28,18 +28,10 @@ def lacking(state: State, alive: Collection[str], most: int | None) -> int:
 
 def gone(state: State, standings: Mapping[str, Standing]) -> list[dict[str, object]]:
     """The events that take trials from workers that do not work at them any more."""
-    return [
-        {"e": "left", "trial": i, "worker": ref, "how": how, "leg": state.trials[i].legs}
-        for ref, i in state.assigned().items()
-        if ref in standings and (how := _how(standings[ref].job)) is not None
-    ]
-
-
-def _how(job: JobInfo | None) -> str | None:
-    """How a worker left by the queue's word; nothing is concluded from its silence."""
-    if job is None or job.running:
-        return None
-    return "lost" if job.final else "released"  # requeued: it will ask as everybody does
+    jobs = {ref: standing.job for ref, standing in standings.items()}
+    # Nothing is concluded from the queue's silence.
+    left = {ref: job.departure for ref, job in jobs.items() if job is not None}
+    return state.departures({ref: how for ref, how in left.items() if how is not None})
 
 
 class Workforce:

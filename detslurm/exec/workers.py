@@ -45,20 +45,12 @@ class Workers:
 
     def gone(self, state: State, seen: Mapping[str, JobInfo]) -> list[dict[str, Any]]:
         """The events that take trials from workers that do not work at them any more."""
-        others = {ref: index for ref, index in state.assigned().items() if ref != self._ref}
+        others = [ref for ref in state.workers if ref != self._ref]
         unclear = [ref for ref in others if ref not in seen or seen[ref].state == "COMPLETING"]
         known = {**seen, **self._evidence(unclear)}
-        return [
-            {
-                "e": "left",
-                "trial": index,
-                "worker": ref,
-                "how": how,
-                "leg": state.trials[index].legs,
-            }
-            for ref, index in others.items()
-            if (how := _how(known.get(ref))) is not None
-        ]
+        # Nothing is concluded from the queue's silence.
+        left = {ref: known[ref].departure for ref in others if ref in known}
+        return state.departures({ref: how for ref, how in left.items() if how is not None})
 
     def _evidence(self, refs: list[str]) -> dict[str, JobInfo]:
         if not refs:
@@ -162,11 +154,3 @@ def _unattended(state: State) -> int:
 def _for_later(job: JobInfo) -> bool:
     """Whether a job waits for the end of others."""
     return job.waiting and "Dependency" in job.reason
-
-
-def _how(job: JobInfo | None) -> str | None:
-    """How a worker left by the queue's word: nothing is concluded from its silence."""
-    if job is None or job.running:
-        return None
-    # One that waits will start again and ask for work as everybody does.
-    return "lost" if job.final else "released"

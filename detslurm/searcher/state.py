@@ -8,6 +8,7 @@ loaded in the middle without changing anything that follows. The moves that meth
 from __future__ import annotations
 
 import heapq
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -127,6 +128,14 @@ class State(msgspec.Struct, gc=False):
     def assigned(self) -> dict[str, int]:
         """Every worker that has a trial, and which."""
         return dict(self.workers)
+
+    def departures(self, gone: Mapping[str, str]) -> list[dict[str, Any]]:
+        """The events that take their trials from workers that are gone, each with how it left."""
+        return [
+            {"e": "left", "trial": i, "worker": ref, "how": gone[ref], "leg": self.trials[i].legs}
+            for ref, i in self.workers.items()
+            if ref in gone
+        ]
 
     def waiting(self) -> list[int]:
         """The trials that wait for a worker, first in line first."""

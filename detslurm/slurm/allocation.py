@@ -7,6 +7,7 @@ import socket
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from detslurm.slurm.hostlist import expand_hostlist
 from detslurm.slurm.interface import SlurmError
@@ -113,6 +114,18 @@ class Allocation:
         if "SLURM_JOB_ID" in env:
             return _slurm(env)
         return None
+
+    def record(self) -> dict[str, Any]:
+        """Who runs, as a run's claim says it."""
+        return {
+            "cluster": self.cluster,
+            "job_id": self.job_id,
+            "array_job_id": self.array_job_id,
+            "array_task_id": self.array_task_id,
+            "ref": self.ref,
+            "restart_count": self.restart_count,
+            "nodes": list(self.nodes),
+        }
 
     def step_command(
         self, argv: list[str], *, mpi: str | None = None, per_node: int = 1

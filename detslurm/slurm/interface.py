@@ -75,6 +75,14 @@ class JobInfo:
         """True while the job holds an allocation (starting and ending included)."""
         return not self.waiting and not self.final
 
+    @property
+    def departure(self) -> str | None:
+        """How it gave up its work, to a search: "lost" when it is over, "released" when it waits
+        to start again and will ask anew; None while it runs."""
+        if self.running:
+            return None
+        return "lost" if self.final else "released"
+
 
 @dataclass(frozen=True, slots=True)
 class PartitionLimits:
