@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import mmap
 import os
+import time
 from typing import Self
 
 ENV = "DETSLURM_PREEMPT_FLAG"
 
 _PREEMPT, _ACKNOWLEDGED, _EARLY_EXIT, _STOP = 0, 1, 2, 3
 _SIZE = mmap.PAGESIZE
+# The agent gets Slurm's SIGTERM at the same moment as everybody else and raises the flag at once.
+_DELAY = 0.5
 
 
 class PreemptFlag:
@@ -44,6 +47,13 @@ class PreemptFlag:
     @property
     def preempt(self) -> bool:
         return self._page[_PREEMPT] != 0
+
+    def explains_signal(self) -> bool:
+        """Whether a SIGTERM that has just come is a preemption's; gives the agent a moment."""
+        deadline = time.monotonic() + _DELAY
+        while not self.preempt and time.monotonic() < deadline:
+            time.sleep(0.01)  # a look at shared memory: nothing to wait on
+        return self.preempt
 
     def request_preemption(self) -> None:
         self._page[_PREEMPT] = 1

@@ -8,15 +8,11 @@ as 1. So the launcher knows which worker failed first, and exits with that one's
 from __future__ import annotations
 
 import os
-import time
 
 from detslurm._flag import ENV as FLAG_ENV
 from detslurm._flag import PreemptFlag
 
 EXIT_LOG_ENV = "DETSLURM_EXIT_LOG"
-
-# The agent gets Slurm's SIGTERM at the same moment as everybody else and raises the flag at once.
-_FLAG_DELAY = 0.5
 
 
 def is_preemption() -> bool:
@@ -29,19 +25,9 @@ def is_preemption() -> bool:
     except OSError:
         return False
     try:
-        return wait_for_flag(flag)
+        return flag.explains_signal()
     finally:
         flag.close()
-
-
-def wait_for_flag(flag: PreemptFlag) -> bool:
-    """The flag, after giving its owner a moment to raise it."""
-    deadline = time.monotonic() + _FLAG_DELAY
-    while not flag.preempt:
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.01)
-    return True
 
 
 def report_exit(rank: int, status: int) -> None:

@@ -12,9 +12,6 @@ from detslurm._flag import ENV, PreemptFlag
 from detslurm.core._distributed import DistributedContext
 from detslurm.core._recorder import AnyRecorder
 
-# The agent gets Slurm's SIGTERM at the same moment as the ranks and raises the flag at once.
-FLAG_DELAY = 0.5
-
 
 class PreemptMode(enum.Enum):
     """Who may call `should_preempt()`, and how the ranks come to agree."""
@@ -114,12 +111,8 @@ def survive_preemption_signal(flag: PreemptFlag) -> None:
         return
 
     def on_term(number: int, frame: object) -> None:
-        deadline = time.monotonic() + FLAG_DELAY
-        while not flag.preempt:
-            if time.monotonic() > deadline:
-                signal.signal(signal.SIGTERM, signal.SIG_DFL)
-                os.kill(os.getpid(), signal.SIGTERM)
-                return
-            time.sleep(0.01)
+        if not flag.explains_signal():
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGTERM)
 
     signal.signal(signal.SIGTERM, on_term)

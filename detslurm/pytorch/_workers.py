@@ -6,13 +6,12 @@ import os
 import random
 import signal
 import sys
-import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 
-from detslurm.core._preempt import FLAG_DELAY, attach_flag
+from detslurm.core._preempt import attach_flag
 from detslurm.pytorch.samplers import mixed_seed
 
 
@@ -92,11 +91,9 @@ def survive_one_preemption_signal() -> None:
         return
 
     def on_term(number: int, frame: object) -> None:
-        deadline = time.monotonic() + FLAG_DELAY
-        while not flag.preempt and time.monotonic() < deadline:
-            time.sleep(0.01)  # the agent, too, has only just got the signal
+        known = flag.explains_signal()
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        if not flag.preempt:
+        if not known:
             os.kill(os.getpid(), signal.SIGTERM)
 
     signal.signal(signal.SIGTERM, on_term)
