@@ -7,9 +7,8 @@ import textwrap
 import time
 from pathlib import Path
 
-from detslurm.sdk import submit as submission
-
 from detslurm.config import load_experiment
+from detslurm.sdk import submit as submission
 from detslurm.slurm import JobRequest, LocalCluster
 from detslurm.store import ExperimentDir, RunLog, Store
 

@@ -8,7 +8,11 @@ from detslurm._errors import InvalidHP
 
 __version__ = "0.1.0"
 
+LOG_FORMAT = "%(levelname)s: [%(process)s] %(name)s: %(message)s"
+"""For `logging.basicConfig(format=...)`."""
+
 __all__ = [
+    "LOG_FORMAT",
     "ClusterInfo",
     "InvalidHP",
     "RendezvousInfo",

@@ -13,3 +13,7 @@ class InvalidHP(Exception):
         if not isinstance(msg, str):
             raise TypeError(f"InvalidHP takes a message (str), not {type(msg).__name__}")
         super().__init__(msg)
+
+
+class MetricError(RuntimeError):
+    """A validation lacks what the search goes by: the same again would not help."""

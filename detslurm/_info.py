@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,6 +31,11 @@ _REQUIRED = (
 )
 
 EXPERIMENT_DIR_ENV = "DETSLURM_EXPERIMENT_DIR"
+JOB_ENV = "DETSLURM_JOB"
+"""The job that the environment was made for; sbatch hands it on to jobs submitted from inside."""
+
+OF_A_RUN = ("DET_", "DETSLURM_PREEMPT", JOB_ENV)
+"""How the variables begin that would give a process another run's identity."""
 
 
 @dataclass(frozen=True)
@@ -174,6 +179,15 @@ class ClusterInfo:
         return self._rendezvous.container_rank
 
 
+def in_run(env: MutableMapping[str, str]) -> bool:
+    """Whether the environment is a run's; what was inherited from another job's run goes."""
+    job = env.get(JOB_ENV)
+    if job is not None and env.get("SLURM_JOB_ID", job) != job:
+        for name in [name for name in env if name.startswith(OF_A_RUN)]:
+            del env[name]
+    return "DET_MASTER" in env
+
+
 _info: ClusterInfo | None = None
 _embedded: Embedded | None = None
 
@@ -186,7 +200,7 @@ def get_cluster_info() -> ClusterInfo | None:
     """
     global _info
     if _info is None:
-        if "DET_MASTER" not in os.environ and "SLURM_JOB_ID" in os.environ:
+        if not in_run(os.environ) and "SLURM_JOB_ID" in os.environ:
             _join()
         _info = ClusterInfo._from_environment(os.environ)
     return _info

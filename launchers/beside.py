@@ -13,11 +13,10 @@ import socket
 import sys
 from collections.abc import Sequence
 
-from detslurm.launch import ranks
-from detslurm.launch.supervision import unblock
-
 from detslurm.exec.signals import SignalInbox
 from detslurm.exec.stepdesk import STEPS_ENV, is_ours
+from detslurm.launch import ranks
+from detslurm.launch.supervision import unblock
 
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 

@@ -6,11 +6,10 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
-from detslurm.launch.nodes import Nodes, enter, nodes_here
-from detslurm.launch.words import UsageError, Words, parse
-
 from detslurm._flag import PreemptFlag
 from detslurm.exec.processes import die_with_parent
+from detslurm.launch.nodes import Nodes, enter, nodes_here
+from detslurm.launch.words import UsageError, Words, parse
 from detslurm.slurm import SlurmError
 
 Run = Callable[[Words, Nodes, PreemptFlag | None], int]

@@ -20,16 +20,15 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from detslurm._flag import PreemptFlag
+from detslurm._info import get_cluster_info
+from detslurm.exec.stepdesk import STEPS_ENV
 from detslurm.launch import ranks
 from detslurm.launch.entry import launch
 from detslurm.launch.nodedesk import NodeDesk
 from detslurm.launch.nodes import Nodes
 from detslurm.launch.supervision import supervise
 from detslurm.launch.words import UsageError, Words
-
-from detslurm._flag import PreemptFlag
-from detslurm._info import get_cluster_info
-from detslurm.exec.stepdesk import STEPS_ENV
 from detslurm.slurm import Allocation
 
 _RANK = "OMPI_COMM_WORLD_RANK,PMIX_RANK,PMI_RANK,MPI_LOCALRANKID"
@@ -48,10 +47,11 @@ _NOT_FOR_MPIRUN = ("SLURM_", *_OTHER_MPI)
 
 def main(argv: Sequence[str]) -> int:
     """Run the ranks; returns the exit status."""
-    return launch(argv, _run, usage=__doc__)
+    return launch(argv, run, usage=__doc__)
 
 
-def _run(words: Words, nodes: Nodes, flag: PreemptFlag | None) -> int:
+def run(words: Words, nodes: Nodes, flag: PreemptFlag | None) -> int:
+    """Run this node's ranks to their end; returns the exit status."""
     return (_on_several_nodes if nodes.several else _on_one_node)(words, nodes, flag)
 
 

@@ -9,10 +9,9 @@ import sys
 import threading
 from collections.abc import Sequence
 
+from detslurm.exec.stepdesk import is_ours
 from detslurm.launch.nodedesk import address
 from detslurm.launch.wrap_rank import main as wrap
-
-from detslurm.exec.stepdesk import is_ours
 
 # What srun and MPI's start-up say to this rank alone.
 _OWN = ("SLURM_", "PMIX_", "PMI_", "OMPI_")

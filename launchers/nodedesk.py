@@ -16,12 +16,11 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 
-from detslurm.launch import ranks
-from detslurm.launch.supervision import BLOCKED
-
 from detslurm._flag import PreemptFlag
 from detslurm.exec.signals import SignalInbox
 from detslurm.exec.stepdesk import is_ours
+from detslurm.launch import ranks
+from detslurm.launch.supervision import BLOCKED
 
 
 class NodeDesk:

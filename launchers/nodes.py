@@ -6,11 +6,10 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from detslurm.launch.words import UsageError
-
-from detslurm._info import get_cluster_info
+from detslurm._info import get_cluster_info, in_run
 from detslurm.exec.embedded import Embedded, join
 from detslurm.exec.environment import PORT_ENV
+from detslurm.launch.words import UsageError
 from detslurm.slurm.allocation import visible_gpus
 
 
@@ -40,7 +39,7 @@ def enter(argv: Sequence[str]) -> Embedded | None:
     Raises `UsageError` where srun started several launchers on a node.
     """
     env = os.environ
-    if "DET_MASTER" in env or "SLURM_JOB_ID" not in env:
+    if in_run(env) or "SLURM_JOB_ID" not in env:
         return None
     tasks, nodes = env.get("SLURM_STEP_NUM_TASKS", "1"), env.get("SLURM_STEP_NUM_NODES", "1")
     if tasks != nodes:

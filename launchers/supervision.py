@@ -13,8 +13,6 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 
-from detslurm.launch import ranks
-
 from detslurm._flag import PreemptFlag
 from detslurm.exec.processes import (
     become_subreaper,
@@ -24,6 +22,7 @@ from detslurm.exec.processes import (
     signal_each,
 )
 from detslurm.exec.signals import SignalInbox
+from detslurm.launch import ranks
 
 BLOCKED = frozenset({signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2})
 

@@ -15,13 +15,12 @@ import os
 import sys
 from collections.abc import Sequence
 
+from detslurm._flag import PreemptFlag
+from detslurm.exec.addresses import INTERFACE_ENV, first_interface
 from detslurm.launch.entry import launch
 from detslurm.launch.nodes import Nodes, cpus_here
 from detslurm.launch.supervision import supervise
 from detslurm.launch.words import Words
-
-from detslurm._flag import PreemptFlag
-from detslurm.exec.addresses import INTERFACE_ENV, first_interface
 
 _MEETING = ("--rdzv", "--master", "--standalone", "--node")
 # How long torchrun waits for workers that it asked to end before it kills them.

@@ -17,12 +17,11 @@ import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 
-from detslurm.launch import ranks
-from detslurm.launch.supervision import unblock
-
 from detslurm.exec.lines import LineSplitter
 from detslurm.exec.processes import die_with_parent, exit_status
 from detslurm.exec.signals import SignalInbox
+from detslurm.launch import ranks
+from detslurm.launch.supervision import unblock
 
 USAGE = "usage: wrap_rank [--no-redirect-stdio] RANK|ENV,ENV... [--] CMD [ARGS...]"
 

@@ -8,7 +8,7 @@ umask 022 # ordinary users run in this environment too
 case "${1:-}" in
 demo) extras=examples,torch ;;
 test) extras=test ;;
-lint) extras=lint ;;
+lint) extras=test,lint ;; # mypy reads the tests, too
 *) say "usage: bootstrap.sh demo|test|lint"; exit 2 ;;
 esac
 

@@ -7,6 +7,8 @@ cd "$(dirname "$0")/.."
 packages=(
     slurmctld slurmd slurm-client slurm-wlm-basic-plugins slurmdbd slurm-wlm-mysql-plugin
     munge mariadb-server openmpi-bin strace passwd
+    libpmix-dev # srun --mpi=pmix loads libpmix.so, which libpmix2 has under its full name only
+    g++ make cmake
 )
 
 # Tests act as ordinary users. Where those can't reach this checkout, a copy that they can reach is
@@ -20,11 +22,13 @@ fi
 
 notes=()
 install_packages "${packages[@]}" ||
-    notes+=("Slurm, MPI and strace: not all installed, and $(is_root && echo 'apt-get could not install them' || echo 'only root can install them'); tests that need them are skipped")
+    notes+=("Slurm, MPI, strace and compilers: not all installed, and $(is_root && echo 'apt-get could not install them' || echo 'only root can install them'); tests that need them are skipped")
 is_root || notes+=("several users: only root can act as them; tests that need them are skipped")
 scripts/bootstrap.sh test
 
+# Many tests wait for Slurm, so several run at a time. ARGS="-n0" runs them one by one.
+workers=$(($(nproc) < 4 ? $(nproc) : 4))
 rc=0
-.venv/bin/python -m pytest "$@" </dev/null || rc=$?
+.venv/bin/python -m pytest -n "$workers" --dist loadgroup "$@" </dev/null || rc=$?
 for note in "${notes[@]}"; do say "$note"; done
 exit "$rc"

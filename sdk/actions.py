@@ -1,7 +1,7 @@
 """What the user's wishes do in the queue; the wish itself is a fact and is written first.
 
-A runner that starts or looks finds the wish by itself, so nothing here has to succeed for a wish to
-come true: acting on the queue only makes it come true at once.
+A runner that starts or looks finds the wish by itself, so that acting on the queue only makes it
+come true at once. But for `release`: what is held has no runner.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from collections.abc import Iterable
 
 from detslurm.sdk.queues import Queues
 from detslurm.sdk.standing import Place
-
 from detslurm.slurm import Cluster
 
 
@@ -33,14 +32,16 @@ def pause(places: Iterable[Place], queues: Queues, *, runners: bool = True) -> N
         queues.act(name, f"hold {_named(refs)}", act)
 
 
-def release(places: Iterable[Place], queues: Queues) -> None:
-    """Let what is held start."""
+def release(places: Iterable[Place], queues: Queues) -> bool:
+    """Let what is held start; False where a queue refuses, and it stays held."""
+    done = True
     for name, refs in _by_cluster(places, whole=True).items():
 
         def act(cluster: Cluster, refs: list[str] = refs) -> None:
             cluster.release(refs)
 
-        queues.act(name, f"release {_named(refs)}", act)
+        done &= queues.act(name, f"release {_named(refs)}", act)
+    return done
 
 
 def cancel(places: Iterable[Place], queues: Queues, *, runners: bool = True) -> None:

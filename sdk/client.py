@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING
 
 from detslurm.sdk.queues import Connect, Queues, connector
 from detslurm.sdk.survey import look_at, read
-
 from detslurm.store import ExperimentDir, NotFound, Store
 
 if TYPE_CHECKING:
     from detslurm.sdk.experiment import Experiment
     from detslurm.sdk.trial import Trial
-
     from detslurm.store import ExperimentRow
 
 

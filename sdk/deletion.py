@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from detslurm.sdk.lifecycle_errors import LifecycleError
 from detslurm.sdk.survey import Surveyed
-
 from detslurm.store import ExperimentDir, NotFound
 from detslurm.store.fs import remove_tree
 
@@ -21,8 +20,9 @@ def delete(surveyed: Surveyed) -> None:
 
 
 def _remove_checkpoints(surveyed: Surveyed) -> None:
-    began = [trial.id for trial in surveyed.trials.values() if trial.run_count]
-    uuids = [c.uuid for trial in began for c in surveyed.full(trial).checkpoints]
+    views = [surveyed.full(trial.id) for trial in surveyed.trials.values() if trial.run_count]
+    uuids = [c.uuid for view in views for c in view.checkpoints]
+    uuids += [uuid for view in views for uuid in view.unfinished_checkpoints]
     if not uuids:
         return
     from detslurm.storage import from_config

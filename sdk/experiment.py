@@ -7,12 +7,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec import ValidationError
+
 from detslurm.sdk import actions
 from detslurm.sdk.lifecycle_errors import LifecycleError
 from detslurm.sdk.standing import Place, Standing, judge
 from detslurm.sdk.survey import Surveyed, look_at, read
-
-from detslurm.store import CheckpointView, ExperimentView, TrialRow
+from detslurm.slurm.request import nice_of
+from detslurm.store import CheckpointView, ExperimentView, StoreError, TrialRow
 
 if TYPE_CHECKING:
     from detslurm.sdk.client import Client
@@ -59,10 +61,14 @@ class Experiment:
 
     @property
     def config(self) -> dict[str, Any]:
-        """The resolved configuration, secrets masked."""
+        """The resolved configuration, secrets masked. Raises StoreError where it can't be read."""
         from detslurm.config import ExperimentConfig
 
-        return ExperimentConfig.from_dict(self._surveyed.directory.config()).masked()
+        plain = self._surveyed.directory.config()
+        try:
+            return ExperimentConfig.from_dict(plain).masked()
+        except ValidationError as error:
+            raise StoreError(f"this version does not understand it: {error}") from error
 
     @property
     def trial_rows(self) -> list[TrialRow]:
@@ -113,37 +119,46 @@ class Experiment:
         self._refuse_when_over("pause")
         self._wish("pause")
         places = self._unfinished_places()
-        actions.pause(places, self._client.queues, runners=self._has_runners)
+        actions.pause(places, self._client.queues, runners=self.managed)
 
     def activate(self) -> None:
-        """Go on: release what is held, and queue again what lost its job."""
+        """Go on: release what is held, and queue again what lost its job.
+
+        Raises LifecycleError where the queue does not answer, for what is held stays so.
+        """
         lost = self._lost_trials()
         if not lost:
             self._refuse_when_over("activate")
         if self.view.wishes.stopping:
             raise LifecycleError(f"experiment {self.id} is {self.state}: it can't go on")
         self._wish("activate")
-        if self._surveyed.facts.searching:
-            self._activate_search()
-            return
+        searching = self._surveyed.facts.searching
+        if not (self._activate_search() if searching else self._activate_trials(lost)):
+            raise LifecycleError(
+                f"experiment {self.id} may still be held: {self._where} does not answer; "
+                "say `activate` again when it does"
+            )
+
+    def _activate_trials(self, lost: list[int]) -> bool:
         known = self._surveyed.places
         wanted = [known[t] for t in {*self._surveyed.unfinished, *lost} if t in known]
         sight = self._client.queues.look(wanted, since=self.view.created)
         trials = sorted({*self._surveyed.unfinished, *lost})
         standings = {trial: judge(known.get(trial), sight) for trial in trials}
-        actions.release(
+        done = actions.release(
             [s.place for s in standings.values() if s.place and s.alive], self._client.queues
         )
         self._resubmit([t for t, s in standings.items() if _is_gone(s, sight.silent)])
+        return done and not sight.silent
 
-    def _activate_search(self) -> None:
+    def _activate_search(self) -> bool:
         from detslurm.sdk.workers import go_on
 
-        go_on(self._surveyed, self._client.queues)
+        return go_on(self._surveyed, self._client.queues)
 
     def cancel(self) -> bool:
         """Let running trials checkpoint, then end all; False where it was over already."""
-        act = partial(actions.cancel, runners=self._has_runners)
+        act = partial(actions.cancel, runners=self.managed)
         return self._stop("cancel", act)
 
     def kill(self) -> bool:
@@ -157,8 +172,8 @@ class Experiment:
         self._wish("kill_trial", trial=trial_id)
         place = self._surveyed.places.get(trial_id)
         places = [place] if place else []
-        if self._surveyed.facts.searching:  # its worker goes on with other trials
-            actions.tap(places, self._client.queues)
+        if self._surveyed.facts.searching or any(job.each > 1 for job in self.view.jobs):
+            actions.tap(places, self._client.queues)  # its job goes on with other trials
         else:
             actions.kill(places, self._client.queues, whole=False)
         return True
@@ -226,7 +241,7 @@ class Experiment:
         if not 1 <= priority <= 99:
             raise LifecycleError(f"priority is 1 (first) to 99 (last), not {priority}")
         self._set("priority", priority)
-        actions.change(self._unfinished_places(), self._client.queues, Nice=10 * (priority - 1))
+        actions.change(self._unfinished_places(), self._client.queues, Nice=nice_of(priority))
 
     # -- how -------------------------------------------------------------------------------------
 
@@ -251,8 +266,8 @@ class Experiment:
             raise LifecycleError(f"can't {what} experiment {self.id}: it is {self.state}")
 
     @property
-    def _has_runners(self) -> bool:
-        """False for jobs that the user submitted by hand."""
+    def managed(self) -> bool:
+        """Whether it was submitted here; False for scripts and jobs that the user began."""
         return bool(self._surveyed.facts.created.get("managed", True))
 
     def _unfinished_places(self) -> list[Place]:
@@ -285,17 +300,20 @@ class Experiment:
         from detslurm.sdk.resubmission import resubmit
 
         ids = self._surveyed.facts.trial_ids
-        if not self._has_runners:
+        if not self.managed:
             from detslurm.sdk.userscripts import submit_again
 
             submit_again(self._surveyed.directory, [ids.index(trial) for trial in trials])
             return
-        name = self.view.cluster or "slurm"
         resubmit(
             self._surveyed.directory,
             [ids.index(trial) for trial in trials],
-            self._client.queues.cluster(name),
+            self._client.queues.cluster(self._where),
         )
+
+    @property
+    def _where(self) -> str:
+        return self.view.cluster or "slurm"
 
 
 def _is_gone(standing: Standing, silent: Collection[str]) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from detslurm.sdk.queues import Queues
 from detslurm.sdk.survey import survey
-
 from detslurm.store import ExperimentDir, ExperimentRow, NotFound, Store
 from detslurm.store.index import Catalog
 

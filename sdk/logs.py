@@ -6,7 +6,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 
 _LINE = re.compile(r"\[(?P<time>[^\]]*)\] (?:\[rank=(?P<rank>\d+)\] )?\|\| (?P<text>.*)", re.S)
 _BLOCK = 1 << 16
+
+# Torch puts the rank before the lines of a traceback; torchrun logs at length that a worker failed,
+# and Python what goes wrong while it leaves, such as workers of a data loader that it ended itself.
+_PREFIX = re.compile(r"\[rank\d+\]: ")
+_LEAVING = re.compile(r"[EW]\d{4} \S+ \d+ torch/distributed/elastic/|Exception ignored in ")
 
 
 class LogLine(NamedTuple):
@@ -109,12 +114,13 @@ def tail(
 
 def last_words(trial: TrialDir, most: int = 40) -> list[str]:
     """The traceback that the log ends with, else its last lines."""
-    recent = tail(trial, 400)
+    recent = [line._replace(text=_PREFIX.sub("", line.text)) for line in tail(trial, 400)]
     start = _last_traceback(recent)
     if start is None:
         return [line.text for line in recent[-10:]]
     rank = recent[start].rank
-    block = [line.text for line in recent[start:] if line.rank == rank and line.time]
+    said = (line.text for line in recent[start:] if line.rank == rank and line.time)
+    block = list(takewhile(lambda text: _LEAVING.match(text) is None, said))
     return block if len(block) <= most else [*block[:5], "...", *block[5 - most :]]
 
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
 from detslurm.sdk.standing import Place, Sight
-
 from detslurm.slurm import Cluster, JobInfo, SlurmError
 
 Connect = Callable[[str], Cluster]

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from detslurm.slurm import Cluster, JobRequest
+from detslurm.config import ExperimentConfig
+from detslurm.slurm import Cluster
+from detslurm.slurm.chunks import Chunk, plan_chunks
+from detslurm.slurm.plan import throttle
 from detslurm.slurm.succession import submitted_fact, successor_request, workers_request
 from detslurm.store import ExperimentDir
 from detslurm.store.experimentfold import experiment_facts
@@ -28,14 +31,59 @@ def stretches(indices: Iterable[int]) -> Iterator[range]:
 def resubmit(experiment: ExperimentDir, indices: Iterable[int], cluster: Cluster) -> list[str]:
     """Queue new jobs for these trials; returns the job ids. Raises SlurmError, LookupError."""
     facts = list(experiment.facts())
-    each = _each(facts)
-    job_ids = []
-    for stretch in stretches(_planned(facts, indices)):
-        request = _request(facts, experiment, stretch, each)
-        job_id = cluster.submit(request)
-        fact = submitted_fact(cluster.name, job_id, stretch.start, request, each=each)
-        experiment.append(fact)
-        job_ids.append(job_id)
+    origin = experiment_facts(facts).origin  # a replacement is run by the job of what it replaces
+    first: Mapping[str, Any]
+    first = next((job for fact in facts for job in fact.get("jobs") or ()), {})
+    job_ids: list[str] = []
+    for stretch in stretches(origin.get(index, index) for index in indices):
+        for piece, each in _pieces(stretch, int(first.get("each", 1))):
+            job_ids += _queue(experiment, facts, piece, each, cluster)
+    return job_ids
+
+
+def _pieces(stretch: range, each: int) -> Iterator[tuple[range, int]]:
+    """Shares of `each` trials a job, and one job for the rest: none gets what is another's."""
+    rest = len(stretch) % each
+    whole = range(stretch.start, stretch.stop - rest)
+    if whole:
+        yield whole, each
+    if rest:
+        yield range(whole.stop, stretch.stop), rest
+
+
+def _queue(
+    experiment: ExperimentDir,
+    facts: Sequence[Mapping[str, Any]],
+    trials: range,
+    each: int,
+    cluster: Cluster,
+) -> list[str]:
+    """The jobs for some trials in a row: one, or as few arrays as the cluster takes."""
+    count = len(trials) // each
+    chunks: Sequence[Chunk] = (Chunk(0, 1),)
+    if count > 1:
+        limits = cluster.limits()
+        chunks = plan_chunks(
+            count,
+            max_array_size=limits.max_array_size,
+            max_array_tasks=limits.max_array_tasks,
+            throttle=_throttle(experiment, facts),
+        )
+    job_ids: list[str] = []
+    for chunk in chunks:
+        start = trials.start + chunk.first * each
+        request = successor_request(
+            facts,
+            experiment.path,
+            start,
+            each=each,
+            after=job_ids[chunk.after] if chunk.after is not None else None,
+        ).with_changes(
+            count=chunk.count if chunk.count > 1 else None,
+            throttle=chunk.throttle if chunk.count > 1 else None,
+        )
+        job_ids.append(cluster.submit(request))
+        experiment.append(submitted_fact(cluster.name, job_ids[-1], start, request, each=each))
     return job_ids
 
 
@@ -47,34 +95,10 @@ def submit_workers(experiment: ExperimentDir, count: int, cluster: Cluster) -> s
     return job_id
 
 
-def _planned(facts: Sequence[Mapping[str, Any]], indices: Iterable[int]) -> Iterator[int]:
-    """A trial that replaces another one is run by the job that the other one has."""
-    origin = {new: old for old, new in experiment_facts(facts).replaced.items()}
-    for index in indices:
-        while index in origin:
-            index = origin[index]
-        yield index
-
-
-def _each(facts: Sequence[Mapping[str, Any]]) -> int:
-    """How many trials an element of the first array runs."""
-    first = next((fact for fact in facts if fact.get("type") == "submitted"), {"jobs": ()})
-    return next((int(job.get("each", 1)) for job in first["jobs"]), 1)
-
-
-def _request(
-    facts: Sequence[Mapping[str, Any]], experiment: ExperimentDir, stretch: range, each: int
-) -> JobRequest:
-    single = successor_request(facts, experiment.path, stretch.start, each=each)
-    if len(stretch) <= each:
-        return single
-    return single.with_changes(count=-(-len(stretch) // each), throttle=_throttle(facts))
-
-
-def _throttle(facts: Sequence[Mapping[str, Any]]) -> int | None:
-    """How many trials may run at once, as the first submission had it."""
-    for fact in facts:
-        if fact.get("type") == "submitted":
-            value = fact["request"].get("throttle")
-            return int(value) if value else None
-    return None
+def _throttle(experiment: ExperimentDir, facts: Sequence[Mapping[str, Any]]) -> int | None:
+    """How many trials may run at once by the configuration, and by what was set since."""
+    plain = experiment.config()
+    changed = experiment_facts(facts).wishes.fields
+    most = changed.get("max_slots", plain["resources"].get("max_slots"))
+    resources = {**plain["resources"], "max_slots": most}
+    return throttle(ExperimentConfig.from_dict({**plain, "resources": resources}))

@@ -8,13 +8,12 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from detslurm.sdk.keepers import CheckpointKeeper, FolderKeeper
 from detslurm.sdk.queues import Queues, connector
 from detslurm.sdk.searching import Keeper, Saved, SearchDriver, load
 from detslurm.sdk.workforce import Workforce
-
 from detslurm.searcher.custom_method import SearcherState, SearchMethod
 from detslurm.store import ExperimentDir, NotFound, Store
 
@@ -26,6 +25,14 @@ Paths = Iterable[str | os.PathLike[str]]
 _MARK_FILE = "submission"
 # Seconds between two glances at the preemption flag.
 _GLANCE = 0.25
+
+
+class Mark(NamedTuple):
+    """What a submission is known by, so that one that broke off is found again; its id is larger
+    than `after`."""
+
+    text: str
+    after: int
 
 
 class LocalSearchRunner:
@@ -49,7 +56,8 @@ class LocalSearchRunner:
         store = Store.open()
         experiment = self._known(store)
         if experiment is None:
-            experiment = submit_once(store, "auto", self._mark(), exp_config, model_dir, includes)
+            mark = self._mark(store)
+            experiment = submit_once(store, "auto", mark, exp_config, model_dir, includes)
         logger.info("searching in experiment %s", experiment.id)
         folder = self._folder / f"exp_{experiment.id}"
         folder.mkdir(exist_ok=True)
@@ -61,12 +69,14 @@ class LocalSearchRunner:
         numbers = sorted(int(name) for name in names if name.isdigit())
         return store.experiment(numbers[-1]) if numbers else None
 
-    def _mark(self) -> str:
-        """What our submission is known by, so that one that broke off is found again."""
+    def _mark(self, store: Store) -> Mark:
+        """The mark of our submission; the first time it is made up."""
         path = self._folder / _MARK_FILE
         if not path.exists():
-            path.write_text(f"{uuid.uuid4()}\n")
-        return path.read_text().strip()
+            last = max(store.ledger_state().experiments(), default=0)
+            path.write_text(f"{uuid.uuid4()} {last}\n")
+        text, _, last_known = path.read_text().strip().partition(" ")
+        return Mark(text, int(last_known or 0))
 
 
 class RemoteSearchRunner:
@@ -90,7 +100,7 @@ class RemoteSearchRunner:
         """
         info = self._context.info
         store = Store.open(info.master_url.removeprefix("file://"))
-        mark = f"trial {info.trial.trial_id}"
+        mark = Mark(f"trial {info.trial.trial_id}", info.trial.experiment_id)
         experiment = submit_once(store, info.cluster_id, mark, exp_config, model_dir, includes)
         drive(
             self._method,
@@ -138,26 +148,27 @@ def _most(resources: Mapping[str, Any]) -> int | None:
 def submit_once(
     store: Store,
     cluster_name: str,
-    mark: str,
+    mark: Mark,
     exp_config: Config,
     model_dir: str | None,
     includes: Paths | None,
 ) -> ExperimentDir:
     """The experiment that was submitted with this mark; submits it where there is none."""
     return _marked(store, mark) or _submit(
-        store, cluster_name, mark, exp_config, model_dir, includes
+        store, cluster_name, mark.text, exp_config, model_dir, includes
     )
 
 
-def _marked(store: Store, mark: str) -> ExperimentDir | None:
-    # The newest first: what a runner looks for was submitted a moment ago.
-    catalog = store.catalog()
-    for number in sorted({*catalog.unfinished, *catalog.finished}, reverse=True):
+def _marked(store: Store, mark: Mark) -> ExperimentDir | None:
+    # Ids only grow: whatever is older than the mark can't bear it.
+    for number in store.ledger_state().experiments():
+        if number <= mark.after:
+            continue
         try:
             experiment = store.experiment(number)
         except NotFound:
             continue
-        if experiment.created().get("runner") == mark:
+        if experiment.created().get("runner") == mark.text:
             return experiment
     return None
 
@@ -170,9 +181,8 @@ def _submit(
     model_dir: str | None,
     includes: Paths | None,
 ) -> ExperimentDir:
-    from detslurm.sdk import submit
-
     from detslurm.config import load_experiment, load_site  # only here: slow to import
+    from detslurm.sdk import submit
     from detslurm.slurm.detect import detect_cluster
 
     source = exp_config if isinstance(exp_config, Mapping) else Path(exp_config)

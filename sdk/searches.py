@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-from detslurm.sdk.standing import Place
 
+from detslurm.sdk.standing import Place
 from detslurm.searcher import Search, State, TrialState
 from detslurm.store import EventLog, ExperimentDir, ExperimentFacts, TrialRow
 from detslurm.store.outcomes import FINISHED

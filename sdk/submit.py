@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from detslurm.config import ExperimentConfig, LoadedExperiment, SiteProfile
 from detslurm.sdk.context import ContextFiles, collect, freeze
 from detslurm.sdk.errors import SubmitError
 from detslurm.sdk.preflight import entrypoint_problems, sampler_problems
-
-from detslurm.config import ExperimentConfig, LoadedExperiment, SiteProfile
+from detslurm.sdk.warmstart import warm_start_problems
 from detslurm.searcher import RUNNABLE, Search, trial_count
 from detslurm.slurm import Cluster, ClusterLimits, JobRequest, SlurmError
 from detslurm.slurm.plan import Chunk, JobPlan, PlanError, plan_job, throttle
@@ -86,6 +87,7 @@ def plan(
     except ValueError as err:
         problems.append(f"searcher.name: {err}")
     problems += sampler_problems(config.to_dict())
+    problems += warm_start_problems(config.to_dict(), store)
     report = probe(store.path, fast=True)
     problems += [f"{error}; `detslurm doctor` tells more" for error in report.errors]
     if problems:
@@ -215,9 +217,11 @@ def submit(
             job_ids.append(_submit_relief(experiment, cluster, job_ids, hold=paused))
     except BaseException as err:
         # Nothing half submitted: what is queued already is taken back, and the store says so.
-        experiment.append({"type": "wish", "wish": "kill"})
-        if job_ids:
-            cluster.cancel(job_ids)
+        try:
+            experiment.append({"type": "wish", "wish": "kill"})
+        finally:
+            with contextlib.suppress(SlurmError):  # then runners find the wish
+                cluster.cancel(job_ids)
         if isinstance(err, SlurmError):
             raise SubmitError(f"the cluster refused the job: {err}") from err
         raise

@@ -8,9 +8,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import msgspec
+
 from detslurm.sdk.queues import Queues
 from detslurm.sdk.standing import Place, Sight, Standing, judge, places
-
 from detslurm.store import (
     ExperimentDir,
     ExperimentFacts,
@@ -85,9 +85,9 @@ class Surveyed:
         """Trial id -> place of its newest job; in a search the job that works at it now."""
         if self.facts.searching:
             return self._search.places()
-        found = places(self.facts.jobs)
-        ids = enumerate(self.facts.trial_ids)
-        return {trial: found[index] for index, trial in ids if index in found}
+        found, origin = places(self.facts.jobs), self.facts.origin
+        pairs = ((t, found.get(origin.get(i, i))) for i, t in enumerate(self.facts.trial_ids))
+        return {trial: place for trial, place in pairs if place is not None}
 
     @property
     def unfinished(self) -> list[int]:

@@ -7,7 +7,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from detslurm.sdk.standing import Standing
-
 from detslurm.store import CheckpointView, MetricRow, TrialDir, TrialRow, TrialView, trial_metrics
 
 if TYPE_CHECKING:

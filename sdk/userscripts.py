@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from detslurm.sdk.lifecycle_errors import LifecycleError
-
 from detslurm.slurm import detect_cluster, userscript
 from detslurm.store import ExperimentDir
 from detslurm.store.jobclaims import go_on

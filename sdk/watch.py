@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from detslurm.sdk.logs import EVERYTHING, Filter, LogLine, follow
 from detslurm.sdk.survey import look_at
-
 from detslurm.store.outcomes import FINISHED
 
 if TYPE_CHECKING:

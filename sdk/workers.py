@@ -6,19 +6,21 @@ from detslurm.sdk import actions
 from detslurm.sdk.queues import Queues
 from detslurm.sdk.resubmission import submit_workers
 from detslurm.sdk.survey import Surveyed
-
 from detslurm.searcher import Search, State
 from detslurm.store import EventLog
+from detslurm.store.searchend import with_checkpoints
 
 
-def go_on(one: Surveyed, queues: Queues) -> None:
-    """Release the workers that are held, and queue as many more as trials wait for."""
+def go_on(one: Surveyed, queues: Queues) -> bool:
+    """Release the workers that are held, and queue as many more as trials wait for.
+
+    False where a queue does not answer, so that nothing is known to go on.
+    """
     sight = queues.look((), beside=one.workers)
     if sight.silent:
-        return  # the wish is recorded; who can't be seen must not be replaced
+        return False  # who can't be seen must not be replaced
     alive = [place for place in one.workers if place in sight.jobs and not sight.jobs[place].final]
-    if alive:
-        actions.release(alive, queues)
+    done = actions.release(alive, queues)
     log: EventLog[State] = EventLog(
         one.directory.search, Search.from_config(one.directory.config())
     )
@@ -26,7 +28,7 @@ def go_on(one: Surveyed, queues: Queues) -> None:
     # A queue that answered without knowing a job counts: the user asked.
     gone = state.workers.keys() - {place.ref for place in alive}
     if events := state.departures(dict.fromkeys(gone, "released")):
-        state = log.commit(events)
+        state = log.commit(with_checkpoints(one.directory, one.facts.trial_ids, events))
     most = int(one.facts.created.get("workers") or 1)
     reliefs = {ref for job in one.facts.jobs if job.relief for ref in job.refs}
     working = [place for place in alive if place.ref not in reliefs]
@@ -34,3 +36,4 @@ def go_on(one: Surveyed, queues: Queues) -> None:
     if count > 0:
         cluster = queues.cluster(str(one.facts.created.get("cluster") or "slurm"))
         submit_workers(one.directory, count, cluster)
+    return done

@@ -8,7 +8,6 @@ from collections.abc import Callable, Collection, Mapping
 from detslurm.sdk.queues import Queues
 from detslurm.sdk.resubmission import submit_workers
 from detslurm.sdk.standing import Place, Standing, judge
-
 from detslurm.searcher import State
 from detslurm.slurm import Cluster
 from detslurm.store import EventLog, ExperimentDir, ExperimentFacts, fold_facts

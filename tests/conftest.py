@@ -13,6 +13,9 @@ from pathlib import Path
 import pytest
 
 from tests.cluster import Cluster, ClusterSpec, User, guarded, missing_programs
+from tests.horovod import horovod, put_last, pytest_collection_finish, pytest_unconfigure
+
+__all__ = ["horovod", "pytest_collection_finish", "pytest_unconfigure"]
 
 Login = Callable[..., User]
 ON_A_CLUSTER = {"slurm", "slurm_plain", "slurm_programs", "login"}
@@ -45,7 +48,7 @@ def slurm() -> Iterator[Cluster]:
 @pytest.fixture(scope="session")
 def slurm_plain() -> Iterator[Cluster]:
     """A site of the other kind: no accounting, `low` cancels, jobs get their own signal, arrays
-    of at most 50 elements."""
+    of at most 20 elements."""
     yield from _cluster(
         ClusterSpec(
             name="plain",
@@ -53,7 +56,7 @@ def slurm_plain() -> Iterator[Cluster]:
             accounting=False,
             preempt_mode="CANCEL",
             send_user_signal=True,
-            max_array_size=51,
+            max_array_size=21,
         )
     )
 
@@ -67,7 +70,7 @@ def login(request: pytest.FixtureRequest) -> Iterator[Login]:
     seats: list[tuple[Cluster, User]] = []
 
     def sit_down(cluster: Cluster, name: str = "alice") -> User:
-        user = _at_work(cluster.user(name), cluster, request.node.name)
+        user = at_work(cluster.user(name), cluster, request.node.name)
         seats.append((cluster, user))
         return user
 
@@ -76,7 +79,8 @@ def login(request: pytest.FixtureRequest) -> Iterator[Login]:
         cluster.cancel_all(user.name)
 
 
-def _at_work(user: User, cluster: Cluster, test: str) -> User:
+def at_work(user: User, cluster: Cluster, test: str) -> User:
+    """The user in a working directory and with a store of their own."""
     short = re.sub(r"\W+", "-", test)[:40].strip("-")
     folder = user.folder_in(cluster.layout.shared, short)
     (folder / "work").mkdir()
@@ -101,11 +105,10 @@ def bob(slurm: Cluster, login: Login) -> User:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """`-m "not cluster"` leaves out what needs Slurm."""
+    """`-m "not cluster"` leaves out what needs Slurm; what needs Horovod comes last."""
+    put_last(items)
     for item in items:
-        if {"slurm", "slurm_plain", "slurm_programs", "login"} & set(
-            getattr(item, "fixturenames", ())
-        ):
+        if ON_A_CLUSTER & set(getattr(item, "fixturenames", ())):
             item.add_marker("cluster")
 
 

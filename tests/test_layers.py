@@ -24,7 +24,7 @@ BELOW: dict[str, set[str]] = {
     "compat": set(),  # imports whatever its user names
     "core": {"store", "storage", "searcher"},
     "exec": {"store", "slurm", "searcher", "config", "compat"},
-    "pytorch": {"core"},
+    "pytorch": {"core", "compat"},  # a checkpoint's code may import determined
     "launch": {"core", "exec"},  # in a user's own batch script a launcher is its node's agent
     "sdk": {"store", "storage", "slurm", "searcher"},  # submitting samples the trials
     "cli": {"sdk"},

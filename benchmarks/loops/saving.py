@@ -61,9 +61,7 @@ class Trial(pytorch.PyTorchTrial):
         return {"loss": 0.0}
 
     def wait(self) -> float:
-        time.sleep(
-            2.0
-        )  # training, for the writing to end beside
+        time.sleep(2.0)  # training, for the writing to end beside
         return 0.0
 
     def save_by_hand(self) -> float:

@@ -25,7 +25,7 @@ class Size(NamedTuple):
     width: int
 
 
-SIZES = {"light": Size(2, 8, 8), "heavy": Size(32, 256, 640)}
+SIZES = {"light": Size(2, 8, 8), "heavy": Size(32, 256, 720)}
 
 
 class Stopwatch:

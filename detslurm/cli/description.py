@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from detslurm.cli.output import moment, number, plain, table
+from detslurm.cli.remarks import named, remarks
+from detslurm.store import StoreError
 
 if TYPE_CHECKING:
     from detslurm.sdk.experiment import Experiment
@@ -16,6 +19,7 @@ if TYPE_CHECKING:
 
 # Tracebacks of a few trials explain a failure; those of hundreds hide it.
 _TRACEBACKS = 3
+_NO_SUCH_RELATIVE = re.compile(r"^FileNotFoundError: .*'[^/'][^']*'")
 
 
 def experiment_text(experiment: Experiment) -> str:
@@ -61,14 +65,15 @@ def _experiment_rows(experiment: Experiment) -> Iterator[tuple[str, Any]]:
 def _config_rows(experiment: Experiment) -> Iterator[tuple[str, Any]]:
     try:
         config = experiment.config
-    except Exception as error:  # a broken submission must not hide what else is known
+    except StoreError as error:  # a broken submission must not hide what else is known
         yield "Config", f"can't be read: {error}"
         return
     searcher, resources = config.get("searcher") or {}, config.get("resources") or {}
     entrypoint = config.get("entrypoint")
     yield "Entrypoint", entrypoint if isinstance(entrypoint, str) else " ".join(entrypoint or ())
-    order = "smaller" if searcher.get("smaller_is_better", True) else "larger"
-    yield "Searcher", f"{searcher.get('name')} on {searcher.get('metric')} ({order} is better)"
+    if experiment.managed:
+        order = "smaller" if searcher.get("smaller_is_better", True) else "larger"
+        yield "Searcher", f"{searcher.get('name')} on {searcher.get('metric')} ({order} is better)"
     yield "Slots per trial", resources.get("slots_per_trial")
     yield "Max restarts", config.get("max_restarts")
 
@@ -85,7 +90,8 @@ def search_text(search: SearchView, *, ended: bool) -> str:
 
 def rungs_table(search: SearchView) -> str:
     """A search's brackets and rungs; empty where it has none."""
-    headers = ["Bracket", "Rung", search.unit.capitalize(), "Trials", "Coming", "Best", "Trial ID"]
+    units = search.unit.capitalize()
+    headers = ["Bracket", "Rung", units, "Results", "On Their Way", "Best", "Trial ID"]
     rows = [
         [r.bracket, r.rung, r.units, r.trials, r.outstanding, number(r.best), r.best_trial]
         for r in search.rungs()
@@ -125,7 +131,7 @@ def _trial_cells(trial: Trial) -> list[Any]:
     checkpoint = view.latest_checkpoint
     return [
         view.id,
-        view.state,
+        f"{view.state} (invalid)" if view.invalid else view.state,
         compact(view.hparams),
         view.steps,
         view.restarts,
@@ -155,6 +161,11 @@ def validation_text(metric: str | None, validation: ValidationView | None) -> st
     return f"{metric} {number(validation.value)} @ {validation.steps}"
 
 
+def metrics_text(validation: ValidationView | None) -> str:
+    """All metrics of a validation, and at which step."""
+    return f"{compact(named(validation))} @ {validation.steps}" if validation else ""
+
+
 def job_text(trial: Trial) -> str:
     """The job of an unfinished trial and what the queue says of it."""
     standing = trial.standing
@@ -166,50 +177,16 @@ def job_text(trial: Trial) -> str:
     return f"{standing.place.ref} {standing.job.state}{reason}"
 
 
-def remarks(experiment: Experiment) -> list[str]:
-    """What the user should know of trials that wait, each reason once."""
-    view, told = experiment.view, dict[str, None]()
-    for trial in experiment.trials():
-        standing = trial.standing
-        if standing and standing.remark and (standing.alive is None or _held_for_nothing(trial)):
-            told[f"trial {trial.id}: {standing.remark}"] = None
-    lines = list(told)[:10] + (["..."] if len(told) > 10 else [])
-    if experiment.search is not None:
-        # The next worker takes over from one that is gone: nobody has to act but for the last.
-        lines = [experiment.remark] if experiment.remark else lines
-    elif lines and not view.finished:
-        number = view.id
-        lines.append(f"`detslurm e activate {number}` queues it again, `e kill {number}` ends it.")
-    if unknown := _unknown_metric(experiment):
-        lines.append(unknown)
-    lines += [f"{p.path}, byte {p.offset}: {p.reason} (skipped)" for p in view.problems]
-    return ["\n".join(lines)] if lines else []
-
-
-def _unknown_metric(experiment: Experiment) -> str | None:
-    # A typing error that costs a whole search: nothing fails, but there is no best trial.
-    view = experiment.view
-    if view.metric is None or view.best_trial is not None:
-        return None
-    last = [trial.row.last_validation for trial in experiment.trials()]
-    names = sorted({name for found in last if found is not None for name in found.metrics})
-    if names:
-        return f"No validation has the searcher's metric {view.metric}: only {', '.join(names)}."
-    if experiment.search is not None and view.finished:
-        return f"No trial has reported {view.metric}: there was nothing to search by."
-    return None
-
-
-def _held_for_nothing(trial: Trial) -> bool:
-    standing = trial.standing
-    held = standing is not None and standing.job is not None and standing.job.held
-    return held and not trial.experiment.view.wishes.paused
-
-
 def failure_text(trial: Trial) -> str:
     """Why a trial failed: the reason, then what its code said last."""
     lines = [f"Trial {trial.id} failed: {trial.row.end_reason or 'no reason is known'}"]
-    lines += [f"  {line}" for line in last_words(trial)]
+    words = last_words(trial)
+    lines += [f"  {line}" for line in words]
+    if words and _NO_SUCH_RELATIVE.search(words[-1]):
+        lines.append(
+            "A job runs in a copy of the directory that was submitted, without what .detignore"
+            " names: give data by absolute paths."
+        )
     return "\n".join(lines)
 
 
@@ -229,7 +206,7 @@ def experiment_data(experiment: Experiment) -> dict[str, Any]:
     data = {name: getattr(view, name) for name in view.row().__struct_fields__}
     try:
         data["config"] = experiment.config
-    except Exception:
+    except StoreError:
         data["config"] = None
     return {
         **data,

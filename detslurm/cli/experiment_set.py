@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import click
 
-from detslurm.cli.ids import client, experiment_id
+from detslurm.cli.ids import experiment_id, for_each
+from detslurm.cli.output import json_option
 
 if TYPE_CHECKING:
     from detslurm.sdk.experiment import Experiment
 
 
-def _experiment(number: int) -> Experiment:
-    return client().stored(number)
+def _change(number: int, act: Callable[[Experiment], None], said: str, as_json: bool) -> None:
+    def one(experiment: Experiment) -> str:
+        act(experiment)
+        return said
+
+    for_each([number], one, as_json=as_json)
 
 
 @click.group("set")
@@ -24,56 +30,64 @@ def set_group() -> None:
 @set_group.command()
 @experiment_id
 @click.argument("name")
-def name(experiment_id: int, name: str) -> None:
+@json_option
+def name(experiment_id: int, name: str, as_json: bool) -> None:
     """Give the experiment another name."""
-    _experiment(experiment_id).set_name(name)
-    click.echo(f"Set `name` of experiment {experiment_id} to {name!r}")
+    said = f"Set `name` of experiment {experiment_id} to {name!r}"
+    _change(experiment_id, lambda experiment: experiment.set_name(name), said, as_json)
 
 
 @set_group.command()
 @experiment_id
 @click.argument("description")
-def description(experiment_id: int, description: str) -> None:
+@json_option
+def description(experiment_id: int, description: str, as_json: bool) -> None:
     """Replace the description."""
-    _experiment(experiment_id).set_description(description)
-    click.echo(f"Set `description` of experiment {experiment_id} to {description!r}")
+    said = f"Set `description` of experiment {experiment_id} to {description!r}"
+    _change(
+        experiment_id, lambda experiment: experiment.set_description(description), said, as_json
+    )
 
 
 @set_group.command()
 @experiment_id
 @click.argument("labels", nargs=-1)
-def labels(experiment_id: int, labels: tuple[str, ...]) -> None:
+@json_option
+def labels(experiment_id: int, labels: tuple[str, ...], as_json: bool) -> None:
     """Replace all labels; none given removes them."""
-    _experiment(experiment_id).set_labels(labels)
-    click.echo(f"Set `labels` of experiment {experiment_id} to {', '.join(labels) or 'none'}")
+    said = f"Set `labels` of experiment {experiment_id} to {', '.join(labels) or 'none'}"
+    _change(experiment_id, lambda experiment: experiment.set_labels(labels), said, as_json)
 
 
 @set_group.command()
 @experiment_id
 @click.argument("notes")
-def notes(experiment_id: int, notes: str) -> None:
+@json_option
+def notes(experiment_id: int, notes: str, as_json: bool) -> None:
     """Replace the notes."""
-    _experiment(experiment_id).set_notes(notes)
-    click.echo(f"Set `notes` of experiment {experiment_id}")
+    said = f"Set `notes` of experiment {experiment_id}"
+    _change(experiment_id, lambda experiment: experiment.set_notes(notes), said, as_json)
 
 
 @set_group.command("max-slots")
 @experiment_id
 @click.argument("value", metavar="N|none")
-def max_slots(experiment_id: int, value: str) -> None:
+@json_option
+def max_slots(experiment_id: int, value: str, as_json: bool) -> None:
     """How many slots the experiment's trials may hold at once."""
     slots = None if value.lower() in ("none", "null") else _whole(value)
-    _experiment(experiment_id).set_max_slots(slots)
-    click.echo(f"Set `max_slots` of experiment {experiment_id} to {value.lower()}")
+    said = f"Set `max_slots` of experiment {experiment_id} to {value.lower()}"
+    _change(experiment_id, lambda experiment: experiment.set_max_slots(slots), said, as_json)
 
 
 @set_group.command()
 @experiment_id
 @click.argument("value", metavar="N", type=click.IntRange(1, 99))
-def priority(experiment_id: int, value: int) -> None:
+@json_option
+def priority(experiment_id: int, value: int, as_json: bool) -> None:
     """From 1 (first) to 99 (last) among your own jobs; becomes Slurm's nice."""
-    _experiment(experiment_id).set_priority(value)
-    click.echo(f"Set `priority` of experiment {experiment_id} to {value}")
+    said = f"Set `priority` of experiment {experiment_id} to {value}"
+    _change(experiment_id, lambda experiment: experiment.set_priority(value), said, as_json)
 
 
 def _whole(value: str) -> int:
@@ -90,20 +104,28 @@ def label() -> None:
 @label.command()
 @experiment_id
 @click.argument("labels", nargs=-1, required=True)
-def add(experiment_id: int, labels: tuple[str, ...]) -> None:
+@json_option
+def add(experiment_id: int, labels: tuple[str, ...], as_json: bool) -> None:
     """Add labels."""
-    experiment = _experiment(experiment_id)
-    for text in labels:
-        experiment.add_label(text)
-        click.echo(f"Added label {text!r} to experiment {experiment_id}")
+
+    def act(experiment: Experiment) -> None:
+        for text in labels:
+            experiment.add_label(text)
+
+    lines = (f"Added label {text!r} to experiment {experiment_id}" for text in labels)
+    _change(experiment_id, act, "\n".join(lines), as_json)
 
 
 @label.command()
 @experiment_id
 @click.argument("labels", nargs=-1, required=True)
-def remove(experiment_id: int, labels: tuple[str, ...]) -> None:
+@json_option
+def remove(experiment_id: int, labels: tuple[str, ...], as_json: bool) -> None:
     """Remove labels."""
-    experiment = _experiment(experiment_id)
-    for text in labels:
-        experiment.remove_label(text)
-        click.echo(f"Removed label {text!r} from experiment {experiment_id}")
+
+    def act(experiment: Experiment) -> None:
+        for text in labels:
+            experiment.remove_label(text)
+
+    lines = (f"Removed label {text!r} from experiment {experiment_id}" for text in labels)
+    _change(experiment_id, act, "\n".join(lines), as_json)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from detslurm.cli.ids import client, experiment_id, for_each, several_ids
-from detslurm.cli.output import note
+from detslurm.cli.output import json_option, note, print_json
 
 if TYPE_CHECKING:
     from detslurm.sdk.experiment import Experiment
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 @click.command()
 @several_ids
-def pause(ids: list[int]) -> None:
+@json_option
+def pause(ids: list[int], as_json: bool) -> None:
     """Let running trials checkpoint and leave their allocations; hold what waits.
 
     Several ids may be given, with spaces or commas between them.
@@ -25,43 +26,46 @@ def pause(ids: list[int]) -> None:
         experiment.pause()
         return f"Paused experiment {experiment.id}"
 
-    for_each(ids, act)
+    for_each(ids, act, as_json=as_json)
 
 
 @click.command()
 @several_ids
-def activate(ids: list[int]) -> None:
+@json_option
+def activate(ids: list[int], as_json: bool) -> None:
     """Let paused experiments go on from their checkpoints; queue again what lost its job."""
 
     def act(experiment: Experiment) -> str:
         experiment.activate()
         return f"Activated experiment {experiment.id}"
 
-    for_each(ids, act)
+    for_each(ids, act, as_json=as_json)
 
 
 @click.command()
 @several_ids
-def cancel(ids: list[int]) -> None:
+@json_option
+def cancel(ids: list[int], as_json: bool) -> None:
     """Let running trials checkpoint, then end the experiment for good."""
 
     def act(experiment: Experiment) -> str:
         done = experiment.cancel()
         return f"Canceled experiment {experiment.id}" if done else _over(experiment)
 
-    for_each(ids, act)
+    for_each(ids, act, as_json=as_json)
 
 
 @click.command()
 @several_ids
-def kill(ids: list[int]) -> None:
+@json_option
+def kill(ids: list[int], as_json: bool) -> None:
     """End the experiment for good, now; checkpoints that were committed stay."""
 
     def act(experiment: Experiment) -> str:
         done = experiment.kill()
         return f"Killed experiment {experiment.id}" if done else _over(experiment)
 
-    for_each(ids, act)
+    for_each(ids, act, as_json=as_json)
 
 
 def _over(experiment: Experiment) -> str:
@@ -70,32 +74,35 @@ def _over(experiment: Experiment) -> str:
 
 @click.command()
 @several_ids
-def archive(ids: list[int]) -> None:
+@json_option
+def archive(ids: list[int], as_json: bool) -> None:
     """Leave finished experiments out of lists; `list --all` still shows them."""
 
     def act(experiment: Experiment) -> str:
         experiment.archive()
         return f"Archived experiment {experiment.id}"
 
-    for_each(ids, act, look=True)
+    for_each(ids, act, as_json=as_json, look=True)
 
 
 @click.command()
 @several_ids
-def unarchive(ids: list[int]) -> None:
+@json_option
+def unarchive(ids: list[int], as_json: bool) -> None:
     """Show archived experiments in lists again."""
 
     def act(experiment: Experiment) -> str:
         experiment.unarchive()
         return f"Unarchived experiment {experiment.id}"
 
-    for_each(ids, act)
+    for_each(ids, act, as_json=as_json)
 
 
 @click.command()
 @several_ids
 @click.option("-y", "--yes", is_flag=True, help="Don't ask.")
-def delete(ids: list[int], yes: bool) -> None:
+@json_option
+def delete(ids: list[int], yes: bool, as_json: bool) -> None:
     """Remove experiments with their checkpoints, logs, metrics and code. Active ones are refused.
 
     A deletion that broke off can be repeated.
@@ -109,7 +116,7 @@ def delete(ids: list[int], yes: bool) -> None:
         experiment.delete()
         return f"Deleted experiment {experiment.id}"
 
-    for_each(ids, act, look=True, deleted=True)
+    for_each(ids, act, as_json=as_json, look=True, deleted=True)
 
 
 @click.command()
@@ -121,7 +128,8 @@ def delete(ids: list[int], yes: bool) -> None:
     type=click.FloatRange(min=0.1),
     help="Seconds between looks at the store.",
 )
-def wait(experiment_id: int, polling_interval: float) -> None:
+@json_option
+def wait(experiment_id: int, polling_interval: float, as_json: bool) -> None:
     """Wait until the experiment is over; the exit status is 0 only if it is COMPLETED.
 
     Progress goes to stderr. An experiment that is paused ends the waiting, too.
@@ -130,6 +138,9 @@ def wait(experiment_id: int, polling_interval: float) -> None:
 
     experiment = client().experiment(experiment_id)
     state = watch.wait(experiment, interval=polling_interval, tell=note)
-    click.echo(f"Experiment {experiment_id} is {state}")
+    if as_json:
+        print_json({"id": experiment_id, "state": state})
+    else:
+        click.echo(f"Experiment {experiment_id} is {state}")
     if state != "COMPLETED":
         raise click.exceptions.Exit(1)

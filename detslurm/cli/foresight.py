@@ -12,6 +12,7 @@ import click
 from detslurm.cli.output import human_time, json_option, number, print_json, print_table
 
 if TYPE_CHECKING:
+    from detslurm.config.loading import LoadedExperiment
     from detslurm.sdk.foresight import RecordedCurves
     from detslurm.searcher.preview import Preview, Row
     from detslurm.searcher.simulation import Simulation
@@ -40,12 +41,12 @@ def preview_search(
     """Show how many trials of the search in CONFIG train how far, if none of them fails."""
     from detslurm.sdk import foresight
 
-    config = _resolved(config_file, overrides, template)
-    preview = foresight.preview_search(config)
+    loaded = _loaded(config_file, overrides, template)
+    preview = foresight.preview_search(loaded.config.to_dict())
     if as_json:
         print_json(preview.to_dict())
         return
-    _show_searcher(config)
+    _show_searcher(loaded.given["searcher"])
     _show_preview(preview)
 
 
@@ -107,22 +108,26 @@ def simulate(
 
     if curves_file is not None and source is not None:
         raise click.UsageError("--curves and --experiment both give curves: take one of them")
-    config = _resolved(config_file, overrides, template)
+    config = _loaded(config_file, overrides, template).config.to_dict()
     curves = _explained(lambda: _curves(curves_file, source))
     result = _explained(
         lambda: foresight.simulate_search(config, slots=slots, curves=curves, **settings)
     )
     if as_json:
         print_json(result.to_dict())
-    else:
-        _show_simulation(result, int(config["resources"]["slots_per_trial"] or 1))
+        return
+    _show_simulation(result, int(config["resources"]["slots_per_trial"] or 1))
+    if any(row.units is None for row in foresight.preview_search(config).rows):
+        click.echo(
+            "\nThe configuration has no length: each trial was taken to train for"
+            f" {settings['units']:,} units (--units)."
+        )
 
 
-def _resolved(config_file: str, overrides: tuple[str, ...], template: str | None) -> dict[str, Any]:
+def _loaded(config_file: str, overrides: tuple[str, ...], template: str | None) -> LoadedExperiment:
     from detslurm.config import load_experiment, load_site
 
-    loaded = load_experiment(config_file, overrides=overrides, template=template, site=load_site())
-    return loaded.config.to_dict()
+    return load_experiment(config_file, overrides=overrides, template=template, site=load_site())
 
 
 def _curves(path: Path | None, source: str | None) -> RecordedCurves | None:
@@ -146,11 +151,11 @@ def _explained(action: Callable[[], Any]) -> Any:
         raise click.UsageError(str(error)) from None
 
 
-def _show_searcher(config: dict[str, Any]) -> None:
+def _show_searcher(searcher: dict[str, Any]) -> None:
     import yaml
 
     click.echo("Using search configuration:")
-    text = yaml.safe_dump(config["searcher"], sort_keys=True, allow_unicode=True)
+    text = yaml.safe_dump(searcher, sort_keys=False, allow_unicode=True)
     click.echo("".join(f"  {line}\n" for line in text.splitlines()))
 
 

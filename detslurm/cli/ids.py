@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from detslurm.cli.output import warn
+from detslurm.cli.output import print_json, warn
 
 if TYPE_CHECKING:
     from detslurm.sdk.client import Client
@@ -52,13 +52,15 @@ def for_each(
     ids: Iterable[int],
     act: Callable[[Experiment], str],
     *,
+    as_json: bool,
     look: bool = False,
     deleted: bool = False,
 ) -> None:
     """Do something with each experiment and print what was done; one failure stops no other.
 
-    `look` asks the queue first; `deleted` takes those that were deleted before, too. The exit
-    status is 1 after any failure.
+    As JSON it is a list: of each id whether it was done, and the message. `look` asks the queue
+    first; `deleted` takes those that were deleted before, too. The exit status is 1 after any
+    failure.
     """
     mine = client()
 
@@ -66,27 +68,33 @@ def for_each(
         experiment = mine.stored(number, deleted=deleted)
         return act(experiment.reload() if look else experiment)
 
-    _each(ids, one)
+    _each(ids, one, as_json)
 
 
-def for_each_trial(ids: Iterable[int], act: Callable[[Trial], str]) -> None:
+def for_each_trial(ids: Iterable[int], act: Callable[[Trial], str], *, as_json: bool) -> None:
     """Do something with each trial; as `for_each`."""
     mine = client()
-    _each(ids, lambda number: act(mine.stored_trial(number)))
+    _each(ids, lambda number: act(mine.stored_trial(number)), as_json)
 
 
-def _each(ids: Iterable[int], act: Callable[[int], str]) -> None:
+def _each(ids: Iterable[int], act: Callable[[int], str], as_json: bool) -> None:
     from detslurm.cli.failures import described
 
-    failed = False
+    told = []
     for number in ids:
         try:
-            click.echo(act(number))
+            text, done = act(number), True
         except Exception as error:
             known = described(error)
             if known is None:
                 raise
-            click.secho(known.text, err=True, fg="red")
-            failed = True
-    if failed:
+            text, done = known.text, False
+        told.append({"id": number, "done": done, "message": text})
+        if not done:
+            click.secho(text, err=True, fg="red")
+        elif not as_json:
+            click.echo(text)
+    if as_json:
+        print_json(told)
+    if not all(one["done"] for one in told):
         raise click.exceptions.Exit(1)

@@ -32,6 +32,7 @@ def _text(trial: Trial, metrics: bool) -> str:
     from detslurm.cli import checkpoints, description
 
     view = trial.view
+    best = description.validation_text(trial.experiment.view.metric, view.best_validation)
     rows = [
         ("Trial", view.id),
         ("Experiment", view.experiment_id),
@@ -39,6 +40,8 @@ def _text(trial: Trial, metrics: bool) -> str:
         ("Reason", view.end_reason),
         ("H-Params", description.compact(view.hparams)),
         ("# of Batches", view.steps),
+        ("Best Validation", best),
+        ("Last Validation", description.metrics_text(view.last_validation)),
         ("Search", description.trial_search_text(trial)),
         ("Restarts", view.restarts),
         ("Started", moment(view.started)),
@@ -79,13 +82,18 @@ def _runs(trial: Trial) -> str:
 def _metrics(trial: Trial) -> str:
     from detslurm.cli.description import compact
 
-    rows = [[row.group, row.steps, compact(row.metrics), row.run] for row in trial.metrics()]
+    rows = []
+    for row in trial.metrics():
+        # A Trainer repeats the steps for searches that count by them.
+        told = {k: v for k, v in row.metrics.items() if (k, v) != ("batches", row.steps)}
+        rows.append([row.group, row.steps, compact(told), row.run])
     return table(["Group", "# of Batches", "Metrics", "Run"], rows)
 
 
 @click.command()
 @several_ids
-def kill(ids: list[int]) -> None:
+@json_option
+def kill(ids: list[int], as_json: bool) -> None:
     """End trials for good, now; the experiment goes on with its others."""
     from detslurm.cli.ids import for_each_trial
 
@@ -93,7 +101,7 @@ def kill(ids: list[int]) -> None:
         over = f"Trial {trial.id} is over already: {trial.state}"
         return f"Killed trial {trial.id}" if trial.kill() else over
 
-    for_each_trial(ids, act)
+    for_each_trial(ids, act, as_json=as_json)
 
 
 @click.command("list-checkpoints")

@@ -15,20 +15,23 @@ environment has a real one. If so it steps aside and the real one is loaded; if 
 - `force`: detslurm wins over an installed one (not over a `determined/` beside the script);
 - `off`: nothing is put on the path.
 
-Outside jobs nothing is active; `python -m detslurm.compat SCRIPT [ARGS...]` runs a script (or
-`-m MODULE`) the way a job would. docs/compat.md lists what differs from Determined.
+Outside jobs nothing is active but for the code of a checkpoint that is loaded; `python -m
+detslurm.compat SCRIPT [ARGS...]` runs a script (or `-m MODULE`) the way a job would. docs/compat.md
+lists what differs from Determined.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
-__all__ = ["DIRECTORY", "MODE_ENV", "install", "with_determined"]
+__all__ = ["DIRECTORY", "MODE_ENV", "install", "standing_in", "with_determined"]
 
 MODE_ENV = "DETSLURM_COMPAT"
 
@@ -64,3 +67,35 @@ def install() -> ModuleType:
     module = import_module("detslurm")
     sys.modules["determined"] = module
     return module
+
+
+@contextmanager
+def standing_in() -> Iterator[None]:
+    """Inside the block `determined` is detslurm. A real one is back afterwards; where there is
+    none, the name stays."""
+    theirs = {name: module for name, module in sys.modules.items() if _is_determined(name)}
+    if theirs.get("determined") is import_module("detslurm"):
+        yield
+        return
+    is_there = bool(theirs) or find_spec("determined") is not None
+    for name in theirs:
+        del sys.modules[name]
+    install()
+    try:
+        yield
+    finally:
+        if is_there:
+            _uninstall()
+            sys.modules.update(theirs)
+
+
+def _uninstall() -> None:
+    from detslurm.compat._finder import AliasFinder, ForeignFinder
+
+    sys.meta_path[:] = [f for f in sys.meta_path if not isinstance(f, AliasFinder | ForeignFinder)]
+    for name in [name for name in sys.modules if _is_determined(name)]:
+        del sys.modules[name]
+
+
+def _is_determined(name: str) -> bool:
+    return name.partition(".")[0] == "determined"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,11 +13,12 @@ from detslurm.config.schema.slurm import limit_seconds
 
 MAX_TRIALS = 1_000_000
 _COUNTED = ("int", "double", "log")
+_TRIAL_CLASS = re.compile(r"[a-zA-Z0-9_.]+:[a-zA-Z0-9_]+")
 
 
 def experiment_problems(root: Node) -> Iterator[Problem]:
     """All broken rules; values of a wrong kind are left to the checker."""
-    for rule in (_workspace, _grid, _slots, _single_node, _signal_lead):
+    for rule in (_workspace, _grid, _slots, _single_node, _signal_lead, _length):
         yield from rule(root)
 
 
@@ -101,6 +103,31 @@ def _signal_lead(root: Node) -> Iterator[Problem]:
     if seconds and lead and _number(lead, 0) >= seconds:
         message = f"the signal would come {lead.value} s before the end of {seconds} s"
         yield Problem.at(lead.at, "slurm.signal_lead", message, "set it below slurm.time")
+
+
+def names_trial_class(root: Node) -> bool:
+    """Whether the entrypoint is a Trial class: then the configuration says how to train it."""
+    given = root.get("entrypoint")
+    text = given.plain() if given else None
+    words = text.split() if isinstance(text, str) else text
+    if not isinstance(words, list):
+        return False
+    return "--trial" in words or (len(words) == 1 and bool(_TRIAL_CLASS.fullmatch(str(words[0]))))
+
+
+def _length(root: Node) -> Iterator[Problem]:
+    searcher = root.get("searcher")
+    name, most = root.get("searcher", "name"), root.get("searcher", "max_time")
+    if searcher is None or name is None or name.value not in ("single", "random", "grid"):
+        return
+    length = root.get("searcher", "max_length")
+    lacks = (length is None or length.value is None) and (most is None or most.value is None)
+    bare = length is not None and type(length.value) is int
+    if names_trial_class(root) and (lacks or bare):
+        message = "a Trial class as entrypoint needs a length with a unit"
+        where = length.at if length is not None and bare else searcher.where
+        hint = "such as max_length: {epochs: 10} or {batches: 1000}"
+        yield Problem.at(where, "searcher.max_length", message, hint)
 
 
 def _number(node: Node | None, default: int) -> int:

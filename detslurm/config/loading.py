@@ -12,14 +12,14 @@ import msgspec
 from detslurm.config.checking import Checker, Noted
 from detslurm.config.defaults import default_layer, derive
 from detslurm.config.errors import ConfigErrors, Position, Problem
-from detslurm.config.experiment_rules import experiment_problems
+from detslurm.config.experiment_rules import experiment_problems, names_trial_class
 from detslurm.config.layers import as_mapping, order
 from detslurm.config.merging import merge
 from detslurm.config.nodes import Node, locate
 from detslurm.config.normal import normalise
 from detslurm.config.overrides import apply_override
 from detslurm.config.reading import parse, read_file
-from detslurm.config.schema.experiment import ExperimentConfig
+from detslurm.config.schema.experiment import FIT, ExperimentConfig
 from detslurm.config.site import SiteProfile, store_root
 from detslurm.config.templates import find_template
 
@@ -29,9 +29,13 @@ GIVEN = "<config>"
 
 
 class LoadedExperiment(msgspec.Struct, frozen=True, kw_only=True):
-    """A configuration, what there is to say about it, and the text that it comes from."""
+    """A configuration, what there is to say about it, and the text that it comes from.
+
+    `given` is what the user's sources say together, without defaults.
+    """
 
     config: ExperimentConfig
+    given: dict[str, Any]
     warnings: tuple[str, ...]
     text: str
 
@@ -56,7 +60,8 @@ def load_experiment(
     if template is not None:
         layers.append(load.keep(lambda: load.template(template), Node({}, user.at)))
     config = load.complete(layers)
-    return LoadedExperiment(config=config, warnings=load.warnings(), text=text)
+    given = _merged(layers).plain()
+    return LoadedExperiment(config=config, given=given, warnings=load.warnings(), text=text)
 
 
 class _Load:
@@ -99,6 +104,8 @@ class _Load:
         self._problems += experiment_problems(merged)
         if self._problems:
             raise ConfigErrors(order(self._problems))
+        if names_trial_class(merged):  # there is no code that could call fit()
+            self._deprecated = [n for n in self._deprecated if not n.advice.startswith(FIT)]
         return ExperimentConfig.from_dict(derive(merged.plain()))
 
     def _over_site(self, config: Node) -> Node:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from detslurm import errors
+from detslurm._errors import InvalidHP
 from detslurm.core._distributed import DistributedContext
 
 Part = TypeVar("Part")
@@ -22,6 +23,7 @@ _KNOWN = (
     OSError,
     FileNotFoundError,
     errors.CheckpointNotFound,
+    InvalidHP,
 )
 
 

@@ -88,7 +88,7 @@ class CheckpointContext:
             self._storage.put(storage_id, source, resources)
             keeps_metadata = selector is None or selector(METADATA)
             added = self._storage.seal(storage_id, data if keeps_metadata else None)
-            self._records.commit(storage_id, data, {**resources, **added})
+        self._records.commit(storage_id, data, {**resources, **added})
         return storage_id
 
     @contextlib.contextmanager
@@ -119,7 +119,7 @@ class CheckpointContext:
                 yield path, storage_id
                 resources = self._flushed(storage_id, path)
             added = self._storage.seal(storage_id, data)
-            self._records.commit(storage_id, data, {**resources, **added})
+        self._records.commit(storage_id, data, {**resources, **added})
 
     def _flushed(self, storage_id: str, path: Path) -> Resources:
         if self._storage.staging(storage_id) is not None:
@@ -130,12 +130,17 @@ class CheckpointContext:
 
     @contextlib.contextmanager
     def _saving(self) -> Iterator[str]:
+        """Remove what was written when the body raises.
+
+        The body ends where the checkpoint is sealed: a record that can't be committed now may still
+        be written later, and must not tell of what is gone.
+        """
         storage_id = self._records.begin()
         try:
             self._storage.begin(storage_id)
             yield storage_id
         except BaseException:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(Exception):  # the first error is the one to see
                 self._storage.discard(storage_id)
             raise
 

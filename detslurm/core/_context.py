@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from detslurm import storage
-from detslurm._errors import InvalidHP
+from detslurm._errors import InvalidHP, MetricError
 from detslurm._flag import PreemptFlag
 from detslurm._info import ClusterInfo, get_cluster_info, on_close
 from detslurm.core._checkpoint import CheckpointContext
@@ -119,26 +119,27 @@ class Context:
     ) -> None:
         if isinstance(exc, InvalidHP):
             logger.error("this trial's hyperparameters are invalid: %s", exc)
-            self.train.report_early_exit(EarlyExitReason.INVALID_HP)
+            self.train._exit_early(EarlyExitReason.INVALID_HP, str(exc))
             self._close("invalid_hp", str(exc))
             raise SystemExit(0)
         if exc is None or (isinstance(exc, SystemExit) and not exc.code):
             self._close("completed", "the code ended")
         else:
             with contextlib.suppress(OSError, StoreError):  # the user's own error is the one to see
+                if isinstance(exc, MetricError):
+                    self._recorder.commit({"t": "hopeless", "reason": str(exc)})
                 self._close("error", traceback.format_exception_only(exc)[-1].strip())
 
     def _close(self, outcome: str, reason: str) -> None:
-        self.preempt.close()
-        self.distributed.close()
-        try:
-            self.profiler.close()
-            self._recorder.close()
-        finally:
-            if self._tensorboard is not None:
-                self._tensorboard.close()
+        with contextlib.ExitStack() as rest:  # each comes to its turn, whatever the others raise
             if self._on_close is not None:
-                self._on_close(outcome, reason)
+                rest.callback(self._on_close, outcome, reason)
+            if self._tensorboard is not None:
+                rest.callback(self._tensorboard.close)
+            rest.callback(self._recorder.close)
+            rest.callback(self.profiler.close)
+            rest.callback(self.distributed.close)
+            self.preempt.close()
 
 
 def init(
@@ -162,14 +163,23 @@ def init(
     dist = distributed or DistributedContext._single()
     if info is None or info.task_type != "TRIAL":
         return _init_by_hand(dist, given, preempt_mode, tensorboard_mode)
-    trial = trial_of(info)
-    run = info.trial._trial_run_id
+    return _init_in_job(info, dist, given, preempt_mode, tensorboard_mode)
+
+
+def _init_in_job(
+    info: ClusterInfo,
+    dist: DistributedContext,
+    given: Storage | None,
+    preempt_mode: PreemptMode,
+    tensorboard_mode: TensorboardMode,
+) -> Context:
+    trial, run = trial_of(info), info.trial._trial_run_id
     is_chief = dist.rank == 0
     view, config = fold_trial(trial), info.trial._config
     store = given or storage.from_config(config["checkpoint_storage"])
-    if is_chief:
+    recorder = Recorder.of(trial.records_path(run)) if is_chief else NullRecorder()
+    if is_chief and not recorder.shared:  # the other may be saving now
         collect_partial_checkpoints(view, store)
-    recorder = Recorder(trial.records_path(run)) if is_chief else NullRecorder()
     flag = attach_flag()
     search = _search(info, flag) if is_chief else None
     files = TensorboardFiles(store, trial.experiment_id, trial.id, dist.rank)
@@ -281,4 +291,6 @@ def _given_storage(value: str | dict[str, Any] | None) -> Storage | None:
 
 def _dump_stacks_on_usr1() -> None:
     if threading.current_thread() is threading.main_thread():
-        faulthandler.register(signal.SIGUSR1, all_threads=True)
+        # In a batch script of the user's own it may be the word to save and leave, too.
+        chain = callable(signal.getsignal(signal.SIGUSR1))
+        faulthandler.register(signal.SIGUSR1, all_threads=True, chain=chain)

@@ -24,7 +24,8 @@ class DistributedContext:
     joined.
 
     Every rank must make the same calls in the same order. A call raises `DistributedError` when
-    ranks disagree, or when one has died or left; after that no further call succeeds.
+    ranks disagree, when one has died or left, or when a call of one was cut short (Ctrl-C, a signal
+    handler that raises); after that no further call succeeds.
 
     `transport` (or DETSLURM_TRANSPORT) is `auto`, `mpi`, `local` or `tcp`. Left alone, ports are
     derived from the ids of the run; `pub_port` + `port_offset` (or INTER_TRAIN_PROCESS_COMM_PORT_1)
@@ -111,8 +112,20 @@ class DistributedContext:
     def from_horovod(cls, hvd: Any, chief_ip: str | None = None) -> DistributedContext:
         """The context of a process in which `hvd.init()` was called.
 
-        With several nodes `chief_ip` or DET_CHIEF_IP is needed.
+        With several nodes `chief_ip` or DET_CHIEF_IP is needed. Raises `DistributedError` when
+        MPI's launcher has started several, and Horovod took each for a world of its own.
         """
+        from detslurm.core.transports.choose import mpi_size
+        from detslurm.core.transports.health import DistributedError
+
+        started = mpi_size(os.environ) or 1
+        if hvd.size() == 1 and started > 1:
+            raise DistributedError(
+                f"Horovod has 1 process, but {started} were started: it was built without MPI, or"
+                " with another one than that of mpirun or srun; `horovodrun --check-build` tells"
+            )
+        # Horovod's own thread talks MPI all the time, and not every MPI serves a second one.
+        sockets = "local" if hvd.local_size() == hvd.size() else "tcp"
         return cls(
             rank=hvd.rank(),
             size=hvd.size(),
@@ -122,6 +135,7 @@ class DistributedContext:
             cross_size=hvd.cross_size(),
             chief_ip=chief_ip or os.environ.get("DET_CHIEF_IP"),
             port_offset=_port_offset(),
+            transport=os.environ.get("DETSLURM_TRANSPORT") or sockets,
         )
 
     @classmethod
@@ -256,8 +270,14 @@ class DistributedContext:
             raise
 
 
+class NotLaunched(KeyError, ValueError):
+    """No launcher has started this process; a `KeyError`, for scripts that try and go on alone."""
+
+    __str__ = Exception.__str__  # KeyError's shows quotes instead of a sentence
+
+
 class _Numbers:
-    """Numbers in the environment; a missing one is a `ValueError` that says who should set it."""
+    """Numbers in the environment; for a missing one `NotLaunched` says who should set it."""
 
     def __init__(self, setter: str) -> None:
         self._setter = setter
@@ -269,7 +289,7 @@ class _Numbers:
         try:
             return int(os.environ[name])
         except (KeyError, ValueError):
-            raise ValueError(
+            raise NotLaunched(
                 f"{name} is not in the environment (or no number); was this process started by"
                 f" {self._setter}?"
             ) from None

@@ -102,17 +102,30 @@ def survive_preemption_signal(flag: PreemptFlag) -> None:
     """Let Slurm's SIGTERM pass: it comes to every process of the step when the job is preempted.
 
     The code learns of preemption from the flag, at a moment of its choice. A SIGTERM without
-    preemption (a launcher ending its workers, a pool ending its children, which inherit this) ends
-    the process as ever. A handler that the user installed is left alone.
+    preemption (a launcher ending its workers) ends the process as ever. A handler that the user
+    installed is left alone.
     """
     if threading.current_thread() is not threading.main_thread():
         return
-    if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
-        return
+    current = signal.getsignal(signal.SIGTERM)
+    if current is signal.SIG_DFL or (isinstance(current, _Surviving) and not current.is_mine):
+        signal.signal(signal.SIGTERM, _Surviving(flag))
 
-    def on_term(number: int, frame: object) -> None:
-        if not flag.explains_signal():
+
+class _Surviving:
+    """A handler of SIGTERM for this process, not for children that it forks.
+
+    A pool that is left while the flag is up ends its workers so, and then waits for their end.
+    """
+
+    def __init__(self, flag: PreemptFlag) -> None:
+        self._flag, self._owner = flag, os.getpid()
+
+    @property
+    def is_mine(self) -> bool:
+        return os.getpid() == self._owner
+
+    def __call__(self, number: int, frame: object) -> None:
+        if not (self.is_mine and self._flag.explains_signal()):
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             os.kill(os.getpid(), signal.SIGTERM)
-
-    signal.signal(signal.SIGTERM, on_term)

@@ -6,12 +6,17 @@ a background thread brings the buffer to the file system.
 
 from __future__ import annotations
 
+import errno
+import hashlib
 import logging
+import os
+import socket
 import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from detslurm.core.transports.sockets import keep_from_children
 from detslurm.store import RunLog, StoreError, StoreFull
 
 logger = logging.getLogger("detslurm.core")
@@ -19,17 +24,45 @@ logger = logging.getLogger("detslurm.core")
 _FLUSH_EVERY = 2.0
 
 
+_open: dict[tuple[int, Path], Recorder] = {}
+_opening = threading.Lock()
+
+
 class Recorder:
-    """The one writer of a run's records in this process; safe to use from several threads."""
+    """The one writer of a run's records on this node; safe to use from several threads."""
 
     def __init__(self, path: Path) -> None:
-        self._log = RunLog.open(path)
+        self._key = (os.getpid(), path)
+        self._users = 0
+        self._sign = _sign_for(path)
+        try:
+            self._log = RunLog.open(path)
+        except BaseException:
+            self._sign.close()
+            raise
         self._error: StoreError | None = None
         self._full = False
         self._dirty = threading.Event()
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._flush_now_and_then, daemon=True)
         self._thread.start()
+
+    @classmethod
+    def of(cls, path: Path) -> Recorder:
+        """The writer of these records; contexts of one process that are open at once share it.
+
+        Raises `RuntimeError` when another process of this node writes them.
+        """
+        with _opening:
+            recorder = _open.get((os.getpid(), path)) or cls(path)
+            _open[recorder._key] = recorder
+            recorder._users += 1
+        return recorder
+
+    @property
+    def shared(self) -> bool:
+        """Whether another context of this process has it open, too."""
+        return self._users > 1
 
     def record(self, record: Mapping[str, Any]) -> None:
         """Buffer a record. Raises the error of an earlier write, once."""
@@ -48,14 +81,23 @@ class Recorder:
         self._raise_pending()
 
     def close(self) -> None:
-        """Write out what is buffered. Raises what went wrong while writing."""
-        if self._closing.is_set():
+        """Write out what is buffered; the last user ends it. Raises what went wrong."""
+        with _opening:
+            self._users -= 1
+            if self._users == 0:
+                del _open[self._key]
+        if self._users:
+            if self._users > 0:
+                self.flush()
             return
         self._closing.set()
         self._dirty.set()
         self._thread.join()
+        try:
+            self._log.close()
+        finally:
+            self._sign.close()
         self._raise_pending()
-        self._log.close()
 
     def _flush_now_and_then(self) -> None:
         while not self._closing.is_set():
@@ -83,8 +125,29 @@ class Recorder:
             raise error
 
 
+def _sign_for(path: Path) -> socket.socket:
+    """A name that one process of this node can have; the kernel takes it back at its end."""
+    sign = socket.socket(socket.AF_UNIX)
+    keep_from_children(sign)
+    digest = hashlib.sha256(os.fsencode(path)).hexdigest()[:16]
+    try:
+        sign.bind(f"\0detslurm-{os.getuid()}-records-{digest}")
+    except OSError as err:
+        sign.close()
+        if err.errno != errno.EADDRINUSE:
+            raise
+        raise RuntimeError(
+            "another process of this run is in core.init() already, and only one can record it:"
+            " give core.init() the DistributedContext of all processes, or let this one wait for"
+            " the other's end"
+        ) from None
+    return sign
+
+
 class NullRecorder:
     """Takes records and forgets them: for workers that don't report and untracked runs."""
+
+    shared = False
 
     def record(self, record: Mapping[str, Any]) -> None:
         pass

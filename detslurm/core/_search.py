@@ -14,16 +14,16 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any
 
+from detslurm._errors import MetricError
 from detslurm._info import ClusterInfo
 from detslurm.core._goals import max_length, number
 from detslurm.core._metrics import plain
 from detslurm.searcher import Search, State, TrialState
 from detslurm.store import EventLog, ExperimentDir, StoreError
+from detslurm.store.patience import SHORT, patiently
 
 logger = logging.getLogger("detslurm.core")
 
-# A shared file system hiccups now and then; nobody loses a trained length to that.
-_PAUSES = (0.5, 2.0, 8.0)
 # So long a trial waits for the answer of a method that runs elsewhere before it makes room; it
 # costs less than starting its program anew. And how often it looks.
 _PATIENCE, _LOOK = 20.0, 0.25
@@ -113,7 +113,7 @@ class TrialSearch:
     def reported(self, steps: int, metrics: Mapping[str, Any]) -> bool:
         """Take in validation metrics; True once the search wants this trial to stop.
 
-        Raises `RuntimeError` for a searcher metric or a time metric that is missing or no number.
+        Raises `MetricError` for a searcher metric or a time metric that is missing or no number.
         """
         if self._custom:
             self._log.catch_up()  # its method may have ended the search meanwhile
@@ -122,7 +122,7 @@ class TrialSearch:
             return self._trial.stop
         try:
             metric, now = self._parse(steps, metrics)
-        except RuntimeError:
+        except MetricError:
             if self._trial.goal is None:
                 raise
             return self._trial.stop  # code of the older generation reports by its operations
@@ -140,7 +140,7 @@ class TrialSearch:
             return metric, steps
         now = _number("time metric", name, metrics)
         if not math.isfinite(now):
-            raise RuntimeError(f"error parsing time metric ({name}): it is {now}")
+            raise MetricError(f"error parsing time metric ({name}): it is {now}")
         return metric, now
 
     def _commit(self, report: Mapping[str, Any]) -> None:
@@ -148,14 +148,8 @@ class TrialSearch:
         if self._leg is not None:
             said["leg"] = self._leg
         event = self._search.judged(self._log.state, said)
-        for pause in _PAUSES:
-            try:
-                self._log.commit([event])
-                return
-            except StoreError as err:
-                logger.warning("the search can't be told now, trying again: %s", err)
-                time.sleep(pause)
-        self._log.commit([event])
+        # Nobody loses a trained length to a hiccup.
+        patiently(lambda: self._log.commit([event]), _warn, SHORT)
 
 
 def search_of(
@@ -178,7 +172,11 @@ def _number(what: str, name: str, metrics: Mapping[str, Any]) -> float:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)
     found = f"it is {value!r}" if name in metrics else f"there is only {', '.join(metrics) or '-'}"
-    raise RuntimeError(f"error parsing {what} ({name}) from validation metrics: {found}")
+    raise MetricError(f"error parsing {what} ({name}) from validation metrics: {found}")
+
+
+def _warn(error: StoreError) -> None:
+    logger.warning("the search can't be told now, trying again: %s", error)
 
 
 def _said(metric: Any) -> Any:

@@ -143,7 +143,7 @@ class SearcherContext:
 
 
 def configured_unit(searcher: Mapping[str, Any]) -> Unit | None:
-    """The unit of `max_length`, or the one that a custom search names."""
-    length = searcher.get("max_length")
+    """The unit of `max_length` or `length_per_round`, or the one that a custom search names."""
+    length = searcher.get("max_length") or searcher.get("length_per_round")
     unit = next(iter(length)) if isinstance(length, Mapping) else searcher.get("unit")
     return None if unit is None else Unit[unit.upper()]

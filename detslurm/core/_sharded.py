@@ -114,13 +114,18 @@ class ShardedSaver:
 
     @contextlib.contextmanager
     def _discarding(self, storage_id: str) -> Iterator[None]:
-        """Remove what was written when the body raises."""
+        """Remove what was written when the body raises.
+
+        What is sealed stays: a record that can't be committed now may still be written later, and
+        must not tell of what is gone.
+        """
         try:
             yield
         except BaseException:
             if self._dist.rank == 0:
-                with contextlib.suppress(OSError):
-                    self._storage.discard(storage_id)
+                with contextlib.suppress(Exception):  # the first error is the one to see
+                    if not self._storage.exists(storage_id):
+                        self._storage.discard(storage_id)
             raise
 
     @contextlib.contextmanager
@@ -151,7 +156,7 @@ class ShardedSaver:
             yield
         except BaseException as error:
             failure = RuntimeError(f"saving failed: {type(error).__name__}: {error}")
-            with contextlib.suppress(Exception):
+            with contextlib.suppress(Exception):  # the first error is the one to see
                 in_step(self._dist, _raiser(failure), lambda _: None)
             raise
         in_step(self._dist, lambda: None, lambda _: None)
@@ -188,7 +193,7 @@ def chosen_files(directory: Path, selector: Selector | None) -> Resources:
     """
     if not directory.is_dir():
         raise ValueError(f"ckpt_dir {str(directory)!r} is not a directory")
-    resources = selected(list_resources(directory), selector)
+    resources = selected(list_resources(directory, follow=True), selector)
     resources.pop(METADATA, None)
     return resources
 
@@ -206,7 +211,7 @@ def shared_directory(dist: DistributedContext) -> Iterator[Path]:
     try:
         yield path
     finally:
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(Exception):  # others may be gone already
             dist.gather_local(None)
         if dist.local_rank == 0:
             shutil.rmtree(path, ignore_errors=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import socket
@@ -45,6 +46,10 @@ def track_by_hand(dist: DistributedContext) -> Tracked:
 
 def _untracked() -> Tracked:
     checkpoints = Path(tempfile.gettempdir()) / f"detslurm-{os.getuid()}-checkpoints"
+    with contextlib.suppress(FileExistsError):
+        checkpoints.mkdir(mode=0o700)
+    if checkpoints.lstat().st_uid != os.getuid():  # what others can write is not to be unpickled
+        raise PermissionError(f"{checkpoints} belongs to another user; set TMPDIR to your own")
     return Tracked(NullRecorder(), checkpoints, None)
 
 
@@ -64,6 +69,9 @@ def _tracked(dist: DistributedContext) -> Tracked:
     created = {"name": name, "first_trial": trial_id, "trials": 1}
     experiment.create({**created, "managed": False, "metric": METRIC})
     trial = experiment.trial(trial_id)
+    logger.info(
+        "recorded as experiment %d; `detslurm trial describe %d` shows it", experiment.id, trial_id
+    )
     host = socket.gethostname()
     trial.open_run(
         {
@@ -89,4 +97,4 @@ def _tracked(dist: DistributedContext) -> Tracked:
             },
         )
 
-    return Tracked(Recorder(trial.records_path(1)), checkpoints, end, trial)
+    return Tracked(Recorder.of(trial.records_path(1)), checkpoints, end, trial)

@@ -104,12 +104,13 @@ class TrainContext:
         values = plain(metrics)
         if group == "validation":
             _refuse_none(values)
-        self._refuse_repeated(group, steps, values)
+        keys = self._all_keys(group, steps, values)
         record: dict[str, Any] = {"t": "metrics", "group": group, "steps": steps, "metrics": values}
         if batch_metrics is not None:
             record["batch"] = batch_metrics
         record["time"] = now = time.time()
         self._recorder.record(record)
+        self._last[group] = (steps, keys)
         if self._auto_tensorboard is not None:
             self._auto_tensorboard.metrics(group, steps, values, now)
         if group == "validation" and self._search is not None:
@@ -119,17 +120,17 @@ class TrainContext:
         if search.reported(steps, values) and self._flag is not None:
             self._flag.request_stop()
 
-    def _refuse_repeated(self, group: str, steps: int, values: Mapping[str, Any]) -> None:
+    def _all_keys(self, group: str, steps: int, values: Mapping[str, Any]) -> set[str]:
+        """What has been reported at this step with these values. Raises for a repeated one."""
         last_steps, keys = self._last.get(group, (None, set()))
         if last_steps != steps:
-            self._last[group] = (steps, set(values))
-            return
+            return set(values)
         repeated = sorted(keys & values.keys())
         if repeated:
             raise ValueError(
                 f"{group} metrics {', '.join(repeated)} were already reported at step {steps}"
             )
-        keys.update(values)
+        return keys | values.keys()
 
     def report_progress(self, progress: float) -> None:
         """Tell how much of the training is done, from 0 to 1. Raises `ValueError` outside that."""
@@ -179,11 +180,14 @@ class TrainContext:
 
     def report_early_exit(self, reason: EarlyExitReason) -> None:
         """Tell that this trial ends before its time; the first report counts."""
+        self._exit_early(reason)
+
+    def _exit_early(self, reason: EarlyExitReason, text: str | None = None) -> None:
         if self._exited_early:
             logger.warning("an early exit was already reported")
             return
         self._exited_early = True
-        self._recorder.commit({"t": "early_exit", "reason": reason.name.lower()})
+        self._recorder.commit({"t": "early_exit", "reason": reason.name.lower(), "text": text})
         if self._flag is not None and reason is EarlyExitReason.INVALID_HP:
             self._flag.report_early_exit()
 

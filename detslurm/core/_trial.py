@@ -56,7 +56,7 @@ def collect_partial_checkpoints(view: TrialView, store: Storage) -> None:
     for storage_id in view.unfinished_checkpoints:
         try:
             store.discard(storage_id)
-        except OSError as err:
+        except Exception as err:  # cloud libraries raise errors of all kinds
             logger.warning("can't remove the unfinished checkpoint %s: %s", storage_id, err)
 
 
@@ -79,7 +79,7 @@ class NodeRecorder:
         self._recorder: Recorder | None = None
 
     def __enter__(self) -> AnyRecorder:
-        self._recorder = Recorder(self._path)
+        self._recorder = Recorder.of(self._path)
         return self._recorder
 
     def __exit__(self, *exc: object) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from detslurm.exec.outcome import Decision
+from detslurm.exec.textlog import tell
 from detslurm.exec.wishes import Wishes
 from detslurm.searcher import TrialPlan
 from detslurm.searcher.sampling import Samples
@@ -23,6 +24,7 @@ class Task:
     trial_id: int
     plan: TrialPlan
     source: str | None = None
+    source_steps: int = 0  # what a copy counts as trained already
     leg: int | None = None  # which run of the trial this is to the search
 
 
@@ -100,7 +102,7 @@ class FixedAgenda:
             reason = self._refusal(self._wishes.trial_ids[index])
             if reason is None:
                 return index
-            print(f"detslurm: {reason}", flush=True)
+            tell(reason)
             self._gone.add(index)
         return None
 
@@ -158,7 +160,7 @@ class FixedAgenda:
             first = first or self._experiment.store.reserve_trials(self._experiment.id, 1)
             fact = {"type": "trials", "first_trial": first, "trials": 1, "replaces": index}
             self._experiment.append_next(fact, wishes.seen)
-            wishes.look()
+            wishes.look(fresh=True)
 
     def left(self, task: Task, decision: Decision, view: TrialView, *, going_on: bool) -> None:
         if decision.outcome in TERMINAL:

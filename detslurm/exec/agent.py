@@ -31,8 +31,6 @@ from detslurm.exec.workdir import make_workdir, remove_workdir
 from detslurm.slurm import Allocation
 from detslurm.store import ExperimentDir, Store
 
-# After InvalidHP was reported the code gets this long to leave by itself.
-_EARLY_EXIT_GRACE = 10.0
 # What the entrypoint leaves behind gets this long between SIGTERM and SIGKILL.
 _LEFTOVER_GRACE = 5.0
 
@@ -63,7 +61,7 @@ class Agent:
         self._selector = selectors.DefaultSelector()
         self._selector.register(sys.stdin.fileno(), selectors.EVENT_READ)
         self._selector.register(self._inbox.fileno(), selectors.EVENT_READ)
-        self._said_stop = False
+        self._said_stop = self._said_invalid = False
         self._child: subprocess.Popen[bytes] | None = None
         self._peers: dict[str, Any] | None = None
         self._output: LineSplitter | None = None
@@ -130,14 +128,9 @@ class Agent:
         os.set_blocking(child.stdout.fileno(), False)
         self._selector.register(child.stdout.fileno(), selectors.EVENT_READ)
         self._output = LineSplitter()
-        early_exit_at = None
         while child.poll() is None:
             self._wait(timeout=0.5)
-            self._pass_stop_on()
-            if self._flag.early_exit and early_exit_at is None:
-                early_exit_at = time.monotonic()
-            if early_exit_at and time.monotonic() - early_exit_at > _EARLY_EXIT_GRACE:
-                self._signal_all(signal.SIGKILL)
+            self._pass_on()
         self._end_leftovers()
         while self._output is not None and self._read_output():
             pass
@@ -181,15 +174,18 @@ class Agent:
         # Not the session alone: launchers give each worker one of its own.
         processes.signal_each(processes.descendants(os.getpid()), sig)
 
-    def _pass_stop_on(self) -> None:
-        """Let the other nodes hear that the search wants no more of this trial."""
-        if self._flag.stop and not self._said_stop:
+    def _pass_on(self) -> None:
+        """Let the runner hear what ranks of this node found out, so that all nodes leave."""
+        if self._flag.stop and not self._said_stop:  # the search wants no more of this trial
             self._said_stop = True
             self._flag.request_preemption()
             self._report({"event": "stop", "node": self._rank})
+        if self._flag.early_exit and not self._said_invalid:
+            self._said_invalid = True
+            self._report({"event": "invalid_hp", "node": self._rank})
 
     def _finish(self, status: int) -> int:
-        self._pass_stop_on()
+        self._pass_on()
         self._report(
             {
                 "event": "ended",
@@ -227,7 +223,7 @@ class Agent:
             if word == control.PREEMPT:
                 self._flag.request_preemption()
             elif word == control.KILL:
-                self._kill()
+                return self._kill()  # once: every node that fails makes the runner say it again
             elif word.startswith(control.PEERS):
                 peers = json.loads(word.removeprefix(control.PEERS))
                 self._peers = {**peers, "container_rank": self._rank}

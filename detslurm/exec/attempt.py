@@ -18,6 +18,8 @@ from detslurm.exec.outcome import Cause
 from detslurm.exec.processes import exit_status
 from detslurm.exec.signals import SignalInbox
 from detslurm.exec.textlog import TextLog
+from detslurm.slurm.command import is_transient
+from detslurm.store.fs import write_all
 
 # How often the runner looks at the user's wishes by itself; the CLI's tap makes it look at once.
 _LOOK_EVERY = 60.0
@@ -25,6 +27,9 @@ _LOOK_EVERY = 60.0
 _NOISE = "srun: cluster configuration lacks support for cpu binding"
 # srun says this of a job that Slurm is ending: in the grace of a preemption before anybody else.
 _REFUSAL = "already completing or completed"
+# After a rank has raised InvalidHP the others get this long to leave by themselves: where it was a
+# worker, they may wait for it in vain.
+_INVALID_GRACE = 10.0
 # How long a step may take to die after its agents were told to kill.
 _KILL_GRACE = 10.0
 
@@ -36,10 +41,13 @@ class Report:
     exit_code: int = 0
     cause: Cause | None = None
     acknowledged: bool = False
+    invalid_hp: bool = False
     cancel_retries: str | None = None
     exclude: list[str] = field(default_factory=list)
     began: bool = False  # a step that never began is no fault of the code's
     refused: bool = False  # Slurm starts no more steps in this job
+    unanswered: bool = False  # srun found no controller that could start the step
+    hopeless: str | None = None  # why no step can begin here
     job_is_ending: bool = False
     give_way: bool = False  # Slurm wants the allocation back, whatever becomes of the trial
 
@@ -82,7 +90,11 @@ class Attempt:
         self._give_up_at: float | None = None
         self._next_look = time.monotonic() + _LOOK_EVERY
         self._step = subprocess.Popen(
-            argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+            argv,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            bufsize=0,
         )
 
     def run(self) -> Report:
@@ -117,7 +129,9 @@ class Attempt:
             if report is None:
                 if line != _NOISE:
                     text.append(line)
-                self._report.refused |= line.startswith("srun: ") and _REFUSAL in line
+                if line.startswith("srun: "):
+                    self._report.refused |= _REFUSAL in line
+                    self._report.unanswered |= is_transient(line)
             else:
                 self._on_report(report)
         if text:
@@ -136,6 +150,9 @@ class Attempt:
             self._stop(Cause.PREEMPTION)
         elif event == "stop":
             self._stop(Cause.STOP)
+        elif event == "invalid_hp":
+            self._report.invalid_hp = True
+            self._kill_by(_INVALID_GRACE)
         elif event == "policy":
             self._on_policy(node, str(report["name"]), report.get("action"))
         elif event == "ended":
@@ -169,6 +186,7 @@ class Attempt:
             self._report.give_way = False  # whoever cancels the job doesn't want it back
             self._stop(self._why_ending())
         if signal.SIGUSR1 in signals:
+            self._send(control.PREEMPT)  # at once: a busy controller takes its time to say why
             self._stop(self._why_signalled())
         if signal.SIGUSR2 in signals:
             self._on_wish(self._look())
@@ -199,9 +217,13 @@ class Attempt:
         if cause is Cause.KILL:
             self._kill()
         else:
-            self._log.say(f"asking the code to stop: {cause.value.replace('_', ' ')}")
+            why = "the search has stopped it" if cause is Cause.STOP else cause.value
+            self._log.say(f"asking the code to stop: {why.replace('_', ' ')}")
             self._send(control.PREEMPT)
-            self._kill_at = time.monotonic() + self._limits.preemption_timeout
+            self._kill_by(self._limits.preemption_timeout)
+
+    def _kill_by(self, seconds: float) -> None:
+        self._kill_at = min(self._kill_at or float("inf"), time.monotonic() + seconds)
 
     def _kill(self) -> None:
         self._send(control.KILL)
@@ -222,8 +244,7 @@ class Attempt:
     def _send(self, word: str) -> None:
         assert self._step.stdin is not None
         try:
-            self._step.stdin.write(f"{word}\n".encode())
-            self._step.stdin.flush()
+            write_all(self._step.stdin.fileno(), f"{word}\n".encode())
         except BrokenPipeError:
             pass  # the step is ending by itself
 
@@ -242,6 +263,9 @@ class Attempt:
         except subprocess.TimeoutExpired:
             self._step.kill()
             status = exit_status(self._step.wait())
+        for pipe in (self._step.stdin, self._step.stdout):
+            if pipe is not None:
+                pipe.close()
         failures = [code for _, code in sorted(self._exit_codes.items()) if code]
         if self._first_failure or failures:
             self._report.exit_code = self._first_failure or failures[0]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from detslurm._flag import ENV as FLAG_ENV
-from detslurm._info import EXPERIMENT_DIR_ENV
+from detslurm._info import EXPERIMENT_DIR_ENV, JOB_ENV, OF_A_RUN
 from detslurm.compat import with_determined
 from detslurm.exec.addresses import INTERFACE_ENV, interface_of
 
@@ -41,55 +41,79 @@ def run_environment(
     The user's own `environment_variables` come last but can't replace what detslurm itself needs.
     Raises `ValueError` for a `DETSLURM_COMPAT` that doesn't exist.
     """
-    resume = start.get("resume") or {}
-    run, trial, experiment = start["run"], start["trial"], start["experiment"]
-    task = f"{experiment}.{start.get('request_id', trial)}"
-    job = start["job"]
-    meeting = {"container_addrs", "container_rank", "container_slot_counts"}
+    variables = user_variables(config)
     ours = {
-        "DET_MASTER": f"file://{experiment_dir.parent.parent}",
-        "DET_CLUSTER_ID": str(job.get("cluster", "")),
-        "DET_AGENT_ID": node,
-        "DET_SLOT_IDS": json.dumps(list(slot_ids)),
-        "DET_TASK_ID": task,
-        "DET_ALLOCATION_ID": f"{task}.{run}",
+        **_of_trial(start, experiment_dir),
+        **_of_node(node, slot_ids, gpu_uuids, peers),
+        **_of_configuration(config, variables),
         "DET_SESSION_TOKEN": "",
         "DET_TASK_TYPE": "TRIAL",
         "DET_RESOURCES_TYPE": "slurm-job",
-        "DET_TRIAL_ID": str(trial),
-        "DET_EXPERIMENT_ID": str(experiment),
-        "DET_TRIAL_SEED": str(start["seed"]),
-        "DET_TRIAL_RUN_ID": str(run),
-        "DET_HPARAMS": json.dumps(start["hparams"]),
-        "DET_STEPS_COMPLETED": str(resume.get("steps", 0)),
-        "DET_DEBUG": "true" if config.get("debug") else "false",
-        "DET_UNIQUE_PORT_OFFSET": str(min(slot_ids, default=0)),
-        "DETSLURM_GPU_UUIDS": json.dumps(list(gpu_uuids)),
-        "DETSLURM_RENDEZVOUS": json.dumps({k: v for k, v in peers.items() if k in meeting}),
-        EXPERIMENT_DIR_ENV: str(experiment_dir),
         FLAG_ENV: flag,
         # What a rank prints must reach the log at once, not at the end.
         "PYTHONUNBUFFERED": "1",
     }
+    if "SLURM_JOB_ID" in base:
+        ours[JOB_ENV] = base["SLURM_JOB_ID"]
+    return with_determined({**_without_ours(base), **variables, **ours})
+
+
+def _of_trial(start: Mapping[str, Any], experiment_dir: Path) -> dict[str, str]:
+    """Which run this is, and what it starts from."""
+    resume = start.get("resume") or {}
+    task = f"{start['experiment']}.{start.get('request_id', start['trial'])}"
+    found = {
+        "DET_MASTER": f"file://{experiment_dir.parent.parent}",
+        "DET_CLUSTER_ID": str(start["job"].get("cluster", "")),
+        "DET_TASK_ID": task,
+        "DET_ALLOCATION_ID": f"{task}.{start['run']}",
+        "DET_TRIAL_ID": str(start["trial"]),
+        "DET_EXPERIMENT_ID": str(start["experiment"]),
+        "DET_TRIAL_SEED": str(start["seed"]),
+        "DET_TRIAL_RUN_ID": str(start["run"]),
+        "DET_HPARAMS": json.dumps(start["hparams"]),
+        "DET_STEPS_COMPLETED": str(resume.get("steps", 0)),
+        EXPERIMENT_DIR_ENV: str(experiment_dir),
+    }
+    if resume.get("uuid"):
+        found["DET_LATEST_CHECKPOINT"] = resume["uuid"]
+    if "token" in start:
+        found[TOKEN_ENV] = start["token"]
+    return found
+
+
+def _of_node(
+    node: str, slot_ids: Sequence[int], gpu_uuids: Sequence[str], peers: Mapping[str, Any]
+) -> dict[str, str]:
+    """This node, its slots, and the other nodes."""
+    meeting = {"container_addrs", "container_rank", "container_slot_counts"}
+    found = {
+        "DET_AGENT_ID": node,
+        "DET_SLOT_IDS": json.dumps(list(slot_ids)),
+        "DET_UNIQUE_PORT_OFFSET": str(min(slot_ids, default=0)),
+        "DETSLURM_GPU_UUIDS": json.dumps(list(gpu_uuids)),
+        "DETSLURM_RENDEZVOUS": json.dumps({k: v for k, v in peers.items() if k in meeting}),
+    }
+    if "port" in peers:
+        found[PORT_ENV] = str(peers["port"])
+    return found
+
+
+def _of_configuration(config: Mapping[str, Any], variables: Mapping[str, str]) -> dict[str, str]:
+    """The experiment's configuration, as far as code asks for it."""
+    found = {"DET_DEBUG": "true" if config.get("debug") else "false"}
     text = json.dumps(config)
     if len(text) < _LONGEST_VALUE:
-        ours["DET_EXPERIMENT_CONFIG"] = text
-    variables = user_variables(config)
+        found["DET_EXPERIMENT_CONFIG"] = text
     interface = interface_of(config, variables)
     if interface:
-        ours[INTERFACE_ENV] = interface
-    if "token" in start:
-        ours[TOKEN_ENV] = start["token"]
-    if "port" in peers:
-        ours[PORT_ENV] = str(peers["port"])
-    if resume.get("uuid"):
-        ours["DET_LATEST_CHECKPOINT"] = resume["uuid"]
-    return with_determined({**_without_ours(base), **variables, **ours})
+        found[INTERFACE_ENV] = interface
+    return found
 
 
 def _without_ours(base: Mapping[str, str]) -> dict[str, str]:
     # A job submitted from inside another job must not inherit that one's identity.
-    return {k: v for k, v in base.items() if not k.startswith(("DET_", "DETSLURM_PREEMPT"))}
+    return {k: v for k, v in base.items() if not k.startswith(OF_A_RUN)}
 
 
 def user_variables(config: Mapping[str, Any]) -> dict[str, str]:

@@ -7,24 +7,32 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 from detslurm.exec.agenda import Agenda, Task
 from detslurm.exec.attempt import Attempt, Limits, Report
 from detslurm.exec.outcome import Cause, Decision, Ended, decide
 from detslurm.exec.signals import SignalInbox
 from detslurm.exec.stepdesk import steps_beside
-from detslurm.exec.textlog import TextLog
+from detslurm.exec.textlog import TextLog, tell
 from detslurm.exec.wishes import Wishes
 from detslurm.slurm import Allocation, Cluster, SlurmError
-from detslurm.store import TrialDir, TrialView, fold_trial
+from detslurm.store import StoreError, TrialDir, TrialView, fold_trial
+from detslurm.store.outcomes import INVALID_HP
+from detslurm.store.patience import LONG, patiently
+from detslurm.store.reading import latest_checkpoint
+
+T = TypeVar("T")
 
 _DEFAULT_PREEMPTION_TIMEOUT = 3600.0
 # Slurm may send the signal of --signal up to a minute earlier than asked for.
 SLURM_LATE = 90
 # Seconds before the next try where Slurm refused to begin a step.
 _STEP_PAUSE = 2.0
+# So long a step is tried again while Slurm's controller does not answer: it may be restarted, or
+# busy for a while. The allocation would be lost otherwise.
+_CONTROLLER_PATIENCE = 1800.0
 
 
 class Execution:
@@ -51,29 +59,28 @@ class Execution:
 
     def view(self) -> TrialView:
         """The trial as its files tell now."""
-        return fold_trial(self._trial, fresh=True)
+        return self._patiently(lambda: fold_trial(self._trial, fresh=True))
+
+    @staticmethod
+    def _patiently(act: Callable[[], T]) -> T:
+        return patiently(act, _say, LONG)
 
     @property
     def superseded(self) -> bool:
         """Whether another job goes on with this trial, so that this one is a zombie."""
-        return bool(self._run) and self._trial.superseded(self._run)
+        return bool(self._run) and self._patiently(lambda: self._trial.superseded(self._run))
 
     def run(self) -> tuple[Decision, Report]:
         """Run the trial once. Raises `TrialEnded` or `RunTaken` where that is not ours to do."""
         before = self.view()
-        start = self._start(before)
+        start = self._patiently(lambda: self._start(before))
         self._run = number = start["run"]
         log = TextLog(self._trial.log_path(number))
         where = f"job {self._allocation.ref} on {start['host']}"
         log.say(f"run {number} of trial {self.task.trial_id} in {where}")
         try:
-            with steps_beside(self._allocation.node_count):
-                report = self._attempt(number, log)
-            if not report.began and report.cause is None and report.exit_code:
-                self._find_out(report, log)
-            decision = decide(self._ended(before, report))
-            self._agenda.ending(self.task, decision)
-            self._trial.write_end(number, _end_record(number, decision, report))
+            report = self._begin(number, log)
+            decision = self._patiently(lambda: self._last_word(number, before, report))
             log.say(f"run {number} ended: {decision.outcome}: {decision.reason}")
         finally:
             log.close()
@@ -104,18 +111,48 @@ class Execution:
         latest = view.latest_checkpoint
         if latest is not None:
             return {"uuid": latest.uuid, "steps": latest.steps}
+        if self.task.source is not None:
+            return {"uuid": self.task.source, "steps": self.task.source_steps}
         # A warm start loads another trial's weights and starts counting from 0.
-        source = self.task.source or self._configured_source()
+        source = self._configured_source()
         return {"uuid": source, "steps": 0} if source else None
 
     def _configured_source(self) -> str | None:
         searcher = self._config["searcher"]
         if searcher.get("source_trial_id") is not None:
             store = self._wishes.experiment.store
-            other = fold_trial(store.find_trial(searcher["source_trial_id"]))
-            return other.latest_checkpoint.uuid if other.latest_checkpoint else None
+            latest = latest_checkpoint(store, searcher["source_trial_id"])
+            return latest.uuid if latest is not None else None
         source: str | None = searcher.get("source_checkpoint_uuid")
         return source
+
+    def _last_word(self, number: int, before: TrialView, report: Report) -> Decision:
+        decision = decide(self._ended(before, report))
+        self._agenda.ending(self.task, decision)
+        self._trial.write_end(number, _end_record(number, decision, report))
+        return decision
+
+    def _begin(self, number: int, log: TextLog) -> Report:
+        """The attempt that began, or why none can; a silent controller is no fault of the code."""
+        until, pause = time.monotonic() + _CONTROLLER_PATIENCE, _STEP_PAUSE
+        while True:
+            try:
+                with steps_beside(self._allocation.node_count):
+                    report = self._attempt(number, log)
+            except SlurmError as err:  # this allocation is of no use
+                log.say(str(err))
+                return Report(exit_code=1, hopeless=err.said)
+            if report.began or not report.exit_code:
+                return report
+            if report.cause is not None:
+                report.acknowledged = True  # code that never ran has nothing to save
+                return report
+            if not report.unanswered or time.monotonic() > until:
+                self._find_out(report, log)
+                return report
+            log.say("Slurm does not answer, so that the step can't begin: trying again")
+            self._inbox.wait(pause)
+            pause = min(2 * pause, 60.0)
 
     def _attempt(self, number: int, log: TextLog) -> Report:
         agent = [sys.executable, "-m", "detslurm.exec.agent"]
@@ -160,23 +197,29 @@ class Execution:
         after = self.view()
         word = self._agenda.word(self.task, after)
         stopped = word.stop and report.cause not in (Cause.KILL, Cause.CANCEL)
+        stopped = stopped and after.hopeless is None
         return Ended(
             exit_code=report.exit_code,
             cause=Cause.STOP if stopped else report.cause,
             acknowledged=report.acknowledged,
-            invalid_hp="declared invalid by the code" if after.early_exit == "invalid_hp" else None,
+            invalid_hp=_refusal(after, report),
             new_checkpoint=len(after.checkpoints) > len(before.checkpoints),
             cancel_retries=report.cancel_retries,
+            hopeless=after.hopeless or report.hopeless,
             restarts=before.restarts,
             max_restarts=self._config["max_restarts"],
             resting=word.rest,
         )
 
     def look(self) -> Cause | None:
-        """Why the trial should not run now, or None."""
-        if self.superseded:
-            return Cause.KILL
-        self._wishes.look()
+        """Why the trial should not run now, or None; as last known while the store is silent."""
+        try:
+            if self._run and self._trial.superseded(self._run):
+                return Cause.KILL
+            self._wishes.look()
+            self._wishes.deny(self.task.trial_id)
+        except StoreError as error:
+            _say(error)
         return self._wishes.cause_for(self.task.trial_id)
 
     def _why_ending(self) -> Cause:
@@ -198,6 +241,17 @@ class Execution:
         left = job.time_left if job is not None else 0
         lead = self._wishes.created.get("signal_lead", 120) + SLURM_LATE
         return Cause.TIME_LIMIT if left is not None and left <= lead else Cause.PREEMPTION
+
+
+def _say(error: StoreError) -> None:
+    tell(f"the store can't be used now: {error}")
+
+
+def _refusal(view: TrialView, report: Report) -> str | None:
+    if view.early_exit != INVALID_HP and not report.invalid_hp:
+        return None
+    said = f": {view.early_exit_text}" if view.early_exit_text else " by the code"
+    return f"its hyperparameters were declared invalid{said}"
 
 
 def _end_record(number: int, decision: Decision, report: Report) -> dict[str, Any]:

@@ -36,8 +36,9 @@ class Ended:
     """The facts of one ended attempt.
 
     `exit_code` follows the shell: 128 + N for death by signal N. `new_checkpoint` says whether this
-    run committed one; `restarts` counts those used before it; `resting` says that the search has
-    no more for the trial now, though it may promote it later.
+    run committed one; `restarts` counts those used before it; `hopeless` says why the next run
+    would fail in the same way; `resting` says that the search has no more for the trial now, though
+    it may promote it later.
     """
 
     exit_code: int
@@ -46,6 +47,7 @@ class Ended:
     invalid_hp: str | None = None
     new_checkpoint: bool = False
     cancel_retries: str | None = None
+    hopeless: str | None = None
     restarts: int = 0
     max_restarts: int = 5
     resting: bool = False
@@ -103,6 +105,8 @@ def _failed(ended: Ended) -> Decision:
     how = describe_exit(ended.exit_code)
     if ended.cause is Cause.CANCEL:
         return Decision("canceled", f"canceled by the user; the code {how}", Next.LEAVE)
+    if ended.hopeless is not None:
+        return Decision("error", f"{ended.hopeless}; a restart would not help", Next.LEAVE)
     if ended.cancel_retries is not None:
         reason = f"the code {how}; log policy {ended.cancel_retries!r} forbids a restart"
         return Decision("error", reason, Next.LEAVE)
@@ -117,7 +121,9 @@ def _failed(ended: Ended) -> Decision:
 
 
 def describe_exit(exit_code: int) -> str:
-    """How a process ended, for people: `exited with 3`, `was killed by SIGKILL`."""
+    """How a process ended, for people: `exited with 3`, `was killed by SIGTERM`."""
+    if exit_code == 128 + signal.SIGKILL:
+        return "was killed by SIGKILL (out of memory?)"
     if exit_code > 128:
         try:
             return f"was killed by {signal.Signals(exit_code - 128).name}"

@@ -18,6 +18,7 @@ from detslurm.exec.attempt import Report
 from detslurm.exec.execution import SLURM_LATE, Execution
 from detslurm.exec.outcome import Cause, Decision, Next
 from detslurm.exec.signals import SignalInbox
+from detslurm.exec.textlog import tell
 from detslurm.exec.wishes import Wishes
 from detslurm.slurm import Allocation, Cluster, SlurmError, detect_cluster
 from detslurm.store import RunTaken, Store, StoreError, TrialEnded
@@ -91,7 +92,10 @@ class Runner:
         return 1 if self._failed else 0
 
     def _look(self) -> Cause | None:
-        self._wishes.look()
+        try:
+            self._wishes.look()
+        except StoreError as err:
+            tell(f"the store can't be used now: {err}")
         return self._wishes.cause
 
     def _leave(self, cause: Cause) -> None:
@@ -114,7 +118,7 @@ class Runner:
                 execution.task = task
                 decision, report = execution.run()
         except (TrialEnded, RunTaken) as err:
-            print(f"detslurm: {err}", flush=True)
+            tell(str(err))
             return False
         if execution.superseded:
             return False  # whoever goes on with the trial tells what became of it
@@ -149,14 +153,14 @@ class Runner:
 
     def _settle(self) -> None:
         """Whoever ends the last trial of an experiment compacts its metrics."""
-        if not self._agenda.settled():
-            return
         try:
+            if not self._agenda.settled():
+                return
             from detslurm.store import compact  # h5py: only here, never at start
 
             compact(self._experiment)
         except (StoreError, OSError, ImportError) as err:
-            print(f"detslurm: the metrics are not compacted: {err}", flush=True)
+            tell(f"the metrics are not compacted: {err}")
 
     def _time_is_short(self) -> bool:
         """Whether a trial that began now would be asked to leave almost at once."""
@@ -187,7 +191,7 @@ class Runner:
             self._cluster().requeue(ref, hold=hold)
         except SlurmError as err:
             if not _was_requeued(err):
-                print(f"detslurm: requeue failed, submitting a successor: {err}", flush=True)
+                tell(f"requeue failed, submitting a successor: {err}")
                 return None
             if hold:
                 self._cluster().hold([ref])
@@ -224,7 +228,11 @@ def _was_requeued(refusal: SlurmError) -> bool:
 
 
 def main(argv: list[str]) -> int:
-    return Runner(Path(argv[0]), *map(int, argv[1:])).run()
+    try:
+        return Runner(Path(argv[0]), *map(int, argv[1:])).run()
+    except (StoreError, SlurmError) as err:
+        tell(str(err))
+        return 1
 
 
 if __name__ == "__main__":

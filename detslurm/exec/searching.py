@@ -11,13 +11,15 @@ from typing import Any
 from detslurm.exec.agenda import Task, Word
 from detslurm.exec.outcome import Cause, Decision
 from detslurm.exec.sampling import SamplingError, sample
+from detslurm.exec.textlog import tell
 from detslurm.exec.wishes import Wishes
 from detslurm.exec.workers import Workers
 from detslurm.searcher import Search, State
 from detslurm.slurm import Cluster, JobInfo
 from detslurm.store import EventLog, StoreError, TrialView, fold_trial
 from detslurm.store.outcomes import TERMINAL
-from detslurm.store.searchend import add_trials, end_search
+from detslurm.store.patience import LONG, patiently
+from detslurm.store.searchend import add_trials, end_search, with_checkpoints
 
 # What the end of a run means to the search; all else is giving way.
 _HOW = {
@@ -28,8 +30,6 @@ _HOW = {
     "canceled": "canceled",
     "killed": "canceled",
 }
-# A shared file system hiccups now and then; a worker that gives up loses its allocation.
-_PAUSES = (0.5, 2.0, 8.0)
 # How long a worker waits for the answer of a method that runs elsewhere, and how often it looks.
 _PATIENCE, _LOOK = 30.0, 0.5
 
@@ -84,7 +84,7 @@ class SearchAgenda:
         seen = self._workers.look(state)
         events = self._workers.gone(state, seen) if seen is not None else []
         if events:
-            self._commit(events)
+            self._commit(self._known(events))
         if self._has_work():
             return True
         if seen is not None and self._workers.is_relief:
@@ -107,7 +107,7 @@ class SearchAgenda:
             how = self._over(index) or self._refusal(index)
             if how is None:
                 break
-            self._commit([self._left(index, how), self._ask()])
+            self._commit([*self._known([self._left(index, how)]), self._ask()])
         if index is None:
             return None
         first = not self._took
@@ -137,7 +137,7 @@ class SearchAgenda:
         try:
             sample(self._log, self._search, index)
         except SamplingError as err:
-            print(f"detslurm: trial {self._trial_id(index)} has no sample: {err}", flush=True)
+            tell(f"trial {self._trial_id(index)} has no sample: {err}")
             return "errored"
         return None
 
@@ -148,7 +148,7 @@ class SearchAgenda:
             return
         events = self._workers.gone(self._state, seen)
         if events:
-            self._commit(events)
+            self._commit(self._known(events))
         lacking = self._workers.lacking(self._state, seen)
         if lacking and self._may_submit:
             self._workers.submit(lacking)
@@ -156,7 +156,9 @@ class SearchAgenda:
 
     def _task(self, index: int) -> Task:
         plan, leg = self._search.plan(self._state, index), self._state.trials[index].legs
-        return Task(index, self._trial_id(index), plan, self._source(index), leg)
+        source = self._source(index)
+        steps = self._steps(index, source) if source is not None else 0
+        return Task(index, self._trial_id(index), plan, source, steps, leg)
 
     def _source(self, index: int) -> str | None:
         """The checkpoint that the method lets the trial start from."""
@@ -165,11 +167,19 @@ class SearchAgenda:
             return trial.source_checkpoint
         return self._state.trials[trial.source].checkpoint
 
+    def _steps(self, index: int, checkpoint: str) -> int:
+        """How far a copy has come with its original; a trial that starts warm counts from 0."""
+        trial = self._state.trials[index]
+        if trial.source is None or not trial.reached:
+            return 0
+        original = fold_trial(self._wishes.experiment.trial(self._trial_id(trial.source)))
+        return next((c.steps for c in original.checkpoints if c.uuid == checkpoint), 0)
+
     def _trial_id(self, index: int) -> int:
         wishes = self._wishes
         while index >= len(wishes.trial_ids):
             add_trials(wishes.experiment, wishes.seen)
-            wishes.look()
+            wishes.look(fresh=True)
         return wishes.trial_ids[index]
 
     def again(self, task: Task) -> Task | None:
@@ -193,12 +203,16 @@ class SearchAgenda:
         if decision.outcome in ("canceled", "killed") and self._wishes.cause is not None:
             return  # everything ends: that is no affair of the search's
         how = _HOW.get(decision.outcome, "released")
+        how = "hopeless" if how == "errored" and view.hopeless else how
         latest = view.latest_checkpoint
         event = self._left(task.index, how, latest.uuid if latest else None, leg=task.leg)
         self._commit([event, self._ask()] if going_on else [event])
 
     def _ask(self) -> dict[str, Any]:
         return {"e": "ask", "worker": self._ref, "life": self._life}
+
+    def _known(self, left: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return with_checkpoints(self._wishes.experiment, self._wishes.trial_ids, left)
 
     def _left(
         self, index: int, how: str, checkpoint: str | None = None, *, leg: int | None = None
@@ -208,14 +222,7 @@ class SearchAgenda:
         return event if checkpoint is None else {**event, "checkpoint": checkpoint}
 
     def _commit(self, events: list[dict[str, Any]]) -> None:
-        for pause in _PAUSES:
-            try:
-                self._log.commit(events)
-                return
-            except StoreError as err:
-                print(f"detslurm: the search can't be told now, trying again: {err}", flush=True)
-                time.sleep(pause)
-        self._log.commit(events)
+        patiently(lambda: self._log.commit(events), _say, LONG)
 
     def settled(self) -> bool:
         return self._state.done and self._conclude()
@@ -233,3 +240,7 @@ class SearchAgenda:
 
     def remainder(self) -> range:
         return range(1)
+
+
+def _say(error: StoreError) -> None:
+    tell(f"the search can't be told now, trying again: {error}")

@@ -1,11 +1,18 @@
-"""The text log of a run: every line of every rank, stamped, in one file with one writer."""
+"""What is said for people: the text log of a run, of one writer, and the job's own output."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Iterable
 from pathlib import Path
+
+
+def tell(text: str) -> None:
+    """Say something in the job's output; on a full disk it costs that line alone."""
+    with contextlib.suppress(OSError):
+        os.write(1, f"detslurm: {text}\n".encode("utf-8", "replace"))
 
 
 class TextLog:

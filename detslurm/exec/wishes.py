@@ -17,10 +17,16 @@ class Wishes:
         self.created: Mapping[str, Any] = {}
         self.trial_ids: list[int] = []
         self.replaced: dict[int, int] = {}  # index of an invalid trial -> its replacement's
+        self.lost: set[int] = set()  # trials that were declared dead
         self.over = False  # the search has ended
         self.seen = 0
         self._paused = self._canceled = self._killed = False
         self._killed_trials: set[int] = set()
+
+    def deny(self, trial_id: int) -> None:
+        """Say that a trial lives which was declared dead: its job was requeued by hand, say."""
+        if trial_id in self.lost:
+            self.experiment.append({"type": "found", "trials": [trial_id]}, self.seen)
 
     def look(self, *, fresh: bool = False) -> None:
         """Fold in the facts that are new; `fresh` asks the file server for the last of them."""
@@ -36,8 +42,14 @@ class Wishes:
             self.over = True
         elif kind == "created":
             self.created = fact
+        elif kind == "lost":
+            self.lost |= set(fact["trials"])
+        elif kind == "found":
+            self.lost -= set(fact["trials"])
         if kind in ("created", "trials"):
             self._trials(fact)
+        for job in fact.get("jobs") or ():
+            self.lost -= set(self.trial_ids[job.get("first_index", 0) :][: job.get("count", 1)])
 
     def _trials(self, fact: Mapping[str, Any]) -> None:
         if "replaces" in fact:

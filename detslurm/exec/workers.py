@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from detslurm.exec.textlog import tell
 from detslurm.exec.wishes import Wishes
 from detslurm.searcher import State
 from detslurm.slurm import Cluster, JobInfo, SlurmError
@@ -100,7 +101,7 @@ class Workers:
         try:
             job_id = self._cluster.submit(request)
         except SlurmError as err:
-            print(f"detslurm: no more workers can be submitted: {err}", flush=True)
+            tell(f"no more workers can be submitted: {err}")
             return
         wishes.experiment.append(submitted_fact(self._cluster.name, job_id, 0, request))
 
@@ -128,7 +129,7 @@ class Workers:
         try:
             job_id = self._cluster.submit(request)
         except SlurmError as err:
-            print(f"detslurm: no relief can be submitted: {err}", flush=True)
+            tell(f"no relief can be submitted: {err}")
             return
         fact = submitted_fact(self._cluster.name, job_id, 0, request, relief=True)
         experiment.append(fact)
@@ -142,7 +143,7 @@ class Workers:
         try:
             self._cluster.cancel(self._job_ids(), pending_only=True)
         except SlurmError as err:
-            print(f"detslurm: workers stay in the queue: {err}", flush=True)
+            tell(f"workers stay in the queue: {err}")
 
 
 def _unattended(state: State) -> int:

@@ -26,16 +26,25 @@ class MixedPrecision:
         self.scaler = torch.amp.GradScaler(self._device.type)
         self.automatic = True
 
-    def wrap(self, scaler: Any, steps_now: Callable[[], bool]) -> Any:
+    def wrap(
+        self, scaler: Any, steps_now: Callable[[], bool], average: Callable[[Any], None]
+    ) -> Any:
         """Keep the state of a scaler that the trial uses by itself.
 
         Between two steps under gradient aggregation its `unscale_()` and `update()` do nothing:
-        gradients are still being gathered.
+        gradients are still being gathered. `average` an optimizer's gradients before they are
+        unscaled: all ranks must find the same infinities.
         """
         self._refuse_second()
         self.scaler = scaler
-        for name in ("unscale_", "update"):
-            setattr(scaler, name, _only_if(steps_now, getattr(scaler, name)))
+        unscale = scaler.unscale_
+
+        def unscale_averages(optimizer: Any) -> None:
+            average(optimizer)
+            unscale(optimizer)
+
+        scaler.unscale_ = _only_if(steps_now, unscale_averages)
+        scaler.update = _only_if(steps_now, scaler.update)
         return scaler
 
     def _refuse_second(self) -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import numbers
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
-Partial = dict[str, tuple[Any, int] | None]
+Partial = dict[str, tuple[float, int] | None]
 """Sum and number of a metric's values; None for what can't be averaged."""
 
 
@@ -28,13 +29,13 @@ class Stretch:
                 "train_batch() must return a dict of metrics, or a tensor that is the loss, not"
                 f" {type(result).__name__}"
             )
-        self._batches.append({name: _kept(value) for name, value in result.items()})
+        self._batches.append({name: kept(value) for name, value in result.items()})
 
     def __len__(self) -> int:
         return len(self._batches)
 
     def batches(self) -> list[dict[str, Any]]:
-        """The metrics by batch as numbers and arrays."""
+        """The metrics by batch; tensors have become arrays."""
         waiting = [
             (batch, name)
             for batch in self._batches
@@ -42,32 +43,32 @@ class Stretch:
             if isinstance(value, torch.Tensor)
         ]
         if waiting:  # one transfer for all
-            together = torch.stack([batch[name].double() for batch, name in waiting]).tolist()
-            for (batch, name), value in zip(waiting, together, strict=True):
-                batch[name] = value
+            together = torch.cat([batch[name].double().flatten() for batch, name in waiting])
+            for (batch, name), value in zip(waiting, together.tolist(), strict=True):
+                batch[name] = np.full(batch[name].shape, value)
         return self._batches
 
 
-def _kept(value: Any) -> Any:
+def kept(value: Any) -> Any:
     """A value that later changes of the original don't reach, without waiting for a device."""
     if not isinstance(value, torch.Tensor):
         return value
     if value.numel() != 1:
-        return value.detach().cpu().numpy().copy()
+        return array_of(value).copy()
     if value.device.type == "cpu":
-        return value.item()
-    return value.detach().clone().reshape(())
+        return np.array(value.item(), ndmin=value.dim())
+    return value.detach().clone()
 
 
 def partial(batches: Sequence[dict[str, Any]]) -> Partial:
-    """Sums over batches; a value of None doesn't count."""
+    """Sums over batches; an array counts as its mean, None not at all, nor is it an error."""
     sums: Partial = {}
     for batch in batches:
         for name, value in batch.items():
+            so_far = sums.setdefault(name, (0, 0))
             if value is None:
                 continue
             number = _number(value)
-            so_far = sums.get(name, (0, 0))
             if number is None or so_far is None:
                 sums[name] = None
             else:
@@ -76,7 +77,7 @@ def partial(batches: Sequence[dict[str, Any]]) -> Partial:
 
 
 def averages(partials: Sequence[Partial]) -> dict[str, Any]:
-    """Averages over the batches of all ranks; None where there is nothing to average."""
+    """Averages over the batches of all ranks; None for what is no number, NaN if always None."""
     found: dict[str, Any] = {}
     for name in dict.fromkeys(name for one in partials for name in one):
         parts = [one[name] for one in partials if name in one]
@@ -84,26 +85,51 @@ def averages(partials: Sequence[Partial]) -> dict[str, Any]:
         if len(whole) < len(parts):
             found[name] = None
         else:
-            found[name] = sum(part[0] for part in whole) / sum(part[1] for part in whole)
+            count = sum(part[1] for part in whole)
+            found[name] = sum(part[0] for part in whole) / count if count else math.nan
     return found
 
 
-def on_host(metrics: dict[str, Any]) -> dict[str, Any]:
+def on_host(metrics: Mapping[str, Any]) -> dict[str, Any]:
     """The same metrics without tensors: a scalar is a number, others are arrays."""
     return {name: _plain(value) for name, value in metrics.items()}
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
-        value = value.detach().cpu().numpy()
+        value = array_of(value)
     if isinstance(value, np.ndarray | np.generic):
         return value.item() if value.size == 1 else value
     return value
 
 
-def _number(value: Any) -> Any:
+def array_of(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
+    """A tensor's values on the host."""
+    tensor = tensor.detach()
+    if tensor.dtype is torch.bfloat16:  # numpy has none
+        tensor = tensor.float()
+    array: np.ndarray[Any, Any] = tensor.cpu().numpy()
+    return array
+
+
+def _number(value: Any) -> float | None:
     if isinstance(value, numbers.Real | np.number | np.bool_):
         return float(value)
-    if isinstance(value, np.ndarray) and value.dtype.kind in "fiub":
-        return value.astype(np.float64)
+    if isinstance(value, np.ndarray) and value.size == 1 and is_numeric(value):
+        return float(value.item())
+    if isinstance(value, np.ndarray | list | tuple):
+        return _mean(value)
     return None
+
+
+def _mean(values: Any) -> float | None:
+    try:
+        array = np.asarray(values)
+    except ValueError:  # lists of different lengths
+        return None
+    return float(array.mean()) if is_numeric(array) else None
+
+
+def is_numeric(array: np.ndarray[Any, Any]) -> bool:
+    """Whether an array has numbers in it, and nothing else."""
+    return array.size > 0 and array.dtype.kind in "biuf"

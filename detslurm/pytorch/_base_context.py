@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
+import shutil
+import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +34,7 @@ class TrialContext:
         self.distributed = distributed
         self._stop_requested = False
         self._writer: Any = None
+        self._scratch: Path | None = None
         self._batch_sizes: tuple[int, int] | None = None
         if self._hparams and "global_batch_size" in self._hparams:
             total = int(self._hparams["global_batch_size"])
@@ -89,13 +94,15 @@ class TrialContext:
     def _sizes(self) -> tuple[int, int]:
         if self._batch_sizes is None:
             raise ValueError(
-                "batch sizes follow from the hyperparameter global_batch_size, which is not set"
+                "batch sizes follow from the hyperparameter global_batch_size, which is not set:"
+                " add it to the hyperparameters"
             )
         return self._batch_sizes
 
     def set_stop_requested(self, stop_requested: bool) -> None:
         """Ask to end training: after this batch there is a validation and a checkpoint, then
-        `fit()` returns. With several ranks the request of any of them counts for all."""
+        `fit()` returns. With several ranks the request of any of them counts for all, at the next
+        report at the latest."""
         assert isinstance(stop_requested, bool), (
             f"set_stop_requested() takes True or False, not {stop_requested!r}"
         )
@@ -106,12 +113,18 @@ class TrialContext:
         return self._stop_requested
 
     def get_tensorboard_path(self) -> Path:
-        """A directory for TensorBoard files. Raises `ValueError` when this run is not tracked."""
-        assert self._core is not None
-        return self._core.train.get_tensorboard_path()
+        """A directory for TensorBoard files, kept with the trial; a temporary one where nothing is
+        recorded, or where the trial was loaded from a checkpoint."""
+        if self._core is not None:
+            with suppress(ValueError):  # it is not tracked
+                return self._core.train.get_tensorboard_path()
+        if self._scratch is None:
+            self._scratch = Path(tempfile.mkdtemp(prefix="detslurm-tensorboard-"))
+            atexit.register(shutil.rmtree, self._scratch, ignore_errors=True)
+        return self._scratch
 
     def get_tensorboard_writer(self) -> Any:
-        """A `torch.utils.tensorboard.SummaryWriter` whose files are kept with the trial."""
+        """A `torch.utils.tensorboard.SummaryWriter` for that directory."""
         if self._writer is None:
             from torch.utils.tensorboard import SummaryWriter
 

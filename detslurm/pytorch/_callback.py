@@ -61,7 +61,10 @@ class PyTorchCallback:
         """After a checkpoint is complete in the storage."""
 
     def on_trial_shutdown(self) -> None:
-        """Before leaving: the trial is done, or stopped and may go on later."""
+        """Before leaving: the trial is done, stopped and may go on later, or failed.
+
+        The last callback is called first, and each of them even if another one's fails.
+        """
 
     def state_dict(self) -> dict[str, Any]:
         """What is to be saved of this callback with every checkpoint; it must be picklable."""

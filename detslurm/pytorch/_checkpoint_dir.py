@@ -2,6 +2,7 @@
 
 state_dict.pth    models, optimizers, schedulers, callbacks, random numbers
 trial_state.pkl   counters
+detslurm.json     more of them, which Determined does not have
 load_data.json    how to make the trial's object again
 code/             the code that trained
 metadata.json     written by the Core API
@@ -11,7 +12,9 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import pickle
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,17 +23,25 @@ import torch
 
 logger = logging.getLogger("detslurm.pytorch")
 
+STATE = "state_dict.pth"
+
 _FOLDERS = ("", "determined", "pedl")
-_STATES = ("state_dict.pth", "checkpoint.pt")
+_STATES = (STATE, "checkpoint.pt")
 _COUNTERS = ("trial_state.pkl", "workload_sequencer.pkl")
+_OURS = "detslurm.json"
 
 
 def write(
-    path: Path, state: Mapping[str, Any], counters: Mapping[str, Any], load_data: Mapping[str, Any]
+    path: Path,
+    state: Mapping[str, Any],
+    counters: tuple[Mapping[str, Any], Mapping[str, Any]],
+    load_data: Mapping[str, Any],
 ) -> None:
-    """Write everything but the code."""
-    torch.save(dict(state), path / _STATES[0])
-    (path / _COUNTERS[0]).write_bytes(pickle.dumps(dict(counters)))
+    """Write everything but the code; `counters` are Determined's and ours."""
+    torch.save(dict(state), path / STATE)
+    theirs, ours = counters
+    (path / _COUNTERS[0]).write_bytes(pickle.dumps(dict(theirs)))
+    (path / _OURS).write_text(json.dumps(dict(ours)))
     (path / "load_data.json").write_text(json.dumps(load_data, indent=2, default=str))
 
 
@@ -38,25 +49,35 @@ def read_state(path: Path, options: Mapping[str, Any] | None = None) -> dict[str
     """The contents of `state_dict.pth`, on the CPU. Raises `FileNotFoundError`.
 
     It is read without running code in it. Where that is not possible, because a callback or an
-    optimizer keeps objects of its own, it is read by pickle, with a warning; `weights_only` in
-    `options` decides it beforehand.
+    optimizer keeps objects of its own, it is read by pickle, with a warning; a file that others can
+    write raises `pickle.UnpicklingError`. `weights_only` in `options` decides it beforehand.
     """
     file = _find(path, _STATES)
     if file is None:
-        raise FileNotFoundError(f"there is no {_STATES[0]} in {path}: not a PyTorchTrial's")
+        raise FileNotFoundError(f"there is no {STATE} in {path}: not a PyTorchTrial's")
     chosen = {"map_location": "cpu", **(options or {})}
     if "weights_only" in chosen:
         return _loaded(file, chosen)
     try:
         return _loaded(file, {**chosen, "weights_only": True})
     except pickle.UnpicklingError as err:
+        said = f"{file} holds more than tensors and plain data ({str(err).splitlines()[0]})"
+        if _others_can_write(file):
+            raise pickle.UnpicklingError(
+                f"{said}, and others can write it: pickle would run code that is in it. If you"
+                " trust them, copy the checkpoint and use your copy, or load it with"
+                " torch_load_kwargs={'weights_only': False}"
+            ) from err
         logger.warning(
-            "%s holds more than tensors and plain data, and is read by pickle, which runs code"
-            " that is in it: load only what you trust (%s)",
-            file,
-            str(err).splitlines()[0],
+            "%s, and is read by pickle, which runs code that is in it: load only what you trust",
+            said,
         )
         return _loaded(file, {**chosen, "weights_only": False})
+
+
+def _others_can_write(file: Path) -> bool:
+    status = file.stat()
+    return status.st_uid not in (os.geteuid(), 0) or bool(status.st_mode & stat.S_IWOTH)
 
 
 def _loaded(file: Path, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -76,13 +97,13 @@ def _numpy_globals() -> list[Any]:
 
 
 def read_counters(path: Path) -> dict[str, Any]:
-    """The contents of `trial_state.pkl`, {} when there is none; plain data only."""
+    """The contents of `trial_state.pkl` and `detslurm.json`; plain data only."""
     file = _find(path, _COUNTERS)
     if file is None:
         return {}
     with file.open("rb") as stream:
         found = _PlainUnpickler(stream).load()
-    return found if isinstance(found, dict) else {}
+    return {**found, **_json(path / _OURS)} if isinstance(found, dict) else {}
 
 
 class _PlainUnpickler(pickle.Unpickler):
@@ -92,13 +113,15 @@ class _PlainUnpickler(pickle.Unpickler):
 
 def read_load_data(path: Path) -> dict[str, Any]:
     """The contents of `load_data.json`, {} when there is none."""
-    file = path / "load_data.json"
-    return dict(json.loads(file.read_text())) if file.exists() else {}
+    return _json(path / "load_data.json")
 
 
 def read_metadata(path: Path) -> dict[str, Any]:
     """The contents of `metadata.json`, {} when there is none."""
-    file = path / "metadata.json"
+    return _json(path / "metadata.json")
+
+
+def _json(file: Path) -> dict[str, Any]:
     return dict(json.loads(file.read_text())) if file.exists() else {}
 
 

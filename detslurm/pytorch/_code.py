@@ -51,12 +51,14 @@ def _import_root(kind: type) -> Path | None:
 
 
 def _modules_below(folder: Path) -> Iterator[Path]:
-    places = [sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")]
-    places += [sys.prefix, str(Path(detslurm.__file__).parent)]
-    installed = tuple(f"{place}{os.sep}" for place in places)
+    installed = (sysconfig.get_path("stdlib"), str(Path(detslurm.__file__).parent))
+    apart = tuple(f"{place}{os.sep}" for place in installed)
     for module in list(sys.modules.values()):  # thousands: no Path for each
         file = getattr(module, "__file__", None)
-        if not isinstance(file, str) or not file.endswith(".py") or file.startswith(installed):
+        if not isinstance(file, str) or not file.endswith(".py") or file.startswith(apart):
+            continue
+        # The environment may lie below the code: a .venv in it, or ~/.local for code in ~.
+        if any(f"{os.sep}{name}{os.sep}" in file for name in ("site-packages", "dist-packages")):
             continue
         path = Path(file).absolute()
         if path.is_relative_to(folder) and path.is_file():

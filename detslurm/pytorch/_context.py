@@ -12,11 +12,14 @@ from torch.nn.parallel import DistributedDataParallel
 
 from detslurm.core import Context, DistributedContext
 from detslurm.errors import InternalException, InvalidExperimentException
+from detslurm.pytorch import _ddp
 from detslurm.pytorch._amp import MixedPrecision
 from detslurm.pytorch._base_context import TrialContext
 from detslurm.pytorch._data import to_device
-from detslurm.pytorch._ddp import average_gradients, compress_gradients, is_sharded, replicate
+from detslurm.pytorch._ddp import is_sharded
 from detslurm.pytorch._lr_scheduler import LRScheduler
+from detslurm.pytorch._mistakes import Watch
+from detslurm.pytorch._peers import Peers, average_gradients
 from detslurm.pytorch._reducer import MetricReducer, Reducers
 
 ClipGrads = Callable[[Any], Any]
@@ -60,11 +63,13 @@ class PyTorchTrialContext(TrialContext):
         self.lr_schedulers: list[LRScheduler] = []
         self.profiler: Any = None
         self.experimental = PyTorchExperimentalContext(self)
-        self._reducers = Reducers()
+        self._reducers = Reducers(sends=dist.size > 1)
         self._amp = MixedPrecision(self.device)
         self._average_aggregated: bool | None = None
         self._average_default = True
-        self._by_hand = False  # gradients are averaged at the step, not by DDP
+        self._connect_by(_ddp)
+        self._compressed: set[int] = set()  # optimizers whose gradients are sent as fp16
+        self._averaged: set[int] = set()  # those whose gradients are averaged for this step
         self._auto_to_device = True
         self._reproducible = True
         self._saves_in_background = False
@@ -72,6 +77,12 @@ class PyTorchTrialContext(TrialContext):
         self._current_batch: int | None = None
         self._epoch_len: int | None = None
         self._steps_now = True
+        self._fitted = False
+        self._watch = Watch(is_chief=dist.rank == 0)
+
+    def _connect_by(self, peers: Peers) -> None:
+        self._peers = peers
+        self._by_hand = not peers.AVERAGES_IN_BACKWARD  # gradients are averaged at the step
 
     # Wrapping
 
@@ -82,11 +93,16 @@ class PyTorchTrialContext(TrialContext):
         has split up over the slots is left as it is: it does that by itself.
         """
         if any(is_sharded(parameter) for parameter in model.parameters()):
+            if not self._peers.TAKES_SHARDED:
+                raise InvalidExperimentException(
+                    "a model that fully_shard() has split up can't train on Horovod: start the"
+                    " trial with detslurm.launch.torch_distributed"
+                )
             self.models.append(model)
             return model
         model = model.to(self.device)
         if self.distributed.size > 1:
-            model = replicate(model, self.device)
+            model = self._peers.replicate(model, self.device)
         self.models.append(model)
         return model
 
@@ -112,7 +128,8 @@ class PyTorchTrialContext(TrialContext):
         if self.distributed.size > 1:
             self._by_hand = self._by_hand or backward_passes_per_step > 1
             if fp16_compression:
-                compress_gradients(self.models)
+                self._peers.compress_gradients(self.models)
+                self._compressed.add(id(optimizer))
         optimizer.zero_grad()
         self.optimizers.append(optimizer)
         return optimizer
@@ -151,7 +168,7 @@ class PyTorchTrialContext(TrialContext):
         Call it before `wrap_model()`, and pass the scaler to `step_optimizer()`.
         """
         self._before_models("wrap_scaler()")
-        return self._amp.wrap(scaler, lambda: self._steps_now)
+        return self._amp.wrap(scaler, lambda: self._steps_now, self._average)
 
     def _before_models(self, call: str) -> None:
         if self.models:
@@ -219,8 +236,9 @@ class PyTorchTrialContext(TrialContext):
             loss = loss / self._aggregation
         if self._amp.automatic:
             loss = self._amp.scaler.scale(loss)
+        keep = retain_graph or create_graph
         with self._amp.backward():
-            loss.backward(gradient=gradient, retain_graph=retain_graph, create_graph=create_graph)
+            loss.backward(gradient=gradient, retain_graph=keep, create_graph=create_graph)
 
     @property
     def _averages(self) -> bool:
@@ -245,10 +263,10 @@ class PyTorchTrialContext(TrialContext):
                 "with aggregation_frequency > 1 step_optimizer() needs auto_zero_grads=True"
             )
         self._check_scaler(scaler)
+        self._watch.stepping(optimizer, self.optimizers)
         if not self._steps_now:
             return
-        if self._by_hand:
-            average_gradients(_parameters(optimizer))
+        self._average(optimizer)
         clip = (lambda: clip_grads(_parameters(optimizer))) if clip_grads is not None else None
         if self._amp.automatic:
             self._amp.step(optimizer, clip)
@@ -256,8 +274,17 @@ class PyTorchTrialContext(TrialContext):
             if clip is not None:
                 clip()
             optimizer.step() if scaler is None else scaler.step(optimizer)
+        self._averaged.discard(id(optimizer))
         if auto_zero_grads:
             optimizer.zero_grad()
+
+    def _average(self, optimizer: torch.optim.Optimizer) -> None:
+        """Average its gradients over the ranks, unless backward passes or this have done so."""
+        if not self._by_hand or self.distributed.size == 1 or id(optimizer) in self._averaged:
+            return
+        compressed, size = id(optimizer) in self._compressed, self.distributed.size
+        average_gradients(_parameters(optimizer), self._peers, size, compressed=compressed)
+        self._averaged.add(id(optimizer))
 
     def _check_scaler(self, scaler: Any) -> None:
         if self._amp.automatic:
@@ -305,6 +332,7 @@ class PyTorchTrialContext(TrialContext):
     def _begin_batch(self, batch_idx: int) -> None:
         self._current_batch = batch_idx
         self._steps_now = (batch_idx + 1) % self._aggregation == 0
+        self._averaged.clear()
 
     def _gathering(self, stack: ExitStack) -> None:
         """On several slots: leave gradients of this batch to a later one, or to the step."""
@@ -313,6 +341,12 @@ class PyTorchTrialContext(TrialContext):
         for model in self.models:
             if isinstance(model, DistributedDataParallel):
                 stack.enter_context(model.no_sync())
+
+    def get_trial_seed(self) -> int:
+        """The trial's seed. Raises `InternalException` outside of a job: there is none."""
+        if self._trial_seed is None:
+            raise InternalException("there is no trial seed outside of a job: choose one yourself")
+        return self._trial_seed
 
     def get_initial_batch(self) -> int:
         """The first batch that this run trains on."""
@@ -348,10 +382,11 @@ class PyTorchExperimentalContext:
     def save_in_background(self) -> None:
         """Go on with training while a checkpoint is written, from a copy in the host's memory.
 
-        It counts once it is complete, as ever; leaving waits for it. What goes wrong is raised at
-        the next report, checkpoint or validation. `on_checkpoint_upload_end()` is called then, too,
-        and `on_checkpoint_write_end()` in another thread. Sharded models, and several ranks between
-        two steps of aggregated gradients, save in the foreground.
+        It counts once it is complete, as ever; leaving waits for it. What goes wrong, but for a
+        lack of space, is raised at the next report, checkpoint or validation.
+        `on_checkpoint_upload_end()` is called then, too, and `on_checkpoint_write_end()` in another
+        thread. Sharded models, and several ranks with gradients for a later step, save in the
+        foreground.
         """
         self._parent._saves_in_background = True
 

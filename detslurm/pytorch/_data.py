@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
+from operator import length_hint
 from typing import Any
 
 import numpy as np
@@ -114,14 +116,25 @@ class DataLoader:
 
         Skipped batches are never loaded. All ranks, and all runs of a trial, need the same `seed`
         for the same order: by default that of `generator`, or torch's own (`torch.initial_seed()`).
+        With a `seed` and without `repeat` it is the same order in every iteration.
         """
+        same_again = seed is not None and not repeat
         if seed is None:
             seed = (self.generator or torch.default_generator).initial_seed()
-        first = num_replicas * skip + rank
-        numbering = Numbering(seed, first, num_replicas) if repeat else None
+
+        def order() -> Source:
+            return adapt_batch_sampler(self._batches(seed), repeat, skip, num_replicas, rank)
+
+        sampler = _Anew(order) if same_again else order()
+        numbering = None
+        if repeat or same_again:
+            batches = sys.maxsize if repeat else length_hint(sampler, sys.maxsize)
+            numbering = Numbering(seed, num_replicas * skip + rank, num_replicas, batches)
         loading = self._loading | self._worker_functions(numbering)
-        batches = adapt_batch_sampler(self._batches(seed), repeat, skip, num_replicas, rank)
-        return data.DataLoader(self.dataset, batch_sampler=batches, **loading)
+        if same_again:
+            # Iterators draw a number from it; where workers persist, the first one only.
+            loading["generator"] = torch.Generator()
+        return data.DataLoader(self.dataset, batch_sampler=sampler, **loading)
 
     def _worker_functions(self, numbering: Numbering | None) -> dict[str, Any]:
         if not self.num_workers:
@@ -139,21 +152,39 @@ class DataLoader:
         return shuffled
 
 
+class _Anew:
+    """The same batches in every iteration: what was drawn in one doesn't change the next."""
+
+    def __init__(self, make: Callable[[], Source]) -> None:
+        self._make = make
+
+    def __len__(self) -> int:
+        return len(self._make())
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._make())
+
+
 _RANDOM = (data.RandomSampler, data.SubsetRandomSampler, data.WeightedRandomSampler)
 
 
 def _seeded(batches: Any, seed: int) -> Source:
-    """The batch sampler; torch's random ones draw from a generator of their own.
+    """The batch sampler; torch's random ones draw from a generator of their own, or a copy of it.
 
-    Left alone they draw from the numbers that training uses, too: no order to come back to.
+    Left alone they draw from the numbers that training uses, too, or go on where another iteration
+    has stopped: no order to come back to.
     """
     given: Source = batches
     if type(batches) is not data.BatchSampler:
         return given
-    if type(batches.sampler) not in _RANDOM or batches.sampler.generator is not None:
+    if type(batches.sampler) not in _RANDOM:
         return given
-    order = copy(batches.sampler)
-    order.generator = torch.Generator().manual_seed(mixed_seed(seed))
+    order, own = copy(batches.sampler), torch.Generator()
+    if order.generator is None:
+        own.manual_seed(mixed_seed(seed))
+    else:
+        own.set_state(order.generator.get_state())
+    order.generator = own
     seeded: Source = data.BatchSampler(order, batches.batch_size, batches.drop_last)
     return seeded
 
@@ -171,20 +202,20 @@ def adapt_batch_sampler(
     return batch_sampler
 
 
-def data_length(batch: Any) -> int:
+def data_length(data: Any) -> int:
     """The number of records in a batch: the first dimension of its first tensor or array.
 
     Raises `ValueError` when there is none in it, `TypeError` when it is no tensor, array, dict,
     list or tuple.
     """
-    if isinstance(batch, torch.Tensor | np.ndarray):
-        return len(batch)
-    if not isinstance(batch, Mapping | list | tuple):
+    if isinstance(data, torch.Tensor | np.ndarray):
+        return len(data)
+    if not isinstance(data, Mapping | list | tuple):
         raise TypeError(
-            f"Data of incorrect type: {type(batch).__name__}. A batch is a tensor, an array, or a"
+            f"Data of incorrect type: {type(data).__name__}. A batch is a tensor, an array, or a"
             " dict, list or tuple of them; for others override get_batch_length()."
         )
-    first = _first_tensor(batch)
+    first = _first_tensor(data)
     if first is None:
         raise ValueError("there is no tensor or array in this batch: override get_batch_length()")
     return len(first)
@@ -200,28 +231,28 @@ def _first_tensor(batch: Any) -> Any:
     return None
 
 
-def to_device(batch: Any, device: Any, warned_types: set[type] | None = None) -> Any:
-    """The same batch with every tensor and array in it moved to a device.
+def to_device(data: Any, device: Any, warned_types: set[type] | None = None) -> Any:
+    """The same data with every tensor and array in it moved to a device.
 
     Looks into dicts, lists, tuples and named tuples, and lets objects with a `to()` of their own
     move themselves. Anything else stays, with one warning a type (remembered in `warned_types`).
     """
-    if isinstance(batch, torch.Tensor):
-        # A pinned tensor is copied while the host goes on; others are copied at once anyway.
-        return batch.to(device, non_blocking=True)
-    if isinstance(batch, list):
-        return [to_device(item, device, warned_types) for item in batch]
-    if isinstance(batch, np.ndarray | np.generic):
-        return torch.as_tensor(batch).to(device)
-    if callable(getattr(batch, "to", None)):
-        return batch.to(device)
-    if isinstance(batch, tuple):
-        moved = (to_device(item, device, warned_types) for item in batch)
-        return type(batch)(*moved) if hasattr(batch, "_fields") else tuple(moved)
-    if isinstance(batch, Mapping):
-        return {key: to_device(value, device, warned_types) for key, value in batch.items()}
-    _warn_once(type(batch), _WARNED if warned_types is None else warned_types)
-    return batch
+    if isinstance(data, torch.Tensor):
+        # A pinned tensor is copied while the host goes on. On the way back the host has to wait.
+        return data.to(device, non_blocking=data.is_cpu)
+    if isinstance(data, list):
+        return [to_device(item, device, warned_types) for item in data]
+    if isinstance(data, np.ndarray | np.generic):
+        return torch.as_tensor(data).to(device)
+    if callable(getattr(data, "to", None)):
+        return data.to(device)
+    if isinstance(data, tuple):
+        moved = (to_device(item, device, warned_types) for item in data)
+        return type(data)(*moved) if hasattr(data, "_fields") else tuple(moved)
+    if isinstance(data, Mapping):
+        return {key: to_device(value, device, warned_types) for key, value in data.items()}
+    _warn_once(type(data), _WARNED if warned_types is None else warned_types)
+    return data
 
 
 _WARNED: set[type] = set()

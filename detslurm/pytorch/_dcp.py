@@ -8,7 +8,8 @@ from __future__ import annotations
 import enum
 import pickle
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +31,14 @@ def write(folder: Path, tensors: Mapping[str, torch.Tensor]) -> None:
 
     A collective of all ranks of torch's process group.
     """
-    dcp.save(dict(tensors), storage_writer=dcp.FileSystemWriter(folder))
+    with _plain_errors():
+        dcp.save(dict(tensors), storage_writer=dcp.FileSystemWriter(folder))
 
 
 def read_into(folder: Path, tensors: Mapping[str, torch.Tensor]) -> None:
     """Read into tensors by name, each of which has the right size; of one that is spread over the
     ranks each reads its part. A collective where there is a process group."""
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), _plain_errors():
         # Without a process group there is this process alone, and that is meant.
         warnings.filterwarnings("ignore", "torch.distributed is disabled, unavailable")
         dcp.load(
@@ -44,6 +46,16 @@ def read_into(folder: Path, tensors: Mapping[str, torch.Tensor]) -> None:
             storage_reader=_Reader(folder),
             no_dist=not torch_dist.is_initialized(),
         )
+
+
+@contextmanager
+def _plain_errors() -> Iterator[None]:
+    """Torch's own error is no `Exception`: nobody who cleans up after errors would see it."""
+    try:
+        yield
+    except dcp.CheckpointException as err:
+        causes = {str(cause): None for cause, _ in err.failures.values()}
+        raise RuntimeError(f"sharded tensors: {'; '.join(causes)}") from err
 
 
 class _Reader(dcp.FileSystemReader):  # type: ignore[misc]

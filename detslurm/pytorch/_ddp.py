@@ -11,10 +11,15 @@ from typing import Any
 import torch
 import torch.distributed as torch_dist
 from torch import nn
-from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
+from torch.distributed.utils import _sync_params_and_buffers
 from torch.nn.parallel import DistributedDataParallel
 
 from detslurm.core import DistributedContext
+
+AVERAGES_IN_BACKWARD = True
+TAKES_SHARDED = True
+
+_BUCKET = 250 << 20  # bytes that DDP itself broadcasts at a time
 
 
 def start_process_group(dist: DistributedContext, device: torch.device, chief_addr: str) -> bool:
@@ -45,6 +50,15 @@ class Replicated(DistributedDataParallel):  # type: ignore[misc]
     a trial that was interrupted would differ in the last bit from one that was not.
     """
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.was_called = False
+        self._first_call = self.register_forward_pre_hook(self._note_call)
+
+    def _note_call(self, *_: Any) -> None:
+        self.was_called = True
+        self._first_call.remove()
+
     def _build_params_for_reducer(self) -> Any:
         # Gradients come roughly in the reverse order of the parameters.
         parameters, sparse = super()._build_params_for_reducer()
@@ -54,6 +68,7 @@ class Replicated(DistributedDataParallel):  # type: ignore[misc]
 def replicate(model: nn.Module, device: torch.device) -> nn.Module:
     """The model with its gradients averaged over all ranks, and its parameters those of rank 0."""
     if not any(parameter.requires_grad for parameter in model.parameters()):
+        _take_from_chief([*model.parameters(), *model.buffers()])
         return model
     ddp = Replicated(model, device_ids=[device] if device.type == "cuda" else None)
     if hasattr(ddp.reducer, "_push_all_rebuilt_params"):
@@ -68,9 +83,18 @@ def agree_on_buffers(models: Iterable[nn.Module]) -> None:
     DDP does that in forward passes. In a validation not every rank has one: they would wait.
     """
     for model in models:
-        if isinstance(model, DistributedDataParallel) and model.will_sync_module_buffers():
-            model._sync_buffers()
+        if isinstance(model, DistributedDataParallel):
+            model.require_forward_param_sync = True  # also after batches that only gather gradients
+            if model.will_sync_module_buffers():
+                model._sync_buffers()
             model.require_forward_param_sync = False  # until the next batch of training
+        elif not any(map(is_sharded, model.parameters())):
+            _take_from_chief(model.buffers())
+
+
+def _take_from_chief(tensors: Iterable[torch.Tensor]) -> None:
+    own = [tensor.detach() for tensor in tensors]
+    _sync_params_and_buffers(torch_dist.group.WORLD, own, _BUCKET, src=0)
 
 
 def bare(model: nn.Module) -> nn.Module:
@@ -90,23 +114,9 @@ def is_sharded(tensor: torch.Tensor) -> bool:
     return module is not None and isinstance(tensor, module.DTensor)
 
 
-def average_gradients(parameters: Iterable[Any]) -> None:
-    """Average gradients over all ranks at once: for backward passes that DDP can't follow."""
-    by_kind: dict[Any, list[Any]] = {}
-    for parameter in parameters:
-        # Those of sharded parameters were averaged by their backward passes.
-        if parameter.requires_grad and not is_sharded(parameter):
-            if parameter.grad is None:  # another rank may have one, and all must send alike
-                parameter.grad = torch.zeros_like(parameter)
-            by_kind.setdefault((parameter.dtype, parameter.device), []).append(parameter.grad)
-    for gradients in by_kind.values():
-        flat = _flatten_dense_tensors(gradients)
-        flat /= torch_dist.get_world_size()
-        torch_dist.all_reduce(flat)
-        for gradient, whole in zip(
-            gradients, _unflatten_dense_tensors(flat, gradients), strict=True
-        ):
-            gradient.copy_(whole)
+def add_up(flat: torch.Tensor) -> None:
+    """Let every rank have the sum of what all ranks have."""
+    torch_dist.all_reduce(flat)
 
 
 def compress_gradients(models: Iterable[nn.Module]) -> None:

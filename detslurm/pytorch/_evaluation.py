@@ -9,17 +9,21 @@ from typing import Any
 import numpy as np
 import torch
 
+from detslurm.errors import InvalidExperimentException
+from detslurm.pytorch._averages import array_of, is_numeric
 from detslurm.pytorch._reducer import Reducer
 
 Reducers = Reducer | Mapping[str, Reducer]
 """One for all metrics, or one for each."""
 
-_COMBINE: dict[Reducer, Callable[..., Any]] = {
-    Reducer.AVG: np.sum,  # divided by the batches of all ranks in the end
+_OF_A_BATCH: dict[Reducer, Callable[[Any], Any]] = {
+    Reducer.AVG: np.mean,
     Reducer.SUM: np.sum,
     Reducer.MAX: np.max,
     Reducer.MIN: np.min,
 }
+# An average is divided by the batches of all ranks in the end.
+_OF_BATCHES = _OF_A_BATCH | {Reducer.AVG: np.sum}
 
 
 @dataclass(frozen=True)
@@ -33,15 +37,20 @@ class Share:
 def share_of(outputs: Sequence[Any], reducers: Reducers) -> Share:
     """Reduce what the batches of this rank gave.
 
-    Raises `TypeError` for what is no dict, `ValueError` when batches have different metrics or
-    `reducers` don't name exactly these.
+    Raises `TypeError` for what is no dict of numbers, `ValueError` when batches have different
+    metrics, `InvalidExperimentException` when `reducers` don't name exactly these.
     """
     if not outputs:
         return Share(0, {})
     _check_outputs(outputs)
     each = _reducer_of_each(list(outputs[0]), reducers)
-    columns = {name: _column([output[name] for output in outputs]) for name in each}
-    return Share(len(outputs), {name: _COMBINE[each[name]](columns[name], axis=0) for name in each})
+    return Share(
+        len(outputs),
+        {
+            name: _OF_BATCHES[reducer](_column(name, [o[name] for o in outputs], reducer))
+            for name, reducer in each.items()
+        },
+    )
 
 
 def metrics_of(shares: Sequence[Share], reducers: Reducers) -> dict[str, Any]:
@@ -57,10 +66,8 @@ def metrics_of(shares: Sequence[Share], reducers: Reducers) -> dict[str, Any]:
 
 
 def _combined(name: str, reducer: Reducer, shares: Sequence[Share]) -> Any:
-    value = _COMBINE[reducer](np.stack([share.partial[name] for share in shares]), axis=0)
-    if reducer is Reducer.AVG:
-        value = value / sum(share.batches for share in shares)
-    return value.item() if np.ndim(value) == 0 else value
+    value = _OF_BATCHES[reducer]([share.partial[name] for share in shares])
+    return value / sum(share.batches for share in shares) if reducer is Reducer.AVG else value
 
 
 def _check_outputs(outputs: Sequence[Any]) -> None:
@@ -79,25 +86,30 @@ def _check_outputs(outputs: Sequence[Any]) -> None:
 def _reducer_of_each(names: Sequence[str], reducers: Reducers) -> dict[str, Reducer]:
     if isinstance(reducers, Reducer):
         return dict.fromkeys(names, reducers)
+    if not isinstance(reducers, Mapping):
+        raise TypeError(
+            "evaluation_reducer() must return a pytorch.Reducer, or a dict of these by metric, not"
+            f" {reducers!r}"
+        )
     if set(reducers) != set(names):
-        raise ValueError(
+        raise InvalidExperimentException(
             f"evaluation_reducer() must name exactly the metrics of evaluate_batch(): it has "
             f"{sorted(reducers)}, they are {sorted(names)}"
         )
     return {name: reducers[name] for name in names}
 
 
-def _column(values: list[Any]) -> np.ndarray[Any, Any]:
-    if all(isinstance(value, torch.Tensor) for value in values):
-        # One transfer from the device for all batches.
-        stacked = torch.stack([value.detach() for value in values]).cpu()
-        # Sums of many batches in single precision are bad ones.
-        column: np.ndarray[Any, Any] = (
-            stacked.double() if stacked.is_floating_point() else stacked
-        ).numpy()
-        return column
-    return np.stack([np.asarray(_on_host(value)) for value in values])
+def _column(name: str, values: list[Any], reducer: Reducer) -> np.ndarray[Any, Any]:
+    """A number for each batch; what is an array there is reduced, too."""
+    return np.stack([_OF_A_BATCH[reducer](_array(name, value)) for value in values])
 
 
-def _on_host(value: Any) -> Any:
-    return value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else value
+def _array(name: str, value: Any) -> np.ndarray[Any, Any]:
+    array = array_of(value) if isinstance(value, torch.Tensor) else np.asarray(value)
+    if not is_numeric(array):
+        raise TypeError(
+            f"evaluate_batch() must return numbers, but its metric {name!r} is {value!r}; for"
+            " metrics of another kind there is context.wrap_reducer()"
+        )
+    # Sums of many batches in single precision are bad ones.
+    return array.astype(np.float64) if array.dtype.kind == "f" else array

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import logging
 from collections.abc import Callable, Mapping
@@ -18,12 +19,18 @@ class Hooks:
     """All callbacks of a trial as one: `hooks.on_x(...)` calls `on_x` of each that overrides it."""
 
     def __init__(self, callbacks: Mapping[str, PyTorchCallback]) -> None:
+        if not isinstance(callbacks, Mapping):
+            raise TypeError(
+                "build_callbacks() must return a dict of PyTorchCallbacks by name, not"
+                f" {type(callbacks).__name__}"
+            )
         for name, callback in callbacks.items():
             if not isinstance(callback, PyTorchCallback):
                 raise TypeError(
                     f"build_callbacks() must return PyTorchCallbacks by name; {name!r} is a"
                     f" {type(callback).__name__}"
                 )
+            _warn_of_unknown(type(callback))
         self.callbacks = dict(callbacks)
 
     def __getattr__(self, name: str) -> Callable[..., None]:
@@ -42,6 +49,15 @@ class Hooks:
 
         setattr(self, name, call)  # looked up once: some are called for every batch
         return call
+
+
+def _warn_of_unknown(kind: type[PyTorchCallback]) -> None:
+    hooks = [name for name in vars(PyTorchCallback) if name.startswith("on_")]
+    for name in sorted(set(dir(kind)) - set(hooks)):
+        if name.startswith("on_"):
+            near = difflib.get_close_matches(name, hooks, 1)
+            hint = f"; did you mean {near[0]}()?" if near else ""
+            logger.warning("%s.%s() is no hook and never called%s", kind.__name__, name, hint)
 
 
 def _epoch_start(callback: PyTorchCallback) -> Callable[[int], None]:

@@ -19,6 +19,7 @@ from detslurm.core import DistributedContext, PreemptMode, TensorboardMode
 from detslurm.core.transports.choose import mpi_size
 from detslurm.pytorch._context import PyTorchTrialContext
 from detslurm.pytorch._ddp import start_process_group
+from detslurm.pytorch._log import show_log
 from detslurm.pytorch._rng import seed_all
 
 logger = logging.getLogger("detslurm.pytorch")
@@ -40,13 +41,19 @@ def init(
     the job by themselves: pass `detslurm.get_cluster_info().trial.hparams`. Gradients are
     exchanged and applied every `aggregation_frequency` batches.
 
+    With USE_HOROVOD=1 in the environment, as `detslurm.launch.horovod` has it, Horovod connects
+    the ranks.
+
     Raises `ValueError` in a job of several slots whose processes no launcher has started.
     """
+    show_log()
     info = _trial_info()
+    peers = _horovod() if os.environ.get("USE_HOROVOD") else None
     dist = _ranks(info, distributed)
     mode = TensorboardMode.AUTO if enable_tensorboard_logging else TensorboardMode.MANUAL
     made = core.init(distributed=dist, preempt_mode=PreemptMode.ChiefOnly, tensorboard_mode=mode)
     with made as core_context:
+        _warn_of_idle_gpus()
         seed = None
         if info is not None:
             seed, exp_conf = info.trial.trial_seed, info.trial._config
@@ -65,11 +72,39 @@ def init(
         )
         optimizations = (exp_conf or {}).get("optimizations") or {}
         context._average_default = optimizations.get("average_aggregated_gradients", True)
-        started = start_process_group(context.distributed, context.device, _chief_addr(info, dist))
+        if peers is not None:
+            context._connect_by(peers)
+        started = peers is None and start_process_group(
+            context.distributed, context.device, _chief_addr(info, dist)
+        )
         yield context
         if started:
             # Not yet: torch can't reliably connect the same processes a second time.
             atexit.register(torch_dist.destroy_process_group)
+
+
+def _warn_of_idle_gpus() -> None:
+    """Say that training will be slow where there are GPUs that torch doesn't see."""
+    given = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    if given not in ("", "-1", "NoDevFiles") and not torch.cuda.is_available():
+        logger.warning(
+            "CUDA_VISIBLE_DEVICES is %s, but torch sees no GPU: training runs on the CPU. torch is"
+            " %s, built for CUDA %s; `nvidia-smi` tells what the driver supports",
+            given,
+            torch.__version__,
+            torch.version.cuda,
+        )
+
+
+def _horovod() -> Any:
+    try:
+        from detslurm.pytorch import _horovod
+    except ImportError as err:
+        raise ValueError(
+            f"USE_HOROVOD is set, but Horovod can't be used: {err}; docs/pytorch.md says how to"
+            " build it for this torch"
+        ) from err
+    return _horovod
 
 
 def _trial_info() -> ClusterInfo | None:
@@ -95,10 +130,8 @@ def _ranks(info: ClusterInfo | None, given: DistributedContext | None) -> Distri
 def _of_environment(environ: Mapping[str, str], slots: int | None) -> DistributedContext | None:
     """The ranks that a launcher has started, by what it says of them; None for a single one."""
     if environ.get("USE_HOROVOD"):
-        raise ValueError(
-            "USE_HOROVOD is set: Trial classes don't run on Horovod; start them with"
-            " detslurm.launch.torch_distributed"
-        )
+        dist = _horovod().connect(slots)
+        return dist if dist.size > 1 else None
     if "WORLD_SIZE" in environ and "GROUP_RANK" in environ:
         return DistributedContext.from_torch_distributed()
     started = mpi_size(environ) or 1

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import numbers
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
+from detslurm._errors import MetricError
 from detslurm.pytorch._plan import Policy
 from detslurm.pytorch._state import TrialState
 
@@ -28,25 +30,28 @@ class Judge:
         self._smaller = searcher.get("smaller_is_better", True)
         self._best_of_experiment = best_of_experiment
         self._needed = needed or policy == "best"
+        self._best: float | None = None
 
     def searcher_metric(self, metrics: Mapping[str, Any]) -> float | None:
         """The metric that the search is over; None where there is no search.
 
-        Raises `RuntimeError` when it is missing, or no number, and something depends on it.
+        Raises `MetricError` when it is missing, or no number, and something depends on it.
         """
         if self._name is None:
             return None
         value = metrics.get(self._name)
+        if isinstance(value, np.ndarray) and value.size == 1:
+            value = value.item()
         if isinstance(value, numbers.Real | np.number):
             return float(value)
         if not self._needed:
             return None
         if self._name not in metrics:
-            raise RuntimeError(
+            raise MetricError(
                 f"searcher.metric is '{self._name}', but the validation metrics are"
                 f" {', '.join(sorted(metrics)) or 'none'}"
             )
-        raise RuntimeError(f"searcher.metric '{self._name}' must be a number, not {value!r}")
+        raise MetricError(f"searcher.metric '{self._name}' must be a number, not {value!r}")
 
     def is_to_be_saved(self, metric: float | None, state: TrialState) -> bool:
         """Whether the policy wants a checkpoint of what was just validated. Call it before the
@@ -54,8 +59,18 @@ class Judge:
         if self._policy != "best":
             return self._policy == "all"
         assert metric is not None
-        best = self._best_of_experiment() if self._best_of_experiment else state.best
-        if best is None or (metric < best if self._smaller else metric > best):
-            state.best = metric
-            return True
-        return False
+        if self._best_of_experiment is None:
+            self._best = state.best
+        elif self._beats(metric):  # looks at all trials: only where it may be the best of all
+            self._best = self._best_of_experiment()
+        if not self._beats(metric):
+            return False
+        self._best = state.best = metric
+        return True
+
+    def _beats(self, metric: float) -> bool:
+        return self._best is None or self._rank(metric) < self._rank(self._best)
+
+    def _rank(self, metric: float) -> tuple[bool, float]:
+        """Sorts the best first; NaN is worse than every number."""
+        return math.isnan(metric), metric if self._smaller else -metric

@@ -7,11 +7,13 @@ import logging
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from detslurm.compat import standing_in
 from detslurm.core import DistributedContext
 from detslurm.pytorch import _checkpoint_dir as files
 from detslurm.pytorch._context import PyTorchTrialContext
@@ -30,7 +32,7 @@ class CheckpointLoadContext(PyTorchTrialContext):
     ) -> None:
         super().__init__(
             core_context=None,
-            trial_seed=None,
+            trial_seed=0,
             hparams=hparams,
             slots_per_trial=1,
             num_gpus=torch.cuda.device_count(),
@@ -40,10 +42,6 @@ class CheckpointLoadContext(PyTorchTrialContext):
             managed_training=False,
             distributed=DistributedContext._single(),
         )
-
-    def get_tensorboard_path(self) -> Path:
-        """There is none. Raises `ValueError`."""
-        raise ValueError("there is no TensorBoard path: this trial was loaded from a checkpoint")
 
 
 def load_trial_from_checkpoint_path(
@@ -68,10 +66,13 @@ def load_trial_from_checkpoint_path(
         logger.warning("**kwargs are deprecated: use torch_load_kwargs=%r", kwargs)
     folder = Path(path)
     if not folder.is_dir():
-        raise FileNotFoundError(f"{path} is not a directory: download the checkpoint first")
+        raise FileNotFoundError(
+            f"{path} is not a directory: give the one with the checkpoint's files, its UUID under"
+            " the experiment's checkpoint_storage, by default STORE/checkpoints/UUID"
+        )
     load_data = _load_data(folder)
-    with _importing(folder / "code"):
-        kind = trial_class or _class(load_data)
+    with standing_in(), _importing(folder / "code"):
+        kind = _checked(trial_class or _class(load_data, folder))
         context = CheckpointLoadContext(
             hparams=load_data.get("hparams"), exp_conf=load_data.get("experiment_config")
         )
@@ -98,22 +99,35 @@ def _load_data(folder: Path) -> dict[str, Any]:
     }
 
 
-def _class(load_data: Mapping[str, Any]) -> type[PyTorchTrial]:
+def _class(load_data: Mapping[str, Any], folder: Path) -> Any:
     spec = load_data.get("trial_cls_spec")
     if not isinstance(spec, str) or ":" not in spec:
-        raise ValueError("the checkpoint does not tell its trial's class: pass trial_class=...")
+        raise ValueError(f"{folder} does not tell its trial's class: pass trial_class=...")
     module, _, name = spec.partition(":")
     if module == "__main__":
         raise ValueError(
             f"the trial's class {name} was defined in the script that was run, which can't be"
             " imported: pass trial_class=..."
         )
-    found: Any = importlib.import_module(module)
-    for part in name.split("."):
-        found = getattr(found, part)
-    if not (isinstance(found, type) and issubclass(found, PyTorchTrial)):
-        raise ValueError(f"{spec} is not a PyTorchTrial")
-    return found
+    try:
+        return reduce(getattr, name.split("."), importlib.import_module(module))
+    except (ModuleNotFoundError, AttributeError) as err:
+        if getattr(err, "name", None) in (module, module.partition(".")[0], *name.split(".")):
+            code = folder / "code"
+            raise ValueError(
+                f"the trial's class {spec} is not in {code}: pass trial_class=..."
+            ) from err
+        raise
+
+
+def _checked(kind: Any) -> type[PyTorchTrial]:
+    if isinstance(kind, type) and issubclass(kind, PyTorchTrial):
+        return kind
+    name = f"{getattr(kind, '__module__', '')}:{getattr(kind, '__qualname__', kind)}"
+    raise ValueError(
+        f"{name} is not a detslurm.pytorch.PyTorchTrial; a module that was imported with Determined"
+        " itself has Determined's"
+    )
 
 
 @contextmanager

@@ -12,6 +12,9 @@ from torch.utils import data
 from detslurm.core import DistributedContext
 from detslurm.pytorch._data import DataLoader
 
+ENDLESS = sys.maxsize
+"""The length of an epoch of an iterable data set."""
+
 _NOT_OURS = (
     "{method}() must return a detslurm.pytorch.DataLoader, not {kind}: it shards the data, shuffles"
     " reproducibly and resumes in the middle of an epoch. To take care of that yourself, call"
@@ -58,11 +61,14 @@ def training_batches(
 
 
 def validation_batches(loader: Any, dist: DistributedContext, *, sharded: bool, seed: int) -> Any:
-    """Something to iterate over once a validation: this rank's batches, or all of them."""
+    """Something to iterate over once a validation: this rank's batches, or all of them.
+
+    Those of ours come in the same order each time, however many validations there were.
+    """
     if not isinstance(loader, DataLoader):
         return loader
     if not sharded:
-        return loader.get_data_loader()
+        return loader.get_data_loader(seed=seed)
     return loader.get_data_loader(num_replicas=dist.size, rank=dist.rank, seed=seed)
 
 
@@ -70,7 +76,7 @@ def _length(loader: Any) -> int:
     try:
         return len(loader)
     except TypeError:
-        return sys.maxsize  # an iterable data set: one epoch that never ends
+        return ENDLESS
 
 
 def _over_and_over(loader: Any) -> Iterator[Any]:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 from detslurm._errors import InvalidHP
+from detslurm._info import get_cluster_info
 from detslurm.core import Context, EarlyExitReason
 from detslurm.core._agreement import in_step
 from detslurm.pytorch import _checkpoint_dir as files
@@ -14,15 +17,22 @@ from detslurm.pytorch._averages import Partial, Stretch, averages, on_host, part
 from detslurm.pytorch._context import PyTorchTrialContext
 from detslurm.pytorch._hooks import Hooks
 from detslurm.pytorch._judge import Judge
-from detslurm.pytorch._loaders import checked, seed_of, training_batches, validation_batches
+from detslurm.pytorch._loaders import (
+    ENDLESS,
+    checked,
+    seed_of,
+    training_batches,
+    validation_batches,
+)
+from detslurm.pytorch._log import TrainingLog, in_words
+from detslurm.pytorch._mistakes import explain
 from detslurm.pytorch._plan import Goal, Measures, Plan, goals
 from detslurm.pytorch._reducer import Phase
 from detslurm.pytorch._saving import Checkpoints
 from detslurm.pytorch._schedule import Due
 from detslurm.pytorch._state import TrialState
 from detslurm.pytorch._stopping import Stop, Stopper
-from detslurm.pytorch._throughput import Throughput
-from detslurm.pytorch._trial import PyTorchTrial, evaluates_batches
+from detslurm.pytorch._trial import PyTorchTrial, evaluates_batches, train_batch_of
 from detslurm.pytorch._validation import Validation
 
 logger = logging.getLogger("detslurm.pytorch")
@@ -39,8 +49,10 @@ class TrainingLoop:
         self._is_chief = self._dist.rank == 0
         self._state = TrialState()
         self._stretch = Stretch()
-        self._saving = False
-        self._throughput = Throughput(trial)
+        self._saving = self._is_copy = False
+        self._batches: Iterator[Any] = iter(())
+        self._log = TrainingLog(trial, self._dist.size)
+        self._of_batch = train_batch_of(trial)
 
     def run(self) -> None:
         """Train until the plan is fulfilled, or until the trial has to leave."""
@@ -49,9 +61,8 @@ class TrainingLoop:
             self._trial, self._context, self._core, self._hooks, is_trainer=self._plan.is_trainer
         )
         with ExitStack() as cleanup:
-            cleanup.callback(self._hooks.on_trial_shutdown)
-            cleanup.callback(self._checkpoints.close)
-            self._set_up()
+            cleanup.callback(self._drop_batches)
+            self._set_up(cleanup)
             if self._context.profiler is not None:
                 cleanup.enter_context(self._context.profiler)
             try:
@@ -61,7 +72,12 @@ class TrainingLoop:
                 self._save_before_leaving(alone=self._dist.size > 1)
                 raise
 
-    def _set_up(self) -> None:
+    def _drop_batches(self) -> None:
+        # That ends a loader's workers. The frames of an exception would keep them until Python
+        # exits and kills them, and torch would complain of that after the error itself.
+        self._batches = iter(())
+
+    def _set_up(self, cleanup: ExitStack) -> None:
         plan, context = self._plan, self._context
         with self._checkpoints.opened(plan.latest_checkpoint) as path:
             if path is not None:
@@ -69,17 +85,35 @@ class TrainingLoop:
             self._state.trial_id = context.get_trial_id() if context._managed else 0
             context._steps_completed = self._state.batches_trained
             self._hooks.on_trial_startup(self._state.batches_trained, plan.latest_checkpoint)
+            for callback in self._hooks.callbacks.values():
+                cleanup.callback(callback.on_trial_shutdown)
+            cleanup.callback(self._checkpoints.close)
             self._build_loaders()
             if path is not None:
-                self._checkpoints.load(path, self._state)
+                self._checkpoints.load(path, self._state, own_options=self._is_copy)
+            self._say_where(plan.latest_checkpoint)
         self._stopper = Stopper(self._dist, self._core.preempt, context.get_stop_requested)
         self._hooks.on_training_start()
 
+    def _say_where(self, checkpoint: str | None) -> None:
+        trained = f"; {self._state.batches_trained} are trained, by {checkpoint}"
+        epoch = f"{self._epoch_len} batches" if self._epoch_len < ENDLESS else "without end"
+        self._say("an epoch is %s%s", epoch, trained if checkpoint else "")
+
+    def _say(self, text: str, *args: Any) -> None:
+        """In the log, once for all ranks."""
+        if self._is_chief:
+            logger.info(text, *args)
+
     def _continued(self, path: Any) -> TrialState:
         saved = TrialState.from_dict(files.read_counters(path), files.read_steps(path))
-        # Only a checkpoint of this very trial is continued; from another one it starts warm.
-        own = not self._context._managed or saved.trial_id == self._context.get_trial_id()
-        return saved if own else TrialState()
+        context = self._context
+        own = not context._managed or saved.trial_id == context.get_trial_id()
+        if own:
+            return saved
+        # From another trial's checkpoint it starts warm, unless the search has copied that trial.
+        self._is_copy = bool(saved.batches_trained and _info_steps() == saved.batches_trained)
+        return replace(saved, searcher_metric=None) if self._is_copy else TrialState()
 
     def _build_loaders(self) -> None:
         trial, context, state = self._trial, self._context, self._state
@@ -128,7 +162,6 @@ class TrainingLoop:
                 self._core.train.report_early_exit(EarlyExitReason.USER_REQUESTED_STOP)
                 return
             if goal.operation is not None and self._is_chief:
-                goal.report_progress(goal.batches)
                 goal.operation.report_completed(self._state.searcher_metric)
             if stop is Stop.REQUESTED:
                 return
@@ -138,11 +171,11 @@ class TrainingLoop:
         stop = self._before_training()
         while stop is Stop.NO and state.batches_trained < goal.batches:
             due = self._train_stretch(goal)
-            anybody_asked = self._report_training()
+            anybody_asked = self._report_training(goal)
             stop = self._stopper.agreed(state.batches_trained, anybody_asked)
             if stop is Stop.PREEMPTED:
                 break  # there may be time to save only: the next run does what else is due
-            if Due.VALIDATE in due and not state.validated_here:
+            if Due.VALIDATE in due:
                 self._validate()
             if Due.CHECKPOINT in due and not state.saved_here:
                 self._save()
@@ -150,6 +183,9 @@ class TrainingLoop:
                 self._checkpoints.check()
             self._after_stretch(goal)
             stop = self._stopper.agreed(state.batches_trained, anybody_asked)
+        if stop is not Stop.NO:
+            who = "asked from outside" if stop is Stop.PREEMPTED else "at the trial's own wish"
+            self._say("leaving after batch %d, %s", state.batches_trained, who)
         if stop is Stop.PREEMPTED:
             self._save_before_leaving()
             self._checkpoints.wait()
@@ -165,7 +201,7 @@ class TrainingLoop:
         """What is due before the next batch: a first validation, or one that was interrupted."""
         state, plan = self._state, self._plan
         if state.batches_trained == 0:
-            if plan.step_zero_validation and not state.validated:
+            if plan.step_zero_validation:
                 self._validate()
         elif not state.validated_here and Due.VALIDATE in self._due(0):
             self._validate()
@@ -178,9 +214,9 @@ class TrainingLoop:
         """Train until something is due or the trial has to leave."""
         for model in self._context.models:
             model.train()
-        self._context._reducers.reset(Phase.TRAINING)
+        self._context._reducers.reset()
         self._stretch = Stretch()
-        self._throughput.begin()
+        self._log.begin()
         state, schedule, stopper = self._state, self._plan.schedule, self._stopper
         while True:
             self._train_batch()
@@ -201,12 +237,16 @@ class TrainingLoop:
         with ExitStack() as stack:
             context._gathering(stack)
             stack.enter_context(context._amp.forward())
-            result = self._trial.train_batch(batch, epoch_idx, batch_idx)
+            try:
+                result = self._of_batch(batch, epoch_idx, batch_idx)
+            except RuntimeError as err:
+                explain(err)
+                raise
         context._amp.after_batch()
         for scheduler in context.lr_schedulers:
             scheduler.step_after(batch_idx, self._epoch_len, context._aggregation)
         self._stretch.add(result)
-        self._throughput.add(batch)
+        self._log.add(batch)
         if context.profiler is not None:
             context.profiler.step()
         state.batches_trained = batch_idx + 1
@@ -216,8 +256,9 @@ class TrainingLoop:
 
     # Between stretches
 
-    def _report_training(self) -> bool:
+    def _report_training(self, goal: Goal) -> bool:
         """Report averages over batches and ranks; whether any rank asked to stop."""
+        self._context._watch.reporting(self._context.models)
         batches = self._stretch.batches()
         reducers = self._context._reducers
         chief_only = not self._plan.average_training_metrics
@@ -233,25 +274,24 @@ class TrainingLoop:
             return metrics, any(part[2] for part in parts)
 
         metrics, anybody_asked = in_step(self._dist, part, decide)
+        with_time = self._with_time(metrics)
         if self._is_chief:
-            self._core.train.report_training_metrics(
-                self._state.batches_trained, self._with_time(metrics)
-            )
-        self._hooks.on_training_workload_end(metrics, batches)
+            step = self._state.batches_trained
+            self._core.train.report_training_metrics(step, with_time, batches)
+            epoch = f" (epoch {step / self._epoch_len:.1f})" if self._epoch_len < ENDLESS else ""
+            self._log.tell(f"batch {step} of {goal.batches}{epoch}", metrics)
+        self._hooks.on_training_workload_end(with_time, batches)
         return anybody_asked
 
     def _with_time(self, metrics: dict[str, Any]) -> dict[str, Any]:
         """The metrics with what searches count time by."""
         batches = self._state.batches_trained
-        epochs, rest = divmod(batches, self._epoch_len)
-        exact = epochs if rest == 0 else batches / self._epoch_len
-        return {"batches": batches, "epochs": exact} | metrics
+        return {"batches": batches, "epochs": batches // self._epoch_len} | metrics
 
     def _after_stretch(self, goal: Goal) -> None:
         if not self._is_chief:
             return
         batches = self._state.batches_trained
-        logger.info("batch %d of %d: %s", batches, goal.batches, self._throughput)
         if goal.operation is not None:
             goal.report_progress(batches)
         elif goal.batches:
@@ -269,6 +309,7 @@ class TrainingLoop:
             lambda: self._judge.is_to_be_saved(metric, state) if self._is_chief else False,
             lambda answers: answers[0],
         )
+        self._say("validation after batch %d: %s", state.batches_trained, in_words(metrics))
         if self._is_chief:
             self._core.train.report_validation_metrics(
                 state.batches_trained, self._with_time(metrics)
@@ -286,3 +327,9 @@ class TrainingLoop:
         if self._saving or self._state.saved_here or self._state.batches_trained == 0:
             return
         self._save(leaving=True, alone=alone)
+
+
+def _info_steps() -> int:
+    """How many batches this run has behind it when it begins, by what its job says."""
+    info = get_cluster_info()
+    return info.trial._steps_completed if info is not None else 0

@@ -37,15 +37,21 @@ class LRScheduler:
 
     @property
     def step_mode(self) -> StepMode:
+        """When it steps."""
         return self._step_mode
 
     @property
     def frequency(self) -> int:
+        """How many epochs, batches or optimizer steps lie between two of its steps."""
         return self._frequency
 
     def step(self, *args: Any, **kwargs: Any) -> None:
         """Step the scheduler."""
         self._scheduler.step(*args, **kwargs)
+
+    def get_last_lr(self) -> list[Any]:
+        """The learning rates that the last step has set."""
+        return list(self._scheduler.get_last_lr())
 
     def step_after(self, batch_idx: int, epoch_len: int, aggregation_frequency: int = 1) -> None:
         """Step the scheduler as often as is due after this batch."""

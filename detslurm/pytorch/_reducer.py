@@ -8,9 +8,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain, zip_longest
-from typing import Any, Protocol
+from typing import Any
+
+import torch
 
 from detslurm import InvalidHP
+from detslurm.pytorch._nested import Place, replaced
 
 
 class Reducer(enum.Enum):
@@ -80,7 +83,16 @@ class FunctionReducer(MetricReducer):
     def cross_slot_reduce(self, per_slot_metrics: list[list[Any]]) -> Any:
         """The function's result. Batches are dealt to ranks in turn, and so they are put back."""
         rounds = zip_longest(*per_slot_metrics, fillvalue=_NOTHING)
-        return self._function([v for v in chain.from_iterable(rounds) if v is not _NOTHING])
+        values = [v for v in chain.from_iterable(rounds) if v is not _NOTHING]
+        try:
+            return self._function(values)
+        except Exception as err:
+            if values:
+                raise
+            raise ValueError(
+                f"{err}; it has no values, for update() was not called: wrap_reducer() takes"
+                " for_training=False and for_validation=False"
+            ) from err
 
 
 _NOTHING = object()
@@ -91,12 +103,6 @@ class Phase(enum.Enum):
 
     TRAINING = "training"
     VALIDATION = "validation"
-
-
-class Ranks(Protocol):
-    """What is needed of a DistributedContext."""
-
-    def allgather(self, stuff: Any) -> list[Any]: ...
 
 
 @dataclass(frozen=True)
@@ -137,10 +143,18 @@ class Wrapped:
         return {self.name: found}
 
 
+def _on_host(place: Place, tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().cpu()
+
+
 @dataclass
 class Reducers:
-    """All the reducers of a trial; one collective serves them all."""
+    """All the reducers of a trial; one collective serves them all.
 
+    What `sends` to other ranks goes without devices, of which each rank has its own.
+    """
+
+    sends: bool = False
     _all: list[Wrapped] = field(default_factory=list)
 
     def wrap(
@@ -167,9 +181,9 @@ class Reducers:
         """The reducers for one phase, in the order in which they were wrapped."""
         return [wrapped for wrapped in self._all if phase in wrapped.phases]
 
-    def reset(self, phase: Phase) -> None:
-        """Begin anew."""
-        for wrapped in self.of(phase):
+    def reset(self) -> None:
+        """Begin anew, all of them: a stretch of training or a validation begins."""
+        for wrapped in self._all:
             with wrapped.blamed("reset"):
                 wrapped.reducer.reset()
 
@@ -178,7 +192,8 @@ class Reducers:
         found = []
         for wrapped in self.of(phase):
             with wrapped.blamed("per_slot_reduce"):
-                found.append(wrapped.reducer.per_slot_reduce())
+                own = wrapped.reducer.per_slot_reduce()
+            found.append(replaced(own, _on_host) if self.sends else own)
         return found
 
     def metrics(self, phase: Phase, contributions: list[list[Any]]) -> dict[str, Any]:
@@ -187,9 +202,3 @@ class Reducers:
         for index, wrapped in enumerate(self.of(phase)):
             found |= wrapped.metrics([contribution[index] for contribution in contributions])
         return found
-
-    def reduce(self, phase: Phase, ranks: Ranks) -> dict[str, Any]:
-        """The metrics over all ranks, on every rank; without reducers nothing is sent."""
-        if not self.of(phase):
-            return {}
-        return self.metrics(phase, ranks.allgather(self.contribution(phase)))

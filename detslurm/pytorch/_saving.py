@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -15,11 +16,14 @@ import torch
 import detslurm
 from detslurm.core import Context
 from detslurm.core._agreement import in_step
+from detslurm.errors import CheckpointNotFound
 from detslurm.pytorch import _checkpoint_dir as files
 from detslurm.pytorch import _sharded as sharded
 from detslurm.pytorch._code import copy_code
 from detslurm.pytorch._context import PyTorchTrialContext
+from detslurm.pytorch._full import is_full, telling_why
 from detslurm.pytorch._hooks import Hooks
+from detslurm.pytorch._options import Options
 from detslurm.pytorch._rng import rng_state
 from detslurm.pytorch._snapshot import Snapshots
 from detslurm.pytorch._state import TrialState
@@ -38,7 +42,7 @@ class Contents:
     whole: dict[str, Any]
     counters: TrialState
     gathered: list[dict[str, Any]] | None
-    """This rank's gradients, between two steps of the optimizer."""
+    """This rank's gradients, where batches have left some to the next."""
     sharded: dict[str, torch.Tensor]
     """Tensors that are spread over the ranks."""
 
@@ -61,6 +65,7 @@ class Checkpoints:
             ThreadPoolExecutor(1, "checkpoint") if context._saves_in_background else None
         )
         self._unfinished: Future[str] | None = None
+        self._saved = TrialState()  # the one that counts the unfinished checkpoint as saved
         self._snapshots = Snapshots()
 
     def save(self, state: TrialState, *, leaving: bool = False, alone: bool = False) -> str | None:
@@ -68,45 +73,61 @@ class Checkpoints:
 
         With `alone` nothing is asked of other ranks, which may not be there any more: the chief
         saves what it has, workers do nothing and get None. A trial that saves in the background
-        gets None, too, unless it is `leaving`: `wait()` tells when the checkpoint is complete.
+        gets None, too, unless it is `leaving`: `wait()` tells when the checkpoint is complete. So
+        does one that goes on without a checkpoint, for lack of space.
         """
         if alone:
             self.close()
         else:
-            self.wait()
+            self.wait(leaving=False)  # this one takes its place
         dist = self._context.distributed
         if alone and dist.rank != 0:
             return None
         random = [rng_state()] if alone else dist.gather(rng_state()) or [rng_state()]
         whole = collect(self._context, self._hooks.callbacks, random)
         self._hooks.on_checkpoint_save_start(whole)
-        contents = self._contents(whole, state)
+        contents = self._contents(whole, state, alone=alone)
         together = dist.size > 1 and (contents.gathered is not None or bool(contents.sharded))
         if alone and contents.sharded and dist.size > 1:
             logger.warning("no checkpoint is saved: parts of the state are on other ranks")
             return None
-        state.ranks, state.last_ckpt = dist.size, state.batches_trained
+        uuid = None
         if self._background is not None and not (alone or leaving or together):
             self._begin_in_background(contents)
-            return None
-        if together or alone or dist.size == 1:
-            uuid = self._write(contents, shard=together and not alone)
+            self._saved = state
+        elif together or alone or dist.size == 1:
+            uuid = self._kept(lambda: self._write(contents, shard=together and not alone), leaving)
         else:
-            uuid = self._from_chief(lambda: self._write(contents))
-        self._hooks.on_checkpoint_upload_end(uuid)
+            uuid = self._kept(lambda: self._from_chief(lambda: self._write(contents)), leaving)
+        if uuid is not None:
+            self._hooks.on_checkpoint_upload_end(uuid)
+        if uuid is not None or self._unfinished is not None:
+            state.ranks, state.last_ckpt = dist.size, state.batches_trained
         return uuid
 
-    def _contents(self, whole: dict[str, Any], state: TrialState) -> Contents:
-        gathered = None
-        if self._between_steps(state):
-            gathered = gradients(self._context)
-            whole["sharded_gradients"] = gradients(self._context, sharded=True)
-            if not any(whole["sharded_gradients"]):
-                del whole["sharded_gradients"]
+    def _kept(self, save: Callable[[], str], leaving: bool) -> str | None:
+        """The storage id; None where there is no space left and training can go on without."""
+        try:
+            return save()
+        except Exception as err:
+            dist = self._context.distributed
+            if leaving or not any(dist.allgather(is_full(err))):
+                raise
+            if dist.rank == 0:
+                logger.error("no checkpoint is saved, training goes on until the next: %s", err)
+            return None
+
+    def _contents(self, whole: dict[str, Any], state: TrialState, *, alone: bool) -> Contents:
+        dist = self._context.distributed
+        own, spread = gradients(self._context), gradients(self._context, sharded=True)
+        carried = self._between_steps(state) or any(own) or any(spread)
+        if not alone:
+            carried = any(dist.allgather(carried))  # a trial may leave some on one rank alone
+        if any(spread):
+            whole["sharded_gradients"] = spread
         whole, sharded_tensors = sharded.split(whole)
-        ranks = self._context.distributed.size
-        counters = replace(state, ranks=ranks, last_ckpt=state.batches_trained)
-        return Contents(whole, counters, gathered, sharded_tensors)
+        counters = replace(state, ranks=dist.size, last_ckpt=state.batches_trained)
+        return Contents(whole, counters, own if carried else None, sharded_tensors)
 
     def _from_chief(self, write: Callable[[], str]) -> str:
         dist = self._context.distributed
@@ -128,16 +149,20 @@ class Checkpoints:
         if self._unfinished is None:
             return
         if self._context.distributed.broadcast(self._unfinished.done()):
-            self.wait()
+            self.wait(leaving=False)
 
-    def wait(self) -> None:
+    def wait(self, *, leaving: bool = True) -> None:
         """Wait until the checkpoint that was begun is complete; raises what went wrong with it.
 
         All ranks must call.
         """
         unfinished, self._unfinished = self._unfinished, None
         if unfinished is not None:
-            self._hooks.on_checkpoint_upload_end(self._from_chief(unfinished.result))
+            uuid = self._kept(lambda: self._from_chief(unfinished.result), leaving)
+            if uuid is None:
+                self._saved.last_ckpt = 0  # nothing was saved after that batch
+            else:
+                self._hooks.on_checkpoint_upload_end(uuid)
 
     def close(self) -> None:
         """Let what was begun come to its end, when nothing can be asked of other ranks."""
@@ -159,16 +184,19 @@ class Checkpoints:
             "format": "pickle",
             "detslurm_version": detslurm.__version__,
         }
-        with self._core.checkpoint.store_path(metadata, shard=shard) as (path, uuid):
+        store_path = self._core.checkpoint.store_path(metadata, shard=shard)
+        with store_path as (path, uuid), telling_why(path / files.STATE):
             if contents.gathered is not None:
                 torch.save(contents.gathered, path / _GRADIENTS.format(rank))
             if contents.sharded:
                 sharded.write(path, contents.sharded)
             if rank == 0:
-                files.write(path, contents.whole, counters.to_dict(), self._load_data())
+                files.write(path, contents.whole, counters.to_dicts(), self._load_data())
                 copy_code(path / "code", type(self._trial))
                 self._hooks.on_checkpoint_end(str(path))
                 self._hooks.on_checkpoint_write_end(str(path))
+        if rank == 0:
+            logger.info("saved checkpoint %s after batch %d", uuid, counters.batches_trained)
         return uuid
 
     def _load_data(self) -> dict[str, Any]:
@@ -189,27 +217,38 @@ class Checkpoints:
             yield None
         elif Path(checkpoint).is_dir():
             yield Path(checkpoint)
+        elif os.sep in str(checkpoint):
+            raise CheckpointNotFound(f"latest_checkpoint: there is no directory {checkpoint}")
         else:
             with self._core.checkpoint.restore_path(checkpoint) as path:
                 yield path
 
-    def load(self, path: Path, state: TrialState) -> None:
-        """Put models and everything else back."""
+    def load(self, path: Path, state: TrialState, *, own_options: bool = False) -> None:
+        """Put models and everything else back, but for hyperparameters with `own_options`."""
         whole = sharded.joined(files.read_state(path), path, self._context)
         self._hooks.on_checkpoint_load_start(whole)
-        restore(self._context, self._hooks.callbacks, whole)
-        if state.batches_trained and self._between_steps(state):
-            self._load_gradients(path, state.ranks)
+        own = Options(self._context) if own_options else None
+        try:
+            restore(self._context, self._hooks.callbacks, whole)
+        except (RuntimeError, ValueError) as err:
+            err.add_note(f"The checkpoint {path} doesn't fit the models that this trial makes now.")
+            raise
+        if own is not None:
+            own.apply()
+        if state.batches_trained:
+            self._load_gradients(path, state)
             if "sharded_gradients" in whole:
                 restore_gradients(self._context, [whole["sharded_gradients"]])
 
-    def _load_gradients(self, path: Path, ranks: int) -> None:
+    def _load_gradients(self, path: Path, state: TrialState) -> None:
+        ranks = state.ranks
         found = [path / _GRADIENTS.format(rank) for rank in range(ranks)]
         if not all(file.exists() for file in found):
-            logger.warning(
-                "the checkpoint was saved between two steps of the optimizer, without the gradients"
-                " gathered so far: the next step lacks those batches"
-            )
+            if self._between_steps(state):
+                logger.warning(
+                    "the checkpoint was saved between two steps of the optimizer, without the"
+                    " gradients gathered so far: the next step lacks those batches"
+                )
             return
         own = (
             found

@@ -33,8 +33,8 @@ class Snapshots:
             return seen[view]
 
         whole = replaced(state, copied, copy.deepcopy)
-        if any(view[0].type == "cuda" for view in seen):
-            torch.cuda.synchronize()
+        for device in {view[0] for view in seen if view[0].type == "cuda"}:
+            torch.cuda.synchronize(device)
         return whole
 
     def _buffer(self, kind: Any, like: torch.Tensor) -> torch.Tensor:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+_THEIRS = ("trial_id", "last_ckpt", "step_id", "last_val", "batches_trained", "epochs_trained")
+
 
 @dataclass
 class TrialState:
@@ -34,8 +36,10 @@ class TrialState:
         """Whether there was a validation after the last batch."""
         return self.validated and self.last_val == self.batches_trained
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+    def to_dicts(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What Determined keeps, which reads nothing else, and the rest."""
+        whole = asdict(self)
+        return {name: whole.pop(name) for name in _THEIRS}, whole
 
     @classmethod
     def from_dict(cls, saved: Mapping[str, Any], steps: int) -> TrialState:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from detslurm._info import ClusterInfo, get_cluster_info
+from detslurm.core._searcher import configured_unit
 from detslurm.errors import InvalidExperimentException
 from detslurm.pytorch._context import PyTorchTrialContext
 from detslurm.pytorch._loop import TrainingLoop
@@ -19,26 +20,36 @@ from detslurm.pytorch._units import NEVER, Batch, Epoch, TrainUnit, length, peri
 logger = logging.getLogger("detslurm.pytorch")
 
 _POLICIES = ("best", "all", "none")
+_OWN_LENGTHS = ("pbt", "custom")
+"""Searchers that say as they go how far a trial trains, without a `max_length`."""
 
 
 class Trainer:
     """Trains a `PyTorchTrial`; made and used inside `pytorch.init()`."""
 
     def __init__(self, trial: PyTorchTrial, context: PyTorchTrialContext) -> None:
+        if not isinstance(trial, PyTorchTrial):
+            raise TypeError(
+                "Trainer() takes a PyTorchTrial and its context, such as Trainer(MyTrial(context),"
+                f" context), not {trial!r}"
+            )
         self._trial = trial
         self._context = context
-        self._profile: tuple[int, int | None] | None = None
+        self._profile = False
 
     def configure_profiler(
-        self, sync_timings: bool, enabled: bool, begin_on_batch: int, end_after_batch: int
+        self,
+        sync_timings: bool = True,
+        enabled: bool = False,
+        begin_on_batch: int = 0,
+        end_after_batch: int | None = None,
     ) -> None:
-        """Measure the node during training; call it before `fit()`.
-
-        The measurements are of the whole node, and of all of the training: `sync_timings` and the
-        batches have no effect. `context.set_profiler()` looks into single batches.
-        """
-        if enabled:
-            self._profile = (begin_on_batch, end_after_batch)
+        """Deprecated: use `fit(profiling_enabled=True)`. Only `enabled` has an effect."""
+        logger.warning(
+            "configure_profiler() is deprecated: use fit(profiling_enabled=True). The node is"
+            " measured during all of the training; context.set_profiler() looks into single batches"
+        )
+        self._profile = enabled
 
     def fit(
         self,
@@ -59,7 +70,8 @@ class Trainer:
         by a checkpoint: `best` (better than all before in the experiment), `all` or `none`; there
         is always one at the end and when the trial has to leave. `latest_checkpoint` is what to go
         on from, `detslurm.get_cluster_info().latest_checkpoint` as a rule. `test_mode` trains and
-        validates one batch. Raises `ValueError` and `TypeError` for arguments that make no sense.
+        validates one batch. Raises `ValueError` and `TypeError` for arguments that make no sense,
+        `RuntimeError` when called a second time in one `pytorch.init()`.
         """
         info = get_cluster_info() if self._context._managed else None
         if test_mode and info is not None:
@@ -96,18 +108,15 @@ class Trainer:
     def run(self, plan: Plan, *, profile: bool = False) -> None:
         """Train by a complete plan."""
         self._check_trial()
+        self._refuse_second_fit()
         if self._context.distributed.rank == 0:
-            logger.info("%s", describe(plan))
-        if profile or self._profile is not None:
-            self._switch_profiler_on()
+            searcher = (self._context._exp_conf or {}).get("searcher") or {}
+            alone = searcher.get("name") in (None, "single", "random", "grid")
+            logger.info("%s", describe(plan, searches=plan.follows_search and not alone))
+        if profile or self._profile:
+            assert self._context._core is not None
+            self._context._core._profile()
         TrainingLoop(self._trial, self._context, plan).run()
-
-    def _switch_profiler_on(self) -> None:
-        assert self._context._core is not None
-        try:
-            self._context._core.profiler.on()
-        except RuntimeError as err:
-            logger.warning("profiling is enabled, but %s", err)
 
     def _check_trial(self) -> None:
         name = type(self._trial).__name__
@@ -121,6 +130,14 @@ class Trainer:
             )
         evaluates_batches(self._trial)
 
+    def _refuse_second_fit(self) -> None:
+        if self._context._fitted:
+            raise RuntimeError(
+                "fit() was called before in this pytorch.init(), and a trial counts its batches"
+                " once: train more in another pytorch.init(), with latest_checkpoint= the last one"
+            )
+        self._context._fitted = True
+
     def managed(self, plan: Plan) -> Plan:
         """The plan with the length that counts in a job. Raises `ValueError` for lack of one."""
         max_length, follows_search = self._managed_length(plan.max_length)
@@ -129,9 +146,28 @@ class Trainer:
     def _managed_length(self, given: TrainUnit | None) -> tuple[TrainUnit | None, bool]:
         """The length to train to in a job, and whether the search gives it."""
         searcher: Mapping[str, Any] = self._context.get_experiment_config().get("searcher") or {}
+        if searcher.get("name") in _OWN_LENGTHS:
+            if configured_unit(searcher) is None and given is None:
+                raise ValueError(
+                    "`fit(max_length=X)` must be set: nothing says what the search's lengths"
+                    " count; or set searcher.unit to batches or epochs"
+                )
+            return given, True
         configured = configured_length(searcher)
         if configured is None:
-            return given or _from_max_time(searcher), False
+            most = _max_time(searcher)
+            if given is not None and most not in (None, given):
+                logger.warning(
+                    "fit(max_length=%s) is not the search's max_time, %s: the search compares"
+                    " trials as if they trained as long as that",
+                    given,
+                    most,
+                )
+            if given is None and most is None:
+                raise ValueError(
+                    "`fit(max_length=X)` must be set: the configuration has no searcher.max_length"
+                )
+            return given or most, False
         if isinstance(configured, TrainUnit):
             if given is not None and given != configured:
                 logger.warning(
@@ -177,12 +213,7 @@ class Trainer:
     def _local_policy(self, policy: Policy) -> Policy:
         searcher = (self._context._exp_conf or {}).get("searcher") or {}
         if policy == "best" and not searcher.get("metric"):
-            logger.warning(
-                "no searcher.metric says which checkpoint is the best: one is saved after every"
-                " validation (outside of a job give pytorch.init(exp_conf=...), or another"
-                " checkpoint_policy)"
-            )
-            return "all"
+            return "all"  # nothing says by which metric
         return policy
 
 
@@ -190,34 +221,35 @@ def _local_length(plan: Plan) -> TrainUnit:
     if plan.test_mode:
         return Batch(1)
     if plan.max_length is None:
-        raise ValueError("max_length must be defined in local training mode.")
+        raise ValueError(
+            "max_length must be defined in local training mode."
+            " Say how far: fit(max_length=pytorch.Epoch(10)), for example"
+        )
     return plan.max_length
 
 
-def _from_max_time(searcher: Mapping[str, Any]) -> TrainUnit:
+def _max_time(searcher: Mapping[str, Any]) -> TrainUnit | None:
     """The longest that a search by `time_metric` lets a trial train."""
     kinds = {"batches": Batch, "epochs": Epoch}
     metric, most = searcher.get("time_metric"), searcher.get("max_time")
-    if metric not in kinds or most is None:
-        raise ValueError(
-            "`fit(max_length=X)` must be set: the configuration has no searcher.max_length"
-        )
-    return kinds[metric](int(most))
+    return None if metric not in kinds or most is None else kinds[metric](int(most))
 
 
-def describe(plan: Plan) -> str:
+def describe(plan: Plan, *, searches: bool = False) -> str:
     """The plan in one line, for the log."""
-    parts = [f"train to {plan.max_length}"]
+    most = f", {plan.max_length} at most" if plan.max_length is not None else ""
+    parts = [
+        f"train as far as the search says{most}" if searches else f"train to {plan.max_length}"
+    ]
     for what, unit in (
+        ("report", plan.schedule.reporting),
         ("validate", plan.schedule.validation),
         ("save", plan.schedule.checkpoint),
-        ("report", plan.schedule.reporting),
     ):
         if unit == NEVER:
             parts.append(f"{what} at the end")
         else:
             parts.append(f"{what} {'every' if isinstance(unit.value, int) else 'after'} {unit}")
-    parts.append(f"checkpoint_policy {plan.policy}")
-    if plan.latest_checkpoint:
-        parts.append(f"go on from {plan.latest_checkpoint}")
+    after = {"all": " and after every validation", "best": " and after the best validations"}
+    parts[-1] += after.get(plan.policy, "")
     return "; ".join(parts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import inspect
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -83,6 +84,31 @@ def evaluates_batches(trial: PyTorchTrial) -> bool:
     return by_batch
 
 
-def takes_batch_idx(trial: PyTorchTrial) -> bool:
-    """Whether `evaluate_batch()` wants the number of the batch; older code has it without."""
-    return len(inspect.signature(trial.evaluate_batch).parameters) > 1
+def train_batch_of(trial: PyTorchTrial) -> Callable[..., Any]:
+    """`train_batch()`, to be called with the batch, the epoch and the number of the batch."""
+    return _by_name(trial.train_batch, "batch", "epoch_idx", "batch_idx")
+
+
+def evaluate_batch_of(trial: PyTorchTrial) -> Callable[..., Any]:
+    """`evaluate_batch()`, to be called with the batch and its number; older code has it without."""
+    method: Callable[..., Any] = trial.evaluate_batch
+    if _takes(method, None, None) or "batch_idx" in inspect.signature(method).parameters:
+        return _by_name(method, "batch", "batch_idx")
+    return lambda batch, batch_idx: method(batch)
+
+
+def _by_name(method: Callable[..., Any], *names: str) -> Callable[..., Any]:
+    """The method called with arguments of these names, as Determined does: an override may have
+    them in another order. One that has names of its own gets them in this order."""
+    if not _takes(method, **dict.fromkeys(names)):
+        return method
+    return lambda *values: method(**dict(zip(names, values, strict=True)))
+
+
+def _takes(method: Callable[..., Any], *args: Any, **kwargs: Any) -> bool:
+    try:
+        for follow in (True, False):  # a decorator may take less than what it shows
+            inspect.signature(method, follow_wrapped=follow).bind(*args, **kwargs)
+    except TypeError:
+        return False
+    return True

@@ -14,17 +14,17 @@ class TrainUnit:
     """
 
     def __init__(self, value: int | Container[int]) -> None:
-        if isinstance(value, bool) or not isinstance(value, int | Container):
+        if isinstance(value, bool | str) or not isinstance(value, int | Container):
             raise TypeError(
                 f"{type(self).__name__} takes an int or a container of ints, not {value!r}"
             )
         self.value = value
 
-    def should_stop(self, step: int) -> bool:
+    def should_stop(self, step_num: int) -> bool:
         """Whether something with this period is due after so many steps."""
         if not isinstance(self.value, int):
-            return step in self.value
-        return self.value < 1 or (step > 0 and step % self.value == 0)
+            return step_num in self.value
+        return self.value < 1 or (step_num > 0 and step_num % self.value == 0)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.value!r})"

@@ -5,17 +5,18 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import numpy as np
 import torch
 
 from detslurm.core._agreement import in_step
 from detslurm.errors import InvalidExperimentException
-from detslurm.pytorch._averages import on_host
+from detslurm.pytorch._averages import array_of, kept, on_host
 from detslurm.pytorch._context import PyTorchTrialContext
-from detslurm.pytorch._ddp import agree_on_buffers, is_sharded
+from detslurm.pytorch._ddp import is_sharded
 from detslurm.pytorch._evaluation import Share, metrics_of, share_of
 from detslurm.pytorch._hooks import Hooks
 from detslurm.pytorch._reducer import Phase
-from detslurm.pytorch._trial import PyTorchTrial, evaluates_batches, takes_batch_idx
+from detslurm.pytorch._trial import PyTorchTrial, evaluate_batch_of, evaluates_batches
 
 
 class Validation:
@@ -32,7 +33,7 @@ class Validation:
         self._trial, self._context, self._hooks = trial, context, hooks
         self._batches, self._at_most = batches, at_most
         self._by_batch = evaluates_batches(trial)
-        self._takes_idx = takes_batch_idx(trial)
+        self._evaluate_batch = evaluate_batch_of(trial)
         self._sharded = context.distributed.size > 1 and any(
             is_sharded(parameter) for model in context.models for parameter in model.parameters()
         )
@@ -46,11 +47,12 @@ class Validation:
     def metrics(self) -> dict[str, Any]:
         """Evaluate; the metrics, the same on all ranks."""
         context, hooks = self._context, self._hooks
+        context._reducers.reset()
         hooks.on_validation_start()
-        agree_on_buffers(context.models)
+        if context.distributed.size > 1:
+            context._peers.agree_on_buffers(context.models)
         for model in context.models:
             model.eval()
-        context._reducers.reset(Phase.VALIDATION)
         metrics = self._of_batches() if self._by_batch else self._of_everything()
         hooks.on_validation_end(metrics)
         return metrics
@@ -108,14 +110,12 @@ class Validation:
             if self._at_most is not None and index >= self._at_most:
                 break
             self._last = self._context._moved(batch), index
-            outputs.append(self._evaluate(*self._last))
-        return outputs
+            outputs.append(_kept(self._evaluate(*self._last)))
+        return [_without_tensors(output) for output in outputs]  # now: a device works ahead
 
     def _evaluate(self, batch: Any, index: int) -> Any:
         with self._context._amp.forward():
-            if self._takes_idx:
-                return self._trial.evaluate_batch(batch, index)
-            return self._trial.evaluate_batch(batch)  # type: ignore[call-arg]
+            return self._evaluate_batch(batch, index)
 
     def _of_everything(self) -> dict[str, Any]:
         def part() -> tuple[dict[str, Any], list[Any]]:
@@ -131,9 +131,30 @@ class Validation:
             return metrics, self._context._reducers.contribution(Phase.VALIDATION)
 
         def decide(parts: list[tuple[dict[str, Any], list[Any]]]) -> dict[str, Any]:
-            return on_host(parts[0][0]) | self._reduced([own for _, own in parts])
+            metrics = {name: _number(v) for name, v in _without_tensors(parts[0][0]).items()}
+            return metrics | self._reduced([own for _, own in parts])
 
         return in_step(self._context.distributed, part, decide)
 
     def _reduced(self, contributions: list[list[Any]]) -> dict[str, Any]:
         return on_host(self._context._reducers.metrics(Phase.VALIDATION, contributions))
+
+
+def _kept(output: Any) -> Any:
+    if not isinstance(output, dict):
+        return output
+    return {name: kept(value) for name, value in output.items()}
+
+
+def _without_tensors(output: Any) -> Any:
+    if not isinstance(output, dict):
+        return output
+    return {
+        name: array_of(value) if isinstance(value, torch.Tensor) else value
+        for name, value in output.items()
+    }
+
+
+def _number(value: Any) -> Any:
+    """An array of one number without its shape: a search compares numbers."""
+    return value.reshape(()) if isinstance(value, np.ndarray) and value.size == 1 else value

@@ -29,12 +29,13 @@ class Worker:
 
 
 class Numbering(NamedTuple):
-    """The trial's seed, the number of the first batch among all ranks, and the distance to the
-    next one of the same rank."""
+    """The trial's seed, the number of the first batch among all ranks, the distance to the next
+    one of the same rank, and after how many of these it begins again."""
 
     seed: int
     first: int
     stride: int
+    batches: int
 
 
 class SeededWorker(Worker):
@@ -56,23 +57,25 @@ class SeededWorker(Worker):
         self._collate_fn = collate_fn
         self._num_workers = num_workers
         self._numbering = numbering
-        self._position = 0
+        self._position = self._worker = 0
 
     def start(self, worker: int) -> None:
         """As any worker, then get ready for this worker's first batch."""
         super().start(worker)
-        self._position = worker
+        self._position = self._worker = worker
         self._seed()
 
     def collate(self, records: list[Any]) -> Any:
         """Make the batch, then get ready for the next one."""
         batch = self._collate_fn(records)
         self._position += self._num_workers
+        if self._position >= self._numbering.batches:
+            self._position = self._worker
         self._seed()
         return batch
 
     def _seed(self) -> None:
-        seed, first, stride = self._numbering
+        seed, first, stride, _ = self._numbering
         mixed = mixed_seed(seed, first + self._position * stride)
         torch.manual_seed(mixed)
         random.seed(mixed)

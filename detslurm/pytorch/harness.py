@@ -6,6 +6,7 @@ pass to `Trainer.fit()` is in the configuration: periods, policy, `scheduling_un
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import logging
 import sys
@@ -21,8 +22,6 @@ from detslurm.pytorch._schedule import Schedule
 from detslurm.pytorch._trainer import Trainer
 from detslurm.pytorch._trial import PyTorchTrial
 from detslurm.pytorch._units import NEVER, Batch, Record, TrainUnit
-
-logger = logging.getLogger("detslurm.pytorch")
 
 
 def main(argv: Sequence[str]) -> int:
@@ -54,19 +53,17 @@ def trial_class(spec: str) -> type[PyTorchTrial]:
     """The class that `module:Class` names. Raises `ValueError` when it is no PyTorchTrial."""
     module, _, name = spec.partition(":")
     sys.path.insert(0, str(Path.cwd()))
-    found = getattr(importlib.import_module(module), name, None)
+    there = vars(importlib.import_module(module))
+    found = there.get(name)
     if not (isinstance(found, type) and issubclass(found, PyTorchTrial)):
         what = "there is no such class in it" if found is None else "it is no PyTorchTrial"
-        raise ValueError(f"{spec}: {what}")
+        near = difflib.get_close_matches(name, there, 1) if found is None else None
+        raise ValueError(f"{spec}: {what}" + (f"; did you mean {near[0]}?" if near else ""))
     return found
 
 
 def plan(config: Mapping[str, Any], global_batch_size: int | None) -> Plan:
     """The plan that a configuration describes. Raises `ValueError`."""
-    if config.get("records_per_epoch"):
-        logger.warning(
-            "records_per_epoch has no effect: an epoch is one pass over the training data loader"
-        )
     return Plan(
         schedule=Schedule(
             _period(config, "min_validation_period", global_batch_size),

@@ -131,9 +131,10 @@ class Custom(Method):
 
     def _train(self, state: State, index: int, length: int) -> None:
         trial = state.trials[index]
-        if trial.status == "closed" or trial.final or length <= trial.reached:
+        if trial.status == "closed" or trial.final or length < 1:
             return
         trial.goal = length
+        trial.reached = min(trial.reached, length - 1)  # what it has trained it validates once more
         if trial.status == "paused":
             state.wait(index, PROMOTED if trial.legs else CREATED)
 

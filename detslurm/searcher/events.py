@@ -19,6 +19,7 @@ How = Literal[
     "out_of_ops",  # its program saw that nothing more is asked of it for now
     "completed",  # its program ended by itself
     "errored",  # it failed more often than `max_restarts` allows
+    "hopeless",  # it failed for lack of the metric that the search goes by
     "invalid_hp",  # its program refused the sample
     "canceled",  # the user ended it
     "released",  # it gave way: preempted, or out of time

@@ -20,6 +20,7 @@ _DECODER = msgspec.msgpack.Decoder(State)
 _UNHARMED = ("out_of_ops", "completed", "stopped", "released", "lost")
 _OUTCOMES = {
     "errored": "errored",
+    "hopeless": "errored",
     "lost": "errored",
     "canceled": "canceled",
     "invalid_hp": "invalid_hp",
@@ -151,6 +152,7 @@ class Search:
         if event.leg not in (None, trial.legs):
             return
         if trial.status != "closed" and not trial.stop and units is not None:
+            state.heard = True
             self.method.validated(state, event.trial, units, event)
 
     def _left(self, state: State, event: Left) -> None:
@@ -168,7 +170,7 @@ class Search:
             state.wait(index, AGAIN)
         else:
             self._ended(state, index, event.how)
-        if state.trials[index].status == "closed":
+        if state.trials[index].status == "closed" and not state.hopeless:
             self.method.closed(state, index)
 
     def _comes_back(self, state: State, index: int, how: str) -> bool:
@@ -183,6 +185,8 @@ class Search:
         state.close(index, _OUTCOMES.get(how, "completed"))
         if how == "invalid_hp":
             self.method.refused(state, index)
+        elif how == "hopeless" and not state.heard and self.name != "custom":
+            state.give_up()
         else:
             self.method.ended(state, index)
 

@@ -23,7 +23,7 @@ Event = dict[str, Any]
 
 
 class SimulatedTrial(msgspec.Struct):
-    """What became of one trial; times are seconds of virtual time."""
+    """What became of one trial, numbered from 1; times are seconds of virtual time."""
 
     trial: int
     units: int = 0  # how far it came
@@ -122,7 +122,7 @@ class _Run:
         for unsampled in self._search.unsampled(self._state):
             drawn = self._search.samples.plan(unsampled).hparams
             self._apply({"e": "sampled", "trial": unsampled, "hparams": drawn})
-        seen = self._each.setdefault(index, SimulatedTrial(index, start=self._now))
+        seen = self._each.setdefault(index, SimulatedTrial(index + 1, start=self._now))
         seen.legs += 1
         self._train(worker, index, self._state.trials[index].reached, self._start_seconds)
 
@@ -175,7 +175,7 @@ class _Run:
     def _sum_up(self) -> Simulation:
         each = sorted(self._each.values(), key=lambda t: t.trial)
         for seen in each:
-            trial = self._state.trials[seen.trial]
+            trial = self._state.trials[seen.trial - 1]
             seen.outcome, seen.bracket = trial.outcome, trial.bracket
         counts = Counter(t.units for t in each)
         sign = 1.0 if self._search.smaller_is_better else -1.0

@@ -93,6 +93,8 @@ class State(msgspec.Struct, gc=False):
     failures: int = 0
     cancels: int = 0
     done: bool = False
+    heard: bool = False  # a trial has reported the metric
+    hopeless: bool = False  # none will: the search has given up
     brackets: list[Bracket] = []
     round: int = 0
     members: list[int] = []
@@ -117,7 +119,8 @@ class State(msgspec.Struct, gc=False):
         if self.dialogue and self.dialogue.verdict:
             return self.dialogue.verdict
         counted = self.created - self.invalid
-        if counted and self.failures >= counted:
+        nothing_valid = not counted and self.created > 1
+        if self.hopeless or nothing_valid or (counted and self.failures >= counted):
             return "errored"
         return "canceled" if counted and self.cancels >= counted else "completed"
 
@@ -197,6 +200,15 @@ class State(msgspec.Struct, gc=False):
         self.failures += outcome == "errored"
         self.cancels += outcome == "canceled"
         self.invalid += outcome == "invalid_hp"
+
+    def give_up(self) -> None:
+        """No trial can be judged: those at work are told to stop, and nothing begins any more."""
+        self.hopeless = True
+        for index, trial in enumerate(self.trials):
+            if trial.status == "assigned":
+                trial.stop = True
+            elif trial.status != "closed":
+                self.close(index, "errored")
 
     def finish(self, index: int) -> None:
         """Ask nothing more of a trial: it closes now, or when its worker leaves it."""

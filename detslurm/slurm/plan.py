@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from detslurm.config.sbatch_args import refuse
 from detslurm.slurm.chunks import Chunk, plan_chunks
 from detslurm.slurm.interface import ClusterLimits, PartitionLimits
-from detslurm.slurm.request import JobRequest
+from detslurm.slurm.request import JobRequest, nice_of
 from detslurm.slurm.shape import PlanError, Shape, shape
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def plan_job(
         wanted = Shape()
     else:
         wanted = _shape(config, site, here, slot_type)
-    minutes = _time_minutes(config)
+    minutes, priority = _time_minutes(config), config.resources.priority
     template = JobRequest(
         name="detslurm",
         command=("true",),
@@ -88,7 +88,7 @@ def plan_job(
         qos=config.slurm.qos,
         constraint=config.slurm.constraint,
         time_minutes=minutes,
-        nice=_nice(config.resources.priority),
+        nice=None if priority is None else nice_of(priority),
         requeue=config.slurm.on_preempt != "successor",
         signal_lead=signal_lead(config.slurm.signal_lead, minutes, here),
         sbatch_args=tuple(dict.fromkeys(config.slurm.sbatch_args)),
@@ -186,10 +186,6 @@ def _time_minutes(config: ExperimentConfig) -> int | None:
         return None
     seconds = config.slurm.time_seconds
     return 0 if seconds is None else -(-seconds // 60)
-
-
-def _nice(priority: int | None) -> int | None:
-    return None if priority is None else 10 * (priority - 1)
 
 
 def _notes(

@@ -7,6 +7,11 @@ from pathlib import Path
 from typing import Any
 
 
+def nice_of(priority: int) -> int:
+    """Determined's priority, 1 (first) to 99 (last), as Slurm's nice."""
+    return 10 * (priority - 1)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRequest:
     """One job, or one array of equal jobs, each of which execs `command` in the batch script."""

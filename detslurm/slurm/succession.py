@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from detslurm.slurm.request import JobRequest
+from detslurm.slurm.request import JobRequest, nice_of
 
 
 def runner_command(experiment_dir: Path, first_index: int, each: int = 1) -> tuple[str, ...]:
@@ -59,7 +59,8 @@ def successor_request(
     `after` is the ref of a job that must be gone before this one starts. Raises `LookupError` when
     no submission covered this trial.
     """
-    original = _first_request(facts, index)
+    facts = list(facts)
+    original = _as_set(_first_request(facts, index), facts)
     return _like(original, experiment_dir, index, each).with_changes(
         dependency=f"afterany:{after}" if after else None,
         hold=hold,
@@ -71,7 +72,9 @@ def workers_request(
     facts: Iterable[Mapping[str, Any]], experiment_dir: Path, count: int
 ) -> JobRequest:
     """The request of so many more workers for a search, like those it began with."""
-    return _like(_first(facts), experiment_dir, 0, count=count if count > 1 else None)
+    facts = list(facts)
+    original = _as_set(_first(facts), facts)
+    return _like(original, experiment_dir, 0, count=count if count > 1 else None)
 
 
 def relief_request(
@@ -93,6 +96,12 @@ def _like(
         dependency=None,
         hold=False,
     )
+
+
+def _as_set(original: JobRequest, facts: Iterable[Mapping[str, Any]]) -> JobRequest:
+    """The request with the priority that the user has given the experiment since."""
+    given = [f["value"] for f in facts if (f.get("type"), f.get("field")) == ("set", "priority")]
+    return original.with_changes(nice=nice_of(given[-1])) if given else original
 
 
 def _first(facts: Iterable[Mapping[str, Any]]) -> JobRequest:

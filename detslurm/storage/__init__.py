@@ -52,7 +52,7 @@ def from_uri(text: str) -> Storage:
     """
     parts = urlsplit(text)
     if not parts.scheme:
-        return SharedFS(Path(text).absolute())
+        return SharedFS(Path(text).expanduser().absolute())
     if parts.query or parts.fragment or (parts.scheme == "file") == bool(parts.netloc):
         raise ValueError(
             f"checkpoint_storage {text!r} is malformed: file:///path, s3://bucket/prefix "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import shutil
@@ -13,32 +14,53 @@ from detslurm.storage.interface import Resources, Selector
 from detslurm.storage.names import selected
 
 
-def list_resources(root: Path) -> Resources:
-    """Every file with its size and every directory (name ends in `/`, size 0), by relative path."""
+def list_resources(root: Path, *, follow: bool = False) -> Resources:
+    """Every file with its size and every directory (name ends in `/`, size 0), by relative path.
+
+    With `follow` a link counts as what it leads to, as far as there is such a thing.
+    """
     found: Resources = {}
-    for directory, subdirs, files in os.walk(root):
+    for directory, subdirs, files in os.walk(root, followlinks=follow):
         here = Path(directory)
         for name in subdirs:
             found[f"{(here / name).relative_to(root)}/"] = 0
         for name in files:
-            found[str((here / name).relative_to(root))] = (here / name).lstat().st_size
+            found[str((here / name).relative_to(root))] = _size(here / name, follow)
+        if follow:
+            subdirs[:] = [name for name in subdirs if not _leads_up(here / name, root)]
     return dict(sorted(found.items()))
+
+
+def _size(path: Path, follow: bool) -> int:
+    if follow:
+        with contextlib.suppress(OSError):  # it leads to nothing
+            return path.stat().st_size
+    return path.lstat().st_size
+
+
+def _leads_up(path: Path, root: Path) -> bool:
+    """Whether a path is a link to a directory above it, which has no end."""
+    if not path.is_symlink():
+        return False
+    above = [parent for parent in path.parents if parent.is_relative_to(root)]
+    return any(parent.resolve().is_relative_to(path.resolve()) for parent in above)
 
 
 def copy_selected(source: Path, target: Path, selector: Selector | None) -> None:
     """Copy a tree, or what the selector takes of it; a selected file brings its directories."""
-    copy_names(source, target, selected(list_resources(source), selector))
+    copy_names(source, target, selected(list_resources(source, follow=True), selector))
 
 
 def copy_names(source: Path, target: Path, names: Iterable[str]) -> None:
-    """Copy some resources of a tree."""
+    """Copy some resources of a tree; of a link what it leads to, if there is something."""
     for name in names:
         destination = target / name
         if name.endswith("/"):
             destination.mkdir(parents=True, exist_ok=True)
         else:
             destination.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(source / name, destination, follow_symlinks=False)
+            origin = source / name
+            shutil.copy2(origin, destination, follow_symlinks=origin.exists())
 
 
 def sync_tree(root: Path) -> None:

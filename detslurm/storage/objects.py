@@ -17,6 +17,7 @@ from detslurm.storage.names import matching, selected, with_parents
 
 # Object stores know no directories; an empty one is remembered by an object in it.
 _EMPTY = ".detslurm-empty-directory"
+_MAGIC = frozenset("*?[")
 
 
 class ObjectStore:
@@ -134,8 +135,11 @@ class ObjectStore:
 
     def _remove(self, storage_id: str, names: Iterable[str]) -> None:
         keys = [self._key(storage_id, name) for name in names]
-        if keys:
-            self._fs.rm(keys)
+        patterns = [key for key in keys if _MAGIC.intersection(key)]
+        for key in patterns:  # rm() would remove what it matches, not what it names
+            self._fs.rm_file(key)
+        if plain := [key for key in keys if key not in patterns]:
+            self._fs.rm(plain)
 
 
 def _resources(objects: Mapping[str, int]) -> Resources:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from detslurm.store import fs
-from detslurm.store.errors import NotFound
+from detslurm.store.errors import CorruptRecord, NotFound
 from detslurm.store.facts import FactLog
 from detslurm.store.frame import decode_json, encode_json
 from detslurm.store.trial import TrialDir
@@ -22,7 +22,7 @@ BUCKETS: Final = 100
 
 # Facts that change how a finished experiment reads: the index must learn of them.
 TOUCHING: Final = frozenset(
-    {"wish", "set", "lost", "submitted", "trials", "checkpoint_deleted", "search_ended"}
+    {"wish", "set", "lost", "found", "submitted", "trials", "checkpoint_deleted", "search_ended"}
 )
 
 
@@ -69,8 +69,12 @@ class ExperimentDir:
         data = fs.read_file(self.path / "config.json", expected=True)
         if data is None:
             raise NotFound(f"experiment {self.id} has no configuration: its submission broke off")
-        value = decode_json(data)
-        assert isinstance(value, dict)
+        try:
+            value = decode_json(data)
+        except ValueError as error:
+            raise CorruptRecord(f"{self.path / 'config.json'}: {error}") from error
+        if not isinstance(value, dict):
+            raise CorruptRecord(f"{self.path / 'config.json'} is no mapping")
         return value
 
     def append(self, record: Mapping[str, Any], after: int = 0) -> int:

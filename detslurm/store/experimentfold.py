@@ -17,7 +17,8 @@ from detslurm.store.views import ExperimentView, Job, TrialRow, Wishes
 class ExperimentFacts(msgspec.Struct, kw_only=True):
     """The fold of an experiment's facts, trials aside; `count` is the last fact's number.
 
-    `replaced` leads from the index of a trial with invalid hyperparameters to its replacement's.
+    `origin` leads from the index of a replacement (of a trial with invalid hyperparameters) to that
+    of the trial whose job runs it.
     `closed` says how a search closed its trials (by id) and is None until the search is over.
     """
 
@@ -27,7 +28,7 @@ class ExperimentFacts(msgspec.Struct, kw_only=True):
     jobs: tuple[Job, ...] = ()
     trial_ids: tuple[int, ...] = ()
     lost: dict[int, str] = msgspec.field(default_factory=dict)
-    replaced: dict[int, int] = msgspec.field(default_factory=dict)
+    origin: dict[int, int] = msgspec.field(default_factory=dict)
     closed: dict[int, str] | None = None
     verdict: str | None = None
     deleted_checkpoints: frozenset[str] = frozenset()
@@ -40,12 +41,13 @@ class ExperimentFacts(msgspec.Struct, kw_only=True):
 
     def submitted_after(self, number: int) -> set[int]:
         """Trials that facts past `number` submitted (again)."""
-        return {
-            trial
-            for job in self.jobs
-            if job.fact > number
-            for trial in self.trial_ids[job.first_index : job.first_index + job.count]
-        }
+        return set().union(*(self.covered(job) for job in self.jobs if job.fact > number))
+
+    def covered(self, job: Job) -> set[int]:
+        """The trials that a job works for, with what replaces them."""
+        share = range(job.first_index, job.first_index + job.count)
+        more = {self.trial_ids[new] for new, first in self.origin.items() if first in share}
+        return {*self.trial_ids[share.start : share.stop], *more}
 
     def context(self, trial_id: int, alive: bool | None = None) -> TrialContext:
         """What the fold of one of its trials needs."""
@@ -80,7 +82,7 @@ def _created(state: ExperimentFacts, fact: Mapping[str, Any]) -> None:
 def _trials(state: ExperimentFacts, fact: Mapping[str, Any]) -> None:
     first, count = fact.get("first_trial", 0), fact.get("trials", 0)
     if "replaces" in fact:
-        state.replaced.setdefault(fact["replaces"], len(state.trial_ids))
+        state.origin[len(state.trial_ids)] = state.origin.get(fact["replaces"], fact["replaces"])
     state.trial_ids += tuple(range(first, first + count))
 
 
@@ -90,9 +92,8 @@ def _submitted(state: ExperimentFacts, fact: Mapping[str, Any]) -> None:
     # A new submission gives lost trials another chance; a search's workers take any trial.
     if state.created.get("search"):
         state.lost.clear()
-    for job in jobs:
-        for trial in state.trial_ids[job.first_index : job.first_index + job.count]:
-            state.lost.pop(trial, None)
+    for trial in set().union(*map(state.covered, jobs)) if state.lost else ():
+        state.lost.pop(trial, None)
 
 
 def _job(job: Mapping[str, Any], number: int) -> Job:
@@ -128,6 +129,11 @@ def _lost(state: ExperimentFacts, fact: Mapping[str, Any]) -> None:
         state.lost[trial] = str(fact.get("reason") or "its job is gone and said no last word")
 
 
+def _found(state: ExperimentFacts, fact: Mapping[str, Any]) -> None:
+    for trial in list(state.lost) if state.created.get("search") else fact.get("trials") or ():
+        state.lost.pop(trial, None)
+
+
 def _search_ended(state: ExperimentFacts, fact: Mapping[str, Any]) -> None:
     if state.closed is None:
         closed = fact.get("closed") or {}
@@ -151,6 +157,7 @@ _FOLDS = {
     "wish": _wish,
     "set": _set,
     "lost": _lost,
+    "found": _found,
     "search_ended": _search_ended,
     "checkpoint_deleted": _checkpoint_deleted,
     "corrupt": _corrupt,
@@ -166,7 +173,7 @@ def experiment_view(
         wishes,
         [trial.state for trial in trials],
         searching=facts.searching,
-        verdict=facts.verdict,
+        verdict=facts.verdict if facts.searching or not _all_refused(trials) else "errored",
         abandoned=bool(facts.lost),
     )
     smaller = created.get("smaller_is_better", True)
@@ -203,6 +210,11 @@ def experiment_view(
         trials=tuple(trials),
         problems=facts.problems,
     )
+
+
+def _all_refused(trials: Sequence[TrialRow]) -> bool:
+    """Whether a search found no sample that its code accepts."""
+    return len(trials) > 1 and all(trial.invalid for trial in trials)
 
 
 def experiment_state(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -25,7 +25,10 @@ from detslurm.store.trialfold import (
     trial_view,
     well_formed,
 )
-from detslurm.store.views import ExperimentView, TrialView
+from detslurm.store.views import CheckpointView, ExperimentView, TrialView
+
+if TYPE_CHECKING:
+    from detslurm.store.store import Store
 
 MALFORMED: Final = "malformed record"
 
@@ -93,6 +96,13 @@ def fold_trial(
     bounds = cuts(runs)
     read = [run_facts(trial, run, bounds.get(run.number)) for run in runs]
     return trial_view(trial.id, trial.experiment_id, read, context or TrialContext())
+
+
+def latest_checkpoint(store: Store, trial_id: int) -> CheckpointView | None:
+    """What a warm start from a trial begins with. Raises NotFound where there is no such trial."""
+    trial = store.find_trial(trial_id)
+    facts = fold_facts(ExperimentDir(store, trial.experiment_id))
+    return fold_trial(trial, facts.context(trial_id)).latest_checkpoint
 
 
 def trial_metrics(trial: TrialDir, group: str | None = None) -> list[MetricRow]:

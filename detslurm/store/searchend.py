@@ -1,12 +1,13 @@
-"""The end of a search as a fact, and ids for trials that it creates beyond those foreseen."""
+"""What passes between a search and the experiment's files: ids, checkpoints left, the end."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from detslurm.store.experiment import ExperimentDir
 from detslurm.store.experimentfold import experiment_facts
+from detslurm.store.reading import fold_trial
 
 # Ids are reserved by so many.
 BLOCK: Final = 16
@@ -19,6 +20,20 @@ def add_trials(experiment: ExperimentDir, after: int) -> bool:
     """
     first = experiment.store.reserve_trials(experiment.id, BLOCK)
     return experiment.append_next({"type": "trials", "first_trial": first, "trials": BLOCK}, after)
+
+
+def with_checkpoints(
+    experiment: ExperimentDir, trial_ids: Sequence[int], left: Sequence[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """`left` events of workers that could not say themselves which checkpoint their trial has."""
+    return [{**event, **_checkpoint(experiment, trial_ids, event["trial"])} for event in left]
+
+
+def _checkpoint(experiment: ExperimentDir, trial_ids: Sequence[int], index: int) -> dict[str, Any]:
+    if index >= len(trial_ids):
+        return {}
+    latest = fold_trial(experiment.trial(trial_ids[index]), fresh=True).latest_checkpoint
+    return {} if latest is None else {"checkpoint": latest.uuid}
 
 
 def end_search(

@@ -10,7 +10,7 @@ import msgspec
 
 from detslurm.store.curve import MetricRow, Span, clean_rows, last_valid_steps
 from detslurm.store.errors import Problem
-from detslurm.store.outcomes import CLOSED, OUT_OF_OPS, RESTART, TERMINAL
+from detslurm.store.outcomes import CLOSED, INVALID_HP, OUT_OF_OPS, RESTART, TERMINAL
 from detslurm.store.views import CheckpointView, RunView, TrialView, ValidationView, Wishes
 
 VALIDATION = "validation"
@@ -103,6 +103,7 @@ def trial_view(
         progress=1.0 if state == "COMPLETED" else _progress(runs),
         status=_latest(runs, "status", "text"),
         end_reason=reason,
+        invalid=(last or {}).get("outcome") == INVALID_HP,
         exit_code=(last or newest.end or {}).get("exit_code"),
         latest_checkpoint=_latest_checkpoint(checkpoints),
         best_validation=best_of(validations, context.smaller_is_better),
@@ -112,6 +113,8 @@ def trial_view(
         metadata=_latest(runs, "run_metadata", "data") or {},
         length=_latest(runs, "completed"),
         early_exit=_latest(runs[-1:], "early_exit", "reason"),
+        early_exit_text=_latest(runs[-1:], "early_exit", "text"),
+        hopeless=_latest(runs[-1:], "hopeless", "reason"),
         out_of_ops=_latest(runs[-1:], "out_of_ops") is not None,
         unfinished_checkpoints=_unfinished(runs),
         problems=tuple(problem for run in runs for problem in _problems(run, newest)),

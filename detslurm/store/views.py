@@ -61,6 +61,7 @@ class TrialRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     progress: float = 0.0
     status: str | None = None
     end_reason: str | None = None
+    invalid: bool = False  # its code refused its hyperparameters
     exit_code: int | None = None
     latest_checkpoint: CheckpointView | None = None
     best_validation: ValidationView | None = None
@@ -75,6 +76,8 @@ class TrialView(TrialRow, frozen=True, kw_only=True):
     checkpoints: tuple[CheckpointView, ...] = ()
     unfinished_checkpoints: tuple[str, ...] = ()
     early_exit: str | None = None  # what the newest run's code asked for, such as invalid_hp
+    early_exit_text: str | None = None
+    hopeless: str | None = None  # why the newest run would fail in the same way again
     out_of_ops: bool = False  # the newest run's code saw that the search wants no more for now
     metadata: dict[str, Any] = msgspec.field(default_factory=dict)
     length: dict[str, Any] | None = None

@@ -1,12 +1,12 @@
 """A search method of one's own: climb from the best trial so far to samples near it.
 
 `python3 custom_search.py` runs it here, on any machine that sees the store and the queue. Killed
-and started again, it goes on with the same experiment.
+and started again, it goes on with the same experiment, which it keeps in `climb`.
 """
 
+import argparse
 import json
 import random
-import sys
 import uuid
 
 from detslurm import searcher
@@ -28,6 +28,7 @@ class Climb(searcher.SearchMethod):
             print(f"the best: {self.best}")
             return [searcher.Shutdown()]
         self.round += 1
+        print(f"round {self.round} of {self.rounds}: {self.neighbours} trials", flush=True)
         operations = []
         for _ in range(self.neighbours):
             request_id, hparams = uuid.UUID(int=self.random.getrandbits(128)), self.neighbour()
@@ -52,6 +53,7 @@ class Climb(searcher.SearchMethod):
         return []
 
     def on_validation_completed(self, state, request_id, metric, train_length):
+        print(f"  accuracy {metric:.3f} with {self.running[str(request_id)]}", flush=True)
         if metric > self.best["accuracy"]:
             self.best = {"accuracy": metric, "hparams": self.running[str(request_id)]}
         return [searcher.Close(request_id)]
@@ -76,5 +78,9 @@ class Climb(searcher.SearchMethod):
 
 
 if __name__ == "__main__":
-    method = Climb(*map(int, sys.argv[1:]))
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("rounds", type=int, nargs="?", default=ROUNDS)
+    parser.add_argument("neighbours", type=int, nargs="?", default=NEIGHBOURS, help="in each round")
+    parser.add_argument("epochs", type=int, nargs="?", default=EPOCHS, help="of each trial")
+    method = Climb(**vars(parser.parse_args()))
     print("experiment", searcher.LocalSearchRunner(method, "climb").run("custom.yaml", "."))

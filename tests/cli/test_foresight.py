@@ -77,8 +77,21 @@ def test_a_preview_is_a_table(ask: Any) -> None:
     assert lines[-1] == "10 trials, 3,200 batches; 10 at once"
 
 
+def test_a_preview_shows_what_was_written(ask: Any) -> None:
+    """The user's own keys in their order, and none that they stand for."""
+    searcher = "name: adaptive_asha, max_trials: 10, divisor: 3, max_length: {batches: 900}"
+    said = ask("preview-search", searcher, "--config", "searcher.mode=aggressive").out
+    lines = said.splitlines()
+    first = lines.index("Using search configuration:") + 1
+    keys = [line.split(":")[0].strip() for line in lines[first : lines.index("")]]
+    assert keys == ["metric", "name", "max_trials", "divisor", "max_length", "batches", "mode"]
+
+
 def test_a_preview_without_lengths(ask: Any) -> None:
-    """Trials train to completion, however long that is."""
+    """Trials train to completion, however long that is; a simulation says what it takes for it."""
+    said = ask("simulate", "name: random, max_trials: 3", "--units", 30).out
+    assert "no length: each trial was taken to train for 30 units (--units)" in said
+    assert "no length" not in ask("simulate", "name: random, max_trials: 3, max_length: 5").out
     said = ask("preview-search", "name: random, max_trials: 3")
     assert "      3 | train to completion" in said.out.splitlines()
     assert said.out.splitlines()[-1] == "3 trials; 3 at once"
@@ -168,7 +181,7 @@ def test_recorded_curves_decide(ask: Any, tmp_path: Path, name: str) -> None:
     path = recorded(tmp_path / name)
     data = ask("simulate", searcher, "--curves", path, "--slots", 1, "--json").data
     assert [trial["units"] for trial in data["each"]] == [1, 1, 3]
-    assert data["best"]["trial"] == 2
+    assert data["best"]["trial"] == 3
     assert data["seconds"] == data["total_units"] == 5
 
 

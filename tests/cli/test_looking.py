@@ -58,6 +58,17 @@ def test_describe_tells_why_a_trial_failed(failed: Scene, detslurm: Detslurm) ->
     assert "loss 0.25 @ 2" in said.out
     assert "c1 @ 2" in said.out
     assert "python3 train.py" in said.out
+    assert "absolute paths" not in said.out
+
+
+@pytest.mark.parametrize(("path", "told"), [("data/train.csv", True), ("/data/train.csv", False)])
+def test_describe_tells_where_relative_paths_lead(
+    scene: Scene, detslurm: Detslurm, path: str, told: bool
+) -> None:
+    """Who finds no data in the job's copy of the code learns that it is a copy."""
+    words = f"0: FileNotFoundError: [Errno 2] No such file or directory: '{path}'"
+    scene.run(scene.experiment(1), 0, end="error", reason="it failed", log=[TRACEBACK[0], words])
+    assert ("give data by absolute paths" in detslurm("t", "describe", 1).out) == told
 
 
 def test_describe_as_json_is_complete_and_hides_secrets(failed: Scene, detslurm: Detslurm) -> None:
@@ -111,7 +122,10 @@ def test_a_dead_controller_costs_a_warning_on_stderr(scene: Scene, detslurm: Det
 
 
 def test_trial_describe_lists_runs_and_metrics(failed: Scene, detslurm: Detslurm) -> None:
-    """Runs with their outcomes; metrics on demand."""
+    """Runs with their outcomes, the last and the best validation; all metrics on demand."""
+    said = detslurm("trial", "describe", 1)
+    assert "Best Validation : loss 0.25 @ 2" in said.out
+    assert "Last Validation : loss=0.25 @ 2" in said.out
     said = detslurm("trial", "describe", 2)
     assert "error" in said.out and "ValueError: the data is gone" in said.out
     data = detslurm("t", "describe", 1, "--metrics", "--json").data
@@ -189,7 +203,8 @@ def test_a_log_that_has_not_begun_says_why(scene: Scene, detslurm: Detslurm) -> 
 
 def test_wait_succeeds_only_for_completed(failed: Scene, detslurm: Detslurm) -> None:
     """The exit status is for scripts."""
-    assert detslurm("e", "wait", 1).status == 0
+    said = detslurm("e", "wait", 1, "--json")
+    assert (said.status, said.data) == (0, {"id": 1, "state": "COMPLETED"})
     experiment = failed.experiment()
     failed.run(experiment, losses=[0.5], end="error")
     said = detslurm("e", "wait", 2)
@@ -204,6 +219,10 @@ def test_describe_says_that_no_validation_has_the_metric(scene: Scene, detslurm:
     assert said.endswith("No validation has the searcher's metric acc: only loss.\n")
     scene.run(scene.experiment(job="8"), losses=[0.5], ref="8", end="completed")
     assert "No validation has" not in detslurm("e", "describe", 2).out
+    by_hand = scene.experiment(job="9", about={"metric": "acc", "managed": False})
+    scene.run(by_hand, losses=[0.5], ref="9", end="completed")
+    said = detslurm("e", "describe", 3).out
+    assert "No validation has" not in said and "Searcher" not in said
 
 
 def test_nothing_of_a_canceled_search_runs(scene: Scene, detslurm: Detslurm) -> None:
@@ -226,6 +245,17 @@ def test_invalid_samples_are_counted(scene: Scene, detslurm: Detslurm) -> None:
     assert "1 over (1 with invalid hyperparameters)\n" in detslurm("e", "describe", 1).out
 
 
+def test_a_search_without_a_valid_sample_is_an_error(scene: Scene, detslurm: Detslurm) -> None:
+    """It is said why nothing was trained, and each trial is marked."""
+    experiment = scene.experiment(trials=2)
+    for index in range(2):
+        scene.run(experiment, index, end="invalid_hp", reason="too wide")
+    said = detslurm("e", "describe", 1).out
+    assert "State : ERROR" in said and "COMPLETED (invalid)" in said
+    assert "No trial had valid hyperparameters, nothing was trained; the last one: too w" in said
+    assert detslurm("e", "wait", 1).status == 1
+
+
 def test_describe_shows_where_a_search_stands(scene: Scene, detslurm: Detslurm) -> None:
     """Brackets and rungs with counts and the best, in text and as data; a trial has its goal."""
     experiment, log = scene.search()
@@ -233,8 +263,8 @@ def test_describe_shows_where_a_search_stands(scene: Scene, detslurm: Detslurm) 
     log.commit([{"e": "validated", "trial": index, "length": 3, "metric": 0.25}])
     said = detslurm("e", "describe", 1)
     assert "4 trials created: 3 waiting, 1 running, 0 paused, 0 over" in said.out
-    assert "Bracket | Rung | Batches | Trials | Coming | Best | Trial ID" in said.out
-    assert "      0 |    0 |       3 |      1 |      3 | 0.25 |        1" in said.out
+    assert "Bracket | Rung | Batches | Results | On Their Way | Best | Trial ID" in said.out
+    assert "      0 |    0 |       3 |       1 |            3 | 0.25 |        1" in said.out
     data = detslurm("e", "describe", 1, "--json").data["search"]
     assert data["trials"]["waiting"] == 3
     (bracket,) = data["brackets"]

@@ -100,7 +100,8 @@ def test_a_reader_that_leaves_is_no_error(scene: Scene) -> None:
 def test_ctrl_c_ends_following_without_a_mess(scene: Scene) -> None:
     """Exit status 130 and no traceback."""
     scene.run(scene.experiment(job=None), log=["0: begin"])
-    argv = [*DETSLURM, "t", "logs", "-f", "1"]
+    # A suite that runs in the background of a script ignores the signal, and so do its children.
+    argv = ["env", "--default-signal=INT", *DETSLURM, "t", "logs", "-f", "1"]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stderr is not None
         assert b"begin" in process.stdout.readline()

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
 
+from detslurm.slurm import ClusterLimits, JobRequest, SlurmError
+from detslurm.store import ExperimentDir
+from detslurm.store.errors import explained
+from tests.config.bent import BENT, Bent
 from tests.sdk.scenes import CUSTOM, SEARCH, YAML, Scene
 
-from .conftest import Detslurm
+from .conftest import Detslurm, Said
 
 
 @pytest.fixture
@@ -20,12 +25,66 @@ def config(scene: Scene, tmp_path: Path) -> Path:
     return folder / "experiment.yaml"
 
 
+def assert_refused(bent: Bent, said: Said) -> None:
+    """One screen that says where and what, and the exit code of a wrong call."""
+    assert said.status == 2, (bent.name, said)
+    assert said.out == ""
+    assert "Traceback" not in said.err
+    assert len(said.err.splitlines()) <= 60
+    assert all(fragment in said.err for fragment in bent.fragments), (bent.name, said.err)
+
+
+def test_bent_configurations_are_refused(scene: Scene, config: Path, detslurm: Detslurm) -> None:
+    """Every one of them: nothing is queued, nothing is written."""
+    for bent in BENT:
+        config.write_text(bent.text)
+        assert_refused(bent, detslurm("submit", config))
+    assert scene.queue.requests == []
+    assert not list((scene.root / "experiments").glob("*/facts/*"))
+
+
 def test_a_custom_search_is_refused(scene: Scene, config: Path, detslurm: Detslurm) -> None:
     """Without its method it would wait for ever: the message says who submits it."""
     config.write_text(CUSTOM)
     said = detslurm("submit", config)
     assert said.status == 1 and "LocalSearchRunner" in said.err
     assert not (scene.root / "experiments" / "1").exists() and scene.queue.requests == []
+
+
+def test_a_disk_that_fills_up_between_two_arrays(
+    scene: Scene, config: Path, detslurm: Detslurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing stays in the queue, though the store can't even be told so."""
+    config.write_text(YAML)
+
+    def full(directory: ExperimentDir, record: object) -> int:
+        raise explained(OSError(errno.ENOSPC, ""), str(directory.path))
+
+    monkeypatch.setattr(ExperimentDir, "append", full)
+    said = detslurm("submit", config)
+    assert said.status == 1 and "space" in said.err and "Traceback" not in said.err
+    assert {job.state for job in scene.queue.jobs.values()} == {"CANCELLED"}
+
+
+def test_a_refused_array_is_named_though_the_queue_falls_silent(
+    scene: Scene, config: Path, detslurm: Detslurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is queued already can't be taken back; its runners find the wish to end."""
+    config.write_text(YAML)
+    limits = ClusterLimits(cluster="test", max_array_size=1)
+    monkeypatch.setattr(scene.queue, "limits", lambda: limits)
+    submit = scene.queue.submit
+
+    def once(request: JobRequest) -> str:
+        if scene.queue.requests:
+            scene.queue.down = True
+            raise SlurmError("Job violates accounting/QOS policy")
+        return submit(request)
+
+    monkeypatch.setattr(scene.queue, "submit", once)
+    said = detslurm("submit", config)
+    assert said.status == 1 and "violates accounting" in said.err
+    assert scene.client.stored(1).view.wishes.stopping == "kill"
 
 
 PACKED = YAML.replace("slot_type: cpu", "slot_type: cpu, trials_per_job: 2").replace(

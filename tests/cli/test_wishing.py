@@ -36,6 +36,34 @@ def test_several_ids_at_once(scene: Scene, detslurm: Detslurm) -> None:
     assert again.out.splitlines()[0] == "Experiment 1 is over already: CANCELED"
 
 
+def test_what_was_done_as_json(scene: Scene, detslurm: Detslurm) -> None:
+    """Every command on experiments and trials tells scripts for each id whether it was done."""
+    scene.experiment(2, job="7")
+    said = detslurm("e", "pause", "1", "9", "--json")
+    assert said.status == 1 and "there is no experiment 9" in said.err
+    assert [(one["id"], one["done"]) for one in said.data] == [(1, True), (9, False)]
+    assert "there is no experiment 9" in said.data[1]["message"]
+    for words, message in [
+        (("e", "activate", 1), "Activated experiment 1"),
+        (("e", "set", "name", 1, "a"), "Set `name` of experiment 1 to 'a'"),
+        (("e", "set", "labels", 1, "a"), "Set `labels` of experiment 1 to a"),
+        (("e", "set", "description", 1, "d"), "Set `description` of experiment 1 to 'd'"),
+        (("e", "set", "notes", 1, "n"), "Set `notes` of experiment 1"),
+        (("e", "set", "max-slots", 1, "2"), "Set `max_slots` of experiment 1 to 2"),
+        (("e", "set", "priority", 1, "5"), "Set `priority` of experiment 1 to 5"),
+        (("e", "label", "add", 1, "b"), "Added label 'b' to experiment 1"),
+        (("e", "label", "remove", 1, "b"), "Removed label 'b' from experiment 1"),
+        (("t", "kill", 2), "Killed trial 2"),
+        (("e", "cancel", 1), "Canceled experiment 1"),
+        (("e", "kill", 1), "Experiment 1 is over already: CANCELED"),
+        (("e", "archive", 1), "Archived experiment 1"),
+        (("e", "unarchive", 1), "Unarchived experiment 1"),
+        (("e", "delete", 1, "--yes"), "Deleted experiment 1"),
+    ]:
+        number = 2 if words[0] == "t" else 1
+        assert detslurm(*words, "--json").data == [{"id": number, "done": True, "message": message}]
+
+
 def test_settings(scene: Scene, detslurm: Detslurm) -> None:
     """Each shows up where it should."""
     scene.experiment(4, job="7")

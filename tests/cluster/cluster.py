@@ -155,7 +155,7 @@ class Cluster:
         name = self._name(node)
         if self.daemons.pid(f"slurmd.{name}") is None:
             self.daemons.start_node(name)
-        wait_for(lambda: self.node_state(name) in ("idle", "mix", "alloc"), 30, f"{name} back")
+        wait_for(lambda: self.node_state(name) in ("idle", "mix", "alloc"), 60, f"{name} back")
 
     @staticmethod
     def _name(node: int | str) -> str:
@@ -202,16 +202,21 @@ class Cluster:
 
     def cancel_all(self, user: str | None = None) -> None:
         """End every job (of one user), and wait until the nodes are rid of them."""
-        if jobs := self.queued(user):
-            self.command("scancel", *jobs, check=False)
-        wait_for(lambda: not self.queued(user), 60, "an empty queue")
+
+        def gone() -> bool:
+            jobs = self.queued(user)
+            if jobs:  # a job that is about to end may still submit another
+                self.command("scancel", *jobs, check=False)
+            return not jobs
+
+        wait_for(gone, 60, "an empty queue")
 
     def job(self, job_id: str) -> dict[str, str]:
         """What the controller knows of a job (an array's element: "12_3"), {} if nothing."""
         text = self.command("scontrol", "-o", "show", "job", job_id, check=False)
         return dict(word.split("=", 1) for word in text.split() if "=" in word)
 
-    def wait_state(self, job_id: str, *states: str, timeout: float = 60.0) -> dict[str, str]:
+    def wait_state(self, job_id: str, *states: str, timeout: float = 120.0) -> dict[str, str]:
         """Wait until a job is in one of `states`, e.g. "RUNNING"; its record then."""
 
         def there() -> dict[str, str]:

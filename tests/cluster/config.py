@@ -42,6 +42,8 @@ def _daemons(spec: ClusterSpec, layout: Layout, ports: Ports) -> list[str]:
         # A requeued job waits for cred_expire + 1 s; Slurm's own default is two minutes.
         f"AuthInfo=socket={layout.munge_socket},cred_expire={spec.cred_expire}",
         f"SlurmctldPort={ports.controller}",
+        # The ports of a run come from its job's id: other clusters' jobs have other ids.
+        f"FirstJobId={ports.base}00",
         f"SlurmctldPidFile={layout.pid_file('slurmctld')}",
         f"SlurmdPidFile={layout.pid_file('slurmd.%n')}",
         f"StateSaveLocation={var}/ctld",
@@ -73,7 +75,7 @@ def _daemons(spec: ClusterSpec, layout: Layout, ports: Ports) -> list[str]:
 def _scheduling(spec: ClusterSpec) -> list[str]:
     scheduler = (
         "enable_user_top,preempt_youngest_first,batch_sched_delay=0,sched_min_interval=0,"
-        "sched_interval=5,default_queue_depth=2000,bf_interval=2,bf_max_job_test=2000"
+        "sched_interval=1,default_queue_depth=2000,bf_interval=1,bf_max_job_test=2000"
     )
     user_signal = ",preempt_send_user_signal" if spec.send_user_signal else ""
     return [

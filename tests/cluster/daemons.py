@@ -71,33 +71,34 @@ class Daemons:
             "--num-threads=4",
             "--force",  # the folder's owner may differ from the daemon's: it is our own folder
         )
-        self._ready("munged", self.layout.munge_socket.exists, 10)
+        self._ready("munged", self.layout.munge_socket.exists, 60)
 
     def start_database(self) -> None:
         """MariaDB on a private data directory and on loopback only."""
         data, run = self.layout.var / "mysql", self.layout.database_socket.parent
-        account = ["--user=mysql"] if os.geteuid() == 0 else []
-        run.mkdir(exist_ok=True)
+        tmp = self.layout.var / "mysql-tmp"
+        # A server that starts removes every temporary table in its tmpdir, also other servers'.
+        common = [f"--tmpdir={tmp}", *(["--user=mysql"] if os.geteuid() == 0 else [])]
         if not (data / "mysql").is_dir():
-            data.mkdir(exist_ok=True)
-            self._give_to_mysql(data, run)
+            self._make_for_mysql(data, run, tmp)
             self._launch(
                 "mariadb-install-db",
                 "--no-defaults",
-                *account,
+                *common,
                 f"--datadir={data}",
                 "--auth-root-authentication-method=normal",
                 "--skip-test-db",
             )
         # setsid --fork: mariadbd has no daemon mode of its own.
-        self._launch("setsid", "--fork", "mariadbd", *self._database_options(data), *account)
+        self._launch("setsid", "--fork", "mariadbd", *self._database_options(data), *common)
         self._ready("mariadbd", self._database_answers, 60)
         self.command(*self._client("mariadb"), "-e", config.grants(self.spec))
 
     @staticmethod
-    def _give_to_mysql(*folders: Path) -> None:
-        if os.geteuid() == 0:
-            for folder in folders:
+    def _make_for_mysql(*folders: Path) -> None:
+        for folder in folders:
+            folder.mkdir(exist_ok=True)
+            if os.geteuid() == 0:
                 shutil.chown(folder, "mysql")
 
     def _database_options(self, data: Path) -> list[str]:
@@ -133,12 +134,12 @@ class Daemons:
     def start_controller(self) -> None:
         """slurmctld; by this very name, since the binary asks argv[0] who it is."""
         self._launch("slurmctld")
-        self._ready("slurmctld", lambda: "UP" in self.command("scontrol", "ping", check=False), 30)
+        self._ready("slurmctld", lambda: "UP" in self.command("scontrol", "ping", check=False), 60)
 
     def start_node(self, node: str) -> None:
         """The slurmd of one node."""
         self._launch("slurmd", "-N", node)
-        self._ready(f"slurmd.{node}", lambda: self.pid(f"slurmd.{node}"), 20)
+        self._ready(f"slurmd.{node}", lambda: self.pid(f"slurmd.{node}"), 60)
 
     def stop(self, daemon: str, timeout: float = 20.0) -> None:
         """SIGTERM, and SIGKILL for what has not gone after `timeout` seconds."""

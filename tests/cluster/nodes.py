@@ -33,7 +33,7 @@ def power_cut(layout: Layout, node: str) -> None:
     if slurmd is not None:
         processes.send(slurmd, signal.SIGKILL)
     # Again until nothing is found: a fork may have slipped through between look and kill.
-    wait_for(lambda: not _kill_once(layout, node), 20, f"end of {node}'s processes")
+    wait_for(lambda: not _kill_once(layout, node), 60, f"end of {node}'s processes")
     layout.pid_file(f"slurmd.{node}").unlink(missing_ok=True)
 
 

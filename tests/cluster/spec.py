@@ -22,11 +22,11 @@ class ClusterSpec:
     gpus: int = 4
     accounting: bool = True
     preempt_mode: Literal["REQUEUE", "CANCEL"] = "REQUEUE"
-    grace_time: int = 10
+    grace_time: int = 20
     send_user_signal: bool = False
     max_array_size: int = 1001
     cred_expire: int = 5
-    kill_wait: int = 2
+    kill_wait: int = 5
     slurmd_timeout: int = 10
     extra: tuple[str, ...] = ()
 

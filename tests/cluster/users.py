@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.cluster.spec import Layout
+from tests.cluster.waiting import wait_for
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ class User:
         env: Mapping[str, str] | None = None,
         cwd: Path | None = None,
         input: str | None = None,
-        timeout: float = 120.0,
+        timeout: float = 240.0,
         check: bool = True,
     ) -> subprocess.CompletedProcess[str]:
         """Run a command as this user; a failure is an error unless `check=False`."""
@@ -115,10 +116,19 @@ def local_user(name: str, layout: Layout, env: Mapping[str, str]) -> User:
 
 
 def _account(name: str) -> pwd.struct_passwd:
+    """Another starter may be making an account at this moment: useradd fails then."""
+    return wait_for(lambda: _known(name) or _made(name), 30, f"an account {name}")
+
+
+def _known(name: str) -> pwd.struct_passwd | None:
     try:
         return pwd.getpwnam(name)
     except KeyError:
-        useradd = shutil.which("useradd", path="/usr/sbin:/sbin") or "useradd"
-        argv = [useradd, "--no-create-home", "--shell", "/bin/bash", name]
-        subprocess.run(argv, check=True, capture_output=True)
-        return pwd.getpwnam(name)
+        return None
+
+
+def _made(name: str) -> pwd.struct_passwd | None:
+    useradd = shutil.which("useradd", path="/usr/sbin:/sbin") or "useradd"
+    argv = [useradd, "--no-create-home", "--shell", "/bin/bash", name]
+    subprocess.run(argv, check=False, capture_output=True)
+    return _known(name)

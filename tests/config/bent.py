@@ -75,6 +75,16 @@ SYNTAX = [
 ]
 
 TOP = [
+    Bent(
+        "a Trial class without a length",
+        "entrypoint: model_def:T\nsearcher: {name: single, metric: x}\n",
+        (":2:1: searcher.max_length", "needs a length with a unit", "{epochs: 10}"),
+    ),
+    Bent(
+        "a Trial class with a length without a unit",
+        "entrypoint: model_def:T\nsearcher: {name: single, metric: x, max_length: 5}\n",
+        (":2:49: searcher.max_length", "needs a length with a unit"),
+    ),
     Bent("blank entrypoint", HEAD.replace("python3 train.py", "' '"), (":2:13:", "nothing to run")),
     Bent(
         "empty first word",

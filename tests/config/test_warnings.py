@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 
 from detslurm.config import load_experiment
@@ -35,6 +36,9 @@ def test_all_ignored_keys_are_in_one_warning(tmp_path: Path) -> None:
         "data_layer",
         "retention_policy",
         "optimizations.mixed_precision",
+        "records_per_epoch",
+        "profiling.begin_on_batch",
+        "profiling.end_after_batch",
     ):
         assert f"{key} (" in ignored
     assert "hush" not in ignored
@@ -55,3 +59,14 @@ def test_deprecated_alone_is_one_warning(tmp_path: Path) -> None:
     (warning,) = warnings_of(GOOD + "scheduling_unit: 5\n", tmp_path)
     assert "scheduling_unit" in warning
     assert "reporting_period" in warning
+
+
+def test_a_trial_class_is_trained_by_the_configuration(tmp_path: Path) -> None:
+    """Nothing else could tell it its periods: they are not deprecated there."""
+    text = """\
+        entrypoint: model_def:MyTrial
+        searcher: {name: single, metric: m, max_length: {epochs: 5}}
+        min_validation_period: {epochs: 1}
+        scheduling_unit: 5
+        """
+    assert warnings_of(textwrap.dedent(text), tmp_path) == ()

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import math
+import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +18,8 @@ import pytest
 import detslurm as det
 from detslurm import core, errors
 from detslurm.config import ExperimentConfig
-from detslurm.store import Store, TrialView, fold_experiment, fold_trial, trial_metrics
+from detslurm.store import Store, StoreFull, TrialView, fold_experiment, fold_trial, trial_metrics
+from tests.store.faults import failing
 
 
 @pytest.fixture
@@ -60,6 +65,20 @@ def test_tracking_can_be_switched_off(root: Path, monkeypatch: pytest.MonkeyPatc
     with core.init() as context:
         context.train.report_training_metrics(1, {"loss": 0.5})
     assert not root.exists()
+
+
+def test_untracked_checkpoints_are_of_this_user_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody else who made the directory first could put in what is unpickled later."""
+    monkeypatch.setenv("DETSLURM_TRACK", "0")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with core.init() as context, context.checkpoint.store_path() as (path, _):
+        assert path.parent.stat().st_mode & 0o777 == 0o700
+    (tmp_path / "detslurm-12345-checkpoints").mkdir()
+    monkeypatch.setattr(os, "getuid", lambda: 12345)
+    with pytest.raises(PermissionError, match="belongs to another user"):
+        core.init()
 
 
 def test_a_store_that_cannot_be_written_does_not_stop_the_script(
@@ -213,6 +232,21 @@ class TestCheckpoints:
                 raise OSError("disk")
             assert not path.exists()
         assert the_trial(root).checkpoints == ()
+
+    def test_a_record_that_waits_for_space_tells_of_what_is_there(self, root: Path) -> None:
+        """It may be written later than the save that failed: the files stay for it."""
+        with core.init() as context:
+            with (
+                contextlib.ExitStack() as full,
+                pytest.raises(StoreFull, match="no space"),
+                context.checkpoint.store_path({"steps_completed": 1}) as (path, uuid),
+            ):
+                (path / "weights").write_text("w")
+                full.enter_context(failing("pwrite", errno.ENOSPC, times=10**6))
+            context.train.report_training_metrics(2, {"loss": 1.0})
+        (listed,) = the_trial(root).checkpoints
+        assert (listed.uuid, listed.steps) == (uuid, 1)
+        assert (root / "checkpoints" / uuid / "weights").read_text() == "w"
 
     def test_delete_removes_files_and_record(self, root: Path) -> None:
         """A deleted checkpoint can't be restored, read or deleted again."""

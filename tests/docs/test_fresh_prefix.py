@@ -15,7 +15,7 @@ import pytest
 from tests.docs.pages import REPOSITORY
 
 # pip builds an environment with torch in it, beside everything else that runs here.
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.xdist_group("prefix")]
 
 
 @pytest.fixture(scope="module")

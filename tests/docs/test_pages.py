@@ -14,7 +14,11 @@ from tests.docs.pages import REPOSITORY, pages
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 
 
-@pytest.mark.parametrize("page", [*pages(), REPOSITORY / "CHANGELOG.md"], ids=lambda p: p.name)
+@pytest.mark.parametrize(
+    "page",
+    [*pages(), REPOSITORY / "CHANGELOG.md"],
+    ids=lambda page: str(page.relative_to(REPOSITORY)),
+)
 def test_links_lead_somewhere(page: Path) -> None:
     """Every relative link names a file of the repository, and a heading in it."""
     for link in _LINK.findall(page.read_text()):

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster import User
+from tests.cluster import Cluster, User
+from tests.conftest import at_work
 from tests.e2e.desk import EXAMPLES, Desk
+from tests.e2e.digits import SEED, Training, training
 
 pytestmark = pytest.mark.cluster
 
@@ -23,6 +25,15 @@ def desk(alice: User) -> Desk:
 def digits(desk: Desk) -> Path:
     """The digits example, copied to the user's directory; its configuration."""
     return copy_example(desk, "digits") / "experiment.yaml"
+
+
+@pytest.fixture(scope="session")
+def undisturbed(slurm: Cluster) -> Training:
+    """What the digits example gives when nothing disturbs it."""
+    desk = Desk(at_work(slurm.user("alice"), slurm, "undisturbed"))
+    number = desk.submit(copy_example(desk, "digits") / "experiment.yaml", SEED)
+    desk.wait_for_state(number, "COMPLETED")
+    return training(desk, number)
 
 
 def copy_example(desk: Desk, name: str) -> Path:

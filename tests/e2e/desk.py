@@ -27,7 +27,7 @@ from tests.cluster.waiting import wait_for
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 # No job of these tests needs longer; a hang fails with what was seen.
-PATIENCE = 120.0
+PATIENCE = 240.0
 
 
 @dataclass

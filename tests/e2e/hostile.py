@@ -15,13 +15,14 @@ from tests.cluster import Cluster, User, nodes
 
 
 class Hostile:
-    """Does harm to a user's jobs every few seconds inside its `with` block.
+    """Does harm to a user's jobs every few seconds inside its `with` block, `most` times.
 
     The same seed draws the same kinds of harm; what they hit depends on what runs at that moment.
+    Without a limit a slow machine would do nothing but start again.
     """
 
-    def __init__(self, cluster: Cluster, user: User, seed: int, pause: float = 1.5) -> None:
-        self._cluster, self._user, self._pause = cluster, user, pause
+    def __init__(self, cluster: Cluster, user: User, seed: int, most: int) -> None:
+        self._cluster, self._user, self._most, self._pause = cluster, user, most, 1.5
         self._random = random.Random(seed)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._rage)
@@ -56,6 +57,8 @@ class Hostile:
         try:
             while not self._stop.wait(self._pause * self._random.uniform(0.5, 1.5)):
                 self._restore_power()
+                if self.done.total() >= self._most:
+                    continue
                 harm = owed[-1] if owed else self._random.choices(kinds, weights)[0]
                 if harm():
                     self.done[harm.__name__] += 1

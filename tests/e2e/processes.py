@@ -8,6 +8,7 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.cluster.processes import birth
 from tests.cluster.waiting import wait_for
 from tests.e2e.desk import Desk
 
@@ -22,8 +23,8 @@ def is_alive(pid: int) -> bool:
 
 
 def find_process(words: str) -> int:
-    """The one process whose command line has these words."""
-    return wait_for(lambda: find_processes(words), 30, f"a process {words!r}")[0]
+    """The oldest process whose command line has these words."""
+    return _oldest(wait_for(lambda: find_processes(words), 60, f"a process {words!r}"))
 
 
 def find_processes(words: str) -> list[int]:
@@ -31,14 +32,21 @@ def find_processes(words: str) -> list[int]:
     return [pid for pid, line in _all("cmdline") if words.encode() in line.replace(b"\0", b" ")]
 
 
-def find_program(pattern: str) -> int:
-    """The oldest process whose whole command line matches."""
-    whole = re.compile(pattern.encode())
+def find_program(desk: Desk, pattern: str) -> int:
+    """The oldest process of this user's jobs whose whole command line matches."""
+    whole, store = re.compile(pattern.encode()), f"={desk.store.path}\0".encode()
 
     def search() -> list[int]:
-        return [pid for pid, line in _all("cmdline") if whole.match(line.replace(b"\0", b" "))]
+        ours = {pid for pid, text in _all("environ") if store in text}
+        lines = ((pid, line) for pid, line in _all("cmdline") if pid in ours)
+        return [pid for pid, line in lines if whole.match(line.replace(b"\0", b" "))]
 
-    return min(wait_for(search, 30, f"a process {pattern!r}"))
+    return _oldest(wait_for(search, 60, f"a process {pattern!r}"))
+
+
+def _oldest(pids: list[int]) -> int:
+    """A child has its parent's command line until it runs its own program; pids wrap around."""
+    return min(pids, key=lambda pid: (float(birth(pid) or "inf"), pid))
 
 
 def processes_of(desk: Desk, number: int) -> set[int]:
@@ -50,9 +58,9 @@ def processes_of(desk: Desk, number: int) -> set[int]:
 
 
 def kill_runner(desk: Desk, number: int) -> None:
-    """kill -9 of the runner; all processes of its job must be gone within 30 seconds."""
+    """kill -9 of the runner; all processes of its job must be gone soon."""
     os.kill(find_process(f"detslurm.exec.runner {desk.experiment(number).path} "), signal.SIGKILL)
-    wait_for(lambda: not processes_of(desk, number), 30, "no process of the job's to remain")
+    wait_for(lambda: not processes_of(desk, number), 60, "no process of the job's to remain")
 
 
 def _all(what: str) -> Iterator[tuple[int, bytes]]:

@@ -30,10 +30,13 @@ TRAIN = """\
         for op in core_context.searcher.operations():
             while step < op.length:
                 step += 1
-                time.sleep(info.trial.hparams["pause"])
                 core_context.train.report_training_metrics(
                     steps_completed=step, metrics={"loss": 1.0 / step}
                 )
+                while step == info.trial.hparams["hold"] and not info.latest_checkpoint:
+                    time.sleep(0.01)
+                    if core_context.preempt.should_preempt():
+                        break
                 if step % 10 == 0 or core_context.preempt.should_preempt():
                     metadata = {"steps_completed": step}
                     with core_context.checkpoint.store_path(metadata) as (path, _):
@@ -56,7 +59,7 @@ CONFIG = """\
     name: written-for-determined
     entrypoint: {entrypoint}
     hyperparameters:
-      pause: 0.0
+      hold: 0
     searcher:
       name: single
       metric: loss
@@ -92,13 +95,13 @@ def test_it_trains_and_reports(desk: Desk, entrypoint: str, cluster: str) -> Non
 def test_preempted_it_goes_on(desk: Desk, entrypoint: str) -> None:
     """A real preemption makes it save and leave, and it goes on where it was."""
     config = project(desk, TRAIN, entrypoint)
-    number = desk.submit(config, CPU, "hyperparameters.pause=0.1", "resources.resource_pool=low")
-    desk.wait_for_steps(number, 3)
+    number = desk.submit(config, CPU, "hyperparameters.hold=5", "resources.resource_pool=low")
+    desk.wait_for_steps(number, 5)
     make_room(desk)
     desk.wait_for_state(number, "COMPLETED")
     trial = desk.trial(number)
     assert desk.outcomes(number) == ["preempted", "completed"]
-    assert 3 <= trial.runs[1].resumed_steps < 40
+    assert trial.runs[1].resumed_steps == 5
     assert [row.steps for row in desk.metrics(number, "training")] == list(range(1, 41))
 
 

@@ -78,8 +78,12 @@ TRAIN = """\
         if info.latest_checkpoint:
             with core.checkpoint.restore_path(info.latest_checkpoint) as path:
                 step = int((path / "step").read_text())
+        # The method must be at work still when the test kills it.
+        gate = root / ("go" if info.trial.hparams["x"] < 0.45 else "finish")
         for op in core.searcher.operations():
-            while not (root / "go").exists():
+            while not gate.exists():
+                if core.preempt.should_preempt():
+                    raise SystemExit
                 time.sleep(0.05)
             step = op.length
             with core.checkpoint.store_path({"steps_completed": step}) as (path, _):
@@ -91,6 +95,7 @@ CONFIG = """\
     name: halves
     entrypoint: python3 train.py
     searcher: {name: custom, metric: loss, unit: batches}
+    resources: {resource_pool: low}
     slurm: {slot_type: cpu}
     """
 
@@ -165,11 +170,12 @@ def test_a_method_on_the_users_machine(desk: Desk, slurm: Cluster) -> None:
     desk.write("trained/train.py", TRAIN)
     argv = ["python3", "local.py"]
     with killed(desk.user.popen(argv)):
-        wait_for(lambda: search_state(desk, 1).created, 60, "the first operations")
+        wait_for(lambda: search_state(desk, 1).created, 120, "the first operations")
     with killed(desk.user.popen(argv)):
-        wait_for(lambda: search_state(desk, 1).workers, 60, "a worker")
+        wait_for(lambda: search_state(desk, 1).workers, 120, "a worker")
         (desk.experiment(1).path / "go").touch()
-        wait_for(lambda: _closed(search_state(desk, 1)) >= 2, 60, "trials that are over")
+        wait_for(lambda: _closed(search_state(desk, 1)) >= 2, 120, "trials that are over")
+    (desk.experiment(1).path / "finish").touch()
     done = desk.user.run(*argv)
     assert done.stdout.split()[-1] == "1"
     assert_done_once(desk, 1)
@@ -177,7 +183,7 @@ def test_a_method_on_the_users_machine(desk: Desk, slurm: Cluster) -> None:
     assert {path.name for path in Path(desk.user.cwd or "", "kept").iterdir()} == {
         "submission", "exp_1",
     }  # fmt: skip
-    wait_for(lambda: not slurm.queued(desk.user.name), 30, "an empty queue")
+    wait_for(lambda: not slurm.queued(desk.user.name), 60, "an empty queue")
 
 
 def test_a_method_inside_an_experiment(desk: Desk) -> None:
@@ -188,12 +194,13 @@ def test_a_method_inside_an_experiment(desk: Desk) -> None:
     desk.write("outer/trained/train.py", TRAIN)
     outer = desk.submit(desk.write("outer/experiment.yaml", OUTER))
     inner = outer + 1
-    desk._wait(outer, lambda: search_state(desk, inner).created, 25, "the first operations")
+    desk._wait(outer, lambda: search_state(desk, inner).created, 120, "the first operations")
     make_room(desk)
-    desk._wait(outer, lambda: desk.outcomes(outer) == ["preempted", None], 90, "the second run")
+    desk._wait(outer, lambda: desk.outcomes(outer) == ["preempted", None], 180, "the second run")
     (desk.experiment(inner).path / "go").touch()
-    wait_for(lambda: _closed(search_state(desk, inner)) >= 2, 90, "trials that are over")
+    wait_for(lambda: _closed(search_state(desk, inner)) >= 2, 180, "trials that are over")
     os.kill(int(desk.log(outer).rsplit("pid ", 1)[1].split()[0]), signal.SIGKILL)
+    (desk.experiment(inner).path / "finish").touch()
     assert_done_once(desk, inner)
     desk.wait_for_state(outer, "COMPLETED")
     assert desk.outcomes(outer) == ["preempted", "restart", "completed"]

@@ -15,14 +15,15 @@ from detslurm.exec.addresses import INTERFACE_ENV, interface_address
 from detslurm.store import NotFound, trial_metrics
 from tests.cluster import Cluster
 from tests.cluster.waiting import wait_for
-from tests.e2e.desk import Desk
+from tests.e2e.desk import PATIENCE, Desk
 from tests.e2e.processes import find_program
 from tests.e2e.test_main_job import make_room
 from tests.e2e.test_torch_distributed import outward_interface
 
 pytestmark = pytest.mark.cluster
 
-# One number a step that depends on all before, saved when asked to leave.
+# One number a step that depends on all before, saved when asked to leave; where there is a file
+# "hold-JOB-STEP", it waits for that.
 TRAIN = """\
     import os, sys, time
     import detslurm as det
@@ -36,7 +37,10 @@ TRAIN = """\
         while step < int(sys.argv[1]):
             step, value = step + 1, value * 0.9
             core.train.report_training_metrics(step, {"loss": value})
-            time.sleep(float(sys.argv[2]))
+            while os.path.exists(f"hold-{os.environ['SLURM_JOB_NAME']}-{step}"):
+                time.sleep(0.01)
+                if core.preempt.should_preempt():
+                    break
             if core.preempt.should_preempt():
                 with core.checkpoint.store_path({"steps_completed": step}) as (path, _):
                     (path / "state").write_text(repr((step, value)))
@@ -53,7 +57,7 @@ WORKER = """\
         rank=0, size=1, local_rank=0, local_size=1, cross_rank=0, cross_size=1
     )
     if rank == 0:
-        sys.argv = ["train.py", "40", "0.25"]
+        sys.argv = ["train.py", "40"]
         code = pathlib.Path("train.py").read_text()
         exec(code.replace("core.init()", "core.init(distributed=alone)"))
         if step == 40:
@@ -82,7 +86,7 @@ def wait_for_experiment(desk: Desk, steps: int) -> None:
             return desk.trial(1).steps >= steps
         return False
 
-    wait_for(there, 60, f"step {steps}")
+    wait_for(there, PATIENCE, f"step {steps}")
 
 
 def named(desk: Desk, name: str, *, index: int = 0, steps: int) -> int:
@@ -92,7 +96,7 @@ def named(desk: Desk, name: str, *, index: int = 0, steps: int) -> int:
         numbers = [number for number, state in listed(desk) if desk.view(number).name == name]
         return numbers[0] if numbers and desk.trial(numbers[0], index).steps >= steps else 0
 
-    return wait_for(found, 60, f"step {steps} of {name}")
+    return wait_for(found, PATIENCE, f"step {steps} of {name}")
 
 
 def assert_one_curve(desk: Desk, steps: int, number: int = 1, index: int = 0) -> None:
@@ -113,20 +117,45 @@ def listed(desk: Desk) -> list[tuple[int, str]]:
 def test_a_plain_script_is_preempted_and_goes_on(desk: Desk, slurm: Cluster) -> None:
     """core.init() in the script that `detslurm template` prints: one trial, two runs, one curve."""
     desk.write("train.py", TRAIN)
-    script = desk.run("template", "sbatch", "plain").stdout
-    job = batch(desk, script.replace("train.py\n", "train.py 40 0.25\n"), "--partition=low")
+    desk.write("hold-plain-4", "")
+    script = desk.run("template", "sbatch", "plain").stdout.replace("train.py\n", "train.py 40\n")
+    job = batch(desk, script, "--partition=low", "--job-name=plain")
     wait_for_experiment(desk, 4)
     make_room(desk)
-    slurm.wait_state(job, "COMPLETED", timeout=90)
+    slurm.wait_state(job, "COMPLETED", timeout=PATIENCE)
     assert desk.outcomes(1) == ["preempted", "completed"]
     runs = desk.trial(1).runs
     assert [run.job["restart_count"] for run in runs] == [0, 1]
-    assert runs[1].resumed_steps > 0
+    assert runs[1].resumed_steps == 4
     assert_one_curve(desk, 40)
     assert listed(desk) == [(1, "COMPLETED")]
     described = desk.run("experiment", "describe", "1").stdout
     assert "Entrypoint : " in described
-    assert "train.py 40 0.25" in described
+    assert "train.py 40" in described
+
+
+def test_sigusr1_and_a_job_from_inside(desk: Desk, slurm: Cluster) -> None:
+    """The signal that a script chose lets its code save and go on; the job that the code submits
+    at its end inherits the environment, and is an experiment of its own."""
+    more = """
+        if step == int(sys.argv[1]):
+            import subprocess
+
+            subprocess.run(["sbatch", "next.sh"], check=True)
+    """
+    desk.write("train.py", TRAIN)
+    desk.write("first.py", TRAIN + more)
+    desk.write("next.sh", "#!/bin/bash\n#SBATCH --job-name=next\nsrun python3 train.py 3\n")
+    desk.write("hold-first-2", "")
+    job = batch(desk, "srun python3 first.py 4\n", "--job-name=first")
+    wait_for_experiment(desk, 2)
+    desk.user.run("scancel", "--signal=USR1", job)
+    slurm.wait_state(job, "COMPLETED", timeout=PATIENCE)
+    assert desk.outcomes(1) == ["preempted", "completed"]
+    assert_one_curve(desk, 4)
+    number = named(desk, "next", steps=3)
+    desk.wait_for_state(number, "COMPLETED")
+    assert_one_curve(desk, 3, number)
 
 
 def test_the_launcher_in_a_script_of_ones_own(desk: Desk, slurm: Cluster) -> None:
@@ -134,13 +163,14 @@ def test_the_launcher_in_a_script_of_ones_own(desk: Desk, slurm: Cluster) -> Non
     Slurm: as if submitted here."""
     desk.write("train.py", TRAIN)
     desk.write("worker.py", WORKER)
+    desk.write("hold-launched-4", "")
     launch = "python3 -m detslurm.launch.torch_distributed --nproc-per-node=2 -- worker.py"
     interface = outward_interface()
     script = f"export {INTERFACE_ENV}={interface}\nsrun --ntasks-per-node=1 {launch}\n"
-    job = batch(desk, script, "--partition=low", "--nodes=2")
+    job = batch(desk, script, "--partition=low", "--nodes=2", "--job-name=launched")
     wait_for_experiment(desk, 4)
     make_room(desk)
-    slurm.wait_state(job, "COMPLETED", timeout=90)
+    slurm.wait_state(job, "COMPLETED", timeout=PATIENCE)
     assert desk.outcomes(1) == ["preempted", "completed"]
     assert_one_curve(desk, 40)
     assert listed(desk) == [(1, "COMPLETED")]
@@ -154,12 +184,14 @@ def test_an_array_is_one_experiment(desk: Desk, slurm: Cluster) -> None:
     """One trial for each element, whatever its arguments and however irregular its indices. The
     one whose code was killed can be activated: the user's own script runs again for it alone."""
     desk.write("train.py", TRAIN)
-    script = "srun python3 train.py $((SLURM_ARRAY_TASK_ID + $1)) 0.2\n"
+    hold = desk.write("hold-irregular-24", "")
+    script = "srun python3 train.py $((SLURM_ARRAY_TASK_ID + $1))\n"
     regular = batch(desk, script, "--array=2-8:3", "--job-name=regular", words=["0"])
     irregular = batch(desk, script, "--array=1,5,6", "--job-name=irregular", words=["20"])
-    killed = find_program(r"\S*python3 train.py 25 ")
-    other = named(desk, "irregular", index=1, steps=1)
+    killed = find_program(desk, r"\S*python3 train.py 25\b")
+    other = named(desk, "irregular", index=1, steps=24)
     os.kill(killed, signal.SIGKILL)
+    hold.unlink()
     for job, elements in ((regular, (2, 5, 8)), (irregular, (1, 6))):
         for element in elements:
             slurm.wait_state(f"{job}_{element}", "COMPLETED")
@@ -169,7 +201,7 @@ def test_an_array_is_one_experiment(desk: Desk, slurm: Cluster) -> None:
     assert tasks(desk, other) == [[1], [5], [6]]
 
     desk.run("experiment", "activate", str(other))
-    wait_for(lambda: desk.outcomes(other, 1) == ["lost", "completed"], 60, "the second run")
+    wait_for(lambda: desk.outcomes(other, 1) == ["lost", "completed"], PATIENCE, "the second run")
     assert tasks(desk, other) == [[1], [5, 5], [6]]
     assert_one_curve(desk, 25, other, 1)
     assert dict(listed(desk)) == {1: "COMPLETED", 2: "COMPLETED"}
@@ -187,41 +219,47 @@ def tasks(desk: Desk, number: int) -> list[list[int]]:
 def test_activate_says_what_it_can_not_do(desk: Desk, slurm: Cluster) -> None:
     """Code that was started by hand under srun leaves no script that could be submitted again."""
     desk.write("train.py", TRAIN)
-    with desk.user.popen(["srun", "--job-name=bare", "python3", "train.py", "99", "0.2"]) as srun:
+    desk.write("hold-bare-1", "")
+    with desk.user.popen(["srun", "--job-name=bare", "python3", "train.py", "99"]) as srun:
         number = named(desk, "bare", steps=1)
-        os.kill(find_program(r"\S*python3 train.py 99 "), signal.SIGKILL)
-        srun.communicate(timeout=60)
+        os.kill(find_program(desk, r"\S*python3 train.py 99\b"), signal.SIGKILL)
+        srun.communicate(timeout=120)
     refused = desk.run("experiment", "activate", str(number), check=False)
     assert refused.returncode != 0
     assert "its job had no batch script" in refused.stderr
 
 
 def test_limits_wishes_and_scancel(desk: Desk, slurm: Cluster) -> None:
-    """Near its time limit the code saves and the job is requeued, as often as it takes. pause and
+    """Near its time limit the code saves and the job is requeued. pause and
     cancel let the code save and leave, activate goes on in the same job; what scancel has ended is
     CANCELED, not requeued."""
     desk.write("train.py", TRAIN)
-    limited = ("--time=1", "--signal=TERM@40", "--job-name=limit")
-    jobs = {"limit": batch(desk, "srun python3 train.py 140 0.2\n", *limited)}
+    desk.write("hold-limit-39", "")
+    limited = ("--time=10", "--signal=TERM@40", "--job-name=limit")
+    jobs = {"limit": batch(desk, "srun python3 train.py 40\n", *limited)}
     for name in ("pause", "cancel", "kill"):
-        jobs[name] = batch(desk, "srun python3 train.py 40 0.25\n", f"--job-name={name}")
-    numbers = {name: named(desk, name, steps=4) for name in jobs}
+        desk.write(f"hold-{name}-4", "")
+        jobs[name] = batch(desk, "srun python3 train.py 40\n", f"--job-name={name}")
+    numbers = {name: named(desk, name, steps=39 if name == "limit" else 4) for name in jobs}
+    # Slurm may warn as soon as the limit is near, also code that has not begun to listen.
+    slurm.command("scontrol", "update", f"JobId={jobs['limit']}", "EndTime=now+60seconds")
     desk.user.run("scancel", jobs["kill"])
     for wish in ("pause", "cancel"):
         desk.run("experiment", wish, str(numbers[wish]))
     for name, outcome in (("pause", "paused"), ("cancel", "canceled"), ("kill", "canceled")):
-        wait_for(lambda: desk.outcomes(numbers[name]) == [outcome], 30, f"{name} to be heard")  # noqa: B023
+        wait_for(lambda: desk.outcomes(numbers[name]) == [outcome], 60, f"{name} to be heard")  # noqa: B023
         assert len(desk.trial(numbers[name]).checkpoints) == 1
     slurm.wait_state(jobs["pause"], "PENDING")
     desk.run("experiment", "activate", str(numbers["pause"]))
+    limit = numbers["limit"]
+    wait_for(lambda: desk.outcomes(limit) == ["time_limit"], 90, "the warning")
+    slurm.command("scontrol", "update", f"JobId={jobs['limit']}", "TimeLimit=10", check=False)
     for name in ("pause", "limit"):
-        slurm.wait_state(jobs[name], "COMPLETED", timeout=180)
+        slurm.wait_state(jobs[name], "COMPLETED", timeout=PATIENCE)
     assert desk.outcomes(numbers["pause"]) == ["paused", "completed"]
     assert_one_curve(desk, 40, numbers["pause"])
-    outcomes = desk.outcomes(numbers["limit"])
-    assert len(outcomes) >= 2
-    assert outcomes == ["time_limit"] * (len(outcomes) - 1) + ["completed"]
-    assert_one_curve(desk, 140, numbers["limit"])
+    assert desk.outcomes(numbers["limit"]) == ["time_limit", "completed"]
+    assert_one_curve(desk, 40, numbers["limit"])
     states = dict(listed(desk))
     ends = ["COMPLETED", "COMPLETED", "CANCELED", "CANCELED"]
     assert [states[numbers[name]] for name in jobs] == ends
@@ -231,5 +269,5 @@ def test_tracking_can_be_switched_off(desk: Desk, slurm: Cluster) -> None:
     """DETSLURM_TRACK=0 in the script: nothing is written."""
     desk.write("train.py", "import detslurm as det\nassert det.get_cluster_info() is None\n")
     job = batch(desk, "DETSLURM_TRACK=0 srun python3 train.py\n")
-    slurm.wait_state(job, "COMPLETED", timeout=60)
+    slurm.wait_state(job, "COMPLETED", timeout=PATIENCE)
     assert not Path(desk.store.path / "experiments").exists()

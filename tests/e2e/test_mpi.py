@@ -34,7 +34,7 @@ SCRIPT = """\
     nodes = world.allgather(info.container_rank)
     flags = world.allgather(os.environ["DETSLURM_PREEMPT_FLAG"])
     print("pid", os.getpid(), "of", world.size, "nodes", nodes, len(set(flags)), flush=True)
-    time.sleep(60)
+    time.sleep(600)
 """
 
 
@@ -47,7 +47,7 @@ def pids(desk: Desk, number: int, run: int) -> list[int]:
         found = [line for line in lines if "|| pid " in line]
         return found if len(found) == 4 else []
 
-    lines = wait_for(said, 60, f"four ranks of run {run}")
+    lines = wait_for(said, 120, f"four ranks of run {run}")
     assert all("of 4 nodes [0, 0, 1, 1] 2" in line for line in lines)
     for rank in range(4):
         assert any(f"[rank={rank}] || " in line for line in lines)
@@ -65,16 +65,17 @@ def test_whatever_is_killed_the_run_starts_again_and_leaves_nothing(desk: Desk) 
     for run, victim in enumerate(("rank", r"srun .* detslurm.launch.mpi_rank ", agent), 1):
         ranks = pids(desk, number, run)
         old = processes_of(desk, number)
-        os.kill(ranks[0] if victim == "rank" else find_program(victim), signal.SIGKILL)
+        os.kill(ranks[0] if victim == "rank" else find_program(desk, victim), signal.SIGKILL)
         wait_for(lambda: len(desk.outcomes(number)) == run + 1, 30, "the next run")  # noqa: B023
-        wait_for(lambda: not old - {runner} & processes_of(desk, number), 5, "the end")  # noqa: B023
+        wait_for(lambda: not old - {runner} & processes_of(desk, number), 30, "the end")  # noqa: B023
     pids(desk, number, 4)
     assert desk.outcomes(number) == ["restart", "restart", "restart", None]
     assert len({run.job["ref"] for run in desk.trial(number).runs}) == 1
     kill_runner(desk, number)
 
 
-# Each rank has a number of its own, moved by all the others' at every step.
+# Each rank has a number of its own, moved by all the others' at every step. The first run waits at
+# step 3 for the preemption.
 TRAIN = """\
     import time
     from mpi4py import MPI
@@ -91,8 +92,11 @@ TRAIN = """\
             step, mine = step + 1, mine * 0.9 + total / 70
             if world.rank == 0:
                 core.train.report_training_metrics(step, {"loss": total})
-            time.sleep(0.2)
-            if core.preempt.should_preempt():
+            stop = core.preempt.should_preempt()
+            while step == 3 and not stop:
+                time.sleep(0.05)
+                stop = core.preempt.should_preempt()
+            if stop:
                 print("saves at step", step, flush=True)
                 saving = core.checkpoint.store_path({"steps_completed": step}, shard=True)
                 with saving as (path, _):
@@ -131,7 +135,7 @@ def test_preempted_and_bit_identical(desk: Desk) -> None:
             assert all(f"[rank={rank}] || saves at step " in log for rank in range(size))
         trial = desk.trial(number)
         assert [run.exit_code for run in trial.runs] == [0, 0]
-        assert 3 <= trial.runs[1].resumed_steps < 60
+        assert trial.runs[1].resumed_steps == 3
         assert trial.restarts == 0
         rows = [(row.steps, row.metrics["loss"]) for row in desk.metrics(number)]
         assert rows == losses(size)

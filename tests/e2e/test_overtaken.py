@@ -5,12 +5,15 @@ from __future__ import annotations
 import pytest
 
 from tests.cluster import Cluster
+from tests.cluster.waiting import wait_for
 from tests.e2e.desk import Desk
+from tests.e2e.test_failures import let_go
 
 pytestmark = pytest.mark.cluster
 
+# Waits at step 3 until somebody wants it to leave, or lets it go on.
 COUNTS = """\
-    import json, time
+    import json, os, pathlib, time
     import detslurm as det
 
     with det.core.init() as core:
@@ -19,10 +22,12 @@ COUNTS = """\
         if latest:
             with core.checkpoint.restore_path(latest) as path:
                 step = json.loads((path / "step").read_text())
+        go = pathlib.Path(os.environ["DETSLURM_EXPERIMENT_DIR"]) / "go"
         while step < 60:
-            time.sleep(0.1)
             step += 1
             core.train.report_training_metrics(step, {"loss": 1.0})
+            while step == 3 and not go.exists() and not core.preempt.should_preempt():
+                time.sleep(0.05)
             if core.preempt.should_preempt():
                 with core.checkpoint.store_path({"steps_completed": step}) as (path, _):
                     (path / "step").write_text(json.dumps(step))
@@ -36,6 +41,7 @@ def test_activate_right_after_pause(desk: Desk) -> None:
     desk.wait_for_steps(number, 3)
     desk.run("experiment", "pause", str(number))
     desk.run("experiment", "activate", str(number))
+    let_go(desk, number)
     desk.wait_for_state(number, "COMPLETED")
     assert desk.outcomes(number)[-1] == "completed"
     assert [row.steps for row in desk.metrics(number)] == list(range(1, 61))
@@ -46,6 +52,8 @@ def test_requeued_by_hand(desk: Desk, slurm: Cluster) -> None:
     number = desk.submit(desk.project(COUNTS))
     desk.wait_for_steps(number, 3)
     slurm.command("scontrol", "requeue", desk.job(number))
+    wait_for(lambda: desk.outcomes(number)[0] is not None, 120, "the end of the first run")
+    let_go(desk, number)
     desk.wait_for_state(number, "COMPLETED")
     assert desk.outcomes(number) == ["preempted", "completed"]
     assert len(desk.view(number).jobs) == 1

@@ -14,7 +14,7 @@ from tests.e2e.test_main_job import make_room
 pytestmark = pytest.mark.cluster
 
 MODEL = """\
-    import time
+    import os, pathlib, time
     import torch
     from torch import nn
     import determined as det
@@ -33,6 +33,7 @@ MODEL = """\
             )
             first = det.get_cluster_info().trial._trial_run_id == 1
             self.pause = context.get_hparam("pause") if first else 0
+            self.go = pathlib.Path(os.environ["DETSLURM_EXPERIMENT_DIR"]) / "go"
             self.count = context.wrap_reducer(sum, "records", for_validation=False)
 
         def data(self, size, shuffle):
@@ -51,6 +52,8 @@ MODEL = """\
             return self.data(36, False)
 
         def train_batch(self, batch, epoch_idx, batch_idx):
+            while self.pause and batch_idx == 6 and not self.go.exists():
+                time.sleep(0.05)
             time.sleep(self.pause)
             x, y = batch
             loss = nn.functional.mse_loss(self.model(x), y)
@@ -66,7 +69,7 @@ MODEL = """\
 
 CONFIG = """\
     name: test
-    entrypoint: model_def:Trial
+    entrypoint: {entrypoint}
     hyperparameters: {{global_batch_size: 16, pause: {pause}}}
     searcher: {{name: single, metric: error, max_length: {{batches: 40}}}}
     resources: {{slots_per_trial: 4}}
@@ -78,9 +81,10 @@ CONFIG = """\
 """
 
 
-def project(desk: Desk, name: str, pause: float) -> Path:
+def project(desk: Desk, name: str, entrypoint: str, pause: float) -> Path:
     desk.write(f"{name}/model_def.py", MODEL)
-    return desk.write(f"{name}/experiment.yaml", CONFIG.format(pause=pause))
+    config = CONFIG.format(entrypoint=entrypoint, pause=pause)
+    return desk.write(f"{name}/experiment.yaml", config)
 
 
 def final_weights(desk: Desk, number: int) -> dict[str, torch.Tensor]:
@@ -97,21 +101,37 @@ def test_four_ranks_that_were_preempted_end_as_four_that_were_not(
 ) -> None:
     """Shuffled, with dropout, batch norm, a scheduler and aggregated gradients: every loss and all
     weights are the same to the last bit, and nothing that was trained is lost."""
-    whole = desk.submit(project(desk, "whole", 0))
-    preempted = desk.submit(project(desk, "preempted", 1), "resources.resource_pool=low")
+    assert_preemption_changes_nothing(desk, slurm, "model_def:Trial")
+
+
+def test_two_ranks_on_horovod(desk: Desk, slurm: Cluster, horovod: None) -> None:
+    """The same, with Horovod over the MPI of two nodes."""
+    launcher = "python3 -m determined.launch.horovod --cycle-time-ms 2"
+    shape = ("resources.slots_per_trial=2", "slurm.slots_per_node=1")
+    assert_preemption_changes_nothing(desk, slurm, f"{launcher} -- --trial model_def:Trial", *shape)
+
+
+def assert_preemption_changes_nothing(
+    desk: Desk, slurm: Cluster, entrypoint: str, *args: str
+) -> None:
+    """A training that is preempted once, beside one that isn't."""
+    low = "resources.resource_pool=low"
+    whole = desk.submit(project(desk, "whole", entrypoint, 0), *args)
+    preempted = desk.submit(project(desk, "preempted", entrypoint, 1), low, *args)
     desk.wait_for_state(whole, "COMPLETED")
     desk.wait_for_steps(preempted, 5)
+    (desk.experiment(preempted).path / "go").touch()
     high = make_room(desk)
-    slurm.wait_state(high, "RUNNING", "COMPLETED", timeout=20)
+    slurm.wait_state(high, "RUNNING", "COMPLETED")
     desk.wait_for_state(preempted, "COMPLETED")
 
-    assert desk.outcomes(preempted) == ["preempted", "completed"]
+    assert desk.outcomes(preempted) == ["preempted", "completed"], desk.log(preempted)
     resumed = desk.trial(preempted).runs[1].resumed_steps
     assert resumed >= 5
     for group in ("training", "validation"):
         ours, theirs = desk.metrics(preempted, group), desk.metrics(whole, group)
         assert [(r.steps, r.metrics) for r in ours] == [(r.steps, r.metrics) for r in theirs]
-    # 104 records are 26 batches of 4, 7 of them for the chief: an epoch.
+    # 104 records are 26 batches of 4 (or 13 of 8), 7 of them for the chief: an epoch.
     assert [r.steps for r in desk.metrics(whole, "validation")] == [14, 28, 40]
     assert {r.metrics["records"] for r in desk.metrics(whole, "training")} == {16}
     weights, expected = final_weights(desk, preempted), final_weights(desk, whole)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -42,10 +43,26 @@ def validations(desk: Desk, number: int, metric: str) -> list[tuple[int, float]]
 
 
 def test_digits_by_script(desk: Desk) -> None:
-    """The script trains to over 95 %, and validates after every epoch."""
-    accuracies = validations(desk, submit(desk, "pytorch_digits", "const.yaml"), "accuracy")
+    """The script trains to over 95 %, validates after every epoch, and its log tells all of it."""
+    number = submit(desk, "pytorch_digits", "const.yaml")
+    accuracies = validations(desk, number, "accuracy")
     assert [steps for steps, _ in accuracies] == [47 * epoch for epoch in range(1, 11)]
     assert accuracies[-1][1] > 0.95
+    assert re.search(r"\|\| detslurm: batch 470 of 470 \(epoch 10.0\): loss 0", desk.log(number))
+    assert "|| detslurm: validation after batch 470: validation_loss 0" in desk.log(number)
+
+
+def test_what_one_rank_raises(desk: Desk) -> None:
+    """Describe ends with that, not with what torchrun or the other rank say of it."""
+    model = copy_example(desk, "pytorch_digits") / "model_def.py"
+    fails = "if batch_idx == 5 and self.context.distributed.rank == 1: raise KeyError('image 815')"
+    batch = "        images, labels = batch\n"
+    model.write_text(model.read_text().replace(batch, f"{batch}        {fails}\n", 1))
+    number = submit(desk, "pytorch_digits", "distributed.yaml", "max_restarts=0")
+    desk.wait_for_state(number, "ERROR")
+    described = desk.run("experiment", "describe", str(number)).stdout
+    assert described.rstrip().endswith("KeyError: 'image 815'")
+    assert "ChildFailedError" not in described and "ChildFailedError" in desk.log(number)
 
 
 def test_digits_by_class(desk: Desk) -> None:
@@ -67,20 +84,38 @@ def test_four_ranks_read_one_file(desk: Desk) -> None:
     assert accuracies[-1][1] > 0.7
 
 
+SLOWER = """\
+        if batch_idx >= 100 and det.get_cluster_info().latest_checkpoint is None:
+            time.sleep(0.3)
+"""
+
+
 def test_preempted_in_mid_epoch_with_workers(desk: Desk) -> None:
     """The worker that reads the file outlives Slurm's signal; the trial goes on with the very next
     batch, and ends as if nothing had happened."""
     settings = ("reproducibility.experiment_seed=3", "resources.resource_pool=low")
-    number = submit(desk, "pytorch_hdf5", "const.yaml", *settings, length=20)
+    model = copy_example(desk, "pytorch_hdf5") / "model_def.py"
+    head, signature, body = (text := model.read_text()).partition("batch_idx):\n")
+    model.write_text("import time\nimport detslurm as det\n" + head + signature + SLOWER + body)
+    number = submit(desk, "pytorch_hdf5", "const.yaml", *settings, length=2)
     desk.wait_for_steps(number, 100)
     make_room(desk)
-    undisturbed = submit(desk, "pytorch_hdf5", "const.yaml", *settings, length=20)
+    model.write_text(text)
+    undisturbed = submit(desk, "pytorch_hdf5", "const.yaml", *settings, length=2)
     accuracies = validations(desk, number, "accuracy")
-    assert [steps for steps, _ in accuracies] == [125 * epoch for epoch in range(1, 21)]
+    assert [steps for steps, _ in accuracies] == [125, 250]
     assert desk.outcomes(number) == ["preempted", "completed"]
-    assert desk.trial(number).runs[1].resumed_steps > 0
+    assert desk.trial(number).runs[1].resumed_steps >= 100
     assert "killed by signal" not in desk.log(number)
     assert validations(desk, undisturbed, "accuracy") == accuracies
+
+
+def test_digits_on_horovod(desk: Desk, horovod: None) -> None:
+    """One slot on each of two nodes: the script learns as on any others."""
+    number = submit(desk, "pytorch_digits", "horovod.yaml", length=2)
+    accuracies = validations(desk, number, "accuracy")
+    assert [steps for steps, _ in accuracies] == [47, 94]
+    assert accuracies[-1][1] > 0.8
 
 
 def test_text(desk: Desk) -> None:

@@ -13,8 +13,8 @@ from detslurm.searcher import Search, State
 from detslurm.store import EventLog
 from tests.cluster import Cluster
 from tests.cluster.waiting import wait_for
-from tests.e2e.desk import Desk
-from tests.e2e.processes import find_process, find_processes
+from tests.e2e.desk import PATIENCE, Desk
+from tests.e2e.processes import find_process, find_processes, is_alive, processes_of
 from tests.e2e.test_main_job import make_room
 
 pytestmark = pytest.mark.cluster
@@ -115,13 +115,21 @@ def wait_until_working(desk: Desk, number: int, workers: int) -> State:
 
     def there() -> State | None:
         state = state_of(desk, number)
-        begun = [desk.trial_dir(number, index).log_path(1) for index in state.workers.values()]
-        ready = len(begun) >= workers and all(path.exists() for path in begun)
-        return state if ready and all("waiting" in path.read_text() for path in begun) else None
+        begun = state.workers.values()
+        ready = len(begun) >= workers and all(_is_waiting(desk, number, index) for index in begun)
+        return state if ready else None
 
-    state = wait_for(there, 60, f"{workers} workers at work")
+    state = wait_for(there, PATIENCE, f"{workers} workers at work")
     assert state is not None
     return state
+
+
+def _is_waiting(desk: Desk, number: int, index: int) -> bool:
+    """Whether the newest run of a trial has said so, and has not ended."""
+    runs = desk.trial(number, index).runs
+    log = desk.trial_dir(number, index).log_path(len(runs))
+    alive = bool(runs) and runs[-1].outcome is None
+    return alive and log.exists() and "waiting" in log.read_text()
 
 
 def outcomes(desk: Desk, number: int) -> Counter[str | None]:
@@ -147,7 +155,7 @@ def test_a_search_runs_itself_to_the_end(desk: Desk, slurm: Cluster) -> None:
     for index, trial in enumerate(state.trials):
         runs = desk.trial(number, index).runs
         assert [run.resumed_steps for run in runs] == [0, 3][: trial.legs]
-    wait_for(lambda: not slurm.queued(desk.user.name), 30, "an empty queue")
+    wait_for(lambda: not slurm.queued(desk.user.name), 60, "an empty queue")
 
 
 # Reports every step and asks whether to go on.
@@ -201,13 +209,15 @@ def test_trials_of_dead_workers_are_taken_over(desk: Desk, slurm: Cluster) -> No
     runner = find_process(f"detslurm.exec.runner {desk.experiment(number).path} ")
     os.kill(runner, signal.SIGKILL)
     (dead,) = wait_for(
-        lambda: [ref for ref in workers if slurm.job(ref)["JobState"] == "FAILED"], 30, "its end"
+        lambda: [ref for ref in workers if slurm.job(ref).get("JobState") == "FAILED"],
+        60,
+        "its end",
     )
     cut = next(ref for ref in workers if ref != dead)
     node = slurm.job(cut)["NodeList"]
     slurm.kill_node(node)
     try:
-        slurm.wait_state(cut, "PENDING", timeout=60)
+        slurm.wait_state(cut, "PENDING")
         let_go(desk, number)
         desk.wait_for_state(number, "COMPLETED")
     finally:
@@ -227,14 +237,16 @@ def test_a_search_outlives_all_its_workers(desk: Desk, slurm: Cluster) -> None:
     hold_back(desk, number)
     desk.run("experiment", "activate", str(number))
     wait_until_working(desk, number, 4)
+    old = processes_of(desk, number)
     for runner in find_processes(f"detslurm.exec.runner {desk.experiment(number).path} "):
         os.kill(runner, signal.SIGKILL)
+    wait_for(lambda: not any(map(is_alive, old)), 60, "their code to be gone")
     let_go(desk, number)
     desk.wait_for_state(number, "COMPLETED")
     state = assert_sound(desk, number)
     assert sum(trial.lost for trial in state.trials) == 4
     assert outcomes(desk, number)["lost"] == 4
-    wait_for(lambda: not slurm.queued(desk.user.name), 30, "an empty queue")
+    wait_for(lambda: not slurm.queued(desk.user.name), 60, "an empty queue")
 
 
 def test_preempted_paused_and_activated(desk: Desk, slurm: Cluster) -> None:
@@ -245,13 +257,12 @@ def test_preempted_paused_and_activated(desk: Desk, slurm: Cluster) -> None:
     desk.run("experiment", "activate", str(number))
     before = wait_until_working(desk, number, 4)
     high = make_room(desk)
-    slurm.wait_state(high, "RUNNING", "COMPLETED", timeout=20)
-    wait_for(lambda: state_of(desk, number).waiting()[:4], 30, "the trials to wait again")
-    assert outcomes(desk, number) == {"preempted": 4}
+    slurm.wait_state(high, "RUNNING", "COMPLETED")
+    wait_for(lambda: outcomes(desk, number)["preempted"] == 4, 60, "the trials to leave")
     again = wait_until_working(desk, number, 4)
     assert sorted(again.workers.values()) == sorted(before.workers.values())
     desk.run("experiment", "pause", str(number))
-    wait_for(lambda: outcomes(desk, number)["paused"] == 4, 30, "all workers to leave")
+    wait_for(lambda: outcomes(desk, number)["paused"] == 4, 60, "all workers to leave")
     assert desk.view(number).state == "PAUSED"
     let_go(desk, number)
     desk.run("experiment", "activate", str(number))
@@ -350,7 +361,7 @@ def test_a_search_where_jobs_must_not_submit_jobs(desk: Desk, slurm: Cluster) ->
     assert_sound(desk, number)
     view = desk.view(number)
     assert [(job.count, job.relief) for job in view.jobs] == [(4, False), (1, True)]
-    wait_for(lambda: not slurm.queued(desk.user.name), 30, "an empty queue")
+    wait_for(lambda: not slurm.queued(desk.user.name), 60, "an empty queue")
 
 
 def test_a_canceled_search_ends(desk: Desk, slurm: Cluster) -> None:
@@ -360,7 +371,7 @@ def test_a_canceled_search_ends(desk: Desk, slurm: Cluster) -> None:
     desk.run("experiment", "activate", str(number))
     wait_until_working(desk, number, 4)
     desk.run("experiment", "cancel", str(number))
-    desk.wait_for_state(number, "CANCELED", timeout=30)
-    assert outcomes(desk, number) == {"canceled": 4}
+    desk.wait_for_state(number, "CANCELED")
+    wait_for(lambda: outcomes(desk, number) == {"canceled": 4}, 60, "all runs to end")
     assert not state_of(desk, number).done
-    wait_for(lambda: not slurm.queued(desk.user.name), 30, "an empty queue")
+    wait_for(lambda: not slurm.queued(desk.user.name), 60, "an empty queue")

@@ -87,7 +87,8 @@ def test_a_method_of_ones_own(desk: Desk) -> None:
     """The climber trains its rounds one after the other and names the best sample."""
     folder: Path = copy_example(desk, "search")
     done = desk.user.run("python3", "custom_search.py", "2", "2", "2", cwd=folder, timeout=300)
-    assert "the best: {'accuracy': 0." in done.stdout
+    assert "round 2 of 2" in done.stdout and "the best: {'accuracy': 0." in done.stdout
+    assert "rounds" in desk.user.run("python3", "custom_search.py", "--help", cwd=folder).stdout
     number = int(done.stdout.rsplit("experiment ", 1)[1])
     desk.wait_for_state(number, "COMPLETED")
     trials = desk.view(number).trials

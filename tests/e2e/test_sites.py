@@ -14,9 +14,9 @@ from tests.cluster.waiting import wait_for
 from tests.conftest import Login
 from tests.e2e.conftest import copy_example
 from tests.e2e.desk import Desk
+from tests.e2e.digits import HELD_AT, SEED, Training, assert_same_training, hold
 from tests.e2e.processes import is_alive
 from tests.e2e.test_failures import CRASHES_TWICE, WAITS, let_go, pid_of_code
-from tests.e2e.test_main_job import SEED, SLOW, assert_same_training
 
 
 class TestWhereThePreemptedAreCancelled:
@@ -26,12 +26,12 @@ class TestWhereThePreemptedAreCancelled:
     def desk(self, slurm_plain: Cluster, login: Login) -> Desk:
         return Desk(login(slurm_plain, "alice"))
 
-    def test_a_successor_goes_on(self, desk: Desk, slurm_plain: Cluster) -> None:
+    def test_a_successor_goes_on(self, desk: Desk, undisturbed: Training) -> None:
         """The preempted trial saves, queues a successor, and loses nothing."""
         digits = copy_example(desk, "digits") / "experiment.yaml"
-        reference = desk.submit(digits, SEED)
-        number = desk.submit(digits, SEED, SLOW, "resources.resource_pool=low")
-        desk.wait_for_steps(number, 60)
+        hold(digits, HELD_AT)
+        number = desk.submit(digits, SEED, "resources.resource_pool=low")
+        desk.wait_for_steps(number, HELD_AT)
         desk.user.run(
             "sbatch", "-p", "high", "-N2", "--exclusive", "-o", "/dev/null", "--wrap=sleep 1"
         )
@@ -41,28 +41,28 @@ class TestWhereThePreemptedAreCancelled:
         first, second = (run.job["job_id"] for run in trial.runs)
         assert first != second
         assert [job.job_id for job in desk.view(number).jobs] == [first, second]
-        assert_same_training(desk, reference, number)
+        assert_same_training(desk, number, undisturbed)
 
     def test_arrays_are_split_at_the_sites_limit(self, desk: Desk) -> None:
-        """60 trials with MaxArraySize=51 are two arrays; every trial runs once."""
+        """24 trials with MaxArraySize=21 are two arrays; every trial runs once."""
         config = desk.project("import os; print(os.environ['DET_HPARAMS'])")
         number = desk.submit(
             config,
             "searcher.name=grid",
             "searcher.max_concurrent_trials=0",
-            "hyperparameters.x={type: int, minval: 0, maxval: 59, count: 60}",
+            "hyperparameters.x={type: int, minval: 0, maxval: 23, count: 24}",
         )
-        desk.wait_for_state(number, "COMPLETED", timeout=180)
+        desk.wait_for_state(number, "COMPLETED")
         view = desk.view(number)
-        assert [job.count for job in view.jobs] == [30, 30]
-        assert sorted(t.hparams["x"] for t in view.trials if t.hparams) == list(range(60))
+        assert [job.count for job in view.jobs] == [12, 12]
+        assert sorted(t.hparams["x"] for t in view.trials if t.hparams) == list(range(24))
 
     def test_the_state_is_known_without_accounting(self, desk: Desk) -> None:
         """A killed runner is found out although there is no sacct."""
         number = desk.submit(desk.project(WAITS))
         pid_of_code(desk, number)
         desk.user.run("scancel", desk.job(number))
-        desk.wait_for_state(number, "CANCELED", timeout=30)
+        desk.wait_for_state(number, "CANCELED")
         assert "CANCELED" in desk.run("experiment", "describe", str(number)).stdout
 
 
@@ -105,18 +105,18 @@ class TestWithoutSlurm:
         assert "COMPLETED" in local.run("experiment", "list").stdout
         assert "epoch 10" in local.run("experiment", "logs", str(number)).stdout
 
-    def test_pause_and_activate(self, local: Desk) -> None:
+    def test_pause_and_activate(self, local: Desk, undisturbed: Training) -> None:
         """The same bits come out of a training that was paused in between."""
         digits = copy_example(local, "digits") / "experiment.yaml"
-        reference = local.submit(digits, SEED)
-        number = local.submit(digits, SEED, "hyperparameters.seconds_per_batch=0.02")
-        local.wait_for_steps(number, 60)
+        hold(digits, HELD_AT)
+        number = local.submit(digits, SEED)
+        local.wait_for_steps(number, HELD_AT)
         local.run("experiment", "pause", str(number))
         local.wait_for_state(number, "PAUSED")
-        wait_for(lambda: local.outcomes(number) == ["paused"], 30, "the end of the run")
+        wait_for(lambda: local.outcomes(number) == ["paused"], 60, "the end of the run")
         local.run("experiment", "activate", str(number))
         local.wait_for_state(number, "COMPLETED")
-        assert_same_training(local, reference, number)
+        assert_same_training(local, number, undisturbed)
 
     def test_restarts(self, local: Desk) -> None:
         """Crashing code is restarted from its checkpoint."""
@@ -129,7 +129,7 @@ class TestWithoutSlurm:
         number = local.submit(local.project(WAITS))
         pid = pid_of_code(local, number)
         local.run("experiment", "kill", str(number))
-        local.wait_for_state(number, "CANCELED", timeout=30)
+        local.wait_for_state(number, "CANCELED")
         wait_for(lambda: not is_alive(pid), 30, "the code to be gone")
 
     def test_a_killed_runner(self, local: Desk) -> None:
@@ -143,7 +143,7 @@ class TestWithoutSlurm:
         wait_for(lambda: not is_alive(pid), 30, "the code to be gone")
         wait_for(
             lambda: "ERROR" in local.run("experiment", "describe", str(number)).stdout,
-            30,
+            60,
             "describe to tell",
         )
         local.run("experiment", "activate", str(number))

@@ -41,7 +41,8 @@ TRAIN = """\
     # Else DDP lays its buckets out anew after a run's first step, and sums in another order.
     net = DistributedDataParallel(net.double(), find_unused_parameters=True)
     optimizer = torch.optim.Adam(net.parameters(), lr=0.01)
-    pause = float(info.trial.hparams["pause"])
+    # Whoever is to be preempted, or killed, waits for that.
+    held_at = info.trial.hparams["held_at"] if info.latest_checkpoint is None else 0
 
     peers = det.core.DistributedContext.from_torch_distributed()
     with det.core.init(distributed=peers) as core:
@@ -65,8 +66,10 @@ TRAIN = """\
             step += 1
             if rank == 0:
                 core.train.report_training_metrics(step, {"loss": total.item() / size})
-            time.sleep(pause)
             stop = core.preempt.should_preempt()
+            while step == held_at and not stop:
+                time.sleep(0.05)
+                stop = core.preempt.should_preempt()
             if rank == 0 and (stop or step % 10 == 0):
                 with core.checkpoint.store_path({"steps_completed": step}) as (path, _):
                     state = {"net": net.state_dict(), "optimizer": optimizer.state_dict()}
@@ -77,8 +80,8 @@ TRAIN = """\
 """
 
 
-def project(desk: Desk, name: str, pause: float) -> Path:
-    return desk.project(TRAIN, f"hyperparameters: {{pause: {pause}}}", name)
+def project(desk: Desk, name: str, held_at: int) -> Path:
+    return desk.project(TRAIN, f"hyperparameters: {{held_at: {held_at}}}", name)
 
 
 def losses(desk: Desk, number: int) -> list[tuple[int, float]]:
@@ -91,17 +94,17 @@ def test_two_nodes_by_two_slots_train_as_one_process(desk: Desk, slurm: Cluster)
     one = desk.submit(project(desk, "one", 0), f"entrypoint={LAUNCHED}")
     four = desk.submit(project(desk, "four", 0), *TWO_BY_TWO)
     preempted = desk.submit(
-        project(desk, "preempted", 0.3), *TWO_BY_TWO, "resources.resource_pool=low"
+        project(desk, "preempted", 4), *TWO_BY_TWO, "resources.resource_pool=low"
     )
     for number in (one, four):
         desk.wait_for_state(number, "COMPLETED")
     desk.wait_for_steps(preempted, 4)
     high = make_room(desk)
-    slurm.wait_state(high, "RUNNING", "COMPLETED", timeout=20)
+    slurm.wait_state(high, "RUNNING", "COMPLETED")
     desk.wait_for_state(preempted, "COMPLETED")
 
     assert desk.outcomes(preempted) == ["preempted", "completed"]
-    assert desk.trial(preempted).runs[1].resumed_steps > 0
+    assert desk.trial(preempted).runs[1].resumed_steps == 4
     assert losses(desk, preempted) == losses(desk, four)
     assert [step for step, _ in losses(desk, one)] == list(range(1, 41))
     for (_, of_four), (_, of_one) in zip(losses(desk, four), losses(desk, one), strict=True):
@@ -122,7 +125,7 @@ def pids(desk: Desk, number: int, run: int) -> dict[int, int]:
         found = {int(w[-1]): int(w[w.index("pid") + 1]) for w in words}
         return found if len(found) == 4 else {}
 
-    return wait_for(said, 60, f"four ranks of run {run}")
+    return wait_for(said, 120, f"four ranks of run {run}")
 
 
 def ancestors(pid: int) -> dict[str, int]:
@@ -140,14 +143,14 @@ def test_whatever_is_killed_the_run_starts_again_and_leaves_nothing(desk: Desk) 
     """kill -9 of a rank, of torchrun or of a node's agent ends the run on both nodes; the next one
     begins in the same job within 30 seconds, and no process of the old one remains. After kill -9
     of the runner no process of the job remains on any node."""
-    number = desk.submit(project(desk, "killed", 1), *TWO_BY_TWO)
+    number = desk.submit(project(desk, "killed", 4), *TWO_BY_TWO)
     for run, victim in enumerate(("rank", "torchrun", "agent"), start=1):
         alive = pids(desk, number, run)
         programs = ancestors(alive[3])
         os.kill(alive[3] if victim == "rank" else programs[victim], signal.SIGKILL)
         wait_for(lambda: len(desk.outcomes(number)) == run + 1, 30, "the next run")  # noqa: B023
         old = [*alive.values(), *programs.values()]
-        wait_for(lambda: not any(map(is_alive, old)), 5, f"the {victim}'s run to be gone")  # noqa: B023
+        wait_for(lambda: not any(map(is_alive, old)), 30, f"the {victim}'s run to be gone")  # noqa: B023
     pids(desk, number, 4)
     assert desk.outcomes(number) == ["restart", "restart", "restart", None]
     assert len({run.job["ref"] for run in desk.trial(number).runs}) == 1

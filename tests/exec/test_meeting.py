@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
+import os
 import socket
 
 import pytest
@@ -11,29 +13,44 @@ from detslurm.exec.addresses import first_interface, interface_address, interfac
 from detslurm.exec.ports import candidates, reserve
 
 
-def test_a_port_in_use_is_passed_over() -> None:
+@pytest.fixture
+def run() -> str:
+    """A run's name whose first ports are free: jobs of other tests run beside this one."""
+    names = (f"{os.getpid()}-{number}" for number in itertools.count())
+    return next(name for name in names if all(map(free, candidates(name)[:2])))
+
+
+def free(port: int) -> bool:
+    try:
+        socket.create_server(("", port)).close()
+    except OSError:
+        return False
+    return True
+
+
+def test_a_port_in_use_is_passed_over(run: str) -> None:
     """A server on the first port of the run: the next one is taken."""
-    first, second, *_ = candidates("12.1")
+    first, second, *_ = candidates(run)
     with socket.create_server(("", first)):
-        reserved = reserve("12.1")
+        reserved = reserve(run)
         assert reserved.port == second
         reserved.close()
 
 
-def test_two_runs_never_get_one_port() -> None:
+def test_two_runs_never_get_one_port(run: str) -> None:
     """Two reservations that begin with the same port, both not in use yet."""
-    one, other = reserve("13.1"), reserve("13.1")
-    assert [one.port, other.port] == candidates("13.1")[:2]
+    one, other = reserve(run), reserve(run)
+    assert [one.port, other.port] == candidates(run)[:2]
     one.close()
-    with contextlib.closing(reserve("13.1")) as again:
+    with contextlib.closing(reserve(run)) as again:
         assert again.port == one.port
     other.close()
 
 
-def test_the_run_s_server_gets_the_reserved_port() -> None:
+def test_the_run_s_server_gets_the_reserved_port(run: str) -> None:
     """A server that asks for exactly this port, as torchrun's does."""
     with (
-        contextlib.closing(reserve("14.1")) as reserved,
+        contextlib.closing(reserve(run)) as reserved,
         socket.create_server(("", reserved.port)) as server,
     ):
         server.listen()

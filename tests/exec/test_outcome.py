@@ -81,6 +81,13 @@ def test_a_log_policy_forbids_the_restart() -> None:
     assert "CUDA OOM" in decision.reason
 
 
+def test_what_would_fail_again_is_not_tried_again() -> None:
+    """The reason is the code's own."""
+    decision = decide(Ended(exit_code=1, hopeless="there is no metric 'acc'"))
+    assert (decision.outcome, decision.next) == ("error", Next.LEAVE)
+    assert decision.reason == "there is no metric 'acc'; a restart would not help"
+
+
 def test_every_combination_has_an_outcome() -> None:
     """No combination of facts is left undecided, and only errors can use restarts."""
     for cause, ack, code, hp in itertools.product(
@@ -95,7 +102,8 @@ def test_every_combination_has_an_outcome() -> None:
 def test_exits_are_described_for_people() -> None:
     """Signals are named."""
     assert describe_exit(3) == "exited with 3"
-    assert describe_exit(137) == "was killed by SIGKILL"
+    assert describe_exit(143) == "was killed by SIGTERM"
+    assert describe_exit(137) == "was killed by SIGKILL (out of memory?)"
     assert describe_exit(255) == "exited with 255"
 
 

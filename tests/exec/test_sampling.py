@@ -92,7 +92,7 @@ slurm: {slot_type: cpu}
 """
 
 
-def test_trials_without_a_sample_fail(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_trials_without_a_sample_fail(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """A worker says why and ends the trials, and with them the search; it doesn't die itself."""
     scene = Scene(tmp_path / "store")
     experiment, _ = scene.search(CONFIG, trials=2)
@@ -103,7 +103,7 @@ def test_trials_without_a_sample_fail(tmp_path: Path, capsys: pytest.CaptureFixt
     assert agenda.more()
     assert agenda.take() is None
     assert not agenda.more()
-    assert "has no sample: searcher.sampler_args" in capsys.readouterr().out
+    assert "has no sample: searcher.sampler_args" in capfd.readouterr().out
     view = fold_experiment(experiment)
     assert view.state == "ERROR"
     assert [trial.state for trial in view.trials] == ["ERROR", "ERROR"]

@@ -13,8 +13,9 @@ from detslurm.exec.searching import SearchAgenda
 from detslurm.exec.wishes import Wishes
 from detslurm.searcher import State
 from detslurm.store import EventLog, ExperimentDir, fold_facts, fold_trial
-from tests.sdk.scenes import Scene
+from tests.sdk.scenes import YAML, Scene
 
+TRUNCATE = "{truncate_fraction: 0.5}"
 COMPLETED = Decision("completed", "the code exited with 0", Next.LEAVE)
 PREEMPTED = Decision("preempted", "preempted by Slurm", Next.REQUEUE)
 
@@ -144,6 +145,28 @@ def test_a_length_that_was_reported_is_not_trained_again(desk: Desk) -> None:
     desk.finish(0)
     assert desk.took(desk.worker("7_0")) != 0
     assert desk.state().trials[0].status == "paused"
+
+
+@pytest.mark.parametrize("how", ["requeued", "dead", "activated"])
+def test_copies_start_from_what_a_lost_worker_has_saved(scene: Scene, how: str) -> None:
+    """Whoever tells for it that its trial left, names the checkpoint that it can't name."""
+    pbt = "{name: pbt, metric: loss, population_size: 2, num_rounds: 3, length_per_round: 3"
+    grid = "{name: grid, metric: loss, max_length: 10"
+    desk = Desk(scene, text=YAML.replace(grid, f"{pbt}, replace_function: {TRUNCATE}"), workers=1)
+    assert desk.took() == 0
+    desk.finish(0)
+    scene.run(desk.experiment, 0, ref="7_0", checkpoint="saved")
+    if how == "requeued":
+        assert desk.took(desk.worker("7_0")) == 1
+    else:
+        scene.queue.put("7_0", "FAILED")
+        if how == "activated":
+            scene.client.experiment(desk.experiment.id).activate()
+        scene.queue.put("8", "RUNNING")
+        assert desk.took(desk.worker("8")) == 1
+        if how == "dead":
+            assert desk.took(desk.worker("9")) is None
+    assert desk.state().trials[0].checkpoint == "saved"
 
 
 def test_an_idle_worker_frees_trials_of_the_dead_only(desk: Desk) -> None:

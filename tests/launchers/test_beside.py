@@ -37,7 +37,7 @@ def test_a_step_ends_with_its_caller(end: str) -> None:
         assert caller.stdout is not None
         step = int(caller.stdout.readline())
         getattr(caller, end)()
-        wait_for(lambda: not is_alive(step), 10, "the step's end")
+        wait_for(lambda: not is_alive(step), 30, "the step's end")
 
 
 def test_a_step_ends_with_the_attempt() -> None:
@@ -46,7 +46,7 @@ def test_a_step_ends_with_the_attempt() -> None:
         caller = start(STAYS)
         assert caller.stdout is not None
         step = int(caller.stdout.readline())
-    caller.communicate(timeout=10)
+    caller.communicate(timeout=30)
     assert caller.returncode != 0
     assert not is_alive(step)
     assert STEPS_ENV not in os.environ

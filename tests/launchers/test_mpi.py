@@ -34,7 +34,7 @@ def launch(tmp_path: Path, *words: str) -> subprocess.CompletedProcess[str]:
     root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     argv = [sys.executable, "-m", "detslurm.launch.mpi", "-n", "3", "--", str(script), *words]
     return subprocess.run(
-        argv, capture_output=True, text=True, env={**os.environ, **root}, timeout=60
+        argv, capture_output=True, text=True, env={**os.environ, **root}, timeout=180
     )
 
 

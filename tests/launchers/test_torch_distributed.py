@@ -22,15 +22,18 @@ LAUNCH = [sys.executable, "-m", "detslurm.launch.torch_distributed", "--nproc-pe
 WORKER = """\
 import os, pathlib, signal, sys, time
 other = pathlib.Path(__file__).with_suffix(".up")
+told = []
 if sys.argv[1] == "outlive":
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: told.append(True))
 print(os.environ["USE_TORCH_DISTRIBUTED"], os.environ["DET_CHIEF_IP"], os.getpid(), flush=True)
 if sys.argv[1] == "fail" and os.environ["RANK"] == "1":
     while not other.exists():
         time.sleep(0.01)
     sys.exit(7)
 other.touch()
-time.sleep({"fail": 60, "stay": 60, "outlive": 2}[sys.argv[1]])
+while not told:
+    time.sleep(0.01)
+time.sleep(1)
 """
 
 
@@ -84,7 +87,8 @@ def test_a_preemption_ends_nobody(worker: str) -> None:
     with started(worker, "outlive", {ENV: flag.name}) as (launcher, pids):
         flag.request_preemption()
         for pid in [launcher.pid, *descendants(launcher.pid)]:
-            os.kill(pid, signal.SIGTERM)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
         assert launcher.wait(20) == 0
         assert not any(map(is_alive, pids))
     flag.close()
@@ -95,4 +99,4 @@ def test_no_worker_outlives_the_launcher(worker: str) -> None:
     with started(worker, "stay") as (launcher, pids):
         launcher.kill()
         launcher.wait()
-        wait_for(lambda: not any(map(is_alive, pids)), 10, "the workers' death")
+        wait_for(lambda: not any(map(is_alive, pids)), 30, "the workers' death")

@@ -73,7 +73,7 @@ def test_signals_reach_the_command() -> None:
     for sig in ("TERM", "USR1"):
         with started(f"trap 'exit 7' {sig}; echo up; while :; do sleep 0.05; done") as process:
             process.send_signal(signal.Signals[f"SIG{sig}"])
-            assert process.wait(10) == 7
+            assert process.wait(60) == 7
 
 
 def test_a_preemption_is_not_passed_on() -> None:
@@ -83,7 +83,7 @@ def test_a_preemption_is_not_passed_on() -> None:
     script = "trap 'exit 7' TERM; echo up; sleep 1 & wait; exit 0"
     with started(script, {ENV: flag.name}) as process:
         process.terminate()
-        assert process.wait(10) == 0
+        assert process.wait(60) == 0
 
 
 def test_the_command_dies_with_the_wrapper() -> None:
@@ -93,7 +93,7 @@ def test_the_command_dies_with_the_wrapper() -> None:
         command = Path("/proc") / process.stdout.readline().split()[-1]
         assert command.exists()
         process.kill()
-        wait_for(lambda: status(command) == "Z", 10, "the command's death")
+        wait_for(lambda: status(command) == "Z", 30, "the command's death")
 
 
 def status(process: Path) -> str:

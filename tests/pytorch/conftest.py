@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from tests.pytorch.managed import Managed
+
+Results = list[dict[str, Any]]
+REPOSITORY = Path(__file__).parents[2]
+AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
 
 @pytest.fixture
@@ -35,3 +44,33 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the two ranks of `two` keep their checkpoints."""
+    return tmp_path_factory.mktemp("ranks") / "store"
+
+
+@pytest.fixture(scope="session")
+def two(store: Path) -> Results:
+    """What each of two ranks under torchrun returned, of all scenarios."""
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    return on_ranks(2, torchrun, "everything", store.parent / "out", DETSLURM_ROOT=str(store))
+
+
+def on_ranks(
+    count: int, launcher: list[str], scenario: str, folder: Path, **environment: str
+) -> Results:
+    """What each rank returned of a scenario of `tests.pytorch.scenarios`."""
+    folder.mkdir()
+    done = subprocess.run(
+        [*launcher, "-m", "tests.pytorch.ranks", scenario, str(folder)],
+        cwd=REPOSITORY,
+        # The number of threads decides in which order batch norm adds up.
+        env=os.environ | {"PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"} | environment,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(count)]

@@ -14,7 +14,7 @@ import pytest
 from detslurm import _info
 from detslurm._flag import PreemptFlag
 from detslurm.exec.environment import run_environment
-from detslurm.store import MetricRow, Store, TrialView, fold_trial, trial_metrics
+from detslurm.store import ExperimentDir, MetricRow, Store, TrialView, fold_trial, trial_metrics
 
 
 class Managed:
@@ -42,7 +42,9 @@ class Managed:
         self.trial = self.experiment.trial(number)
 
     @contextlib.contextmanager
-    def run(self, hparams: Mapping[str, Any] | None = None) -> Iterator[PreemptFlag]:
+    def run(
+        self, hparams: Mapping[str, Any] | None = None, seed: int = 11
+    ) -> Iterator[PreemptFlag]:
         """This process as the chief of the next run, from the latest checkpoint."""
         latest = self.view().latest_checkpoint
         start = self.trial.open_run(
@@ -52,34 +54,12 @@ class Managed:
                 "job": {"cluster": "local", "ref": "1", "nodes": ["one"]},
                 "time": 0.0,
                 "hparams": dict(hparams or {}),
-                "seed": 11,
+                "seed": seed,
                 "resume": {"uuid": latest.uuid, "steps": latest.steps} if latest else None,
             }
         )
-        flag = PreemptFlag.create()
-        environment = run_environment(
-            base={},
-            config=self.config,
-            start=start,
-            experiment_dir=self.experiment.path,
-            node="one",
-            slot_ids=[0],
-            gpu_uuids=[],
-            peers={"container_addrs": ["one"], "container_rank": 0, "container_slot_counts": [1]},
-            flag=flag.name,
-        )
-        handler = signal.getsignal(signal.SIGTERM)
-        with self._patch.context() as patch:
-            patch.delenv("DET_LATEST_CHECKPOINT", raising=False)
-            for name, value in environment.items():
-                patch.setenv(name, value)
-            patch.setattr(_info, "_info", None)
-            try:
-                yield flag
-            finally:
-                signal.signal(signal.SIGTERM, handler)
-                faulthandler.unregister(signal.SIGUSR1)
-                flag.close()
+        with inside(self.experiment, self.config, start, self._patch) as flag:
+            yield flag
 
     def view(self) -> TrialView:
         return fold_trial(self.trial)
@@ -94,3 +74,37 @@ class Managed:
     def checkpoints(self) -> list[int]:
         """The batches of the checkpoints, in the order in which they were saved."""
         return [checkpoint.steps or 0 for checkpoint in self.view().checkpoints]
+
+
+@contextlib.contextmanager
+def inside(
+    experiment: ExperimentDir,
+    config: Mapping[str, Any],
+    start: Mapping[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[PreemptFlag]:
+    """This process as the chief of a run that has been claimed."""
+    flag = PreemptFlag.create()
+    environment = run_environment(
+        base={},
+        config=config,
+        start=start,
+        experiment_dir=experiment.path,
+        node="one",
+        slot_ids=[0],
+        gpu_uuids=[],
+        peers={"container_addrs": ["one"], "container_rank": 0, "container_slot_counts": [1]},
+        flag=flag.name,
+    )
+    handler = signal.getsignal(signal.SIGTERM)
+    with monkeypatch.context() as patch:
+        patch.delenv("DET_LATEST_CHECKPOINT", raising=False)
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        patch.setattr(_info, "_info", None)
+        try:
+            yield flag
+        finally:
+            signal.signal(signal.SIGTERM, handler)
+            faulthandler.unregister(signal.SIGUSR1)
+            flag.close()

@@ -1,7 +1,8 @@
-"""Two ranks under torchrun: python -m tests.pytorch.ranks SCENARIO FOLDER, by `torchrun`."""
+"""One of several ranks: python -m tests.pytorch.ranks SCENARIO FOLDER, by any launcher."""
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
@@ -9,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -43,6 +45,7 @@ class Plain(pytorch.PyTorchTrial):
     def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
         self.synced.append(getattr(self.model, "require_backward_grad_sync", True))
         loss = self.loss(batch)
+        self.own = loss.item()
         self.context.backward(loss)
         self.context.step_optimizer(
             self.optimizer, clip_grads=lambda p: nn.utils.clip_grad_norm_(p, 1.0)
@@ -60,28 +63,40 @@ class Plain(pytorch.PyTorchTrial):
 
 
 class Seen(pytorch.PyTorchCallback):
-    """Keeps the metrics that callbacks are given."""
+    """Keeps the metrics that callbacks are given; the first checkpoints find the disk full."""
 
-    def __init__(self) -> None:
+    def __init__(self, full_disks: int = 0) -> None:
+        self.full_disks = full_disks
         self.training: list[dict[str, Any]] = []
         self.validation: list[dict[str, Any]] = []
         self.checkpoints: list[str] = []
 
     def on_training_workload_end(self, avg_metrics: Any, batch_metrics: Any) -> None:
-        self.training.append(avg_metrics)
+        # More ranks do more in a batch: what counts batches differs.
+        own = {k: v for k, v in avg_metrics.items() if k not in ("batches", "epochs")}
+        self.training.append(own)
 
     def on_validation_end(self, metrics: dict[str, Any]) -> None:
-        self.validation.append(metrics)
+        self.validation.append({k: np.asarray(v).tolist() for k, v in metrics.items()})
+
+    def on_checkpoint_write_end(self, checkpoint_dir: str) -> None:
+        if self.full_disks:
+            self.full_disks -= 1
+            raise OSError(errno.ENOSPC, "no space")
 
     def on_checkpoint_upload_end(self, uuid: str) -> None:
         self.checkpoints.append(uuid)
 
 
 def train(
-    aggregation: int, batches: int, make: Callable[..., Any] = Plain, **fit: Any
+    aggregation: int,
+    batches: int,
+    make: Callable[..., Any] = Plain,
+    full_disks: int = 0,
+    **fit: Any,
 ) -> dict[str, Any]:
     """Train; what came of it."""
-    seen = Seen()
+    seen = Seen(full_disks)
     with pytorch.init(aggregation_frequency=aggregation) as context:
         trial = make(context)
         trial.build_callbacks = lambda: {"seen": seen}
@@ -103,8 +118,10 @@ def main() -> None:
     from tests.pytorch import scenarios
 
     result = getattr(scenarios, sys.argv[1])()
-    rank = os.environ.get("RANK") or os.environ["OMPI_COMM_WORLD_RANK"]
-    (Path(sys.argv[2]) / f"rank{rank}.json").write_text(json.dumps(result))
+    names = ("RANK", "OMPI_COMM_WORLD_RANK", "HOROVOD_RANK")
+    rank = next(os.environ[name] for name in names if name in os.environ)
+    text = json.dumps(result, default=lambda array: array.tolist())
+    (Path(sys.argv[2]) / f"rank{rank}.json").write_text(text)
 
 
 if __name__ == "__main__":

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import logging
+import os
 from typing import Any
 
 import torch
 from torch import nn
 
-from detslurm import pytorch
-from tests.pytorch.ranks import Plain, train
+from detslurm import InvalidHP, pytorch
+from detslurm.pytorch._ddp import bare
+from detslurm.pytorch._plan import Plan
+from tests.pytorch.ranks import Plain, Seen, train
 from tests.pytorch.trials import numbers
 
 
@@ -24,7 +28,9 @@ class Twice(Plain):
         loss = self.loss(batch)
         self.context.backward(loss / 2, retain_graph=True)
         self.context.backward(loss / 2)
-        self.context.step_optimizer(self.optimizer)
+        self.context.step_optimizer(
+            self.optimizer, clip_grads=lambda p: nn.utils.clip_grad_norm_(p, 1.0)
+        )
         return loss
 
 
@@ -36,7 +42,9 @@ class Adversaries(Plain):
         torch.manual_seed(1)
         self.model = context.wrap_model(nn.Linear(8, 8).double())
         self.critic = context.wrap_model(nn.Linear(8, 1).double())
-        self.frozen = context.wrap_model(nn.Linear(8, 8).double().requires_grad_(False))
+        frozen = nn.Linear(8, 8).double().requires_grad_(False)
+        frozen.weight += context.distributed.rank  # until it is wrapped
+        self.frozen = context.wrap_model(frozen)
         self.opt_g = context.wrap_optimizer(torch.optim.SGD(self.model.parameters(), lr=0.1))
         self.opt_d = context.wrap_optimizer(torch.optim.SGD(self.critic.parameters(), lr=0.1))
 
@@ -65,6 +73,41 @@ class Compressed(Plain):
         context.wrap_optimizer(self.optimizer, fp16_compression=True)
 
 
+class Scaled(Plain):
+    """A scaler in the trial's own hands; rank 1 alone has an infinite loss in batch 4."""
+
+    def __init__(self, context: pytorch.PyTorchTrialContext) -> None:
+        self.scaler = context.wrap_scaler(torch.amp.GradScaler("cpu", init_scale=4.0))
+        super().__init__(context)
+
+    def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
+        loss = self.loss(batch)
+        too_much = batch_idx == 3 and self.context.distributed.rank == 1
+        self.context.backward(self.scaler.scale(loss * (torch.inf if too_much else 1)))
+        self.scaler.unscale_(self.optimizer)
+        nn.utils.clip_grad_norm_(self.model.parameters(), 0.5)
+        self.context.step_optimizer(self.optimizer, scaler=self.scaler)
+        self.scaler.update()
+        return {"loss": loss, "scale": self.scaler.get_scale()}
+
+
+class Branches(Plain):
+    """Each rank uses other parameters, and some are used by nobody."""
+
+    def __init__(self, context: pytorch.PyTorchTrialContext) -> None:
+        self.context, self.batch_size, self.synced = context, 4, []
+        torch.manual_seed(1)
+        self.model = context.wrap_model(nn.ModuleList(nn.Linear(8, 1).double() for _ in range(3)))
+        self.optimizer = context.wrap_optimizer(torch.optim.SGD(self.model.parameters(), lr=0.1))
+        self.squares = context.wrap_reducer(self.mean_square, "mean_square")
+
+    def loss(self, batch: Any) -> torch.Tensor:
+        x, y = (part.double() for part in batch)
+        error = self.model[self.context.distributed.rank % 2](x) - y
+        self.squares.update((float(error.detach().square().sum()), len(x)))  # type: ignore[attr-defined]
+        return error.square().mean()
+
+
 class Normalized(Plain):
     """Batch norm has buffers, and the only validation batch is rank 0's."""
 
@@ -81,13 +124,65 @@ class Normalized(Plain):
 
 
 class AtOnce(Normalized):
-    """The chief alone evaluates."""
+    """The chief alone evaluates, and has data for it."""
+
+    def build_validation_data_loader(self) -> pytorch.DataLoader:
+        assert self.context.distributed.rank == 0
+        return super().build_validation_data_loader()
 
     evaluate_batch = pytorch.PyTorchTrial.evaluate_batch
 
     def evaluate_full_dataset(self, data_loader: Any) -> dict[str, Any]:
         (batch,) = data_loader
         return {"loss": self.loss(batch)}
+
+
+class Drifts(Normalized):
+    """Each rank tells what its own batch norms have when it validates; one is not trained."""
+
+    passes = 1
+
+    def __init__(self, context: pytorch.PyTorchTrialContext) -> None:
+        super().__init__(context)
+        context.optimizers.clear()
+        context.wrap_optimizer(self.optimizer, backward_passes_per_step=self.passes)
+        self.frozen = context.wrap_model(nn.BatchNorm1d(8, affine=False).double())
+
+    def loss(self, batch: Any) -> torch.Tensor:
+        self.frozen(batch[0].double())
+        return super().loss(batch)
+
+    def build_validation_data_loader(self) -> pytorch.DataLoader:
+        return pytorch.DataLoader(numbers(8), batch_size=4)
+
+    def evaluate_batch(self, batch: Any, batch_idx: int) -> dict[str, Any]:
+        self.loss(batch)
+        mean = bare(self.model)[1].running_mean.sum() + self.frozen.running_mean.sum()
+        return {"most": mean, "least": mean}
+
+    def evaluation_reducer(self) -> dict[str, pytorch.Reducer]:
+        return {"most": pytorch.Reducer.MAX, "least": pytorch.Reducer.MIN}
+
+
+class DriftsByHand(Drifts):
+    passes = 2
+
+
+class Uneven(Plain):
+    """5 batches: an epoch has 3 for the chief, 2 for the other. Compiled, too."""
+
+    def __init__(self, context: pytorch.PyTorchTrialContext) -> None:
+        super().__init__(context)
+        self.model.compile(backend="aot_eager")
+        self.ends: list[int] = []
+
+    def build_training_data_loader(self) -> pytorch.DataLoader:
+        return pytorch.DataLoader(numbers(20), batch_size=self.batch_size)
+
+    def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
+        if self.context.is_epoch_end():
+            self.ends.append(batch_idx)
+        return super().train_batch(batch, epoch_idx, batch_idx)
 
 
 class AsksToStop(Plain):
@@ -99,6 +194,33 @@ class AsksToStop(Plain):
         return super().train_batch(batch, epoch_idx, batch_idx)
 
 
+class CallsTheBareModel(Plain):
+    """Forgets what `wrap_model()` has returned."""
+
+    def __init__(self, context: pytorch.PyTorchTrialContext) -> None:
+        super().__init__(context)
+        self.model = bare(self.model)
+
+
+class Unused(Plain):
+    """Some parameters take no part in training."""
+
+    passes = 1
+
+    def __init__(self, context: pytorch.PyTorchTrialContext) -> None:
+        self.context, self.batch_size, self.synced = context, 4, []
+        net = nn.Linear(8, 1).double()
+        net.unused = nn.Linear(1, 1)
+        self.model = context.wrap_model(net)
+        optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+        self.optimizer = context.wrap_optimizer(optimizer, backward_passes_per_step=self.passes)
+        self.squares = context.wrap_reducer(self.mean_square, "mean_square")
+
+
+class UnusedAndSaid(Unused):
+    passes = 2
+
+
 class FailsToEvaluate(Plain):
     """Rank 1 returns other metrics than rank 0 does."""
 
@@ -106,9 +228,46 @@ class FailsToEvaluate(Plain):
         return [] if self.context.distributed.rank == 1 else {"loss": 1.0}
 
 
+class Refuses(Plain):
+    """Rank 1 alone finds that the hyperparameters are no good."""
+
+    def evaluate_batch(self, batch: Any, batch_idx: int) -> Any:
+        if self.context.distributed.rank == 1:
+            raise InvalidHP("too wide")
+        return super().evaluate_batch(batch, batch_idx)
+
+
 def plain() -> dict[str, Any]:
     """Two ranks, no aggregation."""
     return train(1, 8)
+
+
+def uneven() -> dict[str, Any]:
+    """Ranks whose epochs have different lengths; three batches a step."""
+    trials: list[Uneven] = []
+
+    def make(context: pytorch.PyTorchTrialContext) -> Uneven:
+        trials.append(Uneven(context))
+        return trials[0]
+
+    return train(3, 9, make, validation_period=pytorch.Epoch(2)) | {"ends": trials[0].ends}
+
+
+def aggregated_adversaries() -> dict[str, Any]:
+    """Several models and optimizers, two batches a step."""
+    return train(2, 8, Adversaries)
+
+
+def chief_only() -> dict[str, Any]:
+    """Training metrics of the chief alone."""
+    seen = Seen()
+    with pytorch.init() as context:
+        trial = Plain(context)
+        trial.build_callbacks = lambda: {"seen": seen}  # type: ignore[method-assign]
+        plan = Plan(max_length=pytorch.Batch(1), policy="none", average_training_metrics=False)
+        pytorch.Trainer(trial, context).run(plan)
+        whole = context.distributed.allgather(trial.own)
+    return {"training": seen.training, "own": whole}
 
 
 def aggregated() -> dict[str, Any]:
@@ -131,15 +290,37 @@ def compressed() -> dict[str, Any]:
     return train(1, 8, Compressed)
 
 
+def scaled() -> dict[str, Any]:
+    """A step that no rank makes."""
+    return train(1, 8, Scaled)
+
+
+def branches() -> dict[str, Any]:
+    """Parameters that not every rank has gradients of."""
+    return train(1, 8, Branches)
+
+
 def halfway() -> dict[str, Any]:
     """Save between two steps, and go on from there."""
     saved = train(2, 5)["checkpoints"][-1]
     return train(2, 8, latest_checkpoint=saved) | {"saved": saved}
 
 
+def full_disk() -> dict[str, Any]:
+    """No space for two checkpoints: one that both ranks write, and one of the chief's."""
+    return train(2, 8, full_disks=2, checkpoint_period=pytorch.Batch(3))
+
+
 def normalized() -> dict[str, Any]:
     """Validations in which not every rank takes part."""
     return train(2, 6, Normalized, validation_period=pytorch.Batch(3))
+
+
+def drifts() -> list[dict[str, Any]]:
+    """Validations after batches in which no gradients were exchanged."""
+    kinds = ((2, Drifts), (1, DriftsByHand))
+    found = [train(n, 6, kind, validation_period=pytorch.Batch(3)) for n, kind in kinds]
+    return [metrics for one in found for metrics in one["validation"]]
 
 
 def at_once() -> dict[str, Any]:
@@ -161,11 +342,55 @@ def fails_to_evaluate() -> str:
     return "no error"
 
 
+def refuses() -> str:
+    """How each rank leaves when one refuses its hyperparameters."""
+    try:
+        train(1, 2, Refuses)
+    except SystemExit as err:
+        return f"left with {err.code}"
+    return "went on"
+
+
+def unused() -> list[str]:
+    """What is added to torch's error; what it advises works."""
+    train(1, 4, UnusedAndSaid)
+    try:
+        train(1, 4, Unused)
+    except RuntimeError as err:
+        return err.__notes__
+    return []
+
+
+def calls_the_bare_model() -> list[str]:
+    """What is said of it on this rank."""
+    said: list[str] = []
+    listener = logging.Handler(logging.WARNING)
+    listener.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger("detslurm.pytorch").addHandler(listener)
+    train(1, 2, CallsTheBareModel)
+    return said
+
+
 def everything() -> dict[str, Any]:
     """All scenarios in one start of torchrun, which takes seconds."""
     names = (
-        "plain", "aggregated", "twice", "adversaries", "compressed", "halfway", "asks_to_stop",
-        "normalized", "at_once",
-        "fails_to_evaluate",
+        "plain", "aggregated", "twice", "adversaries", "compressed", "scaled", "halfway",
+        "asks_to_stop", "normalized", "at_once", "uneven", "aggregated_adversaries", "chief_only",
+        "full_disk", "fails_to_evaluate", "calls_the_bare_model", "unused", "drifts", "refuses",
     )  # fmt: skip
     return {name: globals()[name]() for name in names}
+
+
+def on_horovod() -> dict[str, Any]:
+    """Those, and one that DDP refuses."""
+    return everything() | {"branches": branches()}
+
+
+def resumed() -> dict[str, Any]:
+    """An interrupted training and a whole one."""
+    return {"halfway": halfway(), "aggregated": aggregated()}
+
+
+def goes_on() -> dict[str, Any]:
+    """From between two steps of another training."""
+    return train(2, 8, latest_checkpoint=os.environ["SAVED"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
@@ -49,9 +50,10 @@ class Replicated(Sharded):
 
 
 class Losses(pytorch.PyTorchCallback):
-    """Keeps what is reported, and the latest checkpoint."""
+    """Keeps what is reported, and the latest checkpoint; the first ones find the disk full."""
 
-    def __init__(self) -> None:
+    def __init__(self, full_disks: int) -> None:
+        self.full_disks = full_disks
         self.losses: list[float] = []
         self.validations: list[float] = []
         self.checkpoint = ""
@@ -63,6 +65,11 @@ class Losses(pytorch.PyTorchCallback):
     def on_validation_end(self, metrics: dict[str, Any]) -> None:
         self.validations.append(metrics["mean_square"])
 
+    def on_checkpoint_write_end(self, checkpoint_dir: str) -> None:
+        if self.full_disks:
+            self.full_disks -= 1
+            raise OSError(errno.ENOSPC, "no space")
+
     def on_checkpoint_upload_end(self, uuid: str) -> None:
         self.checkpoint = uuid
         self.checkpoints.append(uuid)
@@ -73,10 +80,11 @@ def train(
     checkpoint: str | None = None,
     aggregation: int = 1,
     kind: type[Sharded] = Sharded,
+    full_disks: int = 0,
     **fit: Any,
 ) -> dict[str, Any]:
     """Train to so many batches; losses, weights and the checkpoint."""
-    seen = Losses()
+    seen = Losses(full_disks)
     with pytorch.init(aggregation_frequency=aggregation) as context:
         trial = kind(context)
         trial.build_callbacks = lambda: {"seen": seen}  # type: ignore[method-assign]
@@ -89,7 +97,8 @@ def train(
             **fit,
         )
         weights = [whole(p).flatten().tolist() for p in trial.model.parameters()]
-    return vars(seen) | {"weights": weights}
+    kept = {name: value for name, value in vars(seen).items() if name != "full_disks"}
+    return kept | {"weights": weights}
 
 
 def whole(parameter: Any) -> torch.Tensor:
@@ -109,6 +118,7 @@ def two() -> dict[str, Any]:
         "from_plain": train(9, os.environ["PLAIN"], aggregation=2),
         "uninterrupted": train(8, aggregation=2),
         "interrupted": train(5, aggregation=2),
+        "full": train(3, full_disks=1, checkpoint_period=pytorch.Batch(2)),
     }
     found["resumed"] = train(8, found["interrupted"]["checkpoint"], aggregation=2)
     found["replicated"] = train(9, os.environ["CHECKPOINT"], 2, Replicated)
@@ -125,7 +135,7 @@ class InBackground(Replicated):
 
 def background() -> dict[str, Any]:
     """Checkpoints in the background, also between two steps of the optimizer."""
-    every = {"checkpoint_period": pytorch.Batch(3)}
+    every: dict[str, Any] = {"checkpoint_period": pytorch.Batch(3)}
     whole = train(10, None, 2, InBackground, **every)
     resumed = [train(10, uuid, 2, Replicated) for uuid in whole["checkpoints"][:3]]
     return {"whole": whole, "resumed": resumed}

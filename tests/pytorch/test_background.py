@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import collections
-import os
-import signal
-import subprocess
-import sys
 import threading
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +16,8 @@ from detslurm import pytorch
 from detslurm.pytorch import Batch
 from detslurm.pytorch._snapshot import Snapshots
 from detslurm.store import Store, fold_trial
+from tests.pytorch.fitting import fit, in_job
 from tests.pytorch.managed import Managed
-from tests.pytorch.test_fit import fit, in_job
 from tests.pytorch.test_sharded import on_ranks
 from tests.pytorch.trials import Regression, same, weights
 
@@ -81,16 +78,24 @@ class Slow(Regression):
         return {"slow": callback}
 
 
-def test_it_is_noticed_at_the_next_report(managed: Managed) -> None:
+def test_it_is_noticed_at_the_next_report(
+    managed: Managed, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """`on_checkpoint_upload_end()` comes with the first report after it was complete."""
+    begun: list[Future[Any]] = []
+    submit = ThreadPoolExecutor.submit
+
+    def submitted(*args: Any) -> Future[Any]:
+        begun.append(submit(*args))
+        return begun[-1]
+
+    monkeypatch.setattr(ThreadPoolExecutor, "submit", submitted)
 
     class Watched(Slow):
         def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
             if batch_idx == 9:
                 self.allowed.set()
-                (thread,) = (t for t in threading.enumerate() if "checkpoint" in t.name)
-                while not managed.checkpoints():
-                    thread.join(0.01)
+                wait(begun)
             return super().train_batch(batch, epoch_idx, batch_idx)
 
     trial = in_job(managed, Watched, checkpoint_period=Batch([5]), reporting_period=Batch(2))
@@ -103,6 +108,7 @@ def test_an_error_ends_training_at_the_next_report(managed: Managed) -> None:
 
     class Failing(Slow):
         def write(self) -> None:
+            self.allowed.set()
             raise OSError("disk full")
 
         def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
@@ -111,8 +117,9 @@ def test_an_error_ends_training_at_the_next_report(managed: Managed) -> None:
             return super().train_batch(batch, epoch_idx, batch_idx)
 
         def wait_for_failure(self) -> None:
+            assert self.allowed.wait(60)
             storage = managed.experiment.store.path / "checkpoints"
-            while storage.exists() and any(storage.iterdir()):  # it is removed again
+            while any(storage.iterdir()):  # it is removed again
                 threading.Event().wait(0.01)
 
     failing = []
@@ -160,18 +167,22 @@ def test_the_users_error_is_the_one_to_see(
 
 
 def test_resumed_is_uninterrupted(managed: Managed) -> None:
-    """From each checkpoint that was written while training went on: to the last bit."""
+    """From each checkpoint that was written while training went on, between two steps of the
+    optimizer, too: to the last bit."""
 
     class Background(Regression):
         def __init__(self, context: Any) -> None:
             super().__init__(context)
             context.experimental.save_in_background()
 
-    whole = in_job(managed, Background, checkpoint_period=Batch(3), checkpoint_policy="none")
+    with managed.run(), pytorch.init(aggregation_frequency=2) as context:
+        whole = Background(context)
+        arguments = {"checkpoint_period": Batch(3), "checkpoint_policy": "none"}
+        pytorch.Trainer(whole, context).fit(**arguments)  # type: ignore[arg-type]
     assert managed.checkpoints() == [3, 6, 9, 12, 15, 18, 20]
     for checkpoint in managed.view().checkpoints[:-1]:
         folder = managed.experiment.store.path / "checkpoints" / checkpoint.uuid
-        again = fit(max_length=Batch(20), latest_checkpoint=str(folder))
+        again = fit(Regression, 2, max_length=Batch(20), latest_checkpoint=str(folder))
         assert again.losses == whole.losses[checkpoint.steps :]
         assert same(weights(again), weights(whole))
 
@@ -187,40 +198,3 @@ def test_several_ranks(root: Path, tmp_path: Path) -> None:
     for steps, resumed in zip((3, 6, 9), found["resumed"], strict=True):
         assert resumed["losses"] == whole["losses"][steps:]
         assert resumed["weights"] == whole["weights"]
-
-
-KILLED = """
-import os, signal
-from detslurm import pytorch
-from tests.pytorch.test_background import Slow
-
-class Killed(Slow):
-    def write(self):
-        if self.losses and len(self.finished) == 1:
-            os.kill(os.getpid(), signal.SIGKILL)  # files are written, nothing is committed
-
-    def train_batch(self, batch, epoch_idx, batch_idx):
-        if batch_idx == 14:
-            import threading
-            threading.Event().wait(60)
-        return super().train_batch(batch, epoch_idx, batch_idx)
-
-with pytorch.init() as context:
-    pytorch.Trainer(Killed(context), context).fit(
-        max_length=pytorch.Batch(20), checkpoint_period=pytorch.Batch([4, 14])
-    )
-"""
-
-
-def test_a_killed_process_leaves_no_half_checkpoint(root: Path) -> None:
-    """One that was being written when the process was killed is not listed."""
-    done = subprocess.run(
-        [sys.executable, "-c", KILLED],
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == -signal.SIGKILL, done.stderr
-    (listed,) = fold_trial(Store(root).experiment(1).trial(1)).checkpoints
-    assert listed.steps == 4

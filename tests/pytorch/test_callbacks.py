@@ -10,8 +10,9 @@ import pytest
 import detslurm as det
 from detslurm import pytorch
 from detslurm.pytorch import Batch
+from detslurm.store import Store, fold_trial
+from tests.pytorch.fitting import fit
 from tests.pytorch.managed import Managed
-from tests.pytorch.test_fit import fit
 from tests.pytorch.trials import Regression
 
 
@@ -36,7 +37,9 @@ class Recorder(pytorch.PyTorchCallback):
         self.calls.append(f"epoch {epoch_idx} end")
 
     def on_training_workload_end(self, avg_metrics: Any, batch_metrics: Any) -> None:
-        self.calls.append(f"workload of {len(batch_metrics)} {sorted(avg_metrics)}")
+        assert {"batches", "epochs"} <= avg_metrics.keys()
+        own = sorted(avg_metrics.keys() - {"batches", "epochs"})
+        self.calls.append(f"workload of {len(batch_metrics)} {own}")
 
     def on_validation_start(self) -> None:
         self.calls.append("validation start")
@@ -78,6 +81,22 @@ class Recorder(pytorch.PyTorchCallback):
         self.epochs = state_dict["epochs"]
 
 
+class Other(pytorch.PyTorchCallback):
+    """Called before the recorder, with a state of its own."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+
+    def on_trial_startup(self, first_batch_idx: int, checkpoint_uuid: str | None) -> None:
+        self.recorder.calls.append("other")
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"other": True}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        assert state_dict == {"other": True}
+
+
 class Recorded(Regression):
     """Epochs of 3 batches; says when its loaders are built."""
 
@@ -88,7 +107,7 @@ class Recorded(Regression):
         self.recorder, self.preempt_at, self.flag = Recorder(), preempt_at, flag
 
     def build_callbacks(self) -> dict[str, pytorch.PyTorchCallback]:
-        return {"recorder": self.recorder}
+        return {"other": Other(self.recorder), "recorder": self.recorder}
 
     def build_training_data_loader(self) -> pytorch.DataLoader:
         self.recorder.calls.append("loaders")
@@ -128,20 +147,21 @@ def test_the_order_of_calls_over_restarts(managed: Managed) -> None:
     every run starts up and shuts down."""
     first, second, third = run(managed, 2), run(managed, 3), run(managed, None)
     assert first.recorder.calls == [
-        "startup 0 fresh", "loaders", "training start",
+        "other", "startup 0 fresh", "loaders", "training start",
         "epoch 0 start", "batch 0", "batch 1", "workload of 2 ['loss']", *SAVING, "shutdown",
     ]  # fmt: skip
     assert second.recorder.calls == [
-        "startup 2 from", "loaders", "load start kept", "training start",
+        "other", "startup 2 from", "loaders", "load start kept", "training start",
         "batch 2", "epoch 0 end", "workload of 1 ['loss']", *SAVING, "shutdown",
     ]  # fmt: skip
     assert third.recorder.calls == [
-        "startup 3 from", "loaders", "load start kept", "training start",
+        "other", "startup 3 from", "loaders", "load start kept", "training start",
         "epoch 1 start", "batch 3", "workload of 1 ['loss']", *VALIDATION,
         "batch 4", "batch 5", "epoch 1 end", "workload of 2 ['loss']", *VALIDATION, *SAVING,
         "shutdown",
     ]  # fmt: skip
     assert third.recorder.epochs == 2
+    assert third.context.get_initial_batch() == 3
 
 
 def test_what_a_callback_writes_is_part_of_the_checkpoint(managed: Managed) -> None:
@@ -152,19 +172,40 @@ def test_what_a_callback_writes_is_part_of_the_checkpoint(managed: Managed) -> N
 
 
 def test_shutdown_is_called_after_errors(root: Path) -> None:
-    """Whatever happens in training, or before."""
-    recorder = Recorder()
+    """Whatever happens in training, or before; also when another callback's shutdown fails. The
+    last one is the first."""
+    calls: list[str] = []
 
-    class Failing(Regression):
+    class Leaving(pytorch.PyTorchCallback):
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def on_trial_shutdown(self) -> None:
+            calls.append(self.name)
+            if self.name == "b":
+                raise OSError("can't say goodbye")
+
+    class Interrupted(Regression):
         def build_callbacks(self) -> dict[str, pytorch.PyTorchCallback]:
-            return {"recorder": recorder}
+            return {name: Leaving(name) for name in "ac"}
+
+        def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
+            raise KeyboardInterrupt
+
+    class NoData(Interrupted):
+        def build_callbacks(self) -> dict[str, pytorch.PyTorchCallback]:
+            return {name: Leaving(name) for name in "abc"}
 
         def build_training_data_loader(self) -> pytorch.DataLoader:
             raise OSError("no data")
 
-    with pytest.raises(OSError, match="no data"):
-        fit(Failing, max_length=Batch(1))
-    assert recorder.calls == ["startup 0 fresh", "shutdown"]
+    with pytest.raises(KeyboardInterrupt):
+        fit(Interrupted, max_length=Batch(1))
+    with pytest.raises(OSError, match="say goodbye") as caught:
+        fit(NoData, max_length=Batch(1))
+    assert str(caught.value.__context__) == "no data"
+    assert calls == ["c", "a", "c", "b", "a"]
+    assert fold_trial(Store(root).experiment(1).trial(1)).state == "ERROR"
 
 
 def test_full_data_set_evaluation_has_no_batches(root: Path) -> None:

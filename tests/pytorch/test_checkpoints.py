@@ -20,8 +20,8 @@ from detslurm import errors, pytorch
 from detslurm.pytorch import Batch
 from detslurm.pytorch._rng import rng_state
 from detslurm.store import Store, fold_trial
+from tests.pytorch.fitting import fit, in_job
 from tests.pytorch.managed import Managed
-from tests.pytorch.test_fit import fit, in_job
 from tests.pytorch.trials import Regression, same, weights
 
 Load = pytorch.load_trial_from_checkpoint_path
@@ -38,7 +38,8 @@ def test_the_files_are_those_of_determined(root: Path) -> None:
     """By name and content; all of them load without running code."""
     _, folder = saved(root)
     assert {p.name for p in folder.iterdir()} == {
-        "code", "load_data.json", "metadata.json", "state_dict.pth", "trial_state.pkl",
+        "code", "detslurm.json", "load_data.json", "metadata.json", "state_dict.pth",
+        "trial_state.pkl",
     }  # fmt: skip
     state = torch.load(folder / "state_dict.pth", weights_only=True)
     assert state.keys() == {
@@ -47,7 +48,10 @@ def test_the_files_are_those_of_determined(root: Path) -> None:
     }  # fmt: skip
     assert {"cpu_rng_state", "np_rng_state", "random_rng_state"} <= state["rng_state"].keys()
     counters = pickle.loads((folder / "trial_state.pkl").read_bytes())
-    assert (counters["batches_trained"], counters["last_val"], counters["last_ckpt"]) == (5, 5, 5)
+    assert counters == {  # Determined refuses others
+        "trial_id": 0, "last_ckpt": 5, "step_id": 0, "last_val": 5, "batches_trained": 5,
+        "epochs_trained": 0,
+    }  # fmt: skip
     load_data = json.loads((folder / "load_data.json").read_text())
     assert load_data["trial_type"] == "PyTorchTrial"
     assert load_data["trial_cls_spec"] == "tests.pytorch.trials:Regression"
@@ -57,31 +61,59 @@ def test_the_files_are_those_of_determined(root: Path) -> None:
     assert (folder / "code" / "tests" / "pytorch" / "trials.py").exists()
 
 
+def test_the_order_of_data_goes_on_whatever_was_seeded(root: Path) -> None:
+    """By hand every start may seed otherwise: the checkpoint has the seed of the order."""
+
+    class Reseeded(Regression):
+        def build_training_data_loader(self) -> pytorch.DataLoader:
+            torch.manual_seed(99)
+            return super().build_training_data_loader()
+
+    first, folder = saved(root)
+    second = fit(Reseeded, max_length=Batch(14), latest_checkpoint=str(folder))
+    assert first.seen + second.seen == fit(max_length=Batch(14)).seen
+    assert first.seen != fit(Reseeded, max_length=Batch(5)).seen
+
+
 class TestLoading:
     """load_trial_from_checkpoint_path."""
 
     def test_a_class_that_is_given(self, root: Path) -> None:
-        """The trial has the weights, and its context no job."""
+        """The trial has the weights, and what it asks of its context does no harm without a job."""
+
+        class Asking(Regression):
+            def __init__(self, context: Any) -> None:
+                super().__init__(context)
+                torch.manual_seed(context.get_trial_seed())
+                context.set_profiler()
+                self.writer = context.get_tensorboard_writer()
+
         trial, folder = saved(root)
-        loaded: Any = Load(str(folder), trial_class=Regression)
+        loaded: Any = Load(str(folder), trial_class=Asking)
         assert same(weights(loaded), weights(trial))
-        with pytest.raises(ValueError, match="loaded from a checkpoint"):
-            loaded.context.get_tensorboard_path()
+        assert Path(loaded.writer.log_dir) == loaded.context.get_tensorboard_path()
 
     def test_the_class_comes_with_the_checkpoint(self, tmp_path: Path) -> None:
         """In another process, far from the code; keyword arguments reach the constructor."""
         project = tmp_path / "project"
         project.mkdir()
-        (project / "layers.py").write_text("import torch\ndef net(): return torch.nn.Linear(2, 1)")
+        (project / "layers.py").write_text(
+            "import torch, installed\ndef net(): return torch.nn.Linear(2, 1)"
+        )
+        environment = project / ".local" / "site-packages"
+        environment.mkdir(parents=True)
+        (environment / "installed.py").touch()
         (project / "unused.bin").write_text("large")
         (project / "dangling").symlink_to("nowhere")
         (project / "model_def.py").write_text(MODEL_DEF)
         (project / "train.py").write_text(TRAIN)
-        env = os.environ | {"DETSLURM_ROOT": str(tmp_path / "store")}
+        places = {"DETSLURM_ROOT": str(tmp_path / "store"), "PYTHONPATH": str(environment)}
+        env = os.environ | places
         python(project, env, "train.py")
         (folder,) = (tmp_path / "store" / "checkpoints").iterdir()
         code = {p.name for p in (folder / "code").iterdir()}
         assert code == {"layers.py", "model_def.py", "train.py"}
+        assert not list((tmp_path / "store").rglob("unused.bin"))
         script = (
             "import sys\nfrom detslurm import pytorch\n"
             f"t = pytorch.load_trial_from_checkpoint_path({str(folder)!r}, trial_kwargs={{'a': 5}})"
@@ -92,7 +124,7 @@ class TestLoading:
     def test_refusals(self, root: Path) -> None:
         """Each says what to do."""
         _, folder = saved(root)
-        with pytest.raises(FileNotFoundError, match="download the checkpoint first"):
+        with pytest.raises(FileNotFoundError, match="STORE/checkpoints/UUID"):
             Load(str(folder / "nowhere"))
         with pytest.raises(ValueError, match="not both"):
             Load(str(folder), torch_load_kwargs={"a": 1}, map_location="cpu")
@@ -100,7 +132,7 @@ class TestLoading:
         for change, said in (
             ({"trial_cls_spec": "__main__:T"}, "can't be imported: pass trial_class="),
             ({"trial_cls_spec": None}, "does not tell its trial's class"),
-            ({"trial_cls_spec": "json:JSONDecoder"}, "is not a PyTorchTrial"),
+            ({"trial_cls_spec": "json:JSONDecoder"}, "is not a detslurm.pytorch.PyTorchTrial"),
             ({"trial_type": "DeepSpeedTrial"}, "is a checkpoint of a DeepSpeedTrial"),
         ):
             old = load_data.read_text()
@@ -221,7 +253,7 @@ class TestOthers:
         assert "no state of random numbers" in caplog.text
 
     def test_what_does_not_fit(self, root: Path) -> None:
-        """Other numbers of models, or other layers."""
+        """Other numbers of models, or other layers; a directory that is not there."""
         _, folder = saved(root)
 
         class Two(Regression):
@@ -238,6 +270,9 @@ class TestOthers:
             fit(Two, max_length=Batch(6), latest_checkpoint=str(folder))
         with pytest.raises(RuntimeError, match="Missing key"):
             fit(Other, max_length=Batch(6), latest_checkpoint=str(folder))
+        gone = str(folder / "gone")
+        with pytest.raises(errors.CheckpointNotFound, match=f"there is no directory {gone}"):
+            fit(max_length=Batch(6), latest_checkpoint=gone)
 
 
 class Thing:
@@ -245,7 +280,8 @@ class Thing:
 
 
 def test_objects_are_unpickled_with_a_warning(root: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A callback may keep what it likes; reading that runs code, and the log says so."""
+    """A callback may keep what it likes; reading that runs code, and the log says so. What others
+    can write is not read so unless asked for."""
 
     class Keeper(pytorch.PyTorchCallback):
         loaded: Any = None
@@ -264,6 +300,13 @@ def test_objects_are_unpickled_with_a_warning(root: Path, caplog: pytest.LogCapt
     fit(Trial, max_length=Batch(6), latest_checkpoint=str(folder))
     assert isinstance(Keeper.loaded, Thing)
     assert "read by pickle, which runs code" in caplog.text
+
+    Keeper.loaded = None
+    (folder / "state_dict.pth").chmod(0o666)
+    with pytest.raises(pickle.UnpicklingError, match="others can write it: pickle would run code"):
+        fit(Trial, max_length=Batch(6), latest_checkpoint=str(folder))
+    assert Keeper.loaded is None
+    Load(str(folder), Trial, torch_load_kwargs={"weights_only": False})
 
 
 def test_counters_are_never_unpickled_unsafely(root: Path) -> None:
@@ -372,6 +415,23 @@ class TestBackground:
         latest = managed.view().latest_checkpoint
         assert latest is not None
         assert len(in_job(managed, latest_checkpoint=latest.uuid).losses) == 13
+
+    def test_a_preemption_that_comes_with_it(self, managed: Managed) -> None:
+        """It is the checkpoint to leave with, and its callbacks are called."""
+
+        class Preempted(InBackground):
+            def __init__(self, context: Any) -> None:
+                super().__init__(context)
+                self.watching.on_checkpoint_save_start = lambda checkpoint: (  # type: ignore[method-assign]
+                    flag.request_preemption()
+                )
+
+        InBackground.allowed = threading.Event()
+        threading.Timer(0.3, InBackground.allowed.set).start()
+        with managed.run() as flag, pytorch.init() as context:
+            trial = Preempted(context)
+            pytorch.Trainer(trial, context).fit(checkpoint_period=Batch(5))
+        assert (managed.checkpoints(), trial.finished) == ([5], [5])
 
     def test_what_goes_wrong_is_said(self, managed: Managed) -> None:
         """At the next checkpoint, or when leaving; nothing is recorded."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import logging
+import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,8 @@ from detslurm.core import DistributedContext
 from detslurm.pytorch import Batch, LRScheduler
 from detslurm.pytorch._rng import seed_all
 from detslurm.store import Store, fold_trial
+from tests.pytorch.fitting import fit, in_job
 from tests.pytorch.managed import Managed
-from tests.pytorch.test_fit import fit, in_job
 from tests.pytorch.trials import Regression, same, weights
 
 Context = pytorch.PyTorchTrialContext
@@ -54,14 +55,18 @@ class TestQuestions:
             assert context.get_data_config() == {"path": "/data"}
             assert context.get_experiment_config()["searcher"]["metric"] == "loss"
             assert context.get_trial_id() == managed.trial.id
+            assert context.get_trial_seed() == 11
             assert context.get_experiment_id() == managed.experiment.id
             with pytest.raises(ValueError, match="hyperparameters"):
                 context.get_hparams()
 
     def test_configuration_by_hand(self, root: Path) -> None:
-        """There is none unless it is given."""
-        with pytorch.init() as context, pytest.raises(ValueError, match="exp_conf"):
-            context.get_experiment_config()
+        """There is none unless it is given; nor is there a seed."""
+        with pytorch.init() as context:
+            with pytest.raises(ValueError, match="exp_conf"):
+                context.get_experiment_config()
+            with pytest.raises(errors.InternalException, match="outside of a job"):
+                context.get_trial_seed()
 
     def test_positions(self, root: Path) -> None:
         """Epochs are those of the loader; before training there are none."""
@@ -93,13 +98,20 @@ class TestQuestions:
                 context.set_stop_requested(1)  # type: ignore[arg-type]
 
     def test_tensorboard(self, root: Path) -> None:
-        """The writer's files are in the run's TensorBoard directory."""
+        """The writer's files are in the run's TensorBoard directory, complete at every report."""
+
+        class Writing(Regression):
+            def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
+                self.context.get_tensorboard_writer().add_scalar(f"at {batch_idx}", 1)
+                return super().train_batch(batch, epoch_idx, batch_idx)
+
         with pytorch.init() as context:
+            pytorch.Trainer(Writing(context), context).fit(max_length=Batch(3))
             writer = context.get_tensorboard_writer()
             assert writer is context.get_tensorboard_writer()
-            writer.add_scalar("a", 1, 1)
+            (file,) = context.get_tensorboard_path().iterdir()
+            assert b"at 2" in file.read_bytes()
             writer.close()
-            assert list(context.get_tensorboard_path().iterdir())
 
 
 def made(hparams: dict[str, Any] | None = None, slots: int = 1, aggregation: int = 1) -> Context:
@@ -195,6 +207,10 @@ class Amp(Regression):
         self.context.step_optimizer(self.optimizer, clip_grads=clip)
         return loss
 
+    def evaluate_batch(self, batch: Any, batch_idx: int) -> dict[str, Any]:
+        self.types.append(self.model(batch[0]).dtype)
+        return super().evaluate_batch(batch, batch_idx)
+
 
 class Manual(Amp):
     """The same, with a scaler and autocast of its own."""
@@ -271,38 +287,68 @@ class TestMixedPrecision:
         assert trial.context._amp.scaler.get_scale() == 512
 
 
-def test_gradients_are_added_or_averaged(root: Path) -> None:
-    """average_aggregated_gradients=False leaves the sum."""
-    norms: dict[bool, float] = {}
-    for average in (True, False):
+@pytest.mark.parametrize(
+    ("wish", "configured", "expected"),
+    [(None, None, 4), (False, None, 8), (None, False, 8), (True, False, 4)],
+)
+def test_gradients_are_added_or_averaged(
+    root: Path, wish: bool | None, configured: bool | None, expected: float
+) -> None:
+    """average_aggregated_gradients=False leaves the sum; the configuration says it for those that
+    don't."""
+    sums = []
 
-        class Summed(Regression):
-            def __init__(self, context: Any) -> None:
-                super().__init__(context)
-                context.wrap_optimizer(self.optimizer, average_aggregated_gradients=average)  # noqa: B023
+    class Summed(Regression):
+        def __init__(self, context: Any) -> None:
+            super().__init__(context)
+            context.wrap_optimizer(self.optimizer, average_aggregated_gradients=wish)
 
-            def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
-                loss = self.model(batch[0]).sum()
-                self.context.backward(loss)
+        def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
+            loss = self.model(batch[0]).sum()
+            self.context.backward(loss)
+            self.context.step_optimizer(
+                self.optimizer, clip_grads=lambda p: sums.append(float(p[-1].grad.sum()))
+            )
+            return loss
 
-                def keep(parameters: Any) -> None:
-                    norms[average] = float(parameters[-1].grad.sum())  # noqa: B023
-
-                self.context.step_optimizer(self.optimizer, clip_grads=keep)
-                return loss
-
-        fit(Summed, 2, max_length=Batch(2))
-    assert norms == {True: 4.0, False: 8.0}
+    said = {} if configured is None else {"average_aggregated_gradients": configured}
+    with pytorch.init(exp_conf={"optimizations": said}, aggregation_frequency=2) as context:
+        pytorch.Trainer(Summed(context), context).fit(max_length=Batch(2), checkpoint_policy="none")
+    assert sums == [expected]
 
 
-def test_batches_stay_where_they_are_on_request(root: Path) -> None:
+def test_gradients_are_those_of_torch() -> None:
+    """backward() takes what a tensor's takes; step_optimizer() leaves gradients on request."""
+    context = made()
+    x = torch.ones(2, requires_grad=True)
+    optimizer = context.wrap_optimizer(torch.optim.SGD([x], 0.5))
+    context.backward(x * 3, gradient=torch.tensor([1.0, 2.0]))
+    context.step_optimizer(optimizer, auto_zero_grads=False)
+    assert x.grad is not None and x.grad.tolist() == [3, 6]
+    assert x.tolist() == [-0.5, -2]
+    context.step_optimizer(optimizer)
+    assert [p.grad for p in (x,)] == [None]
+    loss = (x**3).sum()
+    with pytest.warns(UserWarning, match="reference cycle"):
+        context.backward(loss, create_graph=True)
+    assert x.grad.requires_grad
+    x.grad = None
+    context.backward(loss, retain_graph=True)
+    context.backward(loss)
+    with pytest.raises(RuntimeError, match="second time"):
+        context.backward(loss)
+
+
+@pytest.mark.parametrize(("moved", "expected"), [(True, torch.Tensor), (False, np.ndarray)])
+def test_batches_stay_where_they_are_on_request(root: Path, moved: bool, expected: type) -> None:
     """disable_auto_to_device leaves arrays as they come from the loader."""
     kinds = set()
 
     class Raw(Regression):
         def __init__(self, context: Any) -> None:
             super().__init__(context)
-            context.experimental.disable_auto_to_device()
+            if not moved:
+                context.experimental.disable_auto_to_device()
 
         def build_training_data_loader(self) -> Any:
             return pytorch.DataLoader(
@@ -311,42 +357,47 @@ def test_batches_stay_where_they_are_on_request(root: Path) -> None:
 
         def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
             kinds.add(type(batch))
-            moved = self.context.to_device(batch)
-            assert isinstance(moved, torch.Tensor)
+            assert isinstance(self.context.to_device(batch), torch.Tensor)
             return super().train_batch((torch.ones(2, 8), torch.ones(2, 1)), epoch_idx, batch_idx)
 
     fit(Raw, max_length=Batch(2))
-    assert kinds == {np.ndarray}
+    assert kinds == {expected}
 
 
-def test_compiled_models(root: Path) -> None:
-    """A model that torch.compile made trains, and its checkpoint fits the plain one."""
+class Compiled(Regression):
+    """Compiled by all of torch.compile but its last stage, which needs a C++ compiler."""
 
-    class Compiled(Regression):
-        def __init__(self, context: Any) -> None:
-            super().__init__(context)
-            self.plain = self.model
-            self.model = torch.compile(self.model, backend="eager")
+    how = "outside"
 
-    class Inside(Regression):
-        def __init__(self, context: Any) -> None:
-            super().__init__(context)
-            context.models[0] = self.model = torch.compile(self.model, backend="eager")
+    def __init__(self, context: Any) -> None:
+        wrap = context.wrap_model
+        if self.how == "inside":
+            context.wrap_model = lambda net: wrap(torch.compile(net, backend="aot_eager"))
+        super().__init__(context)
+        if self.how == "outside":
+            self.model = torch.compile(self.model, backend="aot_eager")
+        if self.how == "in place":
+            self.model.compile(backend="aot_eager")
 
-    trials = []
-    for kind in (Regression, Compiled, Inside):
+
+@pytest.mark.parametrize("how", ["outside", "inside", "in place"])
+def test_compiled_models(root: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    """They train as plain ones, with aggregated gradients, too, and each goes on from the other's
+    checkpoint."""
+    monkeypatch.setattr(Compiled, "how", how)
+    ends: list[list[torch.Tensor]] = []
+    for number, first, second in ((1, Regression, Compiled), (3, Compiled, Regression)):
         seed_all(1)
-        trials.append(fit(kind, max_length=Batch(3)))
-    whole, compiled, inside = trials
-    compiled.model = compiled.plain
-    assert same(weights(whole), weights(compiled))
-    assert same(weights(whole), weights(inside))
-    (latest,) = fold_trial(Store(root).experiment(3).trial(3)).checkpoints
-    assert fit(max_length=Batch(4), latest_checkpoint=latest.uuid).losses
+        fit(first, 2, max_length=Batch(3))
+        (latest,) = fold_trial(Store(root).experiment(number).trial(number)).checkpoints
+        trial = fit(second, 2, max_length=Batch(6), latest_checkpoint=latest.uuid)
+        assert len(trial.losses) == 3
+        ends.append(weights(trial))
+    assert same(*ends)
 
 
 def test_the_profiler_of_torch(root: Path) -> None:
-    """set_profiler's profile runs around training and steps with every batch."""
+    """set_profiler's profile steps with every batch, and ends with training."""
     traces: list[int] = []
 
     class Profiled(Regression):
@@ -354,12 +405,12 @@ def test_the_profiler_of_torch(root: Path) -> None:
             super().__init__(context)
             context.set_profiler(
                 activities=[torch.profiler.ProfilerActivity.CPU],
-                schedule=torch.profiler.schedule(wait=1, warmup=1, active=1, repeat=1),
+                schedule=torch.profiler.schedule(wait=1, warmup=1, active=9, repeat=1),
                 on_trace_ready=lambda profile: traces.append(profile.step_num),
             )
 
     fit(Profiled, max_length=Batch(5))
-    assert traces == [3]
+    assert traces == [5]
 
 
 class TestInit:
@@ -384,19 +435,50 @@ class TestInit:
             with pytest.raises(ValueError, match=r"launch\.torch_distributed"), pytorch.init():
                 pass
 
-    def test_horovod_is_refused(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """It is not there, and training on without it would be wrong."""
+    def test_horovod_that_is_not_there(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Training on without it would be wrong."""
         monkeypatch.setenv("USE_HOROVOD", "1")
-        with pytest.raises(ValueError, match="Horovod"), pytorch.init():
+        monkeypatch.setitem(sys.modules, "horovod.torch", None)
+        with (
+            pytest.raises(ValueError, match=r"Horovod can't be used.*docs/pytorch"),
+            pytorch.init(),
+        ):
             pass
 
-    def test_profiling_without_its_package(
-        self, root: Path, caplog: pytest.LogCaptureFixture
+    @pytest.mark.parametrize(
+        ("enabled", "configured", "measures"),
+        [
+            (False, [], False),
+            (True, [], True),
+            (False, [True], True),
+            (False, [True, False], False),
+        ],
+    )
+    def test_profiling(
+        self,
+        root: Path,
+        caplog: pytest.LogCaptureFixture,
+        enabled: bool,
+        configured: list[bool],
+        measures: bool,
     ) -> None:
-        """configure_profiler switches the node's profiler on; training goes on without it."""
-        with caplog.at_level(logging.WARNING), pytorch.init() as context:
+        """fit() switches the node's profiler on, also when the older call asked for it last."""
+        with pytorch.init() as context:
             trainer = pytorch.Trainer(Regression(context), context)
-            trainer.configure_profiler(True, True, 0, 10)
-            trainer.fit(max_length=Batch(2))
-            assert context._core is not None
-            context._core.profiler.off()
+            for wish in configured:
+                trainer.configure_profiler(enabled=wish)
+            trainer.fit(max_length=Batch(1), profiling_enabled=enabled)
+            assert any(t.name == "profiler" for t in threading.enumerate()) is measures
+        assert ("use fit(profiling_enabled=True)" in caplog.text) is bool(configured)
+
+    def test_gpus_that_torch_does_not_see(
+        self, root: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """Training on the CPU instead would be slow without a word."""
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+        for given in ("", "-1", "0,1"):
+            assert "torch sees no GPU" not in caplog.text
+            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", given)
+            with pytorch.init() as context:
+                assert context.device.type == "cpu"
+        assert "CUDA_VISIBLE_DEVICES is 0,1, but torch sees no GPU" in caplog.text

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import threading
 from collections import namedtuple
 from itertools import islice
 from typing import Any
@@ -19,18 +20,16 @@ from detslurm.pytorch._data import DataLoader, data_length, to_device
 
 
 class Counted(data.Dataset):  # type: ignore[misc]
-    """Numbers, and which of them were asked for."""
+    """Numbers, and how often each was asked for, in any process."""
 
     def __init__(self, size: int = 23) -> None:
-        self.size, self.asked = size, []
-
-    asked: list[int]
+        self.asked = torch.zeros(size, dtype=torch.int64).share_memory_()
 
     def __len__(self) -> int:
-        return self.size
+        return len(self.asked)
 
     def __getitem__(self, index: int) -> int:
-        self.asked.append(index)
+        self.asked[index] += 1
         return index
 
 
@@ -51,14 +50,45 @@ def stream(loader: DataLoader, count: int, **kwargs: Any) -> list[list[Any]]:
     return [batch.tolist() for batch in islice(found, count)]
 
 
-def test_skipped_batches_are_not_loaded() -> None:
+BY_FOUR: list[dict[str, Any]] = [
+    {"batch_size": 4, "shuffle": True},
+    {"batch_size": 4, "shuffle": True, "drop_last": True},
+    {"batch_size": 4, "shuffle": True, "generator": torch.Generator()},
+    {"batch_size": 4, "sampler": data.RandomSampler(range(23))},
+    {
+        "batch_size": None,
+        "batch_sampler": data.BatchSampler(data.RandomSampler(range(23)), 4, False),
+    },
+]
+
+
+@pytest.mark.parametrize("options", BY_FOUR)
+def test_skipped_batches_are_not_loaded(options: dict[str, Any]) -> None:
     """Going on in the third epoch touches no record but those of the batch that is read."""
     dataset = Counted()
-    loader = DataLoader(dataset, batch_size=4, shuffle=True)
+    loader = DataLoader(dataset, **options)
     whole = stream(loader, 16)
-    dataset.asked.clear()
+    dataset.asked.zero_()
     assert stream(loader, 1, skip=15) == whole[15:]
-    assert dataset.asked == whole[15]
+    assert dataset.asked.nonzero().flatten().tolist() == sorted(whole[15])
+    assert dataset.asked.sum() == len(whole[15])
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_workers_load_ahead_only(persistent: bool) -> None:
+    """They don't load what is skipped either."""
+    dataset = Counted()
+    loader = DataLoader(
+        dataset, 4, shuffle=True, num_workers=1, prefetch_factor=2, persistent_workers=persistent
+    )
+    ahead = [
+        record
+        for batch in stream(DataLoader(range(23), 4, shuffle=True), 18)[15:]
+        for record in batch
+    ]
+    stream(loader, 1, skip=15)
+    assert 0 < dataset.asked.sum() <= len(ahead)
+    assert set(dataset.asked.nonzero().flatten().tolist()) <= set(ahead)
 
 
 WORKERS = [
@@ -133,6 +163,13 @@ def test_workers_that_are_not_forked(method: str) -> None:
     assert stream(loader, 2, skip=1) == [[2, 3], [4, 5]]
 
 
+def end(worker: int) -> None:
+    """Torch raises when a worker is dead, in the middle of whatever the process does."""
+    with pytest.raises(RuntimeError, match="killed by signal: Terminated"):
+        os.kill(worker, signal.SIGTERM)
+        threading.Event().wait(60)
+
+
 def test_workers_live_through_a_preemption(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where Slurm's SIGTERM reaches the workers, too, they go on loading; a second one, or one
     without a preemption, ends them."""
@@ -146,9 +183,7 @@ def test_workers_live_through_a_preemption(monkeypatch: pytest.MonkeyPatch) -> N
         flag.request_preemption()
         os.kill(worker.pid, signal.SIGTERM)
         assert [next(batches).item() for _ in range(9)] == list(range(1, 10))
-        os.kill(worker.pid, signal.SIGTERM)
-        with pytest.raises(RuntimeError, match="DataLoader worker"):
-            list(batches)
+        end(worker.pid)
 
 
 def test_workers_die_without_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,9 +192,7 @@ def test_workers_die_without_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(ENV, flag.name)
     batches = iter(DataLoader(range(9), num_workers=1, prefetch_factor=1))
     next(batches)
-    os.kill(batches._workers[0].pid, signal.SIGTERM)  # type: ignore[attr-defined]
-    with pytest.raises(RuntimeError, match="DataLoader worker"):
-        list(batches)
+    end(batches._workers[0].pid)  # type: ignore[attr-defined]
     flag.close()
 
 
@@ -283,3 +316,16 @@ def test_values_survive_the_move() -> None:
     """Arrays become tensors with the same values and type."""
     moved = to_device({"a": np.arange(3, dtype=np.int16)}, "cpu")
     assert moved["a"].dtype == torch.int16 and moved["a"].tolist() == [0, 1, 2]
+
+
+def test_only_what_comes_from_a_device_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The host could read a copy to its own memory before it is there."""
+    asked: list[bool] = []
+
+    def to(self: torch.Tensor, device: str, non_blocking: bool = False) -> torch.Tensor:
+        asked.append(non_blocking)
+        return self
+
+    monkeypatch.setattr(torch.Tensor, "to", to)
+    to_device([torch.ones(1), torch.ones(1, device="meta")], "cpu")
+    assert asked == [True, False]

@@ -15,7 +15,7 @@ import detslurm as det
 from detslurm import pytorch
 from detslurm._flag import PreemptFlag
 from tests.pytorch.managed import Managed
-from tests.pytorch.trials import Regression, network, numbers, same, weights
+from tests.pytorch.trials import Regression, network, numbers
 
 
 def by_hand(batches: int, aggregation: int) -> list[float]:
@@ -79,29 +79,6 @@ def run(managed: Managed, kind: type[Regression], preempt_at: int | None, aggreg
             latest_checkpoint=info.latest_checkpoint,
         )
     return trial
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("aggregation", [1, 3])
-def test_an_interrupted_trial_ends_as_one_that_was_not(
-    root: Path, monkeypatch: pytest.MonkeyPatch, aggregation: int, workers: int
-) -> None:
-    """Preempted at any batch, shuffled, in the middle of an epoch or of an aggregation: the same
-    batches, losses and weights, to the last bit."""
-
-    class Loaded(Regression):
-        pass
-
-    Loaded.workers = workers
-    whole = run(Managed(root, monkeypatch), Loaded, None, aggregation)
-    for preempt_at in (1, 2, 6, 7, 8, 12, 13, 19) if workers == 0 else (7, 12):
-        managed = Managed(root, monkeypatch)
-        first = run(managed, Loaded, preempt_at, aggregation)
-        assert len(first.losses) == preempt_at
-        second = run(managed, Loaded, None, aggregation)
-        assert first.seen + second.seen == whole.seen
-        assert first.losses + second.losses == whole.losses
-        assert same(weights(second), weights(whole))
 
 
 def test_a_preempted_trial_saves_first(managed: Managed) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 
 import pytest
 
+from detslurm import pytorch
 from detslurm.config import load_experiment
 from detslurm.config.site import SiteProfile
-from tests.docs.test_pages import test_links_lead_somewhere as assert_links_lead_somewhere
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 KINDS = {"const.yaml": "single", "distributed.yaml": "single", "adaptive.yaml": "adaptive_asha"}
@@ -31,9 +32,23 @@ def test_configurations_are_valid(name: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_pages_point_at_what_exists(name: str) -> None:
-    """The links of every example's README lead to a file, and all its files are told of."""
+def test_pages_tell_of_all_files(name: str) -> None:
+    """Every file of an example is told of in its README."""
     page = EXAMPLES / name / "README.md"
-    assert_links_lead_somewhere(page)
     files = {path.name for path in page.parent.iterdir() if path.is_file()} - {page.name}
     assert {file for file in files if f"({file})" not in page.read_text()} == set()
+
+
+def test_the_guide_names_everything() -> None:
+    """Every class, method and argument of the package has its place in docs/pytorch.md."""
+    kinds = (
+        pytorch.PyTorchTrial, pytorch.PyTorchTrialContext, pytorch.PyTorchExperimentalContext,
+        pytorch.PyTorchCallback, pytorch.MetricReducer,
+    )  # fmt: skip
+    names = {name for kind in kinds for name in vars(kind) if not name.startswith("_")}
+    names |= {*pytorch.__all__, *inspect.signature(pytorch.Trainer.fit).parameters}
+    # Only for annotations.
+    names -= {"self", "trial_context_class", "TorchData", "TrainUnit", "CheckpointLoadContext"}
+    names -= {"PyTorchTrialContext", "PyTorchExperimentalContext"}
+    text = (EXAMPLES.parent / "docs" / "pytorch.md").read_text()
+    assert {name for name in names if name not in text} == set()

@@ -3,58 +3,55 @@
 from __future__ import annotations
 
 import logging
+import math
+import multiprocessing
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 import detslurm as det
-from detslurm import errors, pytorch
+from detslurm import pytorch
 from detslurm.core import EarlyExitReason
 from detslurm.core._goals import Lengths
 from detslurm.pytorch import Batch, Epoch
+from detslurm.pytorch._checkpoint_dir import read_counters
 from detslurm.store import Store, fold_trial, read_records, trial_metrics
+from tests.pytorch.fitting import Scripted, fit, in_job, returning
 from tests.pytorch.managed import Managed
 from tests.pytorch.trials import Regression, numbers
 
 
-def fit(kind: type[Regression] = Regression, aggregation: int = 1, **arguments: Any) -> Any:
-    """Train by hand."""
-    with pytorch.init(aggregation_frequency=aggregation) as context:
-        trial = kind(context)
-        pytorch.Trainer(trial, context).fit(**arguments)
-    return trial
-
-
-def in_job(managed: Managed, kind: type[Regression] = Regression, **arguments: Any) -> Any:
-    """Train in a job."""
-    with managed.run(), pytorch.init() as context:
-        trial = kind(context)
-        pytorch.Trainer(trial, context).fit(**arguments)
-    return trial
-
-
-class Scripted(Regression):
-    """Its validations give the losses 3, 2, 2, 1, 4 in turn."""
-
-    def __init__(self, context: Any) -> None:
-        super().__init__(context)
-        self.script = iter([3.0, 2.0, 2.0, 1.0, 4.0])
-
-    def evaluate_full_dataset(self, data_loader: Any) -> dict[str, Any]:
-        return {"loss": next(self.script), "accuracy": 1}
-
-    evaluate_batch = pytorch.PyTorchTrial.evaluate_batch
+def progress(managed: Managed, run: int) -> list[float]:
+    """What a run told of its progress."""
+    records = read_records(managed.trial.records_path(run)).records
+    return [record["value"] for record in records if record["t"] == "progress"]
 
 
 class TestBoundaries:
     """What happens at which batch."""
 
     def test_periods(self, managed: Managed) -> None:
-        """Reports come whenever something is due; each covers the batches since the last."""
+        """Reports come whenever something is due; each covers the batches since the last, and so
+        do reducers."""
+
+        class Counting(Regression):
+            def __init__(self, context: Any) -> None:
+                super().__init__(context)
+                self.count = context.wrap_reducer(len, "count")
+
+            def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
+                self.count.update(1)
+                return super().train_batch(batch, epoch_idx, batch_idx)
+
+            def evaluate_batch(self, batch: Any, batch_idx: int) -> dict[str, Any]:
+                self.count.update(1)
+                return super().evaluate_batch(batch, batch_idx)
+
         trial = in_job(
-            managed, reporting_period=Batch(10), validation_period=Batch(7), max_length=None,
+            managed, Counting, reporting_period=Batch(10), validation_period=Batch(7),
             checkpoint_period=Batch([4, 9]), checkpoint_policy="none",
         )  # fmt: skip
         assert managed.steps("training") == [4, 7, 9, 10, 14, 20]
@@ -62,31 +59,50 @@ class TestBoundaries:
         assert managed.checkpoints() == [4, 9, 20]
         row = managed.metrics("training")[1]
         assert row.metrics["loss"] == pytest.approx(sum(trial.losses[4:7]) / 3, rel=1e-12)
-        assert (row.metrics["batches"], row.metrics["epochs"]) == (7, 7 / 12)
+        assert (row.metrics["batches"], row.metrics["epochs"]) == (7, 0)
         assert managed.metrics("validation")[-1].metrics["batches"] == 20
+        counts = {
+            g: [r.metrics["count"] for r in managed.metrics(g)] for g in ("training", "validation")
+        }
+        assert counts == {"training": [4, 3, 2, 1, 4, 6], "validation": [4, 4, 4]}
 
     def test_epochs(self, managed: Managed) -> None:
         """12 batches are an epoch; the job's length may be in epochs."""
         managed.config["searcher"]["max_length"] = {"epochs": 3}
-        in_job(managed, validation_period=Epoch(2), reporting_period=Epoch(1))
+        in_job(
+            managed, validation_period=Epoch(2), reporting_period=Epoch(1),
+            checkpoint_period=Epoch(2), checkpoint_policy="all",
+        )  # fmt: skip
         assert managed.steps("training") == [12, 24, 36]
-        assert managed.steps("validation") == [24, 36]
+        assert managed.steps("validation") == managed.checkpoints() == [24, 36]
         assert managed.metrics("training")[0].metrics["epochs"] == 1
+        latest = managed.view().latest_checkpoint
+        assert latest is not None
+        counters = read_counters(managed.experiment.store.path / "checkpoints" / latest.uuid)
+        assert (counters["batches_trained"], counters["epochs_trained"]) == (36, 3)
 
     def test_the_first_validation(self, managed: Managed) -> None:
         """step_zero_validation evaluates before the first batch, saves nothing, and is not
         repeated by a trial that goes on."""
         in_job(managed, step_zero_validation=True, validation_period=Batch(10))
         assert managed.steps("validation") == [0, 10, 20]
-        assert 0 not in managed.checkpoints()
+        latest = managed.view().latest_checkpoint
+        assert latest is not None and 0 not in managed.checkpoints()
+        managed.config["searcher"]["max_length"] = {"batches": 22}
+        in_job(managed, step_zero_validation=True, latest_checkpoint=latest.uuid)
+        assert [row.steps for row in managed.metrics("validation") if row.run == 2] == [22]
 
     def test_progress_reaches_the_end(self, managed: Managed) -> None:
-        """The search hears how far the trial is, and that it is done, with its metric."""
-        in_job(managed)
+        """The search hears how far the trial is, and that it is done, with its metric; without a
+        search's length it is recorded all the same."""
+        in_job(managed, reporting_period=Batch(5))
         view = managed.view()
-        assert view.progress == 1
+        assert progress(managed, 1) == [0.25, 0.5, 0.75, 1]
         assert view.length is not None and view.length["length"] == 20
         assert view.length["metric"] == managed.metrics("validation")[-1].metrics["loss"]
+        del managed.config["searcher"]["max_length"]
+        in_job(managed, max_length=Batch(8), reporting_period=Batch(6))
+        assert progress(managed, 2) == [0.75, 1]
 
     def test_test_mode(self, root: Path) -> None:
         """One batch of training, one of validation, one checkpoint."""
@@ -170,6 +186,12 @@ class TestBoundaries:
         assert (managed.steps("validation"), managed.checkpoints()) == ([20], [20])
 
 
+class WithNaN(Scripted):
+    """The loss is NaN at times."""
+
+    losses_of_validations = (math.nan, math.nan, 2.0, 3.0, math.nan)
+
+
 class TestPolicy:
     """Which validations are followed by a checkpoint."""
 
@@ -191,35 +213,74 @@ class TestPolicy:
         in_job(managed, Scripted, validation_period=Batch(4), checkpoint_policy=policy)
         assert managed.checkpoints() == expected
 
-    def test_by_hand(self, root: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def test_nan_is_worse_than_every_number(self, managed: Managed) -> None:
+        """Even so, the first validation is the best so far."""
+        in_job(managed, WithNaN, validation_period=Batch(4))
+        assert managed.checkpoints() == [4, 12, 20]
+
+    @pytest.mark.parametrize(
+        ("kind", "smaller", "expected"),
+        [
+            (Scripted, True, [4, 8, 16, 20]),
+            (Scripted, False, [4, 20]),
+            (Scripted, None, [4, 8, 12, 16, 20]),
+            (WithNaN, True, [4, 12, 20]),
+            (WithNaN, False, [4, 12, 16, 20]),
+        ],
+    )
+    def test_by_hand(
+        self,
+        root: Path,
+        caplog: pytest.LogCaptureFixture,
+        kind: type[Scripted],
+        smaller: bool | None,
+        expected: list[int],
+    ) -> None:
         """best needs to know the metric: from exp_conf, or else it is all, and says so."""
-        searcher = {"metric": "loss", "smaller_is_better": True}
-        for number, (conf, expected) in enumerate(
-            (({"searcher": searcher}, [4, 8, 16, 20]), (None, [4, 8, 12, 16, 20])), start=1
-        ):
-            with pytorch.init(exp_conf=conf) as context:
-                pytorch.Trainer(Scripted(context), context).fit(
-                    max_length=Batch(20), validation_period=Batch(4)
-                )
-            view = fold_trial(Store(root).experiment(number).trial(number))
-            assert [c.steps for c in view.checkpoints] == expected
-        assert "one is saved after every validation" in caplog.text
+        known = {"searcher": {"metric": "loss", "smaller_is_better": smaller}}
+        caplog.set_level(logging.INFO, "detslurm.pytorch")
+        with pytorch.init(exp_conf=None if smaller is None else known) as context:
+            pytorch.Trainer(kind(context), context).fit(
+                max_length=Batch(20), validation_period=Batch(4)
+            )
+        view = fold_trial(Store(root).experiment(1).trial(1))
+        assert [c.steps for c in view.checkpoints] == expected
+        assert ("save at the end and after every validation" in caplog.text) is (smaller is None)
 
     @pytest.mark.parametrize(
         ("metrics", "said"),
-        [({"other": 1}, "validation metrics are other"), ({"loss": "x"}, "must be a number")],
+        [
+            ({"other": 1}, "validation metrics are other"),
+            ({"loss": "x"}, "must be a number, not 'x'"),
+            ({"loss": None}, "must be a number, not None"),
+            ({"loss": np.ones(2)}, "must be a number, not array"),
+        ],
     )
+    @pytest.mark.parametrize("policy", ["best", "none"])
     def test_the_metric_must_be_there(
-        self, managed: Managed, metrics: dict[str, Any], said: str
+        self, managed: Managed, policy: str, metrics: dict[str, Any], said: str
     ) -> None:
-        """A RuntimeError names the metric that the search is over."""
-
-        class Wrong(Scripted):
-            def evaluate_full_dataset(self, data_loader: Any) -> dict[str, Any]:
-                return metrics
-
+        """A RuntimeError names the metric that the search is over, whatever the policy."""
         with pytest.raises(RuntimeError, match="searcher.metric.*" + said):
-            in_job(managed, Wrong)
+            in_job(managed, returning(metrics), checkpoint_policy=policy)
+
+    def test_without_a_search_the_metric_may_be_missing(self, managed: Managed) -> None:
+        """Unless the policy is over it."""
+        del managed.config["searcher"]["max_length"]
+        for policy in ("all", "none"):
+            in_job(managed, returning({"x": 1}), checkpoint_policy=policy, max_length=Batch(1))
+        with pytest.raises(RuntimeError, match=r"searcher\.metric"):
+            in_job(managed, returning({"x": 1}), max_length=Batch(1))
+
+    @pytest.mark.parametrize(
+        "value", [2, np.float32(2), np.array(2.0), np.array([2.0]), torch.tensor(2), torch.ones(1)]
+    )
+    def test_kinds_of_numbers(self, managed: Managed, value: Any) -> None:
+        """Whatever has one number in it is one."""
+        managed.config["searcher"]["max_length"] = {"batches": 1}
+        in_job(managed, returning({"loss": value}))
+        (row,) = managed.metrics("validation")
+        assert row.metrics["loss"] == np.asarray(value).item() and managed.checkpoints() == [1]
 
 
 class TestLength:
@@ -254,8 +315,10 @@ class TestLength:
         with pytest.raises(ValueError, match=r"max_length=X.*without a unit"):
             in_job(managed)
 
-    def test_without_a_length_in_the_search(self, managed: Managed) -> None:
-        """fit() says it, or else the search's max_time, or nobody."""
+    def test_without_a_length_in_the_search(
+        self, managed: Managed, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """fit() says it, or else the search's max_time, or nobody. Both should say the same."""
         searcher = managed.config["searcher"]
         del searcher["max_length"]
         assert len(in_job(managed, max_length=Batch(3)).losses) == 3
@@ -263,6 +326,18 @@ class TestLength:
             in_job(managed)
         searcher |= {"time_metric": "batches", "max_time": 7}
         assert len(in_job(managed).losses) == 7
+        assert "max_time" not in caplog.text
+        assert len(in_job(managed, max_length=Batch(3)).losses) == 3
+        assert "fit(max_length=Batch(3)) is not the search's max_time, Batch(7)" in caplog.text
+
+    def test_a_method_of_ones_own(self, managed: Managed) -> None:
+        """Its lengths count what searcher.unit says, or else fit()."""
+        managed.config["searcher"] = {"name": "custom", "metric": "loss"}
+        with pytest.raises(ValueError, match=r"max_length=X.*searcher\.unit"):
+            in_job(managed)
+        assert in_job(managed, max_length=Batch(3)).losses == []  # nothing is wanted yet
+        managed.config["searcher"]["unit"] = "epochs"
+        assert in_job(managed).losses == []
 
     def test_records(self, managed: Managed) -> None:
         """Lengths in records need a batch size."""
@@ -275,186 +350,20 @@ class TestLength:
         assert len(trial.losses) == 10
 
 
-class TestErrors:
-    """Each documented error has its type and says what to do."""
+def test_a_failed_training_leaves_no_workers(root: Path) -> None:
+    """Though the exception, which somebody may hold, has the loop in its frames."""
 
-    def test_arguments(self, root: Path) -> None:
-        """Outside of jobs."""
-        for arguments, kind, said in (
-            ({}, ValueError, "max_length must be defined in local training mode"),
-            ({"max_length": 5}, TypeError, "max_length must be pytorch.Batch"),
-            ({"max_length": Batch([1, 2])}, TypeError, "with an int"),
-            ({"max_length": Batch(1), "validation_period": 3}, TypeError, "validation_period"),
-            ({"max_length": Batch(1), "checkpoint_policy": "some"}, ValueError, "best, all, none"),
-        ):
-            with pytest.raises(kind, match=said):
-                fit(**arguments)
+    class Failing(Regression):
+        def build_training_data_loader(self) -> Any:
+            return pytorch.DataLoader(numbers(), batch_size=4, num_workers=1)
 
-    def test_test_mode_in_a_job(self, managed: Managed) -> None:
-        """It is for trying things out by hand."""
-        with pytest.raises(ValueError, match="only supported in local training mode"):
-            in_job(managed, test_mode=True)
+        def train_batch(self, *args: Any) -> Any:
+            raise ValueError("bad")
 
-    def test_trials_that_lack_something(self, root: Path) -> None:
-        """A model, an optimizer, one way to evaluate."""
-
-        class NoModel(Regression):
-            def __init__(self, context: Any) -> None:
-                pass
-
-        class NoOptimizer(Regression):
-            def __init__(self, context: Any) -> None:
-                context.wrap_model(torch.nn.Linear(1, 1))
-
-        class Both(Regression):
-            def evaluate_full_dataset(self, data_loader: Any) -> dict[str, Any]:
-                return {}
-
-        class Neither(Regression):
-            evaluate_batch = pytorch.PyTorchTrial.evaluate_batch
-
-        for kind, said in (
-            (NoModel, "has no model"),
-            (NoOptimizer, "has no optimizer"),
-            (Both, "exactly one of .* not both"),
-            (Neither, "exactly one of .* not none"),
-        ):
-            with pytest.raises(errors.InvalidExperimentException, match=said):
-                fit(kind, max_length=Batch(1))
-
-    def test_loaders_of_another_kind(self, root: Path) -> None:
-        """They are refused with the way to allow them, and start over when they end."""
-
-        class Foreign(Regression):
-            def build_training_data_loader(self) -> Any:
-                return torch.utils.data.DataLoader(numbers(12), batch_size=4)
-
-        class Allowed(Foreign):
-            def __init__(self, context: Any) -> None:
-                super().__init__(context)
-                context.experimental.disable_dataset_reproducibility_checks()
-
-        class NoLoader(Allowed):
-            def build_validation_data_loader(self) -> Any:
-                return [1, 2]
-
-        with pytest.raises(RuntimeError, match="disable_dataset_reproducibility_checks"):
-            fit(Foreign, max_length=Batch(1))
-        with pytest.raises(RuntimeError, match=r"build_validation_data_loader.* not list"):
-            fit(NoLoader, max_length=Batch(1))
-        trial = fit(Allowed, max_length=Epoch(2))
-        assert len(trial.losses) == 6
-        assert trial.seen[:3] == trial.seen[3:]
-
-    def test_what_the_methods_return(self, root: Path) -> None:
-        """Metrics are dicts, with the same names in every validation batch."""
-
-        class NoMetrics(Regression):
-            def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
-                super().train_batch(batch, epoch_idx, batch_idx)
-
-        class NoDict(Regression):
-            def evaluate_batch(self, batch: Any, batch_idx: int) -> Any:
-                return torch.tensor(1.0)
-
-        class Changing(Regression):
-            def evaluate_batch(self, batch: Any, batch_idx: int) -> Any:
-                return {f"loss{batch_idx}": 1}
-
-        class Empty(Regression):
-            def build_validation_data_loader(self) -> Any:
-                return pytorch.DataLoader(torch.utils.data.TensorDataset(torch.empty(0, 8)))
-
-        for kind, error, said in (
-            (NoMetrics, TypeError, r"train_batch\(\) must return a dict"),
-            (NoDict, TypeError, r"evaluate_batch\(\) must return a dict"),
-            (Changing, ValueError, "same metrics for every batch"),
-            (Empty, RuntimeError, "validation data is empty"),
-        ):
-            with pytest.raises(error, match=said):
-                fit(kind, max_length=Batch(1))
-
-    def test_no_training_data(self, root: Path) -> None:
-        """Said before the first batch."""
-
-        class Empty(Regression):
-            records = 0
-
-        Empty.shuffle = False
-        with pytest.raises(ValueError, match="training data is empty"):
-            fit(Empty, max_length=Batch(1))
-
-    def test_an_unknown_checkpoint(self, root: Path) -> None:
-        """The id is in the message."""
-        uuid = "00000000-0000-4000-8000-000000000000"
-        with pytest.raises(errors.CheckpointNotFound, match=uuid):
-            fit(max_length=Batch(1), latest_checkpoint=uuid)
-
-
-class TestMetrics:
-    """What becomes of what train_batch returns."""
-
-    def test_a_bare_tensor_is_the_loss(self, managed: Managed) -> None:
-        """As older code returns it."""
-
-        class Bare(Regression):
-            def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
-                return super().train_batch(batch, epoch_idx, batch_idx)["loss"]
-
-        trial = in_job(managed, Bare)
-        (row,) = managed.metrics("training")
-        assert row.metrics["loss"] == pytest.approx(sum(trial.losses) / 20, rel=1e-12)
-
-    def test_averages(self, managed: Managed) -> None:
-        """None doesn't count, text averages to None, arrays by element, and a tensor that changes
-        later was copied."""
-
-        class Odd(Regression):
-            total = torch.zeros(())
-
-            def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
-                super().train_batch(batch, epoch_idx, batch_idx)
-                self.total += 1
-                return {
-                    "rare": batch_idx if batch_idx % 2 else None,
-                    "text": "x",
-                    "vector": torch.tensor([1.0, batch_idx]),
-                    "total": self.total,
-                    **({"late": 1} if batch_idx > 10 else {}),
-                }
-
-        in_job(managed, Odd)
-        (row,) = managed.metrics("training")
-        assert row.metrics == {
-            "batches": 20, "epochs": 20 / 12, "rare": 10, "text": None,
-            "vector": [1.0, 9.5], "total": 10.5, "late": 1,
-        }  # fmt: skip
-
-    def test_older_evaluate_batch(self, managed: Managed) -> None:
-        """It may take the batch alone."""
-
-        class Older(Regression):
-            def evaluate_batch(self, batch: Any) -> Any:  # type: ignore[override]
-                return super().evaluate_batch(batch, 0)
-
-        in_job(managed, Older)
-        assert managed.steps("validation") == [20]
-
-    def test_batches_of_a_type_of_their_own(
-        self, root: Path, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        """Records are counted for the log; what can't be counted does no harm."""
-
-        class Wrapped(Regression):
-            def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
-                return super().train_batch(batch, epoch_idx, batch_idx)
-
-            def get_batch_length(self, batch: Any) -> int:
-                raise TypeError("Data of incorrect type")
-
-        with caplog.at_level(logging.WARNING, "detslurm.pytorch"):
-            fit(Wrapped, max_length=Batch(3))
-        assert caplog.text.count("records are not counted") == 1
+    with pytest.raises(ValueError, match="bad") as caught:
+        fit(Failing, max_length=Batch(3))
+    assert caught.tb is not None
+    assert multiprocessing.active_children() == []
 
 
 def test_by_hand_everything_is_tracked(root: Path) -> None:

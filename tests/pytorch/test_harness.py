@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from detslurm.pytorch._checkpoint_dir import read_state
 from detslurm.pytorch._units import NEVER, Batch, Epoch
 from detslurm.pytorch.harness import main, plan, trial_class
 from tests.pytorch.managed import Managed
@@ -29,6 +30,10 @@ def test_a_configuration_says_it_all(managed: Managed) -> None:
     assert managed.steps("validation") == [0, 6, 12, 18, 20]
     assert managed.checkpoints() == [8, 16, 20]
     assert managed.steps("training") == [6, 8, 9, 12, 16, 18, 20]
+    latest = managed.view().latest_checkpoint
+    assert latest is not None
+    state = read_state(managed.experiment.store.path / "checkpoints" / latest.uuid)
+    assert state["lr_schedulers_state_dict"][0]["last_epoch"] == 10  # steps of two batches
 
 
 def test_the_next_run_goes_on(managed: Managed) -> None:
@@ -41,6 +46,10 @@ def test_the_next_run_goes_on(managed: Managed) -> None:
     with managed.run():
         main([MODEL])
     assert managed.checkpoints() == [7, 14, 20]
+    managed.config["searcher"]["max_length"] = {"batches": 22}
+    with managed.run():
+        main([MODEL])
+    assert managed.checkpoints() == [7, 14, 20, 21, 22]
 
 
 def test_plans() -> None:
@@ -52,20 +61,18 @@ def test_plans() -> None:
     assert plan(zero, None).schedule.validation == NEVER
     epochs = {"min_validation_period": {"batches": None, "epochs": 2}}
     assert plan(epochs, None).schedule.validation == Epoch(2)
+    own = {"optimizations": {"average_training_metrics": False}}
+    assert default.average_training_metrics and not plan(own, None).average_training_metrics
     with pytest.raises(ValueError, match="min_checkpoint_period in records needs"):
         plan({"min_checkpoint_period": {"records": 10}}, None)
-
-
-def test_records_per_epoch_has_no_effect(caplog: pytest.LogCaptureFixture) -> None:
-    """And that is said."""
-    plan({"records_per_epoch": 100}, None)
-    assert "records_per_epoch has no effect" in caplog.text
 
 
 def test_classes_that_are_none(root: Path) -> None:
     """The error names what was asked for."""
     with pytest.raises(ValueError, match="json:Nothing: there is no such class"):
         trial_class("json:Nothing")
+    with pytest.raises(ValueError, match="no such class in it; did you mean JSONDecoder"):
+        trial_class("json:JSONDecodr")
     with pytest.raises(ValueError, match="json:JSONDecoder: it is no PyTorchTrial"):
         trial_class("json:JSONDecoder")
 

@@ -84,12 +84,13 @@ def test_state_is_kept() -> None:
     first.step()
     first.step()
     assert optimizer.param_groups[0]["lr"] == 0.25
-    _, second = scheduler()
+    optimizer, second = scheduler()
     second.load_state_dict(first.state_dict())
     assert second.state_dict() == first.state_dict()
     assert second.step_mode is Mode.MANUAL_STEP and second.frequency == 1
     second.step()
     assert second.state_dict()["last_epoch"] == 3
+    assert second.get_last_lr() == [optimizer.param_groups[0]["lr"]]
 
 
 def test_mistakes() -> None:

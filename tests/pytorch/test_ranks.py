@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
-import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,39 +10,13 @@ from typing import Any
 
 import pytest
 
+from tests.pytorch.conftest import AS_ROOT, Results, on_ranks
 from tests.pytorch.ranks import Plain, train
-from tests.pytorch.scenarios import Adversaries
+from tests.pytorch.scenarios import Adversaries, Uneven
 
-Results = list[dict[str, Any]]
-REPOSITORY = Path(__file__).parents[2]
+pytestmark = pytest.mark.xdist_group("two ranks")
+
 MPIRUN = shutil.which("mpirun")
-
-
-def on_two_ranks(scenario: str, folder: Path, **environment: str) -> Results:
-    """What each rank returned."""
-    folder.mkdir()
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    done = subprocess.run(
-        [*torchrun, "--nproc-per-node=2", "-m", "tests.pytorch.ranks", scenario, str(folder)],
-        cwd=REPOSITORY,
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return [json.loads((folder / f"rank{rank}.json").read_text()) for rank in (0, 1)]
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the two ranks keep their checkpoints."""
-    return tmp_path_factory.mktemp("ranks") / "store"
-
-
-@pytest.fixture(scope="module")
-def two(store: Path) -> Results:
-    """All scenarios, run once."""
-    return on_two_ranks("everything", store.parent / "out", DETSLURM_ROOT=str(store))
 
 
 def close(ours: Any, theirs: Any) -> bool:
@@ -81,6 +52,24 @@ def test_validation_of_uneven_shards_is_that_of_the_whole_set(root: Path, two: R
         assert metrics["loss"] == pytest.approx(metrics["mean_square"], rel=1e-12)
 
 
+def test_epochs_whose_lengths_differ_between_ranks(root: Path, two: Results) -> None:
+    """The chief's counts for all, and every batch is trained on equally often. (A compiled model
+    makes no difference.)"""
+    one = train(6, 18, Uneven)
+    for rank in two:
+        assert rank["uneven"]["ends"] == [2, 5, 8]
+        assert len(rank["uneven"]["validation"]) == 2
+        assert close(rank["uneven"]["weights"], one["weights"])
+
+
+def test_training_metrics_of_the_chief_alone(two: Results) -> None:
+    """average_training_metrics: false reports them; all ranks are told."""
+    for rank in two:
+        chief, other = rank["chief_only"]["own"]
+        (metrics,) = rank["chief_only"]["training"]
+        assert metrics["loss"] == chief != other
+
+
 def test_validations_that_not_all_ranks_have_batches_for(two: Results) -> None:
     """Buffers of the model are the chief's on all ranks, and nobody waits for the others."""
     by_batch, at_once = (two[0][name]["validation"] for name in ("normalized", "at_once"))
@@ -91,43 +80,64 @@ def test_validations_that_not_all_ranks_have_batches_for(two: Results) -> None:
         assert two[0][name]["weights"] == two[1][name]["weights"]
 
 
+def test_validations_between_exchanges(two: Results) -> None:
+    """Buffers are the chief's on all ranks also where DDP has left each its own."""
+    assert len(two[0]["drifts"]) == 4
+    for metrics in two[0]["drifts"]:
+        assert metrics["most"] == metrics["least"]
+
+
+def test_a_model_that_is_not_called_as_wrapped(two: Results) -> None:
+    """Its slots drift apart, which nothing else would tell: the chief says so, once."""
+    (said,) = two[0]["calls_the_bare_model"]
+    assert "does not call a model that wrap_model() returned" in said
+    assert two[1]["calls_the_bare_model"] == []
+
+
+def test_parameters_that_take_no_part(two: Results) -> None:
+    """Torch's error gets the advice that can be followed here."""
+    for rank in two:
+        assert "backward_passes_per_step=2" in rank["unused"][0]
+
+
 @pytest.mark.skipif(MPIRUN is None, reason="MPI: there is no mpirun")
 @pytest.mark.skipif(find_spec("mpi4py") is None, reason="MPI: mpi4py is not installed")
 def test_ranks_that_mpirun_has_started(two: Results, tmp_path: Path) -> None:
     """They find each other, and compute what torchrun's do."""
     assert MPIRUN is not None
-    as_root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    python = [sys.executable, "-m", "mpi4py", "-m", "tests.pytorch.ranks"]
-    done = subprocess.run(
-        [MPIRUN, "--oversubscribe", "-n", "2", *python, "aggregated", str(tmp_path)],
-        cwd=REPOSITORY,
-        env=os.environ | as_root | {"DETSLURM_ROOT": str(tmp_path), "PYTHONPATH": str(REPOSITORY)},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    mpirun = [MPIRUN, "--oversubscribe", "-n", "2", sys.executable, "-m", "mpi4py"]
+    environment = {**AS_ROOT, "DETSLURM_ROOT": str(tmp_path)}
+    found = on_ranks(2, mpirun, "aggregated", tmp_path / "out", **environment)
     for rank in (0, 1):
-        found = json.loads((tmp_path / f"rank{rank}.json").read_text())
-        assert found["weights"] == two[rank]["aggregated"]["weights"]
+        assert found[rank]["weights"] == two[rank]["aggregated"]["weights"]
 
 
 def test_ranks_keep_the_same_weights(two: Results) -> None:
     """To the last bit, in each scenario."""
-    for name in ("plain", "aggregated", "twice", "adversaries"):
+    for name in ("plain", "aggregated", "twice", "adversaries", "scaled"):
         assert two[0][name]["weights"] == two[1][name]["weights"]
 
 
+def test_one_rank_overflows_and_none_steps(two: Results) -> None:
+    """With a scaler of the trial's own: all skip that step, and all halve the scale."""
+    for rank in two:
+        scales = [metrics["scale"] for metrics in rank["scaled"]["training"]]
+        assert scales == [4.0] * 3 + [2.0] * 5
+
+
 def test_several_backward_passes_a_batch(two: Results) -> None:
-    """Two halves of the loss are the whole, up to clipping, which the plain one does."""
-    (first, *_), (theirs, *_) = two[0]["twice"]["training"], two[0]["plain"]["training"]
-    assert close(first["loss"], theirs["loss"])
-    assert two[0]["twice"]["weights"] != two[0]["plain"]["weights"]
+    """Two halves of the loss are the whole; averages over the ranks are what is clipped."""
+    for rank in two:
+        assert close(rank["twice"]["weights"], rank["plain"]["weights"])
+        losses = [metrics["loss"] for metrics in rank["plain"]["training"]]
+        assert close([metrics["loss"] for metrics in rank["twice"]["training"]], losses)
 
 
 def test_several_models_and_optimizers(root: Path, two: Results) -> None:
     """A generator, a discriminator and a frozen model give the losses of one rank."""
-    one = train(2, 16, Adversaries)
-    assert close(two[0]["adversaries"]["training"], one["training"])
+    for name, aggregation in (("adversaries", 2), ("aggregated_adversaries", 4)):
+        one = train(aggregation, 16, Adversaries)
+        assert close(two[0][name]["training"], one["training"])
 
 
 def test_compressed_gradients(two: Results) -> None:
@@ -154,6 +164,13 @@ def test_one_rank_goes_on_where_two_were(
     assert "saved by 2 ranks and is read by 1" in caplog.text
 
 
+def test_a_full_disk_ends_no_rank(two: Results) -> None:
+    """All go on without a checkpoint, whoever found no space, and save the next."""
+    for rank in two:
+        assert len(rank["full_disk"]["checkpoints"]) == 1
+        assert rank["full_disk"]["weights"] == rank["aggregated"]["weights"]
+
+
 def test_one_rank_asks_to_stop_and_all_do(two: Results) -> None:
     """After the same batch: the next report finds out."""
     for rank in two:
@@ -164,3 +181,8 @@ def test_one_rank_fails_to_evaluate_and_all_know(two: Results) -> None:
     """No rank waits for another in vain, and all say what went wrong."""
     for rank in two:
         assert "must return a dict of metrics, not list" in rank["fails_to_evaluate"]
+
+
+def test_one_rank_refuses_hyperparameters_and_all_know(two: Results) -> None:
+    """The chief tells the search: a mere error would start the trial again."""
+    assert [rank["refuses"] for rank in two] == ["left with 0"] * 2

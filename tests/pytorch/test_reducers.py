@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from detslurm import InvalidHP
 from detslurm.core import DistributedContext
+from detslurm.errors import InvalidExperimentException
 from detslurm.pytorch._data import DataLoader
 from detslurm.pytorch._evaluation import Reducers as EvaluationReducers
 from detslurm.pytorch._evaluation import metrics_of, share_of
@@ -63,37 +64,48 @@ def joined(values: list[Any]) -> list[float]:
     return [number for value in values for number in value]
 
 
-def validate(dist: DistributedContext) -> tuple[dict[str, Any], int]:
-    """What a validation over all records finds on this rank, and how often it spoke to others."""
+def validate(dist: DistributedContext) -> dict[str, Any]:
+    """What a validation over all records finds on this rank."""
     reducers = Reducers()
     mean = reducers.wrap(Mean(), name="mean")
     extremes = reducers.wrap(Extremes())
     order = reducers.wrap(joined, name="all", for_training=False)
     reducers.wrap(Mean(), name="unused", for_validation=False)
-    reducers.reset(Phase.VALIDATION)
+    reducers.reset()
     loader = DataLoader(RECORDS, batch_size=4)
     for batch in loader.get_data_loader(num_replicas=dist.size, rank=dist.rank):
         mean.update(batch)  # type: ignore[attr-defined]
         extremes.update(batch)  # type: ignore[attr-defined]
         order.update(batch.tolist())  # type: ignore[attr-defined]
-    calls: list[Any] = []
+    return reduced(reducers, Phase.VALIDATION, dist.allgather)
 
-    class Counting:
-        def allgather(self, stuff: Any) -> list[Any]:
-            calls.append(stuff)
-            return dist.allgather(stuff)
 
-    return reducers.reduce(Phase.VALIDATION, Counting()), len(calls)
+def reduced(
+    reducers: Reducers,
+    phase: Phase,
+    allgather: Callable[[Any], list[Any]] = lambda stuff: [stuff],
+) -> dict[str, Any]:
+    """The metrics over all ranks, one unless told otherwise."""
+    return reducers.metrics(phase, allgather(reducers.contribution(phase)))
+
+
+def test_other_ranks_get_values_and_no_more() -> None:
+    """Tensors inside of what is sent keep their types; graphs and devices stay behind."""
+    for sends in (True, False):
+        reducers = Reducers(sends=sends)
+        values = reducers.wrap(lambda values: sum(v["sum"][0] for v in values), name="sum")
+        values.update({"sum": (torch.ones(2, requires_grad=True) * 2, 3)})  # type: ignore[attr-defined]
+        ((sent,),) = reducers.contribution(Phase.TRAINING)
+        assert sent["sum"][0].requires_grad is not sends and sent["sum"][1] == 3
+        assert reduced(reducers, Phase.TRAINING)["sum"].tolist() == [2, 2]
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 4, 7])
 def test_uneven_shards(ranks: int) -> None:
-    """Six batches over any number of ranks give every rank the metrics of the whole, with one
-    collective for all reducers, and function reducers the values in their order."""
-    for found in on_ranks(ranks, validate):
-        assert not isinstance(found, Exception), found
-        metrics, calls = found
-        assert calls == 1
+    """Six batches over any number of ranks give every rank the metrics of the whole, and function
+    reducers the values in their order."""
+    for metrics in on_ranks(ranks, validate):
+        assert not isinstance(metrics, Exception), metrics
         assert metrics["mean"] == pytest.approx(RECORDS.mean(), rel=1e-12)
         assert (metrics["low"], metrics["high"]) == (RECORDS.min(), RECORDS.max())
         assert metrics["all"] == RECORDS.tolist()
@@ -105,39 +117,21 @@ def test_phases_and_resets() -> None:
     reducers = Reducers()
     both = reducers.wrap(sum, name="both")
     training = reducers.wrap(sum, name="training", for_validation=False)
+    reducers.wrap(sum, name="validation", for_training=False)
     assert isinstance(both, FunctionReducer) and isinstance(training, FunctionReducer)
     both.update(1)
     training.update(2)
-    one = Alone()
-    assert reducers.reduce(Phase.TRAINING, one) == {"both": 1, "training": 2}
-    reducers.reset(Phase.VALIDATION)
+    assert reduced(reducers, Phase.TRAINING) == {"both": 1, "training": 2}
+    reducers.reset()
     both.update(5)
-    assert reducers.reduce(Phase.VALIDATION, one) == {"both": 5}
-    assert reducers.reduce(Phase.TRAINING, one) == {"both": 5, "training": 2}
-
-
-class Alone:
-    """A trial of one rank."""
-
-    calls = 0
-
-    def allgather(self, stuff: Any) -> list[Any]:
-        self.calls += 1
-        return [stuff]
-
-
-def test_nothing_is_sent_without_reducers() -> None:
-    """A phase without reducers costs no collective."""
-    reducers = Reducers()
-    reducers.wrap(sum, name="training", for_validation=False)
-    alone = Alone()
-    assert reducers.reduce(Phase.VALIDATION, alone) == {} and alone.calls == 0
+    assert reduced(reducers, Phase.VALIDATION) == {"both": 5, "validation": 0}
+    assert reduced(reducers, Phase.TRAINING) == {"both": 5, "training": 0}
 
 
 def reduce_with(reducer: Any, name: str | None) -> dict[str, Any]:
     reducers = Reducers()
     reducers.wrap(reducer, name=name)
-    return reducers.reduce(Phase.TRAINING, Alone())
+    return reduced(reducers, Phase.TRAINING)
 
 
 def test_names_and_dicts() -> None:
@@ -171,8 +165,8 @@ def test_errors_name_the_reducer(where: str) -> None:
         reducers.wrap(Broken(where, error), name="accuracy")
         with pytest.raises(kind) as caught:
             if where == "reset":
-                reducers.reset(Phase.TRAINING)
-            reducers.reduce(Phase.TRAINING, Alone())
+                reducers.reset()
+            reduced(reducers, Phase.TRAINING)
         if kind is RuntimeError:
             assert f"Broken(name='accuracy') failed in {where}(): 'lost'" in str(caught.value)
 
@@ -193,7 +187,7 @@ def test_evaluation_metrics(numbers: list[float], ranks: int) -> None:
         "max": max(numbers),
         "min": min(numbers),
     }
-    assert all(type(value) is float for value in metrics.values())
+    assert all(isinstance(value, float) for value in metrics.values())
     assert by["max"].reduce(numbers) == max(numbers)
 
 
@@ -201,20 +195,37 @@ def test_evaluation_metrics(numbers: list[float], ranks: int) -> None:
 def test_kinds_of_values(kind: Callable[[int], Any]) -> None:
     """Numbers, arrays and tensors of batches may all be metrics, and reduce to plain numbers."""
     metrics = metrics_of([share_of([{"m": kind(2)}, {"m": kind(4)}], Reducer.AVG)], Reducer.AVG)
-    assert metrics == {"m": 3} and type(metrics["m"]) is float
+    assert metrics == {"m": 3} and isinstance(metrics["m"], float)
 
 
-def test_arrays_reduce_elementwise() -> None:
-    """A metric that is an array, as a confusion matrix, stays one."""
-    outputs = [{"m": torch.eye(2)}, {"m": torch.ones(2, 2)}]
-    found = metrics_of([share_of(outputs, Reducer.SUM)], Reducer.SUM)["m"]
-    assert found.tolist() == [[2, 1], [1, 2]]
+@pytest.mark.parametrize(
+    ("reducer", "expected"),
+    [(Reducer.AVG, 1.75), (Reducer.SUM, 12), (Reducer.MAX, 3), (Reducer.MIN, 1)],
+)
+def test_arrays_are_reduced_to_numbers(reducer: Reducer, expected: float) -> None:
+    """As in Determined; every batch weighs the same, whatever the length of its array."""
+    batches = [torch.ones(1), torch.full((2,), 3).bfloat16(), [1, 1, 1], np.float32(2)]
+    shares = [share_of([{"m": batch} for batch in batches[start::2]], reducer) for start in (0, 1)]
+    found = metrics_of(shares, reducer)["m"]
+    assert found == expected and isinstance(found, float)
+
+
+def test_a_function_without_values_says_what_is_missing() -> None:
+    """`max` of nothing is most often a reducer whose update() only one kind of batch calls."""
+    reducers = Reducers()
+    reducers.wrap(max, name="worst")
+    with pytest.raises(RuntimeError, match=r"'worst'.*update\(\) was not called"):
+        reducers.metrics(Phase.TRAINING, [reducers.contribution(Phase.TRAINING)])
 
 
 MISTAKES: list[tuple[list[Any], EvaluationReducers, type[Exception], str]] = [
     ([torch.zeros(1)], Reducer.AVG, TypeError, "must return a dict"),
     ([{"a": 1}, {"b": 1}], Reducer.AVG, ValueError, "same metrics for every batch"),
-    ([{"a": 1}], {"b": Reducer.AVG}, ValueError, "exactly the metrics"),
+    ([{"a": 1}], {"b": Reducer.AVG}, InvalidExperimentException, "exactly the metrics"),
+    ([{"a": 1}], cast(Any, "max"), TypeError, "must return a pytorch.Reducer.*'max'"),
+    ([{"a": "x"}], Reducer.AVG, TypeError, "metric 'a' is 'x'; .*wrap_reducer"),
+    ([{"a": 1}, {"a": None}], Reducer.SUM, TypeError, "metric 'a' is None"),
+    ([{"a": torch.empty(0)}], Reducer.MAX, TypeError, "metric 'a' is tensor"),
     ([], Reducer.AVG, RuntimeError, "nothing to evaluate"),
 ]
 

@@ -17,8 +17,11 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
+from detslurm.core import DistributedContext
 from detslurm.pytorch import samplers
 from detslurm.pytorch._data import DataLoader, adapt_batch_sampler
+from detslurm.pytorch._loaders import seed_of, training_batches, validation_batches
+from tests.core.ranks import on_ranks
 
 Batches = list[list[int]]
 NOTHING: list[int] = []
@@ -110,7 +113,8 @@ def test_epochs_are_shuffled_anew() -> None:
     assert first != second
     again = samplers.ReproducibleShuffleSampler(range(50), seed=1)
     assert [list(again), list(again)] == [first, second]
-    assert list(samplers.ReproducibleShuffleSampler(range(50), seed=2)) != first
+    other = list(samplers.ReproducibleShuffleSampler(range(50), seed=2))
+    assert other not in (first, second)  # neighbours have nothing in common
 
 
 def test_whole_batches_are_shuffled() -> None:
@@ -169,6 +173,42 @@ def test_a_sampler_with_a_state_of_its_own() -> None:
         return DataLoader(range(10), batch_size=4, sampler=order)
 
     assert batches(loader(), 9, repeat=True)[7:] == batches(loader(), 2, repeat=True, skip=7)
+
+    def shuffled(skip: int) -> list[int]:
+        order = RandomSampler(range(10), generator=torch.Generator().manual_seed(3))
+        twice = samplers.ReproducibleShuffleSampler(order, seed=1)
+        return list(islice(adapt_batch_sampler(twice, repeat=True, skip=skip), 40 - skip))
+
+    assert shuffled(0)[25:] == shuffled(25)
+
+
+def test_a_generator_of_the_samplers_own_counts() -> None:
+    """The trial's seed has no say in it."""
+
+    def order() -> RandomSampler:
+        return RandomSampler(range(10), generator=torch.Generator().manual_seed(3))
+
+    loader = DataLoader(range(10), batch_size=10, sampler=order())
+    assert batches(loader, 1) == [list(order())]
+
+
+def test_what_ranks_agree_on() -> None:
+    """The chief's seed and the chief's epochs, whatever each rank has seeded by itself."""
+
+    def ranks_batches(dist: DistributedContext) -> Any:
+        generator = torch.Generator().manual_seed(dist.rank)
+        loader = DataLoader(range(10), batch_size=2, shuffle=True, generator=generator)
+        seed = seed_of(loader, dist)
+        training, length = training_batches(loader, dist, 0, seed)
+        validation = validation_batches(loader, dist, sharded=True, seed=seed)
+        first = [next(training).tolist() for _ in range(3 - dist.rank)]
+        return length, first, [batch.tolist() for batch in validation]
+
+    found: list[Any] = on_ranks(2, ranks_batches)
+    (length, *own), (same, *others) = found
+    assert length == same == 3
+    for mine, theirs in zip(own, others, strict=True):
+        assert sorted(record for batch in mine + theirs for record in batch) == list(range(10))
 
 
 RANDOM = {

@@ -28,7 +28,7 @@ def test_should_stop(unit: TrainUnit, steps: list[int]) -> None:
     assert [step for step in range(10) if unit.should_stop(step)] == steps
 
 
-@pytest.mark.parametrize("value", [1.5, None, object(), True])
+@pytest.mark.parametrize("value", [1.5, None, object(), True, "100"])
 def test_a_unit_takes_ints_and_containers(value: Any) -> None:
     """Anything else is a TypeError that names the unit."""
     with pytest.raises(TypeError, match="Epoch takes an int or a container"):

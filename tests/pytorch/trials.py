@@ -47,6 +47,7 @@ class Regression(pytorch.PyTorchTrial):
         self.seen: list[float] = []
 
     def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
+        assert self.model.training and torch.is_grad_enabled()
         x, y = batch
         # Random numbers of all libraries take part.
         x = x + 0.01 * random.random() + 0.01 * np.random.rand()
@@ -58,6 +59,7 @@ class Regression(pytorch.PyTorchTrial):
         return {"loss": loss}
 
     def evaluate_batch(self, batch: Any, batch_idx: int) -> dict[str, Any]:
+        assert not (self.model.training or torch.is_grad_enabled())
         x, y = batch
         return {"loss": nn.functional.mse_loss(self.model(x), y)}
 

@@ -9,9 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from detslurm.sdk import Client
-
 from detslurm.config import load_experiment
+from detslurm.sdk import Client
 from detslurm.searcher import Search, State
 from detslurm.slurm import ClusterLimits, JobInfo, JobRequest, SlurmError
 from detslurm.slurm.succession import submitted_fact
@@ -148,7 +147,6 @@ class Scene:
         *,
         job: str | None = "7",
         name: str = "test",
-        throttle: int | None = None,
         text: str = YAML,
         about: dict[str, Any] | None = None,
     ) -> ExperimentDir:
@@ -166,7 +164,7 @@ class Scene:
              **(about or {})}
         )  # fmt: skip
         if job is not None:
-            self.submitted(experiment, job, 0, trials, throttle)
+            self.submitted(experiment, job, 0, trials)
         return experiment
 
     def search(
@@ -195,12 +193,11 @@ class Scene:
         job: str,
         first: int,
         count: int,
-        throttle: int | None = None,
     ) -> None:
         """Another job of the experiment, pending."""
         request = JobRequest(
             name="det", command=("true",), folder=experiment.jobs,
-            count=count if count > 1 else None, throttle=throttle,
+            count=count if count > 1 else None,
         )  # fmt: skip
         experiment.append(submitted_fact(self.queue.name, job, first, request))
         for ref in [f"{job}_{i}" for i in range(count)] if count > 1 else [job]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from detslurm.sdk import doctor
 
+from detslurm.sdk import doctor
 from detslurm.slurm import ClusterLimits, PartitionLimits, SlurmError
 from tests.sdk.scenes import Queue
 

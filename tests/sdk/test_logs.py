@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from detslurm.sdk import logs, watch
 from detslurm.sdk.logs import Filter, LogLine
-
 from detslurm.store import TrialDir
 from tests.sdk.scenes import Scene, say
 
@@ -90,6 +90,23 @@ def test_last_words_are_the_traceback(scene: Scene) -> None:
     old = ["0: Traceback (most recent call last):", "0: OldError", "run 1 ended"]
     new = [TRACEBACK[0], "1: Traceback (most recent call last):", *TRACEBACK[1:], "run 2 ended"]
     trial = scene.run(scene.experiment(), log=[*old, "0: all well", *new])
+    assert logs.last_words(trial) == [line[3:] for line in TRACEBACK]
+
+
+def test_last_words_are_the_users_not_torchruns(scene: Scene) -> None:
+    """Torch marks the lines of a rank's traceback; torchrun has tracebacks of its own."""
+    torch = [line.replace(": ", ": [rank0]: ", 1) for line in TRACEBACK]
+    elastic = "0: E1121 23:32:09.33 835 torch/distributed/elastic/api.py:1002] failed"
+    launcher = [elastic, "0: Traceback (most recent call last):", "0: ChildFailedError:"]
+    trial = scene.run(scene.experiment(), log=[*torch, *launcher, "run 1 ended"])
+    assert logs.last_words(trial) == [line[3:] for line in TRACEBACK]
+
+
+def test_last_words_are_no_exceptions_that_python_ignored(scene: Scene) -> None:
+    """Python ends a data loader's workers when it leaves, and torch complains that they died."""
+    ignored = ["0: Exception ignored in atexit callback: <function _exit_function at 0x7ff2>"]
+    ignored += ["0: Traceback (most recent call last):", "0: RuntimeError: worker is killed"]
+    trial = scene.run(scene.experiment(), log=[*TRACEBACK, *ignored, "run 1 ended"])
     assert logs.last_words(trial) == [line[3:] for line in TRACEBACK]
 
 

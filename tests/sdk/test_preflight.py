@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from detslurm.sdk.context import ContextFile, ContextFiles
 from detslurm.sdk.preflight import entrypoint_problems, sampler_problems
 

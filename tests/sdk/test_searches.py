@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from detslurm.sdk import LifecycleError
 
 from .scenes import CUSTOM, Scene
@@ -122,7 +123,8 @@ class TestWorkers:
         experiment, _ = scene.search()
         found = scene.client.experiment(experiment.id)
         scene.queue.down = True
-        found.activate()
+        with pytest.raises(LifecycleError, match="again"):
+            found.activate()
         assert scene.queue.requests == []
 
     def test_a_custom_search_waits_for_its_method(self, scene: Scene) -> None:

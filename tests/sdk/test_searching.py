@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from detslurm.sdk.keepers import FolderKeeper
 from detslurm.sdk.searching import Saved, SearchDriver, load
-
 from detslurm.searcher import Search, SearcherState, State
 from detslurm.searcher.custom_method import SearchMethod
 from detslurm.store import EventLog, ExperimentDir, Store

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+
 from detslurm.sdk import listing
 from detslurm.sdk import survey as survey_module
 from detslurm.sdk.queues import Queues
 from detslurm.sdk.survey import Surveyed
-
 from detslurm.store import ExperimentDir, NotFound, fold_facts
 from tests.sdk.scenes import Scene
 

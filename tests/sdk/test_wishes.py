@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from detslurm.sdk.lifecycle_errors import LifecycleError
 from detslurm.sdk.resubmission import stretches
-
-from detslurm.store import ExperimentDir
+from detslurm.slurm import ClusterLimits, JobRequest, SlurmError
+from detslurm.slurm.succession import submitted_fact
+from detslurm.store import ExperimentDir, RunLog
 from tests.sdk.scenes import Scene
 
 
@@ -40,17 +42,17 @@ def test_activate_releases_what_is_held(scene: Scene) -> None:
 
 
 def test_activate_queues_again_what_lost_its_job(scene: Scene) -> None:
-    """Trials without a job get new ones, neighbours as one array with the same throttle."""
-    experiment = scene.experiment(5, job="7", throttle=2)
+    """Trials without a job get new ones, neighbours as one array, with what was set since."""
+    experiment = scene.experiment(5, job="7")
+    scene.client.experiment(1).set_max_slots(2)
+    scene.client.experiment(1).set_priority(3)
     scene.run(experiment, 2, ref="7_2", end="completed")
     for index in (0, 1, 4):
         scene.queue.put(f"7_{index}", "CANCELLED")
     assert scene.client.experiment(1).view.trial_states == {"ERROR": 3, "COMPLETED": 1, "QUEUED": 1}
     scene.client.experiment(1).activate()
-    assert [(r.elements, r.throttle, r.command[-1]) for r in scene.queue.requests] == [
-        ((0, 1), 2, "0"),
-        ((), None, "4"),
-    ]
+    requests = [(r.elements, r.command[-1], r.nice) for r in scene.queue.requests]
+    assert requests == [((0, 1), "0", 20), ((), "4", 20)]
     after = scene.client.experiment(1)
     assert after.view.trial_states == {"QUEUED": 4, "COMPLETED": 1}
     place = after.trials()[4].standing
@@ -69,10 +71,96 @@ def test_activate_submits_nothing_while_the_queue_is_silent(scene: Scene) -> Non
     """Without an answer nobody knows whether the job lives: nothing is queued twice."""
     experiment = scene.experiment(job="7")
     scene.queue.down = True
-    scene.client.experiment(1).activate()
+    with pytest.raises(LifecycleError, match=r"slurm does not answer.*again"):
+        scene.client.experiment(1).activate()
     assert wishes(experiment) == ["activate"]
     assert scene.queue.requests == []
     assert scene.warnings
+
+
+def test_activate_says_when_nothing_was_released(scene: Scene) -> None:
+    """What is held stays held until somebody releases it: no runner is there to see the wish."""
+    scene.experiment(job="7")
+    scene.client.experiment(1).pause()
+
+    def refuse(refs: list[str]) -> None:
+        raise SlurmError("Socket timed out on send/recv operation")
+
+    scene.queue.release = refuse  # type: ignore[assignment, method-assign]
+    with pytest.raises(LifecycleError, match="again"):
+        scene.client.experiment(1).activate()
+
+
+def test_activate_keeps_to_the_largest_array(scene: Scene) -> None:
+    """What was submitted as several arrays comes back as several, which share the throttle."""
+    scene.experiment(7, job="7")
+    scene.client.experiment(1).set_max_slots(3)
+    for index in range(7):
+        scene.queue.put(f"7_{index}", "CANCELLED")
+    limits = ClusterLimits(cluster="test", max_array_size=3)
+    scene.queue.limits = lambda: limits  # type: ignore[method-assign]
+    scene.client.experiment(1).activate()
+    assert [(r.count, r.throttle, r.command[-1]) for r in scene.queue.requests] == [
+        (3, 1, "0"),
+        (2, 1, "3"),
+        (2, 1, "5"),
+    ]
+    assert scene.client.experiment(1).view.trial_states == {"QUEUED": 7}
+
+
+class TestPacked:
+    """Jobs that run several trials each, one after the other."""
+
+    @pytest.fixture
+    def experiment(self, scene: Scene) -> ExperimentDir:
+        """Eight trials, four a job; all workers are gone but the second, which is at trial 5."""
+        experiment = scene.experiment(8, job=None)
+        request = JobRequest(name="det", command=("true",), folder=experiment.jobs, count=2)
+        experiment.append(submitted_fact("slurm", "7", 0, request, each=4))
+        scene.run(experiment, 0, ref="7_0", end="completed")
+        scene.run(experiment, 4, ref="7_1")
+        scene.queue.put("7_0", "FAILED")
+        scene.queue.put("7_1", "RUNNING")
+        return experiment
+
+    def test_activate_takes_no_trial_from_a_job_that_lives(
+        self, scene: Scene, experiment: ExperimentDir
+    ) -> None:
+        """What is left of a lost job's share is the whole share of the new one."""
+        found = scene.client.experiment(experiment.id)
+        assert found.view.trial_states == {"COMPLETED": 1, "ERROR": 3, "RUNNING": 1, "QUEUED": 3}
+        found.activate()
+        assert [request.command[-2:] for request in scene.queue.requests] == [("1", "3")]
+        after = scene.client.experiment(experiment.id).trials()
+        refs = [trial.standing and trial.standing.place for trial in after]
+        assert [place and place.ref for place in refs[1:]] == ["101"] * 3 + ["7_1"] * 4
+
+    def test_killing_a_trial_leaves_its_neighbours_alone(
+        self, scene: Scene, experiment: ExperimentDir
+    ) -> None:
+        """The runner ends a trial that it is at, and passes over one that waits."""
+        assert scene.client.trial(6).kill()
+        assert scene.queue.calls == [("tap", "7_1")]
+        assert scene.client.trial(6).state == "CANCELED"
+        assert scene.client.trial(5).state == "RUNNING"
+
+
+def test_a_replacement_runs_in_the_job_of_what_it_replaces(scene: Scene) -> None:
+    """Its job is looked at, killed, buried and submitted again like any other's."""
+    experiment = scene.experiment(2, job="7")
+    scene.run(experiment, 1, ref="7_1", end="invalid_hp")
+    replacement = scene.store.reserve_trials(experiment.id, 1)
+    experiment.append({"type": "trials", "first_trial": replacement, "trials": 1, "replaces": 1})
+    scene.run(experiment, 2, ref="7_1")
+    scene.queue.put("7_0", "RUNNING")
+    scene.queue.put("7_1", "FAILED")
+    assert scene.client.trial(replacement).state == "ERROR"
+    scene.client.experiment(1).activate()
+    assert [request.command[-1] for request in scene.queue.requests] == ["1"]
+    assert scene.client.trial(replacement).state == "RUNNING"
+    scene.queue.put("101", "RUNNING")
+    assert scene.client.trial(replacement).kill()
+    assert scene.queue.calls[-1] == ("cancel", "101")
 
 
 def test_cancel_removes_what_waits_and_taps_what_runs(scene: Scene) -> None:
@@ -108,7 +196,7 @@ def test_kill_trial_ends_exactly_that_element(scene: Scene) -> None:
     assert wishes(experiment) == ["kill_trial"]
 
 
-@pytest.mark.parametrize("wish", ["pause", "activate", "cancel", "kill"])
+@pytest.mark.parametrize("wish", ["pause", "cancel", "kill"])
 def test_a_wish_is_recorded_although_the_controller_is_down(scene: Scene, wish: str) -> None:
     """The fact is what counts: runners find it by themselves."""
     experiment = scene.experiment(job="7")
@@ -193,11 +281,13 @@ def test_archived_experiments_leave_the_list(scene: Scene) -> None:
 def test_delete_removes_everything_but_the_ids(scene: Scene) -> None:
     """Checkpoints, logs and code go; ids are never given again; deleting twice is fine."""
     experiment = scene.experiment()
-    scene.run(experiment, losses=[0.5], checkpoint="c1", end="completed")
+    trial = scene.run(experiment, losses=[0.5], checkpoint="c1", end="error")
+    with RunLog.open(trial.records_path(1)) as records:  # killed while it saved another one
+        records.commit({"t": "checkpoint_started", "uuid": "half"})
+    scene.checkpoint("half.partial")
     other = scene.checkpoint("c2")
     scene.client.experiment(1).delete()
-    assert not (scene.root / "checkpoints" / "c1").exists()
-    assert other.exists()
+    assert list((scene.root / "checkpoints").iterdir()) == [other]
     assert [entry.name for entry in experiment.path.iterdir()] == ["facts"]
     assert scene.client.list_experiments(archived=True) == []
     scene.client.stored(1, deleted=True).delete()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+
 from detslurm.sdk.queues import Queues
 from detslurm.sdk.workforce import Workforce, lacking
-
 from detslurm.searcher import State
 from detslurm.store import EventLog, ExperimentDir
 

@@ -63,6 +63,7 @@ def test_a_search_is_in_error_only_if_all_trials_are() -> None:
         (["errored", "errored", "completed"], "completed"),
         (["errored", "errored", "errored"], "errored"),
         (["invalid_hp", "errored", "errored", "errored"], "errored"),
+        (["hopeless"], "errored"),
         (["canceled", "canceled", "canceled"], "canceled"),
         (["canceled", "errored", "canceled"], "completed"),
     ):
@@ -286,6 +287,27 @@ def test_a_custom_method_runs_its_trials() -> None:
     assert not state.done
     answer(chosen, state, {"op": "shutdown"})
     assert (state.done, state.verdict) == (True, "completed")
+
+
+@pytest.mark.parametrize("again", [3, 2])
+@pytest.mark.parametrize("rests", [True, False])
+def test_a_length_that_was_trained_is_validated_once_more(again: int, rests: bool) -> None:
+    """The method may wait for that: no answer would keep the search for ever."""
+    chosen = search("custom")
+    state = chosen.initial()
+    answer(chosen, state, create("a"), length("a", 3))
+    ask(chosen, state)
+    train(chosen, state, 0, lambda i, n: 0.5)
+    if rests:
+        leave(chosen, state, 0, "out_of_ops")
+    answer(chosen, state, length("a", again))
+    if rests:
+        assert ask(chosen, state) == 0
+    assert not state.trials[0].settled
+    train(chosen, state, 0, lambda i, n: 0.4)
+    assert heard(state) == [("validation_completed", "a", 0.4, again)]
+    answer(chosen, state, length("a", 0))
+    assert state.trials[0].settled
 
 
 def test_an_answer_counts_once() -> None:

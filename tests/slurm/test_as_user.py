@@ -22,7 +22,7 @@ job = cluster.submit(sleep)
 cluster.update(job, nice=10)
 cluster.update(job, ArrayTaskThrottle=2)
 cluster.hold([f"{job}_2"])
-wait_for(lambda: cluster.query([job])[f"{job}_2"].held, 20, "held")
+wait_for(lambda: cluster.query([job])[f"{job}_2"].held, 30, "held")
 # A tap reaches what runs; of waiting elements nobody is told whose they are.
 wait_for(lambda: cluster.query([job])[f"{job}_0"].running, 30, "running")
 print(json.dumps({"job": job, "count": len(cluster.query([job])),

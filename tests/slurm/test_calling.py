@@ -12,6 +12,7 @@ import pytest
 
 from detslurm.slurm import Allocation, JobRequest, SlurmCluster, SlurmError, detect_cluster
 from detslurm.slurm import command as calling
+from tests.cluster.waiting import wait_for
 
 Fake = Callable[[str, str], Path]
 
@@ -209,7 +210,14 @@ def test_a_local_step_dies_with_its_runner(tmp_path: Path) -> None:
     runner.wait()
     runner.stdout.read()  # ends when the step, the last holder of the pipe, is gone
     runner.stdout.close()
-    assert not Path(f"/proc/{step}").exists() or "Z" in Path(f"/proc/{step}/stat").read_text()
+    wait_for(lambda: not _lives(step), 30, "the end of the step")
+
+
+def _lives(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(") ")[2][0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 def test_importing_the_seam_is_light() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import socket
@@ -32,13 +33,13 @@ def test_a_killed_scheduler_loses_nothing(local: Bench) -> None:
     for i in range(4):
         local.wait_word(f"{job}_{i}", "start")
     kill_scheduler(place(local))
-    wait_for(lambda: not strays(place(local)), 10, "the end of the jobs' processes")
+    wait_for(lambda: not strays(place(local)), 30, "the end of the jobs' processes")
     assert len(local.cluster.query([job])) == 6
     for i in range(4):
         local.wait_word(f"{job}_{i}", "start", times=2)
     assert [e["restarts"] for e in local.log(f"{job}_0") if e["word"] == "start"] == [0, 1]
     local.go()
-    wait_for(lambda: all(i.final for i in local.cluster.query([job]).values()), 40)
+    wait_for(lambda: all(i.final for i in local.cluster.query([job]).values()), 90)
     states = [(i.state, i.restarts) for i in local.cluster.query([job]).values()]
     assert states == [("COMPLETED", 1)] * 4 + [("COMPLETED", 0)] * 2
 
@@ -58,7 +59,8 @@ def test_a_killed_keeper_is_a_lost_node(local: Bench) -> None:
 def test_everything_killed_at_once_is_a_reboot(local: Bench) -> None:
     """Scheduler, keepers and batch processes gone in one moment: strays go, jobs come back."""
     job = local.submit("child")
-    local.wait_word(job, "child")
+    for word in ("start", "child"):
+        local.wait_word(job, word)
     pid = scheduler_pid(place(local))
     assert pid is not None
     everybody = [pid, *processes.descendants(pid)]
@@ -80,8 +82,8 @@ def test_no_process_outlives_its_job(local: Bench) -> None:
 
 def test_a_stubborn_job_is_killed(local: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Past its limit a job gets SIGTERM, with the reason in its output, and then SIGKILL."""
-    job = local.submit("child", "stubborn", time_minutes=0.05, signal_lead=2)
-    info = local.wait_state(job, "TIMEOUT", timeout=30)
+    job = local.submit("child", "stubborn", time_minutes=0.1, signal_lead=1)
+    info = local.wait_state(job, "TIMEOUT")
     assert info.signal == signal.SIGKILL
     assert "SIGUSR1" in local.words(job)
     why = {e["why"] for e in local.log(job) if e["word"] == "SIGTERM"}
@@ -134,7 +136,7 @@ def test_ten_submissions_at_once_start_one_scheduler(local: Bench) -> None:
     with ThreadPoolExecutor(10) as pool:
         jobs = list(pool.map(submit, range(10)))
     assert len(set(jobs)) == 10
-    wait_for(lambda: all(i.final for i in local.cluster.query(jobs).values()), 40)
+    wait_for(lambda: all(i.final for i in local.cluster.query(jobs).values()), 90)
     assert len(local.cluster.query(jobs)) == 10
 
 
@@ -146,7 +148,7 @@ def test_the_scheduler_leaves_when_nothing_is_left_to_do(
     job = local.submit()
     local.wait_state(job, "COMPLETED")
     held = local.submit(hold=True)
-    time_to_leave = time.monotonic() + 20
+    time_to_leave = time.monotonic() + 90
     address = place(local).place.address
     while _listening(address) and time.monotonic() < time_to_leave:
         time.sleep(0.2)  # asking the scheduler would keep it from being idle
@@ -201,6 +203,33 @@ def test_a_torn_journal_is_read_up_to_the_tear(tmp_path: Path) -> None:
         writer.close()
         kinds = [event["t"] for event in journal.read(path)]
         assert kinds in (["a", "c"], ["a", "b", "c"])
+
+
+def test_a_journal_outlives_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What only happened is written later; what was asked for is refused, and never appears."""
+    path, room, write = tmp_path / "journal.jsonl", 10, os.write
+    writer = journal.Journal(path)
+
+    def written(fd: int, data: bytearray) -> int:
+        nonlocal room
+        if not room:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        count = write(fd, data[:room])
+        room -= count
+        return count
+
+    monkeypatch.setattr("detslurm.slurm.local.journal.os.write", written)
+    writer.append({"t": "start", "job": 1})
+    with pytest.raises(OSError, match="No space"):
+        writer.append({"t": "job", "job": 2}, commit=True)
+    room = 30  # the first event and a piece of the next
+    with pytest.raises(OSError, match="No space"):
+        writer.append({"t": "job", "job": 3}, commit=True)
+    room = 1000
+    writer.append({"t": "end", "job": 1})
+    monkeypatch.undo()
+    writer.close()
+    assert [(e["t"], e["job"]) for e in journal.read(path)] == [("start", 1), ("end", 1)]
 
 
 def test_a_grown_journal_is_compacted(tmp_path: Path) -> None:

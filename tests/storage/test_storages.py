@@ -121,6 +121,39 @@ def test_put_file_replaces(store: Storage, source: Path, tmp_path: Path) -> None
         assert store._fs.cat_file(f"{store._root}/tensorboard/experiment/1/x") == b"second"
 
 
+def test_links_count_as_what_they_lead_to(store: Storage, source: Path, tmp_path: Path) -> None:
+    """What comes back does not depend on what lay outside; loops end."""
+    (tmp_path / "outside").write_text("outside")
+    (source / "link").symlink_to(tmp_path / "outside")
+    (source / "shortcut").symlink_to("deep/er")
+    (source / "deep" / "loop").symlink_to("..")
+    names = storage.list_resources(source, follow=True)
+    assert names["link"] == 7 and names["shortcut/file"] == 100_000 and "deep/loop/top" not in names
+    store.begin("one")
+    store.put("one", source, names)
+    store.seal("one", None)
+    (tmp_path / "outside").unlink()
+    store.get("one", tmp_path / "target")
+    assert (tmp_path / "target" / "link").read_text() == "outside"
+    assert (tmp_path / "target" / "shortcut" / "file").stat().st_size == 100_000
+
+
+def test_names_that_look_like_patterns(store: Storage, tmp_path: Path) -> None:
+    """Only what is named is removed, and all of it."""
+    source = tmp_path / "source"
+    source.mkdir()
+    for name in ("a*.bin", "ab.bin", "layer[0].pt", "layer0.pt", "what?"):
+        (source / name).write_text(name)
+    store.begin("one")
+    store.put("one", source, storage.list_resources(source))
+    store.seal("one", None)
+    remaining = {"ab.bin", "layer[0].pt", "layer0.pt", "what?"}
+    assert store.delete("one", ["a[*].bin"]).keys() == remaining
+    assert store.resources("one").keys() == remaining
+    store.discard("one")
+    assert not store.exists("one")
+
+
 @pytest.mark.parametrize("bad", ["", ".", "..", "a/b", "../x", "tensorboard"])
 def test_ids_that_are_paths_are_refused(store: Storage, bad: str) -> None:
     """No id leads out of the storage or to what is not a checkpoint."""

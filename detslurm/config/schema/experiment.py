@@ -34,7 +34,7 @@ from detslurm.config.schema.training import (
     RetentionPolicy,
 )
 
-_FIT = "training code passes it to Trainer.fit()"
+FIT = "training code passes it to Trainer.fit()"
 
 
 def _command(value: Any) -> str | None:
@@ -43,7 +43,7 @@ def _command(value: Any) -> str | None:
 
 
 Argv = Annotated[tuple[str, ...], Meta(min_length=1)]
-Period = Annotated[Length, deprecated(_FIT)]
+Period = Annotated[Length, deprecated(FIT)]
 
 
 class ExperimentConfig(Section, frozen=True, kw_only=True):
@@ -69,10 +69,10 @@ class ExperimentConfig(Section, frozen=True, kw_only=True):
     preemption_timeout: NonNegative | None = None
     checkpoint_policy: Literal["best", "all", "none"] = "best"
     perform_initial_validation: bool = False
-    records_per_epoch: NonNegative = 0
+    records_per_epoch: Annotated[NonNegative, IGNORED] = 0
     min_validation_period: Period = Length(batches=0)
     min_checkpoint_period: Period = Length(batches=0)
-    scheduling_unit: Annotated[Positive, deprecated(_FIT + " as reporting_period")] = 100
+    scheduling_unit: Annotated[Positive, deprecated(FIT + " as reporting_period")] = 100
     optimizations: Optimizations = Optimizations()
     profiling: Profiling = Profiling()
     log_policies: tuple[LogPolicy, ...] = ()

@@ -26,12 +26,12 @@ class Optimizations(Section, frozen=True, kw_only=True):
 
 
 class Profiling(Section, frozen=True, kw_only=True):
-    """When the profiler runs."""
+    """Whether the profiler runs; it measures all of a run, not some batches."""
 
     enabled: bool = False
-    begin_on_batch: NonNegative = 0
-    end_after_batch: NonNegative | None = None
-    sync_timings: bool = True
+    begin_on_batch: Annotated[NonNegative, IGNORED] = 0
+    end_after_batch: Annotated[NonNegative | None, IGNORED] = None
+    sync_timings: Annotated[bool, IGNORED] = True
 
 
 class Reproducibility(Section, frozen=True, kw_only=True):

@@ -19,6 +19,7 @@ _RUN_IDS = (
     "SLURM_RESTART_COUNT",
     "TORCHELASTIC_RUN_ID",
     "MASTER_PORT",
+    "PMIX_NAMESPACE",
 )
 # Below the ports of outgoing connections, and apart from those where launchers meet.
 _LOWEST, _HIGHEST = 10000, 20000

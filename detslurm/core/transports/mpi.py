@@ -158,6 +158,9 @@ class MpiStar:
             self.control.calls -= 1
             if isinstance(err, self._mpi.Exception):
                 raise self._broken(err) from err
+            if not isinstance(err, DistributedError):
+                who, kind = self.names[self.index], type(err).__name__
+                self._health.fail(f"a call of {who} was cut short by {kind}")
             raise
 
     def _broken(self, err: Exception) -> DistributedError:

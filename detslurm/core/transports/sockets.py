@@ -23,8 +23,12 @@ _TIMEVAL = struct.pack("@ll", 0, int(LOOK_EVERY * 1e6))
 _open_sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 
 
+def keep_from_children(sock: socket.socket) -> None:
+    """A forked child (a data loader's worker) with a copy would keep its dead parent "alive"."""
+    _open_sockets.add(sock)
+
+
 def _forget_in_child() -> None:
-    # A forked child (a data loader's worker) that holds a copy would keep its dead parent "alive".
     for sock in list(_open_sockets):
         sock.close()
 
@@ -34,7 +38,7 @@ os.register_at_fork(after_in_child=_forget_in_child)
 
 def prepare(sock: socket.socket, timeout: float, *, control: bool) -> None:
     """Options of a connection between peers; nothing here ends one with a living, slow peer."""
-    _open_sockets.add(sock)
+    keep_from_children(sock)
     sock.settimeout(None)
     if not control:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _TIMEVAL)
@@ -73,12 +77,16 @@ class SocketLink:
     def send(self, code: int, serial: int, parts: Parts) -> None:
         """Send one frame; large parts go out as they are, without a copy."""
         start, size = head(code, serial, parts)
-        if size < _SMALL:
-            self._send_all(b"".join((start, *parts)))
-            return
-        self._send_all(start)
-        for part in parts:
-            self._send_all(part)
+        try:
+            if size < _SMALL:
+                self._send_all(b"".join((start, *parts)))
+                return
+            self._send_all(start)
+            for part in parts:
+                self._send_all(part)
+        except BaseException as err:
+            self._cut_short(err)
+            raise
 
     def _send_all(self, data: bytes | bytearray | memoryview) -> None:
         sent = 0
@@ -97,17 +105,27 @@ class SocketLink:
 
     def receive(self) -> Frame:
         """The next frame of this peer."""
-        while len(self._ahead) < HEAD.size:
-            self._ahead += self._receive_some()
-        code, count, serial, size = HEAD.unpack_from(self._ahead)
-        end = HEAD.size + size
-        if end == len(self._ahead):
-            body, self._ahead = self._ahead[HEAD.size :], b""
-            return Frame(code, serial, split(count, body))
-        if end < len(self._ahead):
-            body, self._ahead = self._ahead[HEAD.size : end], self._ahead[end:]
-            return Frame(code, serial, split(count, body))
-        return Frame(code, serial, split(count, self._receive_body(size)))
+        try:
+            while len(self._ahead) < HEAD.size:
+                self._ahead += self._receive_some()
+            code, count, serial, size = HEAD.unpack_from(self._ahead)
+            end = HEAD.size + size
+            if end == len(self._ahead):
+                body, self._ahead = self._ahead[HEAD.size :], b""
+                return Frame(code, serial, split(count, body))
+            if end < len(self._ahead):
+                body, self._ahead = self._ahead[HEAD.size : end], self._ahead[end:]
+                return Frame(code, serial, split(count, body))
+            return Frame(code, serial, split(count, self._receive_body(size)))
+        except BaseException as err:
+            self._cut_short(err)
+            raise
+
+    def _cut_short(self, error: BaseException) -> None:
+        # What comes next would be read as the rest of the frame.
+        if not isinstance(error, DistributedError):
+            kind = type(error).__name__
+            self._health.fail(f"a call with {self._name()} was cut short by {kind}")
 
     def _receive_some(self) -> bytes:
         while True:

@@ -60,6 +60,7 @@ class Watch:
         if os.getpid() != self._owner:
             return
         self.tell(Word.BYE)
+        self._wake_out.shutdown(socket.SHUT_WR)  # closing isn't enough: forked loaders hold it, too
         self._wake_out.close()
         if threading.current_thread() is not self._thread:
             self._thread.join()

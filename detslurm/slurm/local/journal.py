@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Iterator
@@ -31,13 +32,27 @@ class Journal:
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self._waiting = bytearray()
         size = os.fstat(self._fd).st_size
         if size and os.pread(self._fd, 1, size - 1) != b"\n":
             os.write(self._fd, b"\n")  # a torn last line must not swallow the next event
 
     def append(self, event: dict[str, Any], *, commit: bool = False) -> None:
-        """Write one event; with `commit` it survives a power cut."""
-        os.write(self._fd, json.dumps(event, separators=(",", ":")).encode() + b"\n")
+        """Write one event; with `commit` it survives a power cut.
+
+        On a full disk a committed event raises OSError; others wait in memory for the next one.
+        """
+        line = json.dumps(event, separators=(",", ":")).encode() + b"\n"
+        self._waiting += line
+        try:
+            while self._waiting:
+                del self._waiting[: os.write(self._fd, self._waiting)]
+        except OSError as error:
+            if not commit and error.errno in (errno.ENOSPC, errno.EDQUOT):
+                return
+            torn = len(self._waiting) < len(line)
+            self._waiting[-len(line) :] = b"\n" if torn else b""
+            raise
         if commit:
             os.fsync(self._fd)
 

@@ -244,6 +244,8 @@ class Scheduler:
                     answer = {"answer": self._verbs.do(json.loads(line))}
                 except SlurmError as refusal:
                     answer = {"error": refusal.said, "advice": refusal.advice}
+                except OSError as fault:
+                    answer = {"error": f"{self.place.journal}: {fault.strerror}"}
                 connection.sendall(json.dumps(answer).encode() + b"\n")
             except OSError:
                 pass  # the client went away

@@ -1,0 +1,79 @@
+"""What the user should know of an experiment beyond its figures."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from detslurm.store import StoreError
+
+if TYPE_CHECKING:
+    from detslurm.sdk.experiment import Experiment
+    from detslurm.sdk.trial import Trial
+    from detslurm.store import ValidationView
+
+
+def remarks(experiment: Experiment) -> list[str]:
+    """Why trials wait, each reason once, and what makes a search void."""
+    view, told = experiment.view, dict[str, None]()
+    for trial in experiment.trials():
+        standing = trial.standing
+        if standing and standing.remark and (standing.alive is None or _held_for_nothing(trial)):
+            told[f"trial {trial.id}: {standing.remark}"] = None
+    lines = list(told)[:10] + (["..."] if len(told) > 10 else [])
+    if experiment.search is not None:
+        # The next worker takes over from one that is gone: nobody has to act but for the last.
+        lines = [experiment.remark] if experiment.remark else lines
+    elif lines and not view.finished:
+        number = view.id
+        lines.append(f"`detslurm e activate {number}` queues it again, `e kill {number}` ends it.")
+    lines += filter(None, (_refused_samples(experiment), _unknown_metric(experiment)))
+    lines += [f"{p.path}, byte {p.offset}: {p.reason} (skipped)" for p in view.problems]
+    return ["\n".join(lines)] if lines else []
+
+
+def _refused_samples(experiment: Experiment) -> str | None:
+    """That the code refused so many samples that the search gave up."""
+    view, rows = experiment.view, experiment.trial_rows
+    refused = [row for row in rows if row.invalid]
+    if not refused or not view.finished or view.wishes.stopping:
+        return None
+    why = f"the last one: {refused[-1].end_reason}"
+    if len(refused) == len(rows):
+        return f"No trial had valid hyperparameters, nothing was trained; {why}."
+    wanted = _max_trials(experiment)
+    if len(rows) - len(refused) >= wanted:
+        return None
+    valid = f"{len(rows) - len(refused)} of {wanted} trials had valid hyperparameters"
+    return f"Only {valid}: the search gave up after {len(refused)} that were refused; {why}."
+
+
+def _max_trials(experiment: Experiment) -> int:
+    try:
+        return experiment.config["searcher"].get("max_trials") or 0
+    except StoreError:
+        return 0
+
+
+def _unknown_metric(experiment: Experiment) -> str | None:
+    # A typing error that costs a whole search: nothing fails, but there is no best trial.
+    view = experiment.view
+    if view.metric is None or view.best_trial is not None or not experiment.managed:
+        return None
+    last = [trial.row.last_validation for trial in experiment.trials()]
+    names = sorted({name for found in last if found is not None for name in named(found)})
+    if names:
+        return f"No validation has the searcher's metric {view.metric}: only {', '.join(names)}."
+    if experiment.search is not None and view.finished:
+        return f"No trial has reported {view.metric}: there was nothing to search by."
+    return None
+
+
+def named(validation: ValidationView) -> dict[str, Any]:
+    """The metrics that the code gave; a Trainer adds what searches count time by."""
+    return {k: v for k, v in validation.metrics.items() if k not in ("batches", "epochs")}
+
+
+def _held_for_nothing(trial: Trial) -> bool:
+    standing = trial.standing
+    held = standing is not None and standing.job is not None and standing.job.held
+    return held and not trial.experiment.view.wishes.paused

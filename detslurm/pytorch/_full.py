@@ -1,0 +1,47 @@
+"""Disks and quotas that are full: torch and shutil don't tell, and training can go on."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from detslurm.store.errors import FULL, explained
+
+_PROBE = 1 << 20
+
+
+def is_full(error: BaseException) -> bool:
+    """Whether space, inodes or a quota ran out; they may come back."""
+    return isinstance(error, OSError) and error.errno in FULL
+
+
+@contextmanager
+def telling_why(file: Path) -> Iterator[None]:
+    """Raise what the file system says when writing fails, an `OSError` with its path and reason.
+
+    Torch says "unexpected pos" and shutil has a list: one more write to the file finds out.
+    """
+    try:
+        yield
+    except OSError as err:
+        if is_full(err):
+            raise explained(err, err.filename or str(file)) from err
+        if isinstance(err, shutil.Error):
+            _try_again(file, err)
+        raise
+    except Exception as err:
+        _try_again(file, err)
+        raise
+
+
+def _try_again(file: Path, error: Exception) -> None:
+    try:
+        with file.open("ab") as out:
+            out.write(bytes(_PROBE))
+            out.flush()
+            os.fsync(out.fileno())
+    except OSError as cause:
+        raise explained(cause, str(file)) from error

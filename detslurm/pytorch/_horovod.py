@@ -1,0 +1,78 @@
+"""Models on several ranks that Horovod connects.
+
+Gradients are averaged at the optimizer's step, all in one piece, and not by the hooks of
+`hvd.DistributedOptimizer`: what those put together depends on timing, and with it, on more than
+two ranks, the last bits of the sums; and they count backward passes, which a checkpoint between
+two steps can't hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import horovod.torch as hvd
+import torch
+from torch import nn
+
+from detslurm.core import DistributedContext
+
+AVERAGES_IN_BACKWARD = False
+TAKES_SHARDED = False
+
+_MOST = 1 << 30  # numbers sent at once: MPI counts them in 32 bits
+
+
+def connect(slots: int | None) -> DistributedContext:
+    """The ranks that a launcher has started. Raises `ValueError` when there aren't `slots`."""
+    hvd.init()
+    if slots not in (None, hvd.size()):
+        raise ValueError(
+            f"USE_HOROVOD is set and the trial has {slots} slots, but Horovod has {hvd.size()}"
+            f" process{'es' if hvd.size() > 1 else ''}: start the script with"
+            " `python3 -m detslurm.launch.horovod SCRIPT`, and build Horovod with the MPI of that"
+            " mpirun or srun (docs/pytorch.md)"
+        )
+    return DistributedContext.from_horovod(hvd)
+
+
+def replicate(model: nn.Module, device: torch.device) -> nn.Module:
+    """The model with the parameters and buffers of rank 0."""
+    _broadcast([*model.parameters(), *model.buffers()])
+    return model
+
+
+def agree_on_buffers(models: Iterable[nn.Module]) -> None:
+    """Give all ranks the chief's buffers, which each has changed by its own batches."""
+    _broadcast([buffer for model in models for buffer in model.buffers()])
+
+
+@torch.no_grad()  # type: ignore[untyped-decorator]
+def _broadcast(tensors: list[Any]) -> None:
+    by_device: dict[torch.device, list[Any]] = {}
+    for tensor in tensors:
+        by_device.setdefault(tensor.device, []).append(tensor)
+    for together in by_device.values():
+        flat = torch.cat([_bytes(tensor) for tensor in together])
+        for part in flat.split(_MOST):
+            hvd.broadcast_(part, root_rank=0, name=f"detslurm.broadcast.{len(part)}")
+        for tensor, part in zip(together, flat.split([t.nbytes for t in together]), strict=True):
+            # A copy begins where any type may begin.
+            tensor.copy_(part.clone().view(tensor.dtype).view(tensor.shape))
+
+
+def _bytes(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().contiguous().view(-1).view(torch.uint8)
+
+
+def add_up(flat: torch.Tensor) -> None:
+    """Let every rank have the sum of what all ranks have."""
+    sent = flat.float() if flat.dtype is torch.bfloat16 else flat  # which Horovod doesn't know
+    for part in sent.split(_MOST):
+        hvd.allreduce_(part, op=hvd.Sum, name=f"detslurm.sum.{part.dtype}.{len(part)}")
+    if sent is not flat:
+        flat.copy_(sent)
+
+
+def compress_gradients(models: Iterable[nn.Module]) -> None:
+    """Backward passes send nothing here."""

@@ -1,0 +1,95 @@
+"""What training says of itself, and where it is heard when the program has not said so."""
+
+from __future__ import annotations
+
+import logging
+import math
+import numbers
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from detslurm.pytorch._averages import on_host
+from detslurm.pytorch._trial import PyTorchTrial
+
+logger = logging.getLogger("detslurm.pytorch")
+
+
+def show_log() -> None:
+    """Show what detslurm says, from INFO on, in a program that leaves logging unconfigured."""
+    ours = logging.getLogger("detslurm")
+    if logging.getLogger().handlers or ours.handlers or ours.level != logging.NOTSET:
+        return
+    ours.setLevel(logging.INFO)
+    ours.addHandler(_Fallback())
+
+
+class _Fallback(logging.Handler):
+    """Writes to stderr as long as the program has no handler of its own."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a line."""
+        if not logging.getLogger().handlers:
+            level = f"{record.levelname.lower()}: " if record.levelno > logging.INFO else ""
+            print(f"detslurm: {level}{self.format(record)}", file=sys.stderr, flush=True)
+
+
+def in_words(metrics: Mapping[str, Any]) -> str:
+    """The metrics that are numbers, on one line."""
+    return ", ".join(f"{name} {value:.4g}" for name, value in _numbers(metrics).items())
+
+
+def _numbers(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: v for k, v in on_host(metrics).items() if isinstance(v, numbers.Real | np.number)}
+
+
+class TrainingLog:
+    """Counts batches and records since `begin()`, and tells of them at every report.
+
+    The other slots have about as many records as this one.
+    """
+
+    def __init__(self, trial: PyTorchTrial, slots: int) -> None:
+        self._length: Any = trial.get_batch_length
+        self._slots = slots
+        self._known_nan: set[str] = set()
+        self.begin()
+
+    def begin(self) -> None:
+        """Start to count."""
+        self._batches = self._records = 0
+        self._began = time.monotonic()
+
+    def add(self, batch: Any) -> None:
+        """Count a batch; one that has no length is a batch all the same."""
+        self._batches += 1
+        if self._length is None:
+            return
+        try:
+            self._records += self._length(batch)
+        except (TypeError, ValueError) as err:
+            logger.warning("records are not counted: %s", err)
+            self._length = None
+
+    def tell(self, where: str, metrics: Mapping[str, Any]) -> None:
+        """Log a line; the first NaN of a metric is worth a warning."""
+        logger.info("%s: %s", where, ", ".join(filter(None, (in_words(metrics), self._speed()))))
+        nan = {name for name, value in _numbers(metrics).items() if math.isnan(value)}
+        new, self._known_nan = nan - self._known_nan, self._known_nan | nan
+        if new:
+            logger.warning(
+                "%s NaN, averaged over the last %d batches; training goes on. A lower learning"
+                " rate or step_optimizer(clip_grads=...) may help; torch.autograd"
+                ".set_detect_anomaly(True) finds the operation that it comes from",
+                " and ".join(sorted(new)) + (" is" if len(new) == 1 else " are"),
+                self._batches,
+            )
+
+    def _speed(self) -> str:
+        spent = max(time.monotonic() - self._began, 1e-9)
+        text = f"{self._batches / spent:.1f} batches/s"
+        records = self._records * self._slots / spent
+        return text if self._length is None else f"{text}, {records:.0f} records/s"

@@ -1,0 +1,71 @@
+"""Mistakes in a trial that raise nothing and learn nothing: said once, when training begins."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable
+
+import torch
+from torch import nn
+
+from detslurm.pytorch._ddp import Replicated
+
+logger = logging.getLogger("detslurm.pytorch")
+
+
+def explain(err: RuntimeError) -> None:
+    """Add what helps here to an error of DDP, whose own advice is about how to construct it."""
+    text = str(err)
+    if "finished reduction in the prior iteration" in text or "ready only once" in text:
+        err.add_note(
+            "Here that is context.wrap_optimizer(optimizer, backward_passes_per_step=2): the slots"
+            " then average gradients at the step, whichever parameters took part, however often."
+        )
+
+
+class Watch:
+    """Looks at the first steps of a trial's optimizers."""
+
+    def __init__(self, *, is_chief: bool) -> None:
+        self._is_chief = is_chief  # what it says goes for all ranks
+        self._stepped: set[int] = set()
+        self._over = False
+
+    def stepping(
+        self, optimizer: torch.optim.Optimizer, wrapped: Iterable[torch.optim.Optimizer]
+    ) -> None:
+        """Look at an optimizer that is to step, when it does for the first time."""
+        if id(optimizer) in self._stepped:
+            return
+        self._stepped.add(id(optimizer))
+        if not any(optimizer is own for own in wrapped):
+            self._warn(
+                "step_optimizer() got an optimizer that was not wrapped: no checkpoint has its"
+                " state; use context.wrap_optimizer() in __init__"
+            )
+        if all(p.grad is None for group in optimizer.param_groups for p in group["params"]):
+            self._warn(
+                "step_optimizer() finds no gradients: call context.backward(loss) before it, and"
+                " make the optimizer from the parameters of the wrapped model"
+            )
+
+    def reporting(self, models: Collection[nn.Module]) -> None:
+        """Look at what was done before the first report."""
+        if self._over:
+            return
+        self._over = True
+        if not self._stepped:
+            self._warn(
+                "train_batch() does not call context.step_optimizer(optimizer): nothing is learned"
+                " unless it steps by itself, without aggregated gradients and mixed precision"
+            )
+        if any(isinstance(model, Replicated) and not model.was_called for model in models):
+            self._warn(
+                "train_batch() does not call a model that wrap_model() returned, so the slots don't"
+                " exchange its gradients: write `self.model = context.wrap_model(model)`, and call"
+                " self.model"
+            )
+
+    def _warn(self, text: str) -> None:
+        if self._is_chief:
+            logger.warning("%s", text)

@@ -1,0 +1,35 @@
+"""Trying again: a shared file system hiccups now and then, and comes back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
+
+from detslurm.store.errors import NotFound, RunTaken, StoreError, TrialEnded
+
+T = TypeVar("T")
+
+SHORT: Final = (0.5, 2.0, 8.0)
+"""Seconds between tries for code that trains meanwhile."""
+
+LONG: Final = (*SHORT, 30.0, 60.0, 120.0)
+"""For a runner, whose job is lost where it gives up: a file server takes minutes to fail over."""
+
+
+def patiently(
+    act: Callable[[], T], tell: Callable[[StoreError], None], pauses: Sequence[float]
+) -> T:
+    """What `act` gives, tried again after each of the pauses; answers of the store are no faults.
+
+    `act` must be such that doing it twice does no harm.
+    """
+    for pause in pauses:
+        try:
+            return act()
+        except (NotFound, RunTaken, TrialEnded):
+            raise
+        except StoreError as error:
+            tell(error)
+        time.sleep(pause)
+    return act()

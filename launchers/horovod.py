@@ -1,0 +1,106 @@
+"""Start one Horovod process per slot, over MPI: with `mpirun` on one node, with srun on several.
+
+    python3 -m detslurm.launch.horovod [[OPTIONS...] --] (--trial TRIAL)|(SCRIPT...)
+
+OPTIONS are those of horovodrun that tune Horovod itself, such as `--fusion-threshold-mb 1`;
+`--mpi-args` go to mpirun (or srun) and win over what detslurm sets. Horovod has to be built with
+the MPI that mpirun (or srun's --mpi) belongs to. Everything else is as with detslurm.launch.mpi:
+lines of output with the prefix `[rank=N] `, exit status, preemption. OMP_NUM_THREADS, where it is
+not set, becomes the node's share of CPUs for each process.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from detslurm._flag import PreemptFlag
+from detslurm.launch import mpi
+from detslurm.launch.entry import launch
+from detslurm.launch.nodes import Nodes, cpus_here
+from detslurm.launch.words import UsageError, Words
+
+# By the names that horovodrun's parser gives them.
+_SLURMS = {
+    "num_proc": "-np",
+    "min_num_proc": "--min-np",
+    "max_num_proc": "--max-np",
+    "slots": "--slots-per-host",
+    "hosts": "--hosts",
+    "hostfile": "--hostfile",
+    "host_discovery_script": "--host-discovery-script",
+    "elastic_timeout": "--elastic-timeout",
+    "reset_limit": "--reset-limit",
+    "cooldown_range": "--blacklist-cooldown-range",
+    "ssh_port": "--ssh-port",
+    "ssh_identity_file": "--ssh-identity-file",
+    "nics": "--network-interfaces",
+    "start_timeout": "--start-timeout",
+    "output_filename": "--output-filename",
+    "prefix_output_with_timestamp": "--prefix-output-with-timestamp",
+    "binding_args": "--binding-args",
+    "use_gloo": "--gloo",
+    "use_jsrun": "--jsrun",
+}
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the processes; returns the exit status."""
+    return launch(argv, _run, usage=__doc__)
+
+
+def _run(words: Words, nodes: Nodes, flag: PreemptFlag | None) -> int:
+    if importlib.util.find_spec("horovod") is None:
+        raise UsageError(
+            "error: Horovod is not installed for this Python; it has to be built with the site's"
+            " MPI and for the torch that is installed: docs/pytorch.md says how"
+        )
+    env, mpi_args = tuned(words.overrides) if words.overrides else ({}, [])
+    os.environ.update({**env, "USE_HOROVOD": "1"})
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(cpus_here(os.environ) // nodes.slots, 1)))
+    return mpi.run(Words(mpi_args, words.command), nodes, flag)
+
+
+def tuned(options: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """What options of horovodrun mean: Horovod's environment, and arguments of mpirun.
+
+    Raises `UsageError` for those that have no place here.
+    """
+    from horovod.runner.common.util.config_parser import set_env_from_args
+
+    args, defaults = _parsed(options), vars(_parsed([]))
+    refused = [option for name, option in _SLURMS.items() if getattr(args, name) != defaults[name]]
+    if refused:
+        raise UsageError(
+            f"error: {', '.join(refused)}: Slurm says which processes run where, by"
+            " resources.slots_per_trial and slurm.slots_per_node, and they talk MPI; leave it out"
+        )
+    if args.command:
+        raise UsageError(f"error: no option of horovodrun: {shlex.join(args.command)}")
+    env: dict[str, str] = {}
+    set_env_from_args(env, args)
+    return env, shlex.split(args.mpi_args or "")
+
+
+def _parsed(options: Sequence[str]) -> Any:
+    from horovod.runner.launch import parse_args
+
+    own, sys.argv = sys.argv, ["horovodrun", "-np", "0", *options]  # it insists on a number
+    try:
+        return parse_args()
+    except ValueError as err:
+        raise UsageError(f"error: {err}") from None
+    except SystemExit as end:
+        if end.code:
+            raise UsageError("error: horovodrun's parser refuses the options before --") from None
+        raise
+    finally:
+        sys.argv = own
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

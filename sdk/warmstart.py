@@ -1,0 +1,39 @@
+"""Warm starts, looked at before anything is queued: a checkpoint to begin with has to be there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from detslurm import storage
+from detslurm.store import NotFound, Store
+from detslurm.store.reading import latest_checkpoint
+
+
+def warm_start_problems(config: Mapping[str, Any], store: Store) -> list[str]:
+    """Why the trials can't begin with the checkpoint that `searcher` names."""
+    searcher = config["searcher"]
+    number, uuid = searcher.get("source_trial_id"), searcher.get("source_checkpoint_uuid")
+    key = "source_checkpoint_uuid"
+    if number is not None:
+        key = "source_trial_id"
+        try:
+            latest = latest_checkpoint(store, number)
+        except NotFound as error:
+            return [f"searcher.{key}: {error}"]
+        if latest is None:
+            return [f"searcher.{key}: trial {number} has no checkpoint"]
+        uuid = latest.uuid
+    return [] if uuid is None else _missing(f"searcher.{key}", uuid, config["checkpoint_storage"])
+
+
+def _missing(key: str, uuid: str, section: Mapping[str, Any]) -> list[str]:
+    if section["type"] != "shared_fs":
+        return []  # a bucket answers slowly, and a directory may be there in the job alone
+    kept = storage.from_config(section)
+    try:
+        found = kept.exists(uuid)
+    except ValueError as error:
+        return [f"{key}: {error}"]
+    where = f"{kept.where}, the checkpoint_storage of this experiment"
+    return [] if found else [f"{key}: checkpoint {uuid} is not in {where}"]

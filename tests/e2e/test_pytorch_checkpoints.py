@@ -1,0 +1,140 @@
+"""A Trainer that is killed at every stage of saving, and preempted while it saves."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.cluster import Cluster
+from tests.e2e.desk import Desk
+from tests.e2e.test_main_job import make_room
+
+pytestmark = pytest.mark.cluster
+
+WHOLE = 12 * 1500 * 1501 * 4
+"""Bytes of the model below."""
+
+# Saves at batch 4, in its first run. At batch 8 run 1 is killed while the file grows, run 2 when it
+# is whole and not recorded, run 3 while the file grows in the background; run 4 is preempted
+# while it saves in the background.
+SCRIPT = """\
+    import os, signal, subprocess, sys, time
+    import torch
+    from torch import nn
+    import detslurm as det
+    from detslurm import pytorch
+
+    info = det.get_cluster_info()
+    RUN = info.trial._trial_run_id
+    STORAGE = os.path.join(os.environ["DETSLURM_ROOT"], "checkpoints")
+    KILLER = '''
+    import glob, os, signal, sys
+    print(flush=True)
+    size = 0
+    while not size and os.getppid() == int(sys.argv[2]):
+        for name in glob.glob(sys.argv[1] + "/*.partial/state_dict.pth"):
+            size = os.stat(name).st_size
+    print("killed at byte", size, file=sys.stderr, flush=True)
+    os.kill(int(sys.argv[2]), signal.SIGKILL)
+    '''
+
+    def start_killer():
+        killer = [sys.executable, "-SEc", KILLER, STORAGE, str(os.getpid())]
+        subprocess.Popen(killer, stdout=subprocess.PIPE).stdout.readline()
+
+    def kill(*args):
+        print("killed before the record", flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    class Trial(pytorch.PyTorchTrial):
+        def __init__(self, context):
+            self.context = context
+            layers = [nn.Linear(1500, 1500) for _ in range(12)]  # 108 MB
+            self.model = context.wrap_model(nn.Sequential(*layers))
+            self.optimizer = context.wrap_optimizer(torch.optim.SGD(self.model.parameters(), 1e-4))
+            if RUN >= 3:
+                context.experimental.save_in_background()
+
+        def build_training_data_loader(self):
+            numbers = torch.Generator().manual_seed(1)
+            return pytorch.DataLoader(torch.randn(16, 1500, generator=numbers), shuffle=True)
+
+        build_validation_data_loader = build_training_data_loader
+
+        def is_leaving(self):
+            return self.context._core.preempt.should_preempt(auto_ack=False)
+
+        def wait_to_leave(self):
+            while not self.is_leaving():
+                time.sleep(0.05)
+
+        def train_batch(self, batch, epoch_idx, batch_idx):
+            if batch_idx == 7 and RUN in (1, 3):
+                start_killer()
+            if batch_idx == 7 and RUN == 2:
+                self.context._core.checkpoint._records.commit = kill
+            if batch_idx == 8 and RUN == 3:
+                time.sleep(60)  # the writer goes on
+            if batch_idx == 8 and RUN == 4:
+                self.wait_to_leave()
+            loss = self.model(batch).square().mean()
+            self.context.backward(loss)
+            self.context.step_optimizer(self.optimizer)
+            return loss
+
+        def evaluate_batch(self, batch, batch_idx):
+            return {"loss": self.model(batch).square().mean()}
+
+        def build_callbacks(self):
+            return {"slow": Slow(self)}
+
+    class Slow(pytorch.PyTorchCallback):
+        def __init__(self, trial):
+            self.trial = trial
+
+        def on_checkpoint_write_end(self, checkpoint_dir):
+            if RUN == 4 and not self.trial.is_leaving():
+                print("saves until it is preempted", flush=True)
+                self.trial.wait_to_leave()
+                time.sleep(1)  # the loop has nothing left to do, and waits
+
+        def on_checkpoint_upload_end(self, uuid):
+            print("run", RUN, "has", uuid, flush=True)
+
+    with pytorch.init() as context:
+        pytorch.Trainer(Trial(context), context).fit(
+            max_length=pytorch.Batch(12),
+            checkpoint_period=pytorch.Batch(4),
+            reporting_period=pytorch.Batch(1),
+            checkpoint_policy="none",
+            latest_checkpoint=info.latest_checkpoint,
+        )
+"""
+
+
+def test_killed_at_every_stage_of_saving(desk: Desk, slurm: Cluster) -> None:
+    """Each run goes on from the last whole checkpoint and removes what another left; leaving
+    waits for what is written in the background."""
+    config = desk.project(SCRIPT).read_text().replace("max_length: 10", "max_length: {batches: 12}")
+    path = desk.write("project/experiment.yaml", config)
+    number = desk.submit(path, "resources.resource_pool=low")
+    desk.wait_for_log(number, "saves until it is preempted", timeout=240)
+    before = desk.trial(number)
+    assert [c.steps for c in before.checkpoints] == [4]
+    high = make_room(desk)
+    slurm.wait_state(high, "RUNNING", "COMPLETED")
+    desk.wait_for_state(number, "COMPLETED")
+
+    trial, log = desk.trial(number), desk.log(number)
+    assert desk.outcomes(number) == ["restart", "restart", "restart", "preempted", "completed"]
+    assert [run.resumed_steps for run in trial.runs] == [0, 4, 4, 4, 9]
+    assert [(c.run, c.steps) for c in trial.checkpoints] == [(1, 4), (4, 8), (4, 9), (5, 12)]
+    assert [row.steps for row in desk.metrics(number, "training")] == list(range(1, 13))
+    storage = desk.store.path / "checkpoints"
+    saved = {c.uuid for c in trial.checkpoints}
+    assert {p.name for p in storage.iterdir()} - {"tensorboard"} == saved
+    assert all(f"has {uuid}" in log for uuid in saved)
+    assert log.count("killed before the record") == 1
+    in_the_middle = [int(size) for size in re.findall(r"killed at byte (\d+)", log)]
+    assert len(in_the_middle) == 2 and all(0 < size < WHOLE for size in in_the_middle)

@@ -1,0 +1,132 @@
+"""A whole search in this process: the real store, search and runner's decisions, without jobs."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from detslurm.exec.agenda import Task
+from detslurm.exec.attempt import Report
+from detslurm.exec.execution import Execution
+from detslurm.exec.outcome import Decision, Next, decide
+from detslurm.exec.searching import SearchAgenda
+from detslurm.exec.wishes import Wishes
+from detslurm.searcher import Search, State
+from detslurm.store import (
+    EventLog,
+    ExperimentView,
+    Store,
+    TrialView,
+    fold_experiment,
+    fold_facts,
+    fold_trial,
+)
+from tests.pytorch.managed import inside
+
+ALLOCATION: Any = SimpleNamespace(record=lambda: {"cluster": "local", "ref": "1", "nodes": ["one"]})
+
+
+class Searched:
+    """An experiment with a search; `run()` is its one worker."""
+
+    def __init__(
+        self,
+        root: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        searcher: Mapping[str, Any],
+        space: Mapping[str, Any],
+        **more: Any,
+    ) -> None:
+        self._patch = monkeypatch
+        self.config: dict[str, Any] = {
+            "searcher": {"metric": "loss", "smaller_is_better": True, **searcher},
+            "hyperparameters": dict(space),
+            "reproducibility": {"experiment_seed": 1},
+            "checkpoint_storage": {"type": "shared_fs", "host_path": str(root / "checkpoints")},
+            "max_restarts": 3,
+            **more,
+        }
+        self.experiment = Store.open(root).new_experiment()
+        first = self.experiment.store.reserve_trials(self.experiment.id, 4)
+        self.experiment.prepare_trials(first, 4)
+        self.experiment.write_config(self.config, "")
+        self.experiment.search.mkdir()
+        about = {"name": "x", "metric": self.config["searcher"]["metric"], "search": True}
+        self.experiment.create({**about, "first_trial": first, "trials": 4})
+        self.legs: list[tuple[int, str]] = []
+        """Which trial ran, by index, and how the run ended."""
+
+    def run(self, code: Callable[[], object]) -> State:
+        """Take trials as long as there are any; `code` is what a job would run."""
+        wishes = Wishes(self.experiment)
+        wishes.look()
+        cluster: Any = SimpleNamespace(name="local", cancel=lambda *a, **k: None)
+        agenda = SearchAgenda(wishes, self.config, ref="1", cluster=cluster)
+        while agenda.more() and (task := agenda.take()) is not None:
+            self._train(task, agenda, wishes, code)
+        return self.state
+
+    def _train(
+        self, task: Task | None, agenda: SearchAgenda, wishes: Wishes, code: Callable[[], object]
+    ) -> None:
+        while task is not None:
+            decision = self._once(task, agenda, wishes, code)
+            self.legs.append((task.index, decision.outcome))
+            if decision.next is Next.LEAVE:
+                view = fold_trial(self.experiment.trial(task.trial_id))
+                agenda.left(task, decision, view, going_on=False)
+                return
+            task = agenda.again(task)
+
+    def _once(
+        self, task: Task, agenda: SearchAgenda, wishes: Wishes, code: Callable[[], object]
+    ) -> Decision:
+        nothing: Any = None
+        execution = Execution(
+            task,
+            agenda=agenda,
+            wishes=wishes,
+            config=self.config,
+            allocation=ALLOCATION,
+            cluster=nothing,
+            inbox=nothing,
+        )
+        before = execution.view()
+        start = execution._start(before)
+        with inside(self.experiment, self.config, start, self._patch):
+            status = _status(code)
+        decision = decide(execution._ended(before, Report(exit_code=status)))
+        end = {"type": "end", "run": start["run"], "outcome": decision.outcome}
+        self.experiment.trial(task.trial_id).write_end(
+            start["run"], {**end, "reason": decision.reason, "time": 0.0}
+        )
+        return decision
+
+    @property
+    def state(self) -> State:
+        log = EventLog(self.experiment.search, Search.from_config(self.config))
+        return log.catch_up(fresh=True)
+
+    def view(self) -> ExperimentView:
+        return fold_experiment(self.experiment)
+
+    def trial(self, index: int) -> TrialView:
+        facts = fold_facts(self.experiment)
+        number = facts.trial_ids[index]
+        return fold_trial(self.experiment.trial(number), facts.context(number))
+
+
+def _status(code: Callable[[], object]) -> int:
+    try:
+        code()
+    except SystemExit as left:
+        return int(left.code or 0)
+    except Exception:
+        traceback.print_exc()
+        return 1
+    return 0
