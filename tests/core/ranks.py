@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from detslurm.core import DistributedContext
+from tests.distributed.ranks import free_port
 
 Result = TypeVar("Result")
 
@@ -16,8 +16,7 @@ def on_ranks(
     size: int, body: Callable[[DistributedContext], Result], nodes: int = 1
 ) -> list[Result | Exception]:
     """What each rank returned or raised, by rank; several nodes are several groups of threads."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    port = free_port()
     local_size = size // nodes
 
     def run(rank: int) -> Result | Exception:

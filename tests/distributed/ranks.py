@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import socket
 import sys
 import threading
@@ -34,9 +35,16 @@ def places(nodes: Sequence[int]) -> list[dict[str, Any]]:
 
 
 def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
+    """A port that nobody holds, nor the next; clusters, runs and clients use others."""
+    while True:
+        port = random.randrange(4000, 10000)
+        with socket.socket() as this, socket.socket() as following:
+            try:
+                this.bind(("127.0.0.1", port))
+                following.bind(("127.0.0.1", port + 1))
+            except OSError:
+                continue
+            return port
 
 
 def in_threads(
@@ -60,9 +68,9 @@ def in_threads(
         thread.start()
     for thread in threads:
         thread.join(ON_TIME)
+        if errors:
+            raise errors[0]
         assert not thread.is_alive(), "a rank hangs"
-    if errors:
-        raise errors[0]
 
 
 def one_rank(scenario: str, place: dict[str, Any], transport: str) -> None:

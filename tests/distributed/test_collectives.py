@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -188,6 +190,44 @@ def test_a_missing_rank_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         DistributedContextOf(1, free_port()),
     ):
         pass
+
+
+def test_a_worker_that_comes_first_leaves_the_port_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nobody listens the kernel now and then connects a socket with itself."""
+    monkeypatch.setenv("DETSLURM_JOIN_TIMEOUT", "60")
+    port = free_port()
+    connect = socket.create_connection
+    connected_with_itself = threading.Event()
+
+    def first_with_itself(address: tuple[str, int], timeout: float) -> socket.socket:
+        if connected_with_itself.is_set():
+            return connect(address, timeout)
+        sock = connect(address, timeout, source_address=address)
+        connected_with_itself.set()
+        return sock
+
+    monkeypatch.setattr(socket, "create_connection", first_with_itself)
+    with ThreadPoolExecutor(1) as pool:
+        worker = pool.submit(_allgather, 1, port)
+        assert connected_with_itself.wait(30)
+        assert _allgather(0, port) == worker.result() == [0, 1]
+
+
+def test_a_chosen_port_that_is_about_to_be_free(caplog: pytest.LogCaptureFixture) -> None:
+    """The kernel keeps the port of an ended connection for a minute: the chief waits for it."""
+    port = free_port()
+    with ThreadPoolExecutor(2) as pool:
+        with socket.create_server(("127.0.0.1", port)):
+            chief = pool.submit(_allgather, 0, port)
+            while "waiting for 127.0.0.1" not in caplog.text:
+                assert not chief.done()
+                time.sleep(0.01)
+        assert _allgather(1, port) == chief.result() == [0, 1]
+
+
+def _allgather(rank: int, port: int) -> list[int]:
+    with DistributedContextOf(rank, port) as dist:
+        return dist.allgather(rank)
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ _NONCE: Final = 16
 _PROOF: Final = 32
 _HELLO = struct.Struct(f"<IB{_NONCE}s{_PROOF}s")
 _PATIENCE: Final = 5.0  # for a stranger to say hello
+_CLOSING: Final = 65.0  # the kernel keeps the port of an ended connection for a minute
 _DATA, _CONTROL = 0, 1
 
 
@@ -170,7 +171,15 @@ def _enter(address: Address, key: bytes, index: int, kind: int) -> socket.socket
 
 def _connect(address: Address) -> socket.socket:
     if not isinstance(address, str):
-        return socket.create_connection(address, timeout=_PATIENCE)
+        sock = socket.create_connection(address, timeout=_PATIENCE)
+        if sock.getsockname() == sock.getpeername():
+            # Nobody listens yet, and the kernel has picked this port as the near end, too. Such a
+            # connection with oneself keeps the chief from its port, also for a minute after an
+            # orderly end: it is reset.
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            sock.close()
+            raise ConnectionRefusedError(f"nobody listens at {_name(address)}")
+        return sock
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     sock.settimeout(_PATIENCE)
     try:
@@ -183,16 +192,30 @@ def _connect(address: Address) -> socket.socket:
 
 
 def _listen(meeting: Meeting, backlog: int) -> socket.socket:
-    problem: OSError | None = None
-    for address in meeting.addresses:
+    deadline = time.monotonic() + min(_CLOSING, join_timeout())
+    told = False
+    while True:
+        try:
+            return _first_free(meeting, backlog)
+        except OSError as err:
+            names = ", ".join(map(_name, meeting.addresses))
+            if err.errno != errno.EADDRINUSE or time.monotonic() > deadline:
+                raise DistributedError(f"can't listen at any of {names}: {err}") from err
+            if not told:
+                logger.warning("waiting for %s: %s", names, err)
+                told = True
+        time.sleep(0.25)  # the kernel doesn't tell when a port is free again
+
+
+def _first_free(meeting: Meeting, backlog: int) -> socket.socket:
+    *others, last = meeting.addresses
+    for address in others:
         try:
             return _bound(address, meeting.bind_host, backlog)
         except OSError as err:
-            problem = err
             if err.errno != errno.EADDRINUSE:
-                break
-    names = ", ".join(map(_name, meeting.addresses))
-    raise DistributedError(f"can't listen at any of {names}: {problem}")
+                raise
+    return _bound(last, meeting.bind_host, backlog)
 
 
 def _bound(address: Address, bind_host: str | None, backlog: int) -> socket.socket:
