@@ -110,6 +110,24 @@ def test_ctrl_c_ends_following_without_a_mess(scene: Scene) -> None:
         assert b"Traceback" not in process.stderr.read()
 
 
+# Ctrl-C in the middle of Python's own end.
+LATE = """\
+import atexit, os, signal, sys
+from detslurm.cli import main
+atexit.register(lambda: os.kill(os.getpid(), signal.SIGINT))
+sys.exit(main())
+"""
+
+
+def test_ctrl_c_when_all_is_said(scene: Scene) -> None:
+    """What was done counts: the command's own exit status, and no traceback."""
+    argv = ["env", "--default-signal=INT", sys.executable, "-c", LATE, "e", "describe", "7"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "no experiment 7" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_version(tmp_path: Path) -> None:
     """As packaged."""
     from detslurm import __version__
