@@ -31,6 +31,13 @@ def temporary_folder() -> Path:
     return folder
 
 
+def _publish(path: Path, text: str) -> None:
+    """Commands that read the file at this moment see the old one or the new one."""
+    draft = path.with_suffix(".new")
+    draft.write_text(text)
+    draft.replace(path)
+
+
 @dataclass
 class Cluster:
     """A running (or yet to be started) cluster; as a context manager it is up inside."""
@@ -99,7 +106,7 @@ class Cluster:
     def _write_configuration(self) -> None:
         etc, spec, layout = self.layout.etc, self.spec, self.layout
         devices = nodes.gpu_devices(layout.var / "dev", spec.gpus)
-        (etc / "slurm.conf").write_text(config.slurm_conf(spec, layout, self.ports))
+        _publish(etc / "slurm.conf", config.slurm_conf(spec, layout, self.ports))
         (etc / "gres.conf").write_text(config.gres_conf(spec, devices))
         (etc / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
         if spec.accounting:
@@ -116,7 +123,7 @@ class Cluster:
         daemons.start_controller()
         for node in self.spec.node_names():
             daemons.start_node(node)
-        wait_for(self.all_idle, 60, "all nodes idle")
+        wait_for(self.all_idle, 180, "all nodes idle")
 
     def down(self) -> None:
         """Kill every job and daemon of the cluster and remove its folder."""
@@ -125,7 +132,8 @@ class Cluster:
         nodes.kill_jobs(self.layout)
         for daemon in ("slurmctld", "slurmdbd", "mariadbd", "munged"):
             self.daemons.stop(daemon)
-        self.daemons.kill_strays()
+        # Until none is left: whoever still writes makes the removal of the folder fail.
+        wait_for(lambda: not self.daemons.kill_strays(), 60, "the end of all processes")
         sharedmemory.clean(self._started())
         shutil.rmtree(self.root, ignore_errors=True)
 
@@ -155,7 +163,7 @@ class Cluster:
         name = self._name(node)
         if self.daemons.pid(f"slurmd.{name}") is None:
             self.daemons.start_node(name)
-        wait_for(lambda: self.node_state(name) in ("idle", "mix", "alloc"), 60, f"{name} back")
+        wait_for(lambda: self.node_state(name) in ("idle", "mix", "alloc"), 180, f"{name} back")
 
     @staticmethod
     def _name(node: int | str) -> str:
@@ -209,7 +217,7 @@ class Cluster:
                 self.command("scancel", *jobs, check=False)
             return not jobs
 
-        wait_for(gone, 60, "an empty queue")
+        wait_for(gone, 180, "an empty queue")
 
     def job(self, job_id: str) -> dict[str, str]:
         """What the controller knows of a job (an array's element: "12_3"), {} if nothing."""

@@ -15,6 +15,8 @@ from tests.cluster.spec import ClusterSpec, Layout, Ports
 from tests.cluster.waiting import wait_for
 
 SBIN = "/usr/local/sbin:/usr/sbin:/sbin"
+READY = 180.0
+"""Seconds that a daemon may take to come up, on a machine that starts two clusters at once."""
 FOR_ALL = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "sinfo", "scontrol")
 FOR_ACCOUNTING = ("slurmdbd", "mariadbd", "mariadb-install-db", "mariadb", "sacctmgr", "sacct")
 
@@ -71,7 +73,7 @@ class Daemons:
             "--num-threads=4",
             "--force",  # the folder's owner may differ from the daemon's: it is our own folder
         )
-        self._ready("munged", self.layout.munge_socket.exists, 60)
+        self._ready("munged", self.layout.munge_socket.exists, READY)
 
     def start_database(self) -> None:
         """MariaDB on a private data directory and on loopback only."""
@@ -91,7 +93,7 @@ class Daemons:
             )
         # setsid --fork: mariadbd has no daemon mode of its own.
         self._launch("setsid", "--fork", "mariadbd", *self._database_options(data), *common)
-        self._ready("mariadbd", self._database_answers, 60)
+        self._ready("mariadbd", self._database_answers, READY)
         self.command(*self._client("mariadb"), "-e", config.grants(self.spec))
 
     @staticmethod
@@ -126,7 +128,7 @@ class Daemons:
     def start_accounting(self) -> None:
         """slurmdbd, and this cluster made known to it."""
         self._launch("slurmdbd")
-        self._ready("slurmdbd", lambda: self._try("sacctmgr", "-n", "show", "cluster"), 60)
+        self._ready("slurmdbd", lambda: self._try("sacctmgr", "-n", "show", "cluster"), READY)
         known = self.command("sacctmgr", "-nP", "show", "cluster", "format=cluster")
         if self.spec.name not in known.split():
             self.command("sacctmgr", "-i", "add", "cluster", self.spec.name)
@@ -134,12 +136,14 @@ class Daemons:
     def start_controller(self) -> None:
         """slurmctld; by this very name, since the binary asks argv[0] who it is."""
         self._launch("slurmctld")
-        self._ready("slurmctld", lambda: "UP" in self.command("scontrol", "ping", check=False), 60)
+        self._ready(
+            "slurmctld", lambda: "UP" in self.command("scontrol", "ping", check=False), READY
+        )
 
     def start_node(self, node: str) -> None:
         """The slurmd of one node."""
         self._launch("slurmd", "-N", node)
-        self._ready(f"slurmd.{node}", lambda: self.pid(f"slurmd.{node}"), 60)
+        self._ready(f"slurmd.{node}", lambda: self.pid(f"slurmd.{node}"), READY)
 
     def stop(self, daemon: str, timeout: float = 20.0) -> None:
         """SIGTERM, and SIGKILL for what has not gone after `timeout` seconds."""
@@ -152,12 +156,14 @@ class Daemons:
         except TimeoutError:
             processes.send(pid, signal.SIGKILL)
 
-    def kill_strays(self) -> None:
-        """SIGKILL what has no pid file: a start that was cut short leaves such."""
+    def kill_strays(self) -> list[int]:
+        """SIGKILL what has no pid file: a start that was cut short leaves such; whom it hit."""
         root = str(self.layout.root)
-        for pid in processes.pids():
-            if pid != os.getpid() and processes.environment(pid).get(MARK) == root:
-                processes.send(pid, signal.SIGKILL)
+        found = [pid for pid in processes.pids() if processes.environment(pid).get(MARK) == root]
+        strays = [pid for pid in found if pid != os.getpid()]
+        for pid in strays:
+            processes.send(pid, signal.SIGKILL)
+        return strays
 
     def command(self, *argv: str, check: bool = True) -> str:
         """Run a command of Slurm or MariaDB in a clean environment; its standard output."""
@@ -184,7 +190,7 @@ class Daemons:
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                timeout=120,
+                timeout=READY,
                 check=False,
             )
         if done.returncode:

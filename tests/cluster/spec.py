@@ -26,7 +26,7 @@ class ClusterSpec:
     send_user_signal: bool = False
     max_array_size: int = 1001
     cred_expire: int = 5
-    kill_wait: int = 5
+    kill_wait: int = 20  # whoever is being ended still saves, and a busy disk takes its time
     slurmd_timeout: int = 10
     extra: tuple[str, ...] = ()
 
