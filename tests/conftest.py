@@ -11,11 +11,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.cluster import Cluster, ClusterSpec, User, guarded, missing_programs
 from tests.horovod import horovod, put_last, pytest_collection_finish, pytest_unconfigure
 
 __all__ = ["horovod", "pytest_collection_finish", "pytest_unconfigure"]
+
+# A busy machine is no reason for a property to fail.
+settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("suite")
 
 Login = Callable[..., User]
 ON_A_CLUSTER = {"slurm", "slurm_plain", "slurm_programs", "login"}
