@@ -37,6 +37,7 @@ build() {
 mkdir -p "$wheels"
 exec {lock}>"$wheels/lock"
 flock "$lock"
+[ -e "$stamp" ] && exit 0 # whoever held the lock; another installation would pull it from under tests
 compgen -G "$wheels/*.whl" >/dev/null || build
 "$python" -m pip install --quiet --disable-pip-version-check --no-deps --no-index --force-reinstall \
     "$wheels"/*.whl
