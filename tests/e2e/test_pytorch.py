@@ -14,10 +14,11 @@ from tests.e2e.test_main_job import make_room
 pytestmark = pytest.mark.cluster
 
 MODEL = """\
-    import os, pathlib, time
+    import time
     import torch
     from torch import nn
     import determined as det
+    from detslurm.core._preempt import attach_flag
     from determined import pytorch
 
     class Trial(pytorch.PyTorchTrial):
@@ -32,8 +33,7 @@ MODEL = """\
                 pytorch.LRScheduler.StepMode.STEP_EVERY_BATCH,
             )
             first = det.get_cluster_info().trial._trial_run_id == 1
-            self.pause = context.get_hparam("pause") if first else 0
-            self.go = pathlib.Path(os.environ["DETSLURM_EXPERIMENT_DIR"]) / "go"
+            self.waits, self.flag = first and context.get_hparam("waits"), attach_flag()
             self.count = context.wrap_reducer(sum, "records", for_validation=False)
 
         def data(self, size, shuffle):
@@ -52,9 +52,8 @@ MODEL = """\
             return self.data(36, False)
 
         def train_batch(self, batch, epoch_idx, batch_idx):
-            while self.pause and batch_idx == 6 and not self.go.exists():
+            while self.waits and batch_idx == 6 and not self.flag.preempt:
                 time.sleep(0.05)
-            time.sleep(self.pause)
             x, y = batch
             loss = nn.functional.mse_loss(self.model(x), y)
             self.context.backward(loss)
@@ -70,7 +69,7 @@ MODEL = """\
 CONFIG = """\
     name: test
     entrypoint: {entrypoint}
-    hyperparameters: {{global_batch_size: 16, pause: {pause}}}
+    hyperparameters: {{global_batch_size: 16, waits: {waits}}}
     searcher: {{name: single, metric: error, max_length: {{batches: 40}}}}
     resources: {{slots_per_trial: 4}}
     slurm: {{slot_type: cpu, slots_per_node: 2}}
@@ -81,9 +80,9 @@ CONFIG = """\
 """
 
 
-def project(desk: Desk, name: str, entrypoint: str, pause: float) -> Path:
+def project(desk: Desk, name: str, entrypoint: str, *, waits: bool) -> Path:
     desk.write(f"{name}/model_def.py", MODEL)
-    config = CONFIG.format(entrypoint=entrypoint, pause=pause)
+    config = CONFIG.format(entrypoint=entrypoint, waits=str(waits).lower())
     return desk.write(f"{name}/experiment.yaml", config)
 
 
@@ -116,18 +115,17 @@ def assert_preemption_changes_nothing(
 ) -> None:
     """A training that is preempted once, beside one that isn't."""
     low = "resources.resource_pool=low"
-    whole = desk.submit(project(desk, "whole", entrypoint, 0), *args)
-    preempted = desk.submit(project(desk, "preempted", entrypoint, 1), low, *args)
+    whole = desk.submit(project(desk, "whole", entrypoint, waits=False), *args)
+    held = project(desk, "preempted", entrypoint, waits=True)
+    preempted = desk.submit(held, low, *args)
     desk.wait_for_state(whole, "COMPLETED")
-    desk.wait_for_steps(preempted, 5)
-    (desk.experiment(preempted).path / "go").touch()
+    desk.wait_for_steps(preempted, 6)
     high = make_room(desk)
     slurm.wait_state(high, "RUNNING", "COMPLETED")
     desk.wait_for_state(preempted, "COMPLETED")
 
     assert desk.outcomes(preempted) == ["preempted", "completed"], desk.log(preempted)
-    resumed = desk.trial(preempted).runs[1].resumed_steps
-    assert resumed >= 5
+    assert desk.trial(preempted).runs[1].resumed_steps == 7
     for group in ("training", "validation"):
         ours, theirs = desk.metrics(preempted, group), desk.metrics(whole, group)
         assert [(r.steps, r.metrics) for r in ours] == [(r.steps, r.metrics) for r in theirs]

@@ -15,6 +15,8 @@ from tests.e2e.test_main_job import make_room
 
 pytestmark = pytest.mark.cluster
 
+# Else the seed would be the time, and every run of these tests another training.
+SEED = "reproducibility.experiment_seed=1"
 ONE_TRIAL = (
     "searcher={name: single, metric: accuracy, smaller_is_better: false, max_length: {epochs: 2}}"
 )
@@ -28,7 +30,7 @@ def submit(desk: Desk, example: str, config: str, *args: str, length: int | None
         copy_example(desk, example)
     if length is not None:
         args = (*args, f"entrypoint={json.dumps(_shorter(folder / config, length))}")
-    return desk.submit(folder / config, *args)
+    return desk.submit(folder / config, SEED, *args)  # the later of two settings counts
 
 
 def _shorter(config: Path, length: int) -> str:
@@ -84,9 +86,12 @@ def test_four_ranks_read_one_file(desk: Desk) -> None:
     assert accuracies[-1][1] > 0.7
 
 
-SLOWER = """\
-        if batch_idx >= 100 and det.get_cluster_info().latest_checkpoint is None:
-            time.sleep(0.3)
+# In its first run the trial waits in the middle of the first epoch until it is to leave.
+HELD = """\
+        preempt = self.context._core.preempt
+        first = det.get_cluster_info().latest_checkpoint is None
+        while first and batch_idx == 105 and not preempt.should_preempt(auto_ack=False):
+            time.sleep(0.05)
 """
 
 
@@ -96,7 +101,7 @@ def test_preempted_in_mid_epoch_with_workers(desk: Desk) -> None:
     settings = ("reproducibility.experiment_seed=3", "resources.resource_pool=low")
     model = copy_example(desk, "pytorch_hdf5") / "model_def.py"
     head, signature, body = (text := model.read_text()).partition("batch_idx):\n")
-    model.write_text("import time\nimport detslurm as det\n" + head + signature + SLOWER + body)
+    model.write_text("import time\nimport detslurm as det\n" + head + signature + HELD + body)
     number = submit(desk, "pytorch_hdf5", "const.yaml", *settings, length=2)
     desk.wait_for_steps(number, 100)
     make_room(desk)
@@ -105,7 +110,7 @@ def test_preempted_in_mid_epoch_with_workers(desk: Desk) -> None:
     accuracies = validations(desk, number, "accuracy")
     assert [steps for steps, _ in accuracies] == [125, 250]
     assert desk.outcomes(number) == ["preempted", "completed"]
-    assert desk.trial(number).runs[1].resumed_steps >= 100
+    assert desk.trial(number).runs[1].resumed_steps == 106
     assert "killed by signal" not in desk.log(number)
     assert validations(desk, undisturbed, "accuracy") == accuracies
 
