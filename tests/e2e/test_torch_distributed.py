@@ -14,7 +14,7 @@ from detslurm.exec.addresses import first_interface, interface_address
 from detslurm.exec.ports import candidates
 from tests.cluster import Cluster
 from tests.cluster.waiting import wait_for
-from tests.e2e.desk import Desk
+from tests.e2e.desk import PATIENCE, Desk
 from tests.e2e.processes import is_alive, kill_runner
 from tests.e2e.test_main_job import make_room
 
@@ -125,7 +125,7 @@ def pids(desk: Desk, number: int, run: int) -> dict[int, int]:
         found = {int(w[-1]): int(w[w.index("pid") + 1]) for w in words}
         return found if len(found) == 4 else {}
 
-    return wait_for(said, 120, f"four ranks of run {run}")
+    return wait_for(said, PATIENCE, f"four ranks of run {run}")
 
 
 def ancestors(pid: int) -> dict[str, int]:
@@ -174,17 +174,26 @@ def outward_interface() -> str:
     return first_interface(",".join([*names, "lo"]))
 
 
+def free(port: int) -> bool:
+    try:
+        socket.create_server(("", port)).close()
+    except OSError:
+        return False
+    return True
+
+
 def test_where_the_ranks_meet(desk: Desk) -> None:
     """On the chosen interface, at the next port where the first is in use; threads are shared out
     without a notice from torchrun."""
     interface = outward_interface()
     options = (*TWO_BY_TWO, f"slurm.network_interface={interface},lo")
     number = desk.submit(desk.project(MEETS), *options, "--paused")
-    first, second, *_ = candidates(f"{desk.job(number)}.1")
-    with socket.create_server(("", first)):
+    # Whatever else of this machine listens on one of them now, does so for the whole test.
+    ports = [port for port in candidates(f"{desk.job(number)}.1") if free(port)]
+    with socket.create_server(("", ports[0])):
         desk.run("experiment", "activate", str(number))
         assert desk.wait_for_state(number, "COMPLETED", "ERROR") == "COMPLETED", desk.log(number)
     address = interface_address(interface)
     log = desk.log(number)
-    assert log.count(f"|| {address} {second} {address} {interface} 1\n") == 16, log
+    assert log.count(f"|| {address} {ports[1]} {address} {interface} 1\n") == 16, log
     assert "Setting OMP_NUM_THREADS" not in log
