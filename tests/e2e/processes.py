@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.cluster.processes import birth
 from tests.cluster.waiting import wait_for
-from tests.e2e.desk import Desk
+from tests.e2e.desk import PATIENCE, Desk
 
 
 def is_alive(pid: int) -> bool:
@@ -24,7 +24,7 @@ def is_alive(pid: int) -> bool:
 
 def find_process(words: str) -> int:
     """The oldest process whose command line has these words."""
-    return _oldest(wait_for(lambda: find_processes(words), 60, f"a process {words!r}"))
+    return _oldest(wait_for(lambda: find_processes(words), PATIENCE, f"a process {words!r}"))
 
 
 def find_processes(words: str) -> list[int]:
@@ -41,7 +41,7 @@ def find_program(desk: Desk, pattern: str) -> int:
         lines = ((pid, line) for pid, line in _all("cmdline") if pid in ours)
         return [pid for pid, line in lines if whole.match(line.replace(b"\0", b" "))]
 
-    return _oldest(wait_for(search, 60, f"a process {pattern!r}"))
+    return _oldest(wait_for(search, PATIENCE, f"a process {pattern!r}"))
 
 
 def _oldest(pids: list[int]) -> int:

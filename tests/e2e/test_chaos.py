@@ -12,7 +12,7 @@ import pytest
 from detslurm.searcher import Search
 from tests.cluster import Cluster
 from tests.cluster.waiting import wait_for
-from tests.e2e.desk import Desk
+from tests.e2e.desk import PATIENCE, Desk
 from tests.e2e.hostile import Hostile
 from tests.e2e.test_search import assert_sound, project, state_of
 from tests.searcher import drive
@@ -169,7 +169,7 @@ def _left(cluster: Cluster, number: int) -> str:
 def _wait_for_the_last(cluster: Cluster, number: int) -> None:
     """All workers leave the queue by themselves."""
     try:
-        wait_for(lambda: not _left(cluster, number), 90, "an empty queue")
+        wait_for(lambda: not _left(cluster, number), PATIENCE, "an empty queue")
     except TimeoutError as error:
         raise AssertionError(f"{error}\n{_left(cluster, number)}") from None
 

@@ -15,7 +15,7 @@ from detslurm.searcher import Search, State
 from detslurm.store import EventLog, NotFound
 from tests.cluster import Cluster
 from tests.cluster.waiting import wait_for
-from tests.e2e.desk import Desk
+from tests.e2e.desk import PATIENCE, Desk
 from tests.e2e.test_main_job import make_room
 
 pytestmark = pytest.mark.cluster
@@ -170,11 +170,11 @@ def test_a_method_on_the_users_machine(desk: Desk, slurm: Cluster) -> None:
     desk.write("trained/train.py", TRAIN)
     argv = ["python3", "local.py"]
     with killed(desk.user.popen(argv)):
-        wait_for(lambda: search_state(desk, 1).created, 120, "the first operations")
+        wait_for(lambda: search_state(desk, 1).created, PATIENCE, "the first operations")
     with killed(desk.user.popen(argv)):
-        wait_for(lambda: search_state(desk, 1).workers, 120, "a worker")
+        wait_for(lambda: search_state(desk, 1).workers, PATIENCE, "a worker")
         (desk.experiment(1).path / "go").touch()
-        wait_for(lambda: _closed(search_state(desk, 1)) >= 2, 120, "trials that are over")
+        wait_for(lambda: _closed(search_state(desk, 1)) >= 2, PATIENCE, "trials that are over")
     (desk.experiment(1).path / "finish").touch()
     done = desk.user.run(*argv)
     assert done.stdout.split()[-1] == "1"
@@ -183,7 +183,7 @@ def test_a_method_on_the_users_machine(desk: Desk, slurm: Cluster) -> None:
     assert {path.name for path in Path(desk.user.cwd or "", "kept").iterdir()} == {
         "submission", "exp_1",
     }  # fmt: skip
-    wait_for(lambda: not slurm.queued(desk.user.name), 60, "an empty queue")
+    wait_for(lambda: not slurm.queued(desk.user.name), PATIENCE, "an empty queue")
 
 
 def test_a_method_inside_an_experiment(desk: Desk) -> None:
@@ -194,11 +194,13 @@ def test_a_method_inside_an_experiment(desk: Desk) -> None:
     desk.write("outer/trained/train.py", TRAIN)
     outer = desk.submit(desk.write("outer/experiment.yaml", OUTER))
     inner = outer + 1
-    desk._wait(outer, lambda: search_state(desk, inner).created, 120, "the first operations")
+    desk._wait(outer, lambda: search_state(desk, inner).created, PATIENCE, "the first operations")
     make_room(desk)
-    desk._wait(outer, lambda: desk.outcomes(outer) == ["preempted", None], 180, "the second run")
+    desk._wait(
+        outer, lambda: desk.outcomes(outer) == ["preempted", None], PATIENCE, "the second run"
+    )
     (desk.experiment(inner).path / "go").touch()
-    wait_for(lambda: _closed(search_state(desk, inner)) >= 2, 180, "trials that are over")
+    wait_for(lambda: _closed(search_state(desk, inner)) >= 2, PATIENCE, "trials that are over")
     os.kill(int(desk.log(outer).rsplit("pid ", 1)[1].split()[0]), signal.SIGKILL)
     (desk.experiment(inner).path / "finish").touch()
     assert_done_once(desk, inner)

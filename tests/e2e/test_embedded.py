@@ -247,12 +247,12 @@ def test_limits_wishes_and_scancel(desk: Desk, slurm: Cluster) -> None:
     for wish in ("pause", "cancel"):
         desk.run("experiment", wish, str(numbers[wish]))
     for name, outcome in (("pause", "paused"), ("cancel", "canceled"), ("kill", "canceled")):
-        wait_for(lambda: desk.outcomes(numbers[name]) == [outcome], 60, f"{name} to be heard")  # noqa: B023
+        wait_for(lambda: desk.outcomes(numbers[name]) == [outcome], PATIENCE, f"{name} to be heard")  # noqa: B023
         assert len(desk.trial(numbers[name]).checkpoints) == 1
     slurm.wait_state(jobs["pause"], "PENDING")
     desk.run("experiment", "activate", str(numbers["pause"]))
     limit = numbers["limit"]
-    wait_for(lambda: desk.outcomes(limit) == ["time_limit"], 90, "the warning")
+    wait_for(lambda: desk.outcomes(limit) == ["time_limit"], PATIENCE, "the warning")
     slurm.command("scontrol", "update", f"JobId={jobs['limit']}", "TimeLimit=10", check=False)
     for name in ("pause", "limit"):
         slurm.wait_state(jobs[name], "COMPLETED", timeout=PATIENCE)

@@ -12,7 +12,7 @@ import pytest
 
 from tests.cluster import Cluster
 from tests.cluster.waiting import wait_for
-from tests.e2e.desk import Desk
+from tests.e2e.desk import PATIENCE, Desk
 from tests.e2e.processes import find_process, is_alive
 
 pytestmark = pytest.mark.cluster
@@ -133,7 +133,7 @@ def test_the_users_process_killed(desk: Desk) -> None:
     pid = pid_of_code(desk, number)
     os.kill(pid, signal.SIGKILL)
     wait_for(lambda: desk.outcomes(number) == ["restart", None], 30, "the second run")
-    wait_for(lambda: pid_of_code(desk, number) != pid, 30, "another process")
+    wait_for(lambda: pid_of_code(desk, number) != pid, PATIENCE, "another process")
     let_go(desk, number)
     desk.wait_for_state(number, "COMPLETED")
     assert "was killed by SIGKILL" in (desk.trial(number).runs[0].reason or "")
@@ -191,7 +191,9 @@ def test_a_store_that_can_not_be_used_for_a_while(desk: Desk) -> None:
         folder.chmod(0)
         try:
             act()
-            wait_for(lambda: "can't be used" in said.read_text()[len(before) :], 60, "a complaint")
+            wait_for(
+                lambda: "can't be used" in said.read_text()[len(before) :], PATIENCE, "a complaint"
+            )
         finally:
             folder.chmod(0o700)
 
@@ -214,8 +216,8 @@ def test_a_job_that_was_declared_dead_and_requeued_by_hand(desk: Desk, slurm: Cl
 
     assert listed() == "ERROR"
     slurm.command("scontrol", "requeue", desk.job(number))
-    wait_for(lambda: desk.outcomes(number) == ["lost", None], 60, "the next run")
-    wait_for(lambda: listed() == "ACTIVE", 60, "the experiment to be alive again")
+    wait_for(lambda: desk.outcomes(number) == ["lost", None], PATIENCE, "the next run")
+    wait_for(lambda: listed() == "ACTIVE", PATIENCE, "the experiment to be alive again")
     let_go(desk, number)
     desk.wait_for_state(number, "COMPLETED")
     assert listed() == "COMPLETED"
@@ -230,7 +232,7 @@ def test_one_of_the_trials_that_share_a_job_killed(desk: Desk) -> None:
     pid_of_code(desk, number)
     for index in (1, 0):
         desk.run("trial", "kill", str(desk.trial_dir(number, index).id))
-    wait_for(lambda: desk.outcomes(number, 2) == [None], 60, "the third trial")
+    wait_for(lambda: desk.outcomes(number, 2) == [None], PATIENCE, "the third trial")
     let_go(desk, number)
     desk.wait_for_state(number, "COMPLETED")
     ends = [desk.outcomes(number, index) for index in range(3)]
@@ -248,7 +250,7 @@ def test_kill_and_cancel(desk: Desk, slurm: Cluster) -> None:
     desk.wait_for_state(killed, "CANCELED")
     desk.wait_for_state(canceled, "CANCELED")
     assert desk.outcomes(canceled) == ["canceled"]
-    wait_for(lambda: not slurm.queued(desk.user.name), 60, "an empty queue")
+    wait_for(lambda: not slurm.queued(desk.user.name), PATIENCE, "an empty queue")
     wait_for(lambda: not any(map(is_alive, pids)), 30, "the processes to be gone")
 
 
@@ -330,4 +332,4 @@ def test_code_that_never_looks_is_killed_and_goes_on(desk: Desk, slurm: Cluster)
         assert last > 8
         assert [row.steps for row in desk.metrics(number)] == list(range(1, last + 1))
         assert len(desk.view(number).jobs) == 1, "requeued, not submitted anew"
-    wait_for(lambda: not slurm.queued(desk.user.name), 60, "an empty queue")
+    wait_for(lambda: not slurm.queued(desk.user.name), PATIENCE, "an empty queue")

@@ -9,7 +9,7 @@ import pytest
 
 from tests.cluster import Cluster
 from tests.cluster.waiting import wait_for
-from tests.e2e.desk import Desk
+from tests.e2e.desk import PATIENCE, Desk
 from tests.e2e.digits import (
     BATCHES_AN_EPOCH,
     EPOCHS,
@@ -118,9 +118,13 @@ def test_pause_frees_the_allocation_and_activate_goes_on(
     desk.wait_for_steps(number, HELD_AT)
     desk.run("experiment", "pause", str(number))
     desk.wait_for_state(number, "PAUSED")
-    wait_for(lambda: desk.outcomes(number) == ["paused"], 60, "the run to have ended as paused")
     wait_for(
-        lambda: slurm.job(desk.job(number)).get("JobState") == "PENDING", 60, "the job to be held"
+        lambda: desk.outcomes(number) == ["paused"], PATIENCE, "the run to have ended as paused"
+    )
+    wait_for(
+        lambda: slurm.job(desk.job(number)).get("JobState") == "PENDING",
+        PATIENCE,
+        "the job to be held",
     )
     assert slurm.job(desk.job(number))["Reason"] in ("JobHeldUser", "job_requeued_in_held_state")
     saved = desk.trial(number).latest_checkpoint

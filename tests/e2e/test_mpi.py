@@ -9,7 +9,7 @@ import signal
 import pytest
 
 from tests.cluster.waiting import wait_for
-from tests.e2e.desk import Desk
+from tests.e2e.desk import PATIENCE, Desk
 from tests.e2e.processes import find_process, find_program, kill_runner, processes_of
 from tests.e2e.test_embedded import batch, named
 from tests.e2e.test_main_job import make_room
@@ -47,7 +47,7 @@ def pids(desk: Desk, number: int, run: int) -> list[int]:
         found = [line for line in lines if "|| pid " in line]
         return found if len(found) == 4 else []
 
-    lines = wait_for(said, 120, f"four ranks of run {run}")
+    lines = wait_for(said, PATIENCE, f"four ranks of run {run}")
     assert all("of 4 nodes [0, 0, 1, 1] 2" in line for line in lines)
     for rank in range(4):
         assert any(f"[rank={rank}] || " in line for line in lines)

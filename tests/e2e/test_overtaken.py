@@ -6,7 +6,7 @@ import pytest
 
 from tests.cluster import Cluster
 from tests.cluster.waiting import wait_for
-from tests.e2e.desk import Desk
+from tests.e2e.desk import PATIENCE, Desk
 from tests.e2e.test_failures import let_go
 
 pytestmark = pytest.mark.cluster
@@ -52,7 +52,7 @@ def test_requeued_by_hand(desk: Desk, slurm: Cluster) -> None:
     number = desk.submit(desk.project(COUNTS))
     desk.wait_for_steps(number, 3)
     slurm.command("scontrol", "requeue", desk.job(number))
-    wait_for(lambda: desk.outcomes(number)[0] is not None, 120, "the end of the first run")
+    wait_for(lambda: desk.outcomes(number)[0] is not None, PATIENCE, "the end of the first run")
     let_go(desk, number)
     desk.wait_for_state(number, "COMPLETED")
     assert desk.outcomes(number) == ["preempted", "completed"]

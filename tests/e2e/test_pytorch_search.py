@@ -13,7 +13,7 @@ from detslurm import storage
 from detslurm.store import TrialView, trial_metrics
 from tests.cluster.waiting import wait_for
 from tests.e2e.conftest import copy_example
-from tests.e2e.desk import EXAMPLES, Desk
+from tests.e2e.desk import EXAMPLES, PATIENCE, Desk
 from tests.e2e.test_main_job import make_room
 from tests.e2e.test_pytorch_examples import submit
 from tests.e2e.test_search import assert_sound, hold_back, let_go
@@ -97,7 +97,7 @@ def test_adaptive_asha_over_the_transformer(
     # By this seed the first trial leads on every rung, and one worker has all in turn.
     desk.wait_for_log(number, "waiting")
     make_room(desk)
-    wait_for(lambda: "preempted" in desk.outcomes(number), 120, "the promoted trial to leave")
+    wait_for(lambda: "preempted" in desk.outcomes(number), PATIENCE, "the promoted trial to leave")
     let_go(desk, number)
     desk.wait_for_state(number, "COMPLETED", timeout=300)
 

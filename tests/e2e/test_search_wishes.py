@@ -9,7 +9,7 @@ import pytest
 
 from tests.cluster import Cluster
 from tests.cluster.waiting import wait_for
-from tests.e2e.desk import Desk
+from tests.e2e.desk import PATIENCE, Desk
 from tests.e2e.test_search import (
     ASHA,
     LEARNS,
@@ -50,11 +50,11 @@ def test_a_user_looks_and_wishes(desk: Desk) -> None:
     victim = data["trials"][0]["id"]
     worker = data["trials"][0]["job"]["ref"]
     desk.run("trial", "kill", str(victim))
-    wait_for(lambda: state_of(desk, number).trials[0].outcome, 120, "the trial's end")
+    wait_for(lambda: state_of(desk, number).trials[0].outcome, PATIENCE, "the trial's end")
     assert state_of(desk, number).trials[0].outcome == "canceled"
-    wait_for(lambda: worker in state_of(desk, number).workers, 120, "its worker's next trial")
+    wait_for(lambda: worker in state_of(desk, number).workers, PATIENCE, "its worker's next trial")
     desk.run("experiment", "pause", str(number))
-    wait_for(lambda: not state_of(desk, number).workers, 120, "nobody at work")
+    wait_for(lambda: not state_of(desk, number).workers, PATIENCE, "nobody at work")
     assert described(desk, number)["state"] == "PAUSED"
     let_go(desk, number)
     desk.run("experiment", "activate", str(number))
@@ -70,8 +70,8 @@ def test_a_search_whose_jobs_were_canceled_by_hand_can_go_on(desk: Desk, slurm: 
     """`scancel` of all workers leaves trials that nobody runs: an error, until `activate`."""
     number = begin(desk)
     desk.user.run("scancel", *[job.job_id for job in desk.view(number).jobs])
-    desk._wait(number, lambda: not slurm.queued(desk.user.name), 60, "an empty queue")
-    wait_for(lambda: described(desk, number)["state"] == "ERROR", 60, "evidence of the end")
+    desk._wait(number, lambda: not slurm.queued(desk.user.name), PATIENCE, "an empty queue")
+    wait_for(lambda: described(desk, number)["state"] == "ERROR", PATIENCE, "evidence of the end")
     assert described(desk, number)["trial_states"] == {"CANCELED": 4}
     said = desk.run("experiment", "describe", str(number)).stdout
     assert "`detslurm e activate` submits new ones" in said

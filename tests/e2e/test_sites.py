@@ -13,7 +13,7 @@ from tests.cluster import Cluster, User
 from tests.cluster.waiting import wait_for
 from tests.conftest import Login
 from tests.e2e.conftest import copy_example
-from tests.e2e.desk import Desk
+from tests.e2e.desk import PATIENCE, Desk
 from tests.e2e.digits import HELD_AT, SEED, Training, assert_same_training, hold
 from tests.e2e.processes import is_alive
 from tests.e2e.test_failures import CRASHES_TWICE, WAITS, let_go, pid_of_code
@@ -113,7 +113,7 @@ class TestWithoutSlurm:
         local.wait_for_steps(number, HELD_AT)
         local.run("experiment", "pause", str(number))
         local.wait_for_state(number, "PAUSED")
-        wait_for(lambda: local.outcomes(number) == ["paused"], 60, "the end of the run")
+        wait_for(lambda: local.outcomes(number) == ["paused"], PATIENCE, "the end of the run")
         local.run("experiment", "activate", str(number))
         local.wait_for_state(number, "COMPLETED")
         assert_same_training(local, number, undisturbed)
@@ -143,7 +143,7 @@ class TestWithoutSlurm:
         wait_for(lambda: not is_alive(pid), 30, "the code to be gone")
         wait_for(
             lambda: "ERROR" in local.run("experiment", "describe", str(number)).stdout,
-            60,
+            PATIENCE,
             "describe to tell",
         )
         local.run("experiment", "activate", str(number))

@@ -17,7 +17,7 @@ from tests.cli.test_submitting import assert_refused
 from tests.cluster import Cluster, User
 from tests.cluster.waiting import wait_for
 from tests.config.bent import BENT
-from tests.e2e.desk import Desk
+from tests.e2e.desk import PATIENCE, Desk
 
 pytestmark = pytest.mark.cluster
 
@@ -284,7 +284,7 @@ def test_a_grid_is_one_array(desk: Desk, slurm: Cluster) -> None:
     points = {(t.hparams["a"], t.hparams["b"]) for t in view.trials if t.hparams}
     assert points == {(a, b) for a in range(6) for b in range(6)}
     assert _inodes(desk.store.path) - before <= 6 * 36
-    wait_for(slurm.all_idle, 60, "idle nodes")
+    wait_for(slurm.all_idle, PATIENCE, "idle nodes")
 
 
 def _inodes(path: Path) -> int:
@@ -342,7 +342,7 @@ def test_interrupting_a_submission_leaves_no_mess(desk: Desk, slurm: Cluster) ->
     config = desk.project(PRINTS)
     process = desk.user.popen(["detslurm", "submit", str(config)])
     # Before, Python itself may still be starting, and says what it likes.
-    wait_for(desk.store.path.exists, 60, "the submission to begin")
+    wait_for(desk.store.path.exists, PATIENCE, "the submission to begin")
     os.killpg(process.pid, signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert "Traceback" not in err, shlex.quote(err)
