@@ -10,12 +10,15 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from detslurm.core import DistributedContext, DistributedError
+from detslurm.core.transports.health import LOOK_EVERY
+from detslurm.core.transports.rendezvous import Address, Meeting, host, join
 from tests.distributed import scenarios
-from tests.distributed.ranks import free_port, in_threads
+from tests.distributed.ranks import free_port, in_threads, places
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SHAPES = {  # ranks on each node
@@ -190,6 +193,46 @@ def test_a_missing_rank_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         DistributedContextOf(1, free_port()),
     ):
         pass
+
+
+@pytest.mark.parametrize(("transport", "nodes"), [("local", [3]), ("tcp", [3]), ("tcp", [1, 1, 1])])
+def test_a_rank_that_comes_late_is_waited_for(
+    transport: str, nodes: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who has joined says now and then that it waits: the chief does not take it for dead."""
+    monkeypatch.setenv("DETSLURM_JOIN_TIMEOUT", "60")
+
+    def meet(place: dict[str, Any]) -> list[int]:
+        if place["rank"] == 2:
+            time.sleep(2 * LOOK_EVERY)
+        dist = DistributedContext(
+            **place, chief_ip="127.0.0.1", transport=transport, _salt=f"{os.getpid()} {nodes}"
+        )
+        try:
+            return dist.allgather(dist.rank)
+        finally:
+            dist.close()
+
+    with ThreadPoolExecutor(3) as pool:
+        assert list(pool.map(meet, places(nodes))) == [[0, 1, 2]] * 3
+
+
+@pytest.mark.parametrize("transport", ["local", "tcp"])
+def test_a_rank_that_dies_while_another_is_awaited(
+    transport: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The chief learns of it at once, also behind a word that it has not read yet."""
+    monkeypatch.setenv("DETSLURM_JOIN_TIMEOUT", "60")
+    local = f"\0detslurm.{os.getpid()}"
+    address: Address = local if transport == "local" else ("127.0.0.1", free_port())
+    meeting = Meeting([address], b"key")
+    with ThreadPoolExecutor(1) as pool:
+        chief = pool.submit(host, meeting, 3, "the ranks")
+        data, control = join(meeting, 1, "the ranks")
+        with data, control:
+            control.send(b"word")
+        with pytest.raises(DistributedError, match="1 died while the others were joining"):
+            chief.result()
 
 
 def test_a_worker_that_comes_first_leaves_the_port_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import errno
 import hmac
 import logging
+import math
 import os
 import secrets
-import selectors
+import select
 import socket
 import struct
 import time
@@ -53,51 +54,60 @@ class _Stranger(Exception):
 
 def host(meeting: Meeting, size: int, what: str) -> dict[int, Pair]:
     """As the root: wait until all workers have joined. Raises `DistributedError` if they don't."""
-    listener = _listen(meeting, 2 * size)
-    found: dict[tuple[int, int], socket.socket] = {}
-    deadline = time.monotonic() + join_timeout()
-    try:
-        with listener, selectors.DefaultSelector() as selector:
-            selector.register(listener, selectors.EVENT_READ)
-            while len(found) < 2 * (size - 1):
-                _admit_next(listener, selector, meeting.key, size, found, deadline, what)
-    except BaseException:
-        for sock in found.values():
-            sock.close()
-        raise
+    with _listen(meeting, 2 * size) as listener:
+        door = _Door(listener, meeting.key, size, what)
+        try:
+            while len(door.found) < 2 * (size - 1):
+                door.admit_next()
+        except BaseException:
+            for sock in door.found.values():
+                sock.close()
+            raise
+    found = door.found
     return {i: Pair(found[i, _DATA], found[i, _CONTROL]) for i in range(1, size)}
 
 
-def _admit_next(
-    listener: socket.socket,
-    selector: selectors.BaseSelector,
-    key: bytes,
-    size: int,
-    found: dict[tuple[int, int], socket.socket],
-    deadline: float,
-    what: str,
-) -> None:
-    ready = selector.select(max(0.0, deadline - time.monotonic()))
-    missing = [i for i in range(1, size) if (i, _CONTROL) not in found]
-    if not ready:
-        raise DistributedError(
-            f"{what}: after {join_timeout():g} s these have not joined: {missing}"
-            " (DETSLURM_JOIN_TIMEOUT sets the time)"
-        )
-    for event, _ in ready:
-        if event.fileobj is not listener:  # the data connection of one that has joined
-            raise DistributedError(f"{what}: {event.data} died while the others were joining")
-        sock, _ = listener.accept()
+class _Door:
+    """Where the root waits for the next worker, and learns when one that has joined dies."""
+
+    def __init__(self, listener: socket.socket, key: bytes, size: int, what: str) -> None:
+        self.found: dict[tuple[int, int], socket.socket] = {}
+        self._listener, self._key, self._size, self._what = listener, key, size, what
+        self._deadline = time.monotonic() + join_timeout()
+        self._poll = select.poll()
+        self._poll.register(listener, select.POLLIN)
+        self._watched: dict[int, int] = {}
+
+    def admit_next(self) -> None:
+        """Let the next connection in, or refuse it. Raises `DistributedError` where none comes."""
+        self._await_guest()
+        sock, _ = self._listener.accept()
         try:
-            index, kind = _check_guest(sock, key, size, found)
+            index, kind = _check_guest(sock, self._key, self._size, self.found)
         except (_Stranger, OSError, struct.error) as err:
-            logger.warning("%s: a connection was refused: %s", what, err)
+            logger.warning("%s: a connection was refused: %s", self._what, err)
             sock.close()
-            continue
-        found[index, kind] = sock
+            return
+        self.found[index, kind] = sock
         prepare(sock, peer_timeout(), control=kind == _CONTROL)
         if kind == _CONTROL:
-            selector.register(sock, selectors.EVENT_READ, index)
+            # For its end alone: what comes first is the word that it waits.
+            self._poll.register(sock, select.POLLRDHUP)
+            self._watched[sock.fileno()] = index
+
+    def _await_guest(self) -> None:
+        left = max(0.0, self._deadline - time.monotonic())
+        ready = [number for number, _ in self._poll.poll(math.ceil(left * 1000))]
+        if not ready:
+            missing = [i for i in range(1, self._size) if (i, _CONTROL) not in self.found]
+            raise DistributedError(
+                f"{self._what}: after {join_timeout():g} s these have not joined: {missing}"
+                " (DETSLURM_JOIN_TIMEOUT sets the time)"
+            )
+        for number in ready:
+            if number in self._watched:
+                index = self._watched[number]
+                raise DistributedError(f"{self._what}: {index} died while the others were joining")
 
 
 def _check_guest(
