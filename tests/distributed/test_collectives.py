@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from detslurm.core import DistributedContext, DistributedError
-from detslurm.core.transports.health import LOOK_EVERY
+from detslurm.core.transports.health import LOOK_EVERY, Health
 from detslurm.core.transports.rendezvous import Address, Meeting, host, join
 from tests.distributed import scenarios
 from tests.distributed.ranks import free_port, in_threads, places
@@ -178,6 +178,22 @@ class DistributedContextOf:
 
     def __exit__(self, *error: object) -> None:
         self.dist.close()
+
+
+def test_who_leaves_has_told_the_others_of_a_failure() -> None:
+    """They may have nobody else who tells them."""
+    health, order = Health(), []
+    leaving = threading.Thread(target=lambda: (health.close(), order.append("left")))
+
+    def tell(_: str) -> None:
+        leaving.start()
+        leaving.join(0.2)
+        order.append("told")
+
+    health.on_failure(tell)
+    health.fail("a reason")
+    leaving.join(60)
+    assert order == ["told", "left"]
 
 
 def test_a_missing_rank_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

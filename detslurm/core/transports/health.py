@@ -24,7 +24,7 @@ class Health:
     def __init__(self) -> None:
         self.failure: str | None = None
         self._closed = False
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._hooks: list[Callable[[str], None]] = []
         self.lookers: list[Callable[[Ledger], None]] = []
 
@@ -43,8 +43,8 @@ class Health:
             if self.failure is not None or self._closed:
                 return
             self.failure = reason
-        for hook in self._hooks:
-            hook(reason)
+            for hook in self._hooks:
+                hook(reason)
 
     def check(self) -> None:
         """Raise `DistributedError` when the group has failed."""
@@ -58,7 +58,7 @@ class Health:
 
     def close(self) -> None:
         """This rank leaves: what happens to the others is no failure of its own any more."""
-        with self._lock:
+        with self._lock:  # and by it waits until a failure has been told to all
             self._closed = True
 
 

@@ -16,6 +16,7 @@ from detslurm.core.transports.order import Call
 
 _HEAD = struct.Struct("<BI")
 _LONGEST: Final = 1 << 16
+_LOOKS: Final = 200  # ten seconds: a dying process may lose its core between two connections
 
 
 class Watch:
@@ -52,8 +53,10 @@ class Watch:
                         pass  # its end will be seen by the thread
 
     def explain(self, peer: int) -> None:
-        """Wait a moment until the thread knows why the peer's connection has ended."""
-        self._gone[peer].wait(2 * LOOK_EVERY)
+        """Wait until the thread knows why the peer's connection has ended: soon, as a rule."""
+        for _ in range(_LOOKS):
+            if self._health.failure is not None or self._gone[peer].wait(LOOK_EVERY / 10):
+                return
 
     def close(self) -> None:
         """Say goodbye to all and stop the thread."""
