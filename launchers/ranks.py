@@ -8,11 +8,14 @@ as 1. So the launcher knows which worker failed first, and exits with that one's
 from __future__ import annotations
 
 import os
+import signal
 
 from detslurm._flag import ENV as FLAG_ENV
 from detslurm._flag import PreemptFlag
 
 EXIT_LOG_ENV = "DETSLURM_EXIT_LOG"
+
+_ASKED_TO_END = 128 + signal.SIGTERM
 
 
 def is_preemption() -> bool:
@@ -55,7 +58,11 @@ class ExitLog:
         return f"/proc/{os.getpid()}/fd/{self._fd}"
 
     def first_failure(self) -> int | None:
-        """The exit status of the worker that failed first."""
+        """The exit status of the worker that failed first, and not because it was asked to end.
+
+        When one calls MPI_Abort, mpirun asks the others before that one has ended.
+        """
         text = os.pread(self._fd, 1 << 20, 0).decode()
-        statuses = (int(line.split()[1]) for line in text.splitlines())
-        return next((status for status in statuses if status), None)
+        failed = [status for line in text.splitlines() if (status := int(line.split()[1]))]
+        by_itself = [status for status in failed if status != _ASKED_TO_END]
+        return next(iter(by_itself or failed), None)

@@ -55,12 +55,12 @@ def started(
         text=True,
         env={**os.environ, **(env or {})},
     ) as launcher:
-        assert launcher.stdout is not None
-        lines = sorted(launcher.stdout.readline().split() for _ in range(2))
-        assert [words[:3] for words in lines] == [
-            [f"[rank={rank}]", "True", "127.0.0.1"] for rank in range(2)
-        ]
         try:
+            assert launcher.stdout is not None
+            lines = sorted(launcher.stdout.readline().split() for _ in range(2))
+            assert [words[:3] for words in lines] == [
+                [f"[rank={rank}]", "True", "127.0.0.1"] for rank in range(2)
+            ]
             yield launcher, [int(words[3]) for words in lines]
         finally:
             launcher.kill()

@@ -10,7 +10,10 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import pytest
+
 from detslurm._flag import ENV, PreemptFlag
+from detslurm.launch.ranks import EXIT_LOG_ENV, ExitLog, report_exit
 from tests.cluster.waiting import wait_for
 
 WRAP = [sys.executable, "-m", "detslurm.launch.wrap_rank"]
@@ -94,6 +97,19 @@ def test_the_command_dies_with_the_wrapper() -> None:
         assert command.exists()
         process.kill()
         wait_for(lambda: status(command) == "Z", 30, "the command's death")
+
+
+def test_who_failed_first_counts_and_not_who_was_asked_to_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """mpirun ends the others at once, and they may be faster than the one that failed."""
+    exits = ExitLog()
+    monkeypatch.setenv(EXIT_LOG_ENV, exits.name)
+    found = []
+    for rank, ended in enumerate((0, 128 + signal.SIGTERM, 5, 6)):
+        report_exit(rank, ended)
+        found.append(exits.first_failure())
+    assert found == [None, 128 + signal.SIGTERM, 5, 5]
 
 
 def status(process: Path) -> str:
