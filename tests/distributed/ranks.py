@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import secrets
 import socket
 import sys
 import threading
@@ -36,8 +37,9 @@ def places(nodes: Sequence[int]) -> list[dict[str, Any]]:
 
 def free_port() -> int:
     """A port that nobody holds, nor the next; clusters, runs and clients use others."""
+    numbers = random.SystemRandom()  # a trial may have seeded the others, in another process too
     while True:
-        port = random.randrange(4000, 10000)
+        port = numbers.randrange(4000, 10000)
         with socket.socket() as this, socket.socket() as following:
             try:
                 this.bind(("127.0.0.1", port))
@@ -52,10 +54,12 @@ def in_threads(
 ) -> None:
     """Run a scenario with every rank a thread of this process; the first error is raised."""
     errors: list[BaseException] = []
+    # Other processes may do the same at this moment, and meet at the same place.
+    own = {"chief_ip": "127.0.0.1", "_salt": secrets.token_hex(8), **kwargs}
 
     def work(place: dict[str, Any]) -> None:
         try:
-            dist = DistributedContext(**place, chief_ip="127.0.0.1", **kwargs)
+            dist = DistributedContext(**place, **own)
             try:
                 scenario(dist)
             finally:

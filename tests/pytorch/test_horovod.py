@@ -102,6 +102,8 @@ def test_horovodrun_without_mpi(two: Results, store: Path, tmp_path: Path) -> No
     """By hand, over gloo, from a checkpoint of DDP between two steps."""
     saved = str(store / "checkpoints" / two[0]["halfway"]["saved"])
     horovodrun = [str(Path(sys.executable).with_name("horovodrun")), "--gloo", "-np", "2"]
+    # Half a minute by themselves, in which a busy machine may not have imported torch.
+    horovodrun += ["--start-timeout", "300", "--gloo-timeout-seconds", "300"]
     environment = {"DETSLURM_ROOT": str(tmp_path), "USE_HOROVOD": "1", "SAVED": saved}
     found = on_ranks(2, [*horovodrun, sys.executable], "goes_on", tmp_path / "out", **environment)
     for ours, theirs in zip(found, two, strict=True):
