@@ -182,8 +182,14 @@ class DistributedContextOf:
 
 def test_who_leaves_has_told_the_others_of_a_failure() -> None:
     """They may have nobody else who tells them."""
-    health, order = Health(), []
-    leaving = threading.Thread(target=lambda: (health.close(), order.append("left")))
+    health = Health()
+    order: list[str] = []
+
+    def leave() -> None:
+        health.close()
+        order.append("left")
+
+    leaving = threading.Thread(target=leave)
 
     def tell(_: str) -> None:
         leaving.start()

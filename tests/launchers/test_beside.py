@@ -26,7 +26,7 @@ def test_a_step_s_outputs_and_status() -> None:
     """The step is the runner's child; what it says and how it ends is its caller's."""
     with steps_beside(2):
         caller = start(SAYS)
-        out, err = caller.communicate(timeout=30)
+        out, err = caller.communicate(timeout=120)
     assert (int(out), err, caller.returncode) == (os.getpid(), "wrong\n", 3)
 
 
@@ -46,7 +46,7 @@ def test_a_step_ends_with_the_attempt() -> None:
         caller = start(STAYS)
         assert caller.stdout is not None
         step = int(caller.stdout.readline())
-    caller.communicate(timeout=30)
+    caller.communicate(timeout=120)
     assert caller.returncode != 0
     assert not is_alive(step)
     assert STEPS_ENV not in os.environ
@@ -56,5 +56,5 @@ def test_without_a_runner_here_the_step_is_the_launcher_s(monkeypatch: pytest.Mo
     """A batch script on another machine than the first node."""
     monkeypatch.setenv(STEPS_ENV, "detslurm-steps-nowhere")
     caller = start(SAYS)
-    out, _ = caller.communicate(timeout=30)
+    out, _ = caller.communicate(timeout=120)
     assert (int(out), caller.returncode) == (os.getpid(), 3)
