@@ -12,6 +12,9 @@ from detslurm import storage
 from detslurm.storage import ObjectStore, Storage
 
 _buckets = itertools.count(1)
+_kept: list[Storage] = []
+"""All that were made, to the end of the process: s3fs gives the connections of one that is garbage
+0.1 s to close, and what a busy machine leaves open fails the test that runs by then."""
 
 
 @pytest.fixture(scope="session")
@@ -41,4 +44,5 @@ def s3_storage(url: str) -> Storage:
     made = storage.from_config(section)
     assert isinstance(made, ObjectStore)
     made._fs.mkdir(section["bucket"])
+    _kept.append(made)
     return made
