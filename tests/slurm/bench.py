@@ -43,14 +43,14 @@ class Bench:
     def words(self, ref: str) -> list[str]:
         return [entry["word"] for entry in self.log(ref)]
 
-    def wait_word(self, ref: str, word: str, times: int = 1, timeout: float = 90.0) -> None:
+    def wait_word(self, ref: str, word: str, times: int = 1, timeout: float = 180.0) -> None:
         """Wait until a probe has logged a word so many times."""
         wait_for(lambda: self.words(ref).count(word) >= times, timeout, f"{word} of {ref}")
 
     def info(self, ref: str) -> JobInfo | None:
         return self.cluster.query([ref]).get(ref)
 
-    def wait_state(self, ref: str, *states: str, timeout: float = 90.0) -> JobInfo:
+    def wait_state(self, ref: str, *states: str, timeout: float = 180.0) -> JobInfo:
         """Wait until the queue shows one of these states."""
 
         def there() -> JobInfo | None:

@@ -22,9 +22,9 @@ job = cluster.submit(sleep)
 cluster.update(job, nice=10)
 cluster.update(job, ArrayTaskThrottle=2)
 cluster.hold([f"{job}_2"])
-wait_for(lambda: cluster.query([job])[f"{job}_2"].held, 30, "held")
+wait_for(lambda: cluster.query([job])[f"{job}_2"].held, 120, "held")
 # A tap reaches what runs; of waiting elements nobody is told whose they are.
-wait_for(lambda: cluster.query([job])[f"{job}_0"].running, 30, "running")
+wait_for(lambda: cluster.query([job])[f"{job}_0"].running, 120, "running")
 print(json.dumps({"job": job, "count": len(cluster.query([job])),
                   "limits": cluster.limits().cluster, "problems": cluster.check(sleep)}))
 """
@@ -32,6 +32,8 @@ print(json.dumps({"job": job, "count": len(cluster.query([job])),
 OTHERS = """
 import json, sys
 from detslurm.slurm import SlurmCluster, SlurmError
+import detslurm.slurm.cluster
+detslurm.slurm.cluster.TAP_PATIENCE = 60.0  # a tap that takes too long is given up in silence
 cluster, said = SlurmCluster(), {}
 job = sys.argv[1]
 for verb, act in {"cancel": lambda: cluster.cancel([job]), "tap": lambda: cluster.tap([job]),

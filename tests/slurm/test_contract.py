@@ -57,12 +57,12 @@ def test_an_array_runs_all_elements_and_keeps_its_throttle(bench: Bench) -> None
     """Five elements, two at a time."""
     job = bench.submit(count=5, throttle=2)
     for number in range(5):
-        running = wait_for(lambda: _running(bench, job), 90, "an element that runs")
+        running = wait_for(lambda: _running(bench, job), 180, "an element that runs")
         assert len(running) <= 2
         bench.wait_word(sorted(running)[0], "start")
         bench.go(sorted(running)[0])
         bench.wait_word(sorted(running)[0], "done")
-        wait_for(partial(_has_done, bench, job, number + 1), 90)
+        wait_for(partial(_has_done, bench, job, number + 1), 180)
     assert _done(bench, job) == {f"{job}_{i}" for i in range(5)}
 
 
@@ -71,7 +71,7 @@ def test_an_array_may_have_gaps(bench: Bench) -> None:
     bench.go()
     job = bench.submit(indices=(2, 5, 6))
     assert set(bench.cluster.query([job])) == {f"{job}_2", f"{job}_5", f"{job}_6"}
-    wait_for(lambda: len(_done(bench, job)) == 3, 90)
+    wait_for(lambda: len(_done(bench, job)) == 3, 180)
 
 
 def test_a_failure_is_told_with_its_exit_code(bench: Bench) -> None:
@@ -79,7 +79,7 @@ def test_a_failure_is_told_with_its_exit_code(bench: Bench) -> None:
     bench.go()
     job = bench.submit("fail")
     assert bench.wait_state(job, "FAILED").final
-    known = wait_for(lambda: bench.cluster.evidence([job]).get(job), 60)
+    known = wait_for(lambda: bench.cluster.evidence([job]).get(job), 180)
     assert known is not None
     assert known.state == "FAILED"
 
@@ -100,7 +100,7 @@ def test_cancel_ends_what_runs_and_what_waits(bench: Bench) -> None:
     ref = _first_running(bench, job)
     bench.wait_word(ref, "start")
     bench.cluster.cancel([job])
-    wait_for(lambda: all(i.final for i in bench.cluster.query([job]).values()), 90)
+    wait_for(lambda: all(i.final for i in bench.cluster.query([job]).values()), 180)
     states = {info.state for info in bench.cluster.query([job]).values()}
     assert states == {"CANCELLED"}
     term = [e for e in bench.log(ref) if e["word"] == "SIGTERM"]
@@ -115,17 +115,19 @@ def test_cancel_of_pending_elements_leaves_the_running_ones(bench: Bench) -> Non
     bench.wait_word(ref, "start")
     bench.cluster.cancel([job], pending_only=True)
     refs = {f"{job}_{i}" for i in range(3)} - {ref}
-    wait_for(lambda: {i.state for i in bench.cluster.query(refs).values()} == {"CANCELLED"}, 90)
+    wait_for(lambda: {i.state for i in bench.cluster.query(refs).values()} == {"CANCELLED"}, 180)
     assert set(bench.cluster.query(refs)) == refs
-    wait_for(lambda: bench.cluster.evidence(refs).keys() == refs, 60, "evidence of their end")
+    wait_for(lambda: bench.cluster.evidence(refs).keys() == refs, 180, "evidence of their end")
     assert {i.state for i in bench.cluster.evidence(refs).values()} == {"CANCELLED"}
     bench.go()
     bench.wait_word(ref, "done")
     assert "SIGTERM" not in bench.words(ref)
 
 
-def test_tap_reaches_the_batch_process_alone(bench: Bench) -> None:
+def test_tap_reaches_the_batch_process_alone(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """SIGUSR2 goes to the runner, not to what it started."""
+    # A busy machine may take longer; a tap that came to nothing is the runner's look away.
+    monkeypatch.setattr("detslurm.slurm.cluster.TAP_PATIENCE", 60.0)
     job = bench.submit("child")
     bench.wait_word(job, "start")
     bench.wait_word(job, "child")
@@ -148,7 +150,7 @@ def test_requeue_restarts_exactly_one_element(bench: Bench) -> None:
     bench.wait_word(second, "start", times=2)
     assert [e["restarts"] for e in bench.log(second) if e["word"] == "start"] == [0, 1]
     bench.go()
-    wait_for(lambda: len(_done(bench, job)) == 2, 90)
+    wait_for(lambda: len(_done(bench, job)) == 2, 180)
     assert bench.words(first) == ["start", "done"]
     assert [e.get("why") for e in bench.log(second) if e["word"] == "SIGTERM"] == ["requeued"]
     output = (bench.folder / f"slurm-{job}.out").read_text()
@@ -161,12 +163,12 @@ def test_a_held_requeue_waits_for_its_release(bench: Bench) -> None:
     ref = f"{job}_1"
     bench.wait_word(ref, "start")
     bench.cluster.requeue(ref, hold=True)
-    wait_for(partial(_is_held, bench, ref), 60, "held")
+    wait_for(partial(_is_held, bench, ref), 180, "held")
     assert bench.words(ref).count("start") == 1
     bench.cluster.release([ref])
     bench.wait_word(ref, "start", times=2)
     bench.go()
-    wait_for(lambda: len(_done(bench, job)) == 2, 90)
+    wait_for(lambda: len(_done(bench, job)) == 2, 180)
 
 
 def test_hold_keeps_a_job_from_starting(bench: Bench) -> None:
@@ -186,7 +188,7 @@ def test_hold_of_waiting_elements(bench: Bench) -> None:
     blocker = bench.submit(hold=True)
     job = bench.submit(dependency=f"afterany:{blocker}")
     bench.cluster.hold([job, "777777"])
-    wait_for(partial(_is_held, bench, job), 60, "held")
+    wait_for(partial(_is_held, bench, job), 180, "held")
     bench.go()
     bench.cluster.release([job, blocker])
     bench.wait_state(job, "COMPLETED")
@@ -207,8 +209,9 @@ def test_a_dependent_job_waits(bench: Bench) -> None:
 
 def test_the_time_limit_announces_itself(bench: Bench) -> None:
     """SIGUSR1 comes before the limit, to the batch process alone."""
-    # Slurm looks every 30 s; the job must be listening by then.
-    lead = 25 if bench.cluster.name == "slurm" else 50
+    # The job must be listening by then, 20 s after its start. Slurm looks every 30 s, and signals
+    # at the last look in time: with 5 s that is 25 s to 55 s after the start.
+    lead = 5 if bench.cluster.name == "slurm" else 40
     job = bench.submit("child", time_minutes=1, signal_lead=lead)
     bench.wait_word(job, "SIGUSR1")
     pids = {entry["word"]: entry["who"] for entry in bench.log(job) if "who" in entry}
@@ -240,7 +243,7 @@ def _running(bench: Bench, job: str) -> set[str]:
 
 
 def _first_running(bench: Bench, job: str) -> str:
-    return sorted(wait_for(lambda: _running(bench, job), 90, "an element that runs"))[0]
+    return sorted(wait_for(lambda: _running(bench, job), 180, "an element that runs"))[0]
 
 
 def _is_held(bench: Bench, ref: str) -> bool:

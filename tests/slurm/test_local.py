@@ -39,7 +39,7 @@ def test_a_killed_scheduler_loses_nothing(local: Bench) -> None:
         local.wait_word(f"{job}_{i}", "start", times=2)
     assert [e["restarts"] for e in local.log(f"{job}_0") if e["word"] == "start"] == [0, 1]
     local.go()
-    wait_for(lambda: all(i.final for i in local.cluster.query([job]).values()), 90)
+    wait_for(lambda: all(i.final for i in local.cluster.query([job]).values()), 180)
     states = [(i.state, i.restarts) for i in local.cluster.query([job]).values()]
     assert states == [("COMPLETED", 1)] * 4 + [("COMPLETED", 0)] * 2
 
@@ -80,9 +80,10 @@ def test_no_process_outlives_its_job(local: Bench) -> None:
     assert strays(place(local)) == []
 
 
-def test_a_stubborn_job_is_killed(local: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stubborn_job_is_killed(local: Bench) -> None:
     """Past its limit a job gets SIGTERM, with the reason in its output, and then SIGKILL."""
-    job = local.submit("child", "stubborn", time_minutes=0.1, signal_lead=1)
+    # It must be listening by the time of the first signal, which comes after 20 s.
+    job = local.submit("child", "stubborn", time_minutes=0.35, signal_lead=1)
     info = local.wait_state(job, "TIMEOUT")
     assert info.signal == signal.SIGKILL
     assert "SIGUSR1" in local.words(job)
@@ -131,12 +132,13 @@ def test_ten_submissions_at_once_start_one_scheduler(local: Bench) -> None:
 
     def submit(_: int) -> str:
         argv = [sys.executable, "-c", code, str(place(local).place.root), str(local.folder)]
-        return subprocess.run(argv, capture_output=True, text=True, check=True).stdout.strip()
+        done = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=300)
+        return done.stdout.strip()
 
     with ThreadPoolExecutor(10) as pool:
         jobs = list(pool.map(submit, range(10)))
     assert len(set(jobs)) == 10
-    wait_for(lambda: all(i.final for i in local.cluster.query(jobs).values()), 90)
+    wait_for(lambda: all(i.final for i in local.cluster.query(jobs).values()), 180)
     assert len(local.cluster.query(jobs)) == 10
 
 
