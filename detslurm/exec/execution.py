@@ -80,10 +80,14 @@ class Execution:
         log.say(f"run {number} of trial {self.task.trial_id} in {where}")
         try:
             report = self._begin(number, log)
-            decision = self._patiently(lambda: self._last_word(number, before, report))
+            decision = self._patiently(lambda: self._decided(before, report))
             log.say(f"run {number} ended: {decision.outcome}: {decision.reason}")
         finally:
             log.close()
+        # Only now: who follows the log reads nothing that comes after the last word.
+        self._patiently(
+            lambda: self._trial.write_end(number, _end_record(number, decision, report))
+        )
         self.excluded += report.exclude
         return decision, report
 
@@ -126,10 +130,9 @@ class Execution:
         source: str | None = searcher.get("source_checkpoint_uuid")
         return source
 
-    def _last_word(self, number: int, before: TrialView, report: Report) -> Decision:
+    def _decided(self, before: TrialView, report: Report) -> Decision:
         decision = decide(self._ended(before, report))
         self._agenda.ending(self.task, decision)
-        self._trial.write_end(number, _end_record(number, decision, report))
         return decision
 
     def _begin(self, number: int, log: TextLog) -> Report:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ from detslurm.exec.signals import SignalInbox
 from detslurm.exec.textlog import tell
 from detslurm.exec.wishes import Wishes
 from detslurm.slurm import Allocation
+from detslurm.store import TrialDir
 from tests.sdk.scenes import Scene
 
 
@@ -27,9 +29,8 @@ def inbox() -> Iterator[SignalInbox]:
     signal.set_wakeup_fd(before)
 
 
-def test_gpus_that_were_dealt_unequally(tmp_path: Path, inbox: SignalInbox) -> None:
-    """No step can use them: the trial says so and is over, instead of its runner."""
-    scene = Scene(tmp_path / "store")
+def refused(scene: Scene, inbox: SignalInbox) -> Execution:
+    """Of a trial whose GPUs were dealt unequally, so that no step can use them."""
     experiment = scene.experiment()
     wishes = Wishes(experiment)
     wishes.look()
@@ -42,7 +43,7 @@ def test_gpus_that_were_dealt_unequally(tmp_path: Path, inbox: SignalInbox) -> N
     assert agenda.more()
     task = agenda.take()
     assert task is not None
-    execution = Execution(
+    return Execution(
         task,
         agenda=agenda,
         wishes=wishes,
@@ -51,12 +52,35 @@ def test_gpus_that_were_dealt_unequally(tmp_path: Path, inbox: SignalInbox) -> N
         cluster=scene.queue,
         inbox=inbox,
     )
-    decision, _ = execution.run()
+
+
+def test_gpus_that_were_dealt_unequally(tmp_path: Path, inbox: SignalInbox) -> None:
+    """No step can use them: the trial says so and is over, instead of its runner."""
+    scene = Scene(tmp_path / "store")
+    decision, _ = refused(scene, inbox).run()
     assert (decision.outcome, decision.next) == ("error", Next.LEAVE)
     assert "3 of 4 GPUs" in decision.reason
     trial = scene.client.trial(1)
     assert trial.state == "ERROR" and "3 of 4 GPUs" in str(trial.row.end_reason)
     assert "slurm.slots_per_node" in trial.directory.log_path(1).read_text()
+
+
+def test_the_log_is_whole_before_the_last_word(
+    tmp_path: Path, inbox: SignalInbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who follows the log reads it once more when the run has its last word, and no further."""
+    scene, followed = Scene(tmp_path / "store"), []
+    write_end = TrialDir.write_end
+
+    def written(self: TrialDir, run: int, record: Mapping[str, Any]) -> bool:
+        followed.append(self.log_path(run).read_text())
+        return write_end(self, run, record)
+
+    monkeypatch.setattr(TrialDir, "write_end", written)
+    refused(scene, inbox).run()
+    (text,) = followed
+    assert text == scene.client.trial(1).directory.log_path(1).read_text()
+    assert "run 1 ended: error" in text.splitlines()[-1]
 
 
 def test_output_that_is_full_ends_nothing() -> None:
