@@ -15,7 +15,7 @@ from detslurm.sdk.queues import Queues, connector
 from detslurm.sdk.searching import Keeper, Saved, SearchDriver, load
 from detslurm.sdk.workforce import Workforce
 from detslurm.searcher.custom_method import SearcherState, SearchMethod
-from detslurm.store import ExperimentDir, NotFound, Store
+from detslurm.store import ExperimentDir, NotFound, Store, fs
 
 logger = logging.getLogger("detslurm.searcher")
 
@@ -74,7 +74,7 @@ class LocalSearchRunner:
         path = self._folder / _MARK_FILE
         if not path.exists():
             last = max(store.ledger_state().experiments(), default=0)
-            path.write_text(f"{uuid.uuid4()} {last}\n")
+            fs.put_if_absent(path, f"{uuid.uuid4()} {last}\n".encode())  # a kill leaves no half
         text, _, last_known = path.read_text().strip().partition(" ")
         return Mark(text, int(last_known or 0))
 
