@@ -17,6 +17,7 @@ from tests.cluster.waiting import wait_for
 from tests.e2e.desk import PATIENCE, Desk
 from tests.e2e.processes import is_alive, kill_runner
 from tests.e2e.test_main_job import make_room
+from tests.exec.test_meeting import free
 
 pytestmark = pytest.mark.cluster
 
@@ -172,14 +173,6 @@ def outward_interface() -> str:
     """An interface of this machine's whose address its name does not resolve to, if it has one."""
     names = [name for _, name in socket.if_nameindex() if name != "lo"]
     return first_interface(",".join([*names, "lo"]))
-
-
-def free(port: int) -> bool:
-    try:
-        socket.create_server(("", port)).close()
-    except OSError:
-        return False
-    return True
 
 
 def test_where_the_ranks_meet(desk: Desk) -> None:

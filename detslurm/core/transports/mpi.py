@@ -184,7 +184,7 @@ class MpiStar:
                     raise
                 self._check_left()
                 next_look = waited + LOOK_EVERY
-            time.sleep(pause)
+            time.sleep(pause)  # MPI has nothing to wait on
             pause = min(pause * 1.1, 0.001)
 
     def _check_left(self) -> None:
