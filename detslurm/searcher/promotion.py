@@ -74,7 +74,10 @@ class Promotion(Halving):
         bracket.rungs[trial.rung].outstanding += 1
         if trial.status == "closed":  # it failed: so it does on the next rung, and room is made
             return self._settle(state, index, WORST)
-        trial.goal = bracket.rungs[trial.rung].units
+        units = bracket.rungs[trial.rung].units
+        if units <= trial.reached:  # short lengths have rungs of equal length: it is there already
+            return self._settle(state, index, self.score(trial.metric))
+        trial.goal = units
         if trial.status == "paused":
             state.wait(index, PROMOTED)
         return True

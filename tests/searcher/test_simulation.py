@@ -8,8 +8,11 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
-from detslurm.searcher.curves import Recorded
+from detslurm.searcher.brackets import bracket_plans
+from detslurm.searcher.curves import Curves, Recorded
 from detslurm.searcher.preview import BracketRow, Row, preview
 from detslurm.searcher.search import Search
 from detslurm.searcher.simulation import Simulation, simulate
@@ -180,3 +183,59 @@ def test_the_state_of_twenty_thousand_trials_is_loaded() -> None:
         )
     data = search.dump(state)
     assert search.dump(search.load(data)) == data
+
+
+SPREAD = st.sampled_from([1.5, 2, 3, 4, 7.5, 100])
+LENGTHS = st.sampled_from(
+    [{"max_length": {"epochs": 10}}, {"max_length": 1}, {"max_length": {"batches": 5}}]
+    + [{"max_length": n, "stop_once": True} for n in (1, 10)]
+    + [{"time_metric": "batches", "max_time": n} for n in (1, 2, 10, 900)]
+)
+HALVINGS = st.tuples(
+    st.fixed_dictionaries(
+        {
+            "max_trials": st.sampled_from([1, 2, 3, 7, 30]),
+            "max_concurrent_trials": st.sampled_from([0, 1, 2, 50]),
+            "divisor": SPREAD,
+            "smaller_is_better": st.booleans(),
+        }
+    ),
+    LENGTHS,
+    st.fixed_dictionaries({"name": st.just("async_halving"), "num_rungs": st.integers(1, 7)})
+    | st.fixed_dictionaries(
+        {
+            "name": st.just("adaptive_asha"),
+            "max_rungs": st.integers(1, 7),
+            "mode": st.sampled_from(["aggressive", "standard", "conservative"]),
+        },
+        optional={"bracket_rungs": st.lists(st.integers(1, 7), min_size=1, max_size=4)},
+    ),
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(parts=HALVINGS, workers=st.integers(1, 5), curves=st.sampled_from([None, Steps()]))
+@example(
+    parts=(
+        {"max_trials": 30, "divisor": 3},
+        {"max_length": {"epochs": 10}},
+        {"name": "async_halving", "num_rungs": 4},
+    ),
+    workers=1,
+    curves=None,
+)
+def test_every_halving_ends(
+    parts: tuple[dict[str, Any], ...], workers: int, curves: Curves | None
+) -> None:
+    """Whatever lengths, rungs (of equal length, too), divisors and limits it has: all its trials
+    begin and close, and one of each bracket comes to the top."""
+    fields = {key: value for part in parts for key, value in part.items()}
+    made = config(fields.pop("name"), **fields)
+    plans = bracket_plans(made["searcher"])
+    seen = simulate(made, workers, curves)
+    assert seen.trials == sum(plan.max_trials for plan in plans)
+    assert {trial.outcome for trial in seen.each} <= {"completed", "stopped"}
+    for number, plan in enumerate(plans):
+        ends = [trial.units for trial in seen.each if trial.bracket == number]
+        assert len(ends) == plan.max_trials
+        assert set(ends) <= set(plan.units)
