@@ -10,7 +10,7 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from detslurm.exec import control
 from detslurm.exec.lines import LineSplitter
@@ -20,6 +20,9 @@ from detslurm.exec.signals import SignalInbox
 from detslurm.exec.textlog import TextLog
 from detslurm.slurm.command import is_transient
 from detslurm.store.fs import write_all
+
+if TYPE_CHECKING:
+    from detslurm.exec.failure import Failure
 
 # How often the runner looks at the user's wishes by itself; the CLI's tap makes it look at once.
 _LOOK_EVERY = 60.0
@@ -48,6 +51,8 @@ class Report:
     refused: bool = False  # Slurm starts no more steps in this job
     unanswered: bool = False  # srun found no controller that could start the step
     hopeless: str | None = None  # why no step can begin here
+    at_once: bool = False  # it was over before long
+    failure: Failure | None = None  # an error of the code, met at once
     job_is_ending: bool = False
     give_way: bool = False  # Slurm wants the allocation back, whatever becomes of the trial
 

@@ -8,7 +8,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from detslurm.exec.agenda import Agenda, Task
 from detslurm.exec.attempt import Attempt, Limits, Report
@@ -19,9 +19,12 @@ from detslurm.exec.textlog import TextLog, tell
 from detslurm.exec.wishes import Wishes
 from detslurm.slurm import Allocation, Cluster, SlurmError
 from detslurm.store import StoreError, TrialDir, TrialView, fold_trial
-from detslurm.store.outcomes import INVALID_HP
+from detslurm.store.outcomes import INVALID_HP, RESTART
 from detslurm.store.patience import LONG, patiently
 from detslurm.store.reading import latest_checkpoint
+
+if TYPE_CHECKING:
+    from detslurm.exec.failure import Failure
 
 T = TypeVar("T")
 
@@ -33,6 +36,8 @@ _STEP_PAUSE = 2.0
 # So long a step is tried again while Slurm's controller does not answer: it may be restarted, or
 # busy for a while. The allocation would be lost otherwise.
 _CONTROLLER_PATIENCE = 1800.0
+# A run that lasted longer failed after some work: what it worked on may have been the cause.
+_AT_ONCE = 60.0
 
 
 class Execution:
@@ -78,8 +83,10 @@ class Execution:
         log = TextLog(self._trial.log_path(number))
         where = f"job {self._allocation.ref} on {start['host']}"
         log.say(f"run {number} of trial {self.task.trial_id} in {where}")
+        begun = time.monotonic()
         try:
             report = self._begin(number, log)
+            report.at_once = time.monotonic() - begun < _AT_ONCE
             decision = self._patiently(lambda: self._decided(before, report))
             log.say(f"run {number} ended: {decision.outcome}: {decision.reason}")
         finally:
@@ -201,6 +208,7 @@ class Execution:
         word = self._agenda.word(self.task, after)
         stopped = word.stop and report.cause not in (Cause.KILL, Cause.CANCEL)
         stopped = stopped and after.hopeless is None
+        report.failure = self._failure(before, after, report)
         return Ended(
             exit_code=report.exit_code,
             cause=Cause.STOP if stopped else report.cause,
@@ -212,7 +220,26 @@ class Execution:
             restarts=before.restarts,
             max_restarts=self._config["max_restarts"],
             resting=word.rest,
+            failure=report.failure,
+            earlier=self._earlier_failure() if report.failure is not None else None,
+            restart_repeated=bool(self._config.get("restart_repeated_failures")),
         )
+
+    def _failure(self, before: TrialView, after: TrialView, report: Report) -> Failure | None:
+        """The error of the code that ended this run at once, with no step gained."""
+        gained = after.steps > before.steps or len(after.checkpoints) > len(before.checkpoints)
+        if gained or not report.at_once or report.cause is not None or not report.exit_code:
+            return None
+        from detslurm.exec.failure import failure_in  # only here: every runner pays at its start
+
+        return failure_in(self._trial.log_path(self._run))
+
+    def _earlier_failure(self) -> Failure | None:
+        """That of the run before, if it made this run a restart."""
+        from detslurm.exec.failure import Failure
+
+        end = self._trial.end(self._run - 1) or {}
+        return Failure.from_dict(end.get("failure")) if end.get("outcome") == RESTART else None
 
     def look(self) -> Cause | None:
         """Why the trial should not run now, or None; as last known while the store is silent."""
@@ -258,6 +285,7 @@ def _refusal(view: TrialView, report: Report) -> str | None:
 
 
 def _end_record(number: int, decision: Decision, report: Report) -> dict[str, Any]:
+    failure = report.failure
     return {
         "type": "end",
         "run": number,
@@ -266,4 +294,5 @@ def _end_record(number: int, decision: Decision, report: Report) -> dict[str, An
         "exit_code": report.exit_code,
         "exclude": report.exclude,
         "time": time.time(),
+        **({} if failure is None else {"failure": failure.to_dict()}),
     }

@@ -9,6 +9,10 @@ from __future__ import annotations
 import enum
 import signal
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from detslurm.exec.failure import Failure
 
 
 class Cause(enum.StrEnum):
@@ -38,7 +42,9 @@ class Ended:
     `exit_code` follows the shell: 128 + N for death by signal N. `new_checkpoint` says whether this
     run committed one; `restarts` counts those used before it; `hopeless` says why the next run
     would fail in the same way; `resting` says that the search has no more for the trial now, though
-    it may promote it later.
+    it may promote it later. `failure` is an error of the code that ended this run at once, without
+    a step gained, and `earlier` the one that made this run a restart; `restart_repeated` is the
+    user's wish to try all the same.
     """
 
     exit_code: int
@@ -51,6 +57,9 @@ class Ended:
     restarts: int = 0
     max_restarts: int = 5
     resting: bool = False
+    failure: Failure | None = None
+    earlier: Failure | None = None
+    restart_repeated: bool = False
 
 
 @dataclass(frozen=True)
@@ -110,6 +119,9 @@ def _failed(ended: Ended) -> Decision:
     if ended.cancel_retries is not None:
         reason = f"the code {how}; log policy {ended.cancel_retries!r} forbids a restart"
         return Decision("error", reason, Next.LEAVE)
+    if ended.failure is not None and ended.failure == ended.earlier and not ended.restart_repeated:
+        reason = f"the code failed in the same way twice, at once: {ended.failure.error}"
+        return Decision("error", f"{reason}; a restart would not help", Next.LEAVE)
     if ended.restarts >= ended.max_restarts:
         reason = f"the code {how} after {ended.restarts} of {ended.max_restarts} restarts"
         return Decision("error", reason, Next.LEAVE)

@@ -76,6 +76,7 @@ perform_initial_validation: true
 records_per_epoch: 50000
 scheduling_unit: 10
 max_restarts: 2
+restart_repeated_failures: true
 preemption_timeout: 600
 optimizations: {aggregation_frequency: 2, mixed_precision: O1}
 profiling: {enabled: true, begin_on_batch: 1, end_after_batch: 9}

@@ -92,6 +92,21 @@ def test_code_that_always_crashes_ends_as_error(desk: Desk) -> None:
     assert "train.py" in described
 
 
+def test_what_can_not_pass_by_itself_is_tried_twice(desk: Desk) -> None:
+    """The same error of the code at once, without a step: the trial says so, and who wants more
+    restarts all the same gets them."""
+    config = desk.project("import nosuch")
+    stubborn = desk.submit(config, "max_restarts=2", "restart_repeated_failures=true")
+    number = desk.submit(config)
+    desk.wait_for_state(number, "ERROR")
+    assert desk.outcomes(number) == ["restart", "error"]
+    reason = desk.trial(number).end_reason or ""
+    assert "No module named 'nosuch'" in reason and "a restart would not help" in reason
+    assert "failed in the same way twice" in desk.run("experiment", "describe", str(number)).stdout
+    desk.wait_for_state(stubborn, "ERROR")
+    assert desk.outcomes(stubborn) == ["restart", "restart", "error"]
+
+
 def test_invalid_hyperparameters_end_the_trial_without_a_restart(desk: Desk) -> None:
     """InvalidHP: exit 0, no restart, said so."""
     script = """\

@@ -6,6 +6,7 @@ import itertools
 
 import pytest
 
+from detslurm.exec.failure import Failure
 from detslurm.exec.outcome import Cause, Decision, Ended, Next, decide, describe_exit
 
 
@@ -86,6 +87,21 @@ def test_what_would_fail_again_is_not_tried_again() -> None:
     decision = decide(Ended(exit_code=1, hopeless="there is no metric 'acc'"))
     assert (decision.outcome, decision.next) == ("error", Next.LEAVE)
     assert decision.reason == "there is no metric 'acc'; a restart would not help"
+
+
+def test_an_error_of_the_code_is_tried_twice() -> None:
+    """Whoever wants more says so; another error, or one after work was done, is a restart."""
+    failure, other = Failure("KeyError: 'lr'", "1"), Failure("KeyError: 'lr'", "2")
+    assert outcome_of(exit_code=1, failure=failure) == ("restart", Next.AGAIN)
+    decision = decide(Ended(exit_code=1, failure=failure, earlier=failure, restarts=1))
+    assert (decision.outcome, decision.next) == ("error", Next.LEAVE)
+    assert "KeyError: 'lr'" in decision.reason and "twice" in decision.reason
+    for facts in (
+        {"failure": other, "earlier": failure},
+        {"earlier": failure},
+        {"failure": failure, "earlier": failure, "restart_repeated": True},
+    ):
+        assert outcome_of(exit_code=1, restarts=1, **facts) == ("restart", Next.AGAIN)
 
 
 def test_every_combination_has_an_outcome() -> None:

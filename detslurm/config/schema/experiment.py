@@ -66,6 +66,7 @@ class ExperimentConfig(Section, frozen=True, kw_only=True):
     data: FrozenDict = FrozenDict()
 
     max_restarts: NonNegative = 5
+    restart_repeated_failures: bool = False
     preemption_timeout: NonNegative | None = None
     checkpoint_policy: Literal["best", "all", "none"] = "best"
     perform_initial_validation: bool = False

@@ -1,0 +1,149 @@
+"""Errors of the code itself, as a run's log tells them: the next run would meet them again.
+
+Only what can't pass by itself is recognised: a module, name, class or argument that is wrong. What
+hangs on the world (files, network, memory, devices, peers) or is of a kind that nobody knows here
+may be gone a moment later.
+"""
+
+from __future__ import annotations
+
+import builtins
+import hashlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+_OF_THE_CODE = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    ImportError,
+    LookupError,
+    NameError,
+    NotImplementedError,
+    SyntaxError,
+    TypeError,
+    ValueError,
+)
+_NO_SUCH_WEIGHTS = "Error(s) in loading state_dict for "
+_LAUNCHERS = ("ChildFailedError", "CalledProcessError")
+
+_TAIL = 256 * 1024
+# After its traceback a process has little to say; a launcher then tells how its workers ended.
+_AFTERWORD = 60
+
+_LINE = re.compile(r"\[[^]\s]+\] (?:\[rank=(\d+)\] )?\|\| (.*)")
+_TRACEBACK = "Traceback (most recent call last):"
+_CHAINED = (
+    "The above exception was the direct cause of the following exception:",
+    "During handling of the above exception, another exception occurred:",
+)
+_FRAME = re.compile(r'  File "([^"]+)", line (\d+)(?:, in (.+))?')
+_ERROR = re.compile(r"(?:[\w.]+\.)?(\w+)(?:: (.*))?")
+_UNFOUND = re.compile(r"\S*python[\d.]*: (No module named \S+|can't open file .*No such file.*)")
+_FOLDERS = re.compile(r"(?:/[^\s/'\"():]+)+/")
+_ADDRESS = re.compile(r"0x[0-9a-f]+")
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An error of the code: its last line, and a digest of where and what, equal in each run."""
+
+    error: str
+    digest: str
+
+    def to_dict(self) -> dict[str, str]:
+        """Plain data for the run's last word."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any] | None) -> Failure | None:
+        """What `to_dict` gave; None for anything else."""
+        given = plain or {}
+        error, digest = given.get("error"), given.get("digest")
+        return cls(error, digest) if isinstance(error, str) and isinstance(digest, str) else None
+
+
+@dataclass
+class _Error:
+    """The last lines of an exception and of those that led to it, and the frames of all."""
+
+    chain: list[str] = field(default_factory=list)
+    frames: list[str] = field(default_factory=list)
+
+
+def failure_in(log: Path) -> Failure | None:
+    """The error of the code that ended a run, by the end of its log; None where it says none."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(file.seek(0, 2) - _TAIL, 0))
+            return failure_of(file.read().decode("utf-8", "replace").splitlines())
+    except OSError:
+        return None
+
+
+def failure_of(lines: Sequence[str]) -> Failure | None:
+    """The first of the errors that ended its ranks; None if that is none of the code's own."""
+    ranks: dict[str | None, list[tuple[int, str]]] = {}
+    for place, line in enumerate(lines):
+        if (match := _LINE.fullmatch(line)) is not None:
+            ranks.setdefault(match[1], []).append((place, match[2]))
+    ends = [end for said in ranks.values() if (end := _last_error(said)) is not None]
+    if not ends:
+        return None
+    _, error = min(ends, key=lambda end: end[0])
+    return _failure(error) if all(map(_is_of_the_code, error.chain)) else None
+
+
+def _last_error(said: Sequence[tuple[int, str]]) -> tuple[int, _Error] | None:
+    """Where a rank's last error stands, and what it is."""
+    last = None
+    for number, error in _errors([text for _, text in said]):
+        if _kind(error.chain[-1]) not in _LAUNCHERS:
+            last = number, error
+    if last is None or len(said) - last[0] > _AFTERWORD:
+        return None
+    return said[last[0]][0], last[1]
+
+
+def _errors(texts: Sequence[str]) -> Iterator[tuple[int, _Error]]:
+    """Every error of a text, with the number of its last line."""
+    error, open_ = _Error(), False
+    for number, text in enumerate(texts):
+        frame = _FRAME.fullmatch(text)
+        if text == _TRACEBACK or frame is not None:
+            # A syntax error of the script itself has a frame and no more.
+            open_ = True
+        if frame is not None:
+            error.frames.append(f"{Path(frame[1]).name}:{frame[2]}:{frame[3]}")
+        elif open_ and text != _TRACEBACK and text and not text.startswith(" "):
+            error.chain.append(text)
+            yield number, error
+            open_ = False
+        elif _UNFOUND.fullmatch(text):
+            yield number, _Error([text])
+        elif not open_ and text and text not in _CHAINED:
+            error = _Error()
+
+
+def _kind(error: str) -> str:
+    match = _ERROR.fullmatch(error)
+    return match[1] if match else ""
+
+
+def _is_of_the_code(error: str) -> bool:
+    if _UNFOUND.fullmatch(error):
+        return True
+    if _kind(error) == "RuntimeError":
+        return _NO_SUCH_WEIGHTS in error
+    kind = getattr(builtins, _kind(error), None)
+    return isinstance(kind, type) and issubclass(kind, _OF_THE_CODE)
+
+
+def _failure(error: _Error) -> Failure:
+    # Every run has a directory and addresses of its own.
+    said = [_ADDRESS.sub("0x", _FOLDERS.sub("", text)) for text in error.chain]
+    digest = hashlib.sha256("\n".join([*said, *error.frames]).encode()).hexdigest()
+    return Failure(error.chain[-1][:300], digest[:16])
