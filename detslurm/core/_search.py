@@ -96,7 +96,7 @@ class TrialSearch:
         """Wait a while for what a method elsewhere says to the last report."""
         deadline = time.monotonic() + _PATIENCE
         while self._trial.settled and self._unanswered() and time.monotonic() < deadline:
-            if self._must_leave():
+            if self._trial.final or self._must_leave():
                 return
             time.sleep(_LOOK)  # another node's file: there is nothing to wait on
             self._log.catch_up(fresh=True)

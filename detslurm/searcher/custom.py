@@ -35,7 +35,7 @@ class ValidateAfter(msgspec.Struct, frozen=True, tag_field="op", tag="validate_a
 
 
 class Close(msgspec.Struct, frozen=True, tag_field="op", tag="close"):
-    """Ask nothing more of a trial."""
+    """Ask nothing more of a trial than it was asked for."""
 
     request_id: str
 
@@ -72,6 +72,8 @@ class Custom(Method):
         trial.reached = trial.goal
         trial.metric = number(event.metric)
         _note(state, "validation_completed", index, metric=event.metric, length=trial.goal)
+        if trial.closing:
+            self._finish(state, index)
 
     def rested(self, state: State, index: int) -> None:
         if state.trials[index].final:
@@ -115,7 +117,7 @@ class Custom(Method):
             self._shut_down(state, operation)
         elif (index := dialogue.trials.get(operation.request_id)) is not None:
             if isinstance(operation, Close):
-                self._finish(state, index)
+                self._close(state, index)
             else:
                 self._train(state, index, operation.length)
 
@@ -131,12 +133,20 @@ class Custom(Method):
 
     def _train(self, state: State, index: int, length: int) -> None:
         trial = state.trials[index]
-        if trial.status == "closed" or trial.final or length < 1:
+        if trial.status == "closed" or trial.final or trial.closing or length < 1:
             return
         trial.goal = length
         trial.reached = min(trial.reached, length - 1)  # what it has trained it validates once more
         if trial.status == "paused":
             state.wait(index, PROMOTED if trial.legs else CREATED)
+
+    def _close(self, state: State, index: int) -> None:
+        """Now, or once the trial has trained to the length that it was asked for."""
+        trial = state.trials[index]
+        if trial.goal is None or trial.settled:
+            self._finish(state, index)
+        else:
+            trial.closing = True
 
     def _finish(self, state: State, index: int) -> None:
         if state.trials[index].status != "closed":

@@ -69,7 +69,7 @@ class ValidateAfter(Operation):
 
 @dataclass(frozen=True)
 class Close(Operation):
-    """Ask nothing more of a trial."""
+    """Ask nothing more of a trial: it closes once its last `ValidateAfter` is completed."""
 
     request_id: UUID
 

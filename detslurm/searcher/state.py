@@ -44,6 +44,7 @@ class TrialState(msgspec.Struct, array_like=True, gc=False):
     request_id: str | None = None
     outcome: str | None = None  # how it closed
     life: str | None = None  # which process of its worker has it
+    closing: bool = False  # nothing more will be asked of it than its goal
 
     @property
     def settled(self) -> bool:

@@ -25,10 +25,12 @@ METHOD = """\
     from determined import searcher
 
     class Halves(searcher.SearchMethod):
-        '''Six random samples, two at a time; those below a half train twice as long.'''
+        '''Six random samples, two at a time; those below a half train twice as long.
+
+        Whatever is asked for last comes together with the end.'''
 
         def __init__(self):
-            self.begun = 0
+            self.begun, self.judged = 0, []
 
         def begin(self):
             if self.begun == 6:
@@ -36,7 +38,8 @@ METHOD = """\
             trial = uuid.uuid4()
             self.begun += 1
             sample = {"x": self.begun / 10}
-            return [searcher.Create(trial, sample), searcher.ValidateAfter(trial, 2)]
+            operations = [searcher.Create(trial, sample), searcher.ValidateAfter(trial, 2)]
+            return operations + [searcher.Close(trial)] * (self.begun > 3)
 
         def initial_operations(self, state):
             return self.begin() + self.begin()
@@ -46,10 +49,13 @@ METHOD = """\
 
         def on_validation_completed(self, state, request_id, metric, train_length):
             if train_length == 2 and metric < 0.35:
-                return [searcher.ValidateAfter(request_id, 4)]
-            return [searcher.Close(request_id)]
+                return [searcher.ValidateAfter(request_id, 4), searcher.Close(request_id)]
+            self.judged.append(str(request_id))
+            return []
 
         def on_trial_closed(self, state, request_id):
+            if str(request_id) not in self.judged:
+                raise RuntimeError(f"{request_id} was closed before its last validation")
             if len(state.trials_closed) == 6:
                 return [searcher.Shutdown()]
             return self.begin()
@@ -61,10 +67,10 @@ METHOD = """\
             return len(state.trials_closed) / 6
 
         def save_method_state(self, path):
-            (path / "begun.json").write_text(json.dumps(self.begun))
+            (path / "begun.json").write_text(json.dumps([self.begun, self.judged]))
 
         def load_method_state(self, path):
-            self.begun = json.loads((path / "begun.json").read_text())
+            self.begun, self.judged = json.loads((path / "begun.json").read_text())
 """
 
 TRAIN = """\

@@ -8,7 +8,7 @@ import pytest
 
 from detslurm.searcher import RandomStream, Search, State, trial_plan
 from detslurm.searcher.explore import explore
-from tests.searcher.drive import ask, leave, report, run, search, train
+from tests.searcher.drive import ask, leave, reached, report, run, search, train
 
 LENGTH: dict[str, Any] = {"max_length": {"epochs": 5}}
 PBT: dict[str, Any] = {
@@ -287,6 +287,47 @@ def test_a_custom_method_runs_its_trials() -> None:
     assert not state.done
     answer(chosen, state, {"op": "shutdown"})
     assert (state.done, state.verdict) == (True, "completed")
+
+
+def close(name: str) -> dict[str, Any]:
+    return {"op": "close", "request_id": name}
+
+
+@pytest.mark.parametrize("moment", ["waiting", "running", "given back"])
+def test_close_lets_a_trial_train_as_far_as_it_was_asked_to(moment: str) -> None:
+    """Also where one answer creates, asks and closes; its validation is heard of before its end."""
+    chosen = search("custom")
+    state = chosen.initial()
+    answer(chosen, state, create("a"), length("a", 3), *[close("a")] * (moment == "waiting"))
+    assert ask(chosen, state) == 0
+    if moment != "waiting":
+        answer(chosen, state, close("a"), length("a", 9))
+    if moment == "given back":
+        leave(chosen, state, 0, "released")
+        assert ask(chosen, state) == 0
+    assert (state.trials[0].goal, state.trials[0].settled) == (3, False)
+    report(chosen, state, 0, 3, 0.5)
+    assert heard(state) == [("validation_completed", "a", 0.5, 3)]
+    leave(chosen, state, 0, "completed")
+    assert heard(state)[1:] == [("trial_closed", "a")]
+    assert state.trials[0].outcome == "completed"
+
+
+@pytest.mark.parametrize("rests", [True, False])
+def test_close_after_a_further_length(rests: bool) -> None:
+    """`[ValidateAfter(6), Close]` after 3 trains to 6, whether the trial still runs or not."""
+    chosen = search("custom")
+    state = chosen.initial()
+    answer(chosen, state, create("a"), length("a", 3))
+    ask(chosen, state)
+    report(chosen, state, 0, 3, 0.5)
+    if rests:
+        leave(chosen, state, 0, "out_of_ops")
+    answer(chosen, state, length("a", 6), close("a"))
+    assert ask(chosen, state) == 0
+    train(chosen, state, 0, lambda i, n: 0.4)
+    assert heard(state) == [("validation_completed", "a", 0.4, 6), ("trial_closed", "a")]
+    assert reached(state) == [6]
 
 
 @pytest.mark.parametrize("again", [3, 2])
