@@ -105,6 +105,6 @@ class SharedFS:
     def put_file(self, source: Path, key: str) -> None:
         target = self.base / key
         target.parent.mkdir(parents=True, exist_ok=True)
-        staged = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+        staged = target.with_name(f".{target.name}.{os.urandom(8).hex()}.tmp")  # seen by all nodes
         shutil.copyfile(source, staged)
         staged.replace(target)

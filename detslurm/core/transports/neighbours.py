@@ -6,39 +6,20 @@ would wait for ever: who is on the dead rank's node sees it, and tells the rest.
 
 from __future__ import annotations
 
-import os
-import socket
-from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
-_STATE, _START = 0, 19  # fields of /proc/PID/stat behind the name
-_OVER: Final = ("Z", "X")
+from detslurm._process import Identity, node
 
 
 class Neighbours:
     """The other processes of a communicator that run on this node."""
 
     def __init__(self, comm: Any) -> None:
-        # A container may have its own process ids, under the host's name.
-        space = os.stat("/proc/self/ns/pid").st_ino  # noqa: PTH116
-        node = (socket.gethostname(), space)
-        rows = comm.allgather((node, os.getpid(), started(os.getpid())))
+        rows = [Identity(*row) for row in comm.allgather(tuple(Identity.own()))]
         own = comm.Get_rank()
-        self._seen = {
-            index: (pid, start)
-            for index, (where, pid, start) in enumerate(rows)
-            if where == node and index != own
-        }
+        here = node()
+        self._seen = {i: row for i, row in enumerate(rows) if row.node == here and i != own}
 
     def dead(self) -> list[int]:
         """The indexes of those that have ended, in peace or not."""
-        return [index for index, (pid, start) in self._seen.items() if started(pid) != start]
-
-
-def started(pid: int) -> str | None:
-    """When a process began, as the kernel counts; None once it has ended."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return None
-    return None if fields[_STATE] in _OVER else fields[_START]
+        return [index for index, peer in self._seen.items() if peer.is_dead()]

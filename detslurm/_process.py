@@ -1,0 +1,68 @@
+"""Which process is meant, also among processes of other nodes: a pid alone says little.
+
+Files that name a process may lie where all nodes see them, nodes may share a host's name, and
+process ids are reused. What can't be found out is unknown: nobody is taken for dead without proof.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from functools import cache
+from pathlib import Path
+from typing import Final, NamedTuple, Self
+
+_STATE, _START = 0, 19  # fields of /proc/PID/stat behind the name
+_OVER: Final = ("Z", "X")
+
+
+@cache
+def node() -> str:
+    """Names this host since its last boot, and the process ids that are seen here."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        space = os.stat("/proc/self/ns/pid").st_ino  # noqa: PTH116
+        foreign = Path("/proc/self").readlink().name != str(os.getpid())
+    except OSError:
+        foreign = True
+    if foreign:  # /proc shows another process space, or nothing: nobody is known to be near
+        return os.urandom(8).hex()
+    return hashlib.sha256(f"{os.uname().nodename} {boot} {space}".encode()).hexdigest()[:16]
+
+
+def started(pid: int) -> str | None:
+    """When a process began, as the kernel counts; None once it has ended. May raise `OSError`."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return None if fields[_STATE] in _OVER else fields[_START]
+
+
+class Identity(NamedTuple):
+    """A process that no other one will ever be taken for."""
+
+    node: str
+    pid: int
+    started: str
+
+    @classmethod
+    def own(cls) -> Self:
+        """This process."""
+        return cls(node(), os.getpid(), started(os.getpid()) or "")
+
+    @classmethod
+    def parse(cls, text: str) -> Self | None:
+        """The process that `str()` of an identity names; None for any other text."""
+        where, pid, start = [*text.split("-"), "", ""][:3]
+        return cls(where, int(pid), start) if pid.isdigit() and start.isdigit() else None
+
+    def __str__(self) -> str:
+        return f"{self.node}-{self.pid}-{self.started}"
+
+    def is_dead(self) -> bool:
+        """Whether it is certain that the process has ended: one of another node may live."""
+        try:
+            return self.node == node() and started(self.pid) != self.started
+        except OSError:
+            return False

@@ -1,0 +1,49 @@
+"""Working directories where TMPDIR lies on a file system that other nodes see, too."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from detslurm._process import Identity, node
+from detslurm.exec.workdir import make_workdir
+
+
+def directory(tmp: Path, owner: object) -> Path:
+    path = tmp / f"detslurm-{os.getuid()}-{owner}-1.1.1"
+    path.mkdir()
+    return path
+
+
+@pytest.fixture
+def gone() -> Identity:
+    """A process of this node that has ended."""
+    with subprocess.Popen(["sleep", "60"]) as process:
+        start = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[19]
+        process.kill()
+    return Identity(node(), process.pid, start)
+
+
+def test_only_what_is_provably_dead_goes(tmp_path: Path, gone: Identity) -> None:
+    """Another node's pids say nothing here, whether they are in use here or not."""
+    (tmp_path / "code").mkdir()
+    tmp = tmp_path / "tmp"
+    tmp.mkdir()
+    own = Identity.own()
+    dead = [
+        directory(tmp, gone),
+        directory(tmp, own._replace(started="1")),  # its pid has gone to another process since
+    ]
+    kept = [
+        directory(tmp, own),
+        directory(tmp, gone._replace(node="0123456789abcdef")),
+        directory(tmp, own._replace(node="0123456789abcdef", started="1")),
+        directory(tmp, "0123456789abcdef-7"),
+        directory(tmp, 7),
+    ]
+    made = make_workdir(tmp_path / "code", "2.1.1", tmp=tmp)
+    assert not any(path.exists() for path in dead)
+    assert all(path.exists() for path in [made, *kept])
