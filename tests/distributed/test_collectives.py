@@ -16,7 +16,8 @@ import pytest
 
 from detslurm.core import DistributedContext, DistributedError
 from detslurm.core.transports.health import LOOK_EVERY, Health
-from detslurm.core.transports.rendezvous import Address, Meeting, host, join
+from detslurm.core.transports.proof import Address
+from detslurm.core.transports.rendezvous import Meeting, host, join
 from tests.distributed import scenarios
 from tests.distributed.ranks import free_port, in_threads, places
 

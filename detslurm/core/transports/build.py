@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 from detslurm.core.transports.choose import Choice, Place, choose
+from detslurm.core.transports.door import Pair
 from detslurm.core.transports.health import Health
 from detslurm.core.transports.identity import (
     derived_ports,
@@ -20,7 +21,7 @@ from detslurm.core.transports.identity import (
 )
 from detslurm.core.transports.link import AnyStar, Link, Membership
 from detslurm.core.transports.order import Ledger
-from detslurm.core.transports.rendezvous import Meeting, Pair, host, join
+from detslurm.core.transports.rendezvous import Meeting, host, join
 from detslurm.core.transports.sockets import SocketLink
 from detslurm.core.transports.star import Star
 from detslurm.core.transports.team import Stars, Team

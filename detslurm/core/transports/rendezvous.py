@@ -1,34 +1,28 @@
-"""How the processes of a star find each other by sockets, and prove that they belong together."""
+"""How the processes of a star find each other by sockets."""
 
 from __future__ import annotations
 
 import errno
 import hmac
 import logging
-import math
 import os
-import secrets
-import select
 import socket
 import struct
 import time
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from detslurm.core.transports import proof
+from detslurm.core.transports.door import Door, Pair, allow_connections
 from detslurm.core.transports.health import DistributedError, join_timeout, peer_timeout
+from detslurm.core.transports.proof import CONTROL, DATA, Address, Claim, Stranger
 from detslurm.core.transports.sockets import prepare
 
 logger = logging.getLogger("detslurm.core")
 
-Address = str | tuple[str, int]  # a unix socket, or host and port
-
-_MAGIC: Final = b"detslurm-peer/1\n"
-_NONCE: Final = 16
-_PROOF: Final = 32
-_HELLO = struct.Struct(f"<IB{_NONCE}s{_PROOF}s")
-_PATIENCE: Final = 5.0  # for a stranger to say hello
+_PATIENCE: Final = 5.0  # for an answer at first; a chief that is busy gets more each time
+_LONGEST: Final = 20.0
 _CLOSING: Final = 65.0  # the kernel keeps the port of an ended connection for a minute
-_DATA, _CONTROL = 0, 1
 
 
 class Meeting(NamedTuple):
@@ -41,147 +35,72 @@ class Meeting(NamedTuple):
     bind_host: str | None = None
 
 
-class Pair(NamedTuple):
-    """The two connections to a peer."""
-
-    data: socket.socket
-    control: socket.socket
-
-
-class _Stranger(Exception):
-    """Somebody else's process is on the other side."""
-
-
 def host(meeting: Meeting, size: int, what: str) -> dict[int, Pair]:
     """As the root: wait until all workers have joined. Raises `DistributedError` if they don't."""
+    allow_connections(size, what)
     with _listen(meeting, 2 * size) as listener:
-        door = _Door(listener, meeting.key, size, what)
-        try:
-            while len(door.found) < 2 * (size - 1):
-                door.admit_next()
-        except BaseException:
-            for sock in door.found.values():
-                sock.close()
-            raise
-    found = door.found
-    return {i: Pair(found[i, _DATA], found[i, _CONTROL]) for i in range(1, size)}
-
-
-class _Door:
-    """Where the root waits for the next worker, and learns when one that has joined dies."""
-
-    def __init__(self, listener: socket.socket, key: bytes, size: int, what: str) -> None:
-        self.found: dict[tuple[int, int], socket.socket] = {}
-        self._listener, self._key, self._size, self._what = listener, key, size, what
-        self._deadline = time.monotonic() + join_timeout()
-        self._poll = select.poll()
-        self._poll.register(listener, select.POLLIN)
-        self._watched: dict[int, int] = {}
-
-    def admit_next(self) -> None:
-        """Let the next connection in, or refuse it. Raises `DistributedError` where none comes."""
-        self._await_guest()
-        sock, _ = self._listener.accept()
-        try:
-            index, kind = _check_guest(sock, self._key, self._size, self.found)
-        except (_Stranger, OSError, struct.error) as err:
-            logger.warning("%s: a connection was refused: %s", self._what, err)
-            sock.close()
-            return
-        self.found[index, kind] = sock
-        prepare(sock, peer_timeout(), control=kind == _CONTROL)
-        if kind == _CONTROL:
-            # For its end alone: what comes first is the word that it waits.
-            self._poll.register(sock, select.POLLRDHUP)
-            self._watched[sock.fileno()] = index
-
-    def _await_guest(self) -> None:
-        left = max(0.0, self._deadline - time.monotonic())
-        ready = [number for number, _ in self._poll.poll(math.ceil(left * 1000))]
-        if not ready:
-            missing = [i for i in range(1, self._size) if (i, _CONTROL) not in self.found]
-            raise DistributedError(
-                f"{self._what}: after {join_timeout():g} s these have not joined: {missing}"
-                " (DETSLURM_JOIN_TIMEOUT sets the time)"
-            )
-        for number in ready:
-            if number in self._watched:
-                index = self._watched[number]
-                raise DistributedError(f"{self._what}: {index} died while the others were joining")
-
-
-def _check_guest(
-    sock: socket.socket, key: bytes, size: int, found: dict[tuple[int, int], socket.socket]
-) -> tuple[int, int]:
-    sock.settimeout(_PATIENCE)
-    _check_user(sock)
-    challenge = secrets.token_bytes(_NONCE)
-    sock.sendall(_MAGIC + challenge)
-    index, kind, nonce, proof = _HELLO.unpack(_read(sock, _HELLO.size))
-    if not hmac.compare_digest(proof, _proof(key, b"guest", challenge, nonce, index, kind)):
-        sock.sendall(bytes(_PROOF))
-        raise _Stranger("it does not belong to this run")
-    if not 0 < index < size or kind not in (_DATA, _CONTROL) or (index, kind) in found:
-        sock.sendall(bytes(_PROOF))
-        raise _Stranger(f"number {index} is no place, or is taken")
-    sock.sendall(_proof(key, b"host", challenge, nonce, index, kind))
-    return index, kind
+        return Door(listener, meeting.key, size, what).admit_all()
 
 
 def join(meeting: Meeting, index: int, what: str) -> Pair:
     """As worker `index`: find the root, however late it is. Raises `DistributedError` if not."""
     deadline = time.monotonic() + join_timeout()
-    pause = 0.01
+    pause, patience = 0.01, _PATIENCE
     problem: Exception | None = None
     while time.monotonic() < deadline:
         for address in meeting.addresses:
             try:
-                return _enter_twice(address, meeting.key, index)
-            except _Stranger as err:
+                return _enter_twice(address, meeting.key, index, patience)
+            except Stranger as err:
                 problem = err
                 if meeting.chosen and len(meeting.addresses) == 1:
                     raise DistributedError(f"{what}: {err}") from None
             except OSError as err:
-                problem = problem if isinstance(problem, _Stranger) else err
+                problem = problem if isinstance(problem, Stranger) else err
         time.sleep(pause)  # nothing tells when the other side begins to listen
-        pause = min(pause * 1.5, 0.25)
+        pause, patience = min(pause * 1.5, 0.25), min(patience * 1.1, _LONGEST)
     raise DistributedError(
         f"{what}: the chief could not be reached within {join_timeout():g} s ({problem});"
         " check the chief's address (chief_ip or DET_CHIEF_IP) and that it has started"
     )
 
 
-def _enter_twice(address: Address, key: bytes, index: int) -> Pair:
-    data = _enter(address, key, index, _DATA)
+def _enter_twice(address: Address, key: bytes, index: int, patience: float) -> Pair:
+    attempt = proof.new_nonce()
+    data = _enter(address, key, Claim(index, DATA, attempt, proof.new_nonce()), patience)
     try:
-        return Pair(data, _enter(address, key, index, _CONTROL))
+        control = _enter(address, key, Claim(index, CONTROL, attempt, proof.new_nonce()), patience)
     except BaseException:
         data.close()
         raise
+    return Pair(data, control)
 
 
-def _enter(address: Address, key: bytes, index: int, kind: int) -> socket.socket:
-    sock = _connect(address)
+def _enter(address: Address, key: bytes, claim: Claim, patience: float) -> socket.socket:
+    until = time.monotonic() + patience
+    sock = _connect(address, patience)
+    port = proof.port_of(address)
     try:
-        greeting = _read(sock, len(_MAGIC) + _NONCE)
-        if not greeting.startswith(_MAGIC):
-            raise _Stranger(f"what listens at {_name(address)} is no peer")
-        challenge, nonce = greeting[len(_MAGIC) :], secrets.token_bytes(_NONCE)
-        proof = _proof(key, b"guest", challenge, nonce, index, kind)
-        sock.sendall(_HELLO.pack(index, kind, nonce, proof))
-        expected = _proof(key, b"host", challenge, nonce, index, kind)
-        if not hmac.compare_digest(_read(sock, _PROOF), expected):
-            raise _Stranger(f"what listens at {_name(address)} belongs to another run")
-        prepare(sock, peer_timeout(), control=kind == _CONTROL)
+        try:
+            challenge = proof.challenge_in(_read(sock, proof.GREETING, until))
+        except Stranger:
+            raise Stranger(f"what listens at {_name(address)} is no peer") from None
+        sock.sendall(proof.hello(key, port, challenge, claim))
+        expected = proof.proof_of(b"host", key, port, challenge, claim)
+        if not hmac.compare_digest(_read(sock, proof.PROOF, until), expected):
+            raise Stranger(f"what listens at {_name(address)} belongs to another run")
+        if claim.kind == CONTROL:
+            sock.sendall(proof.CONFIRMED)
+        prepare(sock, peer_timeout(), control=claim.kind == CONTROL)
     except BaseException:
         sock.close()
         raise
     return sock
 
 
-def _connect(address: Address) -> socket.socket:
+def _connect(address: Address, patience: float) -> socket.socket:
     if not isinstance(address, str):
-        sock = socket.create_connection(address, timeout=_PATIENCE)
+        sock = socket.create_connection(address, timeout=patience)
         if sock.getsockname() == sock.getpeername():
             # Nobody listens yet, and the kernel has picked this port as the near end, too. Such a
             # connection with oneself keeps the chief from its port, also for a minute after an
@@ -191,10 +110,10 @@ def _connect(address: Address) -> socket.socket:
             raise ConnectionRefusedError(f"nobody listens at {_name(address)}")
         return sock
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    sock.settimeout(_PATIENCE)
+    sock.settimeout(patience)
     try:
         sock.connect(address)
-        _check_user(sock)
+        proof.check_user(sock, os.getuid())
     except BaseException:
         sock.close()
         raise
@@ -246,23 +165,10 @@ def _bound(address: Address, bind_host: str | None, backlog: int) -> socket.sock
     return sock
 
 
-def _check_user(sock: socket.socket) -> None:
-    if sock.family != socket.AF_UNIX:
-        return
-    packed = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    _, uid, _ = struct.unpack("3i", packed)
-    if uid != os.getuid():
-        raise _Stranger(f"it belongs to user {uid}")
-
-
-def _proof(key: bytes, role: bytes, challenge: bytes, nonce: bytes, index: int, kind: int) -> bytes:
-    text = b"%s|%d|%d|" % (role, index, kind)
-    return hmac.digest(key, text + challenge + nonce, "sha256")
-
-
-def _read(sock: socket.socket, size: int) -> bytes:
+def _read(sock: socket.socket, size: int, until: float) -> bytes:
     data = b""
     while len(data) < size:
+        sock.settimeout(max(0.001, until - time.monotonic()))  # however slowly the bytes come
         more = sock.recv(size - len(data))
         if not more:
             raise ConnectionResetError("the connection was closed")
