@@ -6,7 +6,6 @@ name on disk joins each to the launcher of its own node; when either side dies, 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import select
@@ -17,6 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from detslurm._flag import PreemptFlag
+from detslurm._identity import name_on_node
 from detslurm.exec.signals import SignalInbox
 from detslurm.exec.stepdesk import is_ours
 from detslurm.launch import ranks
@@ -74,5 +74,4 @@ class NodeDesk:
 def address(env: Mapping[str, str], node: int) -> str:
     """The abstract name of a node's desk: one for each user, run and node."""
     run = f"{env['DET_MASTER']} {env['DET_ALLOCATION_ID']}"
-    digest = hashlib.sha256(run.encode()).hexdigest()[:16]
-    return f"\0detslurm-{os.getuid()}-{digest}-{node}"
+    return name_on_node(env, f"desk of node {node} for {run}")

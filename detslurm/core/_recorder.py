@@ -7,7 +7,6 @@ a background thread brings the buffer to the file system.
 from __future__ import annotations
 
 import errno
-import hashlib
 import logging
 import os
 import socket
@@ -16,6 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from detslurm._identity import name_on_node
 from detslurm.core.transports.sockets import keep_from_children
 from detslurm.store import RunLog, StoreError, StoreFull
 
@@ -129,9 +129,8 @@ def _sign_for(path: Path) -> socket.socket:
     """A name that one process of this node can have; the kernel takes it back at its end."""
     sign = socket.socket(socket.AF_UNIX)
     keep_from_children(sign)
-    digest = hashlib.sha256(os.fsencode(path)).hexdigest()[:16]
     try:
-        sign.bind(f"\0detslurm-{os.getuid()}-records-{digest}")
+        sign.bind(name_on_node(os.environ, f"records {path}"))
     except OSError as err:
         sign.close()
         if err.errno != errno.EADDRINUSE:

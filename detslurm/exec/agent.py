@@ -102,6 +102,7 @@ class Agent:
         if self._allocation.node_count == 1:
             self._peers = {"container_addrs": [here["addr"]], "container_rank": 0}
             self._peers["container_slot_counts"] = [here["slots"]]
+            self._peers["token"] = control.new_token()
             return
         if self._rank == 0:
             self._meeting_port = ports.reserve(f"{self._allocation.ref}.{self._start['run']}")

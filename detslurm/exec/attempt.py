@@ -243,6 +243,7 @@ class Attempt:
             "container_addrs": [here["addr"] for here in ordered],
             "container_slot_counts": slots,
             "port": ordered[0]["port"],
+            "token": control.new_token(),
         }
         self._send(control.PEERS + json.dumps(peers))
 

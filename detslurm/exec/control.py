@@ -2,12 +2,14 @@
 
 Down, on the agents' standard input (srun broadcasts it to every node): one word a line.
 Up, on their standard output among the log lines: a line that starts with a record separator is a
-report in JSON. No port is opened and nothing needs a secret.
+report in JSON. No port is opened. These pipes, which nobody else can read, also bring the agents
+the token of the run.
 """
 
 from __future__ import annotations
 
 import json
+import secrets
 from typing import Any
 
 PREEMPT = "preempt"
@@ -18,6 +20,11 @@ _MARK = "\x1e"
 _PART, _LAST = b"\x1f+", b"\x1f."
 # slurmstepd passes a line on whole up to this many bytes; longer ones get mixed with other nodes'.
 _WHOLE = 1000
+
+
+def new_token() -> str:
+    """What the ranks of one run alone know. Peers' pickles are trusted for it: write it nowhere."""
+    return secrets.token_hex(16)
 
 
 def report_line(report: dict[str, Any]) -> bytes:

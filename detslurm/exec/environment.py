@@ -10,12 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from detslurm._flag import ENV as FLAG_ENV
+from detslurm._identity import TOKEN_ENV
 from detslurm._info import EXPERIMENT_DIR_ENV, JOB_ENV, OF_A_RUN
 from detslurm.compat import with_determined
 from detslurm.exec.addresses import INTERFACE_ENV, interface_of
-
-TOKEN_ENV = "DETSLURM_RUN_TOKEN"
-"""What the ranks of a run prove to each other that they belong to it."""
 
 PORT_ENV = "DETSLURM_MEETING_PORT"
 """A port of the first node that is this run's alone, where a run has several nodes."""
@@ -77,8 +75,6 @@ def _of_trial(start: Mapping[str, Any], experiment_dir: Path) -> dict[str, str]:
     }
     if resume.get("uuid"):
         found["DET_LATEST_CHECKPOINT"] = resume["uuid"]
-    if "token" in start:
-        found[TOKEN_ENV] = start["token"]
     return found
 
 
@@ -96,6 +92,8 @@ def _of_node(
     }
     if "port" in peers:
         found[PORT_ENV] = str(peers["port"])
+    if "token" in peers:
+        found[TOKEN_ENV] = peers["token"]
     return found
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import socket
 import sys
@@ -109,7 +108,6 @@ class Execution:
                 "request_id": plan.request_id,
                 "hparams": plan.hparams,
                 "seed": plan.seed,
-                "token": os.urandom(16).hex(),
                 "job": allocation.record(),
                 "host": socket.gethostname(),
                 "time": time.time(),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import socket
 from dataclasses import dataclass
+from itertools import product
 
 # Below the ports that Linux gives to outgoing connections, above those of services.
 _LOWEST, _HIGHEST = 20000, 32000
@@ -39,12 +40,14 @@ def reserve(name: str) -> Reservation:
     reservation could bind as well; so each puts up a sign, a local socket named after the port.
     """
     error: OSError | None = None
-    for port in candidates(name):
+    signed = product((True, False), candidates(name))  # a sign is an advice: anybody can put it up
+    for with_sign, port in signed:
         sign = socket.socket(socket.AF_UNIX)
         held = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            sign.bind(f"\0detslurm-port-{port}")
+            if with_sign:
+                sign.bind(f"\0detslurm-port-{port}")
             held.bind(("", port))
             if not _listened_on(port):
                 return Reservation(port, held, sign)

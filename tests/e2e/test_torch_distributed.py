@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
+import re
 import signal
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,7 +29,7 @@ TWO_BY_TWO = ("resources.slots_per_trial=4", "slurm.slots_per_node=2", f"entrypo
 
 # A regression whose 16 samples a step are dealt to the ranks: any number of them gives one loss.
 TRAIN = """\
-    import os, pathlib, time
+    import hashlib, os, pathlib, time
     import torch
     import torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel
@@ -36,6 +39,7 @@ TRAIN = """\
     rank, size = dist.get_rank(), dist.get_world_size()
     info = det.get_cluster_info()
     print("pid", os.getpid(), "of rank", rank, flush=True)
+    print("key", hashlib.sha256(os.environ["DETSLURM_RUN_TOKEN"].encode()).hexdigest(), flush=True)
 
     torch.manual_seed(1)
     net = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1))
@@ -114,6 +118,19 @@ def test_two_nodes_by_two_slots_train_as_one_process(desk: Desk, slurm: Cluster)
     log = desk.log(four)
     for rank in range(4):
         assert f"[rank={rank}] || pid " in log
+    (key,) = set(re.findall(r"\|\| key (\w+)", log))
+    assert key not in map(fingerprint, words_of(desk.store.path))
+
+
+def words_of(folder: Path) -> Iterator[bytes]:
+    """Everything in the files of a folder that could be a run's token."""
+    for path in folder.rglob("*"):
+        if path.is_file() and path.suffix != ".pt":
+            yield from re.findall(rb"\b[0-9a-f]{32}\b", path.read_bytes())
+
+
+def fingerprint(word: bytes) -> str:
+    return hashlib.sha256(word).hexdigest()
 
 
 def pids(desk: Desk, number: int, run: int) -> dict[int, int]:

@@ -47,6 +47,17 @@ def test_two_runs_never_get_one_port(run: str) -> None:
     other.close()
 
 
+def test_signs_of_strangers_keep_no_port(run: str) -> None:
+    """Anybody can take the names of the signs: they are an advice, and no door."""
+    with contextlib.ExitStack() as strangers:
+        for port in set(candidates(run)):
+            sign = strangers.enter_context(socket.socket(socket.AF_UNIX))
+            with contextlib.suppress(OSError):  # of a job of another test
+                sign.bind(f"\0detslurm-port-{port}")
+        with contextlib.closing(reserve(run)) as reserved:
+            assert reserved.port in candidates(run)
+
+
 def test_the_run_s_server_gets_the_reserved_port(run: str) -> None:
     """A server that asks for exactly this port, as torchrun's does."""
     with (

@@ -9,16 +9,17 @@ from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
-from detslurm.core.transports.choose import Choice, Place, choose
-from detslurm.core.transports.door import Pair
-from detslurm.core.transports.health import Health
-from detslurm.core.transports.identity import (
+from detslurm._identity import (
     derived_ports,
     key_of,
     run_name,
     secret_of_user,
+    secret_on_node,
     socket_names,
 )
+from detslurm.core.transports.choose import Choice, Place, choose
+from detslurm.core.transports.door import Pair
+from detslurm.core.transports.health import Health
 from detslurm.core.transports.link import AnyStar, Link, Membership
 from detslurm.core.transports.order import Ledger
 from detslurm.core.transports.rendezvous import Meeting, host, join
@@ -133,28 +134,25 @@ class _Builder:
         wishes, place = self._wishes, self._place
         name = self._name("node", place.cross_rank)
         if self._choice.local == "unix":
-            return Meeting(socket_names(name), key_of(name, self._environ_token()))
-        alone = place.local_size == place.size
-        ports = wishes.ports if wishes.ports and alone else tuple(derived_ports(name))
+            key = key_of(name, secret_on_node(self._environ))
+            return Meeting(socket_names(key), key)
         key = key_of(name, secret_of_user(self._environ))
+        alone = place.local_size == place.size
+        ports = wishes.ports if wishes.ports and alone else tuple(derived_ports(key))
         return Meeting([(LOOPBACK, port) for port in ports], key, chosen=bool(wishes.ports))
 
     def _cross_meeting(self) -> Meeting:
         chief = self._wishes.chief_ip
         assert chief is not None
         name = self._name("chiefs")
-        ports = self._wishes.ports or derived_ports(name)
         key = key_of(name, secret_of_user(self._environ))
+        ports = self._wishes.ports or derived_ports(key)
         chosen = bool(self._wishes.ports)
         return Meeting([(chief, port) for port in ports], key, chosen, interface_of(chief))
 
     def _name(self, *more: object) -> str:
         wishes, place = self._wishes, self._place
         return run_name(self._environ, wishes.salt, *wishes.ports, place.size, *more)
-
-    def _environ_token(self) -> bytes:
-        # Inside a node the kernel itself says whose process the peer is.
-        return self._environ.get("DETSLURM_RUN_TOKEN", "local").encode()
 
 
 def _over_sockets(pairs: Mapping[int, Pair], names: list[str], health: Health) -> Membership:

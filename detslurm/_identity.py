@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import os
 import secrets
@@ -10,6 +9,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 TOKEN_ENV = "DETSLURM_RUN_TOKEN"
+"""With it the ranks of a run prove to each other that they belong to it; it is in no file."""
+
 KEY_FILE = Path(".config/detslurm/peer-key")
 
 # The same in every process of a run, and another in every other run.
@@ -32,9 +33,14 @@ def run_name(environ: Mapping[str, str], *more: object) -> str:
     return "|".join([str(os.getuid()), *ids, *map(str, more)])
 
 
+def name_on_node(environ: Mapping[str, str], what: str) -> str:
+    """An abstract socket's name for something of this user's, that others can't take first."""
+    return f"\0detslurm.{key_of(f'{os.getuid()} {what}', secret_on_node(environ)).hex()[:32]}"
+
+
 def key_of(name: str, secret: bytes) -> bytes:
     """With this the processes of a run prove to each other that they belong to it."""
-    return hmac.digest(secret, name.encode(), "sha256")
+    return hmac.digest(secret, name.encode("utf-8", "surrogateescape"), "sha256")
 
 
 def secret_of_user(environ: Mapping[str, str]) -> bytes:
@@ -42,19 +48,37 @@ def secret_of_user(environ: Mapping[str, str]) -> bytes:
 
     Raises `RuntimeError` when there is neither.
     """
-    if TOKEN_ENV in environ:
+    if environ.get(TOKEN_ENV):
         return environ[TOKEN_ENV].encode()
     path = Path.home() / KEY_FILE
     try:
         if not path.exists():
             _make_key(path)
-        found = path.read_bytes()
+        return _read_key(path)
     except OSError as err:
         raise RuntimeError(
             f"the key {path}, with which the processes of a run recognise each other, can't be"
             f" used ({err.strerror}); give all of them the same secret in {TOKEN_ENV}"
         ) from err
-    if path.stat().st_uid != os.getuid() or path.stat().st_mode & 0o077 or len(found) < 16:
+
+
+def secret_on_node(environ: Mapping[str, str]) -> bytes:
+    """For names inside a node: as `secret_of_user`, empty where there is none.
+
+    Names that others can guess they can take first, but no more: the kernel tells who listens.
+    """
+    try:
+        return secret_of_user(environ)
+    except RuntimeError:
+        return b""
+
+
+def _read_key(path: Path) -> bytes:
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    with os.fdopen(handle, "rb") as file:
+        known = os.fstat(handle)
+        found = file.read()
+    if known.st_uid != os.getuid() or known.st_mode & 0o077 or len(found) < 16:
         raise RuntimeError(f"{path} must be readable by its owner alone (mode 0600) and not empty")
     return found
 
@@ -72,17 +96,17 @@ def _make_key(path: Path) -> None:
         temporary.unlink()
 
 
-def derived_ports(name: str) -> list[int]:
-    """Ports for this run in the order to try them; other runs have others."""
-    return [_LOWEST + number % (_HIGHEST - _LOWEST) for number in _numbers(name)]
+def derived_ports(key: bytes) -> list[int]:
+    """Ports for who has this key in the order to try them: nobody else knows them before."""
+    return [_LOWEST + number % (_HIGHEST - _LOWEST) for number in _numbers(key)]
 
 
-def socket_names(name: str) -> list[str]:
-    """Names of unix sockets for this run, in the abstract namespace: they need no file."""
-    return [f"\0detslurm.{number:x}" for number in _numbers(name)]
+def socket_names(key: bytes) -> list[str]:
+    """Names of unix sockets, as `derived_ports`, in the abstract namespace: they need no file."""
+    return [f"\0detslurm.{number:x}" for number in _numbers(key)]
 
 
-def _numbers(name: str) -> Iterator[int]:
+def _numbers(key: bytes) -> Iterator[int]:
     for n in range(_CANDIDATES):
-        digest = hashlib.sha256(f"{name}.{n}".encode()).digest()
+        digest = hmac.digest(key, b"place %d" % n, "sha256")
         yield int.from_bytes(digest[:8], "big")
