@@ -66,7 +66,7 @@ def test_nobody_else_knows_the_places(home: Path, monkeypatch: pytest.MonkeyPatc
     assert name_on_node(ours, "x") == name_on_node(ours, "x") != name_on_node(theirs, "x")
     keys = [key_of("same", secret_of_user(env)) for env in (ours, theirs)]
     for places in (socket_names, derived_ports):
-        assert places(keys[0]) != places(keys[1])  # type: ignore[operator]
+        assert places(keys[0]) != places(keys[1])
     monkeypatch.setenv("HOME", "/proc")
     assert secret_on_node({}) == b""
     assert name_on_node({}, "x\udcff")
