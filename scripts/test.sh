@@ -7,6 +7,7 @@ cd "$(dirname "$0")/.."
 packages=(
     slurmctld slurmd slurm-client slurm-wlm-basic-plugins slurmdbd slurm-wlm-mysql-plugin
     munge mariadb-server openmpi-bin strace passwd
+    locales # a user whose shell speaks German
     libpmix-dev # srun --mpi=pmix loads libpmix.so, which libpmix2 has under its full name only
     g++ make cmake
 )
@@ -24,6 +25,7 @@ notes=()
 install_packages "${packages[@]}" ||
     notes+=("Slurm, MPI, strace and compilers: not all installed, and $(is_root && echo 'apt-get could not install them' || echo 'only root can install them'); tests that need them are skipped")
 is_root || notes+=("several users: only root can act as them; tests that need them are skipped")
+! is_root || locale -a | grep -qi "^de_DE.utf-\?8$" || localedef -i de_DE -f UTF-8 de_DE.UTF-8
 scripts/bootstrap.sh test
 
 # Many tests wait for Slurm, so several run at a time. ARGS="-n0" runs them one by one.

@@ -23,7 +23,7 @@ settings.register_profile("suite", deadline=None, suppress_health_check=[HealthC
 settings.load_profile("suite")
 
 Login = Callable[..., User]
-ON_A_CLUSTER = {"slurm", "slurm_plain", "slurm_programs", "login"}
+ON_A_CLUSTER = {"slurm", "slurm_strange", "slurm_programs", "site", "login"}
 """Fixtures that need Slurm."""
 
 
@@ -51,19 +51,36 @@ def slurm() -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="session")
-def slurm_plain() -> Iterator[Cluster]:
-    """A site of the other kind: no accounting, `low` cancels, jobs get their own signal, arrays
-    of at most 20 elements."""
+def slurm_strange() -> Iterator[Cluster]:
+    """A site where everything that a site or a user's shell can choose is chosen otherwise."""
     yield from _cluster(
         ClusterSpec(
-            name="plain",
-            nodes=2,
+            name="strange",
             accounting=False,
             preempt_mode="CANCEL",
             send_user_signal=True,
             max_array_size=21,
+            kill_wait=5,
+            min_job_age=10,
+            job_name_prefix="site x=",
+            own_host_names=os.geteuid() == 0,
+            umask=0o027,
+            shared_tmp=True,
+            variables={"LC_ALL": "de_DE.UTF-8"},
         )
     )
+
+
+@pytest.fixture
+def site(request: pytest.FixtureRequest) -> Cluster:
+    """The cluster of this test: the suite's own, or the strange one for tests marked so.
+
+    Surroundings vary at no cost this way: about half of the tests through the front door are
+    marked `strange_site`.
+    """
+    strange = request.node.get_closest_marker("strange_site")
+    cluster: Cluster = request.getfixturevalue("slurm_strange" if strange else "slurm")
+    return cluster
 
 
 @pytest.fixture
@@ -96,17 +113,17 @@ def at_work(user: User, cluster: Cluster, test: str) -> User:
 
 
 @pytest.fixture
-def alice(slurm: Cluster, login: Login) -> User:
-    """An ordinary user of the suite's cluster."""
-    return login(slurm, "alice")
+def alice(site: Cluster, login: Login) -> User:
+    """An ordinary user of the test's cluster."""
+    return login(site, "alice")
 
 
 @pytest.fixture
-def bob(slurm: Cluster, login: Login) -> User:
-    """Another ordinary user of the suite's cluster."""
+def bob(site: Cluster, login: Login) -> User:
+    """Another ordinary user of the test's cluster."""
     if os.geteuid():
         pytest.skip("two users at once: only root can act as several users")
-    return login(slurm, "bob")
+    return login(site, "bob")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -109,6 +109,9 @@ class Cluster:
         _publish(etc / "slurm.conf", config.slurm_conf(spec, layout, self.ports))
         (etc / "gres.conf").write_text(config.gres_conf(spec, devices))
         (etc / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
+        (etc / "job_submit.lua").write_text(config.job_submit_lua(spec))
+        for node in spec.node_names():
+            (etc / f"hosts.{node}").write_text(config.hosts(node))
         if spec.accounting:
             secret = etc / "slurmdbd.conf"
             secret.touch(mode=0o600)
@@ -185,7 +188,7 @@ class Cluster:
 
     def user(self, name: str) -> User:
         """An ordinary account of this machine, with a home inside the cluster's folder."""
-        return local_user(name, self.layout, self.env)
+        return local_user(name, self.spec, self.layout, self.env)
 
     @contextlib.contextmanager
     def reshaped(self, **changes: object) -> Iterator[None]:

@@ -92,7 +92,8 @@ def _scheduling(spec: ClusterSpec) -> list[str]:
         f"PreemptMode={spec.preempt_mode}",
         "JobRequeue=1",
         f"KillWait={spec.kill_wait}",
-        "MinJobAge=300",
+        f"MinJobAge={spec.min_job_age}",
+        *(["JobSubmitPlugins=lua"] if spec.job_name_prefix else []),
         f"MaxArraySize={spec.max_array_size}",
         "MaxJobCount=60000",
     ]
@@ -135,6 +136,29 @@ def gres_conf(spec: ClusterSpec, devices: str) -> str:
     if not spec.gpus:
         return ""
     return f"NodeName=n[1-{spec.nodes}] Name=gpu Type=fake File={devices}[0-{spec.gpus - 1}]\n"
+
+
+def job_submit_lua(spec: ClusterSpec) -> str:
+    """The text of job_submit.lua: every job gets the site's prefix, also when it is renamed."""
+    return f"""\
+local function prefixed(name)
+   return "{spec.job_name_prefix}" .. (name or "")
+end
+
+function slurm_job_submit(job, partitions, uid)
+   job.name = prefixed(job.name)
+   return slurm.SUCCESS
+end
+
+function slurm_job_modify(job, record, partitions, uid)
+   return slurm.SUCCESS
+end
+"""
+
+
+def hosts(host: str) -> str:
+    """The text of /etc/hosts as Debian's installer leaves it on `host`."""
+    return f"127.0.0.1\tlocalhost\n127.0.1.1\t{host}\n"
 
 
 def slurmdbd_conf(spec: ClusterSpec, layout: Layout, ports: Ports) -> str:

@@ -92,7 +92,8 @@ class Daemons:
                 "--skip-test-db",
             )
         # setsid --fork: mariadbd has no daemon mode of its own.
-        self._launch("setsid", "--fork", "mariadbd", *self._database_options(data), *common)
+        options = [*self._database_options(data), *common]
+        self._launch("setsid", "--fork", "mariadbd", *options, name="mariadbd")
         self._ready("mariadbd", self._database_answers, READY)
         self.command(*self._client("mariadb"), "-e", config.grants(self.spec))
 
@@ -142,7 +143,12 @@ class Daemons:
 
     def start_node(self, node: str) -> None:
         """The slurmd of one node."""
-        self._launch("slurmd", "-N", node)
+        hosts = self.layout.etc / f"hosts.{node}"
+        # A shell with a view of its own, which becomes slurmd: "$0" is the node's name.
+        script = 'hostname "$0" && mount --bind "$1" /etc/hosts && exec slurmd -N "$0"'
+        own_view = ["unshare", "--uts", "--mount", "sh", "-c", script, node, str(hosts)]
+        argv = own_view if self.spec.own_host_names else ["slurmd", "-N", node]
+        self._launch(*argv, name="slurmd")
         self._ready(f"slurmd.{node}", lambda: self.pid(f"slurmd.{node}"), READY)
 
     def stop(self, daemon: str, timeout: float = 20.0) -> None:
@@ -178,9 +184,9 @@ class Daemons:
         env = self.environment()
         return not subprocess.run(argv, env=env, capture_output=True, timeout=60).returncode
 
-    def _launch(self, *argv: str) -> None:
+    def _launch(self, *argv: str, name: str = "") -> None:
         """Run what puts itself into the background; its words go to a log of its own."""
-        name = argv[2] if argv[0] == "setsid" else argv[0]
+        name = name or argv[0]
         with (self.layout.log / f"{name}.out").open("ab") as out:
             done = subprocess.run(
                 argv,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -27,7 +28,18 @@ class ClusterSpec:
     max_array_size: int = 1001
     cred_expire: int = 5
     kill_wait: int = 20  # whoever is being ended still saves, and a busy disk takes its time
+    min_job_age: int = 300
     slurmd_timeout: int = 10
+    job_name_prefix: str = ""
+    """What a job_submit plugin of the site puts before the name of every job."""
+    own_host_names: bool = False
+    """Each node has a host name of its own, and 127.0.1.1 for it in /etc/hosts, as Debian
+    installs it; needs root."""
+    umask: int = 0o022
+    shared_tmp: bool = False
+    """Users keep TMPDIR in their home directories, which all nodes share."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """What the users' shells export besides, and sbatch hands on to their jobs."""
     extra: tuple[str, ...] = ()
 
     def node_names(self) -> list[str]:

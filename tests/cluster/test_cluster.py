@@ -115,29 +115,29 @@ def _sleepers(cluster: Cluster, job: str) -> list[int]:
 
 
 def test_two_clusters_side_by_side(
-    slurm: Cluster, slurm_plain: Cluster, alice: User, login: Login
+    slurm: Cluster, slurm_strange: Cluster, alice: User, login: Login
 ) -> None:
     """Each cluster has ports, queue and nodes of its own; the environment chooses."""
-    other = login(slurm_plain, "alice")
+    other = login(slurm_strange, "alice")
     show = ("scontrol", "show", "config")
     assert "ClusterName             = suite" in alice.run(*show).stdout
-    assert "ClusterName             = plain" in other.run(*show).stdout
+    assert "ClusterName             = strange" in other.run(*show).stdout
     assert set(range(slurm.ports.base, slurm.ports.base + 7)).isdisjoint(
-        range(slurm_plain.ports.base, slurm_plain.ports.base + 5)
+        range(slurm_strange.ports.base, slurm_strange.ports.base + 7)
     )
     job = sbatch(other, "sleep 300")
-    slurm_plain.wait_state(job, "RUNNING")
+    slurm_strange.wait_state(job, "RUNNING")
     assert job in other.run("squeue", "-h", "-o", "%A").stdout.split()
     assert other.run("sacct", check=False).returncode != 0, "no accounting there"
 
 
-def test_policies_can_change_for_a_while(slurm_plain: Cluster) -> None:
+def test_policies_can_change_for_a_while(slurm_strange: Cluster) -> None:
     """`reshaped` changes a policy of the running cluster and changes it back."""
     show = ("scontrol", "show", "config")
-    assert "preempt_send_user_signal" in slurm_plain.command(*show)
-    with slurm_plain.reshaped(send_user_signal=False):
-        assert "preempt_send_user_signal" not in slurm_plain.command(*show)
-    assert "preempt_send_user_signal" in slurm_plain.command(*show)
+    assert "preempt_send_user_signal" in slurm_strange.command(*show)
+    with slurm_strange.reshaped(send_user_signal=False):
+        assert "preempt_send_user_signal" not in slurm_strange.command(*show)
+    assert "preempt_send_user_signal" in slurm_strange.command(*show)
 
 
 @pytest.mark.usefixtures("slurm_programs")

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.cluster.spec import Layout
+from tests.cluster.spec import ClusterSpec, Layout
 from tests.cluster.waiting import wait_for
 
 
@@ -26,6 +26,7 @@ class User:
     tmp: Path
     env: dict[str, str] = field(default_factory=dict)
     cwd: Path | None = None
+    umask: int = 0o022
 
     def environment(self, extra: Mapping[str, str] | None = None) -> dict[str, str]:
         """What a fresh login of this user would see, and nothing of ours."""
@@ -57,7 +58,7 @@ class User:
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
-            umask=0o022,
+            umask=self.umask,
             user=None if self._oneself else self.uid,
             group=None if self._oneself else self.gid,
             extra_groups=None if self._oneself else [],
@@ -103,11 +104,20 @@ class User:
         return path
 
 
-def local_user(name: str, layout: Layout, env: Mapping[str, str]) -> User:
+def local_user(name: str, spec: ClusterSpec, layout: Layout, env: Mapping[str, str]) -> User:
     """The account `name`, made by root where it is missing; without root: oneself."""
     account = _account(name) if os.geteuid() == 0 else pwd.getpwuid(os.geteuid())
-    home, tmp = layout.homes / name, layout.var / f"tmp-{name}"
-    user = User(account.pw_name, account.pw_uid, account.pw_gid, home, tmp, dict(env))
+    home = layout.homes / name
+    tmp = home / "tmp" if spec.shared_tmp else layout.var / f"tmp-{name}"
+    user = User(
+        account.pw_name,
+        account.pw_uid,
+        account.pw_gid,
+        home,
+        tmp,
+        {**env, **spec.variables},
+        umask=spec.umask,
+    )
     for folder in (home, tmp):
         if not folder.exists():
             folder.mkdir(mode=0o700)

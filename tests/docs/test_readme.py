@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.spec import Layout
+from tests.cluster.spec import ClusterSpec, Layout
 from tests.cluster.users import User, local_user
 from tests.docs.pages import REPOSITORY, Block, blocks, commands, pages
 
@@ -32,7 +32,7 @@ def reader() -> Iterator[User]:
     path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
     # On a busy machine torch's threads wait for one another more than they compute.
     env = {"PATH": path, "SLURM_CONF": "/nonexistent", "OMP_NUM_THREADS": "1"}
-    user = local_user("alice", layout, env)
+    user = local_user("alice", ClusterSpec(), layout, env)
     work = user.home / "work"
     work.mkdir()
     user.own(work)

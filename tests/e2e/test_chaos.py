@@ -130,11 +130,11 @@ def undisturbed_samples(desk: Desk, number: int) -> list[Any]:
     return [search.plan(state, index).hparams for index in range(state.created)]
 
 
-def test_a_search_survives_everything(desk: Desk, slurm: Cluster, tmp_path: Path) -> None:
+def test_a_search_survives_everything(desk: Desk, site: Cluster, tmp_path: Path) -> None:
     """Sixty trials end COMPLETED, each accounted for; the best one's checkpoint keeps its word;
     the samples are those of the same search with nothing between."""
     number = desk.submit(project(desk, DIGITS, SEARCH, name="hostile"))
-    with Hostile(slurm, desk.user, seed=7, most=TRIALS) as hostile:
+    with Hostile(site, desk.user, seed=7, most=TRIALS) as hostile:
         desk.wait_for_state(number, "COMPLETED", "ERROR", timeout=600)
     assert hostile.failure is None
     print("harm done:", dict(hostile.done))
@@ -146,7 +146,7 @@ def test_a_search_survives_everything(desk: Desk, slurm: Cluster, tmp_path: Path
     for index, trial in enumerate(state.trials):
         assert desk.trial(number, index).steps == trial.reached, history(desk, number, index)
     assert_the_best_keeps_its_word(desk, number, tmp_path)
-    _wait_for_the_last(slurm, number)
+    _wait_for_the_last(site, number)
     assert min(hostile.done[kind] for kind in ("preempt", "requeue", "kill", "cut_power")) > 0
     samples = [trial.hparams for trial in desk.view(number).trials]
     assert samples == undisturbed_samples(desk, number)

@@ -168,7 +168,7 @@ def killed(process: subprocess.Popen[str]) -> Iterator[None]:
     assert process.returncode == -signal.SIGKILL, said
 
 
-def test_a_method_on_the_users_machine(desk: Desk, slurm: Cluster) -> None:
+def test_a_method_on_the_users_machine(desk: Desk, site: Cluster) -> None:
     """Killed as soon as it has submitted, and again in the middle: nothing happens twice."""
     desk.write("method.py", METHOD)
     desk.write("local.py", LOCAL)
@@ -189,7 +189,7 @@ def test_a_method_on_the_users_machine(desk: Desk, slurm: Cluster) -> None:
     assert {path.name for path in Path(desk.user.cwd or "", "kept").iterdir()} == {
         "submission", "exp_1",
     }  # fmt: skip
-    wait_for(lambda: not slurm.queued(desk.user.name), PATIENCE, "an empty queue")
+    wait_for(lambda: not site.queued(desk.user.name), PATIENCE, "an empty queue")
 
 
 def test_a_method_inside_an_experiment(desk: Desk) -> None:

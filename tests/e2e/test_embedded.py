@@ -114,7 +114,7 @@ def listed(desk: Desk) -> list[tuple[int, str]]:
     return [(row["id"], row["state"]) for row in rows]
 
 
-def test_a_plain_script_is_preempted_and_goes_on(desk: Desk, slurm: Cluster) -> None:
+def test_a_plain_script_is_preempted_and_goes_on(desk: Desk, site: Cluster) -> None:
     """core.init() in the script that `detslurm template` prints: one trial, two runs, one curve."""
     desk.write("train.py", TRAIN)
     desk.write("hold-plain-4", "")
@@ -122,7 +122,7 @@ def test_a_plain_script_is_preempted_and_goes_on(desk: Desk, slurm: Cluster) -> 
     job = batch(desk, script, "--partition=low", "--job-name=plain")
     wait_for_experiment(desk, 4)
     make_room(desk)
-    slurm.wait_state(job, "COMPLETED", timeout=PATIENCE)
+    site.wait_state(job, "COMPLETED", timeout=PATIENCE)
     assert desk.outcomes(1) == ["preempted", "completed"]
     runs = desk.trial(1).runs
     assert [run.job["restart_count"] for run in runs] == [0, 1]
@@ -134,7 +134,7 @@ def test_a_plain_script_is_preempted_and_goes_on(desk: Desk, slurm: Cluster) -> 
     assert "train.py 40" in described
 
 
-def test_sigusr1_and_a_job_from_inside(desk: Desk, slurm: Cluster) -> None:
+def test_sigusr1_and_a_job_from_inside(desk: Desk, site: Cluster) -> None:
     """The signal that a script chose lets its code save and go on; the job that the code submits
     at its end inherits the environment, and is an experiment of its own."""
     more = """
@@ -150,7 +150,7 @@ def test_sigusr1_and_a_job_from_inside(desk: Desk, slurm: Cluster) -> None:
     job = batch(desk, "srun python3 first.py 4\n", "--job-name=first")
     wait_for_experiment(desk, 2)
     desk.user.run("scancel", "--signal=USR1", job)
-    slurm.wait_state(job, "COMPLETED", timeout=PATIENCE)
+    site.wait_state(job, "COMPLETED", timeout=PATIENCE)
     assert desk.outcomes(1) == ["preempted", "completed"]
     assert_one_curve(desk, 4)
     number = named(desk, "next", steps=3)
@@ -158,7 +158,7 @@ def test_sigusr1_and_a_job_from_inside(desk: Desk, slurm: Cluster) -> None:
     assert_one_curve(desk, 3, number)
 
 
-def test_the_launcher_in_a_script_of_ones_own(desk: Desk, slurm: Cluster) -> None:
+def test_the_launcher_in_a_script_of_ones_own(desk: Desk, site: Cluster) -> None:
     """Two nodes with two workers each, on the network of one's choice, preempted and requeued by
     Slurm: as if submitted here."""
     desk.write("train.py", TRAIN)
@@ -170,7 +170,7 @@ def test_the_launcher_in_a_script_of_ones_own(desk: Desk, slurm: Cluster) -> Non
     job = batch(desk, script, "--partition=low", "--nodes=2", "--job-name=launched")
     wait_for_experiment(desk, 4)
     make_room(desk)
-    slurm.wait_state(job, "COMPLETED", timeout=PATIENCE)
+    site.wait_state(job, "COMPLETED", timeout=PATIENCE)
     assert desk.outcomes(1) == ["preempted", "completed"]
     assert_one_curve(desk, 40)
     assert listed(desk) == [(1, "COMPLETED")]
@@ -180,7 +180,7 @@ def test_the_launcher_in_a_script_of_ones_own(desk: Desk, slurm: Cluster) -> Non
         assert f"[rank={rank}] rank {rank} of 4 {interface_address(interface)}" in said
 
 
-def test_an_array_is_one_experiment(desk: Desk, slurm: Cluster) -> None:
+def test_an_array_is_one_experiment(desk: Desk, site: Cluster) -> None:
     """One trial for each element, whatever its arguments and however irregular its indices. The
     one whose code was killed can be activated: the user's own script runs again for it alone."""
     desk.write("train.py", TRAIN)
@@ -194,8 +194,8 @@ def test_an_array_is_one_experiment(desk: Desk, slurm: Cluster) -> None:
     hold.unlink()
     for job, elements in ((regular, (2, 5, 8)), (irregular, (1, 6))):
         for element in elements:
-            slurm.wait_state(f"{job}_{element}", "COMPLETED")
-    slurm.wait_state(f"{irregular}_5", "FAILED")
+            site.wait_state(f"{job}_{element}", "COMPLETED")
+    site.wait_state(f"{irregular}_5", "FAILED")
     assert sorted(listed(desk)) == [(1, "COMPLETED"), (2, "COMPLETED")]
     assert tasks(desk, 3 - other) == [[2], [5], [8]]
     assert tasks(desk, other) == [[1], [5], [6]]
@@ -216,7 +216,7 @@ def tasks(desk: Desk, number: int) -> list[list[int]]:
     ]
 
 
-def test_activate_says_what_it_can_not_do(desk: Desk, slurm: Cluster) -> None:
+def test_activate_says_what_it_can_not_do(desk: Desk, site: Cluster) -> None:
     """Code that was started by hand under srun leaves no script that could be submitted again."""
     desk.write("train.py", TRAIN)
     desk.write("hold-bare-1", "")
@@ -229,7 +229,7 @@ def test_activate_says_what_it_can_not_do(desk: Desk, slurm: Cluster) -> None:
     assert "its job had no batch script" in refused.stderr
 
 
-def test_limits_wishes_and_scancel(desk: Desk, slurm: Cluster) -> None:
+def test_limits_wishes_and_scancel(desk: Desk, site: Cluster) -> None:
     """Near its time limit the code saves and the job is requeued. pause and
     cancel let the code save and leave, activate goes on in the same job; what scancel has ended is
     CANCELED, not requeued."""
@@ -242,20 +242,20 @@ def test_limits_wishes_and_scancel(desk: Desk, slurm: Cluster) -> None:
         jobs[name] = batch(desk, "srun python3 train.py 40\n", f"--job-name={name}")
     numbers = {name: named(desk, name, steps=39 if name == "limit" else 4) for name in jobs}
     # Slurm may warn as soon as the limit is near, also code that has not begun to listen.
-    slurm.command("scontrol", "update", f"JobId={jobs['limit']}", "EndTime=now+60seconds")
+    site.command("scontrol", "update", f"JobId={jobs['limit']}", "EndTime=now+60seconds")
     desk.user.run("scancel", jobs["kill"])
     for wish in ("pause", "cancel"):
         desk.run("experiment", wish, str(numbers[wish]))
     for name, outcome in (("pause", "paused"), ("cancel", "canceled"), ("kill", "canceled")):
         wait_for(lambda: desk.outcomes(numbers[name]) == [outcome], PATIENCE, f"{name} to be heard")  # noqa: B023
         assert len(desk.trial(numbers[name]).checkpoints) == 1
-    slurm.wait_state(jobs["pause"], "PENDING")
+    site.wait_state(jobs["pause"], "PENDING")
     desk.run("experiment", "activate", str(numbers["pause"]))
     limit = numbers["limit"]
     wait_for(lambda: desk.outcomes(limit) == ["time_limit"], PATIENCE, "the warning")
-    slurm.command("scontrol", "update", f"JobId={jobs['limit']}", "TimeLimit=10", check=False)
+    site.command("scontrol", "update", f"JobId={jobs['limit']}", "TimeLimit=10", check=False)
     for name in ("pause", "limit"):
-        slurm.wait_state(jobs[name], "COMPLETED", timeout=PATIENCE)
+        site.wait_state(jobs[name], "COMPLETED", timeout=PATIENCE)
     assert desk.outcomes(numbers["pause"]) == ["paused", "completed"]
     assert_one_curve(desk, 40, numbers["pause"])
     assert desk.outcomes(numbers["limit"]) == ["time_limit", "completed"]
@@ -265,9 +265,9 @@ def test_limits_wishes_and_scancel(desk: Desk, slurm: Cluster) -> None:
     assert [states[numbers[name]] for name in jobs] == ends
 
 
-def test_tracking_can_be_switched_off(desk: Desk, slurm: Cluster) -> None:
+def test_tracking_can_be_switched_off(desk: Desk, site: Cluster) -> None:
     """DETSLURM_TRACK=0 in the script: nothing is written."""
     desk.write("train.py", "import detslurm as det\nassert det.get_cluster_info() is None\n")
     job = batch(desk, "DETSLURM_TRACK=0 srun python3 train.py\n")
-    slurm.wait_state(job, "COMPLETED", timeout=PATIENCE)
+    site.wait_state(job, "COMPLETED", timeout=PATIENCE)
     assert not Path(desk.store.path / "experiments").exists()

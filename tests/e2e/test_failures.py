@@ -154,13 +154,13 @@ def test_the_users_process_killed(desk: Desk) -> None:
     assert "was killed by SIGKILL" in (desk.trial(number).runs[0].reason or "")
 
 
-def test_the_runner_killed(desk: Desk, slurm: Cluster) -> None:
+def test_the_runner_killed(desk: Desk, site: Cluster) -> None:
     """kill -9 of the runner ends the job; the store stays readable and activate goes on."""
     number = desk.submit(desk.project(WAITS))
     pid = pid_of_code(desk, number)
     runner = find_process(f"detslurm.exec.runner {desk.experiment(number).path} ")
     os.kill(runner, signal.SIGKILL)
-    slurm.wait_state(desk.job(number), "FAILED")
+    site.wait_state(desk.job(number), "FAILED")
     wait_for(lambda: not is_alive(pid), 30, "the code to be gone")
     described = desk.run("experiment", "describe", str(number)).stdout
     assert "ERROR" in described
@@ -219,18 +219,18 @@ def test_a_store_that_can_not_be_used_for_a_while(desk: Desk) -> None:
     assert desk.outcomes(number) == ["completed"]
 
 
-def test_a_job_that_was_declared_dead_and_requeued_by_hand(desk: Desk, slurm: Cluster) -> None:
+def test_a_job_that_was_declared_dead_and_requeued_by_hand(desk: Desk, site: Cluster) -> None:
     """Its trial is alive again for all commands, and what it comes to is what lists show."""
     number = desk.submit(desk.project(WAITS))
     pid_of_code(desk, number)
     os.kill(find_process(f"detslurm.exec.runner {desk.experiment(number).path} "), signal.SIGKILL)
-    slurm.wait_state(desk.job(number), "FAILED")
+    site.wait_state(desk.job(number), "FAILED")
 
     def listed() -> str:
         return str(json.loads(desk.run("experiment", "list", "--json").stdout)[-1]["state"])
 
     assert listed() == "ERROR"
-    slurm.command("scontrol", "requeue", desk.job(number))
+    site.command("scontrol", "requeue", desk.job(number))
     wait_for(lambda: desk.outcomes(number) == ["lost", None], PATIENCE, "the next run")
     wait_for(lambda: listed() == "ACTIVE", PATIENCE, "the experiment to be alive again")
     let_go(desk, number)
@@ -255,7 +255,7 @@ def test_one_of_the_trials_that_share_a_job_killed(desk: Desk) -> None:
     assert [t.state for t in desk.view(number).trials] == ["CANCELED", "CANCELED", "COMPLETED"]
 
 
-def test_kill_and_cancel(desk: Desk, slurm: Cluster) -> None:
+def test_kill_and_cancel(desk: Desk, site: Cluster) -> None:
     """kill ends the trial at once; cancel lets it leave by itself; both free the queue."""
     killed = desk.submit(desk.project(WAITS, name="one"))
     canceled = desk.submit(desk.project(WAITS, name="two"))
@@ -265,7 +265,7 @@ def test_kill_and_cancel(desk: Desk, slurm: Cluster) -> None:
     desk.wait_for_state(killed, "CANCELED")
     desk.wait_for_state(canceled, "CANCELED")
     assert desk.outcomes(canceled) == ["canceled"]
-    wait_for(lambda: not slurm.queued(desk.user.name), PATIENCE, "an empty queue")
+    wait_for(lambda: not site.queued(desk.user.name), PATIENCE, "an empty queue")
     wait_for(lambda: not any(map(is_alive, pids)), 30, "the processes to be gone")
 
 
@@ -282,7 +282,7 @@ def test_a_log_policy_cancels_the_retries(desk: Desk) -> None:
     assert "bad weights" in (trial.end_reason or "")
 
 
-def test_a_log_policy_excludes_the_node(desk: Desk, slurm: Cluster) -> None:
+def test_a_log_policy_excludes_the_node(desk: Desk, site: Cluster) -> None:
     """The next run starts on another node."""
     config = """\
         log_policies:
@@ -321,7 +321,7 @@ IGNORES = """\
 """
 
 
-def test_code_that_never_looks_is_killed_and_goes_on(desk: Desk, slurm: Cluster) -> None:
+def test_code_that_never_looks_is_killed_and_goes_on(desk: Desk, site: Cluster) -> None:
     """Killed at the end of the grace or at the time limit, it loses a step, not a restart."""
     low = desk.submit(
         desk.project(IGNORES, name="low"),
@@ -334,8 +334,8 @@ def test_code_that_never_looks_is_killed_and_goes_on(desk: Desk, slurm: Cluster)
     for number in (low, limited):
         desk.wait_for_steps(number, 3)
     # Slurm has no limit below a minute, but its administrator may set an end.
-    slurm.command("scontrol", "update", f"JobId={desk.job(limited)}", "EndTime=now+10seconds")
-    node = slurm.job(desk.job(low))["NodeList"]
+    site.command("scontrol", "update", f"JobId={desk.job(limited)}", "EndTime=now+10seconds")
+    node = site.job(desk.job(low))["NodeList"]
     high = ["-p", "high", "-w", node, "--exclusive", "-o", "/dev/null"]
     desk.user.run("sbatch", *high, "--wrap=sleep 1")
     for number, cause in ((low, "preempted"), (limited, "time_limit")):
@@ -347,4 +347,4 @@ def test_code_that_never_looks_is_killed_and_goes_on(desk: Desk, slurm: Cluster)
         assert last > 8
         assert [row.steps for row in desk.metrics(number)] == list(range(1, last + 1))
         assert len(desk.view(number).jobs) == 1, "requeued, not submitted anew"
-    wait_for(lambda: not slurm.queued(desk.user.name), PATIENCE, "an empty queue")
+    wait_for(lambda: not site.queued(desk.user.name), PATIENCE, "an empty queue")

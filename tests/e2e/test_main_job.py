@@ -52,7 +52,7 @@ def test_digits_trains_to_over_95_percent(desk: Desk, digits: Path) -> None:
 
 
 def test_preempted_mid_epoch_and_bit_identical(
-    desk: Desk, digits: Path, undisturbed: Training, slurm: Cluster
+    desk: Desk, digits: Path, undisturbed: Training, site: Cluster
 ) -> None:
     """A job in `high` preempts the trial in `low`: it saves within the grace, is requeued by
     itself, resumes mid-epoch, and ends with the bits of an undisturbed run; no restart is used."""
@@ -60,7 +60,7 @@ def test_preempted_mid_epoch_and_bit_identical(
     number = desk.submit(digits, SEED, "resources.resource_pool=low")
     desk.wait_for_steps(number, HELD_AT)
     high = make_room(desk)
-    slurm.wait_state(high, "RUNNING", "COMPLETED")
+    site.wait_state(high, "RUNNING", "COMPLETED")
     desk.wait_for_state(number, "COMPLETED")
     trial = desk.trial(number)
     assert desk.outcomes(number) == ["preempted", "completed"]
@@ -85,11 +85,11 @@ def test_preempted_under_shells(desk: Desk, digits: Path, undisturbed: Training)
 
 
 def test_preempted_on_a_site_that_sends_the_users_signal(
-    desk: Desk, digits: Path, undisturbed: Training, slurm: Cluster
+    desk: Desk, digits: Path, undisturbed: Training, site: Cluster
 ) -> None:
     """With preempt_send_user_signal the runner alone hears of the preemption, and it is enough."""
     hold(digits, HELD_AT)
-    with slurm.reshaped(send_user_signal=True):
+    with site.reshaped(send_user_signal=True):
         number = desk.submit(digits, SEED, "resources.resource_pool=low")
         desk.wait_for_steps(number, HELD_AT)
         make_room(desk)
@@ -110,7 +110,7 @@ def test_a_chain_of_time_limits(desk: Desk, digits: Path, undisturbed: Training)
 
 
 def test_pause_frees_the_allocation_and_activate_goes_on(
-    desk: Desk, digits: Path, undisturbed: Training, slurm: Cluster
+    desk: Desk, digits: Path, undisturbed: Training, site: Cluster
 ) -> None:
     """A paused trial holds no node; activated, it goes on from its checkpoint."""
     hold(digits, HELD_AT)
@@ -122,11 +122,11 @@ def test_pause_frees_the_allocation_and_activate_goes_on(
         lambda: desk.outcomes(number) == ["paused"], PATIENCE, "the run to have ended as paused"
     )
     wait_for(
-        lambda: slurm.job(desk.job(number)).get("JobState") == "PENDING",
+        lambda: site.job(desk.job(number)).get("JobState") == "PENDING",
         PATIENCE,
         "the job to be held",
     )
-    assert slurm.job(desk.job(number))["Reason"] in ("JobHeldUser", "job_requeued_in_held_state")
+    assert site.job(desk.job(number))["Reason"] in ("JobHeldUser", "job_requeued_in_held_state")
     saved = desk.trial(number).latest_checkpoint
     desk.run("experiment", "activate", str(number))
     desk.wait_for_state(number, "COMPLETED")
@@ -136,17 +136,17 @@ def test_pause_frees_the_allocation_and_activate_goes_on(
     assert_same_training(desk, number, undisturbed)
 
 
-def test_a_dead_node(desk: Desk, digits: Path, undisturbed: Training, slurm: Cluster) -> None:
+def test_a_dead_node(desk: Desk, digits: Path, undisturbed: Training, site: Cluster) -> None:
     """The node loses power: the trial goes on elsewhere from its last checkpoint."""
     hold(digits, HELD_AT)
     number = desk.submit(digits, SEED)
     desk.wait_for_steps(number, HELD_AT)
-    node = slurm.job(desk.job(number))["NodeList"]
-    slurm.kill_node(node)
+    node = site.job(desk.job(number))["NodeList"]
+    site.kill_node(node)
     try:
         desk.wait_for_state(number, "COMPLETED")
     finally:
-        slurm.boot_node(node)
+        site.boot_node(node)
     trial = desk.trial(number)
     assert desk.outcomes(number) == ["lost", "completed"]
     assert trial.restarts == 0

@@ -47,11 +47,11 @@ def test_activate_right_after_pause(desk: Desk) -> None:
     assert [row.steps for row in desk.metrics(number)] == list(range(1, 61))
 
 
-def test_requeued_by_hand(desk: Desk, slurm: Cluster) -> None:
+def test_requeued_by_hand(desk: Desk, site: Cluster) -> None:
     """`scontrol requeue`: the trial goes on in the same job, and no successor is queued."""
     number = desk.submit(desk.project(COUNTS))
     desk.wait_for_steps(number, 3)
-    slurm.command("scontrol", "requeue", desk.job(number))
+    site.command("scontrol", "requeue", desk.job(number))
     wait_for(lambda: desk.outcomes(number)[0] is not None, PATIENCE, "the end of the first run")
     let_go(desk, number)
     desk.wait_for_state(number, "COMPLETED")

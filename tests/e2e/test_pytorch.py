@@ -96,22 +96,22 @@ def final_weights(desk: Desk, number: int) -> dict[str, torch.Tensor]:
 
 
 def test_four_ranks_that_were_preempted_end_as_four_that_were_not(
-    desk: Desk, slurm: Cluster
+    desk: Desk, site: Cluster
 ) -> None:
     """Shuffled, with dropout, batch norm, a scheduler and aggregated gradients: every loss and all
     weights are the same to the last bit, and nothing that was trained is lost."""
-    assert_preemption_changes_nothing(desk, slurm, "model_def:Trial")
+    assert_preemption_changes_nothing(desk, site, "model_def:Trial")
 
 
-def test_two_ranks_on_horovod(desk: Desk, slurm: Cluster, horovod: None) -> None:
+def test_two_ranks_on_horovod(desk: Desk, site: Cluster, horovod: None) -> None:
     """The same, with Horovod over the MPI of two nodes."""
     launcher = "python3 -m determined.launch.horovod --cycle-time-ms 2"
     shape = ("resources.slots_per_trial=2", "slurm.slots_per_node=1")
-    assert_preemption_changes_nothing(desk, slurm, f"{launcher} -- --trial model_def:Trial", *shape)
+    assert_preemption_changes_nothing(desk, site, f"{launcher} -- --trial model_def:Trial", *shape)
 
 
 def assert_preemption_changes_nothing(
-    desk: Desk, slurm: Cluster, entrypoint: str, *args: str
+    desk: Desk, site: Cluster, entrypoint: str, *args: str
 ) -> None:
     """A training that is preempted once, beside one that isn't."""
     low = "resources.resource_pool=low"
@@ -121,7 +121,7 @@ def assert_preemption_changes_nothing(
     desk.wait_for_state(whole, "COMPLETED")
     desk.wait_for_steps(preempted, 6)
     high = make_room(desk)
-    slurm.wait_state(high, "RUNNING", "COMPLETED")
+    site.wait_state(high, "RUNNING", "COMPLETED")
     desk.wait_for_state(preempted, "COMPLETED")
 
     assert desk.outcomes(preempted) == ["preempted", "completed"], desk.log(preempted)

@@ -99,7 +99,7 @@ SCRIPT = """\
 """
 
 
-def test_killed_at_every_stage_of_saving(desk: Desk, slurm: Cluster) -> None:
+def test_killed_at_every_stage_of_saving(desk: Desk, site: Cluster) -> None:
     """Each run goes on from the last whole checkpoint and removes what another left; leaving
     waits for what is written in the background."""
     config = desk.project(SCRIPT).read_text().replace("max_length: 10", "max_length: {batches: 12}")
@@ -109,7 +109,7 @@ def test_killed_at_every_stage_of_saving(desk: Desk, slurm: Cluster) -> None:
     before = desk.trial(number)
     assert [c.steps for c in before.checkpoints] == [4]
     high = make_room(desk)
-    slurm.wait_state(high, "RUNNING", "COMPLETED")
+    site.wait_state(high, "RUNNING", "COMPLETED")
     desk.wait_for_state(number, "COMPLETED")
 
     trial, log = desk.trial(number), desk.log(number)

@@ -138,7 +138,7 @@ def outcomes(desk: Desk, number: int) -> Counter[str | None]:
     return Counter(run.outcome for row in trials for run in desk.trial_by_id(number, row.id).runs)
 
 
-def test_a_search_runs_itself_to_the_end(desk: Desk, slurm: Cluster) -> None:
+def test_a_search_runs_itself_to_the_end(desk: Desk, site: Cluster) -> None:
     """Four workers run eight trials by promotion, each promoted one from its own checkpoint."""
     number = desk.submit(project(desk, LEARNS, ASHA))
     desk.wait_for_state(number, "COMPLETED")
@@ -155,7 +155,7 @@ def test_a_search_runs_itself_to_the_end(desk: Desk, slurm: Cluster) -> None:
     for index, trial in enumerate(state.trials):
         runs = desk.trial(number, index).runs
         assert [run.resumed_steps for run in runs] == [0, 3][: trial.legs]
-    wait_for(lambda: not slurm.queued(desk.user.name), PATIENCE, "an empty queue")
+    wait_for(lambda: not site.queued(desk.user.name), PATIENCE, "an empty queue")
 
 
 # Reports every step and asks whether to go on. By this seed the first sample is the best one, so
@@ -202,7 +202,7 @@ def test_stopped_trials_leave_at_once_and_count_as_completed(desk: Desk) -> None
         assert view.steps == (9 if len(trial.marks) == 2 else 3)
 
 
-def test_trials_of_dead_workers_are_taken_over(desk: Desk, slurm: Cluster) -> None:
+def test_trials_of_dead_workers_are_taken_over(desk: Desk, site: Cluster) -> None:
     """kill -9 of a runner and the power cut of a node cost time only: others go on from there."""
     number = desk.submit(project(desk, LEARNS, ASHA), "slurm.sbatch_args=[--exclusive]", "--paused")
     hold_back(desk, number)
@@ -211,19 +211,19 @@ def test_trials_of_dead_workers_are_taken_over(desk: Desk, slurm: Cluster) -> No
     runner = find_process(f"detslurm.exec.runner {desk.experiment(number).path} ")
     os.kill(runner, signal.SIGKILL)
     (dead,) = wait_for(
-        lambda: [ref for ref in workers if slurm.job(ref).get("JobState") == "FAILED"],
+        lambda: [ref for ref in workers if site.job(ref).get("JobState") == "FAILED"],
         PATIENCE,
         "its end",
     )
     cut = next(ref for ref in workers if ref != dead)
-    node = slurm.job(cut)["NodeList"]
-    slurm.kill_node(node)
+    node = site.job(cut)["NodeList"]
+    site.kill_node(node)
     try:
-        wait_for(lambda: slurm.job(cut).get("Restarts") == "1", PATIENCE, "its requeue")
+        wait_for(lambda: site.job(cut).get("Restarts") == "1", PATIENCE, "its requeue")
         let_go(desk, number)
         desk.wait_for_state(number, "COMPLETED")
     finally:
-        slurm.boot_node(node)
+        site.boot_node(node)
     state = assert_sound(desk, number)
     assert rungs(desk, number)[0][0] == 8
     assert outcomes(desk, number)["lost"] == 2
@@ -233,7 +233,7 @@ def test_trials_of_dead_workers_are_taken_over(desk: Desk, slurm: Cluster) -> No
     assert all(row.restarts == 0 for row in desk.view(number).trials)
 
 
-def test_a_search_outlives_all_its_workers(desk: Desk, slurm: Cluster) -> None:
+def test_a_search_outlives_all_its_workers(desk: Desk, site: Cluster) -> None:
     """When all runners are killed at once a relief comes, and brings more workers."""
     number = desk.submit(project(desk, LEARNS, ASHA), "--paused")
     hold_back(desk, number)
@@ -248,10 +248,10 @@ def test_a_search_outlives_all_its_workers(desk: Desk, slurm: Cluster) -> None:
     state = assert_sound(desk, number)
     assert sum(trial.lost for trial in state.trials) == 4
     assert outcomes(desk, number)["lost"] == 4
-    wait_for(lambda: not slurm.queued(desk.user.name), PATIENCE, "an empty queue")
+    wait_for(lambda: not site.queued(desk.user.name), PATIENCE, "an empty queue")
 
 
-def test_preempted_paused_and_activated(desk: Desk, slurm: Cluster) -> None:
+def test_preempted_paused_and_activated(desk: Desk, site: Cluster) -> None:
     """Workers that give way come back, and the search goes on where it was."""
     number = desk.submit(project(desk, LEARNS, ASHA), "resources.resource_pool=low", "--paused")
     hold_back(desk, number)
@@ -259,7 +259,7 @@ def test_preempted_paused_and_activated(desk: Desk, slurm: Cluster) -> None:
     desk.run("experiment", "activate", str(number))
     before = wait_until_working(desk, number, 4)
     high = make_room(desk)
-    slurm.wait_state(high, "RUNNING", "COMPLETED")
+    site.wait_state(high, "RUNNING", "COMPLETED")
     wait_for(lambda: outcomes(desk, number)["preempted"] == 4, PATIENCE, "the trials to leave")
     again = wait_until_working(desk, number, 4)
     assert sorted(again.workers.values()) == sorted(before.workers.values())
@@ -338,7 +338,7 @@ RANDOM = """\
     """
 
 
-def test_several_trials_in_one_job_and_invalid_ones_replaced(desk: Desk, slurm: Cluster) -> None:
+def test_several_trials_in_one_job_and_invalid_ones_replaced(desk: Desk, site: Cluster) -> None:
     """Three trials share an allocation one after the other; a random search has all its samples."""
     number = desk.submit(project(desk, PACKED, RANDOM), "slurm.trials_per_job=3")
     desk.wait_for_state(number, "COMPLETED")
@@ -354,19 +354,19 @@ def test_several_trials_in_one_job_and_invalid_ones_replaced(desk: Desk, slurm: 
     assert sum(x >= 0.3 for x in xs) == 5
 
 
-def test_a_search_where_jobs_must_not_submit_jobs(desk: Desk, slurm: Cluster) -> None:
+def test_a_search_where_jobs_must_not_submit_jobs(desk: Desk, site: Cluster) -> None:
     """Cover waits in the array; at the end nothing of it is left in the queue."""
-    site = desk.write("site.yaml", "submit_from_jobs: false\n")
-    desk.user.env["DETSLURM_SITE"] = str(site)
+    profile = desk.write("site.yaml", "submit_from_jobs: false\n")
+    desk.user.env["DETSLURM_SITE"] = str(profile)
     number = desk.submit(project(desk, LEARNS, ASHA), "slurm.trials_per_job=2")
     desk.wait_for_state(number, "COMPLETED")
     assert_sound(desk, number)
     view = desk.view(number)
     assert [(job.count, job.relief) for job in view.jobs] == [(4, False), (1, True)]
-    wait_for(lambda: not slurm.queued(desk.user.name), PATIENCE, "an empty queue")
+    wait_for(lambda: not site.queued(desk.user.name), PATIENCE, "an empty queue")
 
 
-def test_a_canceled_search_ends(desk: Desk, slurm: Cluster) -> None:
+def test_a_canceled_search_ends(desk: Desk, site: Cluster) -> None:
     """Its trials leave, nothing starts any more, the queue is empty."""
     number = desk.submit(project(desk, LEARNS, ASHA), "--paused")
     hold_back(desk, number)
@@ -376,4 +376,4 @@ def test_a_canceled_search_ends(desk: Desk, slurm: Cluster) -> None:
     desk.wait_for_state(number, "CANCELED")
     wait_for(lambda: outcomes(desk, number) == {"canceled": 4}, PATIENCE, "all runs to end")
     assert not state_of(desk, number).done
-    wait_for(lambda: not slurm.queued(desk.user.name), PATIENCE, "an empty queue")
+    wait_for(lambda: not site.queued(desk.user.name), PATIENCE, "an empty queue")

@@ -66,11 +66,11 @@ def test_a_user_looks_and_wishes(desk: Desk) -> None:
     assert "Bracket | Rung | Batches" in text
 
 
-def test_a_search_whose_jobs_were_canceled_by_hand_can_go_on(desk: Desk, slurm: Cluster) -> None:
+def test_a_search_whose_jobs_were_canceled_by_hand_can_go_on(desk: Desk, site: Cluster) -> None:
     """`scancel` of all workers leaves trials that nobody runs: an error, until `activate`."""
     number = begin(desk)
     desk.user.run("scancel", *[job.job_id for job in desk.view(number).jobs])
-    desk._wait(number, lambda: not slurm.queued(desk.user.name), PATIENCE, "an empty queue")
+    desk._wait(number, lambda: not site.queued(desk.user.name), PATIENCE, "an empty queue")
     wait_for(lambda: described(desk, number)["state"] == "ERROR", PATIENCE, "evidence of the end")
     assert described(desk, number)["trial_states"] == {"CANCELED": 4}
     said = desk.run("experiment", "describe", str(number)).stdout

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster import Cluster, User
+from tests.cluster import User
 from tests.cluster.waiting import wait_for
-from tests.conftest import Login
 from tests.e2e.conftest import copy_example
 from tests.e2e.desk import PATIENCE, Desk
 from tests.e2e.digits import HELD_AT, SEED, Training, assert_same_training, hold
@@ -19,12 +18,9 @@ from tests.e2e.processes import is_alive
 from tests.e2e.test_failures import CRASHES_TWICE, WAITS, let_go, pid_of_code
 
 
+@pytest.mark.strange_site
 class TestWhereThePreemptedAreCancelled:
     """PreemptMode=CANCEL, no accounting, jobs get their own signal."""
-
-    @pytest.fixture
-    def desk(self, slurm_plain: Cluster, login: Login) -> Desk:
-        return Desk(login(slurm_plain, "alice"))
 
     def test_a_successor_goes_on(self, desk: Desk, undisturbed: Training) -> None:
         """The preempted trial saves, queues a successor, and loses nothing."""
@@ -33,7 +29,7 @@ class TestWhereThePreemptedAreCancelled:
         number = desk.submit(digits, SEED, "resources.resource_pool=low")
         desk.wait_for_steps(number, HELD_AT)
         desk.user.run(
-            "sbatch", "-p", "high", "-N2", "--exclusive", "-o", "/dev/null", "--wrap=sleep 1"
+            "sbatch", "-p", "high", "-N4", "--exclusive", "-o", "/dev/null", "--wrap=sleep 1"
         )
         desk.wait_for_state(number, "COMPLETED")
         trial = desk.trial(number)

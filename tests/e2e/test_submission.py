@@ -22,7 +22,7 @@ from tests.e2e.desk import PATIENCE, Desk
 pytestmark = pytest.mark.cluster
 
 
-def test_bent_configurations_are_refused_on_one_screen(desk: Desk, slurm: Cluster) -> None:
+def test_bent_configurations_are_refused_on_one_screen(desk: Desk, site: Cluster) -> None:
     """Exit code 2, line numbers, what was expected; nothing queued. One of each dozen: all of them
     are refused in tests/cli."""
     some = BENT[::12]
@@ -32,7 +32,7 @@ def test_bent_configurations_are_refused_on_one_screen(desk: Desk, slurm: Cluste
         path.write_text(bent.text)  # as it is: `write` takes indentation away
         done = desk.run("submit", str(path), check=False)
         assert_refused(bent, Said(done.returncode, done.stdout, done.stderr))
-    assert slurm.queued(desk.user.name) == []
+    assert site.queued(desk.user.name) == []
     assert not list((desk.store.path / "experiments").glob("*/facts/*"))
 
 
@@ -96,29 +96,29 @@ def test_included_files_are_shipped_beside_the_context(desk: Desk) -> None:
     ],
 )
 def test_what_would_fail_later_is_refused_now(
-    desk: Desk, slurm: Cluster, override: str, complaint: str
+    desk: Desk, site: Cluster, override: str, complaint: str
 ) -> None:
     """Entrypoint, partition, account and size are checked before anything is queued."""
-    if override.startswith("slurm.account"):
-        pytest.skip("this cluster does not enforce associations") if _lax(slurm) else None
+    if override.startswith("site.account"):
+        pytest.skip("this cluster does not enforce associations") if _lax(site) else None
     done = desk.run("submit", str(desk.project(PRINTS)), "--config", override, check=False)
     assert done.returncode != 0
     assert complaint in done.stderr
     assert "Traceback" not in done.stderr
-    assert slurm.queued(desk.user.name) == []
+    assert site.queued(desk.user.name) == []
 
 
-def _lax(slurm: Cluster) -> bool:
-    return "associations" not in slurm.command("scontrol", "show", "config")
+def _lax(site: Cluster) -> bool:
+    return "associations" not in site.command("scontrol", "show", "config")
 
 
-def test_a_dry_run_queues_and_writes_nothing(desk: Desk, slurm: Cluster) -> None:
+def test_a_dry_run_queues_and_writes_nothing(desk: Desk, site: Cluster) -> None:
     """It prints the plan and a batch script that sbatch accepts."""
     config = desk.project(PRINTS, "resources: {slots_per_trial: 2}")
     done = desk.run("submit", str(config), "--dry-run")
     script = done.stdout[done.stdout.index("#!/bin/bash") :]
     assert "exec " in script and "detslurm.exec.runner" in script
-    assert slurm.queued(desk.user.name) == []
+    assert site.queued(desk.user.name) == []
     assert not list((desk.store.path / "experiments").iterdir())
     plan = json.loads(desk.run("submit", str(config), "--dry-run", "--json").stdout)
     assert (plan["trials"], plan["slots_per_trial"]) == (1, 2)
@@ -267,7 +267,7 @@ NEAR_NO_OP = """\
 """
 
 
-def test_a_grid_is_one_array(desk: Desk, slurm: Cluster) -> None:
+def test_a_grid_is_one_array(desk: Desk, site: Cluster) -> None:
     """One job id for all, every point once, within the budget of inodes, then all nodes idle."""
     config = desk.project(NEAR_NO_OP)
     config.write_text(config.read_text().split("searcher")[0] + "slurm: {slot_type: cpu}\n")
@@ -284,14 +284,14 @@ def test_a_grid_is_one_array(desk: Desk, slurm: Cluster) -> None:
     points = {(t.hparams["a"], t.hparams["b"]) for t in view.trials if t.hparams}
     assert points == {(a, b) for a in range(6) for b in range(6)}
     assert _inodes(desk.store.path) - before <= 6 * 36
-    wait_for(slurm.all_idle, PATIENCE, "idle nodes")
+    wait_for(site.all_idle, PATIENCE, "idle nodes")
 
 
 def _inodes(path: Path) -> int:
     return sum(len(dirs) + len(files) for _, dirs, files in os.walk(path))
 
 
-def test_parallel_submissions_get_distinct_ids(desk: Desk, slurm: Cluster) -> None:
+def test_parallel_submissions_get_distinct_ids(desk: Desk, site: Cluster) -> None:
     """Ten submissions at once: ten experiments, ten trials, ten jobs."""
     config = desk.project(PRINTS)
     with ThreadPoolExecutor(10) as pool:
@@ -337,7 +337,7 @@ def test_the_submitting_cli_killed(desk: Desk) -> None:
         desk.run("experiment", "describe", str(row["id"]))
 
 
-def test_interrupting_a_submission_leaves_no_mess(desk: Desk, slurm: Cluster) -> None:
+def test_interrupting_a_submission_leaves_no_mess(desk: Desk, site: Cluster) -> None:
     """Ctrl-C: exit 130, no traceback, nothing of it in the queue or all of it."""
     config = desk.project(PRINTS)
     process = desk.user.popen(["detslurm", "submit", str(config)])

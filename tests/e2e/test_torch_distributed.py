@@ -93,7 +93,7 @@ def losses(desk: Desk, number: int) -> list[tuple[int, float]]:
     return [(row.steps, row.metrics["loss"]) for row in desk.metrics(number)]
 
 
-def test_two_nodes_by_two_slots_train_as_one_process(desk: Desk, slurm: Cluster) -> None:
+def test_two_nodes_by_two_slots_train_as_one_process(desk: Desk, site: Cluster) -> None:
     """Four ranks on two nodes give the losses of one process with the same global batch, and a
     run of that shape that was preempted gives the bits of one that was not."""
     one = desk.submit(project(desk, "one", 0), f"entrypoint={LAUNCHED}")
@@ -105,7 +105,7 @@ def test_two_nodes_by_two_slots_train_as_one_process(desk: Desk, slurm: Cluster)
         desk.wait_for_state(number, "COMPLETED")
     desk.wait_for_steps(preempted, 4)
     high = make_room(desk)
-    slurm.wait_state(high, "RUNNING", "COMPLETED")
+    site.wait_state(high, "RUNNING", "COMPLETED")
     desk.wait_for_state(preempted, "COMPLETED")
 
     assert desk.outcomes(preempted) == ["preempted", "completed"]
