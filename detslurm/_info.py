@@ -6,6 +6,7 @@ node agent sets.
 
 from __future__ import annotations
 
+import atexit
 import json
 import logging
 import os
@@ -13,6 +14,8 @@ from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from detslurm._process import fatal_error
 
 if TYPE_CHECKING:
     from detslurm.exec.embedded import Embedded
@@ -219,6 +222,13 @@ def _join() -> None:
     if _embedded is not None:
         os.environ.update(_embedded.environment())
         _embedded.watch_signals()
+        atexit.register(_close_at_exit, _embedded)
+
+
+def _close_at_exit(embedded: Embedded) -> None:
+    """End the run of a script that never called `core.init()`; after that the first word stands."""
+    error = fatal_error()
+    embedded.close("completed" if error is None else "error", repr(error))
 
 
 def on_close() -> Callable[[str, str], None] | None:

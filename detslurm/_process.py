@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import os
+import signal
+import sys
 from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple, Self
@@ -60,9 +62,49 @@ class Identity(NamedTuple):
     def __str__(self) -> str:
         return f"{self.node}-{self.pid}-{self.started}"
 
+    def alive(self) -> bool | None:
+        """Whether it lives; None where that can't be known: on another node, hidden in /proc."""
+        if self.node != node():
+            return None
+        try:
+            found = started(self.pid)
+        except OSError:
+            return None
+        if found is None and _hidden(self.pid):
+            return None
+        return found == self.started
+
     def is_dead(self) -> bool:
         """Whether it is certain that the process has ended: one of another node may live."""
+        return self.alive() is False
+
+    def send(self, sig: signal.Signals) -> bool:
+        """Send it a signal; False where it is gone, out of reach or another user's."""
+        if not self.alive():
+            return False
         try:
-            return self.node == node() and started(self.pid) != self.started
+            os.kill(self.pid, sig)
         except OSError:
             return False
+        return True
+
+
+def _hidden(pid: int) -> bool:
+    """Whether a process of another user exists that /proc does not show (mounted with hidepid)."""
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except OSError:
+        pass
+    return False
+
+
+def is_interactive() -> bool:
+    """Whether somebody types: a notebook, or Python's prompt. IPython sets the prompt, too."""
+    return hasattr(sys, "ps1") or bool(sys.flags.interactive)
+
+
+def fatal_error() -> BaseException | None:
+    """While Python ends: the exception that ended the script. A prompt survives any."""
+    return None if is_interactive() else getattr(sys, "last_value", None)

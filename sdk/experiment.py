@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import ValidationError
 
-from detslurm.sdk import actions
+from detslurm.sdk import actions, unmanaged
 from detslurm.sdk.lifecycle_errors import LifecycleError
 from detslurm.sdk.standing import Place, Standing, judge
 from detslurm.sdk.survey import Surveyed, look_at, read
@@ -163,13 +163,19 @@ class Experiment:
 
     def kill(self) -> bool:
         """End all its jobs now; False where it was over already."""
-        return self._stop("kill", actions.kill)
+        done = self._stop("kill", actions.kill)
+        if done and unmanaged.by_hand(self._surveyed):
+            unmanaged.end(self._surveyed, self._surveyed.unfinished)
+        return done
 
     def kill_trial(self, trial_id: int) -> bool:
         """End one trial now; False where it was over already."""
         if trial_id not in self._surveyed.unfinished:
             return False
         self._wish("kill_trial", trial=trial_id)
+        if unmanaged.by_hand(self._surveyed):
+            unmanaged.end(self._surveyed, [trial_id])
+            return True
         place = self._surveyed.places.get(trial_id)
         places = [place] if place else []
         if self._surveyed.facts.searching or any(job.each > 1 for job in self.view.jobs):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from detslurm.sdk import unmanaged
 from detslurm.sdk.queues import Queues
 from detslurm.sdk.standing import Place, Sight, Standing, judge, places
 from detslurm.store import (
@@ -40,6 +41,7 @@ class Surveyed:
     problems: tuple[Problem, ...] = ()
     standings: dict[int, Standing] = field(default_factory=dict)
     remark: str | None = None
+    beats: dict[int, unmanaged.Beat] = field(default_factory=dict)
 
     @property
     def view(self) -> ExperimentView:
@@ -119,6 +121,10 @@ def survey(directories: Iterable[ExperimentDir], queues: Queues) -> list[Surveye
 
 def look_at(found: Sequence[Surveyed], queues: Queues) -> None:
     """Add to experiments what the queue says of their unfinished trials."""
+    for one in found:
+        if unmanaged.by_hand(one) and not one.facts.wishes.deleted:
+            one.standings = unmanaged.standings(one)
+            _bury(one, {t: s for t, s in one.standings.items() if s.alive is False})
     wanted = {id(one): _wanted(one) for one in found}
     every = {place for known in wanted.values() for place in known.values()}
     workers = {place for one in found if _searches(one) for place in one.workers}
@@ -152,7 +158,7 @@ def weigh_search(one: Surveyed, sight: Sight, queues: Queues) -> None:
     """Judge the trials at work by their workers, and the search by whether any worker is left."""
     one.standings = {t: judge(p, sight) for t, p in one.places.items() if t in one.unfinished}
     alive = [p for p in one.workers if p in sight.jobs and not sight.jobs[p].final]
-    dead = {t: s for t, s in one.standings.items() if s.alive is False}
+    dead = {t: s for t, s in one.standings.items() if _is_dead(one, t, s, sight)}
     if one.facts.wishes.stopping:
         _bury(one, dead)
         return
@@ -186,9 +192,23 @@ def _without_workers(one: Surveyed, queues: Queues) -> None:
 
 def _weigh(one: Surveyed, known: Mapping[int, Place], sight: Sight) -> None:
     """Judge each unfinished trial; one whose job is dead is read again before it is believed."""
+    if unmanaged.by_hand(one):
+        return
     paused = one.facts.wishes.paused
     one.standings = {t: judge(known.get(t), sight, paused=paused) for t in one.unfinished}
-    _bury(one, {t: s for t, s in one.standings.items() if s.alive is False})
+    _bury(one, {t: s for t, s in one.standings.items() if _is_dead(one, t, s, sight)})
+
+
+def _is_dead(one: Surveyed, trial: int, standing: Standing, sight: Sight) -> bool:
+    """Whether there is evidence that a trial's job is gone for good.
+
+    For what the user has killed it is enough that Slurm answers and knows no such job: `scancel`
+    has nothing to end there, and nobody will ever remember more.
+    """
+    if standing.alive is not None or standing.place is None:
+        return standing.alive is False
+    where = standing.place.cluster
+    return one.facts.wishes.kills(trial) and where != "local" and where not in sight.silent
 
 
 def _bury(one: Surveyed, dead: Mapping[int, Standing]) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import faulthandler
 import logging
+import os
 import signal
 import socket
 import threading
@@ -12,7 +14,7 @@ import time
 import traceback
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -20,7 +22,9 @@ from detslurm import storage
 from detslurm._errors import InvalidHP, MetricError
 from detslurm._flag import PreemptFlag
 from detslurm._info import ClusterInfo, get_cluster_info, on_close
+from detslurm._process import fatal_error
 from detslurm.core._checkpoint import CheckpointContext
+from detslurm.core._console import MetricLines, show_log
 from detslurm.core._distributed import DistributedContext
 from detslurm.core._goals import Lengths
 from detslurm.core._preempt import (
@@ -33,7 +37,7 @@ from detslurm.core._profiler import ProfilerContext
 from detslurm.core._recorder import AnyRecorder, NullRecorder, Recorder
 from detslurm.core._searcher import SearcherContext, Unit, configured_unit
 from detslurm.core._tensorboard import AutoTensorboard, TensorboardFiles, TensorboardMode
-from detslurm.core._tracking import Tracked, track_by_hand
+from detslurm.core._tracking import Tracked, note_recorded, track_by_hand
 from detslurm.core._train import EarlyExitReason, TrainContext
 from detslurm.core._trial import (
     NodeRecorder,
@@ -62,7 +66,11 @@ _ALERT_LEVELS = {
 
 @dataclass
 class Context:
-    """The parts of the Core API; use it as a context manager, made by `core.init()`."""
+    """The parts of the Core API, made by `core.init()`; best used as a context manager.
+
+    Without `with`, `start()` and `close()` do the same; what is left open is closed when Python
+    ends.
+    """
 
     checkpoint: CheckpointContext
     distributed: DistributedContext
@@ -75,8 +83,19 @@ class Context:
     _flag: PreemptFlag | None = None
     _tensorboard: AutoTensorboard | None = None
     _on_close: Callable[[str, str], None] | None = None
+    _lines: MetricLines | None = None
+    _process: int = field(default_factory=os.getpid)
+    _closed: bool = False
+
+    def __post_init__(self) -> None:
+        atexit.register(self._close_at_exit)
 
     def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def start(self) -> None:
+        """Begin to watch for preemption, as entering the `with` block does."""
         if self._flag is not None:
             survive_preemption_signal(self._flag)
         if self.info is not None:
@@ -86,7 +105,10 @@ class Context:
             "enabled"
         ):
             self._profile()
-        return self
+
+    def close(self) -> None:
+        """End the run, as leaving the `with` block does; after that nothing can be reported."""
+        self._finish(None)
 
     def _profile(self) -> None:
         try:
@@ -117,18 +139,30 @@ class Context:
         exc: BaseException | None,
         tb: TracebackType | None,
     ) -> None:
+        if self._finish(exc) and isinstance(exc, InvalidHP):
+            raise SystemExit(0)
+
+    def _close_at_exit(self) -> None:
+        self._finish(fatal_error())
+
+    def _finish(self, exc: BaseException | None) -> bool:
+        """Record how the code ended, once; False where that is done, or another process's part."""
+        if self._closed or os.getpid() != self._process:  # a forked child only passes by here
+            return False
+        self._closed = True
+        atexit.unregister(self._close_at_exit)
         if isinstance(exc, InvalidHP):
             logger.error("this trial's hyperparameters are invalid: %s", exc)
             self.train._exit_early(EarlyExitReason.INVALID_HP, str(exc))
             self._close("invalid_hp", str(exc))
-            raise SystemExit(0)
-        if exc is None or (isinstance(exc, SystemExit) and not exc.code):
+        elif exc is None or (isinstance(exc, SystemExit) and not exc.code):
             self._close("completed", "the code ended")
         else:
             with contextlib.suppress(OSError, StoreError):  # the user's own error is the one to see
                 if isinstance(exc, MetricError):
                     self._recorder.commit({"t": "hopeless", "reason": str(exc)})
                 self._close("error", traceback.format_exception_only(exc)[-1].strip())
+        return True
 
     def _close(self, outcome: str, reason: str) -> None:
         with contextlib.ExitStack() as rest:  # each comes to its turn, whatever the others raise
@@ -139,6 +173,8 @@ class Context:
             rest.callback(self._recorder.close)
             rest.callback(self.profiler.close)
             rest.callback(self.distributed.close)
+            if self._lines is not None:
+                rest.callback(self._lines.close)
             self.preempt.close()
 
 
@@ -149,7 +185,7 @@ def init(
     preempt_mode: PreemptMode = PreemptMode.WorkersAskChief,
     tensorboard_mode: TensorboardMode = TensorboardMode.AUTO,
 ) -> Context:
-    """Connect this process to its trial; use the result as a context manager.
+    """Connect this process to its trial; use the result as a context manager, or `close()` it.
 
     Outside a detslurm job the script is tracked all the same, as an experiment of one trial, unless
     DETSLURM_TRACK=0; event files are not written by themselves there. `checkpoint_storage` (a path,
@@ -184,6 +220,10 @@ def _init_in_job(
     search = _search(info, flag) if is_chief else None
     files = TensorboardFiles(store, trial.experiment_id, trial.id, dist.rank)
     auto = AutoTensorboard(files) if is_chief and tensorboard_mode is TensorboardMode.AUTO else None
+    lines = MetricLines() if is_chief and on_close() is not None else None
+    if lines is not None:  # a batch script of the user's own
+        show_log()
+        note_recorded(trial)
     return Context(
         checkpoint=CheckpointContext(
             dist,
@@ -205,6 +245,7 @@ def _init_in_job(
             tensorboard_mode=tensorboard_mode,
             tensorboard=files,
             auto_tensorboard=auto,
+            lines=lines,
         ),
         searcher=SearcherContext(
             dist,
@@ -222,6 +263,7 @@ def _init_in_job(
         _flag=flag,
         _tensorboard=auto,
         _on_close=on_close(),
+        _lines=lines,
     )
 
 
@@ -243,8 +285,9 @@ def _init_by_hand(
 ) -> Context:
     tracked: Tracked = track_by_hand(dist)
     store = given or SharedFS(tracked.checkpoints)
-    files = auto = None
+    files = auto = lines = None
     if tracked.trial is not None:
+        lines = MetricLines()
         files = TensorboardFiles(store, tracked.trial.experiment_id, tracked.trial.id, dist.rank)
         auto = AutoTensorboard(files) if tensorboard_mode is TensorboardMode.AUTO else None
     return Context(
@@ -259,6 +302,7 @@ def _init_by_hand(
             metadata=None,
             tensorboard_mode=tensorboard_mode,
             tensorboard=files,
+            lines=lines,
         ),
         searcher=SearcherContext(dist, tracked.recorder, Lengths([1]), Unit.EPOCHS),
         profiler=ProfilerContext(socket.gethostname(), dist, nullcontext(tracked.recorder)),
@@ -266,6 +310,7 @@ def _init_by_hand(
         _recorder=tracked.recorder,
         _tensorboard=auto,
         _on_close=tracked.end,
+        _lines=lines,
     )
 
 

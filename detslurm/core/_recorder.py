@@ -28,12 +28,17 @@ _open: dict[tuple[int, Path], Recorder] = {}
 _opening = threading.Lock()
 
 
+CLOSED = "this run has ended: report inside the `with` block of core.init(), or before close()"
+_FORKED = "this process is a fork of the one that records the run: only that one can report"
+
+
 class Recorder:
     """The one writer of a run's records on this node; safe to use from several threads."""
 
     def __init__(self, path: Path) -> None:
         self._key = (os.getpid(), path)
         self._users = 0
+        self._refusal: str | None = None
         self._sign = _sign_for(path)
         try:
             self._log = RunLog.open(path)
@@ -64,15 +69,19 @@ class Recorder:
         """Whether another context of this process has it open, too."""
         return self._users > 1
 
+    def refuse(self, why: str) -> None:
+        """Raise `RuntimeError` at every report from now on."""
+        self._refusal = why
+
     def record(self, record: Mapping[str, Any]) -> None:
         """Buffer a record. Raises the error of an earlier write, once."""
-        self._raise_pending()
+        self._check()
         self._log.append(record)
         self._dirty.set()
 
     def commit(self, record: Mapping[str, Any]) -> None:
         """Write a record and everything before it to the disk before returning."""
-        self._raise_pending()
+        self._check()
         self._log.commit(record)
 
     def flush(self) -> None:
@@ -86,6 +95,8 @@ class Recorder:
             self._users -= 1
             if self._users == 0:
                 del _open[self._key]
+        if self._users <= 0:
+            self._refusal = self._refusal or CLOSED
         if self._users:
             if self._users > 0:
                 self.flush()
@@ -119,10 +130,26 @@ class Recorder:
         else:
             self._full = False
 
+    def _check(self) -> None:
+        if self._refusal is not None:
+            raise RuntimeError(self._refusal)
+        if self._error is not None:
+            self._raise_pending()
+
     def _raise_pending(self) -> None:
         error, self._error = self._error, None
         if error is not None:
             raise error
+
+
+def _disown() -> None:
+    # The buffer is a copy and the thread that empties it stayed behind; what a child wrote would
+    # land on top of the parent's records. Nothing is locked here: a lock may have been held.
+    for recorder in list(_open.values()):
+        recorder.refuse(_FORKED)
+
+
+os.register_at_fork(after_in_child=_disown)
 
 
 def _sign_for(path: Path) -> socket.socket:
@@ -148,17 +175,21 @@ class NullRecorder:
 
     shared = False
 
+    def __init__(self) -> None:
+        self._closed = False
+
     def record(self, record: Mapping[str, Any]) -> None:
-        pass
+        if self._closed:
+            raise RuntimeError(CLOSED)
 
     def commit(self, record: Mapping[str, Any]) -> None:
-        pass
+        self.record(record)
 
     def flush(self) -> None:
         pass
 
     def close(self) -> None:
-        pass
+        self._closed = True
 
 
 AnyRecorder = Recorder | NullRecorder

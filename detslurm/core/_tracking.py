@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import signal
 import socket
 import sys
 import tempfile
@@ -12,10 +13,14 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from detslurm._process import Identity, is_interactive
+from detslurm.core._console import show_log
 from detslurm.core._distributed import DistributedContext
+from detslurm.core._heartbeat import Heartbeat
 from detslurm.core._recorder import AnyRecorder, NullRecorder, Recorder
-from detslurm.store import Store, StoreError, TrialDir
+from detslurm.store import ExperimentDir, Store, StoreError, TrialDir
 from detslurm.store.unmanaged import METRIC, unmanaged_config
 
 logger = logging.getLogger("detslurm.core")
@@ -58,6 +63,23 @@ def _tracked(dist: DistributedContext) -> Tracked:
     checkpoints = store.path / "checkpoints"
     if dist.rank != 0:
         return Tracked(NullRecorder(), checkpoints, None)
+    show_log()
+    experiment = _new_experiment(store, checkpoints)
+    trial = experiment.trial(experiment.created()["first_trial"])
+    trial.open_run(_start(trial))
+    note_recorded(trial)
+    recorder = Recorder.of(trial.records_path(1))
+    heartbeat = Heartbeat(experiment, trial, 1, lambda: _stop(trial, recorder))
+
+    def end(outcome: str, reason: str) -> None:
+        heartbeat.close()
+        word = {"outcome": outcome, "reason": reason, "exit_code": None, "time": time.time()}
+        trial.write_end(1, word)
+
+    return Tracked(recorder, checkpoints, end, trial)
+
+
+def _new_experiment(store: Store, checkpoints: Path) -> ExperimentDir:
     experiment = store.new_experiment()
     name = Path(sys.argv[0]).name or "interactive"
     trial_id = store.reserve_trials(experiment.id, 1)
@@ -68,33 +90,37 @@ def _tracked(dist: DistributedContext) -> Tracked:
     )
     created = {"name": name, "first_trial": trial_id, "trials": 1}
     experiment.create({**created, "managed": False, "metric": METRIC})
-    trial = experiment.trial(trial_id)
-    logger.info(
-        "recorded as experiment %d; `detslurm trial describe %d` shows it", experiment.id, trial_id
-    )
+    return experiment
+
+
+def _start(trial: TrialDir) -> dict[str, Any]:
     host = socket.gethostname()
-    trial.open_run(
-        {
-            "trial": trial_id,
-            "experiment": experiment.id,
-            "job": {"cluster": "none", "ref": f"{host}:{os.getpid()}", "nodes": [host]},
-            "host": host,
-            "time": time.time(),
-            "hparams": {},
-            "seed": 0,
-            "resume": None,
-        }
+    return {
+        "trial": trial.id,
+        "experiment": trial.experiment_id,
+        "job": {"cluster": "none", "ref": f"{host}:{os.getpid()}", "nodes": [host]},
+        "process": str(Identity.own()),
+        "interactive": is_interactive(),
+        "host": host,
+        "time": time.time(),
+        "hparams": {},
+        "seed": 0,
+        "resume": None,
+    }
+
+
+def note_recorded(trial: TrialDir) -> None:
+    """Say where a run that was not submitted can be found."""
+    logger.info(
+        "recorded as experiment %d; `detslurm trial describe %d` shows it",
+        trial.experiment_id,
+        trial.id,
     )
 
-    def end(outcome: str, reason: str) -> None:
-        trial.write_end(
-            1,
-            {
-                "outcome": outcome,
-                "reason": reason,
-                "exit_code": None,
-                "time": time.time(),
-            },
-        )
 
-    return Tracked(Recorder.of(trial.records_path(1)), checkpoints, end, trial)
+def _stop(trial: TrialDir, recorder: Recorder) -> None:
+    """The user has killed the experiment: end this process, but not somebody's open session."""
+    recorder.refuse(f"experiment {trial.experiment_id} was killed: nothing more is recorded")
+    if not is_interactive():
+        logger.warning("experiment %d was killed", trial.experiment_id)
+        os.kill(os.getpid(), signal.SIGTERM)

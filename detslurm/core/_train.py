@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from detslurm._flag import PreemptFlag
+from detslurm.core._console import MetricLines
 from detslurm.core._distributed import DistributedContext
 from detslurm.core._metrics import plain
 from detslurm.core._recorder import AnyRecorder
@@ -51,6 +52,7 @@ class TrainContext:
         tensorboard_mode: TensorboardMode = TensorboardMode.AUTO,
         tensorboard: TensorboardFiles | None = None,
         auto_tensorboard: AutoTensorboard | None = None,
+        lines: MetricLines | None = None,
     ) -> None:
         self._dist = dist
         self._recorder = recorder
@@ -63,6 +65,7 @@ class TrainContext:
         self._tensorboard_mode = tensorboard_mode
         self._tensorboard = tensorboard
         self._auto_tensorboard = auto_tensorboard
+        self._lines = lines
 
     def report_training_metrics(
         self,
@@ -113,6 +116,8 @@ class TrainContext:
         self._last[group] = (steps, keys)
         if self._auto_tensorboard is not None:
             self._auto_tensorboard.metrics(group, steps, values, now)
+        if self._lines is not None:
+            self._lines.show(group, steps, values)
         if group == "validation" and self._search is not None:
             self._judge(self._search, steps, values)
 
@@ -131,6 +136,10 @@ class TrainContext:
                 f"{group} metrics {', '.join(repeated)} were already reported at step {steps}"
             )
         return keys | values.keys()
+
+    def _show_nothing(self) -> None:
+        """Leave it to the caller to show what is reported."""
+        self._lines = None
 
     def report_progress(self, progress: float) -> None:
         """Tell how much of the training is done, from 0 to 1. Raises `ValueError` outside that."""

@@ -44,6 +44,7 @@ class Embedded:
         self._trial, self._start, self._work = trial, start, work
         self._experiment = _experiment_of(trial)
         self._decided = False
+        self._process = os.getpid()
         self.flag = PreemptFlag.create()
         self.is_chief = False
         self.meeting_port: ports.Reservation | None = None
@@ -92,8 +93,8 @@ class Embedded:
 
     def finish(self, exit_code: int, reason: str | None = None) -> None:
         """Say the run's last word and, when there is more to do, ask Slurm for the next start."""
-        if not self.is_chief or self._decided:
-            return
+        if not self.is_chief or self._decided or os.getpid() != self._process:
+            return  # a forked child inherits all of this
         self._decided = True
         wish = self._wish()
         job = _standing(self._work.allocation.ref) if self.flag.preempt else None

@@ -16,10 +16,10 @@ import torch.distributed as torch_dist
 from detslurm import core
 from detslurm._info import ClusterInfo, get_cluster_info
 from detslurm.core import DistributedContext, PreemptMode, TensorboardMode
+from detslurm.core._console import show_log
 from detslurm.core.transports.choose import mpi_size
 from detslurm.pytorch._context import PyTorchTrialContext
 from detslurm.pytorch._ddp import start_process_group
-from detslurm.pytorch._log import show_log
 from detslurm.pytorch._rng import seed_all
 
 logger = logging.getLogger("detslurm.pytorch")
@@ -53,6 +53,7 @@ def init(
     mode = TensorboardMode.AUTO if enable_tensorboard_logging else TensorboardMode.MANUAL
     made = core.init(distributed=dist, preempt_mode=PreemptMode.ChiefOnly, tensorboard_mode=mode)
     with made as core_context:
+        core_context.train._show_nothing()  # the Trainer does
         _warn_of_idle_gpus()
         seed = None
         if info is not None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 import numbers
-import sys
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -16,25 +15,6 @@ from detslurm.pytorch._averages import on_host
 from detslurm.pytorch._trial import PyTorchTrial
 
 logger = logging.getLogger("detslurm.pytorch")
-
-
-def show_log() -> None:
-    """Show what detslurm says, from INFO on, in a program that leaves logging unconfigured."""
-    ours = logging.getLogger("detslurm")
-    if logging.getLogger().handlers or ours.handlers or ours.level != logging.NOTSET:
-        return
-    ours.setLevel(logging.INFO)
-    ours.addHandler(_Fallback())
-
-
-class _Fallback(logging.Handler):
-    """Writes to stderr as long as the program has no handler of its own."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Write a line."""
-        if not logging.getLogger().handlers:
-            level = f"{record.levelname.lower()}: " if record.levelno > logging.INFO else ""
-            print(f"detslurm: {level}{self.format(record)}", file=sys.stderr, flush=True)
 
 
 def in_words(metrics: Mapping[str, Any]) -> str:

@@ -227,6 +227,36 @@ def size_of(path: AnyPath) -> int | None:
     raise StoreError(f"{os.fspath(path)} stays stale: it is replaced again and again")
 
 
+def modified(path: AnyPath) -> float | None:
+    """When a file was last changed, by the clock of whoever keeps it; None where that is unknown.
+
+    Comparable with `time_there` alone, never with this node's clock.
+    """
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        return os.fstat(handle).st_mtime
+    except OSError:
+        return None
+    finally:
+        close_quietly(handle)
+
+
+def time_there(folder: AnyPath) -> float | None:
+    """What a file would be stamped with if it were changed in `folder` now; None if none can be."""
+    probe = temporary_name(os.path.join(folder, "clock"))
+    try:
+        write_new(probe, b"", sync=False)
+    except StoreError:
+        return None
+    try:
+        return modified(probe)
+    finally:
+        discard(probe)
+
+
 def claim_directory(path: AnyPath, mode: int = 0o777) -> bool:
     """Create the directory `path`; False where somebody else has it."""
     try:

@@ -102,6 +102,10 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
         """Whether this trial shall not go on."""
         return self.stopping is not None or trial_id in self.killed_trials
 
+    def kills(self, trial_id: int) -> bool:
+        """Whether it shall not even finish what it is at."""
+        return self.stopping == "kill" or trial_id in self.killed_trials
+
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
     """One submission: which jobs run which of the experiment's trials (by index)."""

@@ -72,6 +72,17 @@ WORKER = """\
 """
 
 
+# The least that a script may do: no block, no end.
+LOOSE = """\
+    import detslurm as det
+
+    core, value = det.core.init(), 1.0
+    for step in range(1, 4):
+        value *= 0.9
+        core.train.report_training_metrics(step, {"loss": value})
+"""
+
+
 def batch(desk: Desk, lines: str, *args: str, words: Sequence[str] = ()) -> str:
     """Submit a batch script of the user's own; the job's id."""
     head = "#!/bin/bash\n#SBATCH --open-mode=append --output=job.out --requeue\n"
@@ -136,7 +147,8 @@ def test_a_plain_script_is_preempted_and_goes_on(desk: Desk, site: Cluster) -> N
 
 def test_sigusr1_and_a_job_from_inside(desk: Desk, site: Cluster) -> None:
     """The signal that a script chose lets its code save and go on; the job that the code submits
-    at its end inherits the environment, and is an experiment of its own."""
+    at its end inherits the environment, and is an experiment of its own. Its script ends without
+    a word: all is recorded, and it says where."""
     more = """
         if step == int(sys.argv[1]):
             import subprocess
@@ -145,7 +157,9 @@ def test_sigusr1_and_a_job_from_inside(desk: Desk, site: Cluster) -> None:
     """
     desk.write("train.py", TRAIN)
     desk.write("first.py", TRAIN + more)
-    desk.write("next.sh", "#!/bin/bash\n#SBATCH --job-name=next\nsrun python3 train.py 3\n")
+    desk.write("loose.py", LOOSE)
+    head = "#!/bin/bash\n#SBATCH --job-name=next --output=next.out\n"
+    desk.write("next.sh", f"{head}srun python3 loose.py\n")
     desk.write("hold-first-2", "")
     job = batch(desk, "srun python3 first.py 4\n", "--job-name=first")
     wait_for_experiment(desk, 2)
@@ -156,6 +170,11 @@ def test_sigusr1_and_a_job_from_inside(desk: Desk, site: Cluster) -> None:
     number = named(desk, "next", steps=3)
     desk.wait_for_state(number, "COMPLETED")
     assert_one_curve(desk, 3, number)
+    assert desk.outcomes(number) == ["completed"]  # before the job's end was seen
+    assert desk.user.cwd is not None
+    shown = (desk.user.cwd / "next.out").read_text()
+    assert shown.count(f"recorded as experiment {number};") == 1
+    assert f"step 3: loss {0.9**3:.4g}" in shown
 
 
 def test_the_launcher_in_a_script_of_ones_own(desk: Desk, site: Cluster) -> None:

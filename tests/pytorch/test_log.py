@@ -10,8 +10,8 @@ import pytest
 
 import detslurm as det
 from detslurm import pytorch
+from detslurm.core._console import show_log
 from detslurm.pytorch import Batch
-from detslurm.pytorch._log import show_log
 from tests.pytorch.fitting import fit, in_job
 from tests.pytorch.managed import Managed
 from tests.pytorch.trials import Regression

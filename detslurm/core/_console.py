@@ -1,0 +1,64 @@
+"""What a script that nobody submitted shows of itself, where the program has not said otherwise."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+logger = logging.getLogger("detslurm.core")
+
+_SECONDS = 1.0
+"""How far apart the lines of one group of metrics are at least: scripts may report each step."""
+
+
+def show_log() -> None:
+    """Show what detslurm says, from INFO on, in a program that leaves logging unconfigured."""
+    ours = logging.getLogger("detslurm")
+    if logging.getLogger().handlers or ours.handlers or ours.level != logging.NOTSET:
+        return
+    ours.setLevel(logging.INFO)
+    ours.addHandler(_Fallback())
+
+
+class _Fallback(logging.Handler):
+    """Writes to stderr as long as the program has no handler of its own."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a line."""
+        if not logging.getLogger().handlers:
+            level = f"{record.levelname.lower()}: " if record.levelno > logging.INFO else ""
+            print(f"detslurm: {level}{self.format(record)}", file=sys.stderr, flush=True)
+
+
+class MetricLines:
+    """Logs reported metrics, at most one line a second for each group."""
+
+    def __init__(self) -> None:
+        self._shown: dict[str, float] = {}
+        self._waiting: dict[str, str] = {}
+
+    def show(self, group: str, steps: int, metrics: Mapping[str, Any]) -> None:
+        """Log a report, unless the group's last line is too young."""
+        numbers = {k: v for k, v in metrics.items() if isinstance(v, float | int)}
+        if not numbers:
+            return
+        now = time.monotonic()
+        words = ", ".join(f"{name} {value:.4g}" for name, value in numbers.items())
+        self._waiting[group] = f"{_where(group, steps)}: {words}"
+        if now - self._shown.get(group, -_SECONDS) >= _SECONDS:
+            self._shown[group] = now
+            logger.info(self._waiting.pop(group))
+
+    def close(self) -> None:
+        """Log the last report of each group that has not been shown."""
+        while self._waiting:
+            logger.info(self._waiting.pop(next(iter(self._waiting))))
+
+
+def _where(group: str, steps: int) -> str:
+    if group == "training":
+        return f"step {steps}"
+    return f"validation after step {steps}" if group == "validation" else f"{group}, step {steps}"

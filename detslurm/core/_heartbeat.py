@@ -1,0 +1,73 @@
+"""The sign of life of a script that no job runs, and how it hears of what its user wants."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from detslurm.store import ExperimentDir, StoreError, TrialDir
+
+logger = logging.getLogger("detslurm.core")
+
+BEAT_SECONDS = 30.0
+
+
+class Heartbeat:
+    """Touches the run's records now and then, and reads the facts that were added meanwhile.
+
+    Readers on other hosts know of the process nothing else. Should one of them have taken it for
+    dead (a suspended laptop stops the beat), that is withdrawn here; where the user has killed or
+    deleted the experiment, `on_kill` is called, once.
+    """
+
+    def __init__(
+        self, experiment: ExperimentDir, trial: TrialDir, run: int, on_kill: Callable[[], None]
+    ) -> None:
+        self._experiment, self._trial = experiment, trial
+        self._records = trial.records_path(run)
+        self._on_kill: Callable[[], None] | None = on_kill
+        self._seen = 1  # the fact that created the experiment
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop, after one last look: what has ended by itself was not lost."""
+        self._stopping.set()
+        self._thread.join()
+        self._beat(lambda: None)
+
+    def _run(self) -> None:
+        while not self._stopping.wait(BEAT_SECONDS):
+            self._beat(self._on_kill)
+
+    def _beat(self, on_kill: Callable[[], None] | None) -> None:
+        try:
+            os.utime(self._records)  # the time is the file server's where there is one
+        except OSError:
+            pass  # a full quota, a server that is away: the next beat may succeed
+        try:
+            killed = [self._read(fact) for fact in self._news()]
+        except (StoreError, OSError) as err:
+            logger.debug("the store can't be read now: %s", err)
+            return
+        if any(killed) and on_kill is not None:
+            self._on_kill = None
+            on_kill()
+
+    def _news(self) -> list[dict[str, Any]]:
+        return list(self._experiment.facts(self._seen, fresh=True))
+
+    def _read(self, fact: Mapping[str, Any]) -> bool:
+        """Take in one fact; whether it ends this process."""
+        self._seen = fact["n"]
+        if fact.get("type") == "lost" and self._trial.id in (fact.get("trials") or ()):
+            self._experiment.append({"type": "found", "trials": [self._trial.id]}, self._seen)
+        if fact.get("type") != "wish":
+            return False
+        wish = fact.get("wish")
+        mine = wish == "kill_trial" and fact.get("trial") == self._trial.id
+        return mine or wish in ("kill", "delete")
