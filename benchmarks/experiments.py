@@ -28,13 +28,15 @@ class Nowhere(LocalCluster):
         return "1"
 
 
-def submitted(folder: Path, root: Path, entrypoint: str, script: str = "") -> ExperimentDir:
+def submitted(
+    folder: Path, root: Path, entrypoint: str, script: str = "", more: str = ""
+) -> ExperimentDir:
     """An experiment as `detslurm submit` leaves it, with `script` as train.py."""
     context = folder / "context"
     context.mkdir()
     (context / "train.py").write_text(textwrap.dedent(script))
     config = context / "experiment.yaml"
-    config.write_text(textwrap.dedent(CONFIG).format(entrypoint=entrypoint))
+    config.write_text(textwrap.dedent(CONFIG).format(entrypoint=entrypoint) + textwrap.dedent(more))
     cluster, store = Nowhere(root), Store.open(root)
     loaded = load_experiment(str(config))
     plan = submission.plan(loaded, context, (), cluster=cluster, store=store, site=None)

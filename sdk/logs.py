@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 _LINE = re.compile(r"\[(?P<time>[^\]]*)\] (?:\[rank=(?P<rank>\d+)\] )?\|\| (?P<text>.*)", re.S)
 _BLOCK = 1 << 16
+# The lines of our own logs are shorter; what a job itself prints may have no line end at all.
+_LONGEST = 1 << 20
 
 # Torch puts the rank before the lines of a traceback; torchrun logs at length that a worker failed,
 # and Python what goes wrong while it leaves, such as workers of a data loader that it ended itself.
@@ -154,7 +156,7 @@ def _forward(path: Path) -> Iterator[str]:
     except FileNotFoundError:
         return
     with file:
-        for line in file:
+        while line := file.readline(_LONGEST):
             yield line.rstrip("\n")
 
 
@@ -176,6 +178,9 @@ def _backward(path: Path, end: int | None = None) -> Iterator[str]:
                 whole.pop()  # the newline at the end of the file begins no line
             yield from (raw.decode("utf-8", "replace") for raw in reversed(whole))
             rest = first
+            if len(rest) > _LONGEST:
+                yield rest.decode("utf-8", "replace")
+                rest = b""
         if rest:
             yield rest.decode("utf-8", "replace")
 
@@ -188,18 +193,23 @@ class Appended:
         self._offset = 0
         self._rest = b""
 
-    def read(self) -> list[str]:
+    def read(self) -> Iterator[str]:
         """The lines that came since the last look."""
         try:
             # Opened anew at each look, so that a file server shows what another node wrote.
             with self._path.open("rb") as file:
                 file.seek(self._offset)
-                data = file.read()
+                while data := file.read(_LONGEST):
+                    yield from self._lines(data)
         except FileNotFoundError:
-            return []
+            return
+
+    def _lines(self, data: bytes) -> Iterator[str]:
         self._offset += len(data)
         *whole, self._rest = (self._rest + data).split(b"\n")
-        return [line.decode("utf-8", "replace") for line in whole]
+        if len(self._rest) > _LONGEST:
+            whole, self._rest = [*whole, self._rest], b""
+        return (line.decode("utf-8", "replace") for line in whole)
 
     def skip(self) -> int:
         """Begin at what is there now; returns how much that is."""

@@ -15,7 +15,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,8 @@ from detslurm.exec.addresses import interface_of, own_address
 from detslurm.exec.entrypoint import entrypoint_argv, with_startup_hook
 from detslurm.exec.environment import python_first, run_environment, user_variables
 from detslurm.exec.lines import LineSplitter
-from detslurm.exec.policies import LogPolicies
+from detslurm.exec.outlet import Outlet
+from detslurm.exec.policies import LogPolicies, Match, Search
 from detslurm.exec.signals import SignalInbox
 from detslurm.exec.workdir import make_workdir, remove_workdir
 from detslurm.slurm import Allocation
@@ -33,6 +35,8 @@ from detslurm.store import ExperimentDir, Store
 
 # What the entrypoint leaves behind gets this long between SIGTERM and SIGKILL.
 _LEFTOVER_GRACE = 5.0
+# Seconds that log policies may take at the end for what they have not searched yet.
+_LAST_SEARCH = 20.0
 
 
 class Agent:
@@ -55,12 +59,14 @@ class Agent:
         self._allocation = allocation
         self._rank = allocation.node_rank
         self._slot_ids = _slot_ids(allocation, self._config)
-        self._inbox = SignalInbox([signal.SIGTERM])
         self._flag = PreemptFlag.create()
+        # In the handler itself: the ranks must hear of it whatever this process is busy with.
+        self._inbox = SignalInbox([signal.SIGTERM], at_once=self._flag.request_preemption)
         self._commands = LineSplitter()
-        self._selector = selectors.DefaultSelector()
-        self._selector.register(sys.stdin.fileno(), selectors.EVENT_READ)
-        self._selector.register(self._inbox.fileno(), selectors.EVENT_READ)
+        self._selector = selectors.PollSelector()  # unlike epoll it takes files, too
+        self._selector.register(sys.stdin.fileno(), selectors.EVENT_READ, self._on_commands)
+        self._selector.register(self._inbox.fileno(), selectors.EVENT_READ, self._on_signals)
+        self._upwards = Outlet(1)
         self._said_stop = self._said_invalid = False
         self._child: subprocess.Popen[bytes] | None = None
         self._peers: dict[str, Any] | None = None
@@ -127,7 +133,6 @@ class Agent:
         self._child = child
         assert child.stdout is not None
         os.set_blocking(child.stdout.fileno(), False)
-        self._selector.register(child.stdout.fileno(), selectors.EVENT_READ)
         self._output = LineSplitter()
         while child.poll() is None:
             self._wait(timeout=0.5)
@@ -135,6 +140,7 @@ class Agent:
         self._end_leftovers()
         while self._output is not None and self._read_output():
             pass
+        self._end_searches()
         return processes.exit_status(child.returncode)
 
     def _argv(self, workdir: Path) -> list[str]:
@@ -161,19 +167,32 @@ class Agent:
 
     def _end_leftovers(self) -> None:
         """End what the entrypoint left behind; while preempted, let it finish saving first."""
-        own = os.getpid()
-        while self._flag.preempt and self._output is not None and processes.descendants(own):
+        while self._flag.preempt and self._output is not None and self._others():
             self._wait(timeout=0.2)
         self._signal_all(signal.SIGTERM)
         deadline = time.monotonic() + _LEFTOVER_GRACE
-        while processes.descendants(own):
+        while self._others():
             self._wait(timeout=0.1)
             if time.monotonic() > deadline:
                 self._signal_all(signal.SIGKILL)
 
     def _signal_all(self, sig: signal.Signals) -> None:
         # Not the session alone: launchers give each worker one of its own.
-        processes.signal_each(processes.descendants(os.getpid()), sig)
+        processes.signal_each(self._others(), sig)
+
+    def _others(self) -> list[int]:
+        """The processes below this one that are the code's."""
+        own = {search.pid for search in self._policies.searches}
+        return [pid for pid in processes.descendants(os.getpid()) if pid not in own]
+
+    def _end_searches(self) -> None:
+        """Wait for what the log policies still find in the last lines, but not for long."""
+        self._policies.close()
+        deadline = time.monotonic() + (_LAST_SEARCH if not self._flag.preempt else 0)
+        while self._policies.searches and time.monotonic() < deadline:
+            self._wait(timeout=0.5)
+        for match in self._policies.abandon():
+            self._say(f"the last lines were not searched for log policy {match.name!r}")
 
     def _pass_on(self) -> None:
         """Let the runner hear what ranks of this node found out, so that all nodes leave."""
@@ -196,18 +215,45 @@ class Agent:
                 "acknowledged": self._flag.acknowledged,
             }
         )
+        while self._upwards.waiting:
+            self._wait(timeout=0.5)
         return status
 
     # -- events ----------------------------------------------------------------------------------
 
     def _wait(self, timeout: float) -> None:
-        for key, _ in self._selector.select(timeout):
-            if key.fd == self._inbox.fileno():
-                self._on_signals()
-            elif key.fd == sys.stdin.fileno():
-                self._on_commands()
-            else:
-                self._read_output()
+        """Do what there is to do, or wait until there is something."""
+        extra = list(self._of_the_moment())
+        for fd, event, act in extra:
+            self._selector.register(fd, event, act)
+        ready = self._selector.select(timeout)
+        for fd, _, _ in extra:
+            self._selector.unregister(fd)
+        for key, _ in ready:
+            key.data()
+
+    def _of_the_moment(self) -> Iterator[tuple[int, int, Callable[[], object]]]:
+        """What else to wait for now. Output that nobody takes is not read: the code waits then."""
+        if self._upwards.waiting:
+            yield self._upwards.fileno(), selectors.EVENT_WRITE, self._upwards.push
+        for search in self._policies.searches:
+            yield search.fileno(), selectors.EVENT_READ, partial(self._on_search, search)
+            if search.outlet.waiting:
+                yield search.outlet.fileno(), selectors.EVENT_WRITE, search.push
+        if self._output is not None and not (self._upwards.full or self._policies.behind):
+            assert self._child is not None and self._child.stdout is not None
+            yield self._child.stdout.fileno(), selectors.EVENT_READ, self._read_output
+
+    def _on_search(self, search: Search) -> None:
+        found = search.result()
+        self._policies.searches.remove(search)
+        if found:
+            self._report_match(search.match)
+        elif found is None:
+            self._say(
+                f"log policy {search.match.name!r} is no longer looked for:"
+                " its pattern takes too long on what the code prints"
+            )
 
     def _on_signals(self) -> None:
         if signal.SIGTERM in self._inbox.take():
@@ -248,41 +294,31 @@ class Agent:
         lines = self._output.feed(chunk) if chunk else self._output.close()
         self._log([line.decode("utf-8", "replace") for line in lines])
         if not chunk:
-            self._selector.unregister(fd)
             self._output = None
         return bool(chunk)
 
     # -- upwards ---------------------------------------------------------------------------------
 
     def _log(self, lines: list[str]) -> None:
+        for match in self._policies.matches(lines):
+            self._report_match(match)
         out = []
         for line in lines:
-            for match in self._policies.matches(line):
-                self._report(
-                    {
-                        "event": "policy",
-                        "node": self._rank,
-                        "name": match.name,
-                        "action": match.action,
-                    }
-                )
             line = control.defused(line)
             line = line if line.startswith("[rank=") else f"[rank={self._rank}] {line}"
             out.append(control.log_line(self._rank, line))
         if out:
-            _write_all(b"".join(out))
+            self._upwards.put(b"".join(out))
+
+    def _report_match(self, match: Match) -> None:
+        policy = {"name": match.name, "action": match.action}
+        self._report({"event": "policy", "node": self._rank, **policy})
 
     def _say(self, text: str) -> None:
         self._log([f"detslurm: {text}"])
 
     def _report(self, report: Mapping[str, Any]) -> None:
-        _write_all(control.report_line(dict(report)))
-
-
-def _write_all(data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(1, view) :]
+        self._upwards.put(control.report_line(dict(report)))
 
 
 def _slot_ids(allocation: Allocation, config: Mapping[str, Any]) -> list[int]:

@@ -20,6 +20,8 @@ _MARK = "\x1e"
 _PART, _LAST = b"\x1f+", b"\x1f."
 # slurmstepd passes a line on whole up to this many bytes; longer ones get mixed with other nodes'.
 _WHOLE = 1000
+# A last part that got lost must not let a line grow for ever.
+_LONGEST = 1 << 20
 
 
 def new_token() -> str:
@@ -67,7 +69,7 @@ class Reassembler:
         if mark in (_PART, _LAST):
             node, _, part = data[2:].partition(b" ")
             data = self._parts.pop(node, b"") + part
-            if mark == _PART:
+            if mark == _PART and len(data) < _LONGEST:
                 self._parts[node] = data
                 return None
         return data.decode("utf-8", "replace")

@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
 import re
+import signal
+import subprocess
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
+from detslurm.exec.outlet import Outlet
+from detslurm.exec.processes import die_with_parent
+
+# So many characters of a line are looked at.
+_LOOKED_AT = 4096
+_PLAIN = re.compile(r"[\w \-,:;=@%&'\"<>/#~`!]+")
+_ANYTHING = re.compile(r"(?:\.\*\??)+(?![?+*{])")
 
 
 @dataclass(frozen=True)
@@ -17,23 +32,134 @@ class Match:
 
 
 class LogPolicies:
-    """The policies of an experiment; each is reported at most once a run."""
+    """The policies of an experiment; each is reported at most once a run.
+
+    Plain text is looked for here; a true pattern by a `Search`, for it may take any time.
+    """
 
     def __init__(self, policies: Iterable[Mapping[str, Any]]) -> None:
-        self._waiting = [
-            (re.compile(policy["pattern"]), Match(_name(policy), _action(policy)))
-            for policy in policies
-            if policy.get("pattern") is not None
-        ]
+        self._plain: list[tuple[str, Match]] = []
+        self.searches: list[Search] = []
+        for policy in policies:
+            pattern, match = policy.get("pattern"), Match(_name(policy), _action(policy))
+            if pattern is None:
+                continue
+            text = plain(pattern)
+            if text is not None:
+                self._plain.append((text, match))
+            else:
+                self.searches.append(Search(essential(pattern), match))
 
-    def matches(self, line: str) -> Iterator[Match]:
-        """Policies that match this line for the first time in this run."""
+    def matches(self, lines: Iterable[str]) -> Iterator[Match]:
+        """Plain policies that one of the lines matches; the others get the lines to search."""
         # Code that prints its own configuration would match every pattern in it.
-        if not self._waiting or "log_policies" in line:
-            return
-        for entry in [e for e in self._waiting if e[0].search(line)]:
-            self._waiting.remove(entry)
+        heads = [line[:_LOOKED_AT] for line in lines if "log_policies" not in line[:_LOOKED_AT]]
+        for entry in [e for e in self._plain if any(e[0] in head for head in heads)]:
+            self._plain.remove(entry)
             yield entry[1]
+        if self.searches and heads:
+            data = "".join(f"{head}\n" for head in heads).encode("utf-8", "replace")
+            for search in self.searches:
+                search.put(data)
+
+    @property
+    def behind(self) -> bool:
+        """Whether a search needs time before it should get more lines."""
+        return any(search.outlet.full for search in self.searches)
+
+    def close(self) -> None:
+        """There will be no more lines."""
+        for search in self.searches:
+            search.close()
+
+    def abandon(self) -> list[Match]:
+        """End the searches that go on; the policies that may have missed something."""
+        left, self.searches = self.searches, []
+        for search in left:
+            search.kill()
+        return [search.match for search in left]
+
+
+class Search:
+    """One pattern's process: it gets the lines, and its output ends when it has found or failed."""
+
+    def __init__(self, pattern: str, match: Match) -> None:
+        self.match = match
+        script = Path(__file__).with_name("pattern.py")
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", "-S", "-W", "ignore", str(script)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            bufsize=0,
+            preexec_fn=_alone,
+        )
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._stdin, self._stdout = self._process.stdin, self._process.stdout
+        self.outlet = Outlet(self._stdin.fileno())
+        self._closing = False
+        self.put(json.dumps(pattern).encode() + b"\n")
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def fileno(self) -> int:
+        """Readable when there is a result."""
+        return self._stdout.fileno()
+
+    def put(self, data: bytes) -> None:
+        """Search these lines, too; after `close` they are nobody's any more."""
+        if self._closing:
+            return
+        with contextlib.suppress(BrokenPipeError):  # it has ended: the result is there to read
+            self.outlet.put(data)
+
+    def push(self) -> None:
+        """Hand over what waits, and its end when there will be no more."""
+        if self._stdin.closed:
+            return  # its result came at the same moment
+        with contextlib.suppress(BrokenPipeError):
+            self.outlet.push()
+        if self._closing and not self.outlet.waiting:
+            self._stdin.close()
+
+    def close(self) -> None:
+        self._closing = True
+        self.push()
+
+    def result(self) -> bool | None:
+        """Whether it has found the pattern; None when it was ended for taking too long."""
+        if os.read(self.fileno(), 1):
+            self.kill()
+            return True
+        failed = self._process.wait() != 0
+        self.kill()
+        return None if failed else False
+
+    def kill(self) -> None:
+        if not self._stdin.closed:
+            self._stdin.close()
+        self._stdout.close()
+        self._process.kill()
+        self._process.wait()
+
+
+def _alone() -> None:
+    # Whatever signal is sent to the step is none of its business, but for that of its timer.
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - {signal.SIGPROF})
+    die_with_parent()
+
+
+def essential(pattern: str) -> str:
+    """The pattern without a `.*` before it: found in the same lines, and not in quadratic time."""
+    begins = _ANYTHING.match(pattern)
+    return pattern[begins.end() :] if begins else pattern
+
+
+def plain(pattern: str) -> str | None:
+    """The text that lines have that the pattern matches, if it is no more than a text."""
+    text = re.sub(r"(?:\.\*)+$", "", essential(pattern))
+    return text if _PLAIN.fullmatch(text) else None
 
 
 def _name(policy: Mapping[str, Any]) -> str:

@@ -5,13 +5,17 @@ from __future__ import annotations
 import os
 import select
 import signal
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 
 class SignalInbox:
     """Collects the given signals; its file descriptor turns readable when one has come."""
 
-    def __init__(self, signals: Iterable[signal.Signals]) -> None:
+    def __init__(
+        self, signals: Iterable[signal.Signals], at_once: Callable[[], None] = lambda: None
+    ) -> None:
+        """`at_once` runs in the handler: for what must not wait until somebody takes the signal."""
+        self._at_once = at_once
         self._seen: set[signal.Signals] = set()
         self._reader, writer = os.pipe()
         os.set_blocking(self._reader, False)
@@ -22,6 +26,7 @@ class SignalInbox:
 
     def _note(self, number: int, frame: object) -> None:
         self._seen.add(signal.Signals(number))
+        self._at_once()
 
     def fileno(self) -> int:
         return self._reader

@@ -56,6 +56,14 @@ def test_long_lines_of_several_nodes_are_put_together_again(
     )
 
 
+def test_a_lost_last_part_does_not_pile_up() -> None:
+    """Memory stays bounded in the runner, too."""
+    assembler = Reassembler()
+    part = log_line(0, "x" * 2000).split(b"\n")[0]
+    pieces = [assembler.line(part) for _ in range(5000)]
+    assert sum(len(piece) for piece in pieces if piece) > 2_000_000
+
+
 def test_reports_are_told_from_what_the_code_prints() -> None:
     """A report survives the way; a line of the user's can't pose as one."""
     report = {"event": "ended", "node": 3, "exit_code": 1}

@@ -269,3 +269,14 @@ def test_waiting_ends_when_a_pause_has_freed_everything(scene: Scene) -> None:
     found = watch.wait(scene.client.experiment(1), clock=clock, sleep=clock.sleep)
     assert found == "PAUSED"
     assert place.exists()
+
+
+def test_a_line_without_an_end_is_read_in_pieces(tmp_path: Path) -> None:
+    """From either end and as it grows, memory stays bounded and nothing is lost."""
+    path = tmp_path / "log"
+    path.write_bytes(b"begin\n" + b"x" * 5_000_000)
+    reads = (logs._forward(path), logs._backward(path), logs.Appended(path).read())
+    for pieces in map(list, reads):
+        assert max(map(len, pieces)) < 3_000_000
+        assert "begin" in pieces
+    assert sum(len(piece) for piece in logs._forward(path)) == 5_000_005
