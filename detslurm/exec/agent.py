@@ -188,7 +188,7 @@ class Agent:
     def _end_searches(self) -> None:
         """Wait for what the log policies still find in the last lines, but not for long."""
         self._policies.close()
-        deadline = time.monotonic() + (_LAST_SEARCH if not self._flag.preempt else 0)
+        deadline = time.monotonic() + (1.0 if self._flag.preempt else _LAST_SEARCH)
         while self._policies.searches and time.monotonic() < deadline:
             self._wait(timeout=0.5)
         for match in self._policies.abandon():
