@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from detslurm.config import ExperimentConfig, LoadedExperiment, SiteProfile
+from detslurm.config.schema.environment import DEVICES
 from detslurm.sdk.context import ContextFiles, collect, freeze
+from detslurm.sdk.entrypoint import check_entrypoint
 from detslurm.sdk.errors import SubmitError
-from detslurm.sdk.preflight import entrypoint_problems, sampler_problems
+from detslurm.sdk.preflight import sampler_problems
 from detslurm.sdk.warmstart import warm_start_problems
 from detslurm.searcher import RUNNABLE, Search, trial_count
 from detslurm.slurm import Cluster, ClusterLimits, JobRequest, SlurmError
@@ -80,7 +82,9 @@ def plan(
     """Check everything that can be checked now. Raises `SubmitError` naming all problems."""
     config = loaded.config
     context = collect(context_dir, includes)
-    problems = entrypoint_problems(config.entrypoint, context, prepared=_prepared(config, context))
+    files = {file.name: file.source for file in context.files}
+    found = check_entrypoint(config.entrypoint, files, prepared=_prepared(config, files))
+    problems = found.problems
     submit_from_jobs = site is None or site.submit_from_jobs
     try:
         trials, share = _trials_and_jobs(config.to_dict(), submit_from_jobs)
@@ -109,6 +113,7 @@ def plan(
         kill_wait=limits.kill_wait,
         warnings=(
             *loaded.warnings,
+            *found.warnings,
             *context.notes,
             *jobs.notes,
             *(report.warnings if elsewhere else ()),
@@ -271,11 +276,16 @@ def _keep_template(plan: Plan, experiment: ExperimentDir) -> None:
     experiment.append({"type": "submitted", "jobs": [], "request": request.to_dict()})
 
 
-def _prepared(config: ExperimentConfig, context: ContextFiles) -> bool:
+def _prepared(config: ExperimentConfig, files: Collection[str]) -> bool:
     """Whether the job's environment is made by something that does not run here."""
-    slurm = config.slurm
-    return bool(slurm.setup or slurm.modules or slurm.container_prefix) or any(
-        file.name == _STARTUP_HOOK for file in context.files
+    slurm, variables = config.slurm, config.environment.environment_variables
+    names = [name for device in DEVICES for name in variables.of(device)]
+    return bool(
+        slurm.setup
+        or slurm.modules
+        or slurm.container_prefix
+        or _STARTUP_HOOK in files
+        or any(name == "PATH" or name.startswith("PYTHON") for name in names)
     )
 
 

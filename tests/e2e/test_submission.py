@@ -89,6 +89,8 @@ def test_included_files_are_shipped_beside_the_context(desk: Desk) -> None:
     [
         ("entrypoint=python3 trian.py", "did you mean 'train.py'"),
         ("entrypoint=no-such-command --now", "no command 'no-such-command'"),
+        ("entrypoint=python3 -m determined.launch.autohorovod train.py", "detslurm has horovod"),
+        ("entrypoint=python3 -m nosuch", "can't run a module 'nosuch'"),
         ("resources.resource_pool=nowhere", "nowhere"),
         ("slurm.account=nobody-pays", "nobody-pays"),
         ("resources.slots_per_trial=4000", ""),

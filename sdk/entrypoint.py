@@ -1,0 +1,274 @@
+"""Look at an entrypoint before it is queued: what would fail hours later is said now.
+
+Refused is what fails in any job. Where the job's environment is made by something that does not
+run here, what is amiss is a warning at most; what only may be missing there is not spoken of.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+import shlex
+import shutil
+import stat
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+
+from detslurm.sdk import modules
+
+_PYTHON = re.compile(r"(.*/)?python(\d(\.\d+)?)?")
+_TRIAL = re.compile(r"([a-zA-Z0-9_.]+):([a-zA-Z0-9_]+)")
+_SHELL_SYNTAX = set("|&;<>()$`\\*?[#~{\n")
+_SHELLS = ("sh", "bash", "dash", "ksh", "zsh")
+# Words of the shell's own before a command, and those that are no command in PATH.
+_BEFORE = ("exec", "nohup")
+_BUILTIN = "! . : [ case cd command eval export false for if set source test time trap true type"
+# Python's options that have a value of their own.
+_VALUED = "WX"
+_OURS, _THEIRS = "detslurm.", "determined."
+_LAUNCH = "detslurm.launch."
+
+
+class Findings:
+    """What is certainly wrong, and what may be."""
+
+    def __init__(self) -> None:
+        self.problems: list[str] = []
+        self.warnings: list[str] = []
+
+
+def check_entrypoint(
+    entrypoint: str | Sequence[str] | None, files: Mapping[str, Path], *, prepared: bool
+) -> Findings:
+    """What is wrong with an entrypoint whose code is `files`, as far as can be told from here.
+
+    `prepared` says that the environment of the job differs from this one (setup lines, modules, a
+    container, a startup hook), so that a command that is missing here may exist there.
+    """
+    check = _Check(files, prepared)
+    if entrypoint is None:
+        check.refuse("managed experiments require an entrypoint: the command that trains")
+    elif isinstance(entrypoint, str) and _TRIAL.fullmatch(entrypoint):
+        check.trial(entrypoint)
+    elif words := _words(entrypoint):
+        check.command(words)
+    elif not isinstance(entrypoint, str) or not entrypoint.strip():
+        check.refuse("entrypoint is empty")
+    return check.findings
+
+
+class _Check:
+    """Follows a command line from its first word to the code that trains."""
+
+    def __init__(self, files: Mapping[str, Path], prepared: bool) -> None:
+        self._files, self._prepared = files, prepared
+        self._is_own = True  # it is this very Python that will run the code
+        self.findings = Findings()
+
+    def refuse(self, problem: str) -> None:
+        self.findings.problems.append(problem)
+
+    def _say(self, problem: str, *, certain: bool = True) -> None:
+        """Refuse what is certain, unless the job's environment is made elsewhere."""
+        if certain and not self._prepared:
+            self.refuse(f"entrypoint: {problem}")
+        else:
+            self.findings.warnings.append(f"entrypoint: {problem}, as far as can be seen from here")
+
+    def command(self, words: Sequence[str]) -> None:
+        """A command and its arguments, as a shell would find them."""
+        name, *args = words
+        if _PYTHON.fullmatch(name):
+            self._found(name)
+            self._is_own = _is_this_python(name)
+            self._python(args)
+        elif name.startswith("./"):
+            if (source := self._file(name)) and not source.stat().st_mode & stat.S_IXUSR:
+                self._say(f"{name} is not executable (chmod +x)")
+        elif name in _SHELLS and args and not args[0].startswith("-"):
+            self._file(args[0])
+        else:
+            self._found(name)
+
+    def _found(self, command: str) -> None:
+        if "/" in command or self._prepared or shutil.which(command, path=_path()) is not None:
+            return
+        self._say(f"there is no command {command!r} in PATH")
+
+    def _file(self, given: str) -> Path | None:
+        """A file of the code by its name there."""
+        name = posixpath.normpath(given)
+        if posixpath.isabs(name):
+            return Path(name) if Path(name).is_file() else None  # of the nodes' disks, perhaps
+        if name not in self._files and f"{name}/__main__.py" not in self._files:
+            self._say(_missing(name, self._files))
+        return self._files.get(name)
+
+    # -- Python ----------------------------------------------------------------------------------
+
+    def _python(self, args: Sequence[str]) -> None:
+        kind, name, rest = _target(args)
+        if kind == "script" and (source := self._file(name)) is not None:
+            self._compiled(source, name)
+        elif kind == "module":
+            self._module(name, rest)
+
+    def _module(self, module: str, rest: Sequence[str]) -> None:
+        """What `python -m` runs: the code's own goes before all else."""
+        name = modules.module_file(module, self._files, run=True)
+        if name is not None:
+            self._compiled(self._files[name], name)
+        elif modules.covers(module, self._files):
+            self._say(f"the code has no module {module!r} that python -m could run")
+        else:
+            self._installed(module, rest)
+
+    def _compiled(self, source: Path, name: str) -> bool:
+        """Whether a script or module is free of syntax errors."""
+        error = modules.syntax_error(source, name) if name.endswith(".py") else None
+        if error is not None:
+            self._say(error, certain=self._is_own)
+        return error is None
+
+    def _installed(self, module: str, rest: Sequence[str]) -> None:
+        real = module
+        if module.startswith(_THEIRS) and not modules.exists("determined"):
+            real = f"{_OURS}{module.removeprefix(_THEIRS)}"
+        if real.startswith(_LAUNCH):
+            self._launcher(module, real, rest)
+        elif self._is_own and not self._prepared and not modules.exists(real, run=True):
+            # A package looks for its modules wherever it likes.
+            top = real.partition(".")[0]
+            certain = real.startswith(_OURS) or not (modules.exists(top) or _is_of_the_system())
+            self._say(f"{sys.executable} can't run a module {module!r}", certain=certain)
+
+    # -- launchers -------------------------------------------------------------------------------
+
+    def _launcher(self, module: str, real: str, words: Sequence[str]) -> None:
+        if not modules.is_command(real):
+            problem = f"there is no launcher {module!r}; detslurm has {', '.join(launchers())}"
+            if module == real:
+                self.refuse(f"entrypoint: {problem}")
+            else:  # another Python may have Determined's own
+                self._say(problem, certain=self._is_own)
+        elif module.endswith(".wrap_rank"):
+            self._worker(_wrapped(words))
+        elif words and words[0].startswith("-") and not _is_command(words[0]):
+            if "--" in words:
+                self._worker(words[words.index("--") + 1 :])
+            elif words[0] not in ("-h", "--help"):
+                self.refuse(f"entrypoint: `--` must follow the options of {module}")
+        else:
+            self._worker(words)
+
+    def _worker(self, words: Sequence[str]) -> None:
+        """What a launcher starts for each slot."""
+        if not words:
+            self.refuse("entrypoint: it names nothing for the launcher to run")
+        elif words[0].startswith("--trial"):
+            self.trial(words[0].partition("=")[2] or "".join(words[1:2]))
+        elif words[0] == "-m" or words[0].endswith(".py"):
+            self._python(words)
+        else:
+            self.command(words)
+
+    # -- Trial classes ---------------------------------------------------------------------------
+
+    def trial(self, spec: str) -> None:
+        """A Trial class that `module:Class` names."""
+        match = _TRIAL.fullmatch(spec)
+        if match is None:
+            self.refuse(f"entrypoint: --trial wants MODULE:CLASS, not {spec!r}")
+            return
+        module, kind = match.groups()
+        name = modules.module_file(module, self._files, run=False)
+        if name is None:
+            if modules.covers(module, self._files) or not modules.exists(module):
+                self._say(_missing(f"{module.replace('.', '/')}.py", self._files))
+        elif name.endswith(".py") and self._compiled(self._files[name], name):
+            there = modules.classes_without(self._files[name], kind)
+            if there is not None:
+                self._say(f"there is no class {kind!r} in {name}{_hint(kind, there)}")
+
+
+def launchers() -> list[str]:
+    """The names of the launchers that there are."""
+    return [name for name in modules.below(_LAUNCH[:-1]) if modules.is_command(f"{_LAUNCH}{name}")]
+
+
+def _words(entrypoint: str | Sequence[str]) -> list[str]:
+    """The words of an entrypoint; none where it takes a shell to understand it."""
+    if not isinstance(entrypoint, str):
+        return list(entrypoint)
+    text = entrypoint.strip()
+    if _SHELL_SYNTAX & set(text):
+        return []
+    try:
+        words = shlex.split(text)
+    except ValueError:
+        return []
+    while words and words[0] in _BEFORE:
+        words = words[1:]
+    return [] if not words or words[0] in _BUILTIN.split() or "=" in words[0] else words
+
+
+def _target(args: Sequence[str]) -> tuple[str, str, Sequence[str]]:
+    """What Python is to run: a script or a module, its name, and what follows."""
+    position = 0
+    while position < len(args):
+        word, position = args[position], position + 1
+        if not word.startswith("-") or word == "-":
+            return ("script" if word != "-" else "", word, args[position:])
+        for letter, rest in () if word.startswith("--") else _letters(word):
+            if letter == "c":
+                return "", "", ()
+            if letter == "m":
+                name, *after = [*([rest] if rest else []), *args[position:]] or [""]
+                return "module", name, after
+            if letter in _VALUED:
+                position += not rest
+                break
+    return "", "", ()
+
+
+def _letters(word: str) -> list[tuple[str, str]]:
+    return [(word[n], word[n + 1 :]) for n in range(1, len(word))]
+
+
+def _wrapped(words: Sequence[str]) -> Sequence[str]:
+    rest = words[1:] if words[:1] == ["--no-redirect-stdio"] else words
+    return rest[2:] if rest[1:2] == ["--"] else rest[1:]
+
+
+def _is_command(word: str) -> bool:
+    return word == "-m" or word.startswith("--trial")
+
+
+def _path() -> str:
+    # The batch script puts the submitting Python's directory first, activated or not.
+    return os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+
+
+def _is_this_python(command: str) -> bool:
+    """Whether a command is the Python that runs this; an environment is known by its folder."""
+    found = shutil.which(command, path=_path())
+    here = Path(sys.executable)
+    return found is not None and Path(found).parent == here.parent and here.samefile(found)
+
+
+def _is_of_the_system() -> bool:
+    """Whether nodes have a Python of their own by this name, with modules of their own."""
+    return Path(sys.prefix).is_relative_to("/usr")
+
+
+def _missing(name: str, names: Collection[str]) -> str:
+    return f"there is no file {name!r} in the context directory{_hint(name, names)}"
+
+
+def _hint(name: str, names: Collection[str]) -> str:
+    import difflib
+
+    close = difflib.get_close_matches(name, names, n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""

@@ -1,0 +1,198 @@
+"""What is said of an entrypoint before it is queued."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from detslurm.sdk.entrypoint import Findings, check_entrypoint, launchers
+
+CODE = {
+    "train.py": "print('training')",
+    "tool/steps/fit.py": "",
+    "pkg/__init__.py": "",
+    "pkg/run.py": "",
+    "pkg/main/__main__.py": "",
+    "model_def.py": "class MyTrial: pass\nfrom x import Other\nif 1:\n    Third = MyTrial\n",
+    "anything.py": "from x import *\n",
+    "lazy.py": "def __getattr__(name): return 1\n",
+    "broken.py": "def f(:\n    pass\n",
+    "nulls.py": "a = 1\0",
+    "warned.py": "print('\\d')",
+    "run.sh": "",
+    "data.csv": "",
+}
+
+
+@pytest.fixture(autouse=True)
+def _not_activated(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A user who calls the environment's `detslurm` by its path, with nothing else in PATH."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, Path]:
+    """The code of an experiment by its names."""
+    for name, text in CODE.items():
+        path = tmp_path / "code" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return {name: tmp_path / "code" / name for name in CODE}
+
+
+def check(
+    entrypoint: str | list[str], files: Mapping[str, Path], *, prepared: bool = False
+) -> Findings:
+    return check_entrypoint(entrypoint, files, prepared=prepared)
+
+
+@pytest.mark.parametrize(
+    "entrypoint",
+    [
+        "python3 train.py --lr=0.1 --name 'two words'\n",
+        "exec python3 -u -W ignore -X dev train.py",
+        "python3 -m pkg.run",
+        "python3 -um pkg.main --now",
+        "python3 -m tool.steps.fit",
+        "python3 -m json.tool data.csv",
+        "python3 -c 'import nosuch'",
+        "python3 pkg/../train.py",
+        "python3 pkg/main",
+        "python3 warned.py",
+        "python3 /nodes/own/disk.py",
+        "python -m determined.launch.torch_distributed python train.py --epochs 5",
+        ["python3", "-m", "determined.launch.torch_distributed", "train.py"],
+        "python3 -m detslurm.launch.torch_distributed --nproc-per-node 2 -- train.py",
+        "python3 -m detslurm.launch.torch_distributed -m pkg.run",
+        "python3 -m determined.launch.horovod --trial model_def:MyTrial",
+        "python3 -m detslurm.launch.wrap_rank RANK -- python3 train.py",
+        "model_def:MyTrial",
+        "model_def:Other",
+        "model_def:Third",
+        "anything:NoSuch",
+        "lazy:NoSuch",
+        "detslurm.pytorch:PyTorchTrial",
+        "LR=3 nosuch",
+        "cd pkg && nosuch",
+        "test -e nosuch",
+        "echo 'it",
+        "python3 $SCRIPT",
+    ],
+)
+def test_what_may_run_passes(entrypoint: str | list[str], files: dict[str, Path]) -> None:
+    """The submitting Python is in the job's PATH; what only a shell understands is left to it."""
+    found = check(entrypoint, files)
+    assert (found.problems, found.warnings) == ([], [])
+
+
+WRONG = {
+    "pyhton train.py": "no command 'pyhton' in PATH",
+    "python3 trian.py": "did you mean 'train.py'?",
+    "python3 broken.py": "broken.py, line 1: SyntaxError",
+    "python3 nulls.py": "nulls.py",
+    "python3 -m broken": "broken.py, line 1: SyntaxError",
+    "python3 -m pkg.nosuch": "the code has no module 'pkg.nosuch'",
+    "python3 -m pkg": "the code has no module 'pkg'",
+    "python3 -m nosuch": "can't run a module 'nosuch'",
+    "python3 -m detslurm.nosuch": "can't run a module 'detslurm.nosuch'",
+    "python3 -m determined.launch.deepspeed train.py": "there is no launcher 'determined.launch.d",
+    "python3 -m determined.launch.autohorovod train.py": "detslurm has horovod, mpi, torch",
+    "python3 -m detslurm.launch.words train.py": "there is no launcher",
+    "python3 -m detslurm.launch.torch_distributed": "nothing for the launcher",
+    "python3 -m detslurm.launch.torch_distributed trian.py": "did you mean 'train.py'?",
+    "python3 -m detslurm.launch.torch_distributed python3 broken.py": "SyntaxError",
+    "python3 -m detslurm.launch.torch_distributed --nnodes 2 train.py": "`--` must follow",
+    "python3 -m detslurm.launch.mpi --trial model_def:MyTrail": "did you mean 'MyTrial'?",
+    "python3 -m detslurm.launch.mpi --trial=model_def": "MODULE:CLASS",
+    "python3 -m detslurm.launch.wrap_rank RANK nosuch": "no command 'nosuch'",
+    "model_def:NoSuch": "there is no class 'NoSuch' in model_def.py",
+    "model_deaf:MyTrial": "no file 'model_deaf.py' in the context directory; did you mean",
+    "broken:MyTrial": "SyntaxError",
+    "./run.sh": "not executable",
+    "./nosuch.sh": "no file 'nosuch.sh'",
+    "bash rum.sh": "did you mean 'run.sh'?",
+    " ": "empty",
+}
+
+
+@pytest.mark.parametrize("entrypoint", WRONG)
+def test_what_no_job_could_run_is_refused(
+    entrypoint: str, files: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each with what would be right."""
+    monkeypatch.setattr(sys, "prefix", "/home/alice/env")
+    found = check(entrypoint, files)
+    assert len(found.problems) == 1 and WRONG[entrypoint] in found.problems[0]
+    assert found.warnings == []
+
+
+def test_what_the_jobs_own_preparations_may_bring(files: dict[str, Path]) -> None:
+    """Commands and modules of a container or of loaded modules are not asked for; what the code
+    itself lacks is a warning; what is wrong everywhere stays refused."""
+    for silent in ("nosuch train.py", "python3 -m nosuch", "torchrun train.py"):
+        found = check(silent, files, prepared=True)
+        assert (found.problems, found.warnings) == ([], [])
+    for doubtful in ("python3 trian.py", "python3 broken.py", "model_def:NoSuch",
+                     "python3 -m determined.launch.deepspeed train.py"):  # fmt: skip
+        found = check(doubtful, files, prepared=True)
+        assert found.problems == [] and "as far as can be seen" in found.warnings[0]
+    assert check("python3 -m detslurm.launch.deepspeed a.py", files, prepared=True).problems
+
+
+def test_another_python_may_know_more(
+    files: dict[str, Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Its modules and its syntax are its own."""
+    python = tmp_path / "python3.99"
+    python.write_text("")
+    python.chmod(0o755)
+    assert check("python3.99 -m nosuch", files).problems == []
+    assert check("/opt/env/bin/python -m nosuch", files).problems == []
+    found = check("python3.99 broken.py", files)
+    assert found.problems == [] and "SyntaxError" in found.warnings[0]
+    assert check("python3.99 trian.py", files).problems
+
+
+def test_a_python_of_the_system_may_be_another_one_on_the_nodes(
+    files: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With modules of its own."""
+    monkeypatch.setattr(sys, "prefix", "/usr/local")
+    found = check("python3 -m nosuch", files)
+    assert found.problems == [] and "nosuch" in found.warnings[0]
+
+
+@pytest.mark.parametrize("module", ["xml", "xml.nosuch"])
+def test_a_package_may_have_modules_that_are_not_in_its_folder(
+    module: str, files: dict[str, Path]
+) -> None:
+    found = check(f"python3 -m {module}", files)
+    assert found.problems == [] and module in found.warnings[0]
+
+
+def test_nothing_of_the_users_is_imported(files: dict[str, Path], tmp_path: Path) -> None:
+    """Neither the code nor packages that are found elsewhere."""
+    shop = tmp_path / "site" / "shop"
+    shop.mkdir(parents=True)
+    (shop / "__init__.py").write_text("raise SystemExit('imported')")
+    (shop / "fit.py").write_text("raise SystemExit('imported')")
+    script = (
+        "from pathlib import Path; import sys\n"
+        "from detslurm.sdk.entrypoint import check_entrypoint\n"
+        "for entrypoint in ('python3 -m shop.fit', 'python3 -m torch.distributed.run'):\n"
+        "    found = check_entrypoint(entrypoint, {}, prepared=False)\n"
+        "    assert not found.problems, found.problems\n"
+        "assert not {'shop', 'torch'} & set(sys.modules)\n"
+    )
+    env = {"PYTHONPATH": str(shop.parent), "PATH": ""}
+    subprocess.run([sys.executable, "-c", script], env=env, check=True)
+
+
+def test_the_launchers_are_those_that_can_be_run() -> None:
+    """What they have beside them is none."""
+    assert {"horovod", "mpi", "torch_distributed", "wrap_rank"} <= set(launchers())
+    assert {"words", "beside"}.isdisjoint(launchers())
