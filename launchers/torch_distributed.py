@@ -15,8 +15,8 @@ import os
 import sys
 from collections.abc import Sequence
 
+from detslurm._addresses import INTERFACE_ENV, first_interface, interface_with
 from detslurm._flag import PreemptFlag
-from detslurm.exec.addresses import INTERFACE_ENV, first_interface
 from detslurm.launch.entry import launch
 from detslurm.launch.nodes import Nodes, cpus_here
 from detslurm.launch.supervision import supervise
@@ -72,6 +72,9 @@ def environment(words: Words, nodes: Nodes) -> dict[str, str]:
     if names := os.environ.get(INTERFACE_ENV):
         interface = first_interface(names)
         defaults |= {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface}
+    elif nodes.several and (found := interface_with(nodes.addrs[nodes.rank])):
+        # Else gloo takes the address of the host's name, which may lead nowhere but here.
+        defaults["GLOO_SOCKET_IFNAME"] = found
     return {**defaults, **os.environ, **ours}
 
 

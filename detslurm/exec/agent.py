@@ -20,9 +20,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from detslurm._addresses import interface_of, own_address
 from detslurm._flag import PreemptFlag
 from detslurm.exec import control, ports, processes
-from detslurm.exec.addresses import interface_of, own_address
 from detslurm.exec.entrypoint import entrypoint_argv, with_startup_hook
 from detslurm.exec.environment import python_first, run_environment, user_variables
 from detslurm.exec.lines import LineSplitter

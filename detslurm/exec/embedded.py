@@ -16,9 +16,9 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from detslurm._addresses import INTERFACE_ENV, own_address, peer_address
 from detslurm._flag import PreemptFlag
 from detslurm.exec import joining, ports
-from detslurm.exec.addresses import INTERFACE_ENV, own_address
 from detslurm.exec.environment import run_environment
 from detslurm.exec.outcome import Cause, Decision, Ended, Next, decide
 from detslurm.exec.wishes import Wishes
@@ -54,9 +54,12 @@ class Embedded:
         experiment = self._experiment
         allocation = self._work.allocation
         nodes = self._start["job"]["nodes"]
-        addrs = [_address(node) if len(nodes) > 1 else "127.0.0.1" for node in nodes]
-        addrs[0] = self._start.get("address") or addrs[0]
         rank = int(os.environ.get("SLURM_NODEID") or 0) if len(nodes) > 1 else 0
+        addrs = [
+            peer_address(node) if index != rank else _own_address(nodes, rank)
+            for index, node in enumerate(nodes)
+        ]
+        addrs[0] = self._start.get("address") or addrs[0]
         peers = {
             "container_addrs": addrs,
             "container_rank": rank,
@@ -176,7 +179,7 @@ def _open(
             "time": time.time(),
             "resume": {"uuid": latest.uuid, "steps": latest.steps} if latest else None,
             "port": held.port if held is not None else None,
-            "address": own_address(nodes, 0, env.get(INTERFACE_ENV)) if len(nodes) > 1 else None,
+            "address": _own_address(nodes, 0) if len(nodes) > 1 else None,
         }
     )
     embedded = Embedded(trial, start, work)
@@ -215,11 +218,8 @@ def _nodes(allocation: Allocation, env: Mapping[str, str]) -> list[str]:
     return expand_hostlist(env.get("SLURM_STEP_NODELIST", "")) or list(allocation.nodes)
 
 
-def _address(node: str) -> str:
-    try:
-        return socket.gethostbyname(node)
-    except OSError:
-        return socket.gethostbyname(socket.gethostname())
+def _own_address(nodes: Sequence[str], rank: int) -> str:
+    return own_address(nodes, rank, os.environ.get(INTERFACE_ENV))
 
 
 def _experiment_of(trial: TrialDir) -> ExperimentDir:

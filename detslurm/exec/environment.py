@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from detslurm._addresses import INTERFACE_ENV, interface_of
 from detslurm._flag import ENV as FLAG_ENV
 from detslurm._identity import TOKEN_ENV
 from detslurm._info import EXPERIMENT_DIR_ENV, JOB_ENV, OF_A_RUN
 from detslurm.compat import with_determined
-from detslurm.exec.addresses import INTERFACE_ENV, interface_of
 
 PORT_ENV = "DETSLURM_MEETING_PORT"
 """A port of the first node that is this run's alone, where a run has several nodes."""

@@ -14,6 +14,7 @@ from torch import nn
 from torch.distributed.utils import _sync_params_and_buffers
 from torch.nn.parallel import DistributedDataParallel
 
+from detslurm._addresses import in_url, interface_with
 from detslurm.core import DistributedContext
 
 AVERAGES_IN_BACKWARD = True
@@ -22,10 +23,13 @@ TAKES_SHARDED = True
 _BUCKET = 250 << 20  # bytes that DDP itself broadcasts at a time
 
 
-def start_process_group(dist: DistributedContext, device: torch.device, chief_addr: str) -> bool:
+def start_process_group(dist: DistributedContext, device: torch.device, own_addr: str) -> bool:
     """Connect the ranks by torch.distributed, unless that was done; whether it was done here."""
     if dist.size == 1 or torch_dist.is_initialized():
         return False
+    if dist.cross_size > 1 and (interface := interface_with(own_addr)):
+        # Else gloo takes the address of the host's name, which may lead nowhere but here.
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
     backend = "nccl" if device.type == "cuda" else "gloo"
     if os.environ.get("WORLD_SIZE") == str(dist.size) and "MASTER_ADDR" in os.environ:
         torch_dist.init_process_group(backend)
@@ -33,8 +37,9 @@ def start_process_group(dist: DistributedContext, device: torch.device, chief_ad
     # Started by something that knows nothing of torch (srun, mpirun): the chief names a place.
     address = None
     if dist.rank == 0:
+        chief = os.environ.get("DET_CHIEF_IP") or own_addr
         with socket.create_server(("", 0)) as probe:
-            address = f"tcp://{chief_addr}:{probe.getsockname()[1]}"
+            address = f"tcp://{in_url(chief)}:{probe.getsockname()[1]}"
     address = dist.broadcast(address)
     torch_dist.init_process_group(
         backend, init_method=address, rank=dist.rank, world_size=dist.size

@@ -14,6 +14,7 @@ import torch
 import torch.distributed as torch_dist
 
 from detslurm import core
+from detslurm._addresses import INTERFACE_ENV, LOOPBACK, own_address
 from detslurm._info import ClusterInfo, get_cluster_info
 from detslurm.core import DistributedContext, PreemptMode, TensorboardMode
 from detslurm.core._console import show_log
@@ -76,7 +77,7 @@ def init(
         if peers is not None:
             context._connect_by(peers)
         started = peers is None and start_process_group(
-            context.distributed, context.device, _chief_addr(info, dist)
+            context.distributed, context.device, _own_addr(info, dist)
         )
         yield context
         if started:
@@ -141,9 +142,11 @@ def _of_environment(environ: Mapping[str, str], slots: int | None) -> Distribute
     return None
 
 
-def _chief_addr(info: ClusterInfo | None, dist: DistributedContext | None) -> str:
+def _own_addr(info: ClusterInfo | None, dist: DistributedContext | None) -> str:
+    """The address of this node for the others."""
     if dist is None or dist.cross_size == 1:
-        return "127.0.0.1"
+        return LOOPBACK
     if info is not None and info._rendezvous_info is not None:
-        return info.container_addrs[0]
-    return os.environ.get("DET_CHIEF_IP") or socket.gethostname()
+        return info.container_addrs[info.container_rank]
+    others = os.environ.get("DET_CHIEF_IP", "")
+    return own_address((socket.gethostname(), others), 0, os.environ.get(INTERFACE_ENV))

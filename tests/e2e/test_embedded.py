@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from detslurm.exec.addresses import INTERFACE_ENV, interface_address
+from detslurm._addresses import INTERFACE_ENV, interface_address
 from detslurm.store import NotFound, trial_metrics
 from tests.cluster import Cluster
 from tests.cluster.waiting import wait_for

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from detslurm.exec.addresses import first_interface, interface_address
+from detslurm._addresses import first_interface, interface_address, own_address
 from detslurm.exec.ports import candidates
 from tests.cluster import Cluster
 from tests.cluster.waiting import wait_for
@@ -39,6 +39,7 @@ TRAIN = """\
     rank, size = dist.get_rank(), dist.get_world_size()
     info = det.get_cluster_info()
     print("pid", os.getpid(), "of rank", rank, flush=True)
+    print("nodes", *info.container_addrs, flush=True)
     print("key", hashlib.sha256(os.environ["DETSLURM_RUN_TOKEN"].encode()).hexdigest(), flush=True)
 
     torch.manual_seed(1)
@@ -118,6 +119,9 @@ def test_two_nodes_by_two_slots_train_as_one_process(desk: Desk, site: Cluster) 
     log = desk.log(four)
     for rank in range(4):
         assert f"[rank={rank}] || pid " in log
+    # Whatever /etc/hosts makes of this machine's name: an address that other nodes can reach.
+    (chief,) = set(re.findall(r"\|\| nodes (\S+) ", log))
+    assert chief == own_address(["one", "other"], 0)
     (key,) = set(re.findall(r"\|\| key (\w+)", log))
     assert key not in map(fingerprint, words_of(desk.store.path))
 

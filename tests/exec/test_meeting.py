@@ -6,10 +6,21 @@ import contextlib
 import itertools
 import os
 import socket
+from typing import Any
 
 import pytest
 
-from detslurm.exec.addresses import first_interface, interface_address, interface_of, own_address
+from detslurm import _addresses
+from detslurm._addresses import (
+    addresses_of,
+    first_interface,
+    in_url,
+    interface_address,
+    interface_of,
+    interface_with,
+    own_address,
+    peer_address,
+)
 from detslurm.exec.ports import candidates, reserve
 
 
@@ -75,6 +86,77 @@ def test_the_address_of_an_interface() -> None:
     with pytest.raises(OSError, match=r"no network interface ib99 .* it has .*lo"):
         own_address(["a", "b"], 0, "ib99")
     assert own_address(["a"], 0, "ib99") == "127.0.0.1"
+
+
+@pytest.fixture
+def hosts(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
+    """What names lead to here, in place of /etc/hosts and of name servers."""
+    known: dict[str, list[str]] = {}
+
+    def look_up(name: str, *_: object, **__: object) -> list[Any]:
+        if name not in known:
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        return [(0, 0, 0, "", (address, 0)) for address in known[name]]
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    monkeypatch.setattr(socket, "gethostname", lambda: "host")
+    return known
+
+
+@pytest.fixture
+def network(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """Target -> the own address towards it, in place of this machine's routes."""
+    routes: dict[str, str] = {}
+    monkeypatch.setattr(_addresses, "_is_own", lambda address: address in routes.values())
+    monkeypatch.setattr(
+        _addresses, "_sources", lambda targets: [routes[t] for t in targets if t in routes]
+    )
+    monkeypatch.setattr(_addresses, "_of_interfaces", lambda: ["10.9.9.9"])
+    return routes
+
+
+def test_a_name_that_leads_to_this_machine_alone(
+    hosts: dict[str, list[str]], network: dict[str, str]
+) -> None:
+    """As 127.0.1.1 in /etc/hosts: then the way to the others tells, then a route, an interface."""
+    hosts |= {"a": ["127.0.1.1", "::1"], "host": ["127.0.1.1"], "b": ["10.0.0.2"]}
+    network |= {"10.0.0.2": "10.0.0.1", "192.0.2.1": "172.16.0.1"}
+    assert own_address(["a", "b"], 0) == "10.0.0.1"
+    del hosts["b"]
+    assert own_address(["a", "b"], 0) == "172.16.0.1"
+    network.clear()
+    assert own_address(["a", "b"], 0) == "10.9.9.9"
+
+
+def test_the_name_comes_first_where_it_leads_here(
+    hosts: dict[str, list[str]], network: dict[str, str]
+) -> None:
+    """Of several addresses one that this node has; the node's name before the host's."""
+    hosts |= {"a": ["10.7.0.1", "10.0.0.1"], "host": ["10.1.0.1"], "b": ["10.1.0.2"]}
+    network |= {"10.1.0.2": "10.1.0.1", "10.0.0.2": "10.0.0.1"}
+    assert own_address(["a", "b"], 0) == "10.0.0.1"
+    assert own_address(["x", "b"], 0) == "10.1.0.1"
+    network.clear()  # an address that this node does not have may still lead here
+    assert own_address(["a", "b"], 0) == "10.7.0.1"
+
+
+def test_names_with_ipv6_alone(hosts: dict[str, list[str]], network: dict[str, str]) -> None:
+    """Not an address that counts on one link only."""
+    hosts |= {"a": ["fe80::1%eth0", "2001:db8::a"], "b": ["2001:db8::b", "10.0.0.2"], "c": ["::1"]}
+    assert own_address(["a", "b"], 0) == "2001:db8::a"
+    assert addresses_of("b") == ["10.0.0.2", "2001:db8::b"]
+    assert [peer_address(name) for name in "abcd"] == ["2001:db8::a", "10.0.0.2", "c", "d"]
+    assert in_url("2001:db8::a") == "[2001:db8::a]"
+
+
+def test_the_addresses_of_this_machine() -> None:
+    """What routes and interfaces tell is an address that this machine has."""
+    routed = _addresses._sources(["192.0.2.1", "2001:db8::1"])
+    assert all(map(_addresses._is_own, [*routed, *_addresses._of_interfaces()]))
+    assert _addresses._sources(["127.0.0.1"]) == []
+    assert not _addresses._is_own("203.0.113.77")
+    assert interface_with("127.0.0.1") == "lo"
+    assert interface_with("203.0.113.77") is None
 
 
 def test_the_variable_goes_before_the_configuration() -> None:

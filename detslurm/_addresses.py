@@ -1,0 +1,155 @@
+"""The address at which the other nodes of a run find this one.
+
+A name often leads to this machine alone: Debian and Ubuntu put 127.0.1.1 beside it in /etc/hosts.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import ipaddress
+import os
+import socket
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
+
+INTERFACE_ENV = "DET_INTER_NODE_NETWORK_INTERFACE"
+"""The network interface between nodes, or several by comma: the first that a node has counts."""
+
+LOOPBACK: Final = "127.0.0.1"
+
+_SIOCGIFADDR = 0x8915
+_GLOBAL = "00"  # a scope in /proc/net/if_inet6
+_ELSEWHERE = ("192.0.2.1", "2001:db8::1")  # nobody's addresses: routing alone is asked for them
+_ASKED = 3  # so many other nodes show the way to all of them
+
+
+def interface_of(config: Mapping[str, Any], env: Mapping[str, str]) -> str | None:
+    """The interface that was asked for: by the variable, else by `slurm.network_interface`."""
+    return env.get(INTERFACE_ENV) or (config.get("slurm") or {}).get("network_interface")
+
+
+def own_address(nodes: Sequence[str], rank: int, interface: str | None = None) -> str:
+    """This node's address among `nodes`. Raises `OSError` where it has no such interface.
+
+    By its names; where these lead nowhere else than here, the one from which it reaches the others.
+    """
+    if len(nodes) == 1:
+        return LOOPBACK
+    if interface:
+        return interface_address(interface)
+    names = dict.fromkeys((nodes[rank], socket.gethostname()))
+    named = [address for name in names for address in addresses_of(name)]
+    others = (address for node in nodes if node not in names for address in addresses_of(node))
+    found = (
+        [address for address in named if _is_own(address)]
+        or _sources(islice(others, _ASKED))
+        or named
+        or _sources(_ELSEWHERE)
+        or _of_interfaces()
+    )
+    return found[0] if found else LOOPBACK
+
+
+def peer_address(node: str) -> str:
+    """Where this node finds another one: its address, or its name where that has none here."""
+    return next(iter(addresses_of(node)), node)
+
+
+def addresses_of(name: str) -> list[str]:
+    """The addresses of a name that other nodes can use as well, IPv4 first."""
+    try:
+        found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return []
+    addresses = dict.fromkeys(str(where[0]) for _, _, _, _, where in found)
+    return sorted(filter(_is_for_others, addresses), key=lambda address: ":" in address)
+
+
+def in_url(address: str) -> str:
+    """An address as it stands before a port."""
+    return f"[{address}]" if ":" in address else address
+
+
+def _is_for_others(address: str) -> bool:
+    known = ipaddress.ip_address(address.partition("%")[0])
+    return not (known.is_loopback or known.is_link_local or known.is_unspecified)
+
+
+def _is_own(address: str) -> bool:
+    try:
+        with socket.socket(_family(address), socket.SOCK_DGRAM) as probe:
+            probe.bind((address, 0))
+    except OSError:
+        return False
+    return True
+
+
+def _sources(targets: Iterable[str]) -> list[str]:
+    """The addresses that this node uses towards others; nothing is sent for that."""
+    found: dict[str, None] = {}
+    for target in targets:
+        try:
+            with socket.socket(_family(target), socket.SOCK_DGRAM) as probe:
+                probe.connect((target, 9))
+                found[str(probe.getsockname()[0])] = None
+        except OSError:
+            continue
+    return list(filter(_is_for_others, found))
+
+
+def _of_interfaces() -> list[str]:
+    """The addresses of all interfaces, those of real devices first."""
+    names = [name for _, name in socket.if_nameindex()]
+    names.sort(key=lambda name: not Path(f"/sys/class/net/{name}/device").exists())
+    return [address for address in map(_address, names) if address and _is_for_others(address)]
+
+
+def _family(address: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in address else socket.AF_INET
+
+
+def interface_address(names: str) -> str:
+    """The address of the first of these interfaces that has one, or OSError."""
+    address = _address(first_interface(names))
+    assert address is not None
+    return address
+
+
+def first_interface(names: str) -> str:
+    """The first of these interfaces that has an address, or OSError."""
+    for name in map(str.strip, names.split(",")):
+        if _address(name) is not None:
+            return name
+    there = [name for _, name in socket.if_nameindex() if _address(name) is not None]
+    raise OSError(
+        f"{os.uname().nodename} has no network interface {names} with an address;"
+        f" it has {', '.join(there)}"
+    )
+
+
+def interface_with(address: str) -> str | None:
+    """The interface that has this address."""
+    names = (name for _, name in socket.if_nameindex())
+    return next((name for name in names if _address(name) == address), None)
+
+
+def _address(name: str) -> str | None:
+    """The IPv4 address of an interface, else its global IPv6 address."""
+    request = struct.pack("256s", name.encode()[:15])
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        try:
+            return socket.inet_ntoa(fcntl.ioctl(sock, _SIOCGIFADDR, request)[20:24])
+        except OSError:
+            return _address6(name)
+
+
+def _address6(name: str) -> str | None:
+    try:
+        rows = [line.split() for line in Path("/proc/net/if_inet6").read_text().splitlines()]
+    except OSError:
+        return None
+    mine = (row[0] for row in rows if row[5] == name and row[3] == _GLOBAL)
+    return next((str(ipaddress.IPv6Address(bytes.fromhex(digits))) for digits in mine), None)
