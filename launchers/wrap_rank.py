@@ -3,8 +3,9 @@
     python3 -m detslurm.launch.wrap_rank [--no-redirect-stdio] RANK|ENV,ENV... [--] CMD [ARGS...]
 
 RANK is a number, or names of environment variables of which the first that is set holds it. Every
-line of CMD's output gets the prefix `[rank=RANK] `; a carriage return ends a line too. Signals are
-passed on, the exit status is CMD's, and CMD never outlives this process.
+line of CMD's output gets the prefix `[rank=RANK] `; of one that is rewritten (a carriage return),
+such as a progress bar, one state a second. Signals are passed on, the exit status is CMD's, and CMD
+never outlives this process.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 
-from detslurm.exec.lines import LineSplitter
+from detslurm.exec.lines import LONGEST, LineSplitter
 from detslurm.exec.processes import die_with_parent, exit_status
 from detslurm.exec.signals import SignalInbox
 from detslurm.launch import ranks
@@ -36,6 +37,8 @@ _PASSED_ON = (
 )
 # What the command's own children may still print once it has ended, when they keep its output open.
 _STRAGGLERS = 2.0
+# With the prefix a line must still be a whole one to the node agent.
+_LONGEST = LONGEST - 64
 
 
 def main(argv: Sequence[str]) -> int:
@@ -87,7 +90,7 @@ class Wrapped:
         self._streams: dict[int, tuple[LineSplitter, int]] = {}
         for pipe_end, ours in ((self._child.stdout, 1), (self._child.stderr, 2)):
             if pipe_end is not None:
-                self._streams[pipe_end.fileno()] = (LineSplitter(), ours)
+                self._streams[pipe_end.fileno()] = (LineSplitter(_LONGEST), ours)
                 self._selector.register(pipe_end.fileno(), selectors.EVENT_READ)
 
     def run(self) -> int:
@@ -98,14 +101,20 @@ class Wrapped:
                 ended_at = time.monotonic()
             if ended_at and (not self._streams or time.monotonic() > ended_at + _STRAGGLERS):
                 break
-            for key, _ in self._selector.select(None if ended_at is None else 0.2):
+            for key, _ in self._selector.select(self._patience(ended_at is not None)):
                 if key.fd == self._inbox.fileno():
                     self._on_signals()
                 else:
                     self._read(key.fd)
+            for splitter, ours in self._streams.values():
+                self._write(ours, splitter.overdue())
         for splitter, ours in self._streams.values():
             self._write(ours, splitter.close())
         return exit_status(self._child.returncode)
+
+    def _patience(self, ended: bool) -> float | None:
+        waiting = ended or any(splitter.waits() for splitter, _ in self._streams.values())
+        return 0.2 if waiting else None
 
     def _on_signals(self) -> None:
         for sig in self._inbox.take() - {signal.SIGCHLD}:

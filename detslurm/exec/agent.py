@@ -140,6 +140,9 @@ class Agent:
         self._end_leftovers()
         while self._output is not None and self._read_output():
             pass
+        if self._output is not None:  # something that got away keeps it open
+            self._log_bytes(self._output.close())
+            self._output = None
         self._end_searches()
         return processes.exit_status(child.returncode)
 
@@ -231,6 +234,8 @@ class Agent:
             self._selector.unregister(fd)
         for key, _ in ready:
             key.data()
+        if self._output is not None:
+            self._log_bytes(self._output.overdue())
 
     def _of_the_moment(self) -> Iterator[tuple[int, int, Callable[[], object]]]:
         """What else to wait for now. Output that nobody takes is not read: the code waits then."""
@@ -291,13 +296,15 @@ class Agent:
             chunk = os.read(fd, 65536)
         except BlockingIOError:
             return False
-        lines = self._output.feed(chunk) if chunk else self._output.close()
-        self._log([line.decode("utf-8", "replace") for line in lines])
+        self._log_bytes(self._output.feed(chunk) if chunk else self._output.close())
         if not chunk:
             self._output = None
         return bool(chunk)
 
     # -- upwards ---------------------------------------------------------------------------------
+
+    def _log_bytes(self, lines: Iterator[bytes]) -> None:
+        self._log([line.decode("utf-8", "replace") for line in lines])
 
     def _log(self, lines: list[str]) -> None:
         for match in self._policies.matches(lines):

@@ -2,27 +2,128 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+import time
+from collections.abc import Callable, Iterator
 
-# A line without an end must not grow in memory for ever.
-_LONGEST = 64 * 1024
+LONGEST = 64 * 1024
+"""A line without an end must not grow in memory for ever: longer ones come in pieces."""
+
+# A line that is written again and again is said so often (seconds), and in its last state.
+_EVERY = 1.0
+_END = re.compile(rb"([\r\n])")
+_UP = re.compile(rb"\x1b\[(\d*)A")  # how nested progress bars go back to the one above
+_BLANK = re.compile(rb"(?:\s|\x1b\[[0-9;]*[A-Za-z])*")
+_TITLE = re.compile(rb"\D*")
 
 
 class LineSplitter:
-    """Feed it chunks, get whole lines; `\\n` ends a line and so does `\\r` (progress bars)."""
+    """Feed it chunks, get whole lines.
 
-    def __init__(self) -> None:
+    What ends in a `\\r` is a state that the next one overwrites, as a progress bar does: of these
+    `feed` and `overdue` give at most one a second, and always the last one.
+    """
+
+    def __init__(self, longest: int = LONGEST, clock: Callable[[], float] = time.monotonic) -> None:
+        self._longest, self._clock = longest, clock
         self._rest = b""
+        self._begin()
+        self._above = 0  # how many lines above the last one the cursor is
+
+    def _begin(self) -> None:
+        """A line that nothing has overwritten yet."""
+        self._rewriting = False
+        self._state = self._said = b""
+        self._since: float | None = None  # when the first state came that was not said
+
+    def waits(self) -> bool:
+        """Whether `overdue` will have something to give."""
+        return self._since is not None
 
     def feed(self, chunk: bytes) -> Iterator[bytes]:
-        data = (self._rest + chunk).replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-        *lines, self._rest = data.split(b"\n")
-        yield from lines
-        if len(self._rest) > _LONGEST:
-            yield from self.close()
+        """The lines that this chunk completes."""
+        data = self._rest + chunk
+        if self._rewriting or self._above or b"\r" in data or b"\x1b" in data:
+            *parts, self._rest = _END.split(data)
+            for text, end in zip(parts[::2], parts[1::2], strict=True):
+                yield from self._part(text, end)
+            if self._rewriting and not _is_blank(self._rest):
+                self._wait()
+        else:
+            *lines, self._rest = data.split(b"\n")
+            for line in lines:
+                yield from self._pieces(line)
+        if len(self._rest) > self._longest:
+            *full, self._rest = self._pieces(self._rest)
+            yield from full
+
+    def overdue(self) -> Iterator[bytes]:
+        """The present state of a line that is being rewritten, once a second."""
+        yield from self._due(self._state if _is_blank(self._rest) else _UP.sub(b"", self._rest))
 
     def close(self) -> Iterator[bytes]:
         """What is left without a line end."""
-        if self._rest:
-            rest, self._rest = self._rest, b""
-            yield rest
+        rest, self._rest, self._above = self._rest, b"", 0
+        if rest or self._state:
+            yield from self._ended(rest)
+
+    def _part(self, text: bytes, end: bytes) -> Iterator[bytes]:
+        self._above += sum(int(count or 1) for count in _UP.findall(text))
+        text = _UP.sub(b"", text)
+        if end == b"\n" and not self._above:
+            yield from self._ended(text)
+            return
+        if end == b"\n":
+            self._above -= 1  # down to a line that is there already
+        self._rewriting = True
+        if not _is_blank(text):
+            self._state = text
+            self._wait()
+        yield from self._due(self._state)
+
+    def _wait(self) -> None:
+        if self._since is None:
+            self._since = self._clock()
+
+    def _due(self, state: bytes) -> Iterator[bytes]:
+        if self._since is not None and self._clock() >= self._since + _EVERY:
+            self._since, self._state = None, b""
+            if state != self._said:
+                self._said = state
+                yield from self._pieces(state)
+
+    def _ended(self, text: bytes) -> Iterator[bytes]:
+        """A line is complete; what it has overwritten counts only if it was something else."""
+        state, said, rewriting = self._state, self._said, self._rewriting
+        self._begin()
+        if rewriting and _is_blank(text):
+            text = state or said
+        elif state and _title(state) != _title(text):
+            yield from self._pieces(state)
+        if not (rewriting and text and text == said):
+            yield from self._pieces(text)
+
+    def _pieces(self, line: bytes) -> Iterator[bytes]:
+        while len(line) > self._longest:
+            cut = _between_characters(line, self._longest)
+            yield line[:cut]
+            line = line[cut:]
+        yield line
+
+
+def _is_blank(text: bytes) -> bool:
+    return _BLANK.fullmatch(text) is not None
+
+
+def _title(state: bytes) -> bytes:
+    """What the states of one progress bar have in common: all before the first number."""
+    found = _TITLE.match(state)
+    return found.group().strip() if found else b""
+
+
+def _between_characters(data: bytes, place: int) -> int:
+    """At most `place`, and within no UTF-8 sequence."""
+    for cut in range(place, place - 4, -1):
+        if data[cut] & 0xC0 != 0x80:
+            return cut
+    return place

@@ -10,7 +10,7 @@ from tests.e2e.test_main_job import make_room
 
 pytestmark = pytest.mark.cluster
 
-# Prints lines of megabytes all the time, and once resumed only what it found.
+# Prints lines of megabytes all the time, and once resumed only what it found, and a progress bar.
 FLOOD = """\
     import time
     import detslurm as det
@@ -20,6 +20,9 @@ FLOOD = """\
         if info.latest_checkpoint:
             with core.checkpoint.restore_path(info.latest_checkpoint) as path:
                 print("resumed with", (path / "lines").read_text())
+            for percent in range(1001):
+                print(f"\\rbar {percent / 10} %", end="")
+                time.sleep(0.002)
             raise SystemExit(0)
         lines = 0
         while not core.preempt.should_preempt():
@@ -43,7 +46,9 @@ POLICIES = """\
 
 
 def test_a_flood_of_megabyte_lines_is_preempted_in_time(desk: Desk, slurm: Cluster) -> None:
-    """A job of higher priority comes: the code hears of it within the grace, and saves."""
+    """A job of higher priority comes: the code hears of it within the grace, and saves. In the
+    log are pieces of its lines, what the policies found, and few of a progress bar's 1,001 states.
+    """
     number = desk.submit(desk.project(FLOOD, POLICIES), "resources.resource_pool=low")
     desk.wait_for_steps(number, 3)
     make_room(desk)
@@ -55,3 +60,6 @@ def test_a_flood_of_megabyte_lines_is_preempted_in_time(desk: Desk, slurm: Clust
     assert "log policy 'evil' is no longer looked for" in log
     assert "log policy 'found' matched" in log
     assert max(map(len, log.splitlines())) < 200_000
+    bars = [line for line in log.splitlines() if "|| bar " in line]
+    # One a second; two seconds are more on a busy machine.
+    assert bars[-1].endswith("bar 100.0 %") and len(bars) < 100

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
+
 from hypothesis import given
 from hypothesis import strategies as st
+from tqdm import tqdm
 
 from detslurm.exec.control import Reassembler, defused, log_line, parse_report, report_line
-from detslurm.exec.lines import LineSplitter
+from detslurm.exec.lines import LONGEST, LineSplitter
 
 
 @given(st.lists(st.binary(max_size=40)), st.integers(1, 7))
@@ -21,17 +24,88 @@ def test_lines_do_not_depend_on_how_the_bytes_arrive(chunks: list[bytes], size: 
     assert got == expected
 
 
-def test_a_progress_bar_is_many_lines() -> None:
-    """A carriage return ends a line, with or without a newline after it."""
-    splitter = LineSplitter()
-    assert list(splitter.feed(b"10%\r20%\r\ndone\nrest")) == [b"10%", b"20%", b"done"]
-    assert list(splitter.close()) == [b"rest"]
+@given(st.lists(st.sampled_from(b"ab1 \r\n") | st.just(-1), max_size=40), st.integers(1, 7))
+def test_rewritten_lines_do_not_depend_on_it_either(words: list[int], size: int) -> None:
+    """Progress bars in one write or in many, with the escapes of nested ones."""
+    data = b"".join(b"\x1b[A" if word < 0 else bytes([word]) for word in words)
+    whole, pieces = (LineSplitter(clock=lambda: 0.0) for _ in range(2))
+    expected = [*whole.feed(data), *whole.close()]
+    chunks = (data[i : i + size] for i in range(0, len(data), size))
+    assert [line for chunk in chunks for line in pieces.feed(chunk)] + [*pieces.close()] == expected
+
+
+class Clock:
+    """Time as the test likes it."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_progress_bar_is_a_line_a_second() -> None:
+    """However fast it is rewritten, in either style, and its last state is never lost."""
+    for form in (b"\rEpoch 1: %3d%%", b"Epoch 1: %3d%%\r"):
+        clock, lines = Clock(), []
+        splitter = LineSplitter(clock=clock)
+        for percent in range(101):  # ten seconds, ten times a second
+            lines += [*splitter.feed(form % percent), *splitter.overdue()]
+            clock.now += 0.1
+        lines += [*splitter.feed(b"\nnext\n"), *splitter.close()]
+        assert 7 <= len(lines) - 2 <= 11
+        assert lines[-2:] == [b"Epoch 1: 100%", b"next"]
+        assert len(set(lines)) == len(lines)
+
+
+def test_a_bar_that_rests_shows_its_state() -> None:
+    """What stands on the line is said within a second, and once only."""
+    clock = Clock()
+    splitter = LineSplitter(clock=clock)
+    assert not splitter.waits()
+    assert list(splitter.feed(b"10%\r 20%\r 30%")) == []
+    assert splitter.waits() and not list(splitter.overdue())
+    clock.now = 1.0
+    assert list(splitter.overdue()) == [b" 30%"]
+    clock.now = 9.0
+    assert not splitter.waits() and not list(splitter.overdue())
+    assert list(splitter.feed(b"\r 40%")) == []
+    assert list(splitter.close()) == [b" 40%"]
+
+
+def test_what_a_bar_leaves_on_the_screen_is_in_the_log() -> None:
+    """Windows' line ends, a bar that is wiped, text over it, a line that is no bar."""
+    for data, expected in (
+        (b"10%\r20%\r\ndone\nrest", [b"20%", b"done", b"rest"]),
+        (b"a\r\n\r\nb\r\n", [b"a", b"", b"b"]),
+        (b"\r 99%\r100%\r       \r", [b"100%"]),
+        (b"99%\r\x1b[2K\rdone\n", [b"99%", b"done"]),
+        (b"step 1\rstep 2\rFinished\n", [b"step 2", b"Finished"]),
+        (b"\rloss 1.0\rloss 0.5\n", [b"loss 0.5"]),
+    ):
+        splitter = LineSplitter(clock=lambda: 0.0)
+        assert [*splitter.feed(data), *splitter.close()] == expected
+
+
+def test_nested_bars_of_tqdm() -> None:
+    """The inner bar's line feeds and ways up again make no lines; all last states are there."""
+    out = io.StringIO()
+    bars = {"file": out, "mininterval": 0, "miniters": 1, "ncols": 60}
+    for _ in tqdm(range(3), desc="outer", **bars):
+        for _ in tqdm(range(100), desc="inner", leave=False, **bars):
+            pass
+    splitter = LineSplitter(clock=lambda: 0.0)
+    lines = [*splitter.feed(out.getvalue().encode()), *splitter.close()]
+    assert len(lines) <= 5
+    assert b"outer: 100%" in lines[-1]
 
 
 def test_a_line_without_end_does_not_pile_up() -> None:
-    """Memory stays bounded."""
+    """Memory stays bounded, and no character is cut in two."""
     splitter = LineSplitter()
-    assert sum(len(line) for line in splitter.feed(b"x" * 200_000)) == 200_000
+    text = "é" * 200_001 + "\n" + "x" * 200_000
+    lines = [*splitter.feed(b"!" + text.encode()), *splitter.close()]
+    assert max(map(len, lines)) <= LONGEST
+    assert "".join(line.decode() for line in lines) == "!" + text.replace("\n", "")
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.text(max_size=5000)), max_size=6), st.randoms())
