@@ -214,7 +214,7 @@ class Attempt:
 
     def _stop(self, cause: Cause) -> None:
         known = self._report.cause
-        if known is not Cause.KILL:  # agents see a preemption in every end of a job
+        if known not in (Cause.KILL, Cause.ENDING):  # agents see a preemption in every end
             self._report.give_way |= cause in (Cause.PREEMPTION, Cause.TIME_LIMIT)
         if known is cause or (known is not None and not _outranks(cause, known)):
             return
@@ -222,8 +222,7 @@ class Attempt:
         if cause is Cause.KILL:
             self._kill()
         else:
-            why = "the search has stopped it" if cause is Cause.STOP else cause.value
-            self._log.say(f"asking the code to stop: {why.replace('_', ' ')}")
+            self._log.say(f"asking the code to stop: {_WHY.get(cause, cause.value)}")
             self._send(control.PREEMPT)
             self._kill_by(self._limits.preemption_timeout)
 
@@ -287,8 +286,25 @@ class Attempt:
             self._report.give_way = False
 
 
+_WHY = {
+    Cause.STOP: "the search has stopped it",
+    Cause.TIME_LIMIT: "time limit",
+    Cause.ENDING: "Slurm ends the job and does not say why",
+}
+
+
 def _outranks(new: Cause, old: Cause) -> bool:
     # The signal of the limit itself looks like a preemption to the agents.
     # What the search has stopped is done, whoever else wants it to leave.
-    order = [Cause.PREEMPTION, Cause.TIME_LIMIT, Cause.PAUSE, Cause.STOP, Cause.CANCEL, Cause.KILL]
-    return order.index(new) > order.index(old)
+    return _RANKING.index(new) > _RANKING.index(old)
+
+
+_RANKING = (
+    Cause.PREEMPTION,
+    Cause.TIME_LIMIT,
+    Cause.ENDING,
+    Cause.PAUSE,
+    Cause.STOP,
+    Cause.CANCEL,
+    Cause.KILL,
+)

@@ -37,6 +37,15 @@ _STEP_PAUSE = 2.0
 _CONTROLLER_PATIENCE = 1800.0
 # A run that lasted longer failed after some work: what it worked on may have been the cause.
 _AT_ONCE = 60.0
+# What Slurm says of the job's end. A requeue and a failed node bring the job back by themselves.
+_ENDINGS = {
+    "cancelled": Cause.KILL,
+    "time_limit": Cause.TIME_LIMIT,
+    "preempted": Cause.PREEMPTION,
+    "requeued": Cause.PREEMPTION,
+    "node_failed": Cause.PREEMPTION,
+}
+_GIVING_WAY = (Cause.PREEMPTION, Cause.TIME_LIMIT)
 
 
 class Execution:
@@ -52,10 +61,12 @@ class Execution:
         allocation: Allocation,
         cluster: Cluster,
         inbox: SignalInbox,
+        why_ending: Callable[[], str | None],
     ) -> None:
         self.task = task
         self._agenda, self._wishes, self._config = agenda, wishes, config
         self._allocation, self._cluster, self._inbox = allocation, cluster, inbox
+        self._said = why_ending
         self._trial: TrialDir = wishes.experiment.trial(task.trial_id)
         self._run = 0
         ends = [run.end or {} for run in self._trial.runs()]
@@ -151,6 +162,7 @@ class Execution:
                 log.say(str(err))
                 return Report(exit_code=1, hopeless=err.said)
             if report.began or not report.exit_code:
+                self._make_sure(report)
                 return report
             if report.cause is not None:
                 report.acknowledged = True  # code that never ran has nothing to save
@@ -182,24 +194,47 @@ class Execution:
     def _find_out(self, report: Report, log: TextLog) -> None:
         """Why no step could begin: usually the job is being ended, and nobody has said so yet."""
         # The agents of a preempted job get their SIGTERM also while they start.
-        preempted = report.refused or report.exit_code == 128 + signal.SIGTERM
-        if not preempted and self._is_running():
+        refused = report.refused or report.exit_code == 128 + signal.SIGTERM
+        ending = self._job_is_ending()
+        if not refused and not ending:
             log.say("the step could not begin")
             self._inbox.wait(_STEP_PAUSE)
             return
         log.say("the step could not begin: the job is being ended")
-        if not preempted:
-            self._inbox.wait(float(self._wishes.created.get("kill_wait", 30)))
-        report.cause, report.acknowledged = self._why_ending(), True
-        report.job_is_ending = True
-        report.give_way = report.cause in (Cause.PREEMPTION, Cause.TIME_LIMIT)
+        report.acknowledged = True
+        if ending:
+            self._hear_why(report)
+        else:  # the grace of a preemption, of which the runner hears nothing
+            report.cause, report.give_way = Cause.PREEMPTION, True
 
-    def _is_running(self) -> bool:
+    def _make_sure(self, report: Report) -> None:
+        """Whether it was a preemption of the step alone, or the signal of a job's end.
+
+        The nodes do not hear of an end in the same moment: the code may have left before this
+        process was signalled, and a job that somebody has cancelled must not be requeued.
+        """
+        if report.job_is_ending:
+            if report.cause is Cause.ENDING:  # Slurm's word may have come late
+                report.cause = self._why_ending()
+                report.give_way = report.cause in _GIVING_WAY
+        elif report.cause is Cause.PREEMPTION and self._job_is_ending():
+            self._hear_why(report)
+
+    def _hear_why(self, report: Report) -> None:
+        """Wait for the SIGTERM that is on its way to this process, and read why it came."""
+        until = time.monotonic() + float(self._wishes.created.get("kill_wait", 30))
+        while signal.SIGTERM not in self._inbox.take() and time.monotonic() < until:
+            self._inbox.wait(max(0.0, until - time.monotonic()))
+        report.job_is_ending, report.cause = True, self._why_ending()
+        report.give_way = report.cause in _GIVING_WAY
+
+    def _job_is_ending(self) -> bool:
+        """Whether the queue says so; a job in the grace of its preemption is running to it."""
         try:
             own = self._cluster.query([self._allocation.ref]).get(self._allocation.ref)
         except SlurmError:
-            return True
-        return own is not None and own.state == "RUNNING"
+            return False
+        return own is not None and (own.state == "COMPLETING" or not own.running)
 
     def _ended(self, before: TrialView, report: Report) -> Ended:
         after = self.view()
@@ -255,10 +290,7 @@ class Execution:
         wish = self.look()
         if wish is not None:
             return wish
-        said = self._allocation.why_ending()
-        return {"cancelled": Cause.KILL, "time_limit": Cause.TIME_LIMIT}.get(
-            said or "", Cause.PREEMPTION
-        )
+        return _ENDINGS.get(self._said() or "", Cause.ENDING)
 
     def _why_signalled(self) -> Cause:
         """Time limit or preemption: SIGUSR1 means both on sites with preempt_send_user_signal."""

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from detslurm.exec.failure import Failure
 
+from detslurm.store.outcomes import ENDED
+
 
 class Cause(enum.StrEnum):
     """Why the code was asked to stop; the last word of the user wins over Slurm's."""
@@ -23,6 +25,7 @@ class Cause(enum.StrEnum):
     PAUSE = "pause"
     PREEMPTION = "preemption"
     TIME_LIMIT = "time_limit"
+    ENDING = "ending"  # Slurm ends the whole job, for a reason that is not recognised
     STOP = "stop"  # the search wants no more of this trial
 
 
@@ -107,7 +110,13 @@ def _stopped(cause: Cause) -> Decision:
         return Decision("paused", "paused by the user", Next.HOLD)
     if cause is Cause.TIME_LIMIT:
         return Decision("time_limit", "the job's time limit was near", Next.REQUEUE)
+    if cause is Cause.ENDING:
+        # Somebody may have cancelled the job; what Slurm preempts to the end, it requeues itself.
+        return Decision(ENDED, "Slurm ended the job and did not say why", Next.LEAVE)
     return Decision("preempted", "preempted by Slurm", Next.REQUEUE)
+
+
+_AFTER_FAILURE = {None: Next.AGAIN, Cause.PAUSE: Next.HOLD, Cause.ENDING: Next.LEAVE}
 
 
 def _failed(ended: Ended) -> Decision:
@@ -128,7 +137,7 @@ def _failed(ended: Ended) -> Decision:
     if ended.cause is Cause.TIME_LIMIT and ended.exit_code in _DEADLY:
         how = "reached the time limit without saving a checkpoint"
     reason = f"the code {how}; restart {ended.restarts + 1} of {ended.max_restarts}"
-    following = {None: Next.AGAIN, Cause.PAUSE: Next.HOLD}.get(ended.cause, Next.REQUEUE)
+    following = _AFTER_FAILURE.get(ended.cause, Next.REQUEUE)
     return Decision("restart", reason, following)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import signal
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,8 @@ class Runner:
         if allocation is None:
             raise SystemExit("detslurm runner: this is no job; `detslurm submit` starts it in one")
         self._allocation = allocation
+        output = _job_output(self._experiment.jobs, allocation)
+        self._why_ending = partial(allocation.why_ending, output, _size(output))
         self._wishes = Wishes(self._experiment)
         self._wishes.look()
         self._agenda: Agenda = self._make_agenda(first, each)
@@ -86,6 +89,7 @@ class Runner:
                 allocation=self._allocation,
                 cluster=self._cluster(),
                 inbox=self._inbox,
+                why_ending=self._why_ending,
             )
             if not self._work_on(execution):
                 break
@@ -146,9 +150,9 @@ class Runner:
         if over:
             self._settle()
             if report.give_way and self._look() is None and self._agenda.more():
-                self._give_way(Next.REQUEUE)
+                self._give_way(Next.REQUEUE, ending=report.job_is_ending)
             return not report.give_way and not report.job_is_ending
-        self._give_way(decision.next)
+        self._give_way(decision.next, ending=report.job_is_ending)
         return False
 
     def _settle(self) -> None:
@@ -173,22 +177,26 @@ class Runner:
     def _cluster(self, name: str | None = None) -> Cluster:
         return detect_cluster(name or self._allocation.cluster, root=self._store.path)
 
-    def _give_way(self, following: Next) -> None:
-        """Requeue exactly this element, or submit a successor where that is not possible."""
+    def _give_way(self, following: Next, *, ending: bool = False) -> None:
+        """Requeue exactly this element, or submit a successor where that is not possible.
+
+        `ending`: Slurm ends the job, and has said why. Otherwise a job that somebody has cancelled
+        meanwhile stays cancelled.
+        """
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # requeueing ends this very process
         hold = following is Next.HOLD
-        ref = self._requeued(hold) or self._submit_successor(hold)
+        ref = self._requeued(hold, ending) or self._submit_successor(hold)
         if hold and self._look() is not Cause.PAUSE:
             # The user has activated it between our look and our hold.
             self._cluster().release([ref])
 
-    def _requeued(self, hold: bool) -> str | None:
+    def _requeued(self, hold: bool, ending: bool) -> str | None:
         """Put this job back into the queue; None where only a successor can go on."""
         ref = self._allocation.ref
         if self._on_excluded_node or self._wishes.created.get("on_preempt") == "successor":
             return None
         try:
-            self._cluster().requeue(ref, hold=hold)
+            self._cluster().requeue(ref, hold=hold, only_running=not (hold or ending))
         except SlurmError as err:
             if not _was_requeued(err):
                 tell(f"requeue failed, submitting a successor: {err}")
@@ -220,6 +228,19 @@ class Runner:
         fact = submitted_fact(cluster.name, job_id, share.start, request, each=len(share))
         self._experiment.append(fact)
         return job_id
+
+
+def _job_output(folder: Path, allocation: Allocation) -> Path:
+    """Where Slurm says why it ends the job, whatever setup lines have done to our own output."""
+    kept = folder / f"slurm-{allocation.array_job_id or allocation.job_id}.out"
+    return kept if kept.exists() else Path("/proc/self/fd/1")
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 def _was_requeued(refusal: SlurmError) -> bool:

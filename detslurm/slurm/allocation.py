@@ -7,6 +7,7 @@ import socket
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from detslurm.slurm.hostlist import expand_hostlist
@@ -17,6 +18,9 @@ LOCAL_PREFIX = "DETSLURM_LOCAL_"
 # A line that a step writes reaches the runner whole, never mixed with another node's, up to this
 # many bytes with its newline: slurmstepd's buffer. Longer ones are cut and interleaved.
 STEP_LINE_BYTES = 1024
+
+# Step numbers from here on are Slurm's own: the batch script, an interactive step.
+_RESERVED_STEPS = 0xFFFFFFF0
 
 # What sbatch leaves in a job's environment is taken by srun as options of the step. A node agent
 # wants all that the job has on its node, whatever the job was asked with, hence none of these.
@@ -83,11 +87,14 @@ class Allocation:
         """How many nodes the job has."""
         return len(self.nodes)
 
-    def why_ending(self) -> str | None:
-        """After SIGTERM: cancelled, preempted, time_limit, requeued or node_failed, where said."""
+    def why_ending(self, output: Path, since: int) -> str | None:
+        """After SIGTERM: cancelled, preempted, time_limit, requeued or node_failed, where said.
+
+        `output` is the job's, and had `since` bytes when this process began.
+        """
         from detslurm.slurm.lastword import why_ending
 
-        return why_ending(self.job_id if self.cluster == "slurm" else self.ref)
+        return why_ending(self.job_id if self.cluster == "slurm" else self.ref, output, since)
 
     def _gpus_per_node(self) -> list[str]:
         """A step of a job with --gpus on several nodes must say how many each node gives.
@@ -186,6 +193,15 @@ def _slurm(env: Mapping[str, str]) -> Allocation:
         node_rank=int(env.get("SLURM_NODEID") or 0),
         gpus_of_job=_gpu_total(env.get("SLURM_GPUS")),
     )
+
+
+def step_of(env: Mapping[str, str]) -> str | None:
+    """The number of the step around this process; None in a batch script.
+
+    Since 26.05 Slurm sets the variable there, too: to one of its reserved numbers.
+    """
+    step = env.get("SLURM_STEP_ID", "")
+    return step if step.isdigit() and int(step) < _RESERVED_STEPS else None
 
 
 def _gpu_total(text: str | None) -> int | None:

@@ -112,10 +112,11 @@ class SlurmCluster:
                 if not _is_over(refusal):
                     raise refusal
 
-    def requeue(self, ref: str, *, hold: bool = False) -> None:
+    def requeue(self, ref: str, *, hold: bool = False, only_running: bool = False) -> None:
         """Back into the queue with exactly this element; held until released when `hold`."""
         verb = "requeuehold" if hold else "requeue"
-        command.run(["scontrol", verb, ref], patience=SUBMIT_PATIENCE)
+        which = ["Incomplete"] if only_running else []
+        command.run(["scontrol", verb, *which, ref], patience=SUBMIT_PATIENCE)
 
     def hold(self, refs: Collection[str]) -> None:
         """Keep queued jobs from starting, running ones from starting again."""

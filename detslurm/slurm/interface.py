@@ -51,6 +51,7 @@ class JobInfo:
     submitted: float | None = None
     exit_code: int | None = None
     signal: int | None = None
+    folder: str = ""  # its working directory: ids come again, when a cluster starts counting anew
 
     @property
     def waiting(self) -> bool:
@@ -157,8 +158,11 @@ class Cluster(Protocol):
     def tap(self, refs: Collection[str], *, steps: bool = False) -> None:
         """Let a runner look at the wishes; `steps`: let code without a runner save and leave."""
 
-    def requeue(self, ref: str, *, hold: bool = False) -> None:
-        """Put exactly this job or array element back into the queue."""
+    def requeue(self, ref: str, *, hold: bool = False, only_running: bool = False) -> None:
+        """Put exactly this job or array element back into the queue.
+
+        With `only_running` one that is over or being ended stays so, without an error.
+        """
 
     def hold(self, refs: Collection[str]) -> None:
         """Keep these from starting; running ones are held at their next requeue."""

@@ -2,18 +2,20 @@
 
 In that moment squeue and scontrol know `COMPLETING` only, and accounting may not exist. The line
 costs no call to the controller, which matters when a thousand jobs are preempted at once.
+
+Array elements share the output, and a requeued job has it from before: what counts is the last
+word about this very job behind the place where the output ended when its runner began. The time in
+the line is not looked at: it is in the time zone of the job's environment.
 """
 
 from __future__ import annotations
 
-import os
 import re
 import time
 from pathlib import Path
 
-STDOUT = Path("/proc/self/fd/1")
-_TAIL = 1 << 16
-_RECENT = 600.0  # seconds; the same job may have been requeued before, with the same id
+_BLOCK = 1 << 16
+_LONGEST = 1 << 10  # bytes of one word; longer than any, with the host's name in it
 
 _CAUSES = {
     "": "cancelled",
@@ -22,27 +24,47 @@ _CAUSES = {
     "JOB REQUEUE": "requeued",
     "NODE FAILURE": "node_failed",
 }
-_LINE = r"\*\*\* JOB {name} ON \S+ CANCELLED AT (\S+?)(?: DUE TO ([A-Z ]+?))? \*\*\*"
+# Since 25.05 a plain scancel is `DUE to SIGNAL Terminated`; a node's failure has a remark behind.
+_WORD = re.compile(r"CANCELLED AT \S+(?: DUE (?:TO|to) ([A-Za-z ]+?)(?:,[^*]*)?)? \*\*\*")
 
 
-def why_ending(job: str, output: Path = STDOUT, now: float | None = None) -> str | None:
-    """cancelled, preempted, time_limit, requeued or node_failed; None when nothing was said."""
+def why_ending(job: str, output: Path, since: int = 0) -> str | None:
+    """cancelled, preempted, time_limit, requeued or node_failed, by the output behind byte `since`.
+
+    None when nothing was said, or nothing that is understood.
+    """
     try:
-        with output.open("rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            file.seek(max(0, size - _TAIL))
-            text = file.read().decode(errors="replace")
+        said = _last_about(job, output, since)
     except OSError:
         return None
-    return parse_last_word(text, job, time.time() if now is None else now)
+    return cause_in(said) if said else None
 
 
-def parse_last_word(text: str, job: str, now: float) -> str | None:
-    """The last recent word about this job in a piece of its output."""
-    said = list(re.finditer(_LINE.format(name=re.escape(job)), text))
-    if not said or abs(now - _seconds(said[-1][1])) > _RECENT:
+def cause_in(word: str) -> str | None:
+    """The cause in what slurmstepd says behind the job's name and node; None for any other."""
+    match = _WORD.match(word)
+    if not match:
         return None
-    return _CAUSES.get(said[-1][2] or "", "cancelled")
+    due = match[1] or ""
+    return "cancelled" if due.startswith("SIGNAL ") else _CAUSES.get(due)
+
+
+def _last_about(job: str, output: Path, since: int) -> str | None:
+    """What the last word about the job says, searched for from the end."""
+    name = re.compile(rb"\*\*\* JOB %s ON \S+ ([^\n]*)" % re.escape(job.encode()))
+    with output.open("rb") as file:
+        end = file.seek(0, 2)
+        since = since if since <= end else 0  # somebody has emptied it
+        tail = b""
+        while end > since:
+            start = max(since, end - _BLOCK)
+            file.seek(start)
+            block = file.read(end - start) + tail
+            found = list(name.finditer(block))
+            if found:
+                return found[-1][1].decode(errors="replace")
+            end, tail = start, block[:_LONGEST]
+    return None
 
 
 def last_word(job: str, host: str, cause: str, now: float) -> str:
@@ -50,10 +72,3 @@ def last_word(job: str, host: str, cause: str, now: float) -> str:
     due = next(said for said, meaning in _CAUSES.items() if meaning == cause)
     at = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(now))
     return f"*** JOB {job} ON {host} CANCELLED AT {at}{' DUE TO ' if due else ''}{due} ***\n"
-
-
-def _seconds(stamp: str) -> float:
-    try:
-        return time.mktime(time.strptime(stamp, "%Y-%m-%dT%H:%M:%S"))
-    except ValueError:
-        return 0.0

@@ -13,6 +13,7 @@ KILLED: Final = "killed"
 RESTART: Final = "restart"
 PREEMPTED: Final = "preempted"
 TIME_LIMIT: Final = "time_limit"
+ENDED: Final = "ended"  # by Slurm, which did not say why
 PAUSED: Final = "paused"
 NODE_FAILED: Final = "node_failed"
 LOST: Final = "lost"

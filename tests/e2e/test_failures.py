@@ -6,6 +6,7 @@ import json
 import os
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -267,6 +268,18 @@ def test_kill_and_cancel(desk: Desk, site: Cluster) -> None:
     assert desk.outcomes(canceled) == ["canceled"]
     wait_for(lambda: not site.queued(desk.user.name), PATIENCE, "an empty queue")
     wait_for(lambda: not any(map(is_alive, pids)), 30, "the processes to be gone")
+
+
+def test_a_plain_scancel_is_the_end(desk: Desk, slurm: Cluster) -> None:
+    """In whatever time zone the job lives: nothing is requeued, and the trial was killed."""
+    away = Desk(replace(desk.user, env={**desk.user.env, "TZ": "Asia/Tokyo"}))
+    number = away.submit(desk.project(WAITS))
+    pid_of_code(desk, number)
+    desk.user.run("scancel", desk.job(number))
+    desk.wait_for_state(number, "CANCELED")
+    wait_for(lambda: not slurm.queued(desk.user.name), PATIENCE, "an empty queue")
+    assert desk.outcomes(number) == ["killed"]
+    assert slurm.job(desk.job(number))["Restarts"] == "0"
 
 
 def test_a_log_policy_cancels_the_retries(desk: Desk) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,9 @@ from typing import Any
 import pytest
 
 from detslurm.exec.agenda import FixedAgenda
+from detslurm.exec.attempt import Report
 from detslurm.exec.execution import Execution
-from detslurm.exec.outcome import Next
+from detslurm.exec.outcome import Cause, Next
 from detslurm.exec.signals import SignalInbox
 from detslurm.exec.textlog import tell
 from detslurm.exec.wishes import Wishes
@@ -51,7 +53,47 @@ def refused(scene: Scene, inbox: SignalInbox) -> Execution:
         allocation=allocation,
         cluster=scene.queue,
         inbox=inbox,
+        why_ending=lambda: None,
     )
+
+
+@pytest.fixture
+def listening() -> Iterator[SignalInbox]:
+    """One for SIGTERM."""
+    handler, wakeup = signal.getsignal(signal.SIGTERM), signal.set_wakeup_fd(-1)
+    yield SignalInbox([signal.SIGTERM])
+    signal.set_wakeup_fd(wakeup)
+    signal.signal(signal.SIGTERM, handler)
+
+
+@pytest.mark.parametrize(
+    ("state", "said", "cause", "give_way"),
+    [
+        ("RUNNING", None, Cause.PREEMPTION, True),
+        ("COMPLETING", "cancelled", Cause.KILL, False),
+        ("COMPLETING", "time_limit", Cause.TIME_LIMIT, True),
+        ("COMPLETING", None, Cause.ENDING, False),
+    ],
+)
+def test_a_step_that_ended_before_its_runner_heard_why(
+    tmp_path: Path,
+    listening: SignalInbox,
+    state: str,
+    said: str | None,
+    cause: Cause,
+    give_way: bool,
+) -> None:
+    """Agents take every end of a job for a preemption: the queue tells one from the other."""
+    scene = Scene(tmp_path / "store")
+    execution = refused(scene, listening)
+    scene.queue.put("7", state)
+    execution._said = lambda: said
+    if state == "COMPLETING":
+        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGTERM)).start()
+    report = Report(cause=Cause.PREEMPTION, began=True, acknowledged=True, give_way=True)
+    execution._make_sure(report)
+    assert (report.cause, report.give_way) == (cause, give_way)
+    assert report.job_is_ending == (state == "COMPLETING")
 
 
 def test_gpus_that_were_dealt_unequally(tmp_path: Path, inbox: SignalInbox) -> None:

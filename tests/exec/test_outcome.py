@@ -41,6 +41,15 @@ def test_exit_0_without_acknowledgement_completes_the_trial() -> None:
         assert outcome_of(exit_code=0, cause=cause) == ("completed", Next.LEAVE)
 
 
+def test_a_job_that_slurm_ends_without_a_reason_is_never_requeued() -> None:
+    """It may have been cancelled; the trial is not over, for Slurm may start it again."""
+    for code in (0, 1, 137, 143):
+        decided = outcome_of(exit_code=code, cause=Cause.ENDING, acknowledged=True)
+        assert decided == ("ended", Next.LEAVE)
+    assert outcome_of(exit_code=143, cause=Cause.ENDING) == ("ended", Next.LEAVE)
+    assert outcome_of(exit_code=1, cause=Cause.ENDING) == ("restart", Next.LEAVE)
+
+
 def test_an_error_restarts_until_the_restarts_are_used() -> None:
     """max_restarts: 2 allows three runs."""
     following = [outcome_of(exit_code=1, restarts=n, max_restarts=2) for n in range(3)]

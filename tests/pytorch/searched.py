@@ -95,6 +95,7 @@ class Searched:
             allocation=ALLOCATION,
             cluster=nothing,
             inbox=nothing,
+            why_ending=lambda: None,
         )
         before = execution.view()
         start = execution._start(before)

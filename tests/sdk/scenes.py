@@ -95,7 +95,7 @@ class Queue:
     def tap(self, refs: Collection[str], *, steps: bool = False) -> None:
         self._note("tap", refs)
 
-    def requeue(self, ref: str, *, hold: bool = False) -> None:
+    def requeue(self, ref: str, *, hold: bool = False, only_running: bool = False) -> None:
         self._note("requeue", [ref])
 
     def hold(self, refs: Collection[str]) -> None:

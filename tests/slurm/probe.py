@@ -13,6 +13,8 @@ from detslurm.slurm import Allocation
 folder = Path.cwd()
 allocation = Allocation.from_environment()
 assert allocation is not None
+output = Path("/proc/self/fd/1")
+before = output.stat().st_size
 log = os.open(folder / f"{allocation.ref}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
 
@@ -22,7 +24,8 @@ def say(word: str, **more: object) -> None:
 
 def heard(number: int, _: object) -> None:
     name = signal.Signals(number).name
-    why = allocation.why_ending() if allocation and number == signal.SIGTERM else None
+    ending = allocation if number == signal.SIGTERM else None
+    why = ending.why_ending(output, before) if ending else None
     say(name, who=os.getpid(), why=why)
     if number == signal.SIGTERM and "stubborn" not in sys.argv:
         os._exit(143)

@@ -79,9 +79,9 @@ class LocalCluster:
         """SIGUSR2 to the batch process of each."""
         self._ask("tap", refs=_checked(refs))
 
-    def requeue(self, ref: str, *, hold: bool = False) -> None:
+    def requeue(self, ref: str, *, hold: bool = False, only_running: bool = False) -> None:
         """Back into the queue with exactly this element; held until released when `hold`."""
-        self._ask("requeue", ref=_checked([ref])[0], hold=hold)
+        self._ask("requeue", ref=_checked([ref])[0], hold=hold, only_running=only_running)
 
     def hold(self, refs: Collection[str]) -> None:
         """Keep queued jobs from starting, running ones from starting again."""

@@ -60,7 +60,7 @@ class Verbs:
             if element.key in self._scheduler.running:
                 self._scheduler.tell(element.key, keeper.TAP)
 
-    def do_requeue(self, ref: str, hold: bool) -> None:
+    def do_requeue(self, ref: str, hold: bool, only_running: bool = False) -> None:
         elements = self._elements([ref])
         if not elements:
             raise SlurmError(f"Invalid job id specified for job {ref}", "Nothing is known of it.")
@@ -71,7 +71,7 @@ class Verbs:
                 if hold:  # at once, so that a release that comes before the job has ended counts
                     self._record("hold", element)
                 self._scheduler.order_end(element.key, "requeue")
-            else:
+            elif not only_running:
                 self._record("requeue", element, restarts=element.restarts + 1, held=hold)
 
     def do_hold(self, refs: list[str]) -> None:
