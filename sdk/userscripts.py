@@ -34,8 +34,14 @@ def submit_again(experiment: ExperimentDir, indices: Sequence[int]) -> str:
 
 
 def _script(experiment: ExperimentDir) -> Mapping[str, Any]:
+    """Which job it was, and what was kept of its script a little later."""
+    job: Mapping[str, Any] | None = None
+    kept: Mapping[str, Any] = {"unknown": "its job ended before its script was kept"}
     for fact in experiment.facts():
-        if fact.get("type") == "submitted" and "script" in fact:
-            found: Mapping[str, Any] = fact["script"]
-            return found
-    return {"unknown": "it ran outside of Slurm"}
+        if job is None and fact.get("type") == "submitted" and "script" in fact:
+            job = fact["script"]
+        elif fact.get("type") == "script":
+            kept = {key: value for key, value in fact.items() if key not in ("type", "n")}
+    if job is None:
+        return {"unknown": "it ran outside of Slurm"}
+    return dict(job) if "options" in job else {**kept, **job}

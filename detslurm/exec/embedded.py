@@ -23,6 +23,7 @@ from detslurm.exec.environment import run_environment
 from detslurm.exec.outcome import Cause, Decision, Ended, Next, decide
 from detslurm.exec.wishes import Wishes
 from detslurm.slurm import Allocation, JobInfo, SlurmError, detect_cluster
+from detslurm.slurm.allocation import step_of
 from detslurm.slurm.hostlist import expand_hostlist
 from detslurm.store import ExperimentDir, Store, TrialDir, fold_trial
 
@@ -213,7 +214,7 @@ def _rank(env: Mapping[str, str]) -> int:
 
 def _nodes(allocation: Allocation, env: Mapping[str, str]) -> list[str]:
     """The nodes of the step, or the one node of the batch script."""
-    if "SLURM_STEP_ID" not in env:
+    if step_of(env) is None:
         return [allocation.nodes[0]]
     return expand_hostlist(env.get("SLURM_STEP_NODELIST", "")) or list(allocation.nodes)
 

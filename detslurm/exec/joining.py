@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from detslurm.slurm import Allocation, SlurmError, detect_cluster, userscript
+from detslurm.slurm.allocation import step_of
 from detslurm.slurm.interface import split_ref
 from detslurm.store import ExperimentDir, Store, TrialDir, fold_trial
 from detslurm.store.facts import put_record, read_record
@@ -25,8 +26,9 @@ from detslurm.store.unmanaged import METRIC, unmanaged_config
 
 FINISHED = ("COMPLETED", "ERROR", "CANCELED")
 
-# How long to let another element of the array make the experiment before making one as well.
-_PATIENCE = 20.0
+# How long to let another element of the array make the experiment before taking over. It may ask
+# the queue for the array's indices, which takes half a minute where that does not answer.
+_PATIENCE = 90.0
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class Work:
     @classmethod
     def of(cls, allocation: Allocation, env: Mapping[str, str], argv: Sequence[str]) -> Work:
         """The work of a process by its environment and command line."""
-        return cls(allocation, env.get("SLURM_STEP_ID", "batch"), argv, regular_array(env))
+        return cls(allocation, step_of(env) or "batch", argv, regular_array(env))
 
     @property
     def job(self) -> str:
@@ -135,14 +137,16 @@ def _claimed(store: Store, path: Path) -> Claim | None:
 
 
 def _make(store: Store, path: Path, work: Work, cluster: str) -> Claim:
-    """Make the experiment, unless another element of the array is about to."""
-    if not claim_directory(path.with_suffix(".making")):
-        deadline = time.monotonic() + _PATIENCE
-        while time.monotonic() < deadline:
-            found = _claimed(store, path)
-            if found is not None:
-                return found
-            time.sleep(0.2)  # another process's file: there is nothing to wait on
+    """Make the experiment, unless another element of the array is about to.
+
+    Should that one have died meanwhile, one of those who wait takes over, and the others wait on.
+    """
+    turn = 0
+    while not claim_directory(path.with_suffix(f".making{turn or ''}")):
+        found = _awaited(store, path)
+        if found is not None:
+            return found
+        turn += 1
     elements = elements_of(work)
     experiment = _experiment(store, work, elements, cluster)
     if not put_record(path, {"experiment": experiment.id, "elements": elements}):
@@ -150,7 +154,19 @@ def _make(store: Store, path: Path, work: Work, cluster: str) -> Claim:
         found = _claimed(store, path)
         assert found is not None
         return found
+    # Only now: the others wait, and the controller may take its time.
+    experiment.append({"type": "script", **_kept_script(experiment, work)})
     return Claim(experiment, elements)
+
+
+def _awaited(store: Store, path: Path) -> Claim | None:
+    deadline = time.monotonic() + _PATIENCE
+    while time.monotonic() < deadline:
+        found = _claimed(store, path)
+        if found is not None:
+            return found
+        time.sleep(0.2)  # another process's file: there is nothing to wait on
+    return None
 
 
 def _experiment(store: Store, work: Work, elements: Sequence[int], cluster: str) -> ExperimentDir:
@@ -172,12 +188,7 @@ def _experiment(store: Store, work: Work, elements: Sequence[int], cluster: str)
             "max_restarts": 0,
         }
     )
-    script = {
-        "cluster": cluster,
-        "job": work.job,
-        "elements": list(elements),
-        **_kept_script(experiment, work),
-    }
+    script = {"cluster": cluster, "job": work.job, "elements": list(elements)}
     refs = [f"{work.job}_{element}" for element in elements] or [work.job]
     experiment.append(userscript.submitted_fact(refs, range(count), script))
     return experiment

@@ -7,9 +7,9 @@ from collections.abc import Collection
 from detslurm.slurm import command
 from detslurm.slurm.hostlist import expand_hostlist, expand_indices
 from detslurm.slurm.interface import JobInfo, SlurmError, job_ids_of
-from detslurm.slurm.limits import parse_record
+from detslurm.slurm.jobrecord import parse_job_records
 
-_FIELDS = "JobID,State,ExitCode,Partition,Submit,NodeList"
+_FIELDS = "JobID,State,ExitCode,Partition,Submit,NodeList,WorkDir"
 _PATIENCE = 20.0
 _NO_INDEX = "4294967294"  # an array's rest whose elements were all cancelled while they waited
 
@@ -23,7 +23,7 @@ def ask(refs: Collection[str], since: float | None, accounting: bool) -> dict[st
             pass  # the database is down: the controller may still remember
     found: dict[str, JobInfo] = {}
     for job_id in job_ids_of(refs):
-        done = command.call(["scontrol", "--oneliner", "show", "job", job_id])
+        done = command.call(["scontrol", "show", "job", job_id])
         if done.returncode == 0:
             found.update(parse_scontrol(done.stdout))
     return found
@@ -48,10 +48,10 @@ def parse_sacct(text: str) -> dict[str, JobInfo]:
     """Ref -> last record of each job in sacct's output."""
     found: dict[str, JobInfo] = {}
     for line in text.splitlines():
-        fields = line.split("|")
-        if len(fields) != 6 or "." in fields[0]:
+        fields = line.split("|", 6)
+        if len(fields) != 7 or "." in fields[0]:
             continue
-        job, state, exit_code, partition, submit, nodes = fields
+        job, state, exit_code, partition, submit, nodes, folder = fields
         for ref in _refs(job):
             found[ref] = JobInfo(
                 ref=ref,
@@ -61,15 +61,15 @@ def parse_sacct(text: str) -> dict[str, JobInfo]:
                 submitted=float(submit) if submit.isdigit() else None,
                 exit_code=_exit(exit_code)[0],
                 signal=_exit(exit_code)[1],
+                folder=folder,
             )
     return found
 
 
 def parse_scontrol(text: str) -> dict[str, JobInfo]:
-    """Ref -> state in the output of `scontrol --oneliner show job`."""
+    """Ref -> state in the output of `scontrol show job`."""
     found: dict[str, JobInfo] = {}
-    for line in text.splitlines():
-        record = parse_record(line)
+    for record in parse_job_records(text):
         if "JobState" not in record:
             continue
         job = record.get("JobId", "")
@@ -86,12 +86,17 @@ def parse_scontrol(text: str) -> dict[str, JobInfo]:
                 submitted=_seconds(record.get("SubmitTime")),
                 exit_code=_exit(record.get("ExitCode", ""))[0],
                 signal=_exit(record.get("ExitCode", ""))[1],
+                folder=record.get("WorkDir", ""),
             )
     return found
 
 
 def _refs(job: str) -> list[str]:
+    """What is said of one job or several; of a heterogeneous job its first part, which leads it."""
+    job, _, part = job.partition("+")
     array, underscore, index = job.partition("_")
+    if part.strip("0") or not array.isdigit():
+        return []
     if not underscore:
         return [job]
     return [f"{array}_{i}" for i in expand_indices(index)]

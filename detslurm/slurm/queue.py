@@ -10,8 +10,8 @@ from detslurm.slurm.hostlist import expand_hostlist, expand_indices
 from detslurm.slurm.interface import FINAL_STATES, JobInfo, job_ids_of, split_ref
 
 # Raw id, array id, array indices, state, partition, priority, time left, submit time, nodes;
-# the reason comes last because only it may hold any character.
-_FORMAT = "%A|%F|%K|%T|%P|%Q|%L|%V|%N|%r"
+# the reason and the working directory come last because only they may hold any character.
+_FORMAT = "%A|%F|%K|%T|%P|%Q|%L|%V|%N|%r|%Z"
 
 
 def squeue_command(refs: Collection[str]) -> list[str]:
@@ -31,7 +31,8 @@ def parse_squeue(text: str) -> dict[str, JobInfo]:
 
 
 def _row(fields: list[str]) -> Iterable[tuple[str, JobInfo]]:
-    raw, array, indices, state, partition, priority, left, submitted, nodes, reason = fields
+    raw, array, indices, state, partition, priority, left, submitted, nodes, rest = fields
+    reason, _, folder = rest.partition("|/")
     refs = [raw] if indices == "N/A" else [f"{array}_{i}" for i in expand_indices(indices)]
     for ref in refs:
         yield (
@@ -45,6 +46,7 @@ def _row(fields: list[str]) -> Iterable[tuple[str, JobInfo]]:
                 time_left=None if state in FINAL_STATES else parse_duration(left),
                 priority=int(priority) if priority.isdigit() else None,
                 submitted=float(submitted) if submitted.isdigit() else None,
+                folder=f"/{folder}" if folder else "",
             ),
         )
 

@@ -13,7 +13,8 @@ from typing import Any
 
 from detslurm.slurm import command
 from detslurm.slurm.interface import SlurmError
-from detslurm.slurm.limits import parse_record
+from detslurm.slurm.jobrecord import parse_job_records
+from detslurm.slurm.scriptwords import arguments
 
 SCRIPT = "batch.sh"
 """The user's own batch script, beside what its jobs leave in the experiment's `jobs`."""
@@ -31,8 +32,24 @@ _OPTIONS = {
     "MinMemoryCPU": "--mem-per-cpu",
     "Features": "--constraint",
     "Reservation": "--reservation",
+    "Licenses": "--licenses",
     "WorkDir": "--chdir",
 }
+# Fields of generic resources, as options: all but the first take GPUs alone.
+_TRES = {
+    "TresPerNode": "--gres",
+    "TresPerJob": "--gpus",
+    "TresPerTask": "--gpus-per-task",
+    "TresPerSocket": "--gpus-per-socket",
+    "CpusPerTres": "--cpus-per-gpu",
+    "MemPerTres": "--mem-per-gpu",
+}
+# What sbatch refuses beside them: the record tells their defaults.
+_IMPLIED = (
+    ("CpusPerTres", "CPUs/Task"),
+    ("MemPerTres", "MinMemoryCPU"),
+    ("MemPerTres", "MinMemoryNode"),
+)
 _UNSAID = ("(null)", "N/A", "", "0")
 _PATIENCE = 20.0
 _KEPT = ("SLURM_CONF", "SLURM_CLUSTERS", "SLURM_CONF_SERVER")
@@ -43,30 +60,48 @@ def keep(job_id: str, path: Path) -> dict[str, Any] | None:
 
     Raises `SlurmError` when the controller does not answer.
     """
-    record = parse_record(command.run(["scontrol", "-o", "show", "job", job_id]).splitlines()[0])
+    records = parse_job_records(command.run(["scontrol", "show", "job", job_id]))
+    record = records[0] if records else {}
     if record.get("BatchFlag") in (None, "0"):
         return None
     path.parent.mkdir(parents=True, exist_ok=True)
     command.run(["scontrol", "write", "batch_script", job_id, str(path)], patience=_PATIENCE)
-    words = record.get("Command", "").split(" ")
-    return {"options": options_of(record), "arguments": words[1:], "throttle": _throttle(record)}
+    words = arguments(job_id, record)
+    return {"options": options_of(record), "arguments": words, "throttle": _throttle(record)}
 
 
 def options_of(record: Mapping[str, str]) -> list[str]:
     """What a job asked for, by its record, as options of sbatch."""
+    gpus = _generic_resources(record)
+    implied = {name for tres, name in _IMPLIED if tres in gpus}
     said = [
         f"{option}={record[name]}"
         for name, option in _OPTIONS.items()
-        if record.get(name, "") not in _UNSAID
+        if record.get(name, "") not in _UNSAID and name not in implied
     ]
     per_node = record.get("NtasksPerN:B:S:C", "0").partition(":")[0]
-    gpus = record.get("TresPerNode", "")
     return [
         *said,
         *([f"--ntasks-per-node={per_node}"] if per_node.strip("0") else []),
-        *([f"--gres={gpus.replace('gres:', '')}"] if gpus.startswith("gres:") else []),
+        *(f"{_TRES[name]}={items}" for name, items in gpus.items()),
         *(["--requeue"] if record.get("Requeue") == "1" else []),
     ]
+
+
+def _generic_resources(record: Mapping[str, str]) -> dict[str, str]:
+    """Field of the record -> what it says as the option takes it.
+
+    `gres:gpu:2` up to 23.02, `gres/gpu:2` and `cpu=1,gres/gpu=2` later.
+    """
+    found = {}
+    for name, option in _TRES.items():
+        items = [item.strip() for item in record.get(name, "").split(",")]
+        wanted = [item[5:].replace("=", ":") for item in items if item[:5] in ("gres:", "gres/")]
+        if option != "--gres":
+            wanted = [item[4:] for item in wanted if item.startswith("gpu:")]
+        if wanted:
+            found[name] = ",".join(wanted)
+    return found
 
 
 def submit_again(

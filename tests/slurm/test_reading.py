@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 from detslurm.slurm.history import parse_sacct, parse_scontrol
 from detslurm.slurm.hostlist import compress_indices, expand_hostlist, expand_indices
 from detslurm.slurm.interface import split_ref
-from detslurm.slurm.lastword import last_word, parse_last_word
+from detslurm.slurm.lastword import last_word, why_ending
 from detslurm.slurm.limits import gpu_counts, parse_limits, parse_record
 from detslurm.slurm.queue import parse_duration, parse_squeue, squeue_command, wanted
 
@@ -52,14 +54,15 @@ def test_compressed_indices_expand_to_the_same(indices: set[int]) -> None:
 def test_squeue_rows_become_one_entry_an_element() -> None:
     """Pending ranges are spread out; a reason may hold the separator; torn lines are skipped."""
     text = (
-        "12|12|3-5%3|PENDING|main|10|1-00:00:00|1700000000|(null)|Odd | reason\n"
-        "14|12|0|RUNNING|main|10|10:00|1700000000|n[1-2]|None\n"
-        "20|20|N/A|COMPLETED|low|0|5:00|1700000001|n1|None\n"
+        "12|12|3-5%3|PENDING|main|10|1-00:00:00|1700000000|(null)|Odd | reason|/s/a|b/jobs\n"
+        "14|12|0|RUNNING|main|10|10:00|1700000000|n[1-2]|None|/x\n"
+        "20|20|N/A|COMPLETED|low|0|5:00|1700000001|n1|None|/x\n"
         "torn|line\n"
     )
     found = parse_squeue(text)
     assert set(found) == {"12_3", "12_4", "12_5", "12_0", "20"}
     assert found["12_4"].reason == "Odd | reason"
+    assert found["12_4"].folder == "/s/a|b/jobs"
     assert found["12_4"].time_left == 86400
     assert found["12_0"].nodes == ("n1", "n2")
     assert found["12_0"].running
@@ -87,15 +90,20 @@ def test_durations_that_are_none(text: str) -> None:
 
 
 def test_sacct_rows() -> None:
-    """Steps are skipped, ranges spread, `CANCELLED by 1000` is CANCELLED."""
+    """Steps are skipped, ranges spread, `CANCELLED by 1000` is CANCELLED; the first part of a
+    heterogeneous job speaks for it."""
     text = (
-        "12_1|CANCELLED by 1000|0:15|main|1700000000|n1\n"
-        "12_1.batch|CANCELLED|0:15|main|1700000000|n1\n"
-        "12_[2-3%1]|PENDING|0:0|main|1700000000|None assigned\n"
-        "15|FAILED|3:0|main|Unknown|n[1-2]\n"
+        "12_1|CANCELLED by 1000|0:15|main|1700000000|n1|/a|b\n"
+        "12_1.batch|CANCELLED|0:15|main|1700000000|n1|/a\n"
+        "12_[2-3%1]|PENDING|0:0|main|1700000000|None assigned|/a\n"
+        "15|FAILED|3:0|main|Unknown|n[1-2]|/a\n"
+        "20+0|RUNNING|0:0|main|1700000000|n1|/a\n"
+        "20+1|FAILED|0:0|main|1700000000|n2|/a\n"
     )
     found = parse_sacct(text)
-    assert set(found) == {"12_1", "12_2", "12_3", "15"}
+    assert set(found) == {"12_1", "12_2", "12_3", "15", "20"}
+    assert found["12_1"].folder == "/a|b"
+    assert wanted(["20"], found)["20"].state == "RUNNING"
     assert (found["12_1"].state, found["12_1"].signal) == ("CANCELLED", 15)
     assert (found["15"].exit_code, found["15"].nodes) == (3, ("n1", "n2"))
 
@@ -103,15 +111,26 @@ def test_sacct_rows() -> None:
 def test_scontrol_records() -> None:
     """Without accounting, the controller's own memory: restarts and exit codes, too."""
     text = (
-        "JobId=11 ArrayJobId=10 ArrayTaskId=0 ArrayTaskThrottle=2 JobName=a b=c UserId=root(0)"
-        " JobState=FAILED Reason=None Restarts=2 ExitCode=3:0 Partition=main NodeList=n1"
-        " SubmitTime=1700000000\n"
-        "JobId=39 ArrayJobId=39 ArrayTaskId=4294967294 JobState=CANCELLED Reason=None\n"
+        "JobId=11 ArrayJobId=10 ArrayTaskId=0 ArrayTaskThrottle=2 JobName=a b=c UserId=root(0)\n"
+        "   JobState=FAILED Reason=None\n   Restarts=2 ExitCode=3:0\n   Partition=main\n"
+        "   NodeList=n1\n   SubmitTime=1700000000\n\n"
+        "JobId=39 ArrayJobId=39 ArrayTaskId=4294967294 JobName=x\n   JobState=CANCELLED\n"
+        "JobId=20 HetJobId=20 HetJobOffset=0 JobName=s.sh\n   HetJobIdSet=20-21\n"
+        "   JobState=RUNNING\n"
     )
     found = parse_scontrol(text)
+    assert found["20"].running
     assert (found["10_0"].restarts, found["10_0"].exit_code) == (2, 3)
     assert found["10_0"].reason == ""
     assert found["39"].state == "CANCELLED"
+
+
+@pytest.mark.parametrize("field", ["JobName", "Comment", "WorkDir", "StdOut"])
+def test_names_that_look_like_fields(field: str) -> None:
+    """Free text never counts as a field; a line break in it makes the field unknown at most."""
+    first = "JobId=11 JobName=x JobState=FAILED\n   UserId=a(1)\n   JobState=RUNNING Reason=None\n"
+    assert parse_scontrol(f"{first}   {field}2=x\n   {field}=x JobState=FAILED\n")["11"].running
+    assert parse_scontrol(f"{first}   {field}=x\n   JobState=FAILED Restarts=3\n") == {}
 
 
 def test_records_may_hold_spaces_in_values() -> None:
@@ -163,15 +182,66 @@ def test_limits_of_a_site() -> None:
     assert limits.partition("nope") is None
 
 
-def test_the_last_word_names_the_cause() -> None:
-    """The latest line about this very job counts, unless it is old."""
-    now = 1_700_000_000.0
-    text = last_word("12", "n1", "requeued", now - 30) + last_word("12", "n1", "time_limit", now)
-    assert parse_last_word(text, "12", now) == "time_limit"
-    assert parse_last_word(text, "1", now) is None
-    assert parse_last_word(text, "12", now + 3600) is None
+T = "2026-11-22T13:24:22"
+
+
+@pytest.mark.parametrize(
+    ("said", "cause"),
+    [
+        (f"CANCELLED AT {T} ***", "cancelled"),
+        (f"CANCELLED AT {T} DUE to SIGNAL Terminated ***", "cancelled"),
+        (f"CANCELLED AT {T} DUE to SIGNAL Killed ***", "cancelled"),
+        (f"CANCELLED AT {T} DUE TO PREEMPTION ***", "preempted"),
+        (f"CANCELLED AT {T} DUE TO TIME LIMIT ***", "time_limit"),
+        (f"CANCELLED AT {T} DUE TO JOB REQUEUE ***", "requeued"),
+        (
+            f"CANCELLED AT {T} DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS ***",
+            "node_failed",
+        ),
+        (f"CANCELLED AT {T} DUE TO TASK FAILURE ***", None),
+        (f"CANCELLED AT {T} DUE TO PREEMPTION OF THE MOON ***", None),
+        ("FAILED (non-zero exit code or other failure mode) ***", None),
+        (f"UNCORRECTABLE MEMORY ERROR AT {T} ***", None),
+        (f"CANCELLED AT {T} DUE TO", None),
+    ],
+)
+@pytest.mark.parametrize("prefix", ["slurmstepd-n1: error: ", f"[{T}.267] error: "])
+def test_slurms_words_for_the_end_of_a_job(
+    tmp_path: Path, said: str, cause: str | None, prefix: str
+) -> None:
+    """All forms from 22.05 to 26.05; what is not known is no cause."""
+    output = tmp_path / "slurm-12.out"
+    output.write_text(f"hello\n{prefix}*** JOB 12 ON n1 {said}\nbye\n")
+    assert why_ending("12", output) == cause
+
+
+def test_the_last_word_about_this_very_job_counts(tmp_path: Path) -> None:
+    """Behind a remembered place, with any number of others' lines around it."""
+    output = tmp_path / "slurm-12.out"
+    output.write_text(last_word("12", "n1", "requeued", 0.0))
+    since = output.stat().st_size
+    assert why_ending("12", output, since) is None, "a word of an earlier run"
+    others = "".join(last_word(str(n), "n1", "cancelled", 0.0) for n in range(100, 2000))
+    with output.open("a") as file:
+        file.write(others + last_word("12", "n1", "preempted", 0.0))
+        file.write(others + last_word("12", "n1", "time_limit", 0.0) + others)
+    assert why_ending("12", output, since) == "time_limit"
+    assert why_ending("1", output, since) is None
+    output.write_text(last_word("12", "n1", "cancelled", 0.0))
+    assert why_ending("12", output, since) == "cancelled", "somebody has emptied it"
+    assert why_ending("12", tmp_path / "missing") is None
     for cause in ("cancelled", "preempted", "time_limit", "requeued", "node_failed"):
-        assert parse_last_word(last_word("3_4", "n", cause, now), "3_4", now) == cause
+        output.write_text(last_word("3_4", "n", cause, 0.0))
+        assert why_ending("3_4", output) == cause
+
+
+def test_a_last_word_on_the_edge_of_a_block(tmp_path: Path) -> None:
+    """It is found wherever the pieces are cut that are read."""
+    output = tmp_path / "slurm-12.out"
+    word = last_word("12", "n1", "time_limit", 0.0)
+    for shift in range(len(word) + 2):
+        output.write_text("x\n" * 40000 + word + "y" * ((1 << 16) - shift))
+        assert why_ending("12", output) == "time_limit"
 
 
 @pytest.mark.parametrize("ref", ["", "x", "1_", "1_x", "1.2", "-1", "1 2", "$(x)"])

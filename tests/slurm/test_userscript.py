@@ -1,21 +1,37 @@
-"""What a job's record says of the options that its script was submitted with."""
+"""What a job's record says of the options and words that its script was submitted with."""
 
 from __future__ import annotations
 
-from detslurm.slurm.limits import parse_record
-from detslurm.slurm.userscript import options_of
+import subprocess
+from pathlib import Path
 
-RECORD = (
-    "JobId=7 JobName=two words UserId=alice(1001) Account=(null) QOS=normal Requeue=1 BatchFlag=1"
-    " TimeLimit=1-02:00:00 Partition=low NumNodes=2 NumCPUs=4 NumTasks=4 CPUs/Task=1"
-    " NtasksPerN:B:S:C=2:0:*:* MinCPUsNode=2 MinMemoryCPU=100M Features=(null)"
-    " WorkDir=/home/alice/my work TresPerNode=gres:gpu:2 Comment=--account=x"
-)
+import pytest
+
+from detslurm.slurm import command
+from detslurm.slurm.jobrecord import parse_job_records
+from detslurm.slurm.scriptwords import arguments, behind
+from detslurm.slurm.userscript import options_of
+from tests.cluster.waiting import wait_for
+
+RECORD = """\
+JobId=7 JobName=two words
+   UserId=alice(1001) Account=(null) QOS=normal
+   Requeue=1 BatchFlag=1 TimeLimit=1-02:00:00
+   Partition=low NumNodes=2 NumCPUs=4 NumTasks=4 CPUs/Task=1
+   NtasksPerN:B:S:C=2:0:*:* MinCPUsNode=2 MinMemoryCPU=100M Features=(null) Licenses=(null)
+   WorkDir=/home/alice/my work
+   Comment=--account=x
+   """
+
+
+def options(more: str) -> list[str]:
+    (record,) = parse_job_records(RECORD + more)
+    return options_of(record)
 
 
 def test_what_the_job_asked_for_is_asked_for_again() -> None:
     """Values with blanks stay whole, what was not said stays unsaid."""
-    assert options_of(parse_record(RECORD)) == [
+    assert options("TresPerNode=gres:gpu:2\n") == [
         "--job-name=two words",
         "--partition=low",
         "--qos=normal",
@@ -29,3 +45,56 @@ def test_what_the_job_asked_for_is_asked_for_again() -> None:
         "--gres=gpu:2",
         "--requeue",
     ]
+
+
+@pytest.mark.parametrize(
+    ("said", "option"),
+    [
+        ("TresPerNode=gres:gpu:2", "--gres=gpu:2"),
+        ("TresPerNode=gres/gpu:2", "--gres=gpu:2"),
+        ("TresPerNode=gres/gpu:a100:2,gres/shard:4", "--gres=gpu:a100:2,shard:4"),
+        ("TresPerJob=gres:gpu:fake:4", "--gpus=fake:4"),
+        ("TresPerJob=gres/gpu:4", "--gpus=4"),
+        ("TresPerTask=gres:gpu:1", "--gpus-per-task=1"),
+        ("TresPerTask=cpu=2,gres/gpu=1", "--gpus-per-task=1"),
+        ("TresPerSocket=gres/gpu:1", "--gpus-per-socket=1"),
+    ],
+)
+def test_gpus_as_every_slurm_says_them(said: str, option: str) -> None:
+    """Up to 23.02, since 23.11, and however they were asked for."""
+    assert [word for word in options(said + "\n") if "g" in word[:4]] == [option]
+
+
+def test_what_is_counted_by_gpus_is_not_said_twice() -> None:
+    """sbatch refuses it beside what the record tells of CPUs and memory."""
+    words = options("CpusPerTres=gres:gpu:2\n   MemPerTres=gres:gpu:10\n   TresPerJob=gres:gpu:2\n")
+    assert {"--cpus-per-gpu=2", "--mem-per-gpu=10", "--gpus=2"} < set(words)
+    assert not {"--cpus-per-task=1", "--mem-per-cpu=100M"} & set(words)
+
+
+def test_exact_arguments_from_the_batch_shell(tmp_path: Path) -> None:
+    """As long as it runs, whatever the record has of them; not those of another job."""
+    spool = tmp_path / "job00012"
+    spool.mkdir()
+    (spool / "slurm_script").write_text("read line\n")
+    words = ["two words", "", "--x=$HOME", "*"]
+    argv = ["/bin/bash", str(spool / "slurm_script"), *words]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE) as shell:
+        wait_for(
+            lambda: b"slurm_script" in Path(f"/proc/{shell.pid}/cmdline").read_bytes(), 30, "exec"
+        )
+        assert arguments("12", {"Command": "/a/job.sh two words"}) == words
+        assert arguments("2", {"Command": "/a/job.sh two words"}) == ["two", "words"]
+        assert shell.stdin is not None
+        shell.stdin.close()
+
+
+def test_arguments_by_the_command_line_of_sbatch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Since 23.02 the record has none: its SubmitLine, else accounting's."""
+    line = "sbatch --hold -p low ./jobs/job.sh 1 --x=2"
+    assert behind("/a/jobs/job.sh", line) == ["1", "--x=2"]
+    assert behind("/a/job.sh", "sbatch --wrap=hostname") == []
+    record = {"Command": "/a/jobs/job.sh"}
+    assert arguments("12", {**record, "SubmitLine": line}) == ["1", "--x=2"]
+    monkeypatch.setattr(command, "run", lambda argv, **_: line if argv[0] == "sacct" else "")
+    assert arguments("12", record) == ["1", "--x=2"]

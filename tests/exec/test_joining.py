@@ -1,0 +1,91 @@
+"""Which trial a job that detslurm did not submit works for."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from detslurm.exec import joining
+from detslurm.slurm import Allocation, userscript
+from detslurm.slurm.allocation import step_of
+from detslurm.store import Store, TrialDir
+from detslurm.store.jobclaims import claims_folder
+
+
+def work(index: int, elements: range) -> joining.Work:
+    allocation = Allocation(
+        cluster="slurm",
+        job_id=str(100 + index),
+        nodes=("n1",),
+        array_job_id="100",
+        array_task_id=index,
+    )
+    return joining.Work(allocation, "0", ["train.py"], elements)
+
+
+def claims(store: Store, elements: range) -> list[TrialDir]:
+    """What the elements of an array find that start in the same moment."""
+    found: dict[int, TrialDir] = {}
+
+    def claim(index: int) -> None:
+        found[index] = joining.claim(store, work(index, elements), "c")
+
+    threads = [threading.Thread(target=claim, args=(index,)) for index in elements]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return [found[index] for index in elements]
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+    monkeypatch.setattr(joining, "_PATIENCE", 0.3)
+    monkeypatch.setattr(userscript, "keep", lambda *_: None)
+    return Store.open(tmp_path / "store")
+
+
+def experiments(store: Store) -> int:
+    return len(list((store.path / "experiments").iterdir()))
+
+
+def test_an_array_is_one_experiment_however_slow_the_controller(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No element waits for what another one asks of it."""
+    heard = threading.Event()
+
+    def keep(*_: Any) -> dict[str, Any]:
+        assert heard.wait(60)
+        return {"options": [], "arguments": [], "throttle": None}
+
+    monkeypatch.setattr(userscript, "keep", keep)
+    threading.Timer(1.0, heard.set).start()
+    trials = claims(store, range(8))
+    assert experiments(store) == 1
+    assert len({trial.id for trial in trials}) == 8
+    assert {trial.experiment_id for trial in trials} == {1}
+
+
+def test_one_takes_over_from_a_maker_that_has_died(store: Store) -> None:
+    """Whoever was about to make the experiment left a mark: one other makes it, not everybody."""
+    key = work(0, range(6)).key("c", "100")
+    folder = claims_folder(store)
+    folder.mkdir(parents=True)
+    (folder / f"{key}-0.making").mkdir()
+    trials = claims(store, range(6))
+    assert {trial.experiment_id for trial in trials} == {1}
+    assert experiments(store) == 1
+
+
+@pytest.mark.parametrize(
+    ("said", "step"),
+    [("0", "0"), ("12", "12"), ("-5", None), ("4294967291", None), ("4294967280", None)],
+)
+def test_a_batch_script_is_no_step(said: str, step: str | None) -> None:
+    """Since 26.05 it has a step number, too: one of Slurm's reserved ones."""
+    assert step_of({"SLURM_STEP_ID": said}) == step
+    assert step_of({}) is None
