@@ -47,18 +47,52 @@ def start_process_group(dist: DistributedContext, device: torch.device, own_addr
     return True
 
 
+_MADE_AGAIN = ("module", "process_group", "reducer", "logger")  # where DDP is unpickled
+
+
 class Replicated(DistributedDataParallel):  # type: ignore[misc]
-    """DDP whose buckets keep their layout from the first batch on.
+    """DDP that has the attributes of its model, and whose buckets keep their layout.
+
+    What DDP itself has goes before; anything else is read and set where one slot would, so that
+    the model's own code sees it.
 
     Torch lays them out anew after the first batch of every process, in the order in which
     gradients came. With more than two ranks the layout decides in which order numbers are added, so
     a trial that was interrupted would differ in the last bit from one that was not.
     """
 
+    was_called = False
+    _made = False
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.was_called = False
         self._first_call = self.register_forward_pre_hook(self._note_call)
+        self._made = True
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            model = self.__dict__.get("_modules", {}).get("module")
+            if model is None or name.startswith("__"):
+                raise
+        return getattr(model, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if self._has(name) or (name.startswith("_") and not hasattr(self.module, name)):
+            super().__setattr__(name, value)
+        else:
+            setattr(self.module, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        if self._has(name):
+            super().__delattr__(name)
+        else:
+            delattr(self.module, name)
+
+    def _has(self, name: str) -> bool:
+        known = name in self.__dict__ or name in _MADE_AGAIN or hasattr(type(self), name)
+        return known or not self._made
 
     def _note_call(self, *_: Any) -> None:
         self.was_called = True

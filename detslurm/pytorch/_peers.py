@@ -40,20 +40,26 @@ def average_gradients(
     """Average gradients over all ranks, all of one type at once.
 
     The order in which numbers are added depends on the number of ranks alone, so the sums are the
-    same to the last bit again.
+    same to the last bit again. What no rank has a gradient of keeps none, as on one slot: zeros
+    would let optimizers change it, by momentum or weight decay.
     """
     by_kind: dict[Any, list[Any]] = {}
     for parameter in parameters:
         # Those of sharded parameters were averaged by their backward passes.
         if parameter.requires_grad and not is_sharded(parameter):
-            if parameter.grad is None:  # another rank may have one, and all must send alike
-                parameter.grad = torch.zeros_like(parameter)
-            by_kind.setdefault((parameter.dtype, parameter.device), []).append(parameter.grad)
-    for gradients in by_kind.values():
-        flat = _flatten_dense_tensors(gradients)
+            by_kind.setdefault((parameter.dtype, parameter.device), []).append(parameter)
+    for alike in by_kind.values():
+        # Another rank may have those that are missing here, and all must send alike.
+        sent = [torch.zeros_like(p) if p.grad is None else p.grad for p in alike]
+        sent.append(alike[0].new_tensor([p.grad is not None for p in alike]))
+        flat = _flatten_dense_tensors(sent)
         flat = (flat.half() if compressed else flat).div_(size)
         peers.add_up(flat)
-        for gradient, whole in zip(
-            gradients, _unflatten_dense_tensors(flat, gradients), strict=True
-        ):
-            gradient.copy_(whole)
+        *averages, present = _unflatten_dense_tensors(flat, sent)
+        # Only who lacks one waits for a GPU to say whether others have it.
+        there = present.tolist() if any(p.grad is None for p in alike) else []
+        for index, (parameter, average) in enumerate(zip(alike, averages, strict=True)):
+            if parameter.grad is not None:
+                parameter.grad.copy_(average)
+            elif there[index]:
+                parameter.grad = average.to(parameter.dtype).clone()

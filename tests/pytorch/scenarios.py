@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import pickle
 from typing import Any
 
 import torch
@@ -221,6 +222,43 @@ class UnusedAndSaid(Unused):
     passes = 2
 
 
+class Idle(Plain):
+    """A parameter that no slot uses, and one that the second slot alone does, under AdamW."""
+
+    def __init__(self, context: pytorch.PyTorchTrialContext) -> None:
+        self.context, self.batch_size, self.synced = context, 4, []
+        self.net = nn.Linear(8, 1).double()
+        self.net.idle = nn.Linear(1, 1).double()
+        self.net.seldom = nn.Parameter(torch.ones(1).double())
+        self.model = context.wrap_model(self.net)
+        optimizer = torch.optim.AdamW(self.model.parameters(), lr=0.1, weight_decay=0.5)
+        self.optimizer = context.wrap_optimizer(optimizer, backward_passes_per_step=2)
+        self.squares = context.wrap_reducer(self.mean_square, "mean_square")
+
+    def loss(self, batch: Any) -> torch.Tensor:
+        loss = super().loss(batch)
+        return loss * self.net.seldom if self.context.distributed.rank else loss
+
+
+class Reached(nn.Module):  # type: ignore[misc]
+    """A model with more than a forward pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(2, 1)
+        self.scale, self.module_name, self._secret = 1.0, "reached", "old"
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.encode(x)
+
+    def encode(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(x) * self.scale
+
+    @property
+    def broken(self) -> int:
+        raise AttributeError("of the property")
+
+
 class FailsToEvaluate(Plain):
     """Rank 1 returns other metrics than rank 0 does."""
 
@@ -361,6 +399,46 @@ def unused() -> list[str]:
     return []
 
 
+def idle() -> dict[str, Any]:
+    """What becomes of parameters that a backward pass does not reach."""
+    trials: list[Idle] = []
+
+    def make(context: pytorch.PyTorchTrialContext) -> Idle:
+        trials.append(Idle(context))
+        trials[0].before = trials[0].net.idle.weight.item()  # type: ignore[attr-defined]
+        return trials[0]
+
+    train(1, 4, make)
+    net = trials[0].net
+    return {
+        "idle": [trials[0].before, net.idle.weight.item()],  # type: ignore[attr-defined]
+        "seldom": net.seldom.item(),
+    }
+
+
+def reaches() -> dict[str, Any]:
+    """The attributes of a wrapped model."""
+    with pytorch.init() as context:
+        net = Reached()
+        model: Any = context.wrap_model(net)
+        keys = list(model.state_dict())
+        model.scale, model.fresh, model._secret, model._own = 2.0, [1], "new", 1
+        x = torch.ones(1, 2)
+        found = {
+            "same": model.head is net.head and model.encode.__self__ is net,
+            "forward": torch.equal(model(x), model.encode(x)) and net.scale == 2.0,
+            "set": [net.fresh, net._secret, hasattr(net, "_own"), model._own],
+            "state": list(model.state_dict()) == keys,
+            "missing": [hasattr(model, name) for name in ("nothing", "broken", "__nothing__")],
+            "ddp": model.module is net and model.require_backward_grad_sync,
+        }
+        del model.fresh
+        again: Any = pickle.loads(pickle.dumps(model))
+        again.scale = 3.0
+        found["pickled"] = [again.module.scale, type(again) is type(model), net.scale]
+        return found | {"deleted": not hasattr(net, "fresh")}
+
+
 def calls_the_bare_model() -> list[str]:
     """What is said of it on this rank."""
     said: list[str] = []
@@ -371,19 +449,22 @@ def calls_the_bare_model() -> list[str]:
     return said
 
 
+COMMON = (
+    "plain", "aggregated", "twice", "adversaries", "compressed", "scaled", "halfway",
+    "asks_to_stop", "normalized", "at_once", "uneven", "aggregated_adversaries", "chief_only",
+    "full_disk", "fails_to_evaluate", "calls_the_bare_model", "unused", "drifts", "refuses",
+    "idle",
+)  # fmt: skip
+
+
 def everything() -> dict[str, Any]:
     """All scenarios in one start of torchrun, which takes seconds."""
-    names = (
-        "plain", "aggregated", "twice", "adversaries", "compressed", "scaled", "halfway",
-        "asks_to_stop", "normalized", "at_once", "uneven", "aggregated_adversaries", "chief_only",
-        "full_disk", "fails_to_evaluate", "calls_the_bare_model", "unused", "drifts", "refuses",
-    )  # fmt: skip
-    return {name: globals()[name]() for name in names}
+    return {name: globals()[name]() for name in (*COMMON, "reaches")}
 
 
 def on_horovod() -> dict[str, Any]:
-    """Those, and one that DDP refuses."""
-    return everything() | {"branches": branches()}
+    """Those that don't need DDP, and one that DDP refuses."""
+    return {name: globals()[name]() for name in (*COMMON, "branches")}
 
 
 def resumed() -> dict[str, Any]:

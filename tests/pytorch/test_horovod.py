@@ -47,7 +47,7 @@ def test_horovod_computes_what_ddp_computes(two: Results, ranks: Results) -> Non
     metrics of uneven validations, saving and going on between two steps, wishes and errors."""
     for rank in (0, 1):
         for scenario, theirs in two[rank].items():
-            if scenario in ("calls_the_bare_model", "unused"):
+            if scenario in ("calls_the_bare_model", "unused", "reaches"):
                 continue  # mistakes with DDP only
             assert bits(ranks[rank][scenario]) == bits(theirs), scenario
 

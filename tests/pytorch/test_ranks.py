@@ -100,6 +100,25 @@ def test_parameters_that_take_no_part(two: Results) -> None:
         assert "backward_passes_per_step=2" in rank["unused"][0]
 
 
+def test_a_parameter_that_no_slot_uses_stays(two: Results) -> None:
+    """As on one slot: AdamW changes what has a gradient, if it were zero. One slot's counts."""
+    for rank in two:
+        before, after = rank["idle"]["idle"]
+        assert before == after
+        assert rank["idle"]["seldom"] == two[0]["idle"]["seldom"] != 1.0
+
+
+def test_attributes_of_a_wrapped_model(two: Results) -> None:
+    """They are read and set where one slot would; what DDP has of its own goes before."""
+    for rank in two:
+        found = rank["reaches"]
+        assert found["same"] and found["forward"] and found["state"] and found["deleted"]
+        assert found["set"] == [[1], "new", False, 1]
+        assert found["missing"] == [False, False, False]
+        assert found["ddp"]
+        assert found["pickled"] == [3.0, True, 2.0]
+
+
 @pytest.mark.skipif(MPIRUN is None, reason="MPI: there is no mpirun")
 @pytest.mark.skipif(find_spec("mpi4py") is None, reason="MPI: mpi4py is not installed")
 def test_ranks_that_mpirun_has_started(two: Results, tmp_path: Path) -> None:
