@@ -10,7 +10,7 @@ from itertools import islice, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from detslurm.store import TrialDir
+from detslurm.store import TrialDir, fs
 
 if TYPE_CHECKING:
     from detslurm.sdk.trial import Trial
@@ -82,7 +82,7 @@ def timestamp(text: str | int | float) -> str:
 
 def run_logs(trial: TrialDir) -> list[tuple[int, Path]]:
     """Number and log file of every run of the trial."""
-    return [(run.number, trial.log_path(run.number)) for run in trial.runs(fresh=True)]
+    return [(run.number, trial.log_path(run.number)) for run in trial.runs()]
 
 
 def lines(trial: TrialDir, wanted: Filter = EVERYTHING) -> Iterator[LogLine]:
@@ -242,7 +242,8 @@ def follow(
     while True:
         # Looked at before the last read, so that nothing can be written in between.
         last = over(run)
-        closed = trial.start(run + 1, fresh=True) is not None
+        fs.refresh(trial.path)
+        closed = trial.start(run + 1) is not None
         new = log.read()
         yield from filter(wanted.takes, (parse(raw, run) for raw in new))
         if closed:

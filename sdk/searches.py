@@ -47,7 +47,7 @@ class SearchView:
         """Fold in what is new."""
         self._ids = facts.trial_ids
         self._indices = {number: index for index, number in enumerate(self._ids)}
-        self._log.catch_up(fresh=True)
+        self._log.catch_up()
 
     @property
     def state(self) -> State:

@@ -104,7 +104,7 @@ class SearchDriver:
 
     def run(self) -> bool:
         """Answer events; True once the search is over, False where this process has to give way."""
-        self._check(self._log.catch_up(fresh=True))
+        self._check(self._log.catch_up())
         if self._saved.state.last_event_id:
             self._post()
         pause = _SHORTEST
@@ -121,7 +121,7 @@ class SearchDriver:
 
     def _step(self) -> bool:
         """Answer what there is to answer; whether there was anything."""
-        state = self._log.catch_up(fresh=True)
+        state = self._log.catch_up()
         events = [e for e in _dialogue(state).events if e["id"] > self._saved.state.last_event_id]
         if events:
             self._look_at_progress()
@@ -160,7 +160,7 @@ class SearchDriver:
                 known[trial] = fold_trial(self._experiment.trial(ids[index])).progress
 
     def _over(self) -> bool:
-        for fact in self._experiment.facts(self._seen, fresh=True):
+        for fact in self._experiment.facts(self._seen):
             self._seen = fact["n"]
             self._stopped |= fact.get("wish") in ("cancel", "kill", "delete")
         return self._stopped or self._log.state.done

@@ -67,7 +67,7 @@ class Surveyed:
 
     def look_again(self, trials: Collection[int] | None = None) -> None:
         """Read what is new; of the trials these, else all that are not over."""
-        self.facts = fold_facts(self.directory, fresh=True)
+        self.facts = fold_facts(self.directory)
         ids: Collection[int] = self.facts.trial_ids
         if self.facts.searching:
             self._search.look(self.facts)
@@ -75,7 +75,7 @@ class Surveyed:
         for trial in ids if trials is None else trials:
             known = self.trials.get(trial)
             if known is None or known.state not in FINISHED:
-                self.full(trial, fresh=True)
+                self.full(trial)
 
     @property
     def workers(self) -> list[Place]:
@@ -96,10 +96,10 @@ class Surveyed:
         """Trials without a last word."""
         return [trial.id for trial in self.trials.values() if trial.state not in FINISHED]
 
-    def full(self, trial: int, *, fresh: bool = False) -> TrialView:
+    def full(self, trial: int) -> TrialView:
         """Everything about one trial, read now."""
         context = self.facts.context(trial)
-        view = fold_trial(self.directory.trial(trial), context, fresh=fresh)
+        view = fold_trial(self.directory.trial(trial), context)
         if view.run_count or not self.facts.searching:
             self.trials[trial] = view.row()
         return view
@@ -215,16 +215,16 @@ def _bury(one: Surveyed, dead: Mapping[int, Standing]) -> None:
     if not dead:
         return
     # Its last word or a successor may have been written between our reading and the look.
-    one.facts = fold_facts(one.directory, fresh=True)
+    one.facts = fold_facts(one.directory)
     now = one.places
     lost: dict[str, list[int]] = {}
     for trial, standing in dead.items():
         if now.get(trial) != standing.place:
-            one.full(trial, fresh=True)
+            one.full(trial)
             continue
         reason = f"{standing.remark}; it said no last word"
         one.facts.lost[trial] = reason
-        view = one.full(trial, fresh=True)
+        view = one.full(trial)
         if view.state not in FINISHED or view.final:
             del one.facts.lost[trial]  # paused, or it said its last word meanwhile
         else:

@@ -41,7 +41,7 @@ def standings(one: Surveyed, *, clock: Callable[[], float] = time.monotonic) -> 
 
 
 def _standing(one: Surveyed, trial: TrialDir, now: float) -> Standing:
-    runs = trial.runs(fresh=True)
+    runs = trial.runs()
     if not runs:
         return Standing(None, remark="the process that recorded it has not begun its run")
     start = runs[-1].start
@@ -79,7 +79,7 @@ def end(one: Surveyed, trials: list[int]) -> None:
     without being recorded: it may hold more than this run.
     """
     for trial in map(one.directory.trial, trials):
-        for run in trial.runs(fresh=True)[-1:]:
+        for run in trial.runs()[-1:]:
             word = {"outcome": KILLED, "reason": "killed by the user", "exit_code": None}
             trial.write_end(run.number, {**word, "time": time.time()})
             process = Identity.parse(run.start.get("process") or "")

@@ -117,7 +117,7 @@ class _Follower:
 
     def _news(self, run: int) -> bool:
         experiment = self._trial.experiment._surveyed
-        if next(experiment.directory.facts(experiment.facts.count, fresh=True), None):
+        if next(experiment.directory.facts(experiment.facts.count), None):
             return True
         if run > self._ended and self._trial.directory.end(run, fresh=True) is not None:
             self._ended = run

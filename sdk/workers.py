@@ -24,7 +24,7 @@ def go_on(one: Surveyed, queues: Queues) -> bool:
     log: EventLog[State] = EventLog(
         one.directory.search, Search.from_config(one.directory.config())
     )
-    state = log.catch_up(fresh=True)
+    state = log.catch_up()
     # A queue that answered without knowing a job counts: the user asked.
     gone = state.workers.keys() - {place.ref for place in alive}
     if events := state.departures(dict.fromkeys(gone, "released")):

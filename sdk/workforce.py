@@ -59,7 +59,7 @@ class Workforce:
         standings = self._look(facts)
         if standings is None:
             return
-        state = log.catch_up(fresh=True)  # who left before that look has said so
+        state = log.catch_up()  # who left before that look has said so
         if events := gone(state, standings):
             state = log.commit(events)
         alive = [ref for ref, standing in standings.items() if standing.alive]

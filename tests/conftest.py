@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.cluster import Cluster, ClusterSpec, User, guarded, missing_programs
 from tests.horovod import horovod, put_last, pytest_collection_finish, pytest_unconfigure
+from tests.store.clients import KINDS
 
 __all__ = ["horovod", "pytest_collection_finish", "pytest_unconfigure"]
 
@@ -25,6 +26,9 @@ settings.load_profile("suite")
 Login = Callable[..., User]
 ON_A_CLUSTER = {"slurm", "slurm_strange", "slurm_programs", "site", "login"}
 """Fixtures that need Slurm."""
+
+ON_EVERY_CLIENT = ("tests.sdk.", "tests.store.test_claims", "tests.store.test_folds")
+"""Modules whose stores are seen through every kind of client, for they cost little."""
 
 
 def _need_programs(accounting: bool) -> None:
@@ -124,6 +128,20 @@ def bob(site: Cluster, login: Login) -> User:
     if os.geteuid():
         pytest.skip("two users at once: only root can act as several users")
     return login(site, "bob")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--client nfs`, `--client fuse`: stores are seen through a client that remembers."""
+    parser.addoption("--client", choices=KINDS, help="what kind of client sees the tests' stores")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """`client`: the kind of client through which a test sees its stores."""
+    if "client" not in metafunc.fixturenames:
+        return
+    named = metafunc.config.getoption("--client")
+    every = KINDS if metafunc.module.__name__.startswith(ON_EVERY_CLIENT) else KINDS[:1]
+    metafunc.parametrize("client", [named] if named else every)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -59,7 +59,7 @@ class Heartbeat:
             on_kill()
 
     def _news(self) -> list[dict[str, Any]]:
-        return list(self._experiment.facts(self._seen, fresh=True))
+        return list(self._experiment.facts(self._seen))
 
     def _read(self, fact: Mapping[str, Any]) -> bool:
         """Take in one fact; whether it ends this process."""

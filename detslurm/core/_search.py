@@ -50,7 +50,7 @@ class TrialSearch:
     @cached_property
     def _log(self) -> EventLog[State]:
         log = EventLog(self._experiment.search, self._search)
-        log.catch_up(fresh=True)
+        log.catch_up()
         return log
 
     @property
@@ -99,7 +99,7 @@ class TrialSearch:
             if self._trial.final or self._must_leave():
                 return
             time.sleep(_LOOK)  # another node's file: there is nothing to wait on
-            self._log.catch_up(fresh=True)
+            self._log.catch_up()
 
     def _unanswered(self) -> bool:
         dialogue = self._log.state.dialogue

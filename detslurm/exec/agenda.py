@@ -119,7 +119,7 @@ class FixedAgenda:
 
     def _refusal(self, trial_id: int) -> str | None:
         """Why this job must not run the trial: it is over, or another job is at it."""
-        view = fold_trial(self._experiment.trial(trial_id), fresh=True)
+        view = fold_trial(self._experiment.trial(trial_id))
         if view.final:
             return f"trial {view.id} is over: {view.state} ({view.end_reason})"
         if self._wishes.cause is None and self._wishes.cause_for(trial_id) is not None:
@@ -160,7 +160,7 @@ class FixedAgenda:
             first = first or self._experiment.store.reserve_trials(self._experiment.id, 1)
             fact = {"type": "trials", "first_trial": first, "trials": 1, "replaces": index}
             self._experiment.append_next(fact, wishes.seen)
-            wishes.look(fresh=True)
+            wishes.look()
 
     def left(self, task: Task, decision: Decision, view: TrialView, *, going_on: bool) -> None:
         if decision.outcome in TERMINAL:

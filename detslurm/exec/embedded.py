@@ -114,11 +114,11 @@ class Embedded:
     def _wish(self) -> Cause | None:
         """Why the user asked this run to stop, if it was the user."""
         wishes = Wishes(self._experiment)
-        wishes.look(fresh=True)
+        wishes.look()
         return wishes.cause_for(self._trial.id)
 
     def _decision(self, exit_code: int, cause: Cause | None) -> Decision:
-        view = fold_trial(self._trial, fresh=True)
+        view = fold_trial(self._trial)
         return decide(
             Ended(
                 exit_code=exit_code,
@@ -165,7 +165,7 @@ def _open(
     trial: TrialDir, work: joining.Work, env: Mapping[str, str], *, launcher: bool
 ) -> Embedded:
     allocation, nodes = work.allocation, _nodes(work.allocation, env)
-    latest = fold_trial(trial, fresh=True).latest_checkpoint
+    latest = fold_trial(trial).latest_checkpoint
     held = None
     if launcher and len(nodes) > 1:
         held = ports.reserve(f"{allocation.ref}.{work.step}.{allocation.restart_count}")
@@ -193,7 +193,7 @@ def _follow(store: Store, work: joining.Work, cluster: str) -> Embedded:
     deadline = time.monotonic() + _PATIENCE
     while time.monotonic() < deadline:
         trial = joining.find(store, work, cluster)
-        runs = trial.runs(fresh=True) if trial is not None else []
+        runs = trial.runs() if trial is not None else []
         if trial is not None and runs and _is_of(runs[-1].start, work.allocation):
             return Embedded(trial, runs[-1].start, work)
         time.sleep(0.2)  # another node's file: there is nothing to wait on

@@ -69,12 +69,11 @@ class Execution:
         self._said = why_ending
         self._trial: TrialDir = wishes.experiment.trial(task.trial_id)
         self._run = 0
-        ends = [run.end or {} for run in self._trial.runs()]
-        self.excluded: list[str] = [node for end in ends for node in end.get("exclude") or ()]
+        self.excluded: list[str] = []
 
     def view(self) -> TrialView:
         """The trial as its files tell now."""
-        return self._patiently(lambda: fold_trial(self._trial, fresh=True))
+        return self._patiently(lambda: fold_trial(self._trial))
 
     @staticmethod
     def _patiently(act: Callable[[], T]) -> T:
@@ -105,7 +104,8 @@ class Execution:
         self._patiently(
             lambda: self._trial.write_end(number, _end_record(number, decision, report))
         )
-        self.excluded += report.exclude
+        ends = [run.end or {} for run in self._patiently(self._trial.runs)]
+        self.excluded = [node for end in ends for node in end.get("exclude") or ()]
         return decision, report
 
     def _start(self, view: TrialView) -> dict[str, Any]:

@@ -110,7 +110,7 @@ def claim(store: Store, work: Work, cluster: str) -> TrialDir:
     for again in range(1000):
         path = folder / f"{key}-{again}.json"
         trial = (_claimed(store, path) or _make(store, path, work, cluster)).trial(work)
-        if fold_trial(trial, fresh=True).state not in FINISHED:
+        if fold_trial(trial).state not in FINISHED:
             return trial
     raise AssertionError("a job that ended a thousand times")
 
@@ -124,7 +124,7 @@ def find(store: Store, work: Work, cluster: str) -> TrialDir | None:
         if claimed is None:
             return None
         trial = claimed.trial(work)
-        if fold_trial(trial, fresh=True).state not in FINISHED:
+        if fold_trial(trial).state not in FINISHED:
             return trial
     return None
 

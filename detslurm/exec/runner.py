@@ -22,7 +22,7 @@ from detslurm.exec.signals import SignalInbox
 from detslurm.exec.textlog import tell
 from detslurm.exec.wishes import Wishes
 from detslurm.slurm import Allocation, Cluster, SlurmError, detect_cluster
-from detslurm.store import RunTaken, Store, StoreError, TrialEnded
+from detslurm.store import ExperimentDir, RunTaken, Store, StoreError, TrialEnded
 
 
 class Runner:
@@ -35,7 +35,7 @@ class Runner:
     def __init__(self, experiment_dir: Path, first: int, each: int = 1) -> None:
         self._inbox = SignalInbox([signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM])
         self._store = Store(experiment_dir.parent.parent)
-        self._experiment = self._store.experiment(int(experiment_dir.name))
+        self._experiment = ExperimentDir(self._store, int(experiment_dir.name))
         self._config: dict[str, Any] = self._experiment.config()
         allocation = Allocation.from_environment()
         if allocation is None:

@@ -52,7 +52,7 @@ class SearchAgenda:
         return self._log.state
 
     def more(self) -> bool:
-        self._log.catch_up(fresh=True)
+        self._log.catch_up()
         if not self._has_work() and self._search.name == "custom":
             self._wait_for_answer()
         if self._state.done:
@@ -74,7 +74,7 @@ class SearchAgenda:
             if self._wishes.cause is not None:
                 return
             time.sleep(_LOOK)  # another node's file: there is nothing to wait on
-            self._log.catch_up(fresh=True)
+            self._log.catch_up()
 
     def _take_over(self) -> bool:
         """Free the trials of workers that are gone; whether any waits now."""
@@ -123,7 +123,7 @@ class SearchAgenda:
             return "stopped"
         if trial.settled:
             return "out_of_ops"
-        view = fold_trial(self._wishes.experiment.trial(self._trial_id(index)), fresh=True)
+        view = fold_trial(self._wishes.experiment.trial(self._trial_id(index)))
         last = next((run.outcome for run in view.runs if run.outcome in TERMINAL), None)
         if last is not None:
             return _HOW[last]
@@ -179,7 +179,7 @@ class SearchAgenda:
         wishes = self._wishes
         while index >= len(wishes.trial_ids):
             add_trials(wishes.experiment, wishes.seen)
-            wishes.look(fresh=True)
+            wishes.look()
         return wishes.trial_ids[index]
 
     def again(self, task: Task) -> Task | None:
@@ -191,7 +191,7 @@ class SearchAgenda:
         return replace(task, leg=self._state.trials[task.index].legs)
 
     def word(self, task: Task, view: TrialView) -> Word:
-        self._log.catch_up(fresh=True)
+        self._log.catch_up()
         trial = self._state.trials[task.index]
         rest = not trial.final and (trial.settled or view.out_of_ops)
         return Word(stop=trial.stop, rest=rest)

@@ -28,9 +28,9 @@ class Wishes:
         if trial_id in self.lost:
             self.experiment.append({"type": "found", "trials": [trial_id]}, self.seen)
 
-    def look(self, *, fresh: bool = False) -> None:
-        """Fold in the facts that are new; `fresh` asks the file server for the last of them."""
-        for fact in self.experiment.facts(after=self.seen, fresh=fresh):
+    def look(self) -> None:
+        """Fold in the facts that are new."""
+        for fact in self.experiment.facts(after=self.seen):
             self.seen = fact["n"]
             self._take(fact)
 

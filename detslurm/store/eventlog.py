@@ -72,17 +72,17 @@ class EventLog(Generic[S]):
         self._saved = 0
         self._jump()
 
-    def catch_up(self, *, fresh: bool = False) -> S:
-        """Fold what others have added; `fresh` asks the file server for the end."""
-        self._read_on(fresh, jump=True)
+    def catch_up(self) -> S:
+        """Fold what others have added."""
+        self._read_on(jump=True)
         if self.position - self._saved > 2 * SNAPSHOT_EVERY and not self._is_saved():
             self._save()
         return self.state
 
-    def _read_on(self, fresh: bool = False, *, jump: bool = False) -> None:
-        """Fold all there is; with `jump`, not what the cache knows meanwhile."""
+    def _read_on(self, *, jump: bool = False) -> None:
+        """Fold all that the file server has; with `jump`, not what the cache knows meanwhile."""
         read = 0
-        while facts := self._next(fresh):
+        while facts := self._next():
             for fact in facts:
                 self._take(fact)
             read += len(facts)
@@ -157,13 +157,13 @@ class EventLog(Generic[S]):
 
     # -- packs: many facts in one file, for those that are far behind ----------------------------
 
-    def _next(self, fresh: bool = True, *, packed: bool = True) -> list[dict[str, Any]]:
+    def _next(self, *, packed: bool = True) -> list[dict[str, Any]]:
         """The facts after this position: a pack of them, or the next one; none at the end."""
         if packed and self.position % PACK_OF == 0:
             pack = read_record(self._pack_name(self.position + PACK_OF)) or {}
             if facts := pack.get("facts"):
                 return list(facts)
-        fact = self._log.read(self.position + 1, expected=fresh)
+        fact = self._log.read(self.position + 1, expected=True)
         return [] if fact is None else [fact]
 
     def _pack(self, number: int, record: dict[str, Any]) -> None:

@@ -98,13 +98,13 @@ class ExperimentDir:
         fact = {"type": "created", "id": self.id, "time": time.time(), "by": user_name()}
         return self.log.put(1, {**fact, **record})
 
-    def facts(self, after: int = 0, *, fresh: bool = False) -> Iterator[dict[str, Any]]:
+    def facts(self, after: int = 0) -> Iterator[dict[str, Any]]:
         """All facts past number `after` in order, each with its number as "n"."""
-        return self.log.facts(after, fresh=fresh)
+        return self.log.facts(after)
 
     def created(self) -> dict[str, Any]:
         """The `created` fact, or NotFound."""
-        fact = self.log.read(1)
+        fact = self.log.read(1, expected=True)
         if fact is None:
             raise NotFound(f"there is no experiment {self.id} in {self.store.path}")
         return fact

@@ -33,11 +33,12 @@ class FactLog:
         """Fact `number` with its number as "n"; None where it does not exist (yet)."""
         return read_fact(self.text_name(number), number, expected=expected)
 
-    def facts(self, after: int = 0, *, fresh: bool = False) -> Iterator[dict[str, Any]]:
-        """All facts past number `after`, in order; `fresh` asks the file server for the end."""
+    def facts(self, after: int = 0) -> Iterator[dict[str, Any]]:
+        """All facts past number `after`, in order, up to the last one that the file server has:
+        what follows from them may be for good."""
         number = after + 1
         while True:
-            fact = self.read(number, expected=fresh)
+            fact = self.read(number, expected=True)
             if fact is None:
                 return
             yield fact

@@ -14,6 +14,9 @@ from typing import Final
 
 from detslurm.store.errors import LINKLESS, NoHardLinks, StoreError, explained
 
+# A file that lies on no disk: to link it into a store can only fail.
+_ELSEWHERE: Final = "/proc/version"
+
 # ESTALE means that a name now leads to another file: opening it again by name finds that one.
 REOPENS: Final = 10
 
@@ -148,12 +151,12 @@ def read_file(path: AnyPath, *, expected: bool = False) -> bytes | None:
     """The content of `path`, opened by its exact name, or None where there is no such file.
 
     With `expected` the caller knows that the name exists, or wants the freshest answer: a "no"
-    that this node may have cached is asked again after a look at the directory itself.
+    that this node remembers is not believed before the file server was asked again.
     """
     name = os.fspath(path)
     data = _read_by_name(name)
     if data is None and expected:
-        refresh(os.path.dirname(name))
+        doubt(name)
         data = _read_by_name(name)
     return data
 
@@ -169,6 +172,7 @@ def _read_by_name(name: str) -> bytes | None:
         except OSError as error:
             if error.errno != errno.ESTALE or attempt == REOPENS - 1:
                 raise explained(error, name) from error
+            refresh(os.path.dirname(name))
     raise AssertionError("unreachable")
 
 
@@ -184,10 +188,36 @@ def _read_once(name: str) -> bytes:
         close_quietly(handle)
 
 
-def refresh(folder: str) -> None:
-    """Make this node ask the file server again which names `folder` holds."""
+def doubt(name: str) -> None:
+    """Forget that there is no such name: whoever asks next asks the file server.
+
+    NFS looks for changes of a folder when that is opened. FUSE forgets a missing name when it is
+    about to be made: a link from another file system comes as far as that, and never further.
+    """
+    folder = os.path.dirname(name)
     try:
         os.close(os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+    except FileNotFoundError:
+        if os.path.dirname(folder) != folder:
+            doubt(folder)
+    except OSError:
+        pass
+    try:
+        os.link(_ELSEWHERE, name)
+    except OSError:
+        pass
+
+
+def refresh(folder: AnyPath) -> None:
+    """Let this node see `folder` as the file server has it now: names, missing names and sizes.
+
+    All kinds of clients forget what they knew when they list it. What the list says is no proof
+    even so; it is for small folders, where `doubt` would be needed for one name after the other.
+    """
+    try:
+        os.listdir(folder)
+    except FileNotFoundError:
+        doubt(os.fspath(folder))
     except OSError:
         pass
 
@@ -216,6 +246,7 @@ def size_of(path: AnyPath) -> int | None:
         except OSError as error:
             if error.errno != errno.ESTALE:
                 raise explained(error, os.fspath(path)) from error
+            refresh(os.path.dirname(path))
             continue
         try:
             return os.fstat(handle).st_size
@@ -270,6 +301,15 @@ def claim_directory(path: AnyPath, mode: int = 0o777) -> bool:
 
 def ensure_directory(path: AnyPath, mode: int = 0o777) -> None:
     """Let the directory `path` exist, with its parents."""
+    try:
+        os.mkdir(path, mode)
+    except (FileExistsError, FileNotFoundError):
+        _ensure_all(path, mode)
+    except OSError as error:
+        raise explained(error, os.fspath(path)) from error
+
+
+def _ensure_all(path: AnyPath, mode: int) -> None:
     try:
         os.makedirs(path, mode, exist_ok=True)
     except OSError as error:

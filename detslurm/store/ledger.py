@@ -63,10 +63,10 @@ class Ledger:
     def __init__(self, path: Path) -> None:
         self.log = FactLog(path)
 
-    def catch_up(self, state: LedgerState, *, fresh: bool = False) -> set[int]:
+    def catch_up(self, state: LedgerState) -> set[int]:
         """Fold the ledger's tail into `state`; returns the experiments that the tail concerns."""
         concerned: set[int] = set()
-        for fact in self.log.facts(state.position, fresh=fresh):
+        for fact in self.log.facts(state.position):
             experiment = state.advance(fact)
             if experiment is not None:
                 concerned.add(experiment)
@@ -89,7 +89,7 @@ class Ledger:
                 state.advance({**fact, "n": state.position + 1})
                 return first
             before = state.position
-            self.catch_up(state, fresh=True)
+            self.catch_up(state)
             if state.position == before:
                 name = self.log.name(before + 1)
                 raise StoreError(f"{name} exists but cannot be read on this node yet: try again")

@@ -88,11 +88,9 @@ def _step_alone(raw: bytes) -> int | None:
     return head.steps if head.t == "metrics" and head.group != VALIDATION else None
 
 
-def fold_trial(
-    trial: TrialDir, context: TrialContext | None = None, *, fresh: bool = False
-) -> TrialView:
+def fold_trial(trial: TrialDir, context: TrialContext | None = None) -> TrialView:
     """A trial as its files tell; without a context neither wishes nor the metric are known."""
-    runs = trial.runs(fresh=fresh)
+    runs = trial.runs()
     bounds = cuts(runs)
     read = [run_facts(trial, run, bounds.get(run.number)) for run in runs]
     return trial_view(trial.id, trial.experiment_id, read, context or TrialContext())
@@ -159,10 +157,10 @@ def run_rows(trial: TrialDir, run: int, limit: int | None) -> list[MetricRow]:
     return rows
 
 
-def fold_facts(experiment: ExperimentDir, *, fresh: bool = False) -> ExperimentFacts:
+def fold_facts(experiment: ExperimentDir) -> ExperimentFacts:
     """The experiment's own facts folded, its trials unread; NotFound where it does not exist."""
     experiment.created()
-    return experiment_facts(experiment.facts(fresh=fresh))
+    return experiment_facts(experiment.facts())
 
 
 def fold_experiment(

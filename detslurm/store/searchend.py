@@ -32,7 +32,7 @@ def with_checkpoints(
 def _checkpoint(experiment: ExperimentDir, trial_ids: Sequence[int], index: int) -> dict[str, Any]:
     if index >= len(trial_ids):
         return {}
-    latest = fold_trial(experiment.trial(trial_ids[index]), fresh=True).latest_checkpoint
+    latest = fold_trial(experiment.trial(trial_ids[index])).latest_checkpoint
     return {} if latest is None else {"checkpoint": latest.uuid}
 
 
@@ -40,10 +40,10 @@ def end_search(
     experiment: ExperimentDir, outcomes: Sequence[str | None], verdict: str | None
 ) -> bool:
     """Say how the search closed its trials, in order of creation; False where that is known."""
-    facts = experiment_facts(experiment.facts(fresh=True))
+    facts = experiment_facts(experiment.facts())
     while facts.closed is None and len(facts.trial_ids) < len(outcomes):
         add_trials(experiment, facts.count)
-        facts = experiment_facts(experiment.facts(fresh=True))
+        facts = experiment_facts(experiment.facts())
     if facts.closed is not None:
         return False
     ids = map(str, facts.trial_ids)

@@ -69,16 +69,21 @@ class TrialDir:
     def claim_run(self, run: int, record: Mapping[str, Any]) -> bool:
         """Claim a run; exactly one caller of all nodes gets True."""
         self.create()
+        return self._claim(run, record)
+
+    def _claim(self, run: int, record: Mapping[str, Any]) -> bool:
         return put_record(self.start_path(run), {"type": "run", "run": run, **record})
 
     def write_end(self, run: int, record: Mapping[str, Any]) -> bool:
         """Say the run's last word; False where it was said before, and then that one stands."""
         return put_record(self.end_path(run), {"type": "end", "run": run, **record})
 
-    def runs(self, *, fresh: bool = False) -> list[Run]:
-        """All runs by exact name: 1, 2, 3 ... until one is not claimed."""
+    def runs(self) -> list[Run]:
+        """All runs by exact name, as the file server has them now: 1, 2, 3 ... until one is not
+        claimed. What their logs hold is not older."""
+        fs.refresh(self.path)  # before anything is read: a last word may be there by now
         found: list[Run] = []
-        while (start := self.start(len(found) + 1, fresh=fresh)) is not None:
+        while (start := self.start(len(found) + 1)) is not None:
             number = len(found) + 1
             found.append(Run(number, start, self.end(number)))
         return found
@@ -115,14 +120,14 @@ class TrialDir:
         """
         self.create()
         while True:
-            runs = self.runs(fresh=True)
+            runs = self.runs()
             number = len(runs) + 1
             if runs:
                 if _leg(runs[-1].start) > _leg(record):
                     raise RunTaken(f"trial {self.id} has been given to another worker meanwhile")
                 self._close(runs[-1], record)
             start = {"type": "run", "run": number, **record, "cut": self.seen(len(runs))}
-            if self.claim_run(number, start):
+            if self._claim(number, start):
                 return start
             if _leg(self.start(number, fresh=True) or {}) >= _leg(record):
                 raise RunTaken(f"run {number} of trial {self.id} was claimed by another process")
@@ -136,7 +141,8 @@ class TrialDir:
 
     def superseded(self, run: int) -> bool:
         """Whether a later run (or its fence) has made this one a zombie."""
-        end = self.end(run, fresh=True)
+        fs.refresh(self.path)
+        end = self.end(run)
         lost = end is not None and end.get("outcome") == LOST
         return lost or self.start(run + 1) is not None
 

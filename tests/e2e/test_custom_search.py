@@ -143,7 +143,7 @@ def search_state(desk: Desk, number: int) -> State:
     except NotFound:
         return State()
     log = EventLog(experiment.search, Search.from_config(experiment.config()))
-    return log.catch_up(fresh=True)
+    return log.catch_up()
 
 
 def assert_done_once(desk: Desk, number: int) -> None:

@@ -36,7 +36,7 @@ HALVING = ["searcher.divisor=2", "searcher.max_rungs=2", "searcher.mode=aggressi
 
 def state_of(desk: Desk, number: int) -> State:
     experiment = desk.experiment(number)
-    return EventLog(experiment.search, Search.from_config(experiment.config())).catch_up(fresh=True)
+    return EventLog(experiment.search, Search.from_config(experiment.config())).catch_up()
 
 
 def test_every_method_on_digits(desk: Desk) -> None:

@@ -294,13 +294,13 @@ def test_the_end_is_said_once_and_empties_the_queue(desk: Desk) -> None:
         desk.finish(index)
     assert desk.state().done
     assert not desk.agenda.more()
-    facts = fold_facts(desk.experiment, fresh=True)
+    facts = fold_facts(desk.experiment)
     assert facts.closed is not None and len(facts.closed) == 6
     assert desk.scene.queue.jobs["7_2"].state == "CANCELLED"
     count = facts.count
     assert not desk.worker("7_1").more()
     assert not desk.agenda.settled()
-    assert fold_facts(desk.experiment, fresh=True).count == count
+    assert fold_facts(desk.experiment).count == count
 
 
 def test_ids_beyond_those_foreseen_are_added(scene: Scene) -> None:
@@ -309,5 +309,5 @@ def test_ids_beyond_those_foreseen_are_added(scene: Scene) -> None:
     assert desk.took() == 0
     assert desk.took(desk.worker("7_1")) == 1
     assert desk.took(desk.worker("7_2")) == 2
-    facts = fold_facts(desk.experiment, fresh=True)
+    facts = fold_facts(desk.experiment)
     assert len(facts.trial_ids) == len(set(facts.trial_ids)) == 17

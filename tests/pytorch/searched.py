@@ -111,7 +111,7 @@ class Searched:
     @property
     def state(self) -> State:
         log = EventLog(self.experiment.search, Search.from_config(self.config))
-        return log.catch_up(fresh=True)
+        return log.catch_up()
 
     def view(self) -> ExperimentView:
         return fold_experiment(self.experiment)

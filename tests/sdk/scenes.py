@@ -15,6 +15,7 @@ from detslurm.searcher import Search, State
 from detslurm.slurm import ClusterLimits, JobInfo, JobRequest, SlurmError
 from detslurm.slurm.succession import submitted_fact
 from detslurm.store import EventLog, ExperimentDir, RunLog, Store, TrialDir
+from tests.store.clients import elsewhere
 
 YAML = """\
 name: test
@@ -141,6 +142,7 @@ class Scene:
         """A fresh client: nothing remembered from an earlier look."""
         return Client(self.root, say=self.warnings.append, connect=lambda name: self.queue)
 
+    @elsewhere
     def experiment(
         self,
         trials: int = 1,
@@ -179,6 +181,7 @@ class Scene:
         log = EventLog(experiment.search, Search.from_config(experiment.config()))
         return experiment, log
 
+    @elsewhere
     def works(self, experiment: ExperimentDir, log: EventLog[State], ref: str, **run: Any) -> int:
         """Let a worker take the next trial of a search and run it; the trial's index."""
         self.queue.put(ref, "RUNNING")
@@ -187,6 +190,7 @@ class Scene:
         self.run(experiment, index, ref=ref, **run)
         return index
 
+    @elsewhere
     def submitted(
         self,
         experiment: ExperimentDir,
@@ -203,6 +207,7 @@ class Scene:
         for ref in [f"{job}_{i}" for i in range(count)] if count > 1 else [job]:
             self.queue.put(ref, "PENDING", "Priority")
 
+    @elsewhere
     def run(
         self,
         experiment: ExperimentDir,

@@ -11,17 +11,19 @@ from pathlib import Path
 import pytest
 
 from detslurm.store import Store
+from tests.store import clients
 
 ELSEWHERE = "DETSLURM_TEST_STORE"
 """Environment variable: run the suite in a new directory there instead of in /tmp."""
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Path]:
+def place(tmp_path: Path, client: str) -> Iterator[Path]:
     """An empty directory on the file system under test."""
     elsewhere = os.environ.get(ELSEWHERE)
     if not elsewhere:
-        yield tmp_path
+        with clients.nodes(tmp_path, client):
+            yield tmp_path
         return
     folder = Path(tempfile.mkdtemp(prefix="conformance-", dir=elsewhere))
     yield folder

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from detslurm.store import ExperimentDir, RunLog, Store, TrialDir
+from tests.store.clients import elsewhere
 
 
+@elsewhere
 def experiment(store: Store, trials: int = 1, **created: Any) -> ExperimentDir:
     """A visible experiment with its trials' ids and buckets."""
     made = store.new_experiment()
@@ -34,6 +36,7 @@ def checkpoint(uuid: str, steps: int) -> dict[str, Any]:
     return {"t": "checkpoint", "uuid": uuid, "steps": steps, "resources": {}, "metadata": {}}
 
 
+@elsewhere
 def run(
     of: TrialDir,
     records: list[dict[str, Any]],
@@ -51,6 +54,7 @@ def run(
     return number
 
 
+@elsewhere
 def finished(store: Store, **created: Any) -> ExperimentDir:
     """An experiment whose one trial completed."""
     made = experiment(store, **created)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from detslurm.store import RunLog, StoreFault, StoreFull, read_records
+from detslurm.store import RunLog, StoreFault, StoreFull, fs, read_records
 from detslurm.store.frame import frame
 from tests.store import scenes
 from tests.store.faults import FULL_DISK, failing
@@ -135,6 +135,7 @@ def test_a_log_cut_at_any_byte_gives_the_whole_records_before(place: Path) -> No
     ends = [sum(map(len, lines[:n])) for n in range(len(lines) + 1)]
     for size in range(len(data) + 1):
         (place / "log").write_bytes(data[:size])
+        fs.refresh(place)
         whole = max(n for n, end in enumerate(ends) if end <= size)
         content = read_records(place / "log")
         assert content.records == RECORDS[:whole]
@@ -182,6 +183,7 @@ def test_damage_in_the_middle_costs_one_record(place: Path) -> None:
     lines = [frame(record) for record in RECORDS[:3]]
     for damage in (b"\0" * 40, b"hello", lines[1][:-9] + b"?" * 8, b"00000000 "):
         (place / "log").write_bytes(lines[0] + damage + b"\n" + lines[2])
+        fs.refresh(place)
         content = read_records(place / "log")
         assert content.records == [RECORDS[0], RECORDS[2]]
         assert [problem.offset for problem in content.problems] == [len(lines[0])]
