@@ -223,6 +223,8 @@ def _bury(one: Surveyed, dead: Mapping[int, Standing]) -> None:
             one.full(trial)
             continue
         reason = f"{standing.remark}; it said no last word"
+        if not (one.facts.wishes.stops(trial) or unmanaged.by_hand(one)):
+            reason += f"; `detslurm e activate {one.directory.id}` queues it again"
         one.facts.lost[trial] = reason
         view = one.full(trial)
         if view.state not in FINISHED or view.final:

@@ -13,7 +13,7 @@ from detslurm.searcher import TrialPlan
 from detslurm.searcher.sampling import Samples
 from detslurm.slurm import Cluster, SlurmError
 from detslurm.store import ExperimentDir, TrialView, fold_trial
-from detslurm.store.outcomes import INVALID_HP, TERMINAL
+from detslurm.store.outcomes import COMPLETED, ERROR, INVALID_HP, TERMINAL
 
 
 @dataclass(frozen=True)
@@ -81,6 +81,7 @@ class FixedAgenda:
         self._ref, self._cluster = ref, cluster
         searcher, seed = config["searcher"], config["reproducibility"]["experiment_seed"]
         self._searcher: Mapping[str, Any] = searcher
+        self._max_restarts = int(config["max_restarts"])
         self._samples = Samples(searcher["name"], config["hyperparameters"], seed)
         self._gone: set[int] = set()  # over, or not for this job
         self._found: int | None = None
@@ -107,9 +108,13 @@ class FixedAgenda:
         return None
 
     def _indices(self) -> Iterator[int]:
-        """Own trials, each followed by those that replace it."""
-        for index in self._share:
+        """Own trials, then adopted ones, each followed by those that replace it."""
+        for index in (*self._share, *self._adopted):
             yield from self._with_replacements(index)
+
+    @property
+    def _adopted(self) -> list[int]:
+        return [index for index, ref in self._wishes.adopted.items() if ref == self._ref]
 
     def _with_replacements(self, index: int) -> Iterator[int]:
         current: int | None = index
@@ -147,6 +152,22 @@ class FixedAgenda:
         # Before the last word, or a crash between the two would leave the search a trial short.
         if decision.outcome == INVALID_HP and self._searcher["name"] == "random":
             self._replace(task.index)
+        if decision.outcome in (COMPLETED, ERROR, INVALID_HP):
+            self._look_after_others(task.index)
+
+    def _look_after_others(self, last: int) -> None:
+        """Once the own share is done, go on with the next trial that is not, if its runner died."""
+        left = (index for index in self._indices() if index not in self._gone and index != last)
+        if self._wishes.cause is not None or next(left, None) is not None:
+            return
+        index = next(self._open(but=last), None)
+        if index is None:
+            return
+        from detslurm.exec.adoption import adopt  # only here: runners start without it
+
+        if adopt(self._wishes, index, self._ref, self._cluster, most=self._max_restarts):
+            self._wishes.look()
+            tell(f"the runner of trial {self._wishes.trial_ids[index]} died: going on with it here")
 
     def _replace(self, index: int) -> None:
         """Another sample for one that makes no sense, once, whoever else tries the same."""
@@ -167,9 +188,15 @@ class FixedAgenda:
             self._gone.add(task.index)
 
     def settled(self) -> bool:
+        return next(self._open(), None) is None
+
+    def _open(self, but: int | None = None) -> Iterator[int]:
+        """Trials that are not over, but for one."""
         # Those that begin after the own one are the likeliest to run still: they are asked first.
         ids, first = self._wishes.trial_ids, self._share.start
-        return all(self._is_over(ids[(first + i) % len(ids)]) for i in range(len(ids)))
+        for index in (*range(first, len(ids)), *range(first)):
+            if index != but and not self._is_over(ids[index]):
+                yield index
 
     def _is_over(self, trial_id: int) -> bool:
         runs = self._experiment.trial(trial_id).runs()
@@ -179,4 +206,7 @@ class FixedAgenda:
         for index in self._share:
             if not self._gone.issuperset(self._with_replacements(index)):
                 return range(index, self._share.stop)
+        for index in self._adopted:
+            if not self._gone.issuperset(self._with_replacements(index)):
+                return range(index, index + 1)
         return self._share[:0]

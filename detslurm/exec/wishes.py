@@ -18,6 +18,7 @@ class Wishes:
         self.trial_ids: list[int] = []
         self.replaced: dict[int, int] = {}  # index of an invalid trial -> its replacement's
         self.lost: set[int] = set()  # trials that were declared dead
+        self.adopted: dict[int, str] = {}  # index of a trial -> the job that took it over
         self.over = False  # the search has ended
         self.seen = 0
         self._paused = self._canceled = self._killed = False
@@ -49,7 +50,15 @@ class Wishes:
         if kind in ("created", "trials"):
             self._trials(fact)
         for job in fact.get("jobs") or ():
-            self.lost -= set(self.trial_ids[job.get("first_index", 0) :][: job.get("count", 1)])
+            self._submitted(job)
+
+    def _submitted(self, job: Mapping[str, Any]) -> None:
+        first = job.get("first_index", 0)
+        share = range(first, first + job.get("count", 1))
+        self.lost -= set(self.trial_ids[share.start : share.stop])
+        self.adopted = {index: ref for index, ref in self.adopted.items() if index not in share}
+        if job.get("adopted"):
+            self.adopted[first] = job["job_id"]
 
     def _trials(self, fact: Mapping[str, Any]) -> None:
         if "replaces" in fact:

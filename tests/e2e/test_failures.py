@@ -14,7 +14,7 @@ import pytest
 from tests.cluster import Cluster
 from tests.cluster.waiting import wait_for
 from tests.e2e.desk import PATIENCE, Desk
-from tests.e2e.processes import find_process, is_alive
+from tests.e2e.processes import find_process, find_processes, is_alive
 
 pytestmark = pytest.mark.cluster
 
@@ -169,6 +169,30 @@ def test_the_runner_killed(desk: Desk, site: Cluster) -> None:
     let_go(desk, number)
     desk.wait_for_state(number, "COMPLETED")
     assert desk.outcomes(number) == ["lost", "completed"]
+
+
+def test_another_runner_goes_on_with_a_dead_ones_trial(desk: Desk, site: Cluster) -> None:
+    """Of a grid whose runner was killed: once it has done its own share, and says so."""
+    two = ("searcher.name=grid", "hyperparameters.x={type: int, minval: 0, maxval: 1, count: 2}")
+    number = desk.submit(desk.project(WAITS), *two)
+    for index in (0, 1):
+        wait_for(lambda: "pid " in desk.log(number, index), PATIENCE, "both trials")  # noqa: B023
+    runners = find_processes(f"detslurm.exec.runner {desk.experiment(number).path} ")
+    first = [
+        p for p in runners if b"SLURM_ARRAY_TASK_ID=0\0" in Path(f"/proc/{p}/environ").read_bytes()
+    ]
+    for pid in first:
+        os.kill(pid, signal.SIGKILL)
+    site.wait_state(f"{desk.job(number)}_0", "FAILED")
+    assert f"`detslurm e activate {number}`" in desk.run("e", "describe", str(number)).stdout
+    let_go(desk, number)
+    desk.run("experiment", "wait", str(number))
+    assert desk.view(number).state == "COMPLETED"
+    assert [desk.outcomes(number, index) for index in (0, 1)] == [
+        ["lost", "completed"],
+        ["completed"],
+    ]
+    assert desk.trial(number).runs[1].job["ref"] == f"{desk.view(number).jobs[0].job_id}_1"
 
 
 # Says what srun says while no controller answers, the first two times.

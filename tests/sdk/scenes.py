@@ -72,7 +72,7 @@ class Queue:
     def query(self, job_ids: Collection[str]) -> dict[str, JobInfo]:
         self._answer()
         self.queries.append(sorted(job_ids))
-        return {ref: job for ref, job in self.jobs.items() if ref.partition("_")[0] in job_ids}
+        return {ref: self.jobs[ref] for ref in self._of(job_ids)}
 
     def evidence(
         self, job_ids: Collection[str], *, since: float | None = None

@@ -87,7 +87,9 @@ def test_evidence_declares_a_trial_dead_and_is_kept(scene: Scene, where: str) ->
     later = scene.client.trial(1)
     for trial in (seen, later):
         assert trial.state == "ERROR"
-        assert trial.row.end_reason == "job 7 ended: NODE_FAIL; it said no last word"
+        assert trial.row.end_reason == (
+            "job 7 ended: NODE_FAIL; it said no last word; `detslurm e activate 1` queues it again"
+        )
         assert trial.experiment.state == "ERROR"
 
 

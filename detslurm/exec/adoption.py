@@ -1,0 +1,65 @@
+"""Go on with a trial whose runner died: a runner that has done its own share does it.
+
+Only evidence counts: the job that the trial belongs to ended, in a way that nobody wished, without
+the trial's last word. What Slurm does not say, or what somebody canceled, is left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from detslurm.exec.wishes import Wishes
+from detslurm.slurm import Cluster, SlurmError
+from detslurm.slurm.succession import submitted_fact, successor_request
+from detslurm.store import ExperimentFacts, Job
+from detslurm.store.experimentfold import experiment_facts
+from detslurm.store.outcomes import LOST, TERMINAL
+from detslurm.store.trial import Run
+
+_DIED = frozenset({"FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT"})
+
+
+def adopt(
+    wishes: Wishes, index: int, ref: str, cluster: Callable[[str | None], Cluster], *, most: int
+) -> bool:
+    """Make job `ref` the one that works for a trial whose own job died; whether it is now.
+
+    A trial that was lost more than `most` times may be what its runners die of.
+    """
+    experiment = wishes.experiment
+    runs = experiment.trial(wishes.trial_ids[index]).runs()
+    facts = list(experiment.facts())
+    folded = experiment_facts(facts)
+    origin = folded.origin.get(index, index)
+    job = _newest(folded, origin)
+    if not _may_go_on(runs, most) or job is None or not _has_died(job, origin, folded, cluster):
+        return False
+    request = successor_request(facts, experiment.path, origin)
+    fact = submitted_fact(job.cluster, ref, origin, request)
+    fact["jobs"][0]["adopted"] = True
+    return experiment.append_next(fact, facts[-1]["n"])
+
+
+def _newest(facts: ExperimentFacts, index: int) -> Job | None:
+    covers = (job for job in reversed(facts.jobs) if 0 <= index - job.first_index < job.count)
+    return next(covers, None)
+
+
+def _may_go_on(runs: Sequence[Run], most: int) -> bool:
+    outcomes = [(run.end or {}).get("outcome", LOST) for run in runs]
+    over = any(outcome in TERMINAL for outcome in outcomes)
+    return bool(runs) and not over and outcomes.count(LOST) <= most
+
+
+def _has_died(
+    job: Job, index: int, facts: ExperimentFacts, cluster: Callable[[str | None], Cluster]
+) -> bool:
+    ref = job.refs[(index - job.first_index) // job.each]
+    try:
+        queue = cluster(job.cluster)
+        known = queue.query([ref]).get(ref)
+        if known is None:
+            known = queue.evidence([ref], since=facts.created.get("time")).get(ref)
+    except SlurmError:
+        return False
+    return known is not None and known.state in _DIED

@@ -1,0 +1,131 @@
+"""Trials whose runners died, and the runners that go on with them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from detslurm.exec.agenda import FixedAgenda
+from detslurm.exec.outcome import Decision, Next
+from detslurm.exec.wishes import Wishes
+from detslurm.slurm.succession import submitted_fact, successor_request
+from detslurm.store import ExperimentDir
+from tests.sdk.scenes import Scene
+
+DONE = Decision("completed", "the code exited with 0", Next.LEAVE)
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    return Scene(tmp_path / "store")
+
+
+@pytest.fixture
+def experiment(scene: Scene) -> ExperimentDir:
+    """An array of three: the runner of the first was killed, the second runs, the last is done."""
+    experiment = scene.experiment(3)
+    for index in range(3):
+        scene.queue.put(f"7_{index}", "RUNNING")
+        scene.run(experiment, index, ref=f"7_{index}", end="completed" if index == 2 else None)
+    scene.queue.put("7_0", "FAILED", signal=9)
+    return experiment
+
+
+def agenda_of(scene: Scene, experiment: ExperimentDir, index: int) -> FixedAgenda:
+    """The agenda of an element's runner."""
+    wishes = Wishes(experiment)
+    wishes.look()
+    return FixedAgenda(
+        wishes,
+        experiment.config(),
+        range(index, index + 1),
+        ref=f"7_{index}",
+        cluster=lambda name: scene.queue,
+    )
+
+
+def next_of(agenda: FixedAgenda) -> int | None:
+    """The trial that the runner takes next."""
+    task = agenda.take() if agenda.more() else None
+    return None if task is None else task.index
+
+
+def done(scene: Scene, experiment: ExperimentDir, agenda: FixedAgenda, index: int) -> None:
+    """The runner's own trial comes to its end."""
+    task = agenda.take() if agenda.more() else None
+    assert task is not None and task.index == index
+    agenda.ending(task, DONE)
+    trial = experiment.trial(experiment.created()["first_trial"] + index)
+    run = len(trial.runs())
+    trial.write_end(run, {"outcome": "completed", "time": 1.0})
+    agenda.left(task, DONE, None, going_on=False)  # type: ignore[arg-type]
+
+
+def test_who_has_done_its_share_goes_on_with_a_dead_runners_trial(
+    scene: Scene, experiment: ExperimentDir
+) -> None:
+    """Before its last word, so that nobody takes the experiment for ended; for all who look the
+    trial is alive again; requeued in the middle the runner goes on with it; once."""
+    assert scene.client.trial(1).state == "ERROR"
+    agenda = agenda_of(scene, experiment, 1)
+    done(scene, experiment, agenda, 1)
+    assert scene.client.experiment(1).state == "ACTIVE"
+    assert scene.client.trial(1).standing.place.ref == "7_1"  # type: ignore[union-attr]
+    assert agenda.remainder() == range(1)
+    assert next_of(agenda_of(scene, experiment, 1)) == 0
+    assert next_of(agenda) == 0
+    scene.run(experiment, 0, ref="7_1", end="completed")
+    assert not agenda.more() and agenda.settled() and agenda.remainder() == range(1, 1)
+    assert scene.client.experiment(1).state == "COMPLETED"
+
+
+def test_a_successor_takes_an_adopted_trial_along(scene: Scene, experiment: ExperimentDir) -> None:
+    """Where requeueing is void: the runner that submitted it has nothing to do with it any more."""
+    done(scene, experiment, agenda_of(scene, experiment, 1), 1)
+    request = successor_request(experiment.facts(), experiment.path, 0)
+    experiment.append(submitted_fact("slurm", "8", 0, request))
+    assert next_of(agenda_of(scene, experiment, 1)) is None
+
+
+@pytest.mark.parametrize(
+    "state", ["RUNNING", "PENDING", "COMPLETING", "CANCELLED", "COMPLETED", None]
+)
+def test_without_evidence_of_a_death_nothing_is_taken_over(
+    scene: Scene, experiment: ExperimentDir, state: str | None
+) -> None:
+    """What somebody canceled, or what nobody remembers, is left alone."""
+    if state is None:
+        del scene.queue.jobs["7_0"]
+    else:
+        scene.queue.put("7_0", state)
+    agenda = agenda_of(scene, experiment, 1)
+    done(scene, experiment, agenda, 1)
+    assert not agenda.more()
+
+
+def test_a_silent_controller_is_no_evidence(scene: Scene, experiment: ExperimentDir) -> None:
+    agenda = agenda_of(scene, experiment, 1)
+    scene.queue.down = True
+    done(scene, experiment, agenda, 1)
+    assert not agenda.more()
+
+
+def test_what_kills_runner_after_runner_is_left_alone(
+    scene: Scene, experiment: ExperimentDir
+) -> None:
+    """After max_restarts of them, as in a search."""
+    for _ in range(6):
+        scene.run(experiment, 0, ref="7_0")
+    agenda = agenda_of(scene, experiment, 1)
+    done(scene, experiment, agenda, 1)
+    assert not agenda.more()
+
+
+def test_the_users_wish_goes_before(scene: Scene, experiment: ExperimentDir) -> None:
+    """A paused experiment adopts nothing."""
+    agenda = agenda_of(scene, experiment, 1)
+    experiment.append({"type": "wish", "wish": "pause"})
+    agenda._wishes.look()
+    done(scene, experiment, agenda, 1)
+    assert not agenda.more()
