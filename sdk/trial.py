@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from detslurm.sdk.standing import Standing
@@ -61,6 +62,15 @@ class Trial:
     def checkpoints(self) -> list[CheckpointView]:
         """Its committed checkpoints that were not deleted, oldest first."""
         return [c for c in self.view.checkpoints if c.state == "COMPLETED"]
+
+    def download(self, uuid: str, target: Path | str) -> Path:
+        """Copy one of its checkpoints to a directory, with the code that trained it.
+
+        Raises LifecycleError where it has no such checkpoint, or `target` holds something.
+        """
+        from detslurm.sdk.downloads import download
+
+        return download(self, uuid, Path(target))
 
     def metrics(self, group: str | None = None) -> Iterator[MetricRow]:
         """What it reported, on one clean curve by step."""

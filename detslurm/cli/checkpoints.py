@@ -37,9 +37,14 @@ def of_experiment(experiment: Experiment, best: int | None = None) -> list[Liste
     found = [listed for trial in experiment.trials() for listed in of_trial(trial)]
     if best is None:
         return found
-    sign = 1 if experiment.view.smaller_is_better else -1
+    return best_of(found, smaller=experiment.view.smaller_is_better)[:best]
+
+
+def best_of(found: Iterable[Listed], *, smaller: bool) -> list[Listed]:
+    """Those with a metric, the best first."""
+    sign = 1 if smaller else -1
     rated = [one for one in found if one.metric is not None]
-    return sorted(rated, key=lambda one: _rank(one.metric, sign))[:best]
+    return sorted(rated, key=lambda one: _rank(one.metric, sign))
 
 
 def _number(value: Any) -> float | None:

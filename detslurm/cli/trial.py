@@ -12,6 +12,7 @@ COMMANDS = {
     ),
     "describe": Entry(f"{_LOOK}:describe", "Show a trial, its runs and what failed."),
     "logs": Entry("detslurm.cli.logs:trial_logs", "Show a trial's log."),
+    "download": Entry(f"{_LOOK}:download", "Copy a checkpoint, complete with its code."),
     "kill": Entry(f"{_LOOK}:kill", "End trials for good, now."),
     "list-checkpoints": Entry(f"{_LOOK}:list_checkpoints", "List a trial's checkpoints.", ("lc",)),
 }

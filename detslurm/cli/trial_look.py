@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -112,3 +113,38 @@ def list_checkpoints(trial_id: int, as_json: bool) -> None:
     from detslurm.cli import checkpoints
 
     checkpoints.show(checkpoints.of_trial(client().trial(trial_id)), as_json=as_json)
+
+
+@click.command()
+@trial_id
+@click.option("--best", is_flag=True, help="The one with the best validation at its step.")
+@click.option("--latest", is_flag=True, help="The newest one.")
+@click.option("--uuid", help="This one.")
+@click.option(
+    "-o",
+    "--output-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Where to put its files, checkpoints/UUID by default.",
+)
+def download(
+    trial_id: int, best: bool, latest: bool, uuid: str | None, output_dir: Path | None
+) -> None:
+    """Copy a checkpoint of a trial, with the code that trained it, and print where it is."""
+    if best + latest + (uuid is not None) != 1:
+        raise click.UsageError("give one of --best, --latest and --uuid")
+    trial = client().trial(trial_id)
+    chosen = uuid or _chosen(trial, best=best)
+    click.echo(trial.download(chosen, output_dir or Path("checkpoints") / chosen))
+
+
+def _chosen(trial: Trial, *, best: bool) -> str:
+    from detslurm.cli import checkpoints
+    from detslurm.sdk.lifecycle_errors import LifecycleError
+
+    found = checkpoints.of_trial(trial)
+    if best:
+        found = checkpoints.best_of(found, smaller=trial.experiment.view.smaller_is_better)
+    if not found:
+        rated = " with a validation at its step" if best else ""
+        raise LifecycleError(f"trial {trial.id} has no checkpoint{rated}")
+    return found[0 if best else -1].checkpoint.uuid

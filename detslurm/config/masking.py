@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from msgspec import inspect as schema
@@ -32,6 +32,21 @@ def masked(config: ExperimentConfig) -> dict[str, Any]:
     for key in ("setup", "sbatch_args"):
         plain["slurm"][key] = [_ASSIGNMENT.sub(rf"\1{MASK}", line) for line in plain["slurm"][key]]
     return {key: _texts(value, _url) for key, value in plain.items()}
+
+
+def shareable(plain: Mapping[str, Any], keys: Collection[str]) -> dict[str, Any]:
+    """These sections of any plain configuration, without its secrets: for files that are copied.
+
+    Unlike `masked` it leaves out whole sections, where it need not know what is secret.
+    """
+    chosen = {key: plain[key] for key in keys if key in plain}
+    data = chosen.get("data")
+    if isinstance(data, Mapping) and "secrets" in data:
+        chosen["data"] = {**data, "secrets": _everything(data["secrets"])}
+    if "entrypoint" in chosen:
+        hidden = rf"\1{MASK}"
+        chosen["entrypoint"] = _texts(chosen["entrypoint"], lambda x: _ASSIGNMENT.sub(hidden, x))
+    return {key: _texts(value, _url) for key, value in chosen.items()}
 
 
 def _by_schema(value: Any, kind: schema.Type) -> Any:

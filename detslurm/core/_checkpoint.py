@@ -121,6 +121,10 @@ class CheckpointContext:
             added = self._storage.seal(storage_id, data)
         self._records.commit(storage_id, data, {**resources, **added})
 
+    def _is_final(self, storage_id: str) -> bool:
+        """Whether what `store_path` gives is the stored directory, not one to upload from."""
+        return self._storage.staging(storage_id) is not None
+
     def _flushed(self, storage_id: str, path: Path) -> Resources:
         if self._storage.staging(storage_id) is not None:
             return self._storage.flush(storage_id)

@@ -4,7 +4,7 @@ state_dict.pth    models, optimizers, schedulers, callbacks, random numbers
 trial_state.pkl   counters
 detslurm.json     more of them, which Determined does not have
 load_data.json    how to make the trial's object again
-code/             the code that trained
+code/             the code that trained, or a link to the experiment's frozen copy
 metadata.json     written by the Core API
 """
 
@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import pickle
-import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
+
+from detslurm.pytorch._trust import others_can_change
 
 logger = logging.getLogger("detslurm.pytorch")
 
@@ -39,6 +39,8 @@ def write(
 ) -> None:
     """Write everything but the code; `counters` are Determined's and ours."""
     torch.save(dict(state), path / STATE)
+    mode = (path / STATE).stat().st_mode
+    (path / STATE).chmod(mode & ~0o022)  # what a group can write would not be unpickled
     theirs, ours = counters
     (path / _COUNTERS[0]).write_bytes(pickle.dumps(dict(theirs)))
     (path / _OURS).write_text(json.dumps(dict(ours)))
@@ -62,7 +64,7 @@ def read_state(path: Path, options: Mapping[str, Any] | None = None) -> dict[str
         return _loaded(file, {**chosen, "weights_only": True})
     except pickle.UnpicklingError as err:
         said = f"{file} holds more than tensors and plain data ({str(err).splitlines()[0]})"
-        if _others_can_write(file):
+        if others_can_change(file):
             raise pickle.UnpicklingError(
                 f"{said}, and others can write it: pickle would run code that is in it. If you"
                 " trust them, copy the checkpoint and use your copy, or load it with"
@@ -73,11 +75,6 @@ def read_state(path: Path, options: Mapping[str, Any] | None = None) -> dict[str
             said,
         )
         return _loaded(file, {**chosen, "weights_only": False})
-
-
-def _others_can_write(file: Path) -> bool:
-    status = file.stat()
-    return status.st_uid not in (os.geteuid(), 0) or bool(status.st_mode & stat.S_IWOTH)
 
 
 def _loaded(file: Path, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The code that a checkpoint carries, so that its trial can be made again elsewhere."""
+"""The code of a checkpoint, so that its trial can be made again elsewhere."""
 
 from __future__ import annotations
 
@@ -6,25 +6,54 @@ import os
 import shutil
 import sys
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import detslurm
 from detslurm._info import EXPERIMENT_DIR_ENV
 
 
-def copy_code(target: Path, kind: type) -> None:
-    """Copy the experiment's frozen code; by hand, the modules beside that of the trial's class.
+def add_code(target: Path, kind: type, *, final: bool) -> None:
+    """Let a checkpoint have its trial's code: in a job, a link to the experiment's frozen copy.
 
-    Only modules in use are taken: copying all that lies in the directory would copy data sets and
-    environments, too.
+    The link is followed by whoever copies the checkpoint through the Core API or the commands.
+    With `final` the directory is the checkpoint itself; one that is only uploaded from gets no
+    code then, for each checkpoint would send it again: `load_data.json` tells where it is.
+    By hand nothing is frozen: the modules beside that of the trial's class are copied.
     """
-    frozen = _frozen()
+    frozen = frozen_code()
     if frozen is not None:
-        ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(frozen, target, symlinks=True, ignore=ignored)
+        if final:
+            target.symlink_to(_from(target, frozen), target_is_directory=True)
         return
     target.mkdir()
+    _copy_modules(target, kind)
+
+
+def frozen_code() -> Path | None:
+    """The experiment's frozen code; None by hand."""
+    experiment = os.environ.get(EXPERIMENT_DIR_ENV)
+    code = Path(experiment) / "code" if experiment else None
+    return code if code is not None and code.is_dir() else None
+
+
+def code_of(folder: Path, load_data: Mapping[str, Any]) -> Path:
+    """Where the code of a checkpoint is: in it, else where it was frozen."""
+    inside, frozen = folder / "code", load_data.get("code")
+    return Path(frozen) if frozen and not inside.is_dir() and Path(frozen).is_dir() else inside
+
+
+def _from(target: Path, frozen: Path) -> Path:
+    """What leads from a checkpoint to the code: as long as both are in one store, it may move."""
+    store = frozen.parents[2]
+    if not target.is_relative_to(store):
+        return frozen
+    return Path(os.path.relpath(frozen, target.parent))
+
+
+def _copy_modules(target: Path, kind: type) -> None:
+    # Only modules in use: all that lies in the directory would be data sets and environments, too.
     root = _import_root(kind)
     if root is None:
         return
@@ -32,12 +61,6 @@ def copy_code(target: Path, kind: type) -> None:
         copy = target / file.relative_to(root)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(file, copy)
-
-
-def _frozen() -> Path | None:
-    experiment = os.environ.get(EXPERIMENT_DIR_ENV)
-    code = Path(experiment) / "code" if experiment else None
-    return code if code is not None and code.is_dir() else None
 
 
 def _import_root(kind: type) -> Path | None:

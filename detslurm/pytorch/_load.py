@@ -16,10 +16,12 @@ import torch
 from detslurm.compat import standing_in
 from detslurm.core import DistributedContext
 from detslurm.pytorch import _checkpoint_dir as files
+from detslurm.pytorch._code import code_of
 from detslurm.pytorch._context import PyTorchTrialContext
 from detslurm.pytorch._sharded import joined
 from detslurm.pytorch._states import restore_models
 from detslurm.pytorch._trial import PyTorchTrial
+from detslurm.pytorch._trust import others_can_change
 
 logger = logging.getLogger("detslurm.pytorch")
 
@@ -71,16 +73,53 @@ def load_trial_from_checkpoint_path(
             " the experiment's checkpoint_storage, by default STORE/checkpoints/UUID"
         )
     load_data = _load_data(folder)
-    with standing_in(), _importing(folder / "code"):
+    options = torch_load_kwargs or kwargs
+    code = _trusted(code_of(folder, load_data), trial_class, options)
+    with standing_in(), _importing(code):
         kind = _checked(trial_class or _class(load_data, folder))
         context = CheckpointLoadContext(
             hparams=load_data.get("hparams"), exp_conf=load_data.get("experiment_config")
         )
         trial = kind(context, **(trial_kwargs or {}))
-    state = files.read_state(folder, torch_load_kwargs or kwargs)
+        _build_model(trial, context)
+    state = files.read_state(folder, options)
     models = {name: value for name, value in state.items() if name.startswith("model")}
     restore_models(context, joined(models, folder, context))
     return trial
+
+
+def _build_model(trial: Any, context: PyTorchTrialContext) -> None:
+    """Make the one model of a trial as Determined 0.13 had them; it becomes `trial.model`."""
+    build = getattr(trial, "build_model", None)
+    if context.models or not callable(build):
+        return
+    model = context.wrap_model(build())
+    if not hasattr(trial, "model"):
+        trial.model = model
+
+
+def _trusted(code: Path, given: Any, options: Mapping[str, Any]) -> Path | None:
+    """The code to import from; None for what others can change where the class is given.
+
+    `weights_only=False` says that the checkpoint is trusted. Raises `PermissionError`.
+    """
+    if not code.is_dir():
+        return None
+    if options.get("weights_only") is False or not any(map(others_can_change, _files(code))):
+        return code
+    if given is None:
+        raise PermissionError(
+            f"others can change the code in {code}, which would be executed. If you trust them,"
+            " copy the checkpoint and use your copy, or load it with"
+            " torch_load_kwargs={'weights_only': False}; or pass trial_class=..."
+        )
+    logger.warning("nothing is imported from %s: others can change it", code)
+    return None
+
+
+def _files(code: Path) -> Iterator[Path]:
+    yield code
+    yield from (path for path in code.rglob("*.py") if path.is_file())
 
 
 def _load_data(folder: Path) -> dict[str, Any]:
@@ -131,9 +170,9 @@ def _checked(kind: Any) -> type[PyTorchTrial]:
 
 
 @contextmanager
-def _importing(code: Path) -> Iterator[None]:
+def _importing(code: Path | None) -> Iterator[None]:
     """Let imports find the checkpoint's code first, and forget these modules afterwards."""
-    if not code.is_dir():
+    if code is None:
         yield
         return
     before = dict(sys.modules)

@@ -14,12 +14,13 @@ from typing import Any
 import torch
 
 import detslurm
+from detslurm.config.masking import shareable
 from detslurm.core import Context
 from detslurm.core._agreement import in_step
 from detslurm.errors import CheckpointNotFound
 from detslurm.pytorch import _checkpoint_dir as files
 from detslurm.pytorch import _sharded as sharded
-from detslurm.pytorch._code import copy_code
+from detslurm.pytorch._code import add_code, frozen_code
 from detslurm.pytorch._context import PyTorchTrialContext
 from detslurm.pytorch._full import is_full, telling_why
 from detslurm.pytorch._hooks import Hooks
@@ -33,6 +34,18 @@ from detslurm.pytorch._trial import PyTorchTrial
 logger = logging.getLogger("detslurm.pytorch")
 
 _GRADIENTS = "gradients_rank{}.pth"
+_NEEDED = (
+    "name",
+    "entrypoint",
+    "hyperparameters",
+    "data",
+    "searcher",
+    "resources",
+    "reproducibility",
+    "records_per_epoch",
+    "optimizations",
+)
+"""What a trial may ask of its configuration when it is made again to be used."""
 
 
 @dataclass(frozen=True)
@@ -192,7 +205,8 @@ class Checkpoints:
                 sharded.write(path, contents.sharded)
             if rank == 0:
                 files.write(path, contents.whole, counters.to_dicts(), self._load_data())
-                copy_code(path / "code", type(self._trial))
+                final = self._core.checkpoint._is_final(uuid)
+                add_code(path / "code", type(self._trial), final=final)
                 self._hooks.on_checkpoint_end(str(path))
                 self._hooks.on_checkpoint_write_end(str(path))
         if rank == 0:
@@ -200,13 +214,14 @@ class Checkpoints:
         return uuid
 
     def _load_data(self) -> dict[str, Any]:
-        kind = type(self._trial)
+        kind, config, frozen = type(self._trial), self._context._exp_conf, frozen_code()
         return {
             "trial_type": "PyTorchTrial",
-            "experiment_config": self._context._exp_conf,
+            "experiment_config": None if config is None else shareable(config, _NEEDED),
             "hparams": self._context._hparams,
             "trial_cls_spec": f"{kind.__module__}:{kind.__qualname__}",
             "is_trainer": self._is_trainer,
+            "code": None if frozen is None else str(frozen),
         }
 
     @contextmanager

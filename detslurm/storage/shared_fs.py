@@ -42,7 +42,8 @@ class SharedFS:
         return self.base / check_storage_id(storage_id)
 
     def begin(self, storage_id: str) -> None:
-        self.staging(storage_id).mkdir(parents=True)
+        # For nobody else to write, whatever the umask: checkpoints may be unpickled.
+        self.staging(storage_id).mkdir(0o755, parents=True)
 
     def staging(self, storage_id: str) -> Path:
         return self.base / f"{check_storage_id(storage_id)}.partial"

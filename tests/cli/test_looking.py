@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 
@@ -283,3 +284,25 @@ def test_a_search_that_nobody_works_for_says_what_to_do(scene: Scene, detslurm: 
         scene.queue.put(ref, "NODE_FAIL")
     assert "`detslurm e activate` submits new ones" in detslurm("e", "describe", 1).out
     assert detslurm("e", "list", "--json").data[0]["state"] == "ERROR"
+
+
+def test_a_checkpoint_is_downloaded(scene: Scene, detslurm: Detslurm, tmp_path: Path) -> None:
+    """The one that is meant, to where it is wanted, and never over something else."""
+    experiment = scene.experiment()
+    for run, (uuid, losses) in enumerate({"good": [3.0, 1.0], "newer": [5.0]}.items()):
+        resume = {"uuid": "good", "steps": 2} if run else None
+        scene.run(experiment, losses=losses, checkpoint=uuid, resume=resume, end="restart")
+    for uuid in ("good", "newer"):
+        (scene.root / "checkpoints" / uuid / "weights").write_text(uuid)
+    for words, uuid in (
+        (["--best"], "good"),
+        (["--latest"], "newer"),
+        (["--uuid", "good"], "good"),
+    ):
+        target = tmp_path / words[0]
+        said = detslurm("t", "download", 1, *words, "-o", target)
+        assert said.out == f"{target}\n", said.err
+        assert (target / "weights").read_text() == uuid
+        assert detslurm("t", "download", 1, *words, "-o", target).status == 1
+    assert "has no checkpoint x" in detslurm("t", "download", 1, "--uuid", "x").err
+    assert detslurm("t", "download", 1).status == 2

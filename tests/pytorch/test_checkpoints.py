@@ -26,6 +26,27 @@ from tests.pytorch.trials import Regression, same, weights
 
 Load = pytorch.load_trial_from_checkpoint_path
 
+OLD_DEF = """
+import torch
+from determined.pytorch import DataLoader, PyTorchTrial
+
+class Old(PyTorchTrial):
+    def __init__(self, context):
+        self.context = context
+    def build_training_data_loader(self):
+        return DataLoader([1], 1)
+    def build_validation_data_loader(self):
+        return DataLoader([1], 1)
+    def build_model(self):
+        return torch.nn.Linear(self.context.get_hparam("width"), 2)
+    def optimizer(self, model):
+        return torch.optim.SGD(model.parameters(), lr=0.1)
+    def train_batch(self, batch, model, epoch_idx, batch_idx):
+        return {"loss": model(batch).sum()}
+    def evaluate_batch(self, batch, model):
+        return {"loss": 0.0}
+"""
+
 
 def saved(root: Path, kind: type[Regression] = Regression, number: int = 1) -> tuple[Any, Path]:
     """A trial that was trained by hand, and the directory of its checkpoint."""
@@ -120,6 +141,20 @@ class TestLoading:
             "\nassert 'layers' not in sys.modules\nprint(t.a, t.width, t.net.weight.tolist())"
         )
         assert python(tmp_path, env, "-c", script) == "5 3 [[0.5, 0.5]]\n"
+
+    def test_a_trial_with_build_model(self, tmp_path: Path) -> None:
+        """Determined 0.13 made model and optimizer by methods, and had one of each."""
+        (tmp_path / "code").mkdir()
+        (tmp_path / "code" / "old_def.py").write_text(OLD_DEF)
+        weights = nn.Linear(3, 2).state_dict()
+        torch.save(
+            {"model_state_dict": weights, "optimizer_state_dict": {}}, tmp_path / "checkpoint.pt"
+        )
+        config = {"entrypoint": "old_def:Old", "hyperparameters": {"width": 3}}
+        metadata = {"experiment_config": config, "hparams": {"width": 3}}
+        (tmp_path / "metadata.json").write_text(json.dumps(metadata))
+        trial: Any = Load(str(tmp_path))
+        assert torch.equal(trial.model.weight, weights["weight"])
 
     def test_refusals(self, root: Path) -> None:
         """Each says what to do."""
@@ -279,7 +314,9 @@ class Thing:
     """An object of the user's own."""
 
 
-def test_objects_are_unpickled_with_a_warning(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_objects_are_unpickled_with_a_warning(
+    root: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A callback may keep what it likes; reading that runs code, and the log says so. What others
     can write is not read so unless asked for."""
 
@@ -302,7 +339,7 @@ def test_objects_are_unpickled_with_a_warning(root: Path, caplog: pytest.LogCapt
     assert "read by pickle, which runs code" in caplog.text
 
     Keeper.loaded = None
-    (folder / "state_dict.pth").chmod(0o666)
+    monkeypatch.setattr("detslurm.pytorch._checkpoint_dir.others_can_change", lambda _: True)
     with pytest.raises(pickle.UnpicklingError, match="others can write it: pickle would run code"):
         fit(Trial, max_length=Batch(6), latest_checkpoint=str(folder))
     assert Keeper.loaded is None
