@@ -29,7 +29,10 @@ class Traced:
 
     @property
     def before_first_child(self) -> int:
-        """Calls with a path that the program itself made before it started another one."""
+        """Calls with a path that the program itself made before it started another one.
+
+        Those in /proc reach no file system, and are as many as the machine has processes.
+        """
         first = self._calls[0][0]
         count = 0
         for pid, name, line in self._calls:
@@ -39,7 +42,7 @@ class Traced:
                 if "CLONE_THREAD" in line:
                     continue
                 break
-            count += 1
+            count += '"/proc/' not in line
         return count
 
     def under(self, folder: Path) -> list[str]:

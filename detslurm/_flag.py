@@ -6,6 +6,7 @@ The agent holds an anonymous file (nothing to clean up, whatever is killed) and 
 
 from __future__ import annotations
 
+import fcntl
 import mmap
 import os
 import time
@@ -13,10 +14,11 @@ from typing import Self
 
 ENV = "DETSLURM_PREEMPT_FLAG"
 
-_PREEMPT, _ACKNOWLEDGED, _EARLY_EXIT, _STOP = 0, 1, 2, 3
+_PREEMPT, _ACKNOWLEDGED, _EARLY_EXIT, _STOP, _OWNED = 0, 1, 2, 3, 4
 _SIZE = mmap.PAGESIZE
 # The agent gets Slurm's SIGTERM at the same moment as everybody else and raises the flag at once.
 _DELAY = 0.5
+_made: set[tuple[int, int]] = set()  # by this process
 
 
 class PreemptFlag:
@@ -31,7 +33,33 @@ class PreemptFlag:
         """Make the flag of this node; the caller keeps it alive as long as ranks may look."""
         fd = os.memfd_create("detslurm-preempt")
         os.ftruncate(fd, _SIZE)
-        return cls(fd)
+        flag = cls(fd)
+        flag._own()
+        return flag
+
+    def _own(self) -> None:
+        """Hold a lock as long as this process lives: the kernel lets go of it, whatever happens."""
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return
+        self._page[_OWNED] = 1
+        _made.add(self._file)
+
+    @property
+    def _file(self) -> tuple[int, int]:
+        status = os.fstat(self._fd)
+        return status.st_dev, status.st_ino
+
+    def outlive_owner(self) -> bool:
+        """Wait until the process that made the flag is gone; False where that can't be seen."""
+        if not self._page[_OWNED] or self._file in _made:
+            return False
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_SH)
+        except OSError:
+            return False
+        return True
 
     @classmethod
     def attach(cls, name: str) -> Self:

@@ -37,6 +37,8 @@ EXPERIMENT_DIR_ENV = "DETSLURM_EXPERIMENT_DIR"
 JOB_ENV = "DETSLURM_JOB"
 """The job that the environment was made for; sbatch hands it on to jobs submitted from inside."""
 
+_LOCAL_JOB = tuple(f"DETSLURM_LOCAL_{name}" for name in ("TAG", "JOB_ID", "TASK_ID"))
+
 OF_A_RUN = ("DET_", "DETSLURM_PREEMPT", JOB_ENV)
 """How the variables begin that would give a process another run's identity."""
 
@@ -182,10 +184,16 @@ class ClusterInfo:
         return self._rendezvous.container_rank
 
 
+def job_of(env: Mapping[str, str]) -> str | None:
+    """The job that an environment is of, Slurm's or the local cluster's; None outside of jobs."""
+    local = [env.get(name, "") for name in _LOCAL_JOB]
+    return ".".join(local) if local[1] else env.get("SLURM_JOB_ID")
+
+
 def in_run(env: MutableMapping[str, str]) -> bool:
     """Whether the environment is a run's; what was inherited from another job's run goes."""
     job = env.get(JOB_ENV)
-    if job is not None and env.get("SLURM_JOB_ID", job) != job:
+    if job is not None and job_of(env) not in (None, job):
         for name in [name for name in env if name.startswith(OF_A_RUN)]:
             del env[name]
     return "DET_MASTER" in env

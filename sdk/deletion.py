@@ -6,6 +6,7 @@ from detslurm.sdk.lifecycle_errors import LifecycleError
 from detslurm.sdk.survey import Surveyed
 from detslurm.store import ExperimentDir, NotFound
 from detslurm.store.fs import remove_tree
+from detslurm.store.reading import begun_checkpoints
 
 
 def delete(surveyed: Surveyed) -> None:
@@ -20,9 +21,9 @@ def delete(surveyed: Surveyed) -> None:
 
 
 def _remove_checkpoints(surveyed: Surveyed) -> None:
-    views = [surveyed.full(trial.id) for trial in surveyed.trials.values() if trial.run_count]
-    uuids = [c.uuid for view in views for c in view.checkpoints]
-    uuids += [uuid for view in views for uuid in view.unfinished_checkpoints]
+    begun = {row.id: row.run_count for row in surveyed.trials.values() if row.run_count}
+    trials = [(surveyed.directory.trial(trial), runs) for trial, runs in begun.items()]
+    uuids = [uuid for trial, runs in trials for uuid in begun_checkpoints(trial, runs)]
     if not uuids:
         return
     from detslurm.storage import from_config

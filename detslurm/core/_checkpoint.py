@@ -41,13 +41,17 @@ class CheckpointContext:
         recorder: AnyRecorder,
         *,
         needs_steps: bool,
+        is_superseded: Callable[[], bool] = lambda: False,
         on_worker_delete: Callable[[str], None] | None = None,
         on_saved: Callable[[], None] | None = None,
     ) -> None:
         self._dist = dist
         self._storage = storage
         self._records = CheckpointRecords(
-            recorder, needs_steps=needs_steps, on_worker_delete=on_worker_delete
+            recorder,
+            needs_steps=needs_steps,
+            is_superseded=is_superseded,
+            on_worker_delete=on_worker_delete,
         )
         self._sharded = ShardedSaver(dist, storage, self._records)
         self._on_saved = on_saved
@@ -86,6 +90,7 @@ class CheckpointContext:
         resources = chosen_files(source, selector)
         with self._saving() as storage_id:
             self._storage.put(storage_id, source, resources)
+            self._records.refuse_superseded()
             keeps_metadata = selector is None or selector(METADATA)
             added = self._storage.seal(storage_id, data if keeps_metadata else None)
         self._records.commit(storage_id, data, {**resources, **added})
@@ -118,6 +123,7 @@ class CheckpointContext:
             with _directory(staging) as path:
                 yield path, storage_id
                 resources = self._flushed(storage_id, path)
+            self._records.refuse_superseded()
             added = self._storage.seal(storage_id, data)
         self._records.commit(storage_id, data, {**resources, **added})
 

@@ -31,6 +31,7 @@ from detslurm.core._preempt import (
     PreemptContext,
     PreemptMode,
     attach_flag,
+    end_with_agent,
     survive_preemption_signal,
 )
 from detslurm.core._profiler import ProfilerContext
@@ -215,8 +216,10 @@ def _init_in_job(
     store = given or storage.from_config(config["checkpoint_storage"])
     recorder = Recorder.of(trial.records_path(run)) if is_chief else NullRecorder()
     if is_chief and not recorder.shared:  # the other may be saving now
-        collect_partial_checkpoints(view, store)
+        collect_partial_checkpoints(trial, run, view, store)
     flag = attach_flag()
+    if flag is not None:
+        end_with_agent(flag)
     search = _search(info, flag) if is_chief else None
     files = TensorboardFiles(store, trial.experiment_id, trial.id, dist.rank)
     auto = AutoTensorboard(files) if is_chief and tensorboard_mode is TensorboardMode.AUTO else None
@@ -230,6 +233,7 @@ def _init_in_job(
             store,
             recorder,
             needs_steps=True,
+            is_superseded=lambda: trial.superseded(run),
             on_worker_delete=lambda uuid: note_deletion(info, uuid),
             on_saved=auto.checkpoint_saved if auto is not None else None,
         ),

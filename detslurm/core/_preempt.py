@@ -98,6 +98,20 @@ def attach_flag() -> PreemptFlag | None:
         ) from err
 
 
+def end_with_agent(flag: PreemptFlag) -> None:
+    """End this process as soon as its node's agent is gone, however that came.
+
+    Nobody would read what it prints, ask it to stop, or keep the next run from starting beside it.
+    A thread sleeps in the kernel for it: the training loop pays nothing.
+    """
+    threading.Thread(target=_end_after, args=(flag,), name="detslurm-agent", daemon=True).start()
+
+
+def _end_after(flag: PreemptFlag) -> None:
+    if flag.outlive_owner():
+        os._exit(128 + signal.SIGKILL)  # a signal would not end the first process of a container
+
+
 def survive_preemption_signal(flag: PreemptFlag) -> None:
     """Let Slurm's SIGTERM pass: it comes to every process of the step when the job is preempted.
 

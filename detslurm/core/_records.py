@@ -10,6 +10,7 @@ from typing import Any
 from detslurm.core._metrics import plain
 from detslurm.core._recorder import AnyRecorder
 from detslurm.storage import Resources
+from detslurm.store import StoreError
 
 
 class CheckpointRecords:
@@ -20,10 +21,12 @@ class CheckpointRecords:
         recorder: AnyRecorder,
         *,
         needs_steps: bool,
+        is_superseded: Callable[[], bool] = lambda: False,
         on_worker_delete: Callable[[str], None] | None = None,
     ) -> None:
         self._recorder = recorder
         self._needs_steps = needs_steps
+        self._is_superseded = is_superseded
         self._on_worker_delete = on_worker_delete
 
     def checked(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
@@ -38,9 +41,22 @@ class CheckpointRecords:
 
     def begin(self) -> str:
         """Choose a storage id and note it, so that the next run knows what to remove."""
+        self.refuse_superseded()
         storage_id = str(uuid.uuid4())
         self._recorder.commit({"t": "checkpoint_started", "uuid": storage_id})
         return storage_id
+
+    def refuse_superseded(self) -> None:
+        """Raises `RuntimeError` once another run has gone on with the trial: this one's is over."""
+        try:
+            superseded = self._is_superseded()
+        except StoreError:
+            return  # unknown
+        if superseded:
+            raise RuntimeError(
+                "this run was given up and another one goes on with the trial: nothing that it"
+                " saves would count"
+            )
 
     def commit(self, storage_id: str, metadata: Mapping[str, Any], resources: Resources) -> None:
         """From here on the checkpoint exists."""

@@ -109,6 +109,7 @@ class ShardedSaver:
         return plan.storage_id
 
     def _commit(self, storage_id: str, metadata: dict[str, Any], resources: Resources) -> None:
+        self._records.refuse_superseded()
         added = self._storage.seal(storage_id, metadata)
         self._records.commit(storage_id, metadata, {**resources, **added})
 

@@ -13,6 +13,7 @@ from detslurm.core._goals import Goals, Lengths, max_length
 from detslurm.core._recorder import AnyRecorder, Recorder
 from detslurm.storage import Storage
 from detslurm.store import ExperimentDir, Store, TrialDir, TrialView, fold_experiment
+from detslurm.store.reading import begun_checkpoints
 
 if TYPE_CHECKING:
     from detslurm.core._search import TrialSearch
@@ -51,9 +52,10 @@ def goals_of(
     return Lengths([length])
 
 
-def collect_partial_checkpoints(view: TrialView, store: Storage) -> None:
-    """Remove what earlier runs of this trial began to save and never finished."""
-    for storage_id in view.unfinished_checkpoints:
+def collect_partial_checkpoints(trial: TrialDir, run: int, view: TrialView, store: Storage) -> None:
+    """Remove what runs before this one began to save, unless it became one of the checkpoints."""
+    known = {checkpoint.uuid for checkpoint in view.checkpoints}
+    for storage_id in set(begun_checkpoints(trial, run - 1)) - known:
         try:
             store.discard(storage_id)
         except Exception as err:  # cloud libraries raise errors of all kinds

@@ -22,16 +22,18 @@ from typing import Any
 
 from detslurm._addresses import interface_of, own_address
 from detslurm._flag import PreemptFlag
+from detslurm._info import job_of
 from detslurm.exec import control, ports, processes
 from detslurm.exec.entrypoint import entrypoint_argv, with_startup_hook
 from detslurm.exec.environment import python_first, run_environment, user_variables
+from detslurm.exec.leftovers import Mark, end_leftovers
 from detslurm.exec.lines import LineSplitter
 from detslurm.exec.outlet import Outlet
 from detslurm.exec.policies import LogPolicies, Match, Search
 from detslurm.exec.signals import SignalInbox
 from detslurm.exec.workdir import make_workdir, remove_workdir
 from detslurm.slurm import Allocation
-from detslurm.store import ExperimentDir, Store
+from detslurm.store import ExperimentDir, Store, StoreError
 
 # What the entrypoint leaves behind gets this long between SIGTERM and SIGKILL.
 _LEFTOVER_GRACE = 5.0
@@ -78,6 +80,7 @@ class Agent:
     def run(self) -> int:
         """Run the entrypoint to its end; returns the exit status for the step."""
         self._report({"event": "up", "node": self._rank})
+        self._clear_the_node()
         try:
             self._rendezvous()
         except OSError as err:
@@ -93,6 +96,22 @@ class Agent:
         finally:
             remove_workdir(workdir)
         return self._finish(status)
+
+    def _clear_the_node(self) -> None:
+        """End what earlier runs left here, before any node of this one begins."""
+        job = job_of(os.environ) or ""
+        own = Mark(str(self._experiment.path), self._trial.id, self._start["run"], job)
+        found, left = end_leftovers(own, self._is_over)
+        if found:
+            self._say(f"ended {found} processes that an earlier run had left on this node")
+        if left:
+            self._say(f"{left} of them don't end: they may still use what this run needs")
+
+    def _is_over(self, trial: int, run: int) -> bool:
+        try:
+            return self._experiment.trial(trial).end(run, fresh=True) is not None
+        except StoreError:
+            return False  # unknown
 
     def _make_workdir(self) -> Path:
         start = self._start

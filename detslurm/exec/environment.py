@@ -12,7 +12,7 @@ from typing import Any
 from detslurm._addresses import INTERFACE_ENV, interface_of
 from detslurm._flag import ENV as FLAG_ENV
 from detslurm._identity import TOKEN_ENV
-from detslurm._info import EXPERIMENT_DIR_ENV, JOB_ENV, OF_A_RUN
+from detslurm._info import EXPERIMENT_DIR_ENV, JOB_ENV, OF_A_RUN, job_of
 from detslurm.compat import with_determined
 
 PORT_ENV = "DETSLURM_MEETING_PORT"
@@ -51,8 +51,8 @@ def run_environment(
         # What a rank prints must reach the log at once, not at the end.
         "PYTHONUNBUFFERED": "1",
     }
-    if "SLURM_JOB_ID" in base:
-        ours[JOB_ENV] = base["SLURM_JOB_ID"]
+    if job := job_of(base):
+        ours[JOB_ENV] = job
     return with_determined({**_without_ours(base), **variables, **ours})
 
 

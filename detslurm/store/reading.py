@@ -96,6 +96,22 @@ def fold_trial(trial: TrialDir, context: TrialContext | None = None) -> TrialVie
     return trial_view(trial.id, trial.experiment_id, read, context or TrialContext())
 
 
+def begun_checkpoints(trial: TrialDir, runs: int) -> list[str]:
+    """All checkpoints that runs 1..`runs` began to save, also where later runs don't count them."""
+    begun: dict[str, None] = {}
+    for number in range(1, runs + 1):
+        for _, line in lines_of(str(trial.records_path(number)), None, 0, []):
+            if b'"checkpoint' not in line:
+                continue
+            try:
+                record = unframe(line)
+            except CorruptRecord:
+                continue  # `run_facts` reports what is broken
+            if record.get("t") in ("checkpoint_started", "checkpoint") and well_formed(record):
+                begun[record["uuid"]] = None
+    return list(begun)
+
+
 def latest_checkpoint(store: Store, trial_id: int) -> CheckpointView | None:
     """What a warm start from a trial begins with. Raises NotFound where there is no such trial."""
     trial = store.find_trial(trial_id)

@@ -116,7 +116,6 @@ def trial_view(
         early_exit_text=_latest(runs[-1:], "early_exit", "text"),
         hopeless=_latest(runs[-1:], "hopeless", "reason"),
         out_of_ops=_latest(runs[-1:], "out_of_ops") is not None,
-        unfinished_checkpoints=_unfinished(runs),
         problems=tuple(problem for run in runs for problem in _problems(run, newest)),
     )
 
@@ -232,16 +231,6 @@ def _checkpoints(
         for run in runs
         for record in _of_kind(run, "checkpoint")
     )
-
-
-def _unfinished(runs: Sequence[RunFacts]) -> tuple[str, ...]:
-    """Checkpoints that ended runs began to save and never committed."""
-    ended = [run for run in runs if run.end is not None]
-    begun = {r["uuid"]: None for run in ended for r in _of_kind(run, "checkpoint_started")}
-    for run in ended:
-        for record in _of_kind(run, "checkpoint"):
-            begun.pop(record["uuid"], None)
-    return tuple(begun)
 
 
 def _checkpoint(trial: int, run: int, record: dict[str, Any], gone: set[str]) -> CheckpointView:

@@ -74,7 +74,6 @@ class TrialView(TrialRow, frozen=True, kw_only=True):
     seed: int | None = None
     runs: tuple[RunView, ...] = ()
     checkpoints: tuple[CheckpointView, ...] = ()
-    unfinished_checkpoints: tuple[str, ...] = ()
     early_exit: str | None = None  # what the newest run's code asked for, such as invalid_hp
     early_exit_text: str | None = None
     hopeless: str | None = None  # why the newest run would fail in the same way again

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import uuid
 from typing import Any
 
 import pytest
 
-from detslurm import core
+from detslurm import _info, core
 from detslurm._flag import PreemptFlag
 from detslurm.core import (
     DistributedContext,
@@ -156,16 +157,33 @@ class TestReports:
         assert (alert["title"], alert["level"]) == ("Diverged", "warn")
         assert "Diverged: loss is NaN" in caplog.text
 
-    def test_an_unfinished_checkpoint_of_an_earlier_run_is_removed(self, job: Job) -> None:
-        """What a killed run began is gone when the next one starts."""
+    def test_an_unfinished_checkpoint_of_an_earlier_run_is_removed(
+        self, job: Job, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """What a killed run began is gone when the next one starts, also if it began it late."""
         with core.init() as context:
-            uuid = context.checkpoint._records.begin()
-            context.checkpoint._storage.begin(uuid)
-        partial = job.checkpoints / f"{uuid}.partial"
-        assert partial.exists()
-        job.trial.write_end(1, {"outcome": "restart", "reason": "", "exit_code": 1, "time": 0.0})
+            saved = context.checkpoint.upload(job.trial.path, {"steps_completed": 1})
+            early, late = context.checkpoint._records.begin(), str(uuid.uuid4())
+            job.trial.open_run({})
+            context._recorder.commit({"t": "checkpoint_started", "uuid": late})
+            for storage_id in (early, late):
+                context.checkpoint._storage.begin(storage_id)
+        monkeypatch.setenv("DET_TRIAL_RUN_ID", "2")
+        monkeypatch.setattr(_info, "_info", None)
         with core.init():
-            assert not partial.exists()
+            assert [path.name for path in job.checkpoints.iterdir()] == [saved]
+
+    @pytest.mark.parametrize("shard", [False, True])
+    def test_a_run_that_was_given_up_saves_nothing(self, job: Job, shard: bool) -> None:
+        """Another run goes on with the trial: what this one still saves would be in no list."""
+        with core.init() as context:
+            saving = context.checkpoint.store_path({"steps_completed": 1}, shard=shard)
+            with pytest.raises(RuntimeError, match="given up"), saving as (path, _):
+                (path / "weights").write_text("late")
+                job.trial.open_run({})
+            with pytest.raises(RuntimeError, match="given up"):
+                context.checkpoint.upload(job.trial.path, {"steps_completed": 2}, shard=shard)
+        assert not list(job.checkpoints.iterdir())
 
 
 def test_nothing_heavy_is_imported() -> None:

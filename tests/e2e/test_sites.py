@@ -16,6 +16,7 @@ from tests.e2e.desk import PATIENCE, Desk
 from tests.e2e.digits import HELD_AT, SEED, Training, assert_same_training, hold
 from tests.e2e.processes import is_alive
 from tests.e2e.test_failures import CRASHES_TWICE, WAITS, let_go, pid_of_code
+from tests.e2e.test_orphans import assert_no_orphan_lives_beside_the_next_run
 
 
 @pytest.mark.strange_site
@@ -146,3 +147,7 @@ class TestWithoutSlurm:
         let_go(local, number)
         local.wait_for_state(number, "COMPLETED")
         assert local.outcomes(number) == ["lost", "completed"]
+
+    def test_a_killed_agent(self, local: Desk) -> None:
+        """The keeper adopts what it leaves behind, and would let it be until the job's end."""
+        assert_no_orphan_lives_beside_the_next_run(local)

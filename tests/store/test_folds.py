@@ -22,6 +22,7 @@ from detslurm.store.experimentfold import experiment_facts, experiment_state
 from detslurm.store.facts import put_record
 from detslurm.store.frame import frame
 from detslurm.store.outcomes import FINISHED, TERMINAL, TRIAL_STATES
+from detslurm.store.reading import begun_checkpoints
 from detslurm.store.trialfold import RunFacts, trial_view, well_formed
 from tests.store import scenes
 
@@ -226,7 +227,7 @@ def test_the_latest_checkpoint_is_the_newest_runs(store: Store) -> None:
     found = fold_trial(trial)
     assert found.latest_checkpoint is not None
     assert found.latest_checkpoint.uuid == "c"
-    assert found.unfinished_checkpoints == ("half",)
+    assert begun_checkpoints(trial, 1) == ["a", "b", "half"]
     assert found.restarts == 1
     scenes.run(trial, [{"t": "checkpoint_deleted", "uuid": "c"}])
     found = fold_trial(trial)
@@ -247,6 +248,7 @@ def test_a_zombies_checkpoint_is_superseded(store: Store) -> None:
         zombie.commit(scenes.metrics(99, "validation", loss=0.0))
     found = fold_trial(trial, TrialContext(metric="loss"))
     assert [checkpoint.uuid for checkpoint in found.checkpoints] == ["a"]
+    assert begun_checkpoints(trial, 2) == ["a", "late"]
     assert found.best_validation is None
     assert found.steps == 10
 

@@ -1,0 +1,90 @@
+"""What earlier runs have left running on this node: found by their environment, ended before ours.
+
+A killed agent can't end what it started, and where Slurm tracks processes without cgroups nobody
+else does. Such code would train beside the next run, on the same GPU.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
+
+from detslurm._info import EXPERIMENT_DIR_ENV, JOB_ENV, job_of
+from detslurm.exec.processes import signal_each
+
+# SIGKILL takes a moment, longer where the process is deep in the kernel.
+_PATIENCE = 30.0
+
+
+class Mark(NamedTuple):
+    """The run that a process works for, and the job that this run is in."""
+
+    experiment: str
+    trial: int
+    run: int
+    job: str
+
+    @classmethod
+    def of(cls, env: Mapping[str, str]) -> Mark | None:
+        """By its environment; a job that was submitted from inside a run is no part of that."""
+        try:
+            trial, run = int(env["DET_TRIAL_ID"]), int(env["DET_TRIAL_RUN_ID"])
+            experiment, job = env[EXPERIMENT_DIR_ENV], env[JOB_ENV]
+        except (KeyError, ValueError):
+            return None
+        return cls(experiment, trial, run, job) if job_of(env) in (None, job) else None
+
+
+def is_left_over(mark: Mark, own: Mark, is_over: Callable[[int, int], bool]) -> bool:
+    """Whether a process of `mark` is known to work for a run that is over, now that ours begins.
+
+    Claiming a run gives up the trial's earlier ones. The others of our job had their last word
+    before; `is_over(trial, run)` looks it up.
+    """
+    if mark.experiment != own.experiment:
+        return False
+    if mark.trial == own.trial:
+        return mark.run < own.run
+    return mark.job == own.job and is_over(mark.trial, mark.run)
+
+
+def end_leftovers(own: Mark, is_over: Callable[[int, int], bool]) -> tuple[int, int]:
+    """End what is left over on this node: how many processes were found, how many would not go."""
+    found: set[int] = set()
+    deadline = time.monotonic() + _PATIENCE
+    # Again until none is found: a fork may slip through between the look and the kill.
+    while (left := list(_left_over(own, is_over))) and time.monotonic() < deadline:
+        found.update(left)
+        signal_each(left, signal.SIGKILL)
+        time.sleep(0.02)  # no child of ours: its death sends no word
+    return len(found), len(left)
+
+
+def _left_over(own: Mark, is_over: Callable[[int, int], bool]) -> Iterator[int]:
+    for entry in os.scandir("/proc"):
+        if entry.name.isdigit():
+            mark = Mark.of(_environment(f"{entry.path}/environ"))
+            if mark is not None and is_left_over(mark, own, is_over):
+                yield int(entry.name)
+
+
+def _environment(path: str) -> dict[str, str]:
+    try:
+        data = b"".join(_chunks(path))
+    except OSError:
+        return {}  # another user's, or gone
+    pairs = (item.partition(b"=") for item in data.split(b"\0"))
+    return {os.fsdecode(name): os.fsdecode(value) for name, _, value in pairs}
+
+
+def _chunks(path: str) -> Iterator[bytes]:
+    # Without Python's files: there are as many as the node has processes.
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        while chunk := os.read(fd, 1 << 16):
+            yield chunk
+    finally:
+        os.close(fd)
