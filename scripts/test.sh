@@ -10,6 +10,7 @@ packages=(
     locales # a user whose shell speaks German
     libpmix-dev # srun --mpi=pmix loads libpmix.so, which libpmix2 has under its full name only
     g++ make cmake
+    glusterfs-server fuse3 # a network file system for the store; its client comes with it
 )
 
 # Tests act as ordinary users. Where those can't reach this checkout, a copy that they can reach is
