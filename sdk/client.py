@@ -81,7 +81,7 @@ class Client:
         """All experiments by id; archived ones on demand, deleted ones never."""
         from detslurm.sdk.listing import rows
 
-        found = rows(self.store, self.queues)
+        found = rows(self.store, self.queues, self.say)
         return [row for row in found if row.state != "DELETED" and (archived or not row.archived)]
 
     def trial(self, trial_id: int) -> Trial:

@@ -101,7 +101,10 @@ def freeze(context: ContextFiles, stage: Path) -> None:
     for file in context.files:
         target = stage / file.name
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(file.source, target)
+        try:
+            shutil.copy2(file.source, target)
+        except PermissionError as err:
+            raise _unreadable(err, file.source) from err
 
 
 def _take_directory(
@@ -128,7 +131,11 @@ def _walk(
     root: Path, ignored: object, seen: frozenset[Path], at: Path | None = None
 ) -> Iterator[tuple[Path, bool]]:
     assert callable(ignored)
-    for entry in sorted(os.scandir(at or root), key=lambda entry: entry.name):
+    try:
+        entries = sorted(os.scandir(at or root), key=lambda entry: entry.name)
+    except PermissionError as err:
+        raise _unreadable(err, at or root) from err
+    for entry in entries:
         path = Path(entry.path)
         relative = path.relative_to(root).as_posix()
         is_dir = entry.is_dir()
@@ -138,6 +145,13 @@ def _walk(
         # Linked directories are frozen by content; a link to a directory above would never end.
         if is_dir and (real := path.resolve()) not in seen:
             yield from _walk(root, ignored, seen | {real}, path)
+
+
+def _unreadable(error: OSError, path: Path) -> SubmitError:
+    return SubmitError(
+        f"{path}: {error.strerror}: make it readable, or name it in {IGNORE_FILE} if the experiment"
+        " does not need it"
+    )
 
 
 class _Ignored:

@@ -8,6 +8,11 @@ from detslurm.store import ExperimentDir, NotFound
 from detslurm.store.fs import remove_tree
 from detslurm.store.reading import begun_checkpoints
 
+_GONE = (
+    *("trials", "metrics.h5", "summary.json", "code", "jobs"),
+    *("secret", "config.masked.json", "config.yaml"),
+)
+
 
 def delete(surveyed: Surveyed) -> None:
     """Remove checkpoints, then everything but the facts, which keep the id and the trial ids."""
@@ -15,7 +20,7 @@ def delete(surveyed: Surveyed) -> None:
     if not surveyed.facts.wishes.deleted:
         directory.append({"type": "wish", "wish": "delete"})
     _remove_checkpoints(surveyed)
-    for name in ("trials", "metrics.h5", "summary.json", "code", "jobs", "config.yaml"):
+    for name in _GONE:
         _remove(directory, name)
     _remove(directory, "config.json")  # last: it says where the checkpoints are
 

@@ -36,6 +36,8 @@ def store_findings(root: Path) -> Iterator[Finding]:
     report = probe(place)
     if missing:
         yield Finding("store", "note", f"{root} does not exist yet: the first submission makes it")
+    if not missing:
+        yield from _root_findings(root)
     kind = f"{report.fs_type} at {report.mount_point}" if report.mount_point else report.fs_type
     free = [f"{report.free_bytes / 1e9:.1f} GB"] if report.free_bytes is not None else []
     free += [f"{report.free_inodes} inodes"] if report.free_inodes is not None else []
@@ -52,6 +54,18 @@ def store_findings(root: Path) -> Iterator[Finding]:
         )
     for warning in report.warnings:
         yield Finding("store", "warning", warning, _store_advice(warning))
+
+
+def _root_findings(root: Path) -> Iterator[Finding]:
+    """Whose the root is, and who shares it."""
+    from detslurm._access import is_shared
+    from detslurm.store.root import group, weakness
+
+    state = root.stat()
+    if problem := weakness(root, state):
+        yield Finding("store", "broken", *problem.split(": ", 1))
+    elif is_shared(state.st_mode):
+        yield Finding("store", "note", f"shared with the group {group(state.st_gid)}")
 
 
 def _store_advice(warning: str) -> str:

@@ -204,6 +204,7 @@ class Experiment:
             raise LifecycleError(
                 f"can't delete experiment {self.id}: it is {self.state}; kill it first"
             )
+        self._refuse_others()
         delete(self._surveyed)
 
     # -- settings --------------------------------------------------------------------------------
@@ -252,9 +253,11 @@ class Experiment:
     # -- how -------------------------------------------------------------------------------------
 
     def _wish(self, wish: str, **more: Any) -> None:
+        self._refuse_others()
         self._surveyed.directory.append({"type": "wish", "wish": wish, **more})
 
     def _set(self, name: str, value: Any) -> None:
+        self._refuse_others()
         self._surveyed.directory.append({"type": "set", "field": name, "value": value})
 
     def _change_labels(self, change: Callable[[Collection[str]], set[str]]) -> None:
@@ -266,6 +269,10 @@ class Experiment:
         self._wish(wish)
         act(self._unfinished_places(), self._client.queues)
         return True
+
+    def _refuse_others(self) -> None:
+        if owner := self._surveyed.directory.foreign_owner():
+            raise LifecycleError(f"experiment {self.id} belongs to {owner}, who alone may do that")
 
     def _refuse_when_over(self, what: str) -> None:
         if self.view.finished or self.view.wishes.stopping:

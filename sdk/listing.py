@@ -2,27 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
+
 from detslurm.sdk.queues import Queues
-from detslurm.sdk.survey import survey
-from detslurm.store import ExperimentDir, ExperimentRow, NotFound, Store
+from detslurm.sdk.survey import Surveyed, look_at, read
+from detslurm.store import ExperimentRow, NotFound, Store, StoreError
 from detslurm.store.index import Catalog
 
 
-def rows(store: Store, queues: Queues) -> list[ExperimentRow]:
-    """Rows of all experiments, ascending; one look at the queue for all that are unfinished."""
+def rows(store: Store, queues: Queues, say: Callable[[str], None]) -> list[ExperimentRow]:
+    """Rows of all experiments, ascending; one look at the queue for all that are unfinished.
+
+    What can't be read is left out, and said.
+    """
     catalog = Catalog(store)
-    open_ones = survey(_visible(store, catalog.unfinished), queues)
+    for problem in catalog.problems:
+        say(f"left out: {problem}")
+    open_ones = list(_readable(store, catalog.unfinished, say))
+    look_at(open_ones, queues)
     fresh = [one.view.row() for one in open_ones]
     catalog.settle(fresh)
     return sorted({**catalog.finished, **{r.id: r for r in fresh}}.values(), key=lambda r: r.id)
 
 
-def _visible(store: Store, ids: list[int]) -> list[ExperimentDir]:
-    """Those whose submission came so far that they exist."""
-    found = []
+def _readable(store: Store, ids: Iterable[int], say: Callable[[str], None]) -> Iterator[Surveyed]:
+    """Those that exist, for their submission came so far, and can be read."""
+    unreadable: dict[int, StoreError] = {}
     for number in ids:
         try:
-            found.append(store.experiment(number))
+            one = read(store.experiment(number))
+            if one.facts.searching:
+                one.search  # noqa: B018 (its files are read here, too)
+            yield one
         except NotFound:
             continue
-    return found
+        except StoreError as error:
+            unreadable[number] = error
+    if unreadable:
+        more = ", ..." if len(unreadable) > 10 else ""
+        names = ", ".join(map(str, list(unreadable)[:10])) + more
+        first = next(iter(unreadable.values()))
+        say(f"left out, for they can't be read: experiment {names} ({first})")

@@ -19,8 +19,8 @@ from detslurm.sdk.warmstart import warm_start_problems
 from detslurm.searcher import RUNNABLE, Search, trial_count
 from detslurm.slurm import Cluster, ClusterLimits, JobRequest, SlurmError
 from detslurm.slurm.plan import Chunk, JobPlan, PlanError, plan_job, throttle
-from detslurm.slurm.succession import relief_request, runner_command, submitted_fact
-from detslurm.store import ExperimentDir, Store, probe
+from detslurm.slurm.succession import kept, relief_request, runner_command, submitted_fact
+from detslurm.store import ExperimentDir, Store, fs, probe
 from detslurm.store.searchend import BLOCK
 
 _STARTUP_HOOK = "startup-hook.sh"
@@ -199,11 +199,11 @@ def submit(
         freeze(plan.context, Path(stage))
     first_trial = store.reserve_trials(experiment.id, plan.trials)
     experiment.prepare_trials(first_trial, plan.trials)
-    experiment.write_config(plan.config.to_dict(), plan.text)
+    experiment.write_config(plan.config.to_dict(), plan.text, plan.config.masked())
     created = _created(plan, first_trial, cluster.name)
     if plan.is_search:
         created |= _about_search(plan, runner)
-        experiment.search.mkdir()
+        fs.claim_directory(experiment.search)
     experiment.create(created)
     if paused:
         experiment.append({"type": "wish", "wish": "pause"})
@@ -273,7 +273,7 @@ def _submit_relief(
 def _keep_template(plan: Plan, experiment: ExperimentDir) -> None:
     """What a job of this search is like, though none is wanted yet: its method begins later."""
     request = _first_request(plan, experiment.path, experiment.jobs)
-    experiment.append({"type": "submitted", "jobs": [], "request": request.to_dict()})
+    experiment.append({"type": "submitted", "jobs": [], "request": kept(request)})
 
 
 def _prepared(config: ExperimentConfig, files: Collection[str]) -> bool:

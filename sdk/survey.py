@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -22,10 +22,10 @@ from detslurm.store import (
     TrialView,
     fold_experiment,
     fold_facts,
-    fold_trial,
+    view_trial,
 )
 from detslurm.store.experimentfold import experiment_view
-from detslurm.store.outcomes import FINISHED
+from detslurm.store.outcomes import FINISHED, UNKNOWN
 
 if TYPE_CHECKING:
     from detslurm.sdk.searches import SearchView
@@ -99,28 +99,24 @@ class Surveyed:
     def full(self, trial: int) -> TrialView:
         """Everything about one trial, read now."""
         context = self.facts.context(trial)
-        view = fold_trial(self.directory.trial(trial), context)
-        if view.run_count or not self.facts.searching:
+        view = view_trial(self.directory.trial(trial), context)
+        if view.run_count or view.state == UNKNOWN or not self.facts.searching:
             self.trials[trial] = view.row()
         return view
 
 
 def read(directory: ExperimentDir) -> Surveyed:
     """An experiment as the store alone knows it."""
-    view = fold_experiment(directory)
+    view = fold_experiment(directory, fold=view_trial)
     trials = {row.id: row for row in view.trials}
     return Surveyed(directory, fold_facts(directory), trials, view.problems)
 
 
-def survey(directories: Iterable[ExperimentDir], queues: Queues) -> list[Surveyed]:
-    """Experiments as they stand; one query a cluster for all of them, none when all is over."""
-    found = [read(directory) for directory in directories]
-    look_at(found, queues)
-    return found
-
-
 def look_at(found: Sequence[Surveyed], queues: Queues) -> None:
-    """Add to experiments what the queue says of their unfinished trials."""
+    """Add to experiments what the queue says of their unfinished trials.
+
+    One query a cluster for all of them, none when all is over.
+    """
     for one in found:
         if unmanaged.by_hand(one) and not one.facts.wishes.deleted:
             one.standings = unmanaged.standings(one)

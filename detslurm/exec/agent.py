@@ -52,7 +52,7 @@ class Agent:
         start = self._trial.start(run)
         if start is None:
             raise SystemExit(f"detslurm agent: run {run} of trial {trial_id} was never started")
-        self._start = start
+        self._start = {**start, "token": self._experiment.token(trial_id, run)}
         self._config: dict[str, Any] = self._experiment.config()
         self._policies = LogPolicies(self._config.get("log_policies") or [])
         allocation = Allocation.from_environment()

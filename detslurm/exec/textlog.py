@@ -8,6 +8,8 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
+from detslurm.store import fs
+
 
 def tell(text: str) -> None:
     """Say something in the job's output; on a full disk it costs that line alone."""
@@ -19,7 +21,7 @@ class TextLog:
     """Appends stamped lines; a full file system never stops the run, it only costs lines."""
 
     def __init__(self, path: Path) -> None:
-        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+        self._fd = fs.create(str(path), os.O_WRONLY | os.O_APPEND)
         self._lost = 0
 
     def write(self, lines: Iterable[str]) -> None:

@@ -208,7 +208,8 @@ def _write_script(folder: Path, text: str) -> Path:
     """A new script under a name of its own, which is also how a lost job is found again."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"batch-{uuid.uuid4().hex[:12]}.sh"
-    with path.open("x", encoding="utf-8", errors="surrogateescape") as file:
+    path.touch(mode=0o600, exist_ok=False)  # what it sets up may hold secrets
+    with path.open("w", encoding="utf-8", errors="surrogateescape") as file:
         file.write(text)
     return path
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -41,7 +42,24 @@ def submitted_fact(
         job["each"] = each
     if relief:
         job["relief"] = True
-    return {"type": "submitted", "jobs": [job], "request": request.to_dict()}
+    return {"type": "submitted", "jobs": [job], "request": kept(request)}
+
+
+# These may hold secrets, and a fact can be read by all that share the store: the configuration,
+# which is its owner's alone, has them as well.
+_CONFIGURED = ("setup", "sbatch_args")
+
+
+def kept(request: JobRequest) -> dict[str, Any]:
+    """What a fact says of a request, for `_asked`."""
+    return {name: value for name, value in request.to_dict().items() if name not in _CONFIGURED}
+
+
+def _asked(fact: Mapping[str, Any], experiment_dir: Path) -> JobRequest:
+    """The request of a submission."""
+    slurm = json.loads((experiment_dir / "config.json").read_bytes()).get("slurm") or {}
+    configured = {name: slurm[name] for name in _CONFIGURED if name in slurm}
+    return JobRequest.from_dict({**configured, **fact["request"]})
 
 
 def successor_request(
@@ -60,7 +78,7 @@ def successor_request(
     no submission covered this trial.
     """
     facts = list(facts)
-    original = _as_set(_first_request(facts, index), facts)
+    original = _as_set(_first_request(facts, index, experiment_dir), facts)
     return _like(original, experiment_dir, index, each).with_changes(
         dependency=f"afterany:{after}" if after else None,
         hold=hold,
@@ -73,7 +91,7 @@ def workers_request(
 ) -> JobRequest:
     """The request of so many more workers for a search, like those it began with."""
     facts = list(facts)
-    original = _as_set(_first(facts), facts)
+    original = _as_set(_first(facts, experiment_dir), facts)
     return _like(original, experiment_dir, 0, count=count if count > 1 else None)
 
 
@@ -104,18 +122,20 @@ def _as_set(original: JobRequest, facts: Iterable[Mapping[str, Any]]) -> JobRequ
     return original.with_changes(nice=nice_of(given[-1])) if given else original
 
 
-def _first(facts: Iterable[Mapping[str, Any]]) -> JobRequest:
+def _first(facts: Iterable[Mapping[str, Any]], experiment_dir: Path) -> JobRequest:
     for fact in facts:
         if fact.get("type") == "submitted":
-            return JobRequest.from_dict(fact["request"])
+            return _asked(fact, experiment_dir)
     raise LookupError("no job was ever submitted")
 
 
-def _first_request(facts: Iterable[Mapping[str, Any]], index: int) -> JobRequest:
+def _first_request(
+    facts: Iterable[Mapping[str, Any]], index: int, experiment_dir: Path
+) -> JobRequest:
     for fact in facts:
         if fact.get("type") != "submitted":
             continue
         for job in fact["jobs"]:
             if 0 <= index - job["first_index"] < job["count"]:
-                return JobRequest.from_dict(fact["request"])
+                return _asked(fact, experiment_dir)
     raise LookupError(f"no job was ever submitted for the trial with index {index}")

@@ -18,7 +18,13 @@ from detslurm.store.errors import (
 )
 from detslurm.store.experiment import ExperimentDir
 from detslurm.store.experimentfold import ExperimentFacts
-from detslurm.store.reading import fold_experiment, fold_facts, fold_trial, trial_metrics
+from detslurm.store.reading import (
+    fold_experiment,
+    fold_facts,
+    fold_trial,
+    trial_metrics,
+    view_trial,
+)
 from detslurm.store.runlog import RunLog, read_records
 from detslurm.store.store import Store
 from detslurm.store.trial import Run, TrialDir
@@ -80,6 +86,7 @@ __all__ = [
     "probe",
     "read_records",
     "trial_metrics",
+    "view_trial",
 ]
 
 # What runners, trials and most commands never use is imported on first use.

@@ -42,6 +42,7 @@ def compact(experiment: ExperimentDir) -> Path:
         with h5py.File(stage, "w-", locking=False) as file:
             _write(file, [experiment.trial(row.id) for row in view.trials])
         fs.sync_file(stage)
+        fs.share(stage)
         Path(stage).rename(path)
     except OSError as error:
         raise explained(error, str(path)) from error

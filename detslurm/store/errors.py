@@ -58,6 +58,11 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 LINKLESS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV, errno.EMLINK)
 
 
+def is_refusal(fault: OSError) -> bool:
+    """Whether something is there, and only this user may not have it."""
+    return fault.errno in (errno.EACCES, errno.EPERM)
+
+
 def explained(error: OSError, path: str) -> StoreFault:
     """Turn an OSError into the store's own, which names the path and the way out."""
     code = error.errno or 0

@@ -9,8 +9,9 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from detslurm import _access
 from detslurm.store import fs
-from detslurm.store.errors import CorruptRecord, NotFound
+from detslurm.store.errors import CorruptRecord, NotFound, StoreFault, is_refusal
 from detslurm.store.facts import FactLog
 from detslurm.store.frame import decode_json, encode_json
 from detslurm.store.trial import TrialDir
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from detslurm.store.store import Store
 
 BUCKETS: Final = 100
+
+_MASKED: Final = "config.masked.json"
 
 # Facts that change how a finished experiment reads: the index must learn of them.
 TOUCHING: Final = frozenset(
@@ -56,17 +59,42 @@ class ExperimentDir:
         return self.path / "metrics.h5"
 
     def freeze_code(self) -> AbstractContextManager[str]:
-        """A directory to copy the context into; it becomes `code` whole, or not at all."""
+        """A directory to copy the context into; it becomes `code` whole, or not at all.
+
+        Others can't read it: the configuration lies beside the code as often as not.
+        """
         return fs.staged_directory(self.code)
 
-    def write_config(self, config: Mapping[str, Any], text: str) -> None:
-        """Keep the resolved configuration and the user's text as it was given."""
-        fs.put_if_absent(self.path / "config.yaml", text.encode())
-        fs.put_if_absent(self.path / "config.json", encode_json(config) + b"\n")
+    def write_config(
+        self, config: Mapping[str, Any], text: str, masked: Mapping[str, Any] | None = None
+    ) -> None:
+        """Keep the resolved configuration and the user's text as it was given.
+
+        They are their owner's alone. Others of a shared store see the `masked` configuration, or
+        all of one that has no secrets.
+        """
+        fs.put_if_absent(self.path / "secret", os.urandom(16).hex().encode(), secret=True)
+        fs.put_if_absent(self.path / "config.yaml", text.encode(), secret=True)
+        if _access.shared(str(self.path)):
+            shown = config if masked is None else masked
+            fs.put_if_absent(self.path / _MASKED, encode_json(shown) + b"\n")
+        fs.put_if_absent(self.path / "config.json", encode_json(config) + b"\n", secret=True)
+
+    def token(self, trial_id: int, run: int) -> str:
+        """What the processes of a run know and other users don't."""
+        data = fs.read_file(self.path / "secret", expected=True)
+        if data is None:
+            raise NotFound(f"experiment {self.id} has no secret: its submission broke off")
+        return f"{data.decode()}.{trial_id}.{run}"
 
     def config(self) -> dict[str, Any]:
-        """The resolved configuration as plain data."""
-        data = fs.read_file(self.path / "config.json", expected=True)
+        """The resolved configuration as plain data; to others than its owner without secrets."""
+        try:
+            data = fs.read_file(self.path / "config.json", expected=True)
+        except StoreFault as fault:
+            data = fs.read_file(self.path / _MASKED) if is_refusal(fault) else None
+            if data is None:
+                raise
         if data is None:
             raise NotFound(f"experiment {self.id} has no configuration: its submission broke off")
         try:
@@ -108,6 +136,13 @@ class ExperimentDir:
         if fact is None:
             raise NotFound(f"there is no experiment {self.id} in {self.store.path}")
         return fact
+
+    def foreign_owner(self) -> str | None:
+        """The name of the user whose experiment it is, where that is somebody else."""
+        me = os.geteuid()
+        by = str(self.created().get("by", ""))
+        # A file server may not know the owner, and accounts get new names: only both are proof.
+        return by if me not in (0, self.path.stat().st_uid) and by != user_name() else None
 
     def prepare_trials(self, first: int, count: int) -> None:
         """Make the bucket directories that these trials need, so that no two nodes race for one."""

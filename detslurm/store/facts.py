@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from detslurm.store import fs
-from detslurm.store.errors import CorruptRecord
+from detslurm.store.errors import CorruptRecord, StoreFault, is_refusal
 from detslurm.store.frame import frame, unframe
 
 SCHEMA: Final = 1
+REFUSED: Final = "refused"
+_WHY: Final = os.strerror(errno.EACCES)
 
 
 class FactLog:
@@ -33,12 +36,21 @@ class FactLog:
         """Fact `number` with its number as "n"; None where it does not exist (yet)."""
         return read_fact(self.text_name(number), number, expected=expected)
 
-    def facts(self, after: int = 0) -> Iterator[dict[str, Any]]:
+    def facts(self, after: int = 0, *, skip_refused: bool = False) -> Iterator[dict[str, Any]]:
         """All facts past number `after`, in order, up to the last one that the file server has:
-        what follows from them may be for good."""
+        what follows from them may be for good.
+
+        With `skip_refused` a fact that this user may not read comes as one of type `REFUSED`.
+        """
         number = after + 1
         while True:
-            fact = self.read(number, expected=True)
+            try:
+                fact = self.read(number, expected=True)
+            except StoreFault as fault:
+                # Where names can't be looked up at all, there would be no end.
+                if not (skip_refused and is_refusal(fault) and fs.exists(self.name(number))):
+                    raise
+                fact = {"type": REFUSED, "n": number, "path": fault.path, "problem": _WHY}
             if fact is None:
                 return
             yield fact

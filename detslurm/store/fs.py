@@ -9,9 +9,10 @@ import errno
 import itertools
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final
 
+from detslurm import _access
 from detslurm.store.errors import LINKLESS, NoHardLinks, StoreError, explained
 
 # A file that lies on no disk: to link it into a store can only fail.
@@ -25,11 +26,16 @@ AnyPath = str | os.PathLike[str]
 _counter = itertools.count()
 
 
-def put_if_absent(path: AnyPath, data: bytes, *, sync_names: bool = True) -> bool:
-    """Make `path` exist with exactly `data`, whole at once; False where it existed already."""
+def put_if_absent(
+    path: AnyPath, data: bytes, *, sync_names: bool = True, secret: bool = False
+) -> bool:
+    """Make `path` exist with exactly `data`, whole at once; False where it existed already.
+
+    A `secret` is its owner's alone, in a shared store too.
+    """
     target = os.fspath(path)
     temporary = temporary_name(target)
-    write_new(temporary, data)
+    write_new(temporary, data, secret=secret)
     try:
         won = _link(temporary, target)
     finally:
@@ -99,10 +105,22 @@ def temporary_name(target: str) -> str:
     return os.path.join(folder, f".{name}.{unique}.tmp")
 
 
-def write_new(path: str, data: bytes, *, sync: bool = True) -> None:
+def create(path: str, flags: int, *, secret: bool = False) -> int:
+    """Open a file that may be new; it may be read by whom its directory is shared with."""
+    mode = _access.PRIVATE_FILE if secret else _access.file_mode(os.path.dirname(path))
+    handle = os.open(path, flags | os.O_CREAT | os.O_CLOEXEC, mode)
+    if mode != _access.PRIVATE_FILE:
+        with suppress(OSError):  # some file systems have fixed modes
+            os.fchmod(handle, mode)  # the umask may have cut it
+    if heir := _access.heir(os.path.dirname(path)):
+        os.fchown(handle, *heir)
+    return handle
+
+
+def write_new(path: str, data: bytes, *, sync: bool = True, secret: bool = False) -> None:
     """Create `path` with `data`, on disk when this returns; nothing is left behind on failure."""
     try:
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        handle = create(path, os.O_WRONLY | os.O_EXCL, secret=secret)
     except OSError as error:
         raise explained(error, path) from error
     try:
@@ -288,10 +306,10 @@ def time_there(folder: AnyPath) -> float | None:
         discard(probe)
 
 
-def claim_directory(path: AnyPath, mode: int = 0o777) -> bool:
+def claim_directory(path: AnyPath, *, secret: bool = False) -> bool:
     """Create the directory `path`; False where somebody else has it."""
     try:
-        os.mkdir(path, mode)
+        _make_directory(os.fspath(path), secret=secret)
     except FileExistsError:
         return False
     except OSError as error:
@@ -299,21 +317,48 @@ def claim_directory(path: AnyPath, mode: int = 0o777) -> bool:
     return True
 
 
-def ensure_directory(path: AnyPath, mode: int = 0o777) -> None:
+def _make_directory(path: str, *, secret: bool = False) -> None:
+    mode = _access.PRIVATE_DIRECTORY if secret else _access.directory_mode(os.path.dirname(path))
+    os.mkdir(path, mode & 0o777)
+    if mode != _access.PRIVATE_DIRECTORY:
+        with suppress(OSError):
+            os.chmod(path, mode)
+    if heir := _access.heir(os.path.dirname(path)):
+        os.chown(path, *heir)
+
+
+def ensure_directory(path: AnyPath, *, secret: bool = False) -> None:
     """Let the directory `path` exist, with its parents."""
+    name = os.fspath(path)
     try:
-        os.mkdir(path, mode)
-    except (FileExistsError, FileNotFoundError):
-        _ensure_all(path, mode)
+        _ensure_directory(name, secret=secret)
+    except OSError as error:
+        raise explained(error, name) from error
+
+
+def _ensure_directory(path: str, *, secret: bool = False) -> None:
+    try:
+        _make_directory(path, secret=secret)
+    except FileNotFoundError:
+        _ensure_directory(os.path.dirname(path))
+        _ensure_directory(path, secret=secret)
+    except FileExistsError:
+        if not os.path.isdir(path):
+            raise
+
+
+def make_parents(path: AnyPath) -> None:
+    """Let a directory exist that is none of the store's: what lies above its root."""
+    try:
+        os.makedirs(path, exist_ok=True)
     except OSError as error:
         raise explained(error, os.fspath(path)) from error
 
 
-def _ensure_all(path: AnyPath, mode: int) -> None:
-    try:
-        os.makedirs(path, mode, exist_ok=True)
-    except OSError as error:
-        raise explained(error, os.fspath(path)) from error
+def share(path: AnyPath) -> None:
+    """Let a file that something else made have the mode that it would have from `create`."""
+    name = os.fspath(path)
+    os.chmod(name, _access.file_mode(os.path.dirname(name)))
 
 
 def sync_directory(path: AnyPath) -> bool:
@@ -398,9 +443,12 @@ def sync_file(path: str) -> None:
 
 @contextmanager
 def staged_directory(final: AnyPath) -> Iterator[str]:
-    """A directory to fill; it appears as `final` when the block ends well, else it vanishes."""
+    """A directory to fill; it appears as `final` when the block ends well, else it vanishes.
+
+    It is its owner's alone.
+    """
     stage = temporary_name(os.fspath(final))
-    if not claim_directory(stage):
+    if not claim_directory(stage, secret=True):
         raise StoreError(f"{stage} exists already")
     try:
         yield stage

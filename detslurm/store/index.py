@@ -32,7 +32,7 @@ class Catalog:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._path = store.path / "index.json"
+        self._path = store.own("index.json")
         self.ledger, self._rows = _load(self._path)
         read = self.ledger.position
         for experiment in store.ledger.catch_up(self.ledger):
@@ -43,6 +43,11 @@ class Catalog:
     def finished(self) -> dict[int, ExperimentRow]:
         """Rows of finished experiments, those deleted included."""
         return self._rows
+
+    @property
+    def problems(self) -> list[str]:
+        """What could not be read of the ledger."""
+        return self.ledger.problems
 
     @property
     def unfinished(self) -> list[int]:
@@ -58,6 +63,8 @@ class Catalog:
 
     def save(self) -> None:
         """Publish the index; where that is not possible the next reader works a little more."""
+        if self.ledger.refused:
+            return  # what can't be read now would be left out for good
         parts = (
             {"ledger": msgspec.to_builtins(self.ledger)},
             {"rows": msgspec.to_builtins(list(self._rows.values()))},
@@ -71,7 +78,7 @@ class Catalog:
 
 def ledger_state(store: Store) -> LedgerState:
     """The ledger folded to its end, from the index and the tail; saves the index when stale."""
-    state = _ledger(_lines(store.path / "index.json"))
+    state = _ledger(_lines(store.own("index.json")))
     known = state.position
     store.ledger.catch_up(state)
     if state.position - known >= STALE_AFTER:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from detslurm.store.errors import StoreError
-from detslurm.store.facts import FactLog
+from detslurm.store.facts import REFUSED, FactLog
+
+LARGEST: Final = 1_000_000
+"""How many trial ids one fact may give: what is left free for each fact that can't be read."""
 
 
 class Block(msgspec.Struct, frozen=True, array_like=True):
@@ -27,8 +30,16 @@ class LedgerState(msgspec.Struct):
     position: int = 0
     next_trial: int = 1
     blocks: list[Block] = msgspec.field(default_factory=list)
-    # A block that cannot be read: until a later one shows where ids go on, none can be given.
-    unreadable: str | None = None
+    # Facts since the last block that can't be read: each may have given up to LARGEST ids.
+    unknown: int = 0
+    # Of all facts, how many this user may not read now, though they may be sound.
+    refused: int = 0
+    problems: list[str] = msgspec.field(default_factory=list)
+
+    @property
+    def next_free(self) -> int:
+        """The first trial id that certainly belongs to no experiment."""
+        return self.next_trial + self.unknown * LARGEST
 
     def experiments(self) -> list[int]:
         """Ids of all experiments that own trials, ascending."""
@@ -50,10 +61,12 @@ class LedgerState(msgspec.Struct):
             block = Block(fact["first_trial"], fact["trials"], fact["id"])
             self.blocks.append(block)
             self.next_trial = max(self.next_trial, block.first + block.count)
-            self.unreadable = None
+            self.unknown = 0
             return block.experiment
-        if kind == "corrupt":
-            self.unreadable = f"{fact.get('path')}: {fact.get('problem')}"
+        if kind in ("corrupt", REFUSED):
+            self.unknown += 1
+            self.refused += kind == REFUSED
+            self.problems.append(f"{fact.get('path')}: {fact.get('problem')}")
         return fact.get("id") if kind == "touched" else None
 
 
@@ -66,7 +79,7 @@ class Ledger:
     def catch_up(self, state: LedgerState) -> set[int]:
         """Fold the ledger's tail into `state`; returns the experiments that the tail concerns."""
         concerned: set[int] = set()
-        for fact in self.log.facts(state.position):
+        for fact in self.log.facts(state.position, skip_refused=True):
             experiment = state.advance(fact)
             if experiment is not None:
                 concerned.add(experiment)
@@ -74,11 +87,11 @@ class Ledger:
 
     def reserve(self, state: LedgerState, experiment: int, count: int) -> int:
         """Give `count` consecutive trial ids to an experiment; returns the first one."""
+        if count > LARGEST:
+            raise StoreError(f"{count} trials are more than an experiment may have ({LARGEST})")
         while True:
-            if state.unreadable is not None:
-                raise StoreError(f"no trial ids can be given: {state.unreadable}")
             known = any(block.experiment == experiment for block in state.blocks)
-            first = state.next_trial
+            first = state.next_free
             fact = {
                 "type": "trials" if known else "experiment",
                 "id": experiment,

@@ -31,5 +31,8 @@ TERMINAL: Final = {
 # How a trial stands that the search has closed, by the search's word for it; all others completed.
 CLOSED: Final = {"errored": "ERROR", "canceled": "CANCELED"}
 
-TRIAL_STATES: Final = ("QUEUED", "RUNNING", "PAUSED", "COMPLETED", "ERROR", "CANCELED")
+UNKNOWN: Final = "UNKNOWN"
+"""How a trial stands whose files can't be read: it may be running, or over."""
+
+TRIAL_STATES: Final = ("QUEUED", "RUNNING", "PAUSED", "COMPLETED", "ERROR", "CANCELED", UNKNOWN)
 FINISHED: Final = frozenset({"COMPLETED", "ERROR", "CANCELED"})

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
+import os
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from detslurm.store import fs, summary
 from detslurm.store.curve import MetricRow, Span, clean_rows, last_valid_steps
-from detslurm.store.errors import CorruptRecord, Problem
+from detslurm.store.errors import CorruptRecord, Problem, StoreFault
 from detslurm.store.experiment import BUCKETS, ExperimentDir
 from detslurm.store.experimentfold import ExperimentFacts, experiment_facts, experiment_view
 from detslurm.store.frame import MARK, checked, restored, unframe
+from detslurm.store.outcomes import UNKNOWN
 from detslurm.store.runlog import lines_of
 from detslurm.store.trial import Run, TrialDir
 from detslurm.store.trialfold import (
@@ -112,6 +114,23 @@ def begun_checkpoints(trial: TrialDir, runs: int) -> list[str]:
     return list(begun)
 
 
+def view_trial(trial: TrialDir, context: TrialContext | None = None) -> TrialView:
+    """As `fold_trial`, to be shown: UNKNOWN where a file can't be read, with the reason.
+
+    Whoever acts on a trial must not take what can't be read for something that is not there.
+    """
+    try:
+        return fold_trial(trial, context)
+    except StoreFault as fault:
+        reason = os.strerror(fault.errno or 0)
+        return TrialView(
+            id=trial.id,
+            experiment_id=trial.experiment_id,
+            state=UNKNOWN,
+            problems=(Problem(fault.path, 0, reason),),
+        )
+
+
 def latest_checkpoint(store: Store, trial_id: int) -> CheckpointView | None:
     """What a warm start from a trial begins with. Raises NotFound where there is no such trial."""
     trial = store.find_trial(trial_id)
@@ -180,9 +199,14 @@ def fold_facts(experiment: ExperimentDir) -> ExperimentFacts:
 
 
 def fold_experiment(
-    experiment: ExperimentDir, alive: Mapping[int, bool | None] | None = None
+    experiment: ExperimentDir,
+    alive: Mapping[int, bool | None] | None = None,
+    *,
+    fold: Callable[[TrialDir, TrialContext], TrialView] = fold_trial,
 ) -> ExperimentView:
     """An experiment as its files tell; `alive` is what the queue says about trials' jobs.
+
+    `fold` reads a trial: `view_trial` for those who only show it.
 
     Trials that are over come from the summary, which is written again where that pays.
     """
@@ -196,7 +220,7 @@ def fold_experiment(
             continue
         context = facts.context(trial_id, (alive or {}).get(trial_id))
         if began is None or trial_id in began:
-            view = fold_trial(experiment.trial(trial_id), context)
+            view = fold(experiment.trial(trial_id), context)
         else:
             view = trial_view(trial_id, experiment.id, (), context)
         rows[trial_id] = view.row()

@@ -40,7 +40,7 @@ class RunLog:
         """Open the log for appending; after a torn tail the first record starts a fresh line."""
         name = os.fspath(path)
         try:
-            handle = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            handle = fs.create(name, os.O_RDWR)
             size = os.fstat(handle).st_size
             torn = size > 0 and os.pread(handle, 1, size - 1) != b"\n"
         except OSError as error:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from detslurm import _access
 from detslurm.store import fs
 from detslurm.store.errors import NotFound
 from detslurm.store.experiment import ExperimentDir
-from detslurm.store.index import Catalog, ledger_state
-from detslurm.store.ledger import Ledger, LedgerState
 from detslurm.store.trial import TrialDir
 from detslurm.store.views import ExperimentRow
+
+if TYPE_CHECKING:
+    from detslurm.store.index import Catalog
+    from detslurm.store.ledger import Ledger, LedgerState
 
 
 class Store:
@@ -18,18 +23,30 @@ class Store:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.ledger = Ledger(path / "ledger")
+
+    @cached_property
+    def ledger(self) -> Ledger:
+        """Who has which ids."""
+        from detslurm.store.ledger import Ledger  # only here: a thousand runners start without it
+
+        return Ledger(self.path / "ledger")
 
     @classmethod
     def open(cls, root: fs.AnyPath | None = None) -> Store:
-        """The store at `root` (else where the settings point), created for its user alone."""
+        """The store at `root` (else where the settings point), ready for new experiments.
+
+        Where there is none it is created, for its user alone. Raises `StoreError` where others
+        could harm it, or it is somebody else's.
+        """
+        from detslurm.store.root import prepare  # only here: readers find the root as it is
+
         path = Path(root if root is not None else _settings_root()).expanduser().absolute()
-        if not fs.exists(path / "experiments"):
-            fs.ensure_directory(path.parent)
-            fs.claim_directory(path, 0o700)
-            for name in ("ledger", "experiments"):
-                fs.ensure_directory(path / name)
+        prepare(path)
         return cls(path)
+
+    def own(self, name: str) -> Path:
+        """The place in the root of something of which each user of a shared store has their own."""
+        return self.path / _access.own_name(str(self.path), name)
 
     def new_experiment(self) -> ExperimentDir:
         """Claim the next experiment id; it stays invisible until its `created` fact."""
@@ -40,7 +57,8 @@ class Store:
             number += 1
         experiment = ExperimentDir(self, number)
         fs.ensure_directory(experiment.log.path)
-        fs.ensure_directory(experiment.jobs)
+        # Batch scripts hold what the configuration sets up, and Slurm writes there by the umask.
+        fs.ensure_directory(experiment.jobs, secret=True)
         return experiment
 
     def reserve_trials(self, experiment_id: int, count: int) -> int:
@@ -49,10 +67,14 @@ class Store:
 
     def ledger_state(self) -> LedgerState:
         """The ledger folded as far as it is written now."""
+        from detslurm.store.index import ledger_state
+
         return ledger_state(self)
 
     def catalog(self) -> Catalog:
         """What is finished, as rows, and what is not, as ids: the start of every listing."""
+        from detslurm.store.index import Catalog
+
         return Catalog(self)
 
     def overview(self) -> list[ExperimentRow]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import grp
 import os
 import pwd
 import shutil
@@ -9,10 +10,13 @@ import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 from tests.cluster.spec import ClusterSpec, Layout
 from tests.cluster.waiting import wait_for
+
+_LAB = "detslurm-lab"
 
 
 @dataclass(frozen=True)
@@ -61,7 +65,7 @@ class User:
             umask=self.umask,
             user=None if self._oneself else self.uid,
             group=None if self._oneself else self.gid,
-            extra_groups=None if self._oneself else [],
+            extra_groups=None if self._oneself else [lab().gr_gid],
         )
 
     def run(
@@ -104,9 +108,41 @@ class User:
         return path
 
 
+@cache
+def lab() -> grp.struct_group:
+    """A group that all accounts of the tests are in; only root can make it."""
+    return wait_for(lambda: _known_group() or _made_group(), 30, "a group")
+
+
+def _known_group() -> grp.struct_group | None:
+    try:
+        return grp.getgrnam(_LAB)
+    except KeyError:
+        return None
+
+
+def _made_group() -> grp.struct_group | None:
+    subprocess.run([_administrative("groupadd"), _LAB], check=False, capture_output=True)
+    return _known_group()
+
+
+def _join(name: str) -> bool:
+    """Slurm remembers who is in which group: before its daemons hear of the account."""
+    if name not in grp.getgrgid(lab().gr_gid).gr_mem:
+        argv = [_administrative("usermod"), "--append", "--groups", _LAB, name]
+        subprocess.run(argv, check=False, capture_output=True)
+    return name in grp.getgrgid(lab().gr_gid).gr_mem
+
+
+def _administrative(program: str) -> str:
+    return shutil.which(program, path="/usr/sbin:/sbin") or program
+
+
 def local_user(name: str, spec: ClusterSpec, layout: Layout, env: Mapping[str, str]) -> User:
     """The account `name`, made by root where it is missing; without root: oneself."""
     account = _account(name) if os.geteuid() == 0 else pwd.getpwuid(os.geteuid())
+    if os.geteuid() == 0:
+        wait_for(lambda: _join(name), 30, f"{name} in the group {_LAB}")
     home = layout.homes / name
     tmp = home / "tmp" if spec.shared_tmp else layout.var / f"tmp-{name}"
     user = User(
@@ -138,7 +174,6 @@ def _known(name: str) -> pwd.struct_passwd | None:
 
 
 def _made(name: str) -> pwd.struct_passwd | None:
-    useradd = shutil.which("useradd", path="/usr/sbin:/sbin") or "useradd"
-    argv = [useradd, "--no-create-home", "--shell", "/bin/bash", name]
+    argv = [_administrative("useradd"), "--no-create-home", "--shell", "/bin/bash", name]
     subprocess.run(argv, check=False, capture_output=True)
     return _known(name)

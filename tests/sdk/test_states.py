@@ -6,7 +6,6 @@ import pytest
 
 from detslurm.sdk import listing
 from detslurm.sdk import survey as survey_module
-from detslurm.sdk.queues import Queues
 from detslurm.sdk.survey import Surveyed
 from detslurm.store import ExperimentDir, NotFound, fold_facts
 from tests.sdk.scenes import Scene
@@ -29,12 +28,12 @@ def test_listing_reads_a_finished_experiment_once(
         scene.run(scene.experiment(), losses=[0.5], end="completed")
     read: list[int] = []
 
-    def survey(directories: list[ExperimentDir], queues: Queues) -> list[Surveyed]:
-        read.extend(directory.id for directory in directories)
-        return real(directories, queues)
+    def survey(directory: ExperimentDir) -> Surveyed:
+        read.append(directory.id)
+        return real(directory)
 
-    real = survey_module.survey
-    monkeypatch.setattr(listing, "survey", survey)
+    real = survey_module.read
+    monkeypatch.setattr(listing, "read", survey)
     first = scene.client.list_experiments()
     assert scene.client.list_experiments() == first
     assert read == [1, 2]

@@ -156,6 +156,20 @@ def failing(
 
 
 @contextmanager
+def refusing(*paths: os.PathLike[str]) -> Iterator[None]:
+    """Let nobody open these files, as their mode 000 would do for all but root."""
+    real, refused = os.open, {os.fspath(path) for path in paths}
+
+    def call(path: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(path, (str, os.PathLike)) and os.fspath(path) in refused:
+            raise OSError(errno.EACCES, os.strerror(errno.EACCES), path)
+        return real(path, *args, **kwargs)
+
+    with mock.patch.object(os, "open", call):
+        yield
+
+
+@contextmanager
 def failing_at(call: int, code: int) -> Iterator[Callable[[], bool]]:
     """Let the `call`-th call of any kind fail with `code`; yields whether it came to that."""
     left = call

@@ -14,14 +14,13 @@ from detslurm.store import (
     NotFound,
     RunTaken,
     Store,
-    StoreError,
     TrialDir,
     TrialEnded,
     fold_trial,
 )
 from detslurm.store.facts import FactLog
 from tests.store import scenes
-from tests.store.faults import failing, race
+from tests.store.faults import failing, race, refusing
 
 
 def _claim(trial: TrialDir, run: int, who: int) -> bool:
@@ -194,19 +193,22 @@ def test_unknown_ids_are_named(store: Store) -> None:
     assert store.find_trial(2).experiment_id == 1
 
 
-def test_a_damaged_block_stops_new_ids_only(store: Store) -> None:
-    """Where the last block cannot be read no ids are given, which might collide; all else works."""
+@pytest.mark.parametrize("harm", ["damaged", "refused"])
+def test_a_block_that_cant_be_read_never_collides(store: Store, harm: str) -> None:
+    """New ids lie beyond all that the block may have given; everything else goes on."""
     scenes.finished(store)
     store.reserve_trials(1, 5)
-    store.ledger.log.name(2).write_bytes(b"00000000 {}\n")
-    with pytest.raises(StoreError, match=r"no trial ids.*000002"):
-        store.reserve_trials(1, 1)
-    assert [row.state for row in store.overview()] == ["COMPLETED"]
-    assert store.find_trial(1).experiment_id == 1
-
-
-def test_the_store_belongs_to_its_user(store: Store) -> None:
-    """A root that the store makes is closed to others; one that exists keeps its mode."""
-    assert store.path.stat().st_mode & 0o777 == 0o700
-    store.path.chmod(0o750)
-    assert Store.open(store.path).path.stat().st_mode & 0o777 == 0o750
+    block = store.ledger.log.name(2)
+    sound = block.read_bytes()
+    with contextlib.ExitStack() as stack:
+        if harm == "damaged":
+            block.write_bytes(b"00000000 {}\n")
+        else:
+            stack.enter_context(refusing(block))
+        assert store.reserve_trials(1, 1) > 1_000_000
+        assert [row.state for row in store.overview()] == ["COMPLETED"]
+        assert store.catalog().problems and str(block) in store.catalog().problems[0]
+        assert store.find_trial(1).experiment_id == 1
+    block.write_bytes(sound)
+    if harm == "refused":  # nothing that was left out meanwhile stays so
+        assert store.find_trial(6).experiment_id == 1

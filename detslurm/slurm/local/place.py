@@ -8,6 +8,8 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 
+from detslurm import _access
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -16,14 +18,18 @@ class Place:
     root: Path
 
     @property
+    def _local(self) -> Path:
+        return self.root / _access.own_name(str(self.root), "local")
+
+    @property
     def jobs(self) -> Path:
         """Job ids are claimed here by mkdir, for all machines that share the store."""
-        return self.root / "local" / "jobs"
+        return self._local / "jobs"
 
     @property
     def home(self) -> Path:
         """What only this machine's scheduler writes."""
-        return self.root / "local" / "hosts" / socket.gethostname()
+        return self._local / "hosts" / socket.gethostname()
 
     @property
     def journal(self) -> Path:

@@ -1,0 +1,129 @@
+"""A store's root: whose it is, who shares it, and the directories that all its users write to."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import Final
+
+from detslurm import _access
+from detslurm.store import fs
+from detslurm.store.errors import StoreError, explained
+
+COMMON: Final = ("ledger", "experiments", "checkpoints")
+"""In a shared store each user adds to these; nobody else can remove or change what they added."""
+
+_NOBODY: Final = 65534  # what a file server calls owners that it can't name
+
+
+def prepare(root: Path) -> None:
+    """Let a root exist that its user may submit to. Raises `StoreError` where others could harm.
+
+    A new root is its user's alone. It is shared once its mode says so; see `_access`.
+    """
+    if not fs.exists(root):
+        fs.make_parents(root.parent)
+        fs.claim_directory(root, secret=True)
+    try:
+        state = root.stat()
+        if problem := weakness(root, state):
+            raise StoreError(problem)
+        _make_common(root, state)
+    except OSError as error:
+        raise explained(error, os.fspath(root)) from error
+
+
+def weakness(root: Path, state: os.stat_result) -> str | None:
+    """Why jobs must not run from this root, with the remedy; None where nothing speaks against it.
+
+    Who can rename what lies in the root decides what the jobs of all its users execute.
+    """
+    mode, me = state.st_mode, os.geteuid()
+    if not stat.S_ISDIR(mode):
+        return f"the store's root {root} is not a directory"
+    if mode & stat.S_IWOTH:
+        return (
+            f"everybody may write to the store's root {root}, and replace the code that your jobs"
+            f" run: `chmod o-w {root}`"
+        )
+    writable = bool(mode & stat.S_IWGRP)
+    if state.st_uid not in (me, 0, _NOBODY) and not (writable and _shared(state)):
+        return (
+            f"the store {root} belongs to {owner(state.st_uid)} and is not shared: set"
+            f" DETSLURM_ROOT to a directory of your own, or ask for `chmod 3770 {root}`"
+        )
+    if writable and not _shared(state) and not _is_own_group(state.st_gid):
+        return (
+            f"the group {group(state.st_gid)} may write to the store's root {root}, which is not"
+            f" set up to be shared: `chmod g-w {root}` keeps it to yourself, `chmod 3770 {root}`"
+            " shares it with the group"
+        )
+    return None
+
+
+def _shared(state: os.stat_result) -> bool:
+    return _access.is_shared(state.st_mode)
+
+
+def _make_common(root: Path, state: os.stat_result) -> None:
+    if not fs.exists(root / COMMON[-1]):
+        for name in COMMON:
+            fs.claim_directory(root / name, secret=True)
+    if not (_shared(state) and state.st_mode & stat.S_IWGRP):
+        return
+    if state.st_uid == os.geteuid() and not state.st_mode & stat.S_ISVTX:
+        root.chmod(stat.S_IMODE(state.st_mode) | stat.S_ISVTX)  # or all could rename what is there
+    for name in COMMON:
+        _share(root / name, state.st_gid)
+
+
+def _share(folder: Path, gid: int) -> None:
+    """Let a common directory be the group's; what was private before the root was shared, too."""
+    found = folder.stat()
+    if stat.S_IMODE(found.st_mode) == _access.COMMON_DIRECTORY and found.st_gid == gid:
+        return
+    if found.st_uid != os.geteuid():
+        raise StoreError(
+            f"{folder} is not shared as the store's root is: {owner(found.st_uid)} has to submit"
+            f" something once, or to say `chmod 3770 {folder}`"
+        )
+    os.chown(folder, -1, gid)
+    folder.chmod(_access.COMMON_DIRECTORY)
+    _access.look_again()
+    if folder.name == "ledger":  # who has which ids is everybody's to know
+        for fact in folder.iterdir():
+            os.chown(fact, -1, gid)
+            fs.share(fact)
+
+
+def owner(uid: int) -> str:
+    """A user by name, where there is one."""
+    import pwd
+
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"user {uid}"
+
+
+def group(gid: int) -> str:
+    """A group by name, where there is one."""
+    import grp
+
+    try:
+        return grp.getgrgid(gid).gr_name
+    except KeyError:
+        return str(gid)
+
+
+def _is_own_group(gid: int) -> bool:
+    """Whether a group is the one that many systems make for each user, with nobody else in it."""
+    import grp
+
+    me = owner(os.geteuid())
+    try:
+        found = grp.getgrgid(gid)
+    except KeyError:
+        return False
+    return found.gr_name == me and set(found.gr_mem) <= {me}

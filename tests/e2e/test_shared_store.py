@@ -1,0 +1,129 @@
+"""Two users, two umasks, one store: both submit, both list, neither can harm the other."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.cluster import Cluster, User
+from tests.cluster.users import lab
+from tests.e2e.desk import Desk
+from tests.e2e.test_failures import WAITS, let_go, pid_of_code
+
+QUICK = 'print("done")'
+
+
+@pytest.fixture
+def desks(slurm: Cluster, alice: User, bob: User) -> tuple[Desk, Desk]:
+    """alice with umask 077 and bob with umask 002, at a store of their group's."""
+    assert alice.cwd is not None
+    root = slurm.layout.shared / alice.cwd.parent.name.replace("test_", "store-")
+    root.mkdir()
+    os.chown(root, alice.uid, lab().gr_gid)
+    root.chmod(0o2770)
+    env = {"DETSLURM_ROOT": str(root)}
+    users = (
+        replace(user, env=user.env | env, umask=umask)
+        for user, umask in ((alice, 0o077), (bob, 0o002))
+    )
+    return Desk(next(users)), Desk(next(users))
+
+
+def listed(desk: Desk) -> dict[int, tuple[str, str]]:
+    """Owner and state of each experiment, as this user sees them."""
+    done = desk.run("experiment", "list", "--json")
+    assert done.stderr == ""
+    return {row["id"]: (row["owner"], row["state"]) for row in json.loads(done.stdout)}
+
+
+@contextmanager
+def closed(path: Path) -> Iterator[Path]:
+    """A file of mode 000 for as long as this lasts."""
+    mode = stat.S_IMODE(path.stat().st_mode)
+    path.chmod(0)
+    yield path
+    path.chmod(mode)
+
+
+def test_two_users_share_a_store(desks: tuple[Desk, Desk]) -> None:
+    """What a user did not make, they can read and not change, secrets apart."""
+    alice, bob = desks
+    secret = "data: {secrets: {token: hush-hush}}\n"
+    setup = "slurm.setup=[export API_TOKEN=hush-hush]"
+    hers = alice.submit(alice.project(WAITS, secret), setup)
+    pid_of_code(alice, hers)
+    his = bob.submit(bob.project(WAITS, secret), setup)
+    pid_of_code(bob, his)
+    everything = {hers: ("alice", "ACTIVE"), his: ("bob", "ACTIVE")}
+    assert listed(alice) == listed(bob) == everything
+
+    for desk, other, owner in ((alice, his, "bob"), (bob, hers, "alice")):
+        for verb in ("kill", "cancel", "pause", "delete --yes", "set name", "label add"):
+            words = [*verb.split()[:2], str(other), *(["x"] if verb[:3] in ("set", "lab") else [])]
+            if verb.startswith("delete"):
+                words = ["delete", str(other), "--yes"]
+            done = desk.run("experiment", *words, check=False)
+            assert done.returncode == 1, verb
+            assert f"belongs to {owner}" in done.stderr or "kill it first" in done.stderr, verb
+        path = desk.experiment(other).path
+        assert desk.user.run("find", str(path), "-writable", check=False).stdout == ""
+        desk.user.run("rm", "-rf", str(path), check=False)
+        if desk is bob:  # the root is alice's: she may remove it with all that is in it
+            desk.user.run("rm", "-rf", str(desk.store.ledger.log.name(1)), check=False)
+            desk.user.run("mv", str(path.parent), str(path.parent) + ".away", check=False)
+        described = desk.run("experiment", "describe", str(other), "--json").stdout
+        shown = desk.run("experiment", "config", str(other)).stdout
+        assert "********" in shown and "hush-hush" not in shown + described
+        assert "pid" in desk.run("experiment", "logs", str(other), "--tail", "20").stdout
+        assert desk.user.run("grep", "-rl", "hush", str(path), check=False).stdout == ""
+    assert listed(alice) == listed(bob) == everything
+
+    for desk, number in ((alice, hers), (bob, his)):
+        assert "RUNNING" in desk.user.run("squeue", "-h", "-j", desk.job(number), "-o%T").stdout
+    let_go(bob, his)
+    bob.wait_for_state(his, "COMPLETED")
+    alice.run("experiment", "kill", str(hers))
+    alice.run("experiment", "wait", str(hers), check=False)
+    assert listed(bob) == {hers: ("alice", "CANCELED"), his: ("bob", "COMPLETED")}
+    refused = bob.run("experiment", "delete", str(hers), "--yes", check=False)
+    assert refused.returncode == 1 and "belongs to alice" in refused.stderr
+    bob.run("experiment", "delete", str(his), "--yes")
+    assert listed(alice) == {hers: ("alice", "CANCELED")}
+
+
+def test_a_file_that_cant_be_read_harms_no_other_experiment(desk: Desk) -> None:
+    """A fact of the ledger, an experiment's fact, a trial's record of mode 000."""
+    first = desk.submit(desk.project(WAITS, name="first"))
+    second = desk.submit(desk.project(WAITS, name="second"))
+    for number in (first, second):
+        pid_of_code(desk, number)
+    start = desk.trial_dir(second).start_path(1)
+    ledger = desk.store.ledger.log
+    ours = next(f["n"] for f in ledger.facts() if (f["type"], f["id"]) == ("experiment", second))
+    with closed(start), closed(ledger.name(ours)) as block:
+        done = desk.run("experiment", "list", "--json")
+        assert [row["id"] for row in json.loads(done.stdout)] == [first]
+        assert "left out" in done.stderr and str(block) in done.stderr
+        described = desk.run("experiment", "describe", str(second)).stdout
+        assert "UNKNOWN" in described and str(start) in described
+        desk.run("experiment", "kill", str(first))
+        third = desk.submit(desk.project(QUICK, name="third"))
+        assert desk.run("experiment", "wait", str(third)).returncode == 0
+    with closed(desk.experiment(first).log.name(2)) as fact:
+        done = desk.run("experiment", "list", "--json")
+        assert [row["id"] for row in json.loads(done.stdout)] == [second, third]
+        assert str(fact) in done.stderr
+        refused = desk.run("experiment", "kill", str(first), check=False)
+        assert refused.returncode == 1 and str(fact) in refused.stderr
+        with closed(start):
+            desk.run("experiment", "kill", str(second))
+    desk.run("experiment", "wait", str(second), check=False)
+    rows = json.loads(desk.run("experiment", "list", "--json").stdout)
+    assert [row["state"] for row in rows] == ["CANCELED", "CANCELED", "COMPLETED"]
