@@ -114,6 +114,7 @@ def plan(
         warnings=(
             *loaded.warnings,
             *found.warnings,
+            *_search_notes(config.to_dict()),
             *context.notes,
             *jobs.notes,
             *(report.warnings if elsewhere else ()),
@@ -136,6 +137,15 @@ def _trials_and_jobs(config: dict[str, Any], submit_from_jobs: bool) -> tuple[in
     trials = max(searcher.get("max_trials") or 0, first) or BLOCK
     at_once = first if submit_from_jobs or not first else trials
     return trials, -(-at_once // each)
+
+
+def _search_notes(config: dict[str, Any]) -> list[str]:
+    if config["searcher"]["name"] in RUNNABLE:
+        return []
+    from detslurm.searcher.preview import preview, shortfall
+
+    note = shortfall(preview(config))
+    return [] if note is None else [note]
 
 
 def requests(

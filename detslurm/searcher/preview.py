@@ -52,7 +52,9 @@ def preview(config: Mapping[str, Any]) -> Preview:
     method = search.method
     rows, brackets, trials, total = [], [], None, None
     if isinstance(method, Halving):
-        rows = _halving_rows(method.brackets, method.divisor)
+        # Stopping lets the first one at a rung go on; promotion waits for `divisor` of them.
+        least = 0 if method.raises_goals else 1
+        rows = _halving_rows(method.brackets, method.divisor, least)
         brackets = [
             BracketRow(list(plan.units), plan.max_trials, min(plan.concurrency, plan.max_trials))
             for plan in method.brackets
@@ -74,19 +76,30 @@ def preview(config: Mapping[str, Any]) -> Preview:
     )
 
 
+def shortfall(seen: Preview) -> str | None:
+    """That the trials are too few for the rungs: nobody is sure to come to the top."""
+    top = max((bracket.rungs[-1] for bracket in seen.brackets), default=0)
+    if not seen.rows or (seen.rows[-1].units or 0) >= top:
+        return None
+    return (
+        f"searcher: {seen.trials} trials are few for so many rungs: none is sure to be promoted "
+        f"to the last one, at {top} {seen.unit or 'units'}"
+    )
+
+
 def _sums(rows: Sequence[Row]) -> tuple[int, int | None]:
     trials = sum(row.trials for row in rows)
     units = [row.units * row.trials for row in rows if row.units is not None]
     return trials, sum(units) if len(units) == len(rows) else None
 
 
-def _halving_rows(brackets: Sequence[BracketPlan], divisor: float) -> list[Row]:
+def _halving_rows(brackets: Sequence[BracketPlan], divisor: float, least: int) -> list[Row]:
     """On each rung all but 1/divisor of those that came stay; rungs at one length are one row."""
     staying: Counter[int] = Counter()
     for plan in brackets:
         left = plan.max_trials
         for units in plan.units[:-1]:
-            going_on = max(int(left / divisor), 1)
+            going_on = max(int(left / divisor), least)
             staying[units] += left - going_on
             left = going_on
         staying[plan.units[-1]] += left

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from detslurm.searcher.brackets import bracket_plans
 from detslurm.searcher.curves import Curves, Recorded
-from detslurm.searcher.preview import BracketRow, Row, preview
+from detslurm.searcher.preview import BracketRow, Row, preview, shortfall
 from detslurm.searcher.search import Search
 from detslurm.searcher.simulation import Simulation, simulate
 from detslurm.searcher.trials import TrialPlan
@@ -77,6 +77,21 @@ def test_every_searcher_has_a_preview(
     assert (seen.rows, seen.total_units) == (rows, total)
     assert seen.trials == (sum(row.trials for row in rows) or None)
     assert json.loads(json.dumps(seen.to_dict()))["searcher"] == name
+
+
+def test_too_few_trials_for_the_rungs_are_said() -> None:
+    """Nobody is promoted from a rung of less than `divisor`; stopping lets the first one go on."""
+    few: dict[str, Any] = {"num_rungs": 4, "max_trials": 7, "divisor": 3}
+    seen = preview(config("async_halving", **few, max_length={"epochs": 10}))
+    assert seen.rows == [Row(7, 1)]
+    assert "7 trials are few" in str(shortfall(seen)) and "10 epochs" in str(shortfall(seen))
+    for enough in (
+        config("async_halving", **{**few, "max_trials": 27}, max_length={"epochs": 10}),
+        config("async_halving", **few, time_metric="epochs", max_time=10),
+        config("random", max_trials=2),
+        config("custom"),
+    ):
+        assert shortfall(preview(enough)) is None
 
 
 def test_a_simulated_grid_takes_turns() -> None:

@@ -15,7 +15,9 @@ MaxLength = Annotated[
     expected('a length such as {"batches": 1000}, or an integer >= 0'),
 ]
 MaxTrials = Annotated[int, Meta(ge=1, le=1_000_000)]
-Divisor = Annotated[float, Meta(gt=1)]
+# A power of the divisor, one for each rung, has to stay a number.
+Divisor = Annotated[float, Meta(gt=1, le=1000)]
+Rungs = Annotated[int, Meta(ge=1, le=100)]
 RoundLength = Annotated[
     Positive | PositiveLength, expected('a length such as {"batches": 1000}, or an integer >= 1')
 ]
@@ -86,7 +88,7 @@ class Halving(Searcher, frozen=True, kw_only=True):
 class AsyncHalving(Halving, frozen=True, kw_only=True, tag_field="name", tag="async_halving"):
     """Asynchronous successive halving with `num_rungs` rungs."""
 
-    num_rungs: Positive
+    num_rungs: Rungs
 
 
 class AdaptiveASHA(Halving, frozen=True, kw_only=True, tag_field="name", tag="adaptive_asha"):
@@ -94,7 +96,7 @@ class AdaptiveASHA(Halving, frozen=True, kw_only=True, tag_field="name", tag="ad
 
     mode: Mode = "standard"
     max_rungs: Positive = 5
-    bracket_rungs: tuple[Positive, ...] = ()
+    bracket_rungs: tuple[Rungs, ...] = ()
 
 
 class Custom(Searcher, frozen=True, kw_only=True, tag_field="name", tag="custom"):
