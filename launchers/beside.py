@@ -13,17 +13,16 @@ import socket
 import sys
 from collections.abc import Sequence
 
-from detslurm.exec.signals import SignalInbox
+from detslurm.exec.signals import SignalInbox, let_pass
 from detslurm.exec.stepdesk import STEPS_ENV, is_ours
 from detslurm.launch import ranks
 from detslurm.launch.supervision import unblock
 
-_ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
-
 
 def main(argv: Sequence[str]) -> int:
     """Have the command run beside this step; returns its exit status."""
-    inbox = SignalInbox([*_ENDING, signal.SIGUSR1, signal.SIGUSR2])
+    let_pass()
+    inbox = SignalInbox([signal.SIGTERM])
     unblock()
     runner = socket.socket(socket.AF_UNIX)
     try:
@@ -39,11 +38,9 @@ def main(argv: Sequence[str]) -> int:
         ready, _, _ = select.select([runner.fileno(), inbox.fileno()], [], [])
         if runner.fileno() in ready:
             return int(runner.recv(16) or 128 + signal.SIGKILL)
-        came = inbox.take()
-        for sig in _ENDING:
-            # Slurm's own SIGTERM at a preemption is none of the step's business.
-            if sig in came and not (sig is signal.SIGTERM and ranks.is_preemption()):
-                return 128 + sig
+        # Slurm's own SIGTERM at a preemption is none of the step's business.
+        if signal.SIGTERM in inbox.take() and not ranks.is_preemption():
+            return 128 + signal.SIGTERM
 
 
 if __name__ == "__main__":

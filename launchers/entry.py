@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 from detslurm._flag import PreemptFlag
 from detslurm.exec.processes import die_with_parent
+from detslurm.exec.signals import let_pass
 from detslurm.launch.nodes import Nodes, enter, nodes_here
 from detslurm.launch.words import UsageError, Words, parse
 from detslurm.slurm import SlurmError
@@ -29,6 +30,7 @@ def launch(argv: Sequence[str], run: Run, *, usage: str | None) -> int:
         return 1
     if embedded is None and "DET_MASTER" in os.environ:
         die_with_parent()  # the agent's death must not leave workers without anybody's care
+        let_pass()
     try:
         status = run(words, nodes_here(), embedded.flag if embedded is not None else None)
     except (UsageError, SlurmError) as err:

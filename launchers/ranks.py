@@ -18,6 +18,11 @@ EXIT_LOG_ENV = "DETSLURM_EXIT_LOG"
 _ASKED_TO_END = 128 + signal.SIGTERM
 
 
+def has_flag() -> bool:
+    """Whether this process belongs to a run of a job."""
+    return FLAG_ENV in os.environ
+
+
 def is_preemption() -> bool:
     """Whether the SIGTERM that just came is Slurm's word to all processes of the step."""
     name = os.environ.get(FLAG_ENV)

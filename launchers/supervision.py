@@ -12,6 +12,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from detslurm._flag import PreemptFlag
 from detslurm.exec.processes import (
@@ -21,11 +22,12 @@ from detslurm.exec.processes import (
     exit_status,
     signal_each,
 )
-from detslurm.exec.signals import SignalInbox
+from detslurm.exec.signals import STRAY, SignalInbox
 from detslurm.launch import ranks
 
 BLOCKED = frozenset({signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2})
 
+# Where an agent runs the launcher, others come from who signals the step, and mean the code.
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 # From the request to leave to the kill.
 _GRACE = 5.0
@@ -33,7 +35,7 @@ _GRACE = 5.0
 
 def unblock() -> None:
     """Let this process, a worker's wrapper, have the signals that its launcher blocked."""
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, BLOCKED)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, BLOCKED | STRAY)
 
 
 def supervise(
@@ -49,13 +51,15 @@ def supervise(
     agent has one: Slurm's signals raise it. Raises `OSError` when the command can't be started.
     """
     become_subreaper()
-    inbox = SignalInbox([*_ENDING, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCHLD])
+    managed = flag is None and ranks.has_flag()
+    ending = _ENDING[:1] if managed else _ENDING
+    inbox = SignalInbox([*ending, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCHLD])
     exits = exits or ranks.ExitLog()
     child = subprocess.Popen(
         argv,
         env={**env, ranks.EXIT_LOG_ENV: exits.name},
         stdin=subprocess.DEVNULL,
-        preexec_fn=_in_child,
+        preexec_fn=partial(_in_child, BLOCKED | STRAY if managed else BLOCKED),
     )
     ended_by = _watch(child, inbox, flag)
     end_all()
@@ -65,9 +69,9 @@ def supervise(
     return (exits.first_failure() or status) if status else 0
 
 
-def _in_child() -> None:
+def _in_child(blocked: frozenset[int]) -> None:
     die_with_parent()
-    signal.pthread_sigmask(signal.SIG_BLOCK, BLOCKED)
+    signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
 
 
 def _watch(

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from detslurm.exec.lines import LONGEST, LineSplitter
 from detslurm.exec.processes import die_with_parent, exit_status
-from detslurm.exec.signals import SignalInbox
+from detslurm.exec.signals import SignalInbox, let_pass
 from detslurm.launch import ranks
 from detslurm.launch.supervision import unblock
 
@@ -58,6 +58,8 @@ def main(argv: Sequence[str]) -> int:
         print(f"wrap_rank: none of {words[0]} is set to a rank", file=sys.stderr)
         return 1
     die_with_parent()
+    if ranks.has_flag():
+        let_pass()
     unblock()
     status = Wrapped(rank, command, redirect=redirect).run()
     ranks.report_exit(rank, status)
@@ -118,8 +120,7 @@ class Wrapped:
 
     def _on_signals(self) -> None:
         for sig in self._inbox.take() - {signal.SIGCHLD}:
-            # Slurm's own SIGTERM at a preemption has come to the command as well.
-            if sig is not signal.SIGTERM or not ranks.is_preemption():
+            if not _has_come_to_all(sig):
                 self._child.send_signal(sig)
 
     def _read(self, fd: int) -> None:
@@ -135,6 +136,13 @@ class Wrapped:
         view = memoryview(data)
         while view:
             view = view[os.write(fd, view) :]
+
+
+def _has_come_to_all(sig: signal.Signals) -> bool:
+    """Whether the command has had the signal, too: at a preemption, and to dump its stacks."""
+    if sig is signal.SIGUSR1:
+        return ranks.has_flag()
+    return sig is signal.SIGTERM and ranks.is_preemption()
 
 
 if __name__ == "__main__":

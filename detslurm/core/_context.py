@@ -100,7 +100,7 @@ class Context:
         if self._flag is not None:
             survive_preemption_signal(self._flag)
         if self.info is not None:
-            _dump_stacks_on_usr1()
+            _mind_signals()
         self.preempt.start()
         if self.info is not None and (self.info.trial._config.get("profiling") or {}).get(
             "enabled"
@@ -338,8 +338,12 @@ def _given_storage(value: str | dict[str, Any] | None) -> Storage | None:
     return storage.from_uri(value)
 
 
-def _dump_stacks_on_usr1() -> None:
-    if threading.current_thread() is threading.main_thread():
-        # In a batch script of the user's own it may be the word to save and leave, too.
-        chain = callable(signal.getsignal(signal.SIGUSR1))
-        faulthandler.register(signal.SIGUSR1, all_threads=True, chain=chain)
+def _mind_signals() -> None:
+    """Dump the stacks on SIGUSR1; SIGUSR2, which is for the runner, may come here as well."""
+    if threading.current_thread() is not threading.main_thread():
+        return
+    # In a batch script of the user's own it may be the word to save and leave, too.
+    chain = callable(signal.getsignal(signal.SIGUSR1))
+    faulthandler.register(signal.SIGUSR1, all_threads=True, chain=chain)
+    if signal.getsignal(signal.SIGUSR2) is signal.SIG_DFL:
+        signal.signal(signal.SIGUSR2, lambda *_: None)

@@ -30,7 +30,7 @@ from detslurm.exec.leftovers import Mark, end_leftovers
 from detslurm.exec.lines import LineSplitter
 from detslurm.exec.outlet import Outlet
 from detslurm.exec.policies import LogPolicies, Match, Search
-from detslurm.exec.signals import SignalInbox
+from detslurm.exec.signals import SignalInbox, let_pass
 from detslurm.exec.workdir import make_workdir, remove_workdir
 from detslurm.slurm import Allocation
 from detslurm.store import ExperimentDir, Store, StoreError
@@ -63,7 +63,9 @@ class Agent:
         self._slot_ids = _slot_ids(allocation, self._config)
         self._flag = PreemptFlag.create()
         # In the handler itself: the ranks must hear of it whatever this process is busy with.
-        self._inbox = SignalInbox([signal.SIGTERM], at_once=self._flag.request_preemption)
+        raise_flag = {signal.SIGTERM: self._flag.request_preemption}
+        let_pass()
+        self._inbox = SignalInbox([signal.SIGTERM, signal.SIGUSR1], raise_flag)
         self._commands = LineSplitter()
         self._selector = selectors.PollSelector()  # unlike epoll it takes files, too
         self._selector.register(sys.stdin.fileno(), selectors.EVENT_READ, self._on_commands)
@@ -280,9 +282,13 @@ class Agent:
             )
 
     def _on_signals(self) -> None:
-        if signal.SIGTERM in self._inbox.take():
+        came = self._inbox.take()
+        if signal.SIGTERM in came:
             self._flag.request_preemption()
             self._report({"event": "preempted", "node": self._rank})
+        if signal.SIGUSR1 in came and processes.in_cgroup_of_step():
+            below = processes.descendants(os.getpid())
+            processes.signal_each(processes.catching(below, signal.SIGUSR1), signal.SIGUSR1)
 
     def _on_commands(self) -> None:
         chunk = os.read(sys.stdin.fileno(), 65536)

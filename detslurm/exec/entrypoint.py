@@ -8,8 +8,9 @@ from collections.abc import Sequence
 _LEGACY = re.compile(r"[a-zA-Z0-9_.]+:[a-zA-Z0-9_]+")
 
 # Where processes are tracked without cgroups, Slurm's SIGTERM at a preemption reaches the shell
-# too: it has to outlive the command that it waits for. (A trap, unlike ignoring, is not inherited.)
-_OUTLIVE = "trap : TERM\n"
+# too, and so do the signals of `scancel --signal`: it has to outlive the command that it waits for.
+# (A trap, unlike ignoring, is not inherited.)
+_OUTLIVE = "trap : HUP INT QUIT ALRM TERM USR1 USR2\n"
 
 # The hook is sourced, so that what it exports reaches the entrypoint; a failing command in it ends
 # the run instead of letting training start half prepared.

@@ -6,7 +6,7 @@ import ctypes
 import os
 import signal
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
@@ -45,6 +45,27 @@ def signal_each(pids: Sequence[int], sig: signal.Signals) -> None:
             os.kill(pid, sig)
         except (ProcessLookupError, PermissionError):
             pass
+
+
+def catching(pids: Iterable[int], sig: signal.Signals) -> list[int]:
+    """Those that have a handler for a signal, so that it does not end them."""
+    return [pid for pid in pids if _caught(pid) >> (sig - 1) & 1]
+
+
+def _caught(pid: int) -> int:
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1], 16) for line in lines if line.startswith("SigCgt:")), 0)
+
+
+def in_cgroup_of_step() -> bool:
+    """Whether Slurm tracks this step by cgroups: its signals then reach the step's tasks alone."""
+    try:
+        return "/step_" in Path("/proc/self/cgroup").read_text()
+    except OSError:
+        return False
 
 
 def exit_status(returncode: int) -> int:

@@ -18,7 +18,7 @@ from detslurm.exec.agenda import Agenda, FixedAgenda
 from detslurm.exec.attempt import Report
 from detslurm.exec.execution import SLURM_LATE, Execution
 from detslurm.exec.outcome import Cause, Decision, Next
-from detslurm.exec.signals import SignalInbox
+from detslurm.exec.signals import SignalInbox, let_pass
 from detslurm.exec.textlog import tell
 from detslurm.exec.wishes import Wishes
 from detslurm.slurm import Allocation, Cluster, SlurmError, detect_cluster
@@ -33,6 +33,7 @@ class Runner:
     """
 
     def __init__(self, experiment_dir: Path, first: int, each: int = 1) -> None:
+        let_pass()
         self._inbox = SignalInbox([signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM])
         self._store = Store(experiment_dir.parent.parent)
         self._experiment = ExperimentDir(self._store, int(experiment_dir.name))

@@ -1,0 +1,51 @@
+"""Signals that somebody sends to the steps of a job: `scancel --signal`."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cluster.waiting import wait_for
+from tests.e2e.desk import PATIENCE, Desk
+from tests.e2e.test_failures import let_go
+
+pytestmark = pytest.mark.cluster
+
+# Two ranks that say which signals they get, under launchers that have no use for any of them.
+SAYS_WHICH = """\
+    import os, pathlib, signal, time
+    import detslurm as det
+
+    def said(number, frame):
+        print("got", signal.Signals(number).name, flush=True)
+
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGALRM, signal.SIGQUIT):
+        signal.signal(number, said)
+    go = pathlib.Path(os.environ["DETSLURM_EXPERIMENT_DIR"]) / "go"
+    with det.core.init(distributed=det.core.DistributedContext.from_torch_distributed()) as core:
+        core.distributed.allgather(None)
+        print("ready", flush=True)
+        while not go.exists():
+            time.sleep(0.05)
+    """
+
+
+def test_the_run_outlives_them(desk: Desk) -> None:
+    """USR1 is the stack dump; what means nothing to agent and launchers ends none of them."""
+    config = desk.project(SAYS_WHICH).parent / "experiment.yaml"
+    launcher = "python3 -m detslurm.launch.torch_distributed python3 train.py"
+    number = desk.submit(config, f"entrypoint={launcher}", "resources.slots_per_trial=2")
+
+    def wait_for_both(text: str) -> None:
+        ranks = [f"[rank={rank}] || {text}" for rank in (0, 1)]
+        wait_for(lambda: all(r in desk.log(number) for r in ranks), PATIENCE, f"{text} of both")
+
+    wait_for_both("ready")
+    for sig in ("USR2", "HUP", "INT", "ALRM", "QUIT", "USR1"):
+        desk.user.run("scancel", f"--signal={sig}", desk.job(number))
+        if sig not in ("USR1", "USR2"):
+            wait_for_both(f"got SIG{sig}")
+    wait_for_both('  File "')
+    let_go(desk, number)
+    desk.wait_for_state(number, "COMPLETED", "ERROR")
+    assert desk.outcomes(number) == ["completed"], desk.log(number)
+    assert desk.log(number).count("Current thread") == 2
