@@ -243,7 +243,7 @@ def _init_in_job(
             dist,
             recorder,
             flag=flag,
-            best_validation=lambda: best_validation(info, recorder),
+            best_validation=best_validation(info, recorder),
             search=search,
             metadata=view.metadata or None,
             tensorboard_mode=tensorboard_mode,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +13,12 @@ from detslurm._info import EXPERIMENT_DIR_ENV, ClusterInfo
 from detslurm.core._goals import Goals, Lengths, max_length
 from detslurm.core._recorder import AnyRecorder, Recorder
 from detslurm.storage import Storage
-from detslurm.store import ExperimentDir, Store, TrialDir, TrialView, fold_experiment
+from detslurm.store import ExperimentDir, Store, TrialDir, TrialView
 from detslurm.store.reading import begun_checkpoints
 
 if TYPE_CHECKING:
     from detslurm.core._search import TrialSearch
+    from detslurm.store.best import BestValidation
 
 logger = logging.getLogger("detslurm.core")
 
@@ -67,10 +69,20 @@ def note_deletion(info: ClusterInfo, storage_id: str) -> None:
     experiment_of(info).append({"type": "checkpoint_deleted", "uuid": storage_id})
 
 
-def best_validation(info: ClusterInfo, recorder: AnyRecorder) -> float | None:
-    """The best searcher metric of the experiment, what this process just reported included."""
-    recorder.flush()  # what was reported a moment ago counts too
-    return fold_experiment(experiment_of(info)).best_value
+def best_validation(info: ClusterInfo, recorder: AnyRecorder) -> Callable[[], float | None]:
+    """Asks for the best searcher metric of the experiment, what was just reported included."""
+
+    @cache
+    def best() -> BestValidation:
+        from detslurm.store.best import BestValidation  # only here: most code never asks
+
+        return BestValidation(experiment_of(info))
+
+    def ask() -> float | None:
+        recorder.flush()  # what was reported a moment ago counts too
+        return best().value()
+
+    return ask
 
 
 class NodeRecorder:

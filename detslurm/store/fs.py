@@ -165,24 +165,24 @@ def replace_file(path: AnyPath, data: bytes, *, sync: bool = True) -> None:
         raise explained(error, target) from error
 
 
-def read_file(path: AnyPath, *, expected: bool = False) -> bytes | None:
-    """The content of `path`, opened by its exact name, or None where there is no such file.
+def read_file(path: AnyPath, *, start: int = 0, expected: bool = False) -> bytes | None:
+    """The content of `path` from byte `start`, opened by its exact name; None where there is none.
 
     With `expected` the caller knows that the name exists, or wants the freshest answer: a "no"
     that this node remembers is not believed before the file server was asked again.
     """
     name = os.fspath(path)
-    data = _read_by_name(name)
+    data = _read_by_name(name, start)
     if data is None and expected:
         doubt(name)
-        data = _read_by_name(name)
+        data = _read_by_name(name, start)
     return data
 
 
-def _read_by_name(name: str) -> bytes | None:
+def _read_by_name(name: str, start: int) -> bytes | None:
     for attempt in range(REOPENS):
         try:
-            return _read_once(name)
+            return _read_once(name, start)
         except FileNotFoundError:
             return None
         except NotADirectoryError:
@@ -194,11 +194,13 @@ def _read_by_name(name: str) -> bytes | None:
     raise AssertionError("unreachable")
 
 
-def _read_once(name: str) -> bytes:
+def _read_once(name: str, start: int) -> bytes:
     handle = os.open(name, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        size = os.fstat(handle).st_size
-        chunks = [os.read(handle, size + 1)]
+        rest = os.fstat(handle).st_size - start
+        if start:
+            os.lseek(handle, start, os.SEEK_SET)
+        chunks = [os.read(handle, max(rest, 0) + 1)]
         while chunks[-1]:
             chunks.append(os.read(handle, 1 << 20))
         return chunks[0] if len(chunks) <= 2 else b"".join(chunks)

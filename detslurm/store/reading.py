@@ -63,10 +63,11 @@ def run_facts(trial: TrialDir, run: Run, limit: int | None) -> RunFacts:
     problems: list[Problem] = []
     for offset, line in lines_of(name, limit, 0, problems):
         try:
-            if (step := _step_alone(checked(line))) is not None:
-                steps.append(step)
-            elif well_formed(record := unframe(line)):
-                records.append(record)
+            found = line_facts(line)
+            if isinstance(found, int):
+                steps.append(found)
+            elif found is not None:
+                records.append(found)
             else:
                 problems.append(Problem(name, offset, MALFORMED))
         except (CorruptRecord, OverflowError) as error:
@@ -79,6 +80,14 @@ def run_facts(trial: TrialDir, run: Run, limit: int | None) -> RunFacts:
         other_steps=steps,
         problems=problems,
     )
+
+
+def line_facts(line: bytes) -> int | dict[str, Any] | None:
+    """The step of metrics of which nothing else is needed, else the record; None where it lacks
+    what folds rely on. Raises CorruptRecord."""
+    if (step := _step_alone(checked(line))) is not None:
+        return step
+    return record if well_formed(record := unframe(line)) else None
 
 
 def _step_alone(raw: bytes) -> int | None:
@@ -214,7 +223,7 @@ def fold_experiment(
     known = summary.load(experiment)
     rows = known.standing(facts)
     cached, problems = len(rows), list(facts.problems)
-    began = _begun(experiment, facts, len(facts.trial_ids) - cached)
+    began = begun(experiment, facts, len(facts.trial_ids) - cached)
     for trial_id in facts.trial_ids:
         if trial_id in rows:
             continue
@@ -235,7 +244,7 @@ def fold_experiment(
     return result
 
 
-def _begun(experiment: ExperimentDir, facts: ExperimentFacts, unread: int) -> set[int] | None:
+def begun(experiment: ExperimentDir, facts: ExperimentFacts, unread: int) -> set[int] | None:
     """Trials with a directory, by listing, where asking for each by name would cost much more.
 
     A listing may be a minute old, which is fine for a view: a trial shows as queued that long.

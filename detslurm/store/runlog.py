@@ -172,11 +172,11 @@ def lines_of(
     name: str, limit: int | None, start: int, problems: list[Problem]
 ) -> Iterator[tuple[int, bytes]]:
     """Each whole line that is not empty with its offset; a torn tail goes to `problems`."""
-    data = fs.read_file(name)
+    data = fs.read_file(name, start=start)
     if data is None:
         return
-    whole = len(data)
-    data = data[start:limit]
+    whole = start + len(data)
+    data = data if limit is None else data[: max(limit - start, 0)]
     *lines, tail = data.split(b"\n")
     offset = start
     for line in lines:

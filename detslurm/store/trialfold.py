@@ -82,7 +82,7 @@ def trial_view(
     last = last_word(runs)
     state, reason = _state(trial_id, runs, last, context)
     limits = last_valid_steps([run.span for run in runs])
-    validations = _validations(runs, limits, context.metric)
+    validations = clean_validations(runs, limits, context.metric)
     checkpoints = _checkpoints(trial_id, runs, context.deleted_checkpoints)
     final = last is not None or context.closed is not None
     finished = final or state in ("ERROR", "CANCELED")
@@ -187,9 +187,10 @@ def validation_rows(run: RunFacts) -> Iterable[MetricRow]:
             yield MetricRow(VALIDATION, record["steps"], record["metrics"], run.number)
 
 
-def _validations(
+def clean_validations(
     runs: Sequence[RunFacts], limits: dict[int, float], metric: str | None
 ) -> list[ValidationView]:
+    """The validations that stand, by step."""
     rows = clean_rows((row for run in runs for row in validation_rows(run)), limits)
     return [
         ValidationView(steps=row.steps, value=_number(row.metrics, metric), metrics=row.metrics)

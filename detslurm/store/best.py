@@ -1,0 +1,139 @@
+"""The best validation of an experiment, for code that asks again and again while it trains."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from detslurm.store import summary
+from detslurm.store.curve import last_valid_steps
+from detslurm.store.errors import CorruptRecord
+from detslurm.store.experiment import ExperimentDir
+from detslurm.store.experimentfold import experiment_facts
+from detslurm.store.outcomes import TERMINAL
+from detslurm.store.reading import begun, cuts, line_facts
+from detslurm.store.runlog import lines_of
+from detslurm.store.trial import Run, TrialDir
+from detslurm.store.trialfold import RunFacts, TrialContext, best_of, clean_validations
+from detslurm.store.views import ValidationView
+
+
+class BestValidation:
+    """Knows what it has read: each question costs what is new in the logs, and a few names."""
+
+    def __init__(self, experiment: ExperimentDir) -> None:
+        self._experiment = experiment
+        self._facts: list[dict[str, Any]] = []
+        self._over: dict[int, ValidationView | None] | None = None
+        self._trials: dict[int, _Reader] = {}
+
+    def value(self) -> float | None:
+        """The best searcher metric of all trials, None while there is none."""
+        self._facts += self._experiment.facts(after=len(self._facts))
+        facts = experiment_facts(self._facts)
+        if self._over is None:
+            rows = summary.load(self._experiment).standing(facts)
+            self._over = {row.id: row.best_validation for row in rows.values()}
+        unread = [number for number in facts.trial_ids if number not in self._over]
+        started = begun(self._experiment, facts, len(unread))
+        for number in unread:
+            if started is None or number in started:
+                self._look_at(self._experiment.trial(number), facts.context(number))
+        found = [self._over.get(n) or self._so_far(n) for n in facts.trial_ids]
+        smaller = facts.created.get("smaller_is_better", True)
+        best = best_of((one for one in found if one is not None), smaller)
+        return None if best is None else best.value
+
+    def _so_far(self, number: int) -> ValidationView | None:
+        reader = self._trials.get(number)
+        return reader.best if reader is not None else None
+
+    def _look_at(self, trial: TrialDir, context: TrialContext) -> None:
+        reader = self._trials.setdefault(trial.id, _Reader(trial))
+        reader.read_on(context)
+        if reader.over and self._over is not None:
+            self._over[trial.id] = reader.best
+            del self._trials[trial.id]
+
+
+class _Reader:
+    """One trial's validations, as far as they are read."""
+
+    def __init__(self, trial: TrialDir) -> None:
+        self._trial = trial
+        self._runs: list[_RunReader] = []
+        self.best: ValidationView | None = None
+        self.over = False
+
+    def read_on(self, context: TrialContext) -> None:
+        """Take in what is new."""
+        self._find_runs()
+        bounds = cuts([reader.run for reader in self._runs])
+        news = [reader.read_on(bounds.get(reader.run.number)) for reader in self._runs]
+        if any(news):
+            facts = [reader.facts for reader in self._runs]
+            limits = last_valid_steps([one.span for one in facts])
+            found = clean_validations(facts, limits, context.metric)
+            self.best = best_of(found, context.smaller_is_better)
+        self.over = any((r.run.end or {}).get("outcome") in TERMINAL for r in self._runs)
+
+    def _find_runs(self) -> None:
+        """Runs that were claimed meanwhile: none begins before the last word of the one before."""
+        while not self._runs or self._runs[-1].ended():
+            number = len(self._runs) + 1
+            start = self._trial.start(number)
+            if start is None:
+                return
+            self._runs.append(_RunReader(self._trial, Run(number, start, None)))
+
+
+class _RunReader:
+    """One run's validations and the first step of all else, read up to some byte of its log."""
+
+    def __init__(self, trial: TrialDir, run: Run) -> None:
+        self.run = run
+        self._trial = trial
+        self._name = str(trial.records_path(run.number))
+        self._clear()
+
+    def _clear(self) -> None:
+        self._offset = 0
+        self._validations: list[dict[str, Any]] = []
+        self._first: int | None = None
+
+    @property
+    def facts(self) -> RunFacts:
+        """What the fold of a trial's validations needs."""
+        others = () if self._first is None else (self._first,)
+        return RunFacts(
+            number=self.run.number,
+            start=self.run.start,
+            records=self._validations,
+            other_steps=others,
+        )
+
+    def ended(self) -> bool:
+        """Whether it has its last word."""
+        if self.run.end is None:
+            self.run = self.run._replace(end=self._trial.end(self.run.number))
+        return self.run.end is not None
+
+    def read_on(self, limit: int | None) -> bool:
+        """Take in what is new up to `limit`; whether anything has changed."""
+        cut = limit is not None and limit < self._offset
+        if cut:
+            self._clear()  # a later run does not count all that was read
+        before = self._offset
+        for offset, line in lines_of(self._name, limit, before, []):
+            self._offset = offset + len(line) + 1
+            self._take(line)
+        return cut or self._offset > before
+
+    def _take(self, line: bytes) -> None:
+        try:
+            found = line_facts(line)
+        except CorruptRecord:
+            return  # whoever describes the trial reports it
+        if isinstance(found, int):
+            self._first = found if self._first is None else min(found, self._first)
+        elif found is not None and found.get("t") == "metrics":
+            self._validations.append(found)

@@ -1,0 +1,100 @@
+"""The best validation while trials run: the fold's own answer, read once."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from detslurm.store import ExperimentDir, RunLog, Store, TrialDir, fold_experiment
+from detslurm.store.best import BestValidation
+from tests.store import scenes
+from tests.store.scenes import metrics
+
+
+class Bytes:
+    """How many bytes the store has read."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._read = os.read
+
+    def read(self, handle: int, count: int) -> bytes:
+        data = self._read(handle, count)
+        self.count += len(data)
+        return data
+
+    def of(self, best: BestValidation) -> int:
+        """How many it takes to answer."""
+        before = self.count
+        best.value()
+        return self.count - before
+
+
+@pytest.fixture
+def read() -> Iterator[Bytes]:
+    counter = Bytes()
+    with mock.patch.object(os, "read", counter.read):
+        yield counter
+
+
+def report(trial: TrialDir, run: int, steps: int, loss: float) -> None:
+    """A hundred reports of training, then one of validation."""
+    with RunLog.open(trial.records_path(run)) as log:
+        for _ in range(100):
+            log.append(metrics(steps, loss=1.0))
+        log.append(metrics(steps, "validation", loss=loss))
+
+
+def test_only_what_is_new_is_read(store: Store, read: Bytes) -> None:
+    """However long the logs of all trials have become."""
+    experiment = scenes.experiment(store, 10)
+    trials = [experiment.trial(n) for n in range(1, 11)]
+    for trial in trials:
+        scenes.run(trial, [])
+    best = BestValidation(experiment)
+    for steps in range(1, 20):
+        for trial in trials:
+            report(trial, 1, steps, 1 / steps)
+        size = sum(trial.records_path(1).stat().st_size for trial in trials)
+        new = read.of(best)
+        assert new <= size / steps + 10_000
+        assert best.value() == 1 / steps
+        assert read.of(best) <= 1000, "nothing was reported meanwhile"
+    trials[0].write_end(1, {"outcome": "completed"})
+    best.value()
+    trials[0].records_path(1).unlink()
+    assert best.value() == 1 / 19, "what is over is known"
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_it_is_what_the_fold_says(store: Store, place: Path, seed: int) -> None:
+    """At any moment of trials that resume, are fenced, go back and say their last word."""
+    draw = random.Random(seed)
+    experiment = scenes.experiment(store, 3, smaller_is_better=bool(seed % 2))
+    best = BestValidation(experiment)
+    for _ in range(60):
+        something(draw, experiment)
+        if draw.random() < 0.7:
+            assert best.value() == fold_experiment(experiment).best_value
+
+
+def something(draw: random.Random, experiment: ExperimentDir) -> None:
+    """One thing that a trial may do; a zombie is a run that writes after the next one began."""
+    trial = experiment.trial(draw.randint(1, 3))
+    runs = trial.runs()
+    if runs and (runs[-1].end or {}).get("outcome") == "completed":
+        return
+    if not runs or draw.random() < 0.15:
+        resume = {"uuid": "c", "steps": draw.randint(0, 5)} if runs else None
+        trial.open_run({"time": 1.0, "resume": resume})
+    elif draw.random() < 0.1:
+        trial.write_end(len(runs), {"outcome": draw.choice(["preempted", "completed"])})
+    else:
+        with RunLog.open(trial.records_path(draw.randint(1, len(runs)))) as log:
+            group = draw.choice(["validation", "training"])
+            log.append(metrics(draw.randint(1, 9), group, loss=draw.random()))
