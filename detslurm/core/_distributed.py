@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import re
@@ -137,6 +138,25 @@ class DistributedContext:
             port_offset=_port_offset(),
             transport=os.environ.get("DETSLURM_TRANSPORT") or sockets,
         )
+
+    @classmethod
+    def from_tf_config(cls) -> tuple[DistributedContext, Any]:
+        """The context of a worker of TensorFlow by TF_CONFIG, and the strategy to train with.
+
+        That is a `MultiWorkerMirroredStrategy` where there are several workers. Without TF_CONFIG
+        the process is alone, with a `MirroredStrategy` on several GPUs and else TensorFlow's own.
+        """
+        import tensorflow as tf
+
+        place, chief = _place_by_tf_config(os.environ.get("TF_CONFIG", ""))
+        if place.size > 1:
+            strategy = tf.distribute.MultiWorkerMirroredStrategy()
+        elif len(tf.config.list_physical_devices("GPU")) > 1:
+            strategy = tf.distribute.MirroredStrategy()
+        else:
+            strategy = tf.distribute.get_strategy()
+        context = cls(**place._asdict(), chief_ip=chief, port_offset=_port_offset())
+        return context, strategy
 
     @classmethod
     def from_mpi(cls, comm: Any = None) -> DistributedContext:
@@ -293,6 +313,27 @@ class _Numbers:
                 f"{name} is not in the environment (or no number); was this process started by"
                 f" {self._setter}?"
             ) from None
+
+
+def _place_by_tf_config(text: str) -> tuple[Place, str | None]:
+    """Where TF_CONFIG puts this process, and the chief's address; workers of a host are a node."""
+    if not text:
+        return Place(0, 1, 0, 1, 0, 1), None
+    try:
+        said = json.loads(text)
+        cluster, task = said["cluster"], said["task"]
+        chiefs = len(cluster.get("chief", ()))
+        hosts = [word.rpartition(":")[0].strip("[]") for word in _tf_workers(cluster)]
+        rank = int(task["index"]) + {"chief": 0, "worker": chiefs}[task["type"]]
+        here, nodes = hosts[rank], list(dict.fromkeys(hosts))
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as err:
+        raise ValueError(f"TF_CONFIG is none of a chief or worker among workers: {text}") from err
+    local = (hosts[:rank].count(here), hosts.count(here))
+    return Place(rank, len(hosts), *local, nodes.index(here), len(nodes)), hosts[0]
+
+
+def _tf_workers(cluster: Mapping[str, list[str]]) -> list[str]:
+    return [*cluster.get("chief", ()), *cluster.get("worker", ())]
 
 
 def _checked_place(*given: int | None) -> Place:

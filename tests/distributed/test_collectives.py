@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 
 from detslurm.core import DistributedContext, DistributedError
+from detslurm.core._distributed import _place_by_tf_config
 from detslurm.core.transports.health import LOOK_EVERY, Health
 from detslurm.core.transports.proof import Address
 from detslurm.core.transports.rendezvous import Meeting, host, join
@@ -311,3 +313,67 @@ def test_process_of_no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(KeyError) as caught:
             start_alone()
         assert str(caught.value).startswith("RANK is not in the environment")
+
+
+class Tensorflow:
+    """As much of TensorFlow as is asked for."""
+
+    def __init__(self, gpus: int) -> None:
+        self.config = self.distribute = self
+        self._gpus = gpus
+
+    def list_physical_devices(self, kind: str) -> list[str]:
+        return [kind] * self._gpus
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda: name
+
+
+def tf_config(kind: str, index: int, **cluster: list[str]) -> str:
+    return json.dumps({"cluster": cluster, "task": {"type": kind, "index": index}})
+
+
+@pytest.mark.parametrize(("gpus", "strategy"), [(0, "get_strategy"), (2, "MirroredStrategy")])
+def test_tensorflow_alone(gpus: int, strategy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without TF_CONFIG, or with one worker."""
+    monkeypatch.setitem(sys.modules, "tensorflow", Tensorflow(gpus))
+    for text in ("", tf_config("worker", 0, worker=["a:1"])):
+        monkeypatch.setenv("TF_CONFIG", text)
+        context, found = DistributedContext.from_tf_config()
+        assert (context.rank, context.size, found) == (0, 1, strategy)
+
+
+def test_workers_of_tensorflow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They find each other by TF_CONFIG; those of one host are a node."""
+    monkeypatch.setitem(sys.modules, "tensorflow", Tensorflow(0))
+    monkeypatch.setenv("DETSLURM_RUN_TOKEN", f"{os.getpid()}.{time.monotonic_ns()}")
+    found = [_place_by_tf_config(tf_config("chief", 0, chief=["a:1"], worker=["[::1]:1", "a:2"]))]
+    found += [
+        _place_by_tf_config(tf_config("worker", i, chief=["a:1"], worker=["[::1]:1", "a:2"]))
+        for i in range(2)
+    ]
+    expected = [(0, 3, 0, 2, 0, 2), (1, 3, 0, 1, 1, 2), (2, 3, 1, 2, 0, 2)]
+    assert found == [(place, "a") for place in expected]
+    for wrong in ("{", "[]", tf_config("ps", 0, worker=["a:1"]), tf_config("worker", 2)):
+        with pytest.raises(ValueError, match="TF_CONFIG is none of"):
+            _place_by_tf_config(wrong)
+
+    monkeypatch.setenv("TF_CONFIG", tf_config("worker", 0, worker=["localhost:1", "127.0.0.1:2"]))
+    second = tf_config("worker", 1, worker=["localhost:1", "127.0.0.1:2"])
+    argv = [sys.executable, "-c", WORKER]
+    other = subprocess.Popen(argv, cwd=REPOSITORY, env=os.environ | {"TF_CONFIG": second})
+    context, strategy = DistributedContext.from_tf_config()
+    assert (context.allgather("first"), strategy) == (
+        ["first", "second"],
+        "MultiWorkerMirroredStrategy",
+    )
+    context.close()
+    assert other.wait(60) == 0
+
+
+WORKER = """\
+import sys
+from tests.distributed.test_collectives import DistributedContext, Tensorflow
+sys.modules["tensorflow"] = Tensorflow(0)
+assert DistributedContext.from_tf_config()[0].allgather("second") == ["first", "second"]
+"""
