@@ -2,9 +2,10 @@
 
     python3 -m detslurm.launch.mpi [[MPI_ARGS...] --] SCRIPT...
 
-MPI_ARGS go to mpirun (or srun) and win over what detslurm sets. A Python script runs under mpi4py's
-own runner where mpi4py is installed, so that an exception in one rank ends all of them. Every line
-of a worker's output gets the prefix `[rank=N] `; exit status as with the other launchers.
+MPI_ARGS go to mpirun (or srun) and win over what detslurm sets, also as the number of processes. A
+Python script runs under mpi4py's own runner where mpi4py is installed, so that an exception in one
+rank ends all of them. Every line of a worker's output gets the prefix `[rank=N] `; exit status as
+with the other launchers.
 
 On several nodes the runner of the job starts that srun, outside of the step that Slurm signals at
 a preemption, so that the code can save. In a batch script of one's own there is no runner, and a
@@ -40,6 +41,7 @@ _AS_MANY_AS_SLOTS = {
     "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
     "PRTE_MCA_hwloc_default_binding_policy": "none",
 }
+_COUNT = ("-n", "--n", "-np", "--np", "-c")
 # What would make mpirun start its daemons through srun, or take itself for a rank of a step.
 _OTHER_MPI = ("PMIX_", "PMI_", "OMPI_COMM_")
 _NOT_FOR_MPIRUN = ("SLURM_", *_OTHER_MPI)
@@ -109,12 +111,16 @@ def command(mpirun: str, words: Words, nodes: Nodes) -> list[str]:
     """The command line of mpirun."""
     return [
         mpirun,
-        "-n",
-        str(nodes.slots),
+        *([] if _counts(words.overrides) else ["-n", str(nodes.slots)]),
         *words.overrides,
         *(sys.executable, "-m", "detslurm.launch.wrap_rank", _RANK, "--"),
         *ending_together(words.command),
     ]
+
+
+def _counts(overrides: Sequence[str]) -> bool:
+    """Whether the user says how many processes: of two numbers Open MPI 5 takes the first."""
+    return any(word.partition("=")[0] in _COUNT for word in overrides)
 
 
 def ending_together(script: Sequence[str]) -> list[str]:

@@ -34,6 +34,11 @@ def parse(argv: Sequence[str]) -> Words:
         return Words(overrides, [sys.executable, "-m", "detslurm.pytorch.harness", trial])
     if not script:
         raise UsageError("error: empty script is not allowed")
+    if script[0].startswith("-") and script[0] != "-m":
+        raise UsageError(
+            f"error: {script[0]} is no script: options of the launcher end with `--`, as in"
+            f" `{script[0]} ... -- train.py`"
+        )
     return Words(overrides, command_of(script))
 
 

@@ -4,8 +4,9 @@
 
 RANK is a number, or names of environment variables of which the first that is set holds it. Every
 line of CMD's output gets the prefix `[rank=RANK] `; of one that is rewritten (a carriage return),
-such as a progress bar, one state a second. Signals are passed on, the exit status is CMD's, and CMD
-never outlives this process.
+such as a progress bar, one state a second. They go to this process's own outputs, with or without
+--no-redirect-stdio, which changes nothing here. Signals are passed on, the exit status is CMD's,
+and CMD never outlives this process.
 """
 
 from __future__ import annotations
@@ -47,8 +48,8 @@ def main(argv: Sequence[str]) -> int:
     if words[:1] and words[0] in ("-h", "--help"):
         print(__doc__)
         return 0
-    redirect = words[:1] != ["--no-redirect-stdio"]
-    words = words if redirect else words[1:]
+    if words[:1] == ["--no-redirect-stdio"]:
+        del words[0]
     command = words[2:] if words[1:2] == ["--"] else words[1:]
     if not command:
         print(USAGE, file=sys.stderr)
@@ -61,7 +62,7 @@ def main(argv: Sequence[str]) -> int:
     if ranks.has_flag():
         let_pass()
     unblock()
-    status = Wrapped(rank, command, redirect=redirect).run()
+    status = Wrapped(rank, command).run()
     ranks.report_exit(rank, status)
     return status
 
@@ -75,11 +76,11 @@ def rank_of(word: str, env: Mapping[str, str]) -> int | None:
 class Wrapped:
     """One worker and the pipes that it writes to."""
 
-    def __init__(self, rank: int, command: Sequence[str], *, redirect: bool) -> None:
+    def __init__(self, rank: int, command: Sequence[str]) -> None:
         self._prefix = b"[rank=%d] " % rank
         # Before the fork: a handler would be lost in the exec, an ignored signal would not.
         self._inbox = SignalInbox([*_PASSED_ON, signal.SIGCHLD])
-        pipe = subprocess.PIPE if redirect else None
+        pipe = subprocess.PIPE
         try:
             self._child = subprocess.Popen(
                 command, stdout=pipe, stderr=pipe, preexec_fn=die_with_parent
@@ -91,9 +92,9 @@ class Wrapped:
         self._selector.register(self._inbox.fileno(), selectors.EVENT_READ)
         self._streams: dict[int, tuple[LineSplitter, int]] = {}
         for pipe_end, ours in ((self._child.stdout, 1), (self._child.stderr, 2)):
-            if pipe_end is not None:
-                self._streams[pipe_end.fileno()] = (LineSplitter(_LONGEST), ours)
-                self._selector.register(pipe_end.fileno(), selectors.EVENT_READ)
+            assert pipe_end is not None
+            self._streams[pipe_end.fileno()] = (LineSplitter(_LONGEST), ours)
+            self._selector.register(pipe_end.fileno(), selectors.EVENT_READ)
 
     def run(self) -> int:
         """Pass lines and signals on until the command is over."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import selectors
 import signal
 import subprocess
@@ -26,8 +27,9 @@ if TYPE_CHECKING:
 
 # How often the runner looks at the user's wishes by itself; the CLI's tap makes it look at once.
 _LOOK_EVERY = 60.0
-# srun says this at every step on clusters without a task plugin, --quiet or not.
-_NOISE = "srun: cluster configuration lacks support for cpu binding"
+# srun says this at every step on clusters without a task plugin, --quiet or not; of the ranks that
+# it starts for a launcher too.
+_NOISE = re.compile(r"(\[rank=\d+\] )?srun: cluster configuration lacks support for cpu binding")
 # srun says this of a job that Slurm is ending: in the grace of a preemption before anybody else.
 _REFUSAL = "already completing or completed"
 # After a rank has raised InvalidHP the others get this long to leave by themselves: where it was a
@@ -132,7 +134,7 @@ class Attempt:
                 continue
             report = control.parse_report(line)
             if report is None:
-                if line != _NOISE:
+                if not _NOISE.fullmatch(line):
                     text.append(line)
                 if line.startswith("srun: "):
                     self._report.refused |= _REFUSAL in line

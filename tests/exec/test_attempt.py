@@ -51,3 +51,22 @@ def test_the_code_hears_of_a_signal_before_its_cause_is_known(
     log.close()
     assert report.cause is Cause.PREEMPTION
     assert heard.read_text() == "preempt\n"
+
+
+def test_what_srun_says_of_every_step_is_left_out(tmp_path: Path, inbox: SignalInbox) -> None:
+    """Also of the ranks that it starts for a launcher, whose output the agent labels."""
+    said = "srun: cluster configuration lacks support for cpu binding"
+    lines = [said, f"[rank=0] {said}", f"[rank=0] he said {said}"]
+    log = TextLog(tmp_path / "log")
+    Attempt(
+        ["printf", "%s\\n", *lines],
+        ["n1"],
+        inbox=inbox,
+        log=log,
+        look=lambda: None,
+        why_signalled=lambda: Cause.PREEMPTION,
+        why_ending=lambda: Cause.KILL,
+        limits=Limits(60, 30),
+    ).run()
+    log.close()
+    assert (tmp_path / "log").read_text().count(said) == 1

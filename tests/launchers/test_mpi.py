@@ -10,6 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from detslurm.launch.mpi import command
+from detslurm.launch.nodes import Nodes
+from detslurm.launch.words import Words
+
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("mpi4py") is None, reason="no MPI: mpi4py is not installed"
 )
@@ -43,6 +47,16 @@ def test_ranks_find_each_other(tmp_path: Path) -> None:
     done = launch(tmp_path)
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.splitlines()) == [f"[rank={rank}] 0 1 2" for rank in range(3)]
+
+
+@pytest.mark.parametrize("option", ["-n 2", "--n=2", "-np 2", "--np 2", "-c 2"])
+def test_the_user_s_number_of_processes_is_the_only_one(option: str) -> None:
+    """Of two the first wins in Open MPI 5, the last in Open MPI 4."""
+    nodes = Nodes(("127.0.0.1",), 0, 4)
+    given = command("mpirun", Words(option.split(), ["run"]), nodes)
+    assert given[1 : given.index(sys.executable)] == option.split()
+    own = command("mpirun", Words(["--bind-to", "core"], ["run"]), nodes)
+    assert own[1:5] == ["-n", "4", "--bind-to", "core"]
 
 
 @pytest.mark.parametrize(("word", "status"), [("raise", 1), ("5", 5)])

@@ -58,9 +58,9 @@ def test_the_rank_may_come_from_the_environment() -> None:
     assert "NOT_SET" in done.stderr
 
 
-def test_output_can_be_left_alone() -> None:
-    """--no-redirect-stdio: no prefix, everything else the same."""
-    assert wrap("--no-redirect-stdio", "0", "echo", "x").stdout == "x\n"
+def test_output_has_its_prefix_wherever_it_goes() -> None:
+    """--no-redirect-stdio is about where, and there is one place here."""
+    assert wrap("--no-redirect-stdio", "0", "--", "echo", "x").stdout == "[rank=0] x\n"
 
 
 def test_bad_calls_say_what_is_wrong() -> None:
