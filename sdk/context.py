@@ -13,6 +13,8 @@ from detslurm.sdk.errors import SubmitError
 # 128 MiB of base64 on the wire, less 1 MiB: the limit that Determined's users know as 95 MB.
 MAX_BYTES = 95 * 1024 * 1024
 
+_HOPELESS = 10 * MAX_BYTES
+
 IGNORE_FILE = ".detignore"
 
 _ALWAYS_IGNORED = (
@@ -115,13 +117,20 @@ def _take_directory(
     notes: list[str],
 ) -> None:
     spec = _ignored(root)
-    for path, is_dir in _walk(root, spec.match_file, frozenset({root.resolve()})):
+    above = frozenset(root.resolve().parents)
+    size = 0
+    for path, is_dir in _walk(root, spec.match_file, above | {root.resolve()}):
         relative = path.relative_to(root).as_posix()
         name = f"{prefix}/{relative}" if prefix else relative
-        if is_dir:
+        if is_dir and path.is_symlink() and path.resolve() in above:
+            notes.append(f"{path} is left out: it leads to a directory above")
+        elif is_dir:
             directories.append(name)
         elif path.is_file():
             files[name] = ContextFile(path, name, path.stat().st_size)
+            size += files[name].size
+            if size > _HOPELESS:  # a link to a whole data set: no need to see all of it
+                return
         else:
             kind = "a dangling link" if path.is_symlink() else "no regular file"
             notes.append(f"{path} is left out: it is {kind}")

@@ -24,7 +24,7 @@ from detslurm._addresses import interface_of, own_address
 from detslurm._flag import PreemptFlag
 from detslurm._info import job_of
 from detslurm.exec import control, ports, processes
-from detslurm.exec.entrypoint import entrypoint_argv, with_startup_hook
+from detslurm.exec.entrypoint import HOOK_FAILED, entrypoint_argv, with_startup_hook
 from detslurm.exec.environment import python_first, run_environment, user_variables
 from detslurm.exec.leftovers import Mark, end_leftovers
 from detslurm.exec.lines import LineSplitter
@@ -72,6 +72,7 @@ class Agent:
         self._selector.register(self._inbox.fileno(), selectors.EVENT_READ, self._on_signals)
         self._upwards = Outlet(1)
         self._said_stop = self._said_invalid = False
+        self._why: str | None = None  # what went wrong, where the exit status does not tell
         self._child: subprocess.Popen[bytes] | None = None
         self._peers: dict[str, Any] | None = None
         self._output: LineSplitter | None = None
@@ -165,6 +166,7 @@ class Agent:
             self._log_bytes(self._output.close())
             self._output = None
         self._end_searches()
+        self._why = _hook_failure(workdir)
         return processes.exit_status(child.returncode)
 
     def _argv(self, workdir: Path) -> list[str]:
@@ -237,6 +239,7 @@ class Agent:
                 "exit_code": status,
                 "preempted": self._flag.preempt,
                 "acknowledged": self._flag.acknowledged,
+                "why": self._why,
             }
         )
         while self._upwards.waiting:
@@ -351,6 +354,13 @@ class Agent:
 
     def _report(self, report: Mapping[str, Any]) -> None:
         self._upwards.put(control.report_line(dict(report)))
+
+
+def _hook_failure(workdir: Path) -> str | None:
+    try:
+        return f"startup-hook.sh exited with {int((workdir / HOOK_FAILED).read_text())}"
+    except (OSError, ValueError):
+        return None  # it did not fail
 
 
 def _slot_ids(allocation: Allocation, config: Mapping[str, Any]) -> list[int]:

@@ -53,6 +53,7 @@ class Report:
     refused: bool = False  # Slurm starts no more steps in this job
     unanswered: bool = False  # srun found no controller that could start the step
     hopeless: str | None = None  # why no step can begin here
+    why: str | None = None  # what went wrong, where the exit code does not tell
     at_once: bool = False  # it was over before long
     failure: Failure | None = None  # an error of the code, met at once
     job_is_ending: bool = False
@@ -61,10 +62,14 @@ class Report:
 
 @dataclass(frozen=True)
 class Limits:
-    """Seconds: from a request to stop to the kill, and from Slurm's TERM to its KILL."""
+    """Seconds: from a request to stop to the kill, and from Slurm's TERM to its KILL.
+
+    `meeting` is from the arrival of the first node's agent to that of the last one's.
+    """
 
     preemption_timeout: float
     kill_wait: float
+    meeting: float = 600.0  # where a thousand nodes start at once, file systems are slow
 
 
 class Attempt:
@@ -93,6 +98,7 @@ class Attempt:
         self._here: dict[int, dict[str, Any]] = {}
         self._first_failure: int | None = None
         self._heard_from_agents = False
+        self._meet_by: float | None = None
         self._kill_at: float | None = None
         self._give_up_at: float | None = None
         self._next_look = time.monotonic() + _LOOK_EVERY
@@ -150,7 +156,9 @@ class Attempt:
         self._report.began = True
         if event == "here":
             self._here[node] = report
+            self._meet_by = self._meet_by or time.monotonic() + self._limits.meeting
             if len(self._here) == len(self._nodes):
+                self._meet_by = None
                 self._introduce()
         elif event == "preempted":
             self._heard_from_agents |= self._report.cause is None
@@ -169,6 +177,7 @@ class Attempt:
         code = int(report["exit_code"])
         self._exit_codes[node] = code
         self._acknowledged[node] = bool(report["acknowledged"])
+        self._report.why = self._report.why or report.get("why")
         if code and not report["preempted"]:
             self._first_failure = self._first_failure or code
             if len(self._exit_codes) < len(self._nodes):
@@ -207,10 +216,21 @@ class Attempt:
         if now >= self._next_look:
             self._next_look = now + _LOOK_EVERY
             self._on_wish(self._look())
+        if self._meet_by is not None and now >= self._meet_by:
+            self._meet_by = None
+            self._without_all_nodes()
         if self._kill_at is not None and now >= self._kill_at:
             self._kill_at = None
             self._log.say("the code did not leave in time: killing it")
             self._kill()
+
+    def _without_all_nodes(self) -> None:
+        missing = [node for n, node in enumerate(self._nodes) if n not in self._here]
+        more = f" and {len(missing) - 8} more" if len(missing) > 8 else ""
+        where = f"{', '.join(missing[:8])}{more}"
+        self._report.why = f"no agent came up on {where} within {self._limits.meeting:.0f} s"
+        self._log.say(f"{self._report.why}: ending the other nodes")
+        self._kill()
 
     # -- what goes out ---------------------------------------------------------------------------
 
@@ -258,7 +278,7 @@ class Attempt:
     # -- the end ---------------------------------------------------------------------------------
 
     def _timeout(self) -> float:
-        moments = [self._next_look, self._kill_at, self._give_up_at]
+        moments = [self._next_look, self._meet_by, self._kill_at, self._give_up_at]
         return max(0.0, min(m for m in moments if m is not None) - time.monotonic())
 
     def _given_up(self) -> bool:

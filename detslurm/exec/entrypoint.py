@@ -12,9 +12,18 @@ _LEGACY = re.compile(r"[a-zA-Z0-9_.]+:[a-zA-Z0-9_]+")
 # (A trap, unlike ignoring, is not inherited.)
 _OUTLIVE = "trap : HUP INT QUIT ALRM TERM USR1 USR2\n"
 
+HOOK_FAILED = ".startup-hook-failed"
+"""Has the exit status of a startup-hook.sh that failed; in the working directory."""
+
 # The hook is sourced, so that what it exports reaches the entrypoint; a failing command in it ends
 # the run instead of letting training start half prepared.
-_WITH_HOOK = 'set -e; . ./startup-hook.sh; set +e; exec "$@"'
+_WITH_HOOK = f"""
+_detslurm_failed=$PWD/{HOOK_FAILED}
+trap 'echo $? > "$_detslurm_failed"' EXIT
+set -e; . ./startup-hook.sh; set +e
+trap - EXIT
+exec "$@"
+"""
 
 
 def entrypoint_argv(entrypoint: str | Sequence[str]) -> list[str]:

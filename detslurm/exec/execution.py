@@ -253,6 +253,7 @@ class Execution:
             restarts=before.restarts,
             max_restarts=self._config["max_restarts"],
             resting=word.rest,
+            why=report.why,
             failure=report.failure,
             earlier=self._earlier_failure() if report.failure is not None else None,
             restart_repeated=bool(self._config.get("restart_repeated_failures")),

@@ -45,9 +45,9 @@ class Ended:
     `exit_code` follows the shell: 128 + N for death by signal N. `new_checkpoint` says whether this
     run committed one; `restarts` counts those used before it; `hopeless` says why the next run
     would fail in the same way; `resting` says that the search has no more for the trial now, though
-    it may promote it later. `failure` is an error of the code that ended this run at once, without
-    a step gained, and `earlier` the one that made this run a restart; `restart_repeated` is the
-    user's wish to try all the same.
+    it may promote it later. `why` is what went wrong where the exit code does not tell. `failure`
+    is an error of the code that ended this run at once, without a step gained, and `earlier` the
+    one that made this run a restart; `restart_repeated` is the user's wish to try all the same.
     """
 
     exit_code: int
@@ -60,6 +60,7 @@ class Ended:
     restarts: int = 0
     max_restarts: int = 5
     resting: bool = False
+    why: str | None = None
     failure: Failure | None = None
     earlier: Failure | None = None
     restart_repeated: bool = False
@@ -120,25 +121,31 @@ _AFTER_FAILURE = {None: Next.AGAIN, Cause.PAUSE: Next.HOLD, Cause.ENDING: Next.L
 
 
 def _failed(ended: Ended) -> Decision:
-    how = describe_exit(ended.exit_code)
+    how = _how(ended)
     if ended.cause is Cause.CANCEL:
-        return Decision("canceled", f"canceled by the user; the code {how}", Next.LEAVE)
+        return Decision("canceled", f"canceled by the user; {how}", Next.LEAVE)
     if ended.hopeless is not None:
         return Decision("error", f"{ended.hopeless}; a restart would not help", Next.LEAVE)
     if ended.cancel_retries is not None:
-        reason = f"the code {how}; log policy {ended.cancel_retries!r} forbids a restart"
+        reason = f"{how}; log policy {ended.cancel_retries!r} forbids a restart"
         return Decision("error", reason, Next.LEAVE)
     if ended.failure is not None and ended.failure == ended.earlier and not ended.restart_repeated:
         reason = f"the code failed in the same way twice, at once: {ended.failure.error}"
         return Decision("error", f"{reason}; a restart would not help", Next.LEAVE)
     if ended.restarts >= ended.max_restarts:
-        reason = f"the code {how} after {ended.restarts} of {ended.max_restarts} restarts"
+        reason = f"{how} after {ended.restarts} of {ended.max_restarts} restarts"
         return Decision("error", reason, Next.LEAVE)
-    if ended.cause is Cause.TIME_LIMIT and ended.exit_code in _DEADLY:
-        how = "reached the time limit without saving a checkpoint"
-    reason = f"the code {how}; restart {ended.restarts + 1} of {ended.max_restarts}"
+    reason = f"{how}; restart {ended.restarts + 1} of {ended.max_restarts}"
     following = _AFTER_FAILURE.get(ended.cause, Next.REQUEUE)
     return Decision("restart", reason, following)
+
+
+def _how(ended: Ended) -> str:
+    if ended.why is not None:
+        return ended.why
+    if ended.cause is Cause.TIME_LIMIT and ended.exit_code in _DEADLY:
+        return "the code reached the time limit without saving a checkpoint"
+    return f"the code {describe_exit(ended.exit_code)}"
 
 
 def describe_exit(exit_code: int) -> str:

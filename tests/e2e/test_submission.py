@@ -189,7 +189,7 @@ def test_forms_of_the_entrypoint(desk: Desk, entrypoint: str | list[str]) -> Non
 
 
 def test_a_failing_startup_hook_ends_the_run(desk: Desk) -> None:
-    """Training never starts half prepared."""
+    """Training never starts half prepared, and the reason says so."""
     config = desk.project(PRINTS)
     desk.write("project/startup-hook.sh", "echo preparing\nfalse\necho not reached\n")
     number = desk.submit(config, "max_restarts=0")
@@ -197,6 +197,7 @@ def test_a_failing_startup_hook_ends_the_run(desk: Desk) -> None:
     assert "preparing" in desk.log(number)
     assert "not reached" not in desk.log(number)
     assert "version one" not in desk.log(number)
+    assert (desk.trial(number).end_reason or "").startswith("startup-hook.sh exited with 1 ")
 
 
 def test_every_documented_variable_is_there(desk: Desk) -> None:

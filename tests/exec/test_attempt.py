@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from detslurm.exec import control
 from detslurm.exec.attempt import Attempt, Limits
 from detslurm.exec.outcome import Cause
 from detslurm.exec.signals import SignalInbox
@@ -23,6 +24,26 @@ def inbox() -> Iterator[SignalInbox]:
     yield SignalInbox([signal.SIGUSR1])
     signal.set_wakeup_fd(wakeup)
     signal.signal(signal.SIGUSR1, handler)
+
+
+def test_a_node_that_never_comes(tmp_path: Path, inbox: SignalInbox) -> None:
+    """The others don't wait for ever, and the report names the node."""
+    (tmp_path / "here").write_bytes(control.report_line({"event": "here", "node": 0, "slots": 1}))
+    log = TextLog(tmp_path / "log")
+    report = Attempt(
+        ["sh", "-c", f"cat {tmp_path}/here; read word; echo told to $word; exit 1"],
+        ["n1", "n2", "n3"],
+        inbox=inbox,
+        log=log,
+        look=lambda: None,
+        why_signalled=lambda: Cause.PREEMPTION,
+        why_ending=lambda: Cause.KILL,
+        limits=Limits(60, 30, meeting=0.01),
+    ).run()
+    log.close()
+    assert report.why == "no agent came up on n2, n3 within 0 s"
+    assert report.exit_code == 1 and report.cause is None
+    assert "told to kill" in (tmp_path / "log").read_text()
 
 
 def test_the_code_hears_of_a_signal_before_its_cause_is_known(

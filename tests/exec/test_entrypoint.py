@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from detslurm.exec.entrypoint import entrypoint_argv, with_startup_hook
+from detslurm.exec.entrypoint import HOOK_FAILED, entrypoint_argv, with_startup_hook
 
 
 def test_a_list_is_executed_as_it_is() -> None:
@@ -43,5 +43,12 @@ def test_the_hook_is_sourced_before(tmp_path: Path) -> None:
     argv = with_startup_hook(["sh", "-c", 'echo "$A" "$1"', "sh", "two words"])
     done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True)
     assert done.stdout == "from the hook two words\n"
-    hook.write_text("false\n")
-    assert subprocess.run(argv, cwd=tmp_path, capture_output=True).returncode == 1
+    assert not (tmp_path / HOOK_FAILED).exists()
+    for text in ("cd /; (exit 3)", "exit 3"):
+        hook.write_text(f"{text}\n")
+        assert subprocess.run(argv, cwd=tmp_path, capture_output=True).returncode == 3
+        assert (tmp_path / HOOK_FAILED).read_text() == "3\n"
+        (tmp_path / HOOK_FAILED).unlink()
+    hook.write_text("")
+    assert subprocess.run([*argv[:4], "false"], cwd=tmp_path).returncode == 1
+    assert not (tmp_path / HOOK_FAILED).exists()  # the code failed, not the hook

@@ -124,6 +124,14 @@ def test_every_combination_has_an_outcome() -> None:
             assert code != 0 and not (ack and cause)
 
 
+def test_how_it_ended_where_the_exit_code_does_not_tell() -> None:
+    """Neither a time limit nor a failed hook looks like something else."""
+    limited = Ended(exit_code=137, cause=Cause.TIME_LIMIT, restarts=5)
+    assert "memory" not in decide(limited).reason and "time limit" in decide(limited).reason
+    hook = decide(Ended(exit_code=3, why="startup-hook.sh exited with 3"))
+    assert hook.reason == "startup-hook.sh exited with 3; restart 1 of 5"
+
+
 def test_exits_are_described_for_people() -> None:
     """Signals are named."""
     assert describe_exit(3) == "exited with 3"
