@@ -35,7 +35,8 @@ def adopt(
     if not _may_go_on(runs, most) or job is None or not _has_died(job, origin, folded, cluster):
         return False
     request = successor_request(facts, experiment.path, origin)
-    fact = submitted_fact(job.cluster, ref, origin, request)
+    left = job.each - (origin - job.first_index) % job.each  # what the job would have run after it
+    fact = submitted_fact(job.cluster, ref, origin, request, each=left)
     fact["jobs"][0]["adopted"] = True
     return experiment.append_next(fact, facts[-1]["n"])
 

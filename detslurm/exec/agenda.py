@@ -203,10 +203,11 @@ class FixedAgenda:
         return bool(runs) and (runs[-1].end or {}).get("outcome") in TERMINAL
 
     def remainder(self) -> range:
-        for index in self._share:
-            if not self._gone.issuperset(self._with_replacements(index)):
-                return range(index, self._share.stop)
-        for index in self._adopted:
-            if not self._gone.issuperset(self._with_replacements(index)):
-                return range(index, index + 1)
-        return self._share[:0]
+        own, others = self._share, self._adopted
+        left = [i for i in (*own, *others) if not self._gone.issuperset(self._with_replacements(i))]
+        if not left:
+            return own[:0]
+        stop = own.stop if left[0] in own else left[0] + 1
+        while stop in others:
+            stop += 1
+        return range(left[0], stop)

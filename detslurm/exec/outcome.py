@@ -131,7 +131,8 @@ def _failed(ended: Ended) -> Decision:
         return Decision("error", reason, Next.LEAVE)
     if ended.failure is not None and ended.failure == ended.earlier and not ended.restart_repeated:
         reason = f"the code failed in the same way twice, at once: {ended.failure.error}"
-        return Decision("error", f"{reason}; a restart would not help", Next.LEAVE)
+        more = "a restart would not help (restart_repeated_failures: true tries it)"
+        return Decision("error", f"{reason}; {more}", Next.LEAVE)
     if ended.restarts >= ended.max_restarts:
         reason = f"{how} after {ended.restarts} of {ended.max_restarts} restarts"
         return Decision("error", reason, Next.LEAVE)

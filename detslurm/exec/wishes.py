@@ -58,7 +58,7 @@ class Wishes:
         self.lost -= set(self.trial_ids[share.start : share.stop])
         self.adopted = {index: ref for index, ref in self.adopted.items() if index not in share}
         if job.get("adopted"):
-            self.adopted[first] = job["job_id"]
+            self.adopted |= dict.fromkeys(share, job["job_id"])
 
     def _trials(self, fact: Mapping[str, Any]) -> None:
         if "replaces" in fact:

@@ -9,10 +9,12 @@ import pytest
 from detslurm.exec.agenda import FixedAgenda
 from detslurm.exec.outcome import Decision, Next
 from detslurm.exec.wishes import Wishes
+from detslurm.slurm import JobRequest
 from detslurm.slurm.succession import submitted_fact, successor_request
 from detslurm.store import ExperimentDir
-from tests.sdk.scenes import Scene
+from tests.sdk.scenes import YAML, Scene
 
+RANDOM = YAML.replace("{name: grid, ", "{name: random, max_trials: 4, ")
 DONE = Decision("completed", "the code exited with 0", Next.LEAVE)
 
 
@@ -32,14 +34,14 @@ def experiment(scene: Scene) -> ExperimentDir:
     return experiment
 
 
-def agenda_of(scene: Scene, experiment: ExperimentDir, index: int) -> FixedAgenda:
+def agenda_of(scene: Scene, experiment: ExperimentDir, index: int, each: int = 1) -> FixedAgenda:
     """The agenda of an element's runner."""
     wishes = Wishes(experiment)
     wishes.look()
     return FixedAgenda(
         wishes,
         experiment.config(),
-        range(index, index + 1),
+        range(index * each, (index + 1) * each),
         ref=f"7_{index}",
         cluster=lambda name: scene.queue,
     )
@@ -78,6 +80,30 @@ def test_who_has_done_its_share_goes_on_with_a_dead_runners_trial(
     scene.run(experiment, 0, ref="7_1", end="completed")
     assert not agenda.more() and agenda.settled() and agenda.remainder() == range(1, 1)
     assert scene.client.experiment(1).state == "COMPLETED"
+
+
+def test_all_that_the_dead_runner_left_is_gone_on_with(scene: Scene) -> None:
+    """A replacement of an invalid sample, and the trials that its job would have run after it."""
+    experiment = scene.experiment(4, job=None, text=RANDOM)
+    request = JobRequest(name="det", command=("true",), folder=experiment.jobs, count=2)
+    experiment.append(submitted_fact("slurm", "7", 0, request, each=2))
+    first = experiment.store.reserve_trials(experiment.id, 1)
+    more = {"type": "trials", "first_trial": first, "trials": 1, "replaces": 0}
+    experiment.append(more)
+    scene.run(experiment, 0, ref="7_0", end="invalid_hp")
+    scene.run(experiment, 4, ref="7_0")
+    scene.run(experiment, 2, ref="7_1", end="completed")
+    scene.run(experiment, 3, ref="7_1")
+    scene.queue.put("7_0", "FAILED", signal=9)
+    scene.queue.put("7_1", "RUNNING")
+    agenda = agenda_of(scene, experiment, 1, each=2)
+    done(scene, experiment, agenda, 3)
+    assert [place.ref for place in scene.client.experiment(1)._surveyed.places.values()] == [
+        "7_1"
+    ] * 5
+    assert agenda.remainder() == range(2)
+    done(scene, experiment, agenda, 4)
+    assert next_of(agenda) == 1
 
 
 def test_a_successor_takes_an_adopted_trial_along(scene: Scene, experiment: ExperimentDir) -> None:
