@@ -121,10 +121,20 @@ def _storage(node: Node) -> Node:
     return node._replace(value={"storage_path": old, **rest})
 
 
+def _slots(node: Node) -> Node:
+    # Determined's name for commands, which templates for both kinds of task have.
+    other = node.get("slots")
+    if other is None:
+        return node
+    rest = {key: value for key, value in node.value.items() if key != "slots"}
+    return node._replace(value={"slots_per_trial": other, **rest})
+
+
 _FORMS: dict[Path, Callable[[Node], Node]] = {
     ("environment", "image"): _image,
     ("environment", "environment_variables"): _variables,
     ("log_policies",): _each(_action),
+    ("resources",): _slots,
     ("resources", "devices"): _each(_device),
     ("resources", "shm_size"): _size,
     ("slurm", "time"): _limit,

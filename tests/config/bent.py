@@ -314,7 +314,7 @@ HYPERPARAMETERS = [
 ]
 
 SECTIONS = [
-    _head("slots for commands", "resources: {slots: 2}\n", ":6:13:", "resources.slots_per_trial"),
+    _head("gpus", "resources: {gpus: 2}\n", ":6:13:", "resources.slots_per_trial"),
     _head("priority", "resources: {priority: 100}\n", ":6:23: resources.priority", "<= 99"),
     _head(
         "never runs",

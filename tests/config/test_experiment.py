@@ -156,6 +156,13 @@ def test_one_node_is_asked_for_in_slurm_terms() -> None:
     assert config.slurm.slots_per_node == 4
 
 
+def test_slots_of_commands_are_slots_of_trials() -> None:
+    """A template for both has `slots`; what says slots_per_trial wins."""
+    assert load({"resources": {"slots": 2}}).resources.slots_per_trial == 2
+    both = load({"resources": {"slots": 2, "slots_per_trial": 3}}).resources
+    assert (both.slots_per_trial, both.slots) == (3, None)
+
+
 def test_nothing_can_be_changed(full: ExperimentConfig) -> None:
     """Attributes, mappings and lists refuse changes; copies of mappings don't."""
     with pytest.raises(AttributeError):

@@ -13,6 +13,7 @@ from detslurm.config.fields import (
     Section,
     Text,
     accepts,
+    deprecated,
     must,
     word,
 )
@@ -63,6 +64,7 @@ class Resources(Section, frozen=True, kw_only=True):
     """Slots, and the place in the queue."""
 
     slots_per_trial: NonNegative = 1
+    slots: Annotated[NonNegative | None, deprecated("here it means slots_per_trial")] = None
     resource_pool: Annotated[str, must(word)] = ""
     max_slots: NonNegative | None = None
     weight: Annotated[float, IGNORED] = 1
