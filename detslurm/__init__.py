@@ -19,11 +19,15 @@ __all__ = [
     "TrialInfo",
     "__version__",
     "core",
+    "errors",
+    "experimental",
     "get_cluster_info",
+    "import_from_path",
 ]
 
 if TYPE_CHECKING:
-    from detslurm import core
+    from detslurm import core, errors, experimental
+    from detslurm._importing import import_from_path
     from detslurm._info import ClusterInfo, RendezvousInfo, TrialInfo, get_cluster_info
 
 _FROM_INFO = ("ClusterInfo", "RendezvousInfo", "TrialInfo", "get_cluster_info")
@@ -36,8 +40,12 @@ def __getattr__(name: str) -> Any:
         from detslurm import _info
 
         return getattr(_info, name)
-    if name == "core":
+    if name == "import_from_path":
+        from detslurm._importing import import_from_path
+
+        return import_from_path
+    if name in ("core", "errors", "experimental"):
         import importlib
 
-        return importlib.import_module("detslurm.core")
+        return importlib.import_module(f"detslurm.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

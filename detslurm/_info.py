@@ -52,7 +52,7 @@ class RendezvousInfo:
     container_slot_counts: list[int]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class TrialInfo:
     """The trial that this process works for."""
 
@@ -63,8 +63,33 @@ class TrialInfo:
     _config: dict[str, Any] = field(repr=False)
     _steps_completed: int
     _trial_run_id: int
-    _debug: bool = False
-    _inter_node_network_interface: str | None = None
+    _debug: bool
+    _inter_node_network_interface: str | None
+
+    def __init__(
+        self,
+        trial_id: int,
+        experiment_id: int,
+        trial_seed: int,
+        hparams: dict[str, Any],
+        config: dict[str, Any],
+        steps_completed: int,
+        trial_run_id: int,
+        debug: bool = False,
+        inter_node_network_interface: str | None = None,
+    ) -> None:
+        # Frozen: what is set, is set past the class's own __setattr__.
+        vars(self).update(
+            trial_id=trial_id,
+            experiment_id=experiment_id,
+            trial_seed=trial_seed,
+            hparams=hparams,
+            _config=config,
+            _steps_completed=steps_completed,
+            _trial_run_id=trial_run_id,
+            _debug=debug,
+            _inter_node_network_interface=inter_node_network_interface,
+        )
 
     @classmethod
     def _from_environment(cls, env: Mapping[str, str]) -> TrialInfo:
@@ -73,11 +98,11 @@ class TrialInfo:
             experiment_id=int(env["DET_EXPERIMENT_ID"]),
             trial_seed=int(env["DET_TRIAL_SEED"]),
             hparams=json.loads(env["DET_HPARAMS"]),
-            _config=_experiment_config(env),
-            _steps_completed=int(env["DET_STEPS_COMPLETED"]),
-            _trial_run_id=int(env["DET_TRIAL_RUN_ID"]),
-            _debug=env.get("DET_DEBUG") == "true",
-            _inter_node_network_interface=env.get("DET_INTER_NODE_NETWORK_INTERFACE"),
+            config=_experiment_config(env),
+            steps_completed=int(env["DET_STEPS_COMPLETED"]),
+            trial_run_id=int(env["DET_TRIAL_RUN_ID"]),
+            debug=env.get("DET_DEBUG") == "true",
+            inter_node_network_interface=env.get("DET_INTER_NODE_NETWORK_INTERFACE"),
         )
 
 

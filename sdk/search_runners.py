@@ -35,7 +35,29 @@ class Mark(NamedTuple):
     after: int
 
 
-class LocalSearchRunner:
+class SearchRunner:
+    """What runners have in common: the method, and `state`, what it knows of its search."""
+
+    def __init__(self, search_method: SearchMethod) -> None:
+        self.search_method = search_method
+        self.state = SearcherState()
+
+    def _drive(self, experiment: ExperimentDir, keeper: Keeper, **hooks: Callable[..., Any]) -> int:
+        """Run the method over the experiment's search, as far as it goes; the experiment's id."""
+        method = self.search_method
+        saved = load(method, keeper) or Saved(self.state, experiment.id, [])
+        if saved.experiment_id != experiment.id:
+            raise RuntimeError(
+                f"the method was saved for experiment {saved.experiment_id}, not {experiment.id}"
+            )
+        self.state = saved.state
+        queues = Queues(connector(experiment.store.path), logger.warning)
+        workers = Workforce(experiment, queues, most=_most(experiment.config()["resources"]))
+        SearchDriver(method, saved, experiment, keeper, workers, **hooks).run()
+        return experiment.id
+
+
+class LocalSearchRunner(SearchRunner):
     """Runs a method in this process, on any machine that sees the store and the queue.
 
     Everything is kept below `searcher_dir`: a runner that was killed goes on with the same search
@@ -43,7 +65,7 @@ class LocalSearchRunner:
     """
 
     def __init__(self, search_method: SearchMethod, searcher_dir: Path | str | None = None) -> None:
-        self._method = search_method
+        super().__init__(search_method)
         self._folder = Path(searcher_dir) if searcher_dir is not None else Path.cwd()
         if self._folder.exists() and not self._folder.is_dir():
             raise FileExistsError(f"searcher_dir {self._folder} is a file, not a directory")
@@ -61,8 +83,7 @@ class LocalSearchRunner:
         logger.info("searching in experiment %s", experiment.id)
         folder = self._folder / f"exp_{experiment.id}"
         folder.mkdir(exist_ok=True)
-        drive(self._method, experiment, FolderKeeper(folder))
-        return experiment.id
+        return self._drive(experiment, FolderKeeper(folder))
 
     def _known(self, store: Store) -> ExperimentDir | None:
         names = [path.name.removeprefix("exp_") for path in self._folder.glob("exp_*")]
@@ -79,14 +100,15 @@ class LocalSearchRunner:
         return Mark(text, int(last_known or 0))
 
 
-class RemoteSearchRunner:
+class RemoteSearchRunner(SearchRunner):
     """Runs a method inside an experiment of its own; `context` is what `core.init()` gave.
 
     The method is kept in this experiment's checkpoints: preempted or killed, it goes on.
     """
 
     def __init__(self, search_method: SearchMethod, context: Any) -> None:
-        self._method, self._context = search_method, context
+        super().__init__(search_method)
+        self._context = context
         if context.info is None:
             raise RuntimeError("RemoteSearchRunner runs inside an experiment; elsewhere there is "
                                "LocalSearchRunner")  # fmt: skip
@@ -102,41 +124,19 @@ class RemoteSearchRunner:
         store = Store.open(info.master_url.removeprefix("file://"))
         mark = Mark(f"trial {info.trial.trial_id}", info.trial.experiment_id)
         experiment = submit_once(store, info.cluster_id, mark, exp_config, model_dir, includes)
-        drive(
-            self._method,
+        return self._drive(
             experiment,
             CheckpointKeeper(self._context),
             give_way=self._context.preempt.should_preempt,
             tell_progress=self._context.train.report_progress,
             sleep=self._rest,
         )
-        return experiment.id
 
     def _rest(self, seconds: float) -> None:
         # Slurm's grace may be shorter than the pause between two looks at the search.
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0 and not self._context.preempt.should_preempt():
             time.sleep(min(left, _GLANCE))
-
-
-def drive(
-    method: SearchMethod,
-    experiment: ExperimentDir,
-    keeper: Keeper,
-    **hooks: Callable[..., Any],
-) -> bool:
-    """Run the method over the experiment's search; False where this process had to give way.
-
-    `hooks` are those of `SearchDriver`.
-    """
-    saved = load(method, keeper) or Saved(SearcherState(), experiment.id, [])
-    if saved.experiment_id != experiment.id:
-        raise RuntimeError(
-            f"the method was saved for experiment {saved.experiment_id}, not {experiment.id}"
-        )
-    queues = Queues(connector(experiment.store.path), logger.warning)
-    workers = Workforce(experiment, queues, most=_most(experiment.config()["resources"]))
-    return SearchDriver(method, saved, experiment, keeper, workers, **hooks).run()
 
 
 def _most(resources: Mapping[str, Any]) -> int | None:

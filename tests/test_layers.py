@@ -28,6 +28,7 @@ BELOW: dict[str, set[str]] = {
     "launch": {"core", "exec"},  # in a user's own batch script a launcher is its node's agent
     "sdk": {"store", "storage", "slurm", "searcher"},  # submitting samples the trials
     "cli": {"sdk"},
+    "experimental": {"core", "sdk"},  # Determined's name for parts of both
     "templates": set(),
 }
 """Package -> the packages it may import by name; what those import, it may import too."""

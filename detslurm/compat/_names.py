@@ -9,7 +9,7 @@ ROOT = "determined"
 PACKAGES = {
     "core": "core",
     "errors": "errors",
-    "experimental": "sdk",
+    "experimental": "experimental",
     "keras": "keras",
     "launch": "launch",
     "pytorch": "pytorch",

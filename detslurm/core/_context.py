@@ -12,7 +12,7 @@ import socket
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -23,6 +23,7 @@ from detslurm._errors import InvalidHP, MetricError
 from detslurm._flag import PreemptFlag
 from detslurm._info import ClusterInfo, get_cluster_info, on_close
 from detslurm._process import fatal_error
+from detslurm.core._about import About
 from detslurm.core._checkpoint import CheckpointContext
 from detslurm.core._console import MetricLines, show_log
 from detslurm.core._distributed import DistributedContext
@@ -87,6 +88,7 @@ class Context:
     _lines: MetricLines | None = None
     _process: int = field(default_factory=os.getpid)
     _closed: bool = False
+    _run: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         atexit.register(self._close_at_exit)
@@ -193,13 +195,31 @@ def init(
     a `file://`, `s3://` or `gs://` URI, or a `checkpoint_storage` section) replaces the configured
     one. Raises `ValueError` when a task of several slots comes without `distributed`.
     """
+    return init_about(
+        About(),
+        distributed=distributed,
+        checkpoint_storage=checkpoint_storage,
+        preempt_mode=preempt_mode,
+        tensorboard_mode=tensorboard_mode,
+    )
+
+
+def init_about(
+    about: About,
+    *,
+    distributed: DistributedContext | None,
+    checkpoint_storage: str | dict[str, Any] | None,
+    preempt_mode: PreemptMode,
+    tensorboard_mode: TensorboardMode,
+) -> Context:
+    """As `init`; `about` describes the experiment outside of jobs, and has no effect in one."""
     info = get_cluster_info()
     given = _given_storage(checkpoint_storage)
     if distributed is None:
         _refuse_many_slots(info)
     dist = distributed or DistributedContext._single()
     if info is None or info.task_type != "TRIAL":
-        return _init_by_hand(dist, given, preempt_mode, tensorboard_mode)
+        return _init_by_hand(dist, given, preempt_mode, tensorboard_mode, about)
     return _init_in_job(info, dist, given, preempt_mode, tensorboard_mode)
 
 
@@ -286,8 +306,9 @@ def _init_by_hand(
     given: Storage | None,
     preempt_mode: PreemptMode,
     tensorboard_mode: TensorboardMode,
+    about: About,
 ) -> Context:
-    tracked: Tracked = track_by_hand(dist)
+    tracked: Tracked = track_by_hand(dist, about)
     store = given or SharedFS(tracked.checkpoints)
     files = auto = lines = None
     if tracked.trial is not None:
@@ -315,6 +336,7 @@ def _init_by_hand(
         _tensorboard=auto,
         _on_close=tracked.end,
         _lines=lines,
+        _run=tracked.start,
     )
 
 

@@ -24,12 +24,17 @@ class Heartbeat:
     """
 
     def __init__(
-        self, experiment: ExperimentDir, trial: TrialDir, run: int, on_kill: Callable[[], None]
+        self,
+        experiment: ExperimentDir,
+        trial: TrialDir,
+        run: int,
+        on_kill: Callable[[], None],
+        seen: int,
     ) -> None:
         self._experiment, self._trial = experiment, trial
         self._records = trial.records_path(run)
         self._on_kill: Callable[[], None] | None = on_kill
-        self._seen = 1  # the fact that created the experiment
+        self._seen = seen  # what was wished before does not concern this run
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
         self._thread.start()

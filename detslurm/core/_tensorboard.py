@@ -86,9 +86,13 @@ class TensorboardFiles:
 
 
 class AutoTensorboard:
-    """Writes the chief's metrics to an event file and stores its directory, in the background."""
+    """Writes the chief's metrics to an event file and stores its directory, in the background.
+
+    While it is not `enabled`, nothing is written and nothing stored.
+    """
 
     def __init__(self, files: TensorboardFiles) -> None:
+        self.enabled = True
         self._files = files
         self._events = EventFile(lambda: files.path)
         self._closing = threading.Event()
@@ -98,12 +102,16 @@ class AutoTensorboard:
 
     def metrics(self, group: str, steps: int, values: Mapping[str, Any], time: float) -> None:
         """Take reported metrics; they are written soon."""
+        if not self.enabled:
+            return
         self._events.add(group, steps, values, time)
         if self._thread is None:
             self._start()
 
     def checkpoint_saved(self) -> None:
         """Store the files at the next occasion."""
+        if not self.enabled:
+            return
         self._due = True
         if self._thread is None and self._files.begun:
             self._start()
@@ -133,6 +141,8 @@ class AutoTensorboard:
                 self._upload()
 
     def _upload(self) -> None:
+        if not self.enabled:
+            return
         try:
             self._files.upload(everything, unmangled)
         except Exception as error:  # cloud libraries raise errors of all kinds

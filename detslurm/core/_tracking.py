@@ -7,21 +7,22 @@ import logging
 import os
 import signal
 import socket
-import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from detslurm._process import Identity, is_interactive
+from detslurm.core._about import About
 from detslurm.core._console import show_log
 from detslurm.core._distributed import DistributedContext
 from detslurm.core._heartbeat import Heartbeat
+from detslurm.core._metrics import plain
+from detslurm.core._places import place_for
 from detslurm.core._recorder import AnyRecorder, NullRecorder, Recorder
-from detslurm.store import ExperimentDir, Store, StoreError, TrialDir
-from detslurm.store.unmanaged import METRIC, unmanaged_config
+from detslurm.store import ExperimentDir, Store, StoreError, TrialDir, fold_trial
 
 logger = logging.getLogger("detslurm.core")
 
@@ -36,14 +37,15 @@ class Tracked:
     checkpoints: Path
     end: Callable[[str, str], None] | None
     trial: TrialDir | None = None
+    start: Mapping[str, Any] | None = None
 
 
-def track_by_hand(dist: DistributedContext) -> Tracked:
+def track_by_hand(dist: DistributedContext, about: About) -> Tracked:
     """Start to track this process; a store that can't be written is a warning, not an error."""
     if os.environ.get(SWITCH, "1") == "0":
         return _untracked()
     try:
-        return _tracked(dist)
+        return _tracked(dist, about)
     except (StoreError, OSError) as err:
         logger.warning("this run is not tracked: the store can't be written (%s)", err)
         return _untracked()
@@ -58,43 +60,31 @@ def _untracked() -> Tracked:
     return Tracked(NullRecorder(), checkpoints, None)
 
 
-def _tracked(dist: DistributedContext) -> Tracked:
+def _tracked(dist: DistributedContext, about: About) -> Tracked:
     store = Store.open()
     checkpoints = store.path / "checkpoints"
     if dist.rank != 0:
         return Tracked(NullRecorder(), checkpoints, None)
     show_log()
-    experiment = _new_experiment(store, checkpoints)
-    trial = experiment.trial(experiment.created()["first_trial"])
-    trial.open_run(_start(trial))
+    trial, seen = place_for(store, about, checkpoints)
+    start = trial.open_run(_start(trial, about))
+    store.touch(trial.experiment_id)  # it may have been over before
     note_recorded(trial)
-    recorder = Recorder.of(trial.records_path(1))
-    heartbeat = Heartbeat(experiment, trial, 1, lambda: _stop(trial, recorder))
+    run = start["run"]
+    recorder = Recorder.of(trial.records_path(run))
+    experiment = ExperimentDir(store, trial.experiment_id)
+    heartbeat = Heartbeat(experiment, trial, run, lambda: _stop(trial, recorder), seen)
 
     def end(outcome: str, reason: str) -> None:
         heartbeat.close()
         word = {"outcome": outcome, "reason": reason, "exit_code": None, "time": time.time()}
-        trial.write_end(1, word)
+        trial.write_end(run, word)
 
-    return Tracked(recorder, checkpoints, end, trial)
-
-
-def _new_experiment(store: Store, checkpoints: Path) -> ExperimentDir:
-    experiment = store.new_experiment()
-    name = Path(sys.argv[0]).name or "interactive"
-    trial_id = store.reserve_trials(experiment.id, 1)
-    experiment.prepare_trials(trial_id, 1)
-    storage = {"type": "shared_fs", "host_path": str(checkpoints)}
-    experiment.write_config(
-        unmanaged_config(name, list(filter(None, sys.argv)) or [name], storage), ""
-    )
-    created = {"name": name, "first_trial": trial_id, "trials": 1}
-    experiment.create({**created, "managed": False, "metric": METRIC})
-    return experiment
+    return Tracked(recorder, checkpoints, end, trial, start)
 
 
-def _start(trial: TrialDir) -> dict[str, Any]:
-    host = socket.gethostname()
+def _start(trial: TrialDir, about: About) -> dict[str, Any]:
+    host, latest = socket.gethostname(), fold_trial(trial).latest_checkpoint
     return {
         "trial": trial.id,
         "experiment": trial.experiment_id,
@@ -103,9 +93,10 @@ def _start(trial: TrialDir) -> dict[str, Any]:
         "interactive": is_interactive(),
         "host": host,
         "time": time.time(),
-        "hparams": {},
+        "hparams": plain(about.hparams),
         "seed": 0,
-        "resume": None,
+        "resume": {"uuid": latest.uuid, "steps": latest.steps} if latest else None,
+        "continues": about.external_trial_id is not None,
     }
 
 

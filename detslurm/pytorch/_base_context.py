@@ -33,6 +33,7 @@ class TrialContext:
         self._exp_conf = None if exp_conf is None else dict(exp_conf)
         self.distributed = distributed
         self._stop_requested = False
+        self._tensorboard_logging = True
         self._writer: Any = None
         self._scratch: Path | None = None
         self._batch_sizes: tuple[int, int] | None = None
@@ -111,6 +112,20 @@ class TrialContext:
     def get_stop_requested(self) -> bool:
         """Whether `set_stop_requested(True)` was called."""
         return self._stop_requested
+
+    def set_enable_tensorboard_logging(self, enable_tensorboard_logging: bool) -> None:
+        """Whether metrics are written to TensorBoard files, and these kept with the trial."""
+        assert isinstance(enable_tensorboard_logging, bool), (
+            "set_enable_tensorboard_logging() takes True or False,"
+            f" not {enable_tensorboard_logging!r}"
+        )
+        self._tensorboard_logging = enable_tensorboard_logging
+        if self._core is not None and self._core._tensorboard is not None:
+            self._core._tensorboard.enabled = enable_tensorboard_logging
+
+    def get_enable_tensorboard_logging(self) -> bool:
+        """Whether that is done by itself."""
+        return self._tensorboard_logging
 
     def get_tensorboard_path(self) -> Path:
         """A directory for TensorBoard files, kept with the trial; a temporary one where nothing is

@@ -16,7 +16,7 @@ import torch.distributed as torch_dist
 from detslurm import core
 from detslurm._addresses import INTERFACE_ENV, LOOPBACK, own_address
 from detslurm._info import ClusterInfo, get_cluster_info
-from detslurm.core import DistributedContext, PreemptMode, TensorboardMode
+from detslurm.core import DistributedContext, PreemptMode
 from detslurm.core._console import show_log
 from detslurm.core.transports.choose import mpi_size
 from detslurm.pytorch._context import PyTorchTrialContext
@@ -51,8 +51,7 @@ def init(
     info = _trial_info()
     peers = _horovod() if os.environ.get("USE_HOROVOD") else None
     dist = _ranks(info, distributed)
-    mode = TensorboardMode.AUTO if enable_tensorboard_logging else TensorboardMode.MANUAL
-    made = core.init(distributed=dist, preempt_mode=PreemptMode.ChiefOnly, tensorboard_mode=mode)
+    made = core.init(distributed=dist, preempt_mode=PreemptMode.ChiefOnly)
     with made as core_context:
         core_context.train._show_nothing()  # the Trainer does
         _warn_of_idle_gpus()
@@ -72,6 +71,7 @@ def init(
             managed_training=info is not None,
             debug_enabled=info is not None and info.trial._debug,
         )
+        context.set_enable_tensorboard_logging(enable_tensorboard_logging)
         optimizations = (exp_conf or {}).get("optimizations") or {}
         context._average_default = optimizations.get("average_aggregated_gradients", True)
         if peers is not None:

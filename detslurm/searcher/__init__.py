@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     # The runners submit jobs, so they live far above this package; users find them here.
     LocalSearchRunner: Any
     RemoteSearchRunner: Any
+    SearchRunner: Any
 
 __all__ = [
     "RUNNABLE",
@@ -39,6 +40,7 @@ __all__ = [
     "RemoteSearchRunner",
     "Search",
     "SearchMethod",
+    "SearchRunner",
     "SearcherState",
     "Shutdown",
     "State",
@@ -67,7 +69,11 @@ _MODULES = {
     "detslurm.searcher.state": ("State", "TrialState"),
     "detslurm.searcher.stream": ("RandomStream",),
     "detslurm.searcher.trials": ("RUNNABLE", "TrialPlan", "trial_count", "trial_plan"),
-    "detslurm.sdk.search_runners": ("LocalSearchRunner", "RemoteSearchRunner"),
+    "detslurm.sdk.search_runners": (
+        "LocalSearchRunner",
+        "RemoteSearchRunner",
+        "SearchRunner",
+    ),
 }
 
 

@@ -116,7 +116,8 @@ class TrialDir:
         `record` holds what the caller knows (job, host, time, hparams, seed, resume ...). With a
         `leg`, the number under which a search gave the trial away, the highest leg prevails: one
         who comes late with a trial that was given to another fences nobody.
-        Raises TrialEnded after a terminal last word, RunTaken when another process was faster.
+        Raises TrialEnded after a terminal last word unless `record` says that it `continues` the
+        trial, RunTaken when another process was faster.
         """
         self.create()
         while True:
@@ -136,7 +137,7 @@ class TrialDir:
         reason = f"run {last.number + 1} began while this one had not said its last word"
         by = {"reason": reason, "time": record.get("time"), "by": record.get("job")}
         end = last.end or self.fence(last.number, by)
-        if end.get("outcome") in TERMINAL:
+        if end.get("outcome") in TERMINAL and not record.get("continues"):
             raise TrialEnded(f"trial {self.id} has ended: {end['outcome']}")
 
     def superseded(self, run: int) -> bool:

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+from detslurm.store.errors import StoreError
+from detslurm.store.facts import put_record, read_record
+from detslurm.store.fs import ensure_directory
+from detslurm.store.jobclaims import claims_folder
+from detslurm.store.store import Store
 
 METRIC = "loss"
 """What the best validation of such an experiment goes by, smaller ones first."""
@@ -22,3 +29,22 @@ def unmanaged_config(
         "reproducibility": {"experiment_seed": 0},
         "max_restarts": 0,
     }
+
+
+def number_of(store: Store, names: Sequence[str], make: Callable[[], int]) -> tuple[int, bool]:
+    """The number that belongs to what a user names so, and whether `make` gave it just now.
+
+    Raises `StoreError` where another process was faster and what it wrote can't be read.
+    """
+    digest = hashlib.sha256("\0".join(names).encode()).hexdigest()[:32]
+    path = claims_folder(store) / f"named-{digest}.json"
+    found = read_record(path, expected=True)
+    if found is None:
+        ensure_directory(path.parent)
+        number = make()
+        if put_record(path, {"number": number, "names": list(names)}):
+            return number, True
+        found = read_record(path, expected=True)
+    if found is None or "number" not in found:
+        raise StoreError(f"{path} can't be read")
+    return int(found["number"]), False

@@ -59,7 +59,7 @@ WHO = "import determined; print(getattr(determined, 'who', determined.__name__))
         ("from determined.launch import wrap_rank", "wrap_rank", "detslurm.launch.wrap_rank"),
         ("from determined import searcher", "searcher", "detslurm.searcher"),
         ("from determined.searcher import Create", "Create", "detslurm.searcher.Create"),
-        ("from determined import experimental", "experimental", "detslurm.sdk"),
+        ("from determined import experimental", "experimental", "detslurm.experimental"),
         ("from determined.experimental import client", "client", "detslurm.sdk.client"),
         (
             "import determined.experimental.client",

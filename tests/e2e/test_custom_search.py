@@ -113,7 +113,9 @@ LOCAL = """\
     from method import Halves
 
     logging.basicConfig(level=logging.INFO)
-    print(LocalSearchRunner(Halves(), "kept").run("experiment.yaml", "trained"))
+    runner = LocalSearchRunner(Halves(), "kept")
+    print(runner.run("experiment.yaml", "trained"))
+    assert runner.state.experiment_completed and len(runner.state.trials_created) == 6
 """
 
 REMOTE = """\

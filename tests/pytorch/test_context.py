@@ -113,6 +113,23 @@ class TestQuestions:
             assert b"at 2" in file.read_bytes()
             writer.close()
 
+    @pytest.mark.parametrize(
+        ("at_first", "then"), [(True, True), (False, False), (True, False), (False, True)]
+    )
+    def test_tensorboard_can_be_switched_off(
+        self, managed: Managed, at_first: bool, then: bool
+    ) -> None:
+        """Then no metrics are written to event files and nothing is stored."""
+        with managed.run(), pytorch.init(enable_tensorboard_logging=at_first) as context:
+            assert context.get_enable_tensorboard_logging() is at_first
+            context.set_enable_tensorboard_logging(then)
+            assert context.get_enable_tensorboard_logging() is then
+            with pytest.raises(AssertionError, match="True or False"):
+                context.set_enable_tensorboard_logging(1)  # type: ignore[arg-type]
+            pytorch.Trainer(Regression(context), context).fit(max_length=Batch(3))
+        stored = managed.experiment.store.path / "checkpoints" / "tensorboard"
+        assert bool(list(stored.rglob("*tfevents*"))) is then
+
 
 def made(hparams: dict[str, Any] | None = None, slots: int = 1, aggregation: int = 1) -> Context:
     """A context by itself."""

@@ -1,0 +1,92 @@
+"""`detslurm.import_from_path()`: import a checkpoint's code without leaving traces."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+_in_use = threading.Lock()
+
+
+@contextmanager
+def import_from_path(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Inside the block imports find the modules in `path` first, and none in the working directory.
+
+    with detslurm.import_from_path(checkpoint / "code"):
+        import model_def
+
+    Modules of the working directory that were imported before are out of sight meanwhile and back
+    afterwards; those that came from `path` are forgotten. No `__pycache__` is written there. Raises
+    `RuntimeError` inside another such block, of this thread or of any other.
+    """
+    if not _in_use.acquire(blocking=False):
+        raise RuntimeError("import_from_path() can't be nested, nor used by two threads at once")
+    try:
+        folder, cwd = Path(path).absolute(), Path.cwd()
+        before, finder = list(sys.path), _WithoutCache(folder)
+        hidden = {name: sys.modules.pop(name) for name in _modules_in(cwd)}
+        sys.path[:] = [str(folder), *(p for p in before if p != "" and Path(p) != cwd)]
+        sys.meta_path.insert(0, finder)
+        importlib.invalidate_caches()
+        try:
+            yield
+        finally:
+            sys.meta_path.remove(finder)
+            sys.path[:] = before
+            for name in _modules_in(folder):
+                del sys.modules[name]
+            sys.modules.update(hidden)
+    finally:
+        _in_use.release()
+
+
+def _modules_in(folder: Path) -> list[str]:
+    """Names of modules whose files are in a directory, but for installed ones and the script."""
+    return [name for name, module in list(sys.modules.items()) if _is_in(name, module, folder)]
+
+
+def _is_in(name: str, module: ModuleType, folder: Path) -> bool:
+    file = getattr(module, "__file__", None)
+    if name == "__main__" or not isinstance(file, str):
+        return False
+    inside = Path(file).absolute()
+    if not inside.is_relative_to(folder):
+        return False
+    parts = inside.relative_to(folder).parts
+    return "site-packages" not in parts and "dist-packages" not in parts and not _ours(name)
+
+
+def _ours(name: str) -> bool:
+    # Whoever works in a checkout of it needs it inside the block, too.
+    return name.partition(".")[0] in ("detslurm", "determined")
+
+
+class _WithoutCache(MetaPathFinder):
+    """Finds what is below one directory, and keeps Python from writing bytecode there."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        places = [str(self._folder)] if path is None else list(path)
+        below = [p for p in places if Path(p).is_relative_to(self._folder)]
+        spec = PathFinder.find_spec(name, below, target) if below else None
+        if spec is not None and type(spec.loader) is SourceFileLoader:
+            spec.loader = _Uncached(spec.loader.name, spec.loader.path)
+        return spec
+
+
+class _Uncached(SourceFileLoader):
+    def set_data(self, path: str, data: Any, *, _mode: int = 0o666) -> None:
+        pass

@@ -1,0 +1,68 @@
+"""Where the run of a script by hand is recorded: a new experiment, or one that its user named."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from detslurm.core._about import About
+from detslurm.store import ExperimentDir, Store, StoreError, TrialDir, fold_facts
+from detslurm.store.unmanaged import METRIC, number_of, unmanaged_config
+
+
+def place_for(store: Store, about: About, checkpoints: Path) -> tuple[TrialDir, int]:
+    """The trial to record, and the number of the experiment's newest fact.
+
+    Raises `StoreError` where the user has ended the experiment of that name.
+    """
+    named = about.external_experiment_id
+    if named is None:
+        return _first_trial(_new_experiment(store, about, checkpoints)), 1
+
+    def make() -> int:
+        return _new_experiment(store, about, checkpoints).id
+
+    number, is_new = number_of(store, ["experiment", named], make)
+    experiment = store.experiment(number)
+    trial = _trial(experiment, about, is_new=is_new)
+    facts = fold_facts(experiment)
+    if facts.wishes.stops(trial.id) or facts.wishes.deleted:
+        raise StoreError(f"experiment {number} ({named}) was ended by its user")
+    if trial.id not in facts.lost:
+        return trial, facts.count
+    return trial, experiment.append({"type": "found", "trials": [trial.id]}, facts.count)
+
+
+def _trial(experiment: ExperimentDir, about: About, *, is_new: bool) -> TrialDir:
+    def make() -> int:
+        return _first_trial(experiment).id if is_new else _another_trial(experiment)
+
+    if about.external_trial_id is None:
+        return experiment.trial(make())
+    names = ["trial", str(experiment.id), about.external_trial_id]
+    return experiment.trial(number_of(experiment.store, names, make)[0])
+
+
+def _first_trial(experiment: ExperimentDir) -> TrialDir:
+    return experiment.trial(experiment.created()["first_trial"])
+
+
+def _another_trial(experiment: ExperimentDir) -> int:
+    trial = experiment.store.reserve_trials(experiment.id, 1)
+    experiment.prepare_trials(trial, 1)
+    experiment.append({"type": "trials", "first_trial": trial, "trials": 1})
+    return trial
+
+
+def _new_experiment(store: Store, about: About, checkpoints: Path) -> ExperimentDir:
+    experiment = store.new_experiment()
+    name = about.name or Path(sys.argv[0]).name or "interactive"
+    trial_id = store.reserve_trials(experiment.id, 1)
+    experiment.prepare_trials(trial_id, 1)
+    storage = {"type": "shared_fs", "host_path": str(checkpoints)}
+    config = unmanaged_config(name, list(filter(None, sys.argv)) or [name], storage)
+    config["searcher"] = {**config["searcher"], **about.searcher}
+    experiment.write_config({**config, **about.config()}, "")
+    created = {"name": name, "first_trial": trial_id, "trials": 1, "metric": METRIC}
+    experiment.create({**created, "managed": False, **about.created()})
+    return experiment

@@ -1,0 +1,7 @@
+"""Another name of `detslurm.sdk.client`."""
+
+import sys
+
+from detslurm.sdk import client
+
+sys.modules[__name__] = client

@@ -1,0 +1,146 @@
+"""The Core API without a `with` block, as Determined's detached mode has it.
+
+from detslurm.experimental import core_v2
+
+core_v2.init(defaults=core_v2.DefaultConfig(name="mine", hparams={"lr": 0.1}))
+core_v2.train.report_training_metrics(steps_completed=1, metrics={"loss": 0.5})
+core_v2.close()
+
+Inside a job the same script is the job's trial, and what it says of an experiment has no effect.
+What was not closed is closed when Python ends.
+"""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass
+from typing import Any
+
+from detslurm._info import ClusterInfo, TrialInfo
+from detslurm.core import Context, DistributedContext, PreemptMode, TensorboardMode
+from detslurm.core._about import About
+from detslurm.core._context import init_about
+
+_PARTS = ("checkpoint", "distributed", "info", "preempt", "profiler", "searcher", "train")
+
+_context: Context | None = None
+
+
+@dataclass
+class DefaultConfig:
+    """The experiment's configuration where no job brings one. All of it may be left out."""
+
+    name: str | None = None
+    hparams: dict[str, Any] | None = None
+    data: dict[str, Any] | None = None
+    description: str | None = None
+    labels: list[str] | None = None
+    checkpoint_storage: str | dict[str, Any] | None = None
+    searcher: dict[str, Any] | None = None
+
+
+@dataclass
+class UnmanagedConfig:
+    """Outside of jobs: what the user calls the experiment and the trial.
+
+    A later script that uses the same names records another run of the same trial, and finds its
+    latest checkpoint in `core_v2.info`. `workspace` and `project` have no effect.
+    """
+
+    workspace: str | None = None
+    project: str | None = None
+    external_experiment_id: str | None = None
+    external_trial_id: str | None = None
+
+
+def init_context(
+    *,
+    defaults: DefaultConfig | None = None,
+    unmanaged: UnmanagedConfig | None = None,
+    client: object = None,
+    distributed: DistributedContext | None = None,
+    checkpoint_storage: str | dict[str, Any] | None = None,
+    preempt_mode: PreemptMode = PreemptMode.WorkersAskChief,
+    tensorboard_mode: TensorboardMode = TensorboardMode.AUTO,
+) -> Context:
+    """A context to use with `with`; arguments as for `core.init()`. `client` has no effect.
+
+    Raises `ValueError` for a trial's name without an experiment's.
+    """
+    wanted, names = defaults or DefaultConfig(), unmanaged or UnmanagedConfig()
+    if names.external_trial_id is not None and names.external_experiment_id is None:
+        raise ValueError("external_trial_id needs external_experiment_id beside it")
+    about = About(
+        name=wanted.name,
+        description=wanted.description,
+        labels=tuple(wanted.labels or ()),
+        hparams=wanted.hparams or {},
+        data=wanted.data or {},
+        searcher=wanted.searcher or {},
+        external_experiment_id=names.external_experiment_id,
+        external_trial_id=names.external_trial_id,
+    )
+    context = init_about(
+        about,
+        distributed=distributed,
+        checkpoint_storage=checkpoint_storage or wanted.checkpoint_storage,
+        preempt_mode=preempt_mode,
+        tensorboard_mode=tensorboard_mode,
+    )
+    if context.info is None and context._run is not None:
+        context.info = _info(context._run, about)
+    return context
+
+
+def init(**arguments: Any) -> None:
+    """Begin; from now on this module has `train`, `checkpoint`, `preempt`, `searcher`, `profiler`,
+    `distributed` and `info`. Arguments as for `init_context`; an earlier run is closed first."""
+    global _context
+    close()
+    context = init_context(**arguments)
+    context.start()
+    _context = context
+
+
+def close() -> None:
+    """End what `init()` began; without it nothing happens."""
+    global _context
+    context, _context = _context, None
+    if context is not None:
+        context.close()
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PARTS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if _context is None:
+        raise RuntimeError(f"core_v2.{name} is there between core_v2.init() and core_v2.close()")
+    return getattr(_context, name)
+
+
+def _info(run: Any, about: About) -> ClusterInfo:
+    """What a job would tell of the trial."""
+    resume = run["resume"] or {}
+    trial = TrialInfo(
+        trial_id=run["trial"],
+        experiment_id=run["experiment"],
+        trial_seed=run["seed"],
+        hparams=dict(about.hparams),
+        config={"data": dict(about.data), "hyperparameters": about.config().get("hyperparameters")},
+        steps_completed=resume.get("steps", 0),
+        trial_run_id=run["run"],
+    )
+    task = f"{trial.experiment_id}.{trial.trial_id}"
+    return ClusterInfo(
+        master_url="",
+        cluster_id="none",
+        agent_id=socket.gethostname(),
+        slot_ids=[],
+        task_id=task,
+        allocation_id=f"{task}.{run['run']}",
+        session_token="",
+        task_type="TRIAL",
+        gpu_uuids=[],
+        _latest_checkpoint=resume.get("uuid"),
+        _trial_info=trial,
+    )

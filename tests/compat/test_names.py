@@ -1,0 +1,165 @@
+"""Public names of Determined's that other tests don't use, under its own name."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+import detslurm as det
+from detslurm import errors
+from detslurm._process import Identity
+from detslurm.store import Store, fold_experiment, fold_trial, trial_metrics
+from tests.compat.test_import import said
+
+
+def test_the_names_are_there(tmp_path: Path) -> None:
+    """As code written for Determined imports them."""
+    code = """
+import determined as det
+from determined.errors import (CheckpointNotFound, CheckpointStateException, InternalException,
+    InvalidConfigurationException, InvalidDataTypeException, InvalidExperimentException,
+    InvalidModelException, SkipWorkloadException, WorkerError, WorkerFinishedGracefully)
+from determined.searcher import LocalSearchRunner, RemoteSearchRunner, SearchRunner
+from determined.experimental import client, core_v2, Client
+assert det.errors.InternalException is InternalException
+assert issubclass(LocalSearchRunner, SearchRunner) and issubclass(RemoteSearchRunner, SearchRunner)
+assert det.experimental.core_v2 is core_v2
+import determined.experimental.core_v2
+import detslurm.sdk
+assert client.Client is Client is detslurm.sdk.Client
+info = det.TrialInfo(1, 2, 3, {"a": 1}, {"b": 2}, 4, 5, False, "eth0")
+assert (info._config, info._steps_completed, info._trial_run_id) == ({"b": 2}, 4, 5)
+assert det.TrialInfo(trial_id=1, experiment_id=2, trial_seed=3, hparams={}, config={},
+    steps_completed=4, trial_run_id=5, debug=True, inter_node_network_interface=None)._debug
+with det.import_from_path("."):
+    pass
+"""
+    said(code, tmp_path)
+    assert issubclass(errors.InvalidModelException, errors.InvalidExperimentException)
+
+
+def test_the_package_is_the_command(tmp_path: Path) -> None:
+    """`python -m detslurm` is `detslurm`."""
+    done = subprocess.run(
+        [sys.executable, "-m", "detslurm", "--version"], capture_output=True, text=True
+    )
+    assert det.__version__ in done.stdout
+
+
+class TestImportFromPath:
+    """Code of a checkpoint, beside a working directory with modules of the same names."""
+
+    def test_what_is_found(self, tmp_path: Path) -> None:
+        """The path's modules, packages too, not those of the working directory; no traces."""
+        here, there = tmp_path / "here", tmp_path / "there"
+        for place in (here, there):
+            (place / "pack").mkdir(parents=True)
+            (place / "pack" / "__init__.py").write_text("")
+            (place / "pack" / "sub.py").write_text(f"where = {place.name!r}")
+            (place / "mod.py").write_text(f"from pack import sub\nwhere = {place.name!r}")
+        (here / "only_here.py").write_text("")
+        code = f"""
+import sys
+import mod
+import determined as det
+path, known = list(sys.path), list(sys.meta_path)
+with det.import_from_path({str(there)!r}):
+    import mod as other
+    assert (other.where, other.sub.where) == ("there", "there")
+    try:
+        import only_here
+    except ModuleNotFoundError:
+        pass
+    else:
+        raise AssertionError
+assert sys.modules["mod"] is mod and mod.where == mod.sub.where == "here"
+assert (sys.path, sys.meta_path) == (path, known)
+import pack.sub
+assert pack.sub.where == "here"
+"""
+        said(code, here)
+        assert not list(there.rglob("__pycache__"))
+
+    def test_one_at_a_time(self, tmp_path: Path) -> None:
+        """Neither nested nor in two threads; after an error it can be used again."""
+        refused = []
+
+        def enter() -> None:
+            with pytest.raises(RuntimeError, match="two threads"), det.import_from_path(tmp_path):
+                pass
+            refused.append(True)
+
+        with pytest.raises(KeyError), det.import_from_path(tmp_path):
+            thread = threading.Thread(target=enter)
+            thread.start()
+            thread.join()
+            enter()
+            raise KeyError
+        assert refused == [True, True]
+        with det.import_from_path(tmp_path):
+            pass
+
+
+class TestCoreV2:
+    """The Core API without a block, outside of jobs."""
+
+    @pytest.fixture
+    def root(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        monkeypatch.setenv("DETSLURM_ROOT", str(tmp_path / "store"))
+        return tmp_path / "store"
+
+    def test_what_is_said_of_the_experiment(self, root: Path, tmp_path: Path) -> None:
+        """Name, labels, hyperparameters and metric are recorded; what is not closed is closed."""
+        code = """
+from determined.experimental import core_v2
+for lr in (0.1, 0.2):
+    core_v2.init(defaults=core_v2.DefaultConfig(
+        name="mine", labels=["a"], hparams={"lr": lr}, data={"d": 1},
+        searcher={"name": "single", "metric": "acc", "smaller_is_better": False}))
+    assert core_v2.info.trial.hparams == {"lr": lr} and core_v2.info.user_data == {"d": 1}
+    core_v2.train.report_validation_metrics(steps_completed=1, metrics={"acc": lr})
+    assert not core_v2.preempt.should_preempt()
+"""
+        said(code, tmp_path, DETSLURM_ROOT=str(root))
+        for number, lr in ((1, 0.1), (2, 0.2)):
+            view = fold_experiment(Store(root).experiment(number))
+            assert (view.name, view.labels, view.state) == ("mine", ("a",), "COMPLETED")
+            assert (view.best_value, view.trials[0].hparams) == (lr, {"lr": lr})
+
+    def test_names_of_the_users_own(self, root: Path) -> None:
+        """A second script adds a trial, or goes on with the one it names, from its checkpoint."""
+        from detslurm.experimental import core_v2
+
+        def named(trial: str | None) -> core_v2.UnmanagedConfig:
+            return core_v2.UnmanagedConfig(external_experiment_id="e", external_trial_id=trial)
+
+        with pytest.raises(KeyError), core_v2.init_context(unmanaged=named("t")) as context:
+            context.train.report_training_metrics(1, {"loss": 0.5})
+            with context.checkpoint.store_path({"steps_completed": 1}) as (_, uuid):
+                pass
+            raise KeyError
+        with core_v2.init_context(unmanaged=named("u")):
+            pass
+        core_v2.init(unmanaged=named("t"))
+        info = core_v2.info
+        assert (info.latest_checkpoint, info.trial._trial_run_id) == (uuid, 2)
+        core_v2.train.report_training_metrics(2, {"loss": 0.4})
+        core_v2.close()
+        with pytest.raises(RuntimeError, match="between"):
+            _ = core_v2.train
+        experiment = Store(root).experiment(1)
+        view = fold_experiment(experiment)
+        assert [trial.state for trial in view.trials] == ["COMPLETED", "COMPLETED"]
+        assert [row.steps for row in trial_metrics(experiment.trial(1))] == [1, 2]
+        start = experiment.trial(1).start(2) or {}
+        assert Identity.parse(start["process"]) == Identity.own()
+        experiment.append({"type": "wish", "wish": "kill"})
+        core_v2.init(unmanaged=named("t"))  # a warning says that nothing is recorded
+        core_v2.close()
+        assert fold_trial(experiment.trial(1)).run_count == 2
+        with pytest.raises(ValueError, match="external_experiment_id"):
+            core_v2.init(unmanaged=core_v2.UnmanagedConfig(external_trial_id="t"))
