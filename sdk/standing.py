@@ -31,6 +31,11 @@ class Standing:
     alive: bool | None = None
     remark: str | None = None
 
+    @property
+    def waits(self) -> bool:
+        """Whether the job stands in the queue."""
+        return self.job is not None and self.job.waiting
+
 
 class Sight(NamedTuple):
     """One look at the queues: jobs by place, and the clusters that did not answer."""

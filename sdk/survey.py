@@ -99,10 +99,27 @@ class Surveyed:
     def full(self, trial: int) -> TrialView:
         """Everything about one trial, read now."""
         context = self.facts.context(trial)
-        view = view_trial(self.directory.trial(trial), context)
+        view = self._back_in_queue(view_trial(self.directory.trial(trial), context))
         if view.run_count or view.state == UNKNOWN or not self.facts.searching:
             self.trials[trial] = view.row()
         return view
+
+    def _back_in_queue(self, view: TrialView) -> TrialView:
+        """As it is where the job that ran it waits again: the run has died with its node."""
+        standing = self.standings.get(view.id)
+        if view.state != "RUNNING" or standing is None or not standing.waits:
+            return view
+        if standing.place is None or view.runs[-1].job.get("ref") != standing.place.ref:
+            return view
+        state = "PAUSED" if self.facts.wishes.paused else "QUEUED"
+        return msgspec.structs.replace(view, state=state)
+
+    def look_at_waiting(self) -> None:
+        """Read those anew that the store knows as running, though their jobs wait."""
+        for trial, standing in self.standings.items():
+            known = self.trials.get(trial)
+            if standing.waits and known is not None and known.state == "RUNNING":
+                self.full(trial)
 
 
 def read(directory: ExperimentDir) -> Surveyed:
@@ -153,6 +170,7 @@ def _wanted(one: Surveyed) -> dict[int, Place]:
 def weigh_search(one: Surveyed, sight: Sight, queues: Queues) -> None:
     """Judge the trials at work by their workers, and the search by whether any worker is left."""
     one.standings = {t: judge(p, sight) for t, p in one.places.items() if t in one.unfinished}
+    one.look_at_waiting()
     alive = [p for p in one.workers if p in sight.jobs and not sight.jobs[p].final]
     dead = {t: s for t, s in one.standings.items() if _is_dead(one, t, s, sight)}
     if one.facts.wishes.stopping:
@@ -192,6 +210,7 @@ def _weigh(one: Surveyed, known: Mapping[int, Place], sight: Sight) -> None:
         return
     paused = one.facts.wishes.paused
     one.standings = {t: judge(known.get(t), sight, paused=paused) for t in one.unfinished}
+    one.look_at_waiting()
     _bury(one, {t: s for t, s in one.standings.items() if _is_dead(one, t, s, sight)})
 
 

@@ -62,6 +62,22 @@ def test_a_waiting_trial_says_why(scene: Scene) -> None:
     assert trial.standing.remark == "job 7 waits in the queue (Resources)"
 
 
+@pytest.mark.parametrize(("paused", "state"), [(False, "QUEUED"), (True, "PAUSED")])
+def test_a_trial_whose_run_died_with_its_node(scene: Scene, paused: bool, state: str) -> None:
+    """Its job is back in the queue, so that it does not run, though no last word says so."""
+    experiment = scene.experiment(2, job="7")
+    for index in range(2):  # the first worker has gone on with the other's trial
+        scene.run(experiment, index, losses=[0.5], ref="7_0")
+    if paused:
+        experiment.append({"type": "wish", "wish": "pause"})
+    for index in range(2):
+        scene.queue.put(f"7_{index}", "PENDING", "BeginTime")
+    one, other = scene.client.experiment(1).trials()
+    assert (one.state, one.view.state, other.state) == (state, state, "RUNNING")
+    assert one.standing is not None
+    assert "waits in the queue (BeginTime)" in str(one.standing.remark)
+
+
 def test_a_trial_that_left_no_trace_is_not_declared_dead(scene: Scene) -> None:
     """Absent from the queue and from all memories means unknown: the store's state stands."""
     scene.run(scene.experiment(job="7"), losses=[0.5])
