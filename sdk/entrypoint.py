@@ -29,6 +29,7 @@ _BUILTIN = "! . : [ case cd command eval export false for if set source test tim
 _VALUED = "WX"
 _OURS, _THEIRS = "detslurm.", "determined."
 _LAUNCH = "detslurm.launch."
+_NEEDS = {"torch_distributed": "torch", "horovod": "horovod"}
 
 
 class Findings:
@@ -140,20 +141,24 @@ class _Check:
             self._launcher(module, real, rest)
         elif self._is_own and not self._prepared and not modules.exists(real, run=True):
             # A package looks for its modules wherever it likes.
-            top = real.partition(".")[0]
-            certain = real.startswith(_OURS) or not (modules.exists(top) or _is_of_the_system())
-            self._say(f"{sys.executable} can't run a module {module!r}", certain=certain)
+            certain = real.startswith(_OURS) or not modules.exists(real.partition(".")[0])
+            self._lacks(f"can't run a module {module!r}", certain=certain)
+
+    def _lacks(self, what: str, *, certain: bool = True) -> None:
+        """The system's own Python may be another one on the nodes."""
+        of_the_system = Path(sys.prefix).is_relative_to("/usr")
+        self._say(f"{sys.executable} {what}", certain=certain and not of_the_system)
 
     # -- launchers -------------------------------------------------------------------------------
 
     def _launcher(self, module: str, real: str, words: Sequence[str]) -> None:
         if not modules.is_command(real):
-            problem = f"there is no launcher {module!r}; detslurm has {', '.join(launchers())}"
-            if module == real:
-                self.refuse(f"entrypoint: {problem}")
-            else:  # another Python may have Determined's own
-                self._say(problem, certain=self._is_own)
-        elif module.endswith(".wrap_rank"):
+            self._no_launcher(module, sure=module == real)
+            return
+        needed = _NEEDS.get(real.removeprefix(_LAUNCH))
+        if needed and self._is_own and not self._prepared and not modules.exists(needed):
+            self._lacks(f"has no {needed!r}, which {module} needs")
+        if module.endswith(".wrap_rank"):
             self._worker(_wrapped(words))
         elif words and words[0].startswith("-") and not _is_command(words[0]):
             if "--" in words:
@@ -162,6 +167,13 @@ class _Check:
                 self.refuse(f"entrypoint: `--` must follow the options of {module}")
         else:
             self._worker(words)
+
+    def _no_launcher(self, module: str, *, sure: bool) -> None:
+        problem = f"there is no launcher {module!r}; detslurm has {', '.join(launchers())}"
+        if sure:
+            self.refuse(f"entrypoint: {problem}")
+        else:  # another Python may have Determined's own
+            self._say(problem, certain=self._is_own)
 
     def _worker(self, words: Sequence[str]) -> None:
         """What a launcher starts for each slot."""
@@ -256,11 +268,6 @@ def _is_this_python(command: str) -> bool:
     found = shutil.which(command, path=_path())
     here = Path(sys.executable)
     return found is not None and Path(found).parent == here.parent and here.samefile(found)
-
-
-def _is_of_the_system() -> bool:
-    """Whether nodes have a Python of their own by this name, with modules of their own."""
-    return Path(sys.prefix).is_relative_to("/usr")
 
 
 def _missing(name: str, names: Collection[str]) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from detslurm.sdk import modules
 from detslurm.sdk.entrypoint import Findings, check_entrypoint, launchers
 
 CODE = {
@@ -68,7 +69,7 @@ def check(
         ["python3", "-m", "determined.launch.torch_distributed", "train.py"],
         "python3 -m detslurm.launch.torch_distributed --nproc-per-node 2 -- train.py",
         "python3 -m detslurm.launch.torch_distributed -m pkg.run",
-        "python3 -m determined.launch.horovod --trial model_def:MyTrial",
+        "python3 -m determined.launch.torch_distributed --trial model_def:MyTrial",
         "python3 -m detslurm.launch.wrap_rank RANK -- python3 train.py",
         "model_def:MyTrial",
         "model_def:Other",
@@ -141,6 +142,18 @@ def test_what_the_jobs_own_preparations_may_bring(files: dict[str, Path]) -> Non
         found = check(doubtful, files, prepared=True)
         assert found.problems == [] and "as far as can be seen" in found.warnings[0]
     assert check("python3 -m detslurm.launch.deepspeed a.py", files, prepared=True).problems
+
+
+def test_what_a_launcher_needs_is_missed(
+    files: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of this Python, which runs it."""
+    monkeypatch.setattr(modules, "exists", lambda name, run=False: name != "horovod")
+    monkeypatch.setattr(sys, "prefix", "/home/alice/env")
+    (problem,) = check("python3 -m detslurm.launch.horovod train.py", files).problems
+    assert "has no 'horovod'" in problem
+    found = check("python3 -m detslurm.launch.horovod train.py", files, prepared=True)
+    assert (found.problems, found.warnings) == ([], [])
 
 
 def test_another_python_may_know_more(
