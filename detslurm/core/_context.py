@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from detslurm import storage
 from detslurm._errors import InvalidHP, MetricError
@@ -52,11 +52,14 @@ from detslurm.core._trial import (
 )
 from detslurm.storage import SharedFS, Storage
 from detslurm.store import StoreError, fold_trial
+from detslurm.store.patience import SHORT, patiently
 
 if TYPE_CHECKING:
     from detslurm.core._search import TrialSearch
 
 logger = logging.getLogger("detslurm.core")
+
+T = TypeVar("T")
 
 _ALERT_LEVELS = {
     "debug": logging.DEBUG,
@@ -232,15 +235,17 @@ def _init_in_job(
 ) -> Context:
     trial, run = trial_of(info), info.trial._trial_run_id
     is_chief = dist.rank == 0
-    view, config = fold_trial(trial), info.trial._config
+    view, config = _patiently(lambda: fold_trial(trial)), info.trial._config
     store = given or storage.from_config(config["checkpoint_storage"])
-    recorder = Recorder.of(trial.records_path(run)) if is_chief else NullRecorder()
+    recorder: AnyRecorder = NullRecorder()
+    if is_chief:
+        recorder = _patiently(lambda: Recorder.of(trial.records_path(run)))
     if is_chief and not recorder.shared:  # the other may be saving now
         collect_partial_checkpoints(trial, run, view, store)
     flag = attach_flag()
     if flag is not None:
         end_with_agent(flag)
-    search = _search(info, flag) if is_chief else None
+    search = _patiently(lambda: _search(info, flag)) if is_chief else None
     files = TensorboardFiles(store, trial.experiment_id, trial.id, dist.rank)
     auto = AutoTensorboard(files) if is_chief and tensorboard_mode is TensorboardMode.AUTO else None
     lines = MetricLines() if is_chief and on_close() is not None else None
@@ -289,6 +294,11 @@ def _init_in_job(
         _on_close=on_close(),
         _lines=lines,
     )
+
+
+def _patiently(act: Callable[[], T]) -> T:
+    """Read what a start needs, over a hiccup of the file system."""
+    return patiently(act, lambda err: logger.warning("trying again: %s", err), SHORT)
 
 
 def _search(info: ClusterInfo, flag: PreemptFlag | None) -> TrialSearch | None:

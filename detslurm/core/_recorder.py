@@ -11,13 +11,14 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from detslurm._identity import name_on_node
 from detslurm.core.transports.sockets import keep_from_children
 from detslurm.store import RunLog, StoreError, StoreFull
+from detslurm.store.patience import SHORT, patiently
 
 logger = logging.getLogger("detslurm.core")
 
@@ -45,8 +46,7 @@ class Recorder:
         except BaseException:
             self._sign.close()
             raise
-        self._error: StoreError | None = None
-        self._full = False
+        self._waits = False
         self._dirty = threading.Event()
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._flush_now_and_then, daemon=True)
@@ -74,20 +74,34 @@ class Recorder:
         self._refusal = why
 
     def record(self, record: Mapping[str, Any]) -> None:
-        """Buffer a record. Raises the error of an earlier write, once."""
+        """Buffer a record."""
         self._check()
         self._log.append(record)
         self._dirty.set()
 
     def commit(self, record: Mapping[str, Any]) -> None:
-        """Write a record and everything before it to the disk before returning."""
+        """Write a record and everything before it to the disk before returning.
+
+        Raises `StoreError` where that can't be done for some seconds; the record is kept, and is
+        written with the next ones.
+        """
         self._check()
-        self._log.commit(record)
+        self._log.append(record)
+        _insist(self._log.sync)
+        self._waits = False
 
     def flush(self) -> None:
-        """Let readers see everything so far. Raises what went wrong while writing."""
-        self._flush()
-        self._raise_pending()
+        """Let readers see everything so far, if the store takes it now."""
+        try:
+            self._log.flush()
+        except StoreError as err:
+            # Training goes on and the buffer is kept: the store, or space in it, may come back.
+            if not self._waits:
+                logger.warning("metrics wait to be written: %s", err)
+            self._waits = True
+            self._dirty.set()
+        else:
+            self._waits = False
 
     def close(self) -> None:
         """Write out what is buffered; the last user ends it. Raises what went wrong."""
@@ -105,41 +119,39 @@ class Recorder:
         self._dirty.set()
         self._thread.join()
         try:
-            self._log.close()
+            _insist(self._log.close)
         finally:
             self._sign.close()
-        self._raise_pending()
 
     def _flush_now_and_then(self) -> None:
         while not self._closing.is_set():
             self._dirty.wait()
             self._dirty.clear()
             self._closing.wait(_FLUSH_EVERY)  # gather what comes meanwhile into one write
-            self._flush()
-
-    def _flush(self) -> None:
-        try:
-            self._log.flush()
-        except StoreFull as err:
-            # Training goes on and the buffer is kept: space or quota may come back.
-            if not self._full:
-                logger.warning("metrics wait for space: %s", err)
-            self._full = True
-        except StoreError as err:
-            self._error = err
-        else:
-            self._full = False
+            self.flush()
 
     def _check(self) -> None:
         if self._refusal is not None:
             raise RuntimeError(self._refusal)
-        if self._error is not None:
-            self._raise_pending()
 
-    def _raise_pending(self) -> None:
-        error, self._error = self._error, None
-        if error is not None:
-            raise error
+
+def _insist(write: Callable[[], None]) -> None:
+    """Write, over a hiccup of the file system; room on a full one does not come in seconds."""
+
+    def act() -> StoreFull | None:
+        try:
+            write()
+        except StoreFull as err:
+            return err
+        return None
+
+    full = patiently(act, _warn, SHORT)
+    if full is not None:
+        raise full
+
+
+def _warn(error: StoreError) -> None:
+    logger.warning("the store can't be written now, trying again: %s", error)
 
 
 def _disown() -> None:

@@ -13,7 +13,8 @@ from detslurm._info import EXPERIMENT_DIR_ENV, ClusterInfo
 from detslurm.core._goals import Goals, Lengths, max_length
 from detslurm.core._recorder import AnyRecorder, Recorder
 from detslurm.storage import Storage
-from detslurm.store import ExperimentDir, Store, TrialDir, TrialView
+from detslurm.store import ExperimentDir, Store, StoreError, TrialDir, TrialView
+from detslurm.store.patience import SHORT, patiently
 from detslurm.store.reading import begun_checkpoints
 
 if TYPE_CHECKING:
@@ -80,9 +81,13 @@ def best_validation(info: ClusterInfo, recorder: AnyRecorder) -> Callable[[], fl
 
     def ask() -> float | None:
         recorder.flush()  # what was reported a moment ago counts too
-        return best().value()
+        return patiently(best().value, _warn, SHORT)
 
     return ask
+
+
+def _warn(error: StoreError) -> None:
+    logger.warning("the store can't be read now, trying again: %s", error)
 
 
 class NodeRecorder:

@@ -7,6 +7,7 @@ for the code to leave by itself; what stays behind is ended.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import selectors
@@ -18,7 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from detslurm._addresses import interface_of, own_address
 from detslurm._flag import PreemptFlag
@@ -31,9 +32,13 @@ from detslurm.exec.lines import LineSplitter
 from detslurm.exec.outlet import Outlet
 from detslurm.exec.policies import LogPolicies, Match, Search
 from detslurm.exec.signals import SignalInbox, let_pass
+from detslurm.exec.textlog import tell
 from detslurm.exec.workdir import make_workdir, remove_workdir
 from detslurm.slurm import Allocation
-from detslurm.store import ExperimentDir, Store, StoreError
+from detslurm.store import ExperimentDir, Store, StoreError, StoreFault
+from detslurm.store.patience import SHORT, patiently
+
+T = TypeVar("T")
 
 # What the entrypoint leaves behind gets this long between SIGTERM and SIGKILL.
 _LEFTOVER_GRACE = 5.0
@@ -49,11 +54,12 @@ class Agent:
             Store(experiment_dir.parent.parent), int(experiment_dir.name)
         )
         self._trial = self._experiment.trial(trial_id)
-        start = self._trial.start(run)
+        start = self._patiently(lambda: self._trial.start(run, fresh=True))
         if start is None:
             raise SystemExit(f"detslurm agent: run {run} of trial {trial_id} was never started")
-        self._start = {**start, "token": self._experiment.token(trial_id, run)}
-        self._config: dict[str, Any] = self._experiment.config()
+        token = self._patiently(lambda: self._experiment.token(trial_id, run))
+        self._start = {**start, "token": token}
+        self._config: dict[str, Any] = self._patiently(self._experiment.config)
         self._policies = LogPolicies(self._config.get("log_policies") or [])
         allocation = Allocation.from_environment()
         if allocation is None:
@@ -78,6 +84,11 @@ class Agent:
         self._output: LineSplitter | None = None
         self._meeting_port: ports.Reservation | None = None
 
+    @staticmethod
+    def _patiently(act: Callable[[], T]) -> T:
+        """Read what a start needs, over a hiccup of the file system."""
+        return patiently(act, lambda err: tell(f"{err}: trying again"), SHORT)
+
     # -- the run ---------------------------------------------------------------------------------
 
     def run(self) -> int:
@@ -90,7 +101,7 @@ class Agent:
             self._say(f"can't meet the other nodes: {err}")
             return self._finish(1)
         try:
-            workdir = self._make_workdir()
+            workdir = self._patiently(self._make_workdir)
         except OSError as err:
             self._say(f"can't prepare the working directory: {err}")
             return self._finish(1)
@@ -119,7 +130,11 @@ class Agent:
     def _make_workdir(self) -> Path:
         start = self._start
         label = f"{start['experiment']}.{start['trial']}.{start['run']}"
-        return make_workdir(self._experiment.code, label, tmp=Path(tempfile.gettempdir()))
+        code = self._experiment.code
+        try:
+            return make_workdir(code, label, tmp=Path(tempfile.gettempdir()))
+        except OSError as err:
+            raise StoreFault(str(err), err.errno or errno.EIO, str(code)) from err
 
     def _rendezvous(self) -> None:
         """Wait until every node has said its address and slots; the runner is the meeting point."""

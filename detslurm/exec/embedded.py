@@ -13,8 +13,8 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from detslurm._addresses import INTERFACE_ENV, own_address, peer_address
 from detslurm._flag import PreemptFlag
@@ -25,7 +25,10 @@ from detslurm.exec.wishes import Wishes
 from detslurm.slurm import Allocation, JobInfo, SlurmError, detect_cluster
 from detslurm.slurm.allocation import step_of
 from detslurm.slurm.hostlist import expand_hostlist
-from detslurm.store import ExperimentDir, Store, TrialDir, fold_trial
+from detslurm.store import ExperimentDir, Store, StoreError, TrialDir, fold_trial
+from detslurm.store.patience import SHORT, patiently
+
+T = TypeVar("T")
 
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 """Any of these means: save and leave; sbatch's --signal may name the one that a site likes."""
@@ -107,18 +110,19 @@ class Embedded:
         if decision.outcome == "error" and reason is not None:
             decision = Decision("error", reason, Next.LEAVE)
         word = {"outcome": decision.outcome, "reason": decision.reason, "exit_code": exit_code}
-        self._trial.write_end(self._start["run"], {**word, "time": time.time()})
+        last = {**word, "time": time.time()}
+        _patiently(lambda: self._trial.write_end(self._start["run"], last))
         if job is not None and job.state == "RUNNING":
             self._requeue(decision.next)
 
     def _wish(self) -> Cause | None:
         """Why the user asked this run to stop, if it was the user."""
         wishes = Wishes(self._experiment)
-        wishes.look()
+        _patiently(wishes.look)
         return wishes.cause_for(self._trial.id)
 
     def _decision(self, exit_code: int, cause: Cause | None) -> Decision:
-        view = fold_trial(self._trial)
+        view = _patiently(lambda: fold_trial(self._trial))
         return decide(
             Ended(
                 exit_code=exit_code,
@@ -165,27 +169,38 @@ def _open(
     trial: TrialDir, work: joining.Work, env: Mapping[str, str], *, launcher: bool
 ) -> Embedded:
     allocation, nodes = work.allocation, _nodes(work.allocation, env)
-    latest = fold_trial(trial).latest_checkpoint
+    latest = _patiently(lambda: fold_trial(trial)).latest_checkpoint
     held = None
     if launcher and len(nodes) > 1:
         held = ports.reserve(f"{allocation.ref}.{work.step}.{allocation.restart_count}")
-    start = trial.open_run(
-        {
-            "trial": trial.id,
-            "experiment": trial.experiment_id,
-            "hparams": {},
-            "seed": 0,
-            "job": {**allocation.record(), "nodes": nodes},
-            "host": socket.gethostname(),
-            "time": time.time(),
-            "resume": {"uuid": latest.uuid, "steps": latest.steps} if latest else None,
-            "port": held.port if held is not None else None,
-            "address": _own_address(nodes, 0) if len(nodes) > 1 else None,
-        }
+    start = _patiently(
+        lambda: trial.open_run(
+            {
+                "trial": trial.id,
+                "experiment": trial.experiment_id,
+                "hparams": {},
+                "seed": 0,
+                "job": {**allocation.record(), "nodes": nodes},
+                "host": socket.gethostname(),
+                "time": time.time(),
+                "resume": {"uuid": latest.uuid, "steps": latest.steps} if latest else None,
+                "port": held.port if held is not None else None,
+                "address": _own_address(nodes, 0) if len(nodes) > 1 else None,
+            }
+        )
     )
     embedded = Embedded(trial, start, work)
     embedded.is_chief, embedded.meeting_port = True, held
     return embedded
+
+
+def _patiently(act: Callable[[], T]) -> T:
+    """Over a hiccup of the file system."""
+
+    def say(error: StoreError) -> None:
+        print(f"detslurm: {error}: trying again", file=sys.stderr, flush=True)
+
+    return patiently(act, say, SHORT)
 
 
 def _follow(store: Store, work: joining.Work, cluster: str) -> Embedded:

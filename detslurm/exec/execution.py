@@ -89,7 +89,7 @@ class Execution:
         before = self.view()
         start = self._patiently(lambda: self._start(before))
         self._run = number = start["run"]
-        log = TextLog(self._trial.log_path(number))
+        log = self._patiently(lambda: TextLog(self._trial.log_path(number)))
         where = f"job {self._allocation.ref} on {start['host']}"
         log.say(f"run {number} of trial {self.task.trial_id} in {where}")
         begun = time.monotonic()

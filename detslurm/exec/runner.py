@@ -10,9 +10,10 @@ from __future__ import annotations
 import signal
 import sys
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from detslurm.exec.agenda import Agenda, FixedAgenda
 from detslurm.exec.attempt import Report
@@ -23,6 +24,9 @@ from detslurm.exec.textlog import tell
 from detslurm.exec.wishes import Wishes
 from detslurm.slurm import Allocation, Cluster, SlurmError, detect_cluster
 from detslurm.store import ExperimentDir, RunTaken, Store, StoreError, TrialEnded
+from detslurm.store.patience import LONG, patiently
+
+T = TypeVar("T")
 
 
 class Runner:
@@ -37,7 +41,7 @@ class Runner:
         self._inbox = SignalInbox([signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM])
         self._store = Store(experiment_dir.parent.parent)
         self._experiment = ExperimentDir(self._store, int(experiment_dir.name))
-        self._config: dict[str, Any] = self._experiment.config()
+        self._config: dict[str, Any] = self._patiently(self._experiment.config)
         allocation = Allocation.from_environment()
         if allocation is None:
             raise SystemExit("detslurm runner: this is no job; `detslurm submit` starts it in one")
@@ -45,7 +49,7 @@ class Runner:
         output = _job_output(self._experiment.jobs, allocation)
         self._why_ending = partial(allocation.why_ending, output, _size(output))
         self._wishes = Wishes(self._experiment)
-        self._wishes.look()
+        self._patiently(self._wishes.look)
         self._agenda: Agenda = self._make_agenda(first, each)
         self._excluded: list[str] = []
         self._worked = self._failed = False
@@ -71,7 +75,7 @@ class Runner:
 
     def run(self) -> int:
         """Work; returns the exit status of the job: 0 unless a trial failed."""
-        while self._agenda.more():
+        while self._patiently(self._agenda.more):
             cause = self._look()
             if cause is not None:
                 self._leave(cause)
@@ -79,7 +83,7 @@ class Runner:
             if self._worked and self._time_is_short():
                 self._give_way(Next.REQUEUE)
                 break
-            task = self._agenda.take()
+            task = self._patiently(self._agenda.take)
             if task is None:
                 continue
             execution = Execution(
@@ -96,11 +100,16 @@ class Runner:
                 break
         return 1 if self._failed else 0
 
+    @staticmethod
+    def _patiently(act: Callable[[], T]) -> T:
+        """Do what can be done twice, over minutes in which the store can't be used."""
+        return patiently(act, _say, LONG)
+
     def _look(self) -> Cause | None:
         try:
             self._wishes.look()
         except StoreError as err:
-            tell(f"the store can't be used now: {err}")
+            _say(err)
         return self._wishes.cause
 
     def _leave(self, cause: Cause) -> None:
@@ -117,7 +126,7 @@ class Runner:
             while decision.next is Next.AGAIN and not self._on_excluded_node:
                 if execution.look() is not None:
                     return self._drop(execution, decision)
-                task = self._agenda.again(execution.task)
+                task = self._patiently(partial(self._agenda.again, execution.task))
                 if task is None:
                     return True
                 execution.task = task
@@ -131,11 +140,15 @@ class Runner:
 
     def _drop(self, execution: Execution, decision: Decision) -> bool:
         """The user wants no further run of this trial now."""
-        self._agenda.left(execution.task, decision, execution.view(), going_on=False)
+        self._tell_agenda(execution, decision, going_on=False)
         cause = self._look()
         if cause is not None:
             self._leave(cause)
         return cause is None
+
+    def _tell_agenda(self, execution: Execution, decision: Decision, *, going_on: bool) -> None:
+        task, view = execution.task, execution.view()
+        self._patiently(lambda: self._agenda.left(task, decision, view, going_on=going_on))
 
     def _after(self, execution: Execution, decision: Decision, report: Report) -> bool:
         over = decision.next is Next.LEAVE
@@ -146,11 +159,11 @@ class Runner:
             and self._look() is None
             and not self._time_is_short()
         )
-        self._agenda.left(execution.task, decision, execution.view(), going_on=going_on)
+        self._tell_agenda(execution, decision, going_on=going_on)
         self._failed |= decision.outcome == "error"
         if over:
             self._settle()
-            if report.give_way and self._look() is None and self._agenda.more():
+            if report.give_way and self._look() is None and self._patiently(self._agenda.more):
                 self._give_way(Next.REQUEUE, ending=report.job_is_ending)
             return not report.give_way and not report.job_is_ending
         self._give_way(decision.next, ending=report.job_is_ending)
@@ -216,7 +229,7 @@ class Runner:
 
         share = self._agenda.remainder()
         request = successor_request(
-            self._experiment.facts(),
+            self._patiently(lambda: list(self._experiment.facts())),
             self._experiment.path,
             share.start,
             each=len(share),
@@ -227,7 +240,7 @@ class Runner:
         cluster = self._cluster()
         job_id = cluster.submit(request)
         fact = submitted_fact(cluster.name, job_id, share.start, request, each=len(share))
-        self._experiment.append(fact)
+        self._patiently(lambda: self._experiment.append(fact))
         return job_id
 
 
@@ -242,6 +255,10 @@ def _size(path: Path) -> int:
         return path.stat().st_size
     except OSError:
         return 0
+
+
+def _say(error: StoreError) -> None:
+    tell(f"the store can't be used now: {error}")
 
 
 def _was_requeued(refusal: SlurmError) -> bool:

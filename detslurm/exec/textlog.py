@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from detslurm.store import fs
+from detslurm.store.errors import explained
 
 
 def tell(text: str) -> None:
@@ -21,7 +22,10 @@ class TextLog:
     """Appends stamped lines; a full file system never stops the run, it only costs lines."""
 
     def __init__(self, path: Path) -> None:
-        self._fd = fs.create(str(path), os.O_WRONLY | os.O_APPEND)
+        try:
+            self._fd = fs.create(str(path), os.O_WRONLY | os.O_APPEND)
+        except OSError as err:
+            raise explained(err, str(path)) from err
         self._lost = 0
 
     def write(self, lines: Iterable[str]) -> None:
@@ -45,7 +49,7 @@ class TextLog:
         self.write([f"detslurm: {text}"])
 
     def close(self) -> None:
-        os.close(self._fd)
+        fs.close_quietly(self._fd)
 
 
 def _separated(line: str) -> str:

@@ -9,12 +9,11 @@ import subprocess
 import sys
 import time
 from multiprocessing.synchronize import Event
-from typing import Any
 
 import pytest
 
 from detslurm import _info, core
-from detslurm.store import StoreError, read_records
+from detslurm.store import read_records
 
 from .jobs import Job
 
@@ -114,16 +113,5 @@ def test_the_end_is_said_whatever_fails_before(job: Job, monkeypatch: pytest.Mon
     with pytest.raises(OSError, match="broken"), core.init() as context:
         monkeypatch.setattr(context.distributed, "close", fail)
         monkeypatch.setattr(context.profiler, "close", fail)
-        context.train.report_training_metrics(1, {"loss": 1.0})
-    assert steps(job) == [1]
-
-
-def test_a_report_that_raised_can_be_made_again(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error of an earlier write is told once, and takes no report for made."""
-    with core.init() as context:
-        recorder: Any = context._recorder
-        recorder._error = StoreError("input/output error")
-        with pytest.raises(StoreError):
-            context.train.report_training_metrics(1, {"loss": 1.0})
         context.train.report_training_metrics(1, {"loss": 1.0})
     assert steps(job) == [1]

@@ -1,0 +1,103 @@
+"""A file server that fails one call and is well again ends no job and uses no restart."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from detslurm.exec.attempt import Report
+from detslurm.exec.execution import Execution
+from detslurm.exec.runner import Runner
+from detslurm.store import ExperimentDir, fold_experiment, fs, patience
+from detslurm.store.runlog import RunLog
+from tests.sdk.scenes import Scene
+from tests.store.faults import CALLS
+
+
+class Hiccup:
+    """`os` with one call of the store that fails."""
+
+    def __init__(self, at: int) -> None:
+        self.left = at
+
+    def __getattr__(self, name: str) -> Any:
+        real = getattr(os, name)
+        if name not in CALLS:
+            return real
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            self.left -= 1
+            if self.left == 0:
+                if name == "close":
+                    real(*args, **kwargs)
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            return real(*args, **kwargs)
+
+        return call
+
+
+@contextmanager
+def hiccup(at: int) -> Iterator[Callable[[], bool]]:
+    """Let the `at`-th call fail; yields whether it came to that."""
+    broken = Hiccup(at)
+    with mock.patch.object(fs, "os", broken):
+        yield lambda: broken.left <= 0
+
+
+@pytest.fixture
+def job(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """This process is a job's, its steps end well at once, and nobody waits."""
+    monkeypatch.setenv("DETSLURM_LOCAL_JOB_ID", "7")
+    monkeypatch.setattr(patience, "time", SimpleNamespace(sleep=lambda seconds: None))
+    monkeypatch.setattr(os, "fsync", lambda handle: None)  # most of the time otherwise
+    monkeypatch.setattr(Execution, "_attempt", trained)
+    monkeypatch.setattr(Runner, "_settle", lambda runner: None)  # it is let go at any error
+    known = {sig: signal.getsignal(sig) for sig in set(signal.Signals) - UNCATCHABLE}
+    before = signal.set_wakeup_fd(-1)
+    yield
+    signal.set_wakeup_fd(before)
+    for sig, handler in known.items():
+        if handler is not None:
+            signal.signal(sig, handler)
+
+
+UNCATCHABLE = {signal.SIGKILL, signal.SIGSTOP}
+
+
+def trained(execution: Execution, number: int, log: object) -> Report:
+    with mock.patch.object(fs, "os", os):  # the code has troubles of its own
+        path = execution._trial.records_path(number)
+        with RunLog.open(path) as records:
+            records.append({"t": "metrics", "group": "validation", "steps": 1, "metrics": {}})
+    return Report(exit_code=0, began=True)
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    return Scene(tmp_path / "store")
+
+
+def outcomes(experiment: ExperimentDir) -> list[str]:
+    ids = [row.id for row in fold_experiment(experiment).trials]
+    return [(run.end or {})["outcome"] for n in ids for run in experiment.trial(n).runs()]
+
+
+def test_a_runner_outlives_any_single_error(scene: Scene, job: None) -> None:
+    """At its start, between two trials, at the end: each trial has one run, and is completed."""
+    for call in range(1, 500):
+        experiment = scene.experiment(2)
+        with hiccup(call) as happened:
+            assert Runner(experiment.path, 0, 2).run() == 0, call
+        assert outcomes(experiment) == ["completed", "completed"], call
+        if not happened():
+            return
+    raise AssertionError("the runner never came to an end")
