@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from detslurm.sdk.queues import Connect, Queues, connector
 from detslurm.sdk.survey import look_at, read
-from detslurm.store import ExperimentDir, NotFound, Store
+from detslurm.store import ExperimentDir, NotFound, Store, TrialDir, fs
 
 if TYPE_CHECKING:
     from detslurm.sdk.experiment import Experiment
@@ -33,6 +33,19 @@ def default_root() -> Path:
     return store_root()
 
 
+DEFAULT_ORIGIN = "the default"
+
+
+def root_origin() -> str:
+    """Who says where `default_root` is."""
+    if os.environ.get("DETSLURM_ROOT"):
+        return "by DETSLURM_ROOT"
+    from detslurm.config import load_site
+
+    site = load_site()
+    return f"by root in {site.source}" if site.root else DEFAULT_ORIGIN
+
+
 class Client:
     """A store and the clusters behind it."""
 
@@ -44,13 +57,26 @@ class Client:
         connect: Connect | None = None,
     ) -> None:
         path = Path(root).expanduser().absolute() if root is not None else default_root()
+        self._given = root is not None
         # Looking never creates anything: the store is made by the first submission.
         self.store = Store(path)
         self.say = say
         self.queues = Queues(connect or connector(path), say)
 
+    def missing(self) -> str | None:
+        """Where there should be a store and is none, and who says so; None where there is one."""
+        path = self.store.path
+        if fs.exists(path / "experiments"):
+            return None
+        origin = "as was asked for" if self._given else root_origin()
+        if fs.exists(path) and not path.is_dir():
+            return f"{path} ({origin}) is a file, not a store"
+        return f"there is no store at {path} ({origin}); the first submission makes one"
+
     def directory(self, experiment_id: int) -> ExperimentDir:
         """The place of an experiment, or NotFound; a deleted one keeps its place."""
+        if text := self.missing():
+            raise NotFound(text)
         return self.store.experiment(experiment_id)
 
     def experiment(self, experiment_id: int) -> Experiment:
@@ -81,6 +107,10 @@ class Client:
         """All experiments by id; archived ones on demand, deleted ones never."""
         from detslurm.sdk.listing import rows
 
+        if text := self.missing():
+            if self._given or root_origin() != DEFAULT_ORIGIN:
+                raise NotFound(text)
+            self.say(text)  # nobody said that there is one
         found = rows(self.store, self.queues, self.say)
         return [row for row in found if row.state != "DELETED" and (archived or not row.archived)]
 
@@ -88,12 +118,17 @@ class Client:
         """A trial by id, as it stands now. Raises NotFound."""
         from detslurm.sdk.trial import Trial
 
-        directory = self.store.find_trial(trial_id)
+        directory = self._trial(trial_id)
         return Trial(self.experiment(directory.experiment_id), trial_id)
 
     def stored_trial(self, trial_id: int) -> Trial:
         """A trial as the store alone knows it: enough to wish something of it."""
         from detslurm.sdk.trial import Trial
 
-        directory = self.store.find_trial(trial_id)
+        directory = self._trial(trial_id)
         return Trial(self.stored(directory.experiment_id), trial_id)
+
+    def _trial(self, trial_id: int) -> TrialDir:
+        if text := self.missing():
+            raise NotFound(text)
+        return self.store.find_trial(trial_id)

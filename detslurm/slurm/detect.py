@@ -3,22 +3,63 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from detslurm.slurm.interface import Cluster, SlurmError
 
 
 def detect_cluster(name: str = "auto", *, root: Path | str | None = None) -> Cluster:
-    """The cluster of that name; "auto" is Slurm where it is set up, else this machine itself."""
+    """The cluster of that name; "auto" is Slurm where it is set up, else this machine itself.
+
+    Raises `SlurmError` where "auto" would use a machine of a Slurm cluster behind its back.
+    """
     if name == "slurm" or (name == "auto" and slurm_is_here()):
         from detslurm.slurm.cluster import SlurmCluster
 
         return SlurmCluster()
+    if name == "auto" and (sign := sign_of_slurm()):
+        raise SlurmError(
+            f"this machine belongs to a Slurm cluster ({sign}), but sbatch is not in PATH",
+            "Load Slurm's module; `--cluster local` runs on this very machine, without Slurm.",
+        )
     if name in ("local", "auto"):
         from detslurm.slurm.local import LocalCluster
 
         return LocalCluster(root)
     raise SlurmError(f"no cluster is called {name!r}", "Use auto, slurm or local.")
+
+
+# Where packages and those who build it themselves leave Slurm's configuration.
+_CONFIGURATIONS = (
+    "/etc/slurm/slurm.conf",
+    "/run/slurm/conf/slurm.conf",
+    "/etc/slurm-llnl/slurm.conf",
+    "/usr/local/etc/slurm.conf",
+    "/opt/slurm/etc/slurm.conf",
+)
+_DAEMONS = frozenset({"slurmctld", "slurmd", "sackd", "slurmstepd"})
+
+
+def sign_of_slurm() -> str | None:
+    """What says that there is a Slurm here, where its commands are not in PATH."""
+    from shutil import which
+
+    if which("sbatch"):
+        return None
+    conf = os.environ.get("SLURM_CONF")
+    found = (path for path in (*([conf] if conf else ()), *_CONFIGURATIONS) if Path(path).exists())
+    return next(found, None) or next((f"{name} runs here" for name in _daemons()), None)
+
+
+def _daemons() -> Iterator[str]:
+    for entry in Path("/proc").glob("[0-9]*/comm"):
+        try:
+            name = entry.read_text().strip()
+        except OSError:
+            continue  # it has ended
+        if name in _DAEMONS:
+            yield name
 
 
 def slurm_is_here() -> bool:
@@ -30,7 +71,7 @@ def slurm_is_here() -> bool:
     conf = os.environ.get("SLURM_CONF")
     if conf:
         return Path(conf).exists()
-    if any(Path(path).exists() for path in ("/etc/slurm/slurm.conf", "/run/slurm/conf/slurm.conf")):
+    if any(Path(path).exists() for path in _CONFIGURATIONS):
         return True
     from detslurm.slurm import command
 

@@ -44,10 +44,34 @@ def test_list_shows_one_line_an_experiment(scene: Scene, detslurm: Detslurm) -> 
 
 
 def test_an_empty_store_lists_nothing(scene: Scene, detslurm: Detslurm) -> None:
-    """Looking at nothing is no error and makes nothing."""
+    """Looking at nothing is no error."""
+    assert scene.store.path.exists()
     assert detslurm("e", "list", "--json").data == []
     assert detslurm("e", "list").status == 0
+
+
+def test_a_store_that_is_not_there_is_not_an_empty_one(
+    scene: Scene, detslurm: Detslurm, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Which it is and who says so; only where nobody named one there may simply be none yet."""
+    for words in ("e list", "e describe 7", "e kill 7", "t describe 7", "t kill 7"):
+        said = detslurm(*words.split())
+        assert said.status == 1, words
+        assert f"there is no store at {scene.root} (by DETSLURM_ROOT)" in said.err
     assert not scene.root.exists()
+    scene.root.write_text("")
+    assert "is a file, not a store" in detslurm("e", "list").err
+    monkeypatch.delenv("DETSLURM_ROOT")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    said = detslurm("e", "list", "--json")
+    assert (said.status, said.data) == (0, [])
+    assert f"there is no store at {tmp_path / 'detslurm'} (the default)" in said.err
+    profile = tmp_path / "site.yaml"
+    profile.write_text("root: /nonexistent\n")
+    monkeypatch.setenv("DETSLURM_SITE", str(profile))
+    said = detslurm("e", "list")
+    assert said.status == 1
+    assert f"/nonexistent (by root in {profile})" in said.err
 
 
 def test_describe_tells_why_a_trial_failed(failed: Scene, detslurm: Detslurm) -> None:

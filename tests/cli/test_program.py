@@ -121,6 +121,7 @@ sys.exit(main())
 
 def test_ctrl_c_when_all_is_said(scene: Scene) -> None:
     """What was done counts: the command's own exit status, and no traceback."""
+    assert scene.store.path.exists()
     argv = ["env", "--default-signal=INT", sys.executable, "-c", LATE, "e", "describe", "7"]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert done.returncode == 1

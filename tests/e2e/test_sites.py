@@ -63,13 +63,21 @@ class TestWhereThePreemptedAreCancelled:
         assert "CANCELED" in desk.run("experiment", "describe", str(number)).stdout
 
 
+class LocalDesk(Desk):
+    """A user who trains on the machine itself."""
+
+    def submit(self, config: Path, *args: str) -> int:
+        # Slurm's daemons run on this machine, and nobody trains behind their back unasked.
+        return super().submit(config, "--cluster", "local", *args)
+
+
 @pytest.fixture
 def local(tmp_path_factory: pytest.TempPathFactory, alice: User) -> Desk:
-    """The same user on a machine without Slurm."""
+    """The same user where Slurm's commands are not in PATH."""
     path = ":".join(p for p in alice.env["PATH"].split(":") if not (Path(p) / "sbatch").exists())
     tools = alice.own(_tools(alice))
     env = {k: v for k, v in alice.env.items() if k != "SLURM_CONF"}
-    return Desk(replace(alice, env={**env, "PATH": f"{path}:{tools}"}))
+    return LocalDesk(replace(alice, env={**env, "PATH": f"{path}:{tools}"}))
 
 
 def _tools(user: User) -> Path:
@@ -92,8 +100,10 @@ class TestWithoutSlurm:
     """The embedded local cluster gives the same experience."""
 
     def test_digits(self, local: Desk) -> None:
-        """The example trains to over 95 % and is listed; the CLI finds the cluster by itself."""
+        """The example trains to over 95 % and is listed, but not on a login node unasked."""
         digits = copy_example(local, "digits") / "experiment.yaml"
+        refused = local.run("submit", str(digits), check=False)
+        assert refused.returncode == 1 and "--cluster local" in refused.stderr
         number = local.submit(digits, SEED)
         local.run("experiment", "wait", str(number))
         best = local.trial(number).best_validation

@@ -150,6 +150,14 @@ def test_without_slurm_the_local_cluster_is_found(
     assert detect_cluster(root=tmp_path).name == "slurm"
     assert detect_cluster("local", root=tmp_path).name == "local"
     monkeypatch.setenv("PATH", "/nonexistent")
+    with pytest.raises(SlurmError, match=r"slurm\.conf.*sbatch is not in PATH"):
+        detect_cluster(root=tmp_path)
+    assert detect_cluster("local", root=tmp_path).name == "local"
+    conf.unlink()
+    monkeypatch.setattr("detslurm.slurm.detect._daemons", lambda: iter(["slurmd"]))
+    with pytest.raises(SlurmError, match="slurmd runs here"):
+        detect_cluster(root=tmp_path)
+    monkeypatch.setattr("detslurm.slurm.detect._daemons", lambda: iter([]))
     assert detect_cluster(root=tmp_path).name == "local"
     with pytest.raises(SlurmError, match="auto, slurm or local"):
         detect_cluster("pbs")
