@@ -101,7 +101,7 @@ def test_what_would_fail_later_is_refused_now(
     desk: Desk, site: Cluster, override: str, complaint: str
 ) -> None:
     """Entrypoint, partition, account and size are checked before anything is queued."""
-    if override.startswith("site.account"):
+    if override.startswith("slurm.account"):
         pytest.skip("this cluster does not enforce associations") if _lax(site) else None
     done = desk.run("submit", str(desk.project(PRINTS)), "--config", override, check=False)
     assert done.returncode != 0
