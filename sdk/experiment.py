@@ -143,6 +143,7 @@ class Experiment:
         known = self._surveyed.places
         wanted = [known[t] for t in {*self._surveyed.unfinished, *lost} if t in known]
         sight = self._client.queues.look(wanted, since=self.view.created)
+        sight = self._surveyed.own(sight)
         trials = sorted({*self._surveyed.unfinished, *lost})
         standings = {trial: judge(known.get(trial), sight) for trial in trials}
         done = actions.release(
@@ -177,7 +178,7 @@ class Experiment:
             unmanaged.end(self._surveyed, [trial_id])
             return True
         place = self._surveyed.places.get(trial_id)
-        places = [place] if place else []
+        places = [place] if place and place not in self._surveyed.strange else []
         if self._surveyed.facts.searching or any(job.each > 1 for job in self.view.jobs):
             actions.tap(places, self._client.queues)  # its job goes on with other trials
         else:
@@ -285,10 +286,11 @@ class Experiment:
 
     def _unfinished_places(self) -> list[Place]:
         if self._surveyed.facts.searching:
-            workers = self._surveyed.workers
-            return list(self._client.queues.look((), beside=workers).jobs)
-        known = self._surveyed.places
-        return [known[trial] for trial in self._surveyed.unfinished if trial in known]
+            sight = self._client.queues.look((), beside=self._surveyed.workers)
+            return list(self._surveyed.own(sight).jobs)
+        known, strange = self._surveyed.places, self._surveyed.strange
+        places = [known[trial] for trial in self._surveyed.unfinished if trial in known]
+        return [place for place in places if place not in strange]
 
     @property
     def search(self) -> SearchView | None:

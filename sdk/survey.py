@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -29,6 +30,7 @@ from detslurm.store.outcomes import FINISHED, UNKNOWN
 
 if TYPE_CHECKING:
     from detslurm.sdk.searches import SearchView
+    from detslurm.slurm import JobInfo
 
 
 @dataclass
@@ -42,6 +44,22 @@ class Surveyed:
     standings: dict[int, Standing] = field(default_factory=dict)
     remark: str | None = None
     beats: dict[int, unmanaged.Beat] = field(default_factory=dict)
+    strange: set[Place] = field(default_factory=set)  # other jobs under the ids of its own
+
+    def own(self, sight: Sight) -> Sight:
+        """What is seen of its own jobs: a cluster that counts anew gives their ids to others."""
+        ids = self.workers if self.facts.searching else self.places.values()
+        self.strange |= {place for place in ids if self._is_strange(sight.jobs.get(place))}
+        if not self.strange:
+            return sight
+        jobs = {place: job for place, job in sight.jobs.items() if place not in self.strange}
+        return Sight(jobs, sight.silent)
+
+    def _is_strange(self, job: JobInfo | None) -> bool:
+        """Whether a job works in another folder than those of this experiment."""
+        if job is None or not job.folder or not self.facts.folder:
+            return False
+        return _tail(job.folder) != _tail(self.facts.folder)
 
     @property
     def view(self) -> ExperimentView:
@@ -122,6 +140,11 @@ class Surveyed:
                 self.full(trial)
 
 
+def _tail(folder: str) -> tuple[str, ...]:
+    """The end of a path, which is the same wherever the file system is mounted."""
+    return PurePath(folder).parts[-3:]
+
+
 def read(directory: ExperimentDir) -> Surveyed:
     """An experiment as the store alone knows it."""
     view = fold_experiment(directory, fold=view_trial)
@@ -147,9 +170,9 @@ def look_at(found: Sequence[Surveyed], queues: Queues) -> None:
     sight = queues.look(every, since=since, beside=workers)
     for one in found:
         if _searches(one):
-            weigh_search(one, sight, queues)
+            weigh_search(one, one.own(sight), queues)
         else:
-            _weigh(one, wanted[id(one)], sight)
+            _weigh(one, wanted[id(one)], one.own(sight))
 
 
 def _searches(one: Surveyed) -> bool:
@@ -195,7 +218,7 @@ def _without_workers(one: Surveyed, queues: Queues) -> None:
         return
     one.remark = "no worker is left in the queue; `detslurm e activate` submits new ones"
     since = one.facts.created.get("time")
-    sight = queues.look(one.workers, since=since)
+    sight = one.own(queues.look(one.workers, since=since))
     if all(judge(place, sight).alive is False for place in one.workers):
         reason = "all workers of the search are gone; `detslurm e activate` submits new ones"
         one.facts.lost = dict.fromkeys(search.open_ids, reason)

@@ -16,7 +16,7 @@ def go_on(one: Surveyed, queues: Queues) -> bool:
 
     False where a queue does not answer, so that nothing is known to go on.
     """
-    sight = queues.look((), beside=one.workers)
+    sight = one.own(queues.look((), beside=one.workers))
     if sight.silent:
         return False  # who can't be seen must not be replaced
     alive = [place for place in one.workers if place in sight.jobs and not sight.jobs[place].final]

@@ -67,7 +67,12 @@ def keep(job_id: str, path: Path) -> dict[str, Any] | None:
     path.parent.mkdir(parents=True, exist_ok=True)
     command.run(["scontrol", "write", "batch_script", job_id, str(path)], patience=_PATIENCE)
     words = arguments(job_id, record)
-    return {"options": options_of(record), "arguments": words, "throttle": _throttle(record)}
+    return {
+        "options": options_of(record),
+        "arguments": words,
+        "throttle": _throttle(record),
+        "folder": record.get("WorkDir", ""),
+    }
 
 
 def options_of(record: Mapping[str, str]) -> list[str]:

@@ -26,6 +26,7 @@ class ExperimentFacts(msgspec.Struct, kw_only=True):
     count: int = 0
     wishes: Wishes = Wishes()
     jobs: tuple[Job, ...] = ()
+    folder: str = ""  # in which its jobs work: other jobs may come to have their ids
     trial_ids: tuple[int, ...] = ()
     lost: dict[int, str] = msgspec.field(default_factory=dict)
     origin: dict[int, int] = msgspec.field(default_factory=dict)
@@ -89,11 +90,16 @@ def _trials(state: ExperimentFacts, fact: Mapping[str, Any]) -> None:
 def _submitted(state: ExperimentFacts, fact: Mapping[str, Any]) -> None:
     jobs = tuple(_job(job, fact["n"]) for job in fact.get("jobs") or ())
     state.jobs += jobs
+    state.folder = (fact.get("request") or {}).get("folder") or state.folder
     # A new submission gives lost trials another chance; a search's workers take any trial.
     if state.created.get("search"):
         state.lost.clear()
     for trial in set().union(*map(state.covered, jobs)) if state.lost else ():
         state.lost.pop(trial, None)
+
+
+def _script(state: ExperimentFacts, fact: Mapping[str, Any]) -> None:
+    state.folder = str(fact.get("folder") or "")
 
 
 def _job(job: Mapping[str, Any], number: int) -> Job:
@@ -154,6 +160,7 @@ _FOLDS = {
     "created": _created,
     "trials": _trials,
     "submitted": _submitted,
+    "script": _script,
     "wish": _wish,
     "set": _set,
     "lost": _lost,

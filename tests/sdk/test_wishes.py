@@ -186,6 +186,20 @@ def test_kill_ends_every_job_with_one_call(scene: Scene) -> None:
     assert not scene.client.experiment(1).kill()
 
 
+def test_another_job_that_was_given_the_id_is_left_alone(scene: Scene) -> None:
+    """A cluster that counts anew: the job works in another folder, so that it is none of ours."""
+    experiment = scene.experiment(2, job="7")
+    scene.submitted(experiment, "8", 1, 1)
+    ours = f"/elsewhere/mounted/experiments/{experiment.id}/jobs"
+    scene.queue.put("7_0", "RUNNING", folder="/home/alice/other")
+    scene.queue.put("8", "RUNNING", folder=ours)
+    found = scene.client.experiment(1)
+    standings = [found.standing(trial) for trial in (1, 2)]
+    assert [s is not None and s.alive for s in standings] == [None, True]
+    assert found.kill()
+    assert scene.queue.calls == [("cancel", "8")]
+
+
 def test_kill_trial_ends_exactly_that_element(scene: Scene) -> None:
     """The other trials of the array go on."""
     experiment = scene.experiment(3, job="7")
