@@ -20,7 +20,7 @@ from detslurm.searcher import RUNNABLE, Search, trial_count
 from detslurm.slurm import Cluster, ClusterLimits, JobRequest, SlurmError
 from detslurm.slurm.plan import Chunk, JobPlan, PlanError, plan_job, throttle
 from detslurm.slurm.succession import kept, relief_request, runner_command, submitted_fact
-from detslurm.store import ExperimentDir, Store, fs, probe
+from detslurm.store import ExperimentDir, Store, StoreError, fs, probe
 from detslurm.store.searchend import BLOCK
 
 _STARTUP_HOOK = "startup-hook.sh"
@@ -101,6 +101,9 @@ def plan(
         jobs = plan_job(config, site, limits, share)
     except (SlurmError, PlanError) as err:
         raise SubmitError(str(err)) from err
+    problem = cluster.time_problem(jobs.template)
+    if problem:
+        raise SubmitError(problem)
     elsewhere = cluster.name != "local"  # a local job sees what this process sees
     return Plan(
         config=config,
@@ -231,16 +234,33 @@ def submit(
         elif plan.is_search:
             job_ids.append(_submit_relief(experiment, cluster, job_ids, hold=paused))
     except BaseException as err:
-        # Nothing half submitted: what is queued already is taken back, and the store says so.
-        try:
-            experiment.append({"type": "wish", "wish": "kill"})
-        finally:
-            with contextlib.suppress(SlurmError):  # then runners find the wish
-                cluster.cancel(job_ids)
+        _take_back(experiment, cluster, job_ids)
         if isinstance(err, SlurmError):
-            raise SubmitError(f"the cluster refused the job: {err}") from err
+            raise SubmitError(f"the cluster refused the job: {err}{_size(plan, err)}") from err
         raise
     return Submitted(experiment.id, first_trial, plan.trials, tuple(job_ids))
+
+
+def _take_back(experiment: ExperimentDir, cluster: Cluster, job_ids: Sequence[str]) -> None:
+    """Nothing half submitted: what is queued leaves the queue, and the experiment is gone."""
+    try:
+        experiment.append({"type": "wish", "wish": "delete"})
+    finally:
+        with contextlib.suppress(SlurmError):  # then runners find the wish
+            cluster.cancel(job_ids)
+    if not job_ids:  # else a runner may have begun that reads them
+        from detslurm.sdk.deletion import delete
+        from detslurm.sdk.survey import read
+
+        with contextlib.suppress(StoreError, OSError):
+            delete(read(experiment))
+
+
+def _size(plan: Plan, refusal: SlurmError) -> str:
+    """How many jobs it would have been, where that is the reason."""
+    if "trials_per_job" not in refusal.advice:
+        return ""
+    return f" It is {plan.each} now, which makes {plan.workers} elements."
 
 
 def _created(plan: Plan, first_trial: int, cluster: str) -> dict[str, Any]:

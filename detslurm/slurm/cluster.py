@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import uuid
 from collections.abc import Collection, Sequence
 from functools import cached_property
@@ -71,6 +72,17 @@ class SlurmCluster:
         finally:
             path.unlink()
         return []
+
+    def time_problem(self, request: JobRequest) -> str | None:
+        """Which limit of the partition or of a QOS is in the way; None where nobody can tell."""
+        if request.time_minutes is None:
+            return None
+        from detslurm.slurm.walltime import time_problem
+
+        try:
+            return time_problem(request, self._limits, _qos(request))
+        except SlurmError:
+            return None
 
     def submit(self, request: JobRequest) -> str:
         """Queue the request with one sbatch and return its job id."""
@@ -212,6 +224,13 @@ def _write_script(folder: Path, text: str) -> Path:
     with path.open("w", encoding="utf-8", errors="surrogateescape") as file:
         file.write(text)
     return path
+
+
+def _qos(request: JobRequest) -> str | None:
+    """The QOS that a request names: sbatch_args stand last in the script."""
+    words = " ".join(request.sbatch_args)
+    given = re.findall(r"(?:^|\s)(?:--qos[= ]|-q ?)(\S+)", words)
+    return given[-1] if given else request.qos or os.environ.get("SBATCH_QOS")
 
 
 def _no_array(request: JobRequest) -> list[str]:

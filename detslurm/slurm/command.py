@@ -52,10 +52,15 @@ _ADVICE: tuple[tuple[str, str], ...] = (
     (r"invalid (generic resource|gres)", "`sinfo -o '%P %G'` lists the GPU types."),
     (
         r"submit limit|maxsubmit|job limit|assocmax|qosmax",
-        "You have too many jobs in the queue for your account or QOS:"
-        " wait for some to end, or lower searcher.max_concurrent_trials.",
+        "Your account or QOS allows no more jobs in the queue, where each element of an array is"
+        " one. Wait for some to end, or let each element run several trials, one after the other:"
+        " raise slurm.trials_per_job.",
     ),
     (r"invalid job array", "The array is larger than the site's MaxArraySize allows."),
+    (
+        r"not permitted to use this partition",
+        "`scontrol show partition` tells whom it admits; set resources.resource_pool.",
+    ),
     (r"invalid job id", "The job has left the queue."),
     (r"access/permission denied|invalid user", "The job belongs to somebody else."),
     (
@@ -65,15 +70,23 @@ _ADVICE: tuple[tuple[str, str], ...] = (
 )
 
 
+_NOT_ADMITTED = (
+    "You may not submit there: the partition may be for administrators alone (RootOnly=YES in"
+    " `scontrol show partition`); set resources.resource_pool."
+)
+
+
 def is_transient(said: str) -> bool:
     """True when the same call may succeed a little later."""
     return bool(_TRANSIENT.search(said))
 
 
-def advice_for(said: str) -> str:
+def advice_for(said: str, program: str = "") -> str:
     """What the user can do about one of Slurm's refusals; empty when nothing better is known."""
     if is_transient(said):
         return "The controller is busy or down: `scontrol ping` tells. Nothing was lost; try again."
+    if program == "sbatch" and re.search("access/permission denied", said, re.I):
+        return _NOT_ADMITTED
     return next((text for pattern, text in _ADVICE if re.search(pattern, said, re.I)), "")
 
 
@@ -122,7 +135,7 @@ def run(
         said = _clean(done.stderr or done.stdout) or f"{argv[0]} failed ({done.returncode})"
         wait = next(waits, None) if is_transient(said) else None
         if wait is None or time.monotonic() > deadline:
-            raise SlurmError(said, advice_for(said))
+            raise SlurmError(said, advice_for(said, argv[0]))
         time.sleep(wait)
         answer = before_retry()
         if answer is not None:

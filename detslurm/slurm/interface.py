@@ -102,6 +102,7 @@ class PartitionLimits:
     cpus_per_node: int | None = None  # of the largest node
     gpus_per_node: int | None = None
     gpu_types: tuple[str, ...] = ()
+    qos: str | None = None  # the partition's own
 
     @property
     def requeues(self) -> bool:
@@ -122,6 +123,7 @@ class ClusterLimits:
     preempt_mode: str = "OFF"
     preempt_send_user_signal: bool = False
     accounting: bool = True
+    enforces_qos: bool = False
     gres_types: tuple[str, ...] = ()
     tres_gpus: bool = False
     mpi_default: str = "none"
@@ -148,6 +150,9 @@ class Cluster(Protocol):
 
     def check(self, request: JobRequest) -> list[str]:
         """What the cluster would say to this request, without queueing it; empty = fine."""
+
+    def time_problem(self, request: JobRequest) -> str | None:
+        """Why a job with this time limit would wait for ever, though it can be queued."""
 
     def submit(self, request: JobRequest) -> str:
         """Queue the request with one call and return the job id."""

@@ -39,6 +39,9 @@ def parse_limits(config: str, partitions: str, sinfo: str) -> ClusterLimits:
         preempt_mode=default_mode,
         preempt_send_user_signal="preempt_send_user_signal" in parameters,
         accounting=values.get("AccountingStorageType", "").endswith("slurmdbd"),
+        enforces_qos=not {"limits", "safe"}.isdisjoint(
+            values.get("AccountingStorageEnforce", "").split(",")
+        ),
         gres_types=tuple(
             t for t in values.get("GresTypes", "").split(",") if t not in ("", "(null)")
         ),
@@ -87,6 +90,7 @@ def _partition(
         cpus_per_node=max((cpus for cpus, _ in mine), default=None),
         gpus_per_node=max(gpus, default=None),
         gpu_types=tuple(dict.fromkeys(t for _, kind in mine for t in kind if t)),
+        qos=None if record.get("QoS", "N/A") == "N/A" else record["QoS"],
     )
 
 

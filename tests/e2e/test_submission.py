@@ -188,6 +188,16 @@ def test_forms_of_the_entrypoint(desk: Desk, entrypoint: str | list[str]) -> Non
     assert not (desk.experiment(number).code / "scratch").exists()
 
 
+QOS_LIMIT = """\
+    #!/bin/sh
+    [ "$1" = --test-only ] && exit 0
+    echo "sbatch: error: QOSMaxSubmitJobPerUserLimit
+    sbatch: error: Batch job submission failed: Job violates accounting/QOS policy (job submit \
+limit, user's size and/or time limits)" >&2
+    exit 1
+    """
+
+
 def test_a_failing_startup_hook_ends_the_run(desk: Desk) -> None:
     """Training never starts half prepared, and the reason says so."""
     config = desk.project(PRINTS)
@@ -198,6 +208,20 @@ def test_a_failing_startup_hook_ends_the_run(desk: Desk) -> None:
     assert "not reached" not in desk.log(number)
     assert "version one" not in desk.log(number)
     assert (desk.trial(number).end_reason or "").startswith("startup-hook.sh exited with 1 ")
+
+
+def test_a_submission_that_slurm_refuses_leaves_nothing(desk: Desk) -> None:
+    """At a limit of the QOS the advice is what helps, and no experiment stays in the list."""
+    shim = desk.write("shim/sbatch", QOS_LIMIT)
+    shim.chmod(0o755)
+    env = {"PATH": f"{shim.parent}:{desk.user.env['PATH']}"}
+    config = desk.project(PRINTS, "hyperparameters: {x: {type: int, minval: 1, maxval: 50}}\n")
+    grid = ["--config", "searcher={name: random, metric: loss, max_trials: 50}"]
+    refused = desk.run("submit", str(config), *grid, check=False, env=env)
+    assert refused.returncode != 0
+    assert "raise slurm.trials_per_job. It is 1 now, which makes 50 elements." in refused.stderr
+    assert json.loads(desk.run("experiment", "list", "--all", "--json").stdout) == []
+    assert not desk.experiment(1).code.exists()
 
 
 def test_every_documented_variable_is_there(desk: Desk) -> None:

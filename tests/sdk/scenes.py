@@ -66,6 +66,9 @@ class Queue:
     def check(self, request: JobRequest) -> list[str]:
         return []
 
+    def time_problem(self, request: JobRequest) -> str | None:
+        return None
+
     def limits(self) -> ClusterLimits:
         return ClusterLimits(cluster="test")
 

@@ -75,6 +75,15 @@ def test_a_refusal_is_final_and_comes_with_advice(said: str) -> None:
     assert calling.advice_for(said)
 
 
+def test_who_may_not_submit_is_not_told_of_a_job(fake: Fake, request_: JobRequest) -> None:
+    """The same words of Slurm mean another's job, or a partition for administrators alone."""
+    said = "sbatch: error: Batch job submission failed: Access/permission denied"
+    fake("sbatch", f'echo "{said}" >&2; exit 1')
+    with pytest.raises(SlurmError, match="RootOnly=YES"):
+        SlurmCluster().submit(request_)
+    assert calling.advice_for(said) == "The job belongs to somebody else."
+
+
 def test_submission_survives_a_busy_controller(fake: Fake, request_: JobRequest) -> None:
     """Two timeouts, then a job id; in between it looks whether the job is queued already."""
     log = fake("sbatch", f'if [ $calls -lt 3 ]; then echo "{BUSY}" >&2; exit 1; fi; echo "42;big"')

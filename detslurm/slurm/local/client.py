@@ -59,6 +59,10 @@ class LocalCluster:
         reason = decide.unfit(request, machine_slots())
         return [reason] if reason else []
 
+    def time_problem(self, request: JobRequest) -> str | None:
+        """None: any limit may be asked for."""
+        return None
+
     def submit(self, request: JobRequest) -> str:
         """Queue the request and return its job id; safe once this returns."""
         reasons = self.check(request)
