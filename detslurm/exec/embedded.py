@@ -141,8 +141,9 @@ class Embedded:
             return
         cluster, ref = detect_cluster("slurm"), self._work.allocation.ref
         try:
-            cluster.requeue(ref, hold=following is Next.HOLD)
-            if following is Next.HOLD and self._wish() is not Cause.PAUSE:
+            hold = following is Next.HOLD
+            cluster.requeue(ref, hold=hold, only_running=not hold)
+            if hold and self._wish() is not Cause.PAUSE:
                 cluster.release([ref])  # the user has activated it between our look and our hold
         except SlurmError as err:
             print(f"detslurm: the job can't be requeued: {err}", file=sys.stderr, flush=True)
@@ -160,9 +161,13 @@ def join(argv: Sequence[str] | None = None, *, launcher: bool = False) -> Embedd
     work = joining.Work.of(allocation, env, list(sys.argv if argv is None else argv))
     store = Store.open()
     cluster = env.get("SLURM_CLUSTER_NAME", "slurm")
-    if _rank(env) == 0:
-        return _open(joining.claim(store, work, cluster), work, env, launcher=launcher)
-    return _follow(store, work, cluster)
+    try:
+        if _rank(env) == 0:
+            return _open(joining.claim(store, work, cluster), work, env, launcher=launcher)
+        return _follow(store, work, cluster)
+    except joining.StartedOnceMore as nothing:
+        print(f"detslurm: {nothing}", file=sys.stderr, flush=True)
+        raise SystemExit(0) from None
 
 
 def _open(

@@ -166,6 +166,7 @@ class Execution:
                 return report
             if report.cause is not None:
                 report.acknowledged = True  # code that never ran has nothing to save
+                self._make_sure(report)
                 return report
             if not report.unanswered or time.monotonic() > until:
                 self._find_out(report, log)

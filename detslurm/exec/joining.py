@@ -22,9 +22,22 @@ from detslurm.store import ExperimentDir, Store, TrialDir, fold_trial
 from detslurm.store.facts import put_record, read_record
 from detslurm.store.fs import claim_directory, ensure_directory
 from detslurm.store.jobclaims import claims_folder, first_job
+from detslurm.store.outcomes import PREEMPTED
 from detslurm.store.unmanaged import METRIC, unmanaged_config
+from detslurm.store.views import RunView
 
 FINISHED = ("COMPLETED", "ERROR", "CANCELED")
+
+
+class StartedOnceMore(Exception):
+    """Slurm has started a job again that has nothing to do; `trial` is what it was at."""
+
+    def __init__(self, trial: int) -> None:
+        super().__init__(
+            f"trial {trial} is over, and Slurm has started its job once more after a preemption:"
+            " nothing is done. Submit the script again to train anew"
+        )
+
 
 # How long to let another element of the array make the experiment before taking over. It may ask
 # the queue for the array's indices, which takes half a minute where that does not answer.
@@ -103,14 +116,17 @@ def elements_of(work: Work) -> list[int]:
 
 
 def claim(store: Store, work: Work, cluster: str) -> TrialDir:
-    """The trial to go on with; a new one where there is none or the job has finished it."""
+    """The trial to go on with; a new one where there is none or the job has finished it.
+
+    Raises `StartedOnceMore` where nobody has asked for either.
+    """
     folder = claims_folder(store)
     ensure_directory(folder)
     key = work.key(cluster, first_job(store, cluster, work.job))
     for again in range(1000):
         path = folder / f"{key}-{again}.json"
         trial = (_claimed(store, path) or _make(store, path, work, cluster)).trial(work)
-        if fold_trial(trial).state not in FINISHED:
+        if not _is_over(trial, work):
             return trial
     raise AssertionError("a job that ended a thousand times")
 
@@ -124,9 +140,29 @@ def find(store: Store, work: Work, cluster: str) -> TrialDir | None:
         if claimed is None:
             return None
         trial = claimed.trial(work)
-        if fold_trial(trial).state not in FINISHED:
+        if not _is_over(trial, work):
             return trial
     return None
+
+
+def _is_over(trial: TrialDir, work: Work) -> bool:
+    view = fold_trial(trial)
+    if view.state in FINISHED and started_once_more(view.runs, work.allocation):
+        raise StartedOnceMore(trial.id)
+    return view.state in FINISHED
+
+
+def started_once_more(runs: Sequence[RunView], allocation: Allocation) -> bool:
+    """Whether Slurm alone has started a job again whose trial is over.
+
+    From 24.05 on it requeues by itself what leaves in the grace of a preemption; a job that has
+    asked for that, too, may come once more after its end.
+    """
+    own = [run for run in runs if run.job.get("ref") == allocation.ref]
+    if not own or own[-1] is not runs[-1]:
+        return False
+    preempted = any(run.outcome == PREEMPTED for run in own[:-1])
+    return preempted and own[-1].job.get("restart_count", -1) + 1 == allocation.restart_count
 
 
 def _claimed(store: Store, path: Path) -> Claim | None:

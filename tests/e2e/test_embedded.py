@@ -139,6 +139,11 @@ def test_a_plain_script_is_preempted_and_goes_on(desk: Desk, site: Cluster) -> N
     assert [run.job["restart_count"] for run in runs] == [0, 1]
     assert runs[1].resumed_steps == 4
     assert_one_curve(desk, 40)
+    # From 24.05 on Slurm may requeue it by itself once more.
+    site.command("scontrol", "requeue", job)
+    wait_for(lambda: site.job(job)["Restarts"] == "2", PATIENCE, "the third start")
+    site.wait_state(job, "COMPLETED", timeout=PATIENCE)
+    assert desk.outcomes(1) == ["preempted", "completed"]
     assert listed(desk) == [(1, "COMPLETED")]
     described = desk.run("experiment", "describe", "1").stdout
     assert "Entrypoint : " in described
@@ -205,8 +210,9 @@ def test_an_array_is_one_experiment(desk: Desk, site: Cluster) -> None:
     desk.write("train.py", TRAIN)
     hold = desk.write("hold-irregular-24", "")
     script = "srun python3 train.py $((SLURM_ARRAY_TASK_ID + $1))\n"
+    words = ["20", "two words"]
     regular = batch(desk, script, "--array=2-8:3", "--job-name=regular", words=["0"])
-    irregular = batch(desk, script, "--array=1,5,6", "--job-name=irregular", words=["20"])
+    irregular = batch(desk, script, "--array=1,5,6", "--job-name=irregular", words=words)
     killed = find_program(desk, r"\S*python3 train.py 25\b")
     other = named(desk, "irregular", index=1, steps=24)
     os.kill(killed, signal.SIGKILL)
@@ -222,6 +228,8 @@ def test_an_array_is_one_experiment(desk: Desk, site: Cluster) -> None:
     desk.run("experiment", "activate", str(other))
     wait_for(lambda: desk.outcomes(other, 1) == ["lost", "completed"], PATIENCE, "the second run")
     assert tasks(desk, other) == [[1], [5, 5], [6]]
+    kept = [fact for fact in desk.experiment(other).facts() if fact["type"] == "script"]
+    assert [fact["arguments"] for fact in kept] == [words]
     assert_one_curve(desk, 25, other, 1)
     assert dict(listed(desk)) == {1: "COMPLETED", 2: "COMPLETED"}
 

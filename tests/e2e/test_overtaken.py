@@ -48,7 +48,8 @@ def test_activate_right_after_pause(desk: Desk) -> None:
 
 
 def test_requeued_by_hand(desk: Desk, site: Cluster) -> None:
-    """`scontrol requeue`: the trial goes on in the same job, and no successor is queued."""
+    """`scontrol requeue`: the trial goes on in the same job, and no successor is queued; once more
+    after its end, as Slurm may do by itself from 24.05 on, changes nothing."""
     number = desk.submit(desk.project(COUNTS))
     desk.wait_for_steps(number, 3)
     site.command("scontrol", "requeue", desk.job(number))
@@ -56,5 +57,12 @@ def test_requeued_by_hand(desk: Desk, site: Cluster) -> None:
     let_go(desk, number)
     desk.wait_for_state(number, "COMPLETED")
     assert desk.outcomes(number) == ["preempted", "completed"]
+    job, said = desk.job(number), next(desk.experiment(number).jobs.glob("*.out"))
+    site.wait_state(job, "COMPLETED")
+    site.command("scontrol", "requeue", job)
+    wait_for(lambda: "is over: COMPLETED" in said.read_text(), PATIENCE, "the third start")
+    site.wait_state(job, "COMPLETED")
+    assert desk.outcomes(number) == ["preempted", "completed"]
+    assert desk.view(number).state == "COMPLETED"
     assert len(desk.view(number).jobs) == 1
     assert [row.steps for row in desk.metrics(number)] == list(range(1, 61))

@@ -13,6 +13,7 @@ from detslurm.slurm import Allocation, userscript
 from detslurm.slurm.allocation import step_of
 from detslurm.store import Store, TrialDir
 from detslurm.store.jobclaims import claims_folder
+from detslurm.store.views import RunView
 
 
 def work(index: int, elements: range) -> joining.Work:
@@ -79,6 +80,31 @@ def test_one_takes_over_from_a_maker_that_has_died(store: Store) -> None:
     trials = claims(store, range(6))
     assert {trial.experiment_id for trial in trials} == {1}
     assert experiments(store) == 1
+
+
+def run(outcome: str, restart: int, ref: str = "7") -> RunView:
+    return RunView(number=restart + 1, outcome=outcome, job={"ref": ref, "restart_count": restart})
+
+
+@pytest.mark.parametrize(
+    ("runs", "restart", "extra"),
+    [
+        ([run("preempted", 0), run("completed", 1)], 2, True),
+        ([run("preempted", 0), run("error", 1)], 2, True),
+        ([run("preempted", 0), run("completed", 1)], 3, False),  # requeued by hand
+        ([run("preempted", 0), run("completed", 1)], 1, False),  # the script begins another one
+        ([run("completed", 0)], 1, False),
+        ([run("preempted", 0, "6"), run("completed", 1)], 2, False),
+        ([run("preempted", 0), run("completed", 1, "6")], 2, False),
+        ([], 1, False),
+    ],
+)
+def test_a_start_that_slurm_alone_has_asked_for(
+    runs: list[RunView], restart: int, extra: bool
+) -> None:
+    """The one after the end of a job that was preempted: whoever wants more asks once more."""
+    allocation = Allocation(cluster="slurm", job_id="7", nodes=("n1",), restart_count=restart)
+    assert joining.started_once_more(runs, allocation) == extra
 
 
 @pytest.mark.parametrize(
