@@ -7,6 +7,7 @@ alone never requeue a job: it must ask.
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import time
@@ -46,8 +47,8 @@ class Runner:
         if allocation is None:
             raise SystemExit("detslurm runner: this is no job; `detslurm submit` starts it in one")
         self._allocation = allocation
-        output = _job_output(self._experiment.jobs, allocation)
-        self._why_ending = partial(allocation.why_ending, output, _size(output))
+        output, since = _job_output(self._experiment.jobs, allocation)
+        self._why_ending = partial(allocation.why_ending, output, since)
         self._wishes = Wishes(self._experiment)
         self._patiently(self._wishes.look)
         self._agenda: Agenda = self._make_agenda(first, each)
@@ -244,17 +245,16 @@ class Runner:
         return job_id
 
 
-def _job_output(folder: Path, allocation: Allocation) -> Path:
-    """Where Slurm says why it ends the job, whatever setup lines have done to our own output."""
+def _job_output(folder: Path, allocation: Allocation) -> tuple[Path, int]:
+    """Where Slurm says why it ends the job, and how much stands there already.
+
+    Setup lines may have sent our own output elsewhere.
+    """
     kept = folder / f"slurm-{allocation.array_job_id or allocation.job_id}.out"
-    return kept if kept.exists() else Path("/proc/self/fd/1")
-
-
-def _size(path: Path) -> int:
     try:
-        return path.stat().st_size
+        return kept, kept.stat().st_size
     except OSError:
-        return 0
+        return Path("/proc/self/fd/1"), os.fstat(1).st_size
 
 
 def _say(error: StoreError) -> None:

@@ -22,7 +22,7 @@ def prologue(request: JobRequest) -> list[str]:
     lines = [
         # A signal that comes before the command has its handlers must not end the job; what is
         # ignored here stays so across exec until the command decides otherwise.
-        "trap '' USR1 USR2",
+        "trap '' USR1 USR2 INT",
         f'export PATH={shlex.quote(str(Path(sys.executable).parent))}:"$PATH"',
     ]
     if request.modules:

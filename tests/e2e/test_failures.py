@@ -144,9 +144,11 @@ def test_hyperparameters_that_a_worker_alone_finds_invalid(desk: Desk) -> None:
 
 
 def test_the_users_process_killed(desk: Desk) -> None:
-    """kill -9 of the training process uses a restart and training goes on."""
+    """kill -9 of the training process uses a restart and training goes on; a SIGINT that reaches
+    the runner changes nothing."""
     number = desk.submit(desk.project(WAITS))
     pid = pid_of_code(desk, number)
+    desk.user.run("scancel", "--signal=INT", "--batch", desk.job(number))
     os.kill(pid, signal.SIGKILL)
     wait_for(lambda: desk.outcomes(number) == ["restart", None], 30, "the second run")
     wait_for(lambda: pid_of_code(desk, number) != pid, PATIENCE, "another process")
