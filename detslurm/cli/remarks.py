@@ -61,6 +61,8 @@ def _unknown_metric(experiment: Experiment) -> str | None:
         return None
     last = [trial.row.last_validation for trial in experiment.trials()]
     names = sorted({name for found in last if found is not None for name in named(found)})
+    if view.metric in names:
+        return f"The searcher's metric {view.metric} is no number in the last validations."
     if names:
         return f"No validation has the searcher's metric {view.metric}: only {', '.join(names)}."
     if experiment.search is not None and view.finished:

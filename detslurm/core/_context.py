@@ -275,6 +275,7 @@ def _init_in_job(
             tensorboard=files,
             auto_tensorboard=auto,
             lines=lines,
+            metric=_numeric_metric(config["searcher"]) if lines is None else None,
         ),
         searcher=SearcherContext(
             dist,
@@ -299,6 +300,11 @@ def _init_in_job(
 def _patiently(act: Callable[[], T]) -> T:
     """Read what a start needs, over a hiccup of the file system."""
     return patiently(act, lambda err: logger.warning("trying again: %s", err), SHORT)
+
+
+def _numeric_metric(searcher: Mapping[str, Any]) -> str | None:
+    """The metric that must be a number where it is reported; custom methods take any."""
+    return searcher.get("metric") if searcher.get("name") != "custom" else None
 
 
 def _search(info: ClusterInfo, flag: PreemptFlag | None) -> TrialSearch | None:
@@ -338,6 +344,7 @@ def _init_by_hand(
             tensorboard_mode=tensorboard_mode,
             tensorboard=files,
             lines=lines,
+            metric=_numeric_metric(about.searcher),
         ),
         searcher=SearcherContext(dist, tracked.recorder, Lengths([1]), Unit.EPOCHS),
         profiler=ProfilerContext(socket.gethostname(), dist, nullcontext(tracked.recorder)),

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from detslurm._errors import MetricError
 from detslurm._flag import PreemptFlag
 from detslurm.core._console import MetricLines
 from detslurm.core._distributed import DistributedContext
@@ -53,6 +54,7 @@ class TrainContext:
         tensorboard: TensorboardFiles | None = None,
         auto_tensorboard: AutoTensorboard | None = None,
         lines: MetricLines | None = None,
+        metric: str | None = None,
     ) -> None:
         self._dist = dist
         self._recorder = recorder
@@ -66,6 +68,7 @@ class TrainContext:
         self._tensorboard = tensorboard
         self._auto_tensorboard = auto_tensorboard
         self._lines = lines
+        self._metric = metric
 
     def report_training_metrics(
         self,
@@ -78,8 +81,10 @@ class TrainContext:
         self._report("training", steps_completed, metrics, batches)
 
     def report_validation_metrics(self, steps_completed: int, metrics: dict[str, Any]) -> None:
-        """Report validation metrics at a step. Raises `RuntimeError` for a value of None.
+        """Report validation metrics at a step.
 
+        Raises `RuntimeError` for a value of None, and for a searcher metric that is no number: NaN
+        and infinities are, and arrays with a single element; text, lists and True are not.
         A search that stops trials early judges by these reports: when it stops this trial,
         `should_preempt()` turns true. It raises `RuntimeError` for a report without its metric.
         """
@@ -107,6 +112,8 @@ class TrainContext:
         values = plain(metrics)
         if group == "validation":
             _refuse_none(values)
+            if self._metric is not None and self._metric in metrics:
+                values[self._metric] = _number(self._metric, values.get(self._metric))
         keys = self._all_keys(group, steps, values)
         record: dict[str, Any] = {"t": "metrics", "group": group, "steps": steps, "metrics": values}
         if batch_metrics is not None:
@@ -206,6 +213,18 @@ def _as_int(steps: Any) -> int:
         return int(steps.__index__())
     except AttributeError:
         raise TypeError(f"steps_completed must be an integer, not {steps!r}") from None
+
+
+def _number(name: str, value: Any) -> float | int:
+    """The searcher's metric: what is no number could never be the best, and nobody would know."""
+    found = value
+    while isinstance(found, list) and len(found) == 1:  # an array with a single element
+        found = found[0]
+    if isinstance(found, float | int) and not isinstance(found, bool):
+        return found
+    raise MetricError(
+        f"error parsing searcher metric ({name}) from validation metrics: it is {value!r}"
+    )
 
 
 def _refuse_none(values: Mapping[str, Any]) -> None:

@@ -248,6 +248,9 @@ def test_describe_says_that_no_validation_has_the_metric(scene: Scene, detslurm:
     scene.run(by_hand, losses=[0.5], ref="9", end="completed")
     said = detslurm("e", "describe", 3).out
     assert "No validation has" not in said and "Searcher" not in said
+    text_only = scene.experiment(job="10")
+    scene.run(text_only, losses=["low"], ref="10", end="completed")  # type: ignore[list-item]
+    assert "loss is no number in the last validations" in detslurm("e", "describe", 4).out
 
 
 def test_nothing_of_a_canceled_search_runs(scene: Scene, detslurm: Detslurm) -> None:

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 
 from detslurm import core
 from detslurm.core import DistributedContext, PreemptMode, Unit
 from detslurm.searcher import Search, State
-from detslurm.store import EventLog, read_records
+from detslurm.store import EventLog, read_records, trial_metrics
 
 from .jobs import Job, enter
 from .ranks import on_ranks
@@ -339,3 +340,34 @@ class TestStopping:
 
         for outcome in on_ranks(2, body):
             assert isinstance(outcome, ValueError) and "max_length" in str(outcome)
+
+
+@pytest.mark.parametrize(
+    ("value", "kept"),
+    [
+        (1, 1),
+        (math.inf, math.inf),
+        (np.float32(0.5), 0.5),
+        (np.array(0.5), 0.5),
+        (np.array([[0.5]]), 0.5),
+        (np.int64(3), 3),
+        ("0.5", None),
+        (True, None),
+        (np.array([1.0, 2.0]), None),
+        ({"top1": 0.5}, None),
+        (b"0.5", None),
+        ([], None),
+    ],
+)
+def test_the_searchers_metric_is_a_number(job: Job, value: Any, kept: float | None) -> None:
+    """In any job; what is not one is refused where it is reported, as nothing could judge it."""
+    with core.init() as context:
+        context.train.report_validation_metrics(1, {"other": "text"})
+        if kept is None:
+            with pytest.raises(RuntimeError, match=r"searcher metric \(loss\)"):
+                context.train.report_validation_metrics(2, {"loss": value})
+        else:
+            context.train.report_validation_metrics(2, {"loss": value})
+        context.train.report_training_metrics(2, {"loss": value})
+    found = [row.metrics.get("loss") for row in trial_metrics(job.trial, "validation")]
+    assert found == ([None] if kept is None else [None, kept])
