@@ -16,7 +16,7 @@ CONFIG = """\
     name: bench
     entrypoint: {entrypoint}
     searcher: {{name: single, metric: loss, max_length: 1000000000}}
-    slurm: {{slot_type: cpu}}
+    slurm: {{slot_type: cpu{slurm}}}
     max_restarts: 0
     """
 
@@ -29,14 +29,14 @@ class Nowhere(LocalCluster):
 
 
 def submitted(
-    folder: Path, root: Path, entrypoint: str, script: str = "", more: str = ""
+    folder: Path, root: Path, entrypoint: str, script: str = "", slurm: str = ""
 ) -> ExperimentDir:
     """An experiment as `detslurm submit` leaves it, with `script` as train.py."""
     context = folder / "context"
     context.mkdir()
     (context / "train.py").write_text(textwrap.dedent(script))
     config = context / "experiment.yaml"
-    config.write_text(textwrap.dedent(CONFIG).format(entrypoint=entrypoint) + textwrap.dedent(more))
+    config.write_text(textwrap.dedent(CONFIG).format(entrypoint=entrypoint, slurm=slurm))
     cluster, store = Nowhere(root), Store.open(root)
     loaded = load_experiment(str(config))
     plan = submission.plan(loaded, context, (), cluster=cluster, store=store, site=None)

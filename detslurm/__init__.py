@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 from detslurm._errors import InvalidHP
@@ -10,6 +12,12 @@ __version__ = "0.1.0"
 
 LOG_FORMAT = "%(levelname)s: [%(process)s] %(name)s: %(message)s"
 """For `logging.basicConfig(format=...)`."""
+
+LIBRARIES_ENV = "DETSLURM_LIBRARIES"
+"""Where a container finds what is compiled and it may lack: a folder for each version of Python."""
+
+if LIBRARIES_ENV in os.environ:  # last, so that what an image has itself counts
+    sys.path.append(f"{os.environ[LIBRARIES_ENV]}/{sys.implementation.cache_tag}")
 
 __all__ = [
     "LOG_FORMAT",

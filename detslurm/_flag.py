@@ -1,15 +1,17 @@
-"""The preemption flag of a node: one page of memory that its agent and its ranks share.
+"""The preemption flag of a node: a small file that its agent and its ranks have mapped.
 
-The agent holds an anonymous file (nothing to clean up, whatever is killed) and hands its name under
-``/proc`` to everything it starts; looking at the flag costs a rank one memory read, no system call.
+It lies on the node's own disk, so that ranks in containers see it too; looking at it costs a rank
+one memory read, no system call. Bytes are set by writing: a full disk can't kill who does it.
 """
 
 from __future__ import annotations
 
+import atexit
 import fcntl
 import mmap
 import os
 import time
+from pathlib import Path
 from typing import Self
 
 ENV = "DETSLURM_PREEMPT_FLAG"
@@ -18,22 +20,25 @@ _PREEMPT, _ACKNOWLEDGED, _EARLY_EXIT, _STOP, _OWNED = 0, 1, 2, 3, 4
 _SIZE = mmap.PAGESIZE
 # The agent gets Slurm's SIGTERM at the same moment as everybody else and raises the flag at once.
 _DELAY = 0.5
-_made: set[tuple[int, int]] = set()  # by this process
+_made: set[Path] = set()  # by this process
 
 
 class PreemptFlag:
     """One-way bits: preempt, its acknowledgement, an early exit reported, the search says stop."""
 
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
-        self._page = mmap.mmap(fd, _SIZE)
+    def __init__(self, fd: int, path: Path, *, owner: int | None = None) -> None:
+        self._fd, self._path, self._owner = fd, path, owner
+        self._page = mmap.mmap(fd, _SIZE, prot=mmap.PROT_READ)
 
     @classmethod
     def create(cls) -> Self:
-        """Make the flag of this node; the caller keeps it alive as long as ranks may look."""
-        fd = os.memfd_create("detslurm-preempt")
-        os.ftruncate(fd, _SIZE)
-        flag = cls(fd)
+        """Make the flag of this node; gone with this process. Raises `OSError` without room."""
+        from detslurm import _nodefiles  # only here: ranks need none of it
+
+        fd, path = _nodefiles.create("flag", _SIZE)
+        _nodefiles.sweep(path.parent)
+        flag = cls(fd, path, owner=os.getpid())
+        atexit.register(flag._remove)
         flag._own()
         return flag
 
@@ -43,17 +48,12 @@ class PreemptFlag:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             return
-        self._page[_OWNED] = 1
-        _made.add(self._file)
-
-    @property
-    def _file(self) -> tuple[int, int]:
-        status = os.fstat(self._fd)
-        return status.st_dev, status.st_ino
+        self._set(_OWNED)
+        _made.add(self._path)
 
     def outlive_owner(self) -> bool:
         """Wait until the process that made the flag is gone; False where that can't be seen."""
-        if not self._page[_OWNED] or self._file in _made:
+        if not self._page[_OWNED] or self._path in _made:
             return False
         try:
             fcntl.flock(self._fd, fcntl.LOCK_SH)
@@ -63,14 +63,35 @@ class PreemptFlag:
 
     @classmethod
     def attach(cls, name: str) -> Self:
-        """Open the flag that an agent made. Raises `OSError` when that agent is gone."""
-        fd = os.open(name, os.O_RDWR | os.O_CLOEXEC)
-        return cls(fd)
+        """Open the flag that an agent made. Raises `OSError` when it is gone or out of sight."""
+        fd = os.open(name, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            if os.fstat(fd).st_uid != os.geteuid():
+                raise PermissionError(f"{name} is another user's")
+            return cls(fd, Path(name))
+        except BaseException:
+            os.close(fd)
+            raise
+
+    @classmethod
+    def of_this_node(cls) -> Self | None:
+        """The flag of this node's agent, or None outside a job. Raises `RuntimeError`."""
+        name = os.environ.get(ENV)
+        if name is None:
+            return None
+        try:
+            return cls.attach(name)
+        except (OSError, ValueError) as err:
+            raise RuntimeError(
+                f"the preemption flag of this node's agent can't be opened ({err}): a container"
+                f" must see {Path(name).parent} of the host under the same path, and may write"
+                " there; without it a preemption would lose what was not saved"
+            ) from err
 
     @property
     def name(self) -> str:
         """Where other processes of this user find the flag while this process lives."""
-        return f"/proc/{os.getpid()}/fd/{self._fd}"
+        return str(self._path)
 
     @property
     def preempt(self) -> bool:
@@ -84,29 +105,41 @@ class PreemptFlag:
         return self.preempt
 
     def request_preemption(self) -> None:
-        self._page[_PREEMPT] = 1
+        self._set(_PREEMPT)
 
     @property
     def acknowledged(self) -> bool:
         return self._page[_ACKNOWLEDGED] != 0
 
     def acknowledge(self) -> None:
-        self._page[_ACKNOWLEDGED] = 1
+        self._set(_ACKNOWLEDGED)
 
     @property
     def early_exit(self) -> bool:
         return self._page[_EARLY_EXIT] != 0
 
     def report_early_exit(self) -> None:
-        self._page[_EARLY_EXIT] = 1
+        self._set(_EARLY_EXIT)
 
     @property
     def stop(self) -> bool:
         return self._page[_STOP] != 0
 
     def request_stop(self) -> None:
-        self._page[_STOP] = 1
+        self._set(_STOP)
 
     def close(self) -> None:
+        """Let go of it; the one who made it removes it."""
         self._page.close()
         os.close(self._fd)
+        self._remove()
+        atexit.unregister(self._remove)
+
+    def _set(self, place: int) -> None:
+        os.pwrite(self._fd, b"\1", place)
+
+    def _remove(self) -> None:
+        if self._owner != os.getpid():  # a process that it has forked
+            return
+        for path in self._path.parent.glob(f"{self._path.name}*"):  # and what launchers put beside
+            path.unlink(missing_ok=True)

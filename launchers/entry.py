@@ -10,6 +10,7 @@ from detslurm._flag import PreemptFlag
 from detslurm.exec.processes import die_with_parent
 from detslurm.exec.signals import let_pass
 from detslurm.launch.nodes import Nodes, enter, nodes_here
+from detslurm.launch.ranks import check_flag
 from detslurm.launch.words import UsageError, Words, parse
 from detslurm.slurm import SlurmError
 
@@ -25,7 +26,8 @@ def launch(argv: Sequence[str], run: Run, *, usage: str | None) -> int:
     try:
         words = parse(argv)
         embedded = enter(argv)
-    except UsageError as err:
+        check_flag()
+    except (UsageError, RuntimeError) as err:
         print(err, file=sys.stderr)
         return 1
     if embedded is None and "DET_MASTER" in os.environ:

@@ -23,6 +23,7 @@ from pathlib import Path
 
 from detslurm._flag import PreemptFlag
 from detslurm._info import get_cluster_info
+from detslurm.exec.entrypoint import container_prefix
 from detslurm.exec.stepdesk import STEPS_ENV
 from detslurm.launch import ranks
 from detslurm.launch.entry import launch
@@ -90,6 +91,8 @@ def step(words: Words, nodes: Nodes) -> list[str]:
     info = get_cluster_info()
     config = info.trial._config if info is not None else {}
     rank = [sys.executable, "-m", "detslurm.launch.mpi_rank", *ending_together(words.command)]
+    # Started from outside, each rank is in a container of its own, and all are in the same image.
+    rank = [*container_prefix(config), *rank]
     argv = allocation.step_command(
         rank, mpi=(config.get("slurm") or {}).get("mpi") or "pmix", per_node=nodes.slots
     )

@@ -1,17 +1,20 @@
 """What a launcher and its wrapped workers share on one node: preemption, and how workers ended.
 
-The exit log is an anonymous file that the launcher holds; workers find it by its name under
-``/proc``, because launchers in between (torchrun) close what they inherit and report every failure
-as 1. So the launcher knows which worker failed first, and exits with that one's status.
+The exit log is a file that the launcher makes, because launchers in between (torchrun) close what
+workers would inherit and report every failure as 1. So the launcher knows which worker failed
+first, and exits with that one's status.
 """
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
+from pathlib import Path
 
 from detslurm._flag import ENV as FLAG_ENV
 from detslurm._flag import PreemptFlag
+from detslurm._nodefiles import create, create_at
 
 EXIT_LOG_ENV = "DETSLURM_EXIT_LOG"
 
@@ -25,16 +28,22 @@ def has_flag() -> bool:
 
 def is_preemption() -> bool:
     """Whether the SIGTERM that just came is Slurm's word to all processes of the step."""
-    name = os.environ.get(FLAG_ENV)
-    if name is None:
-        return False
     try:
-        flag = PreemptFlag.attach(name)
-    except OSError:
+        flag = PreemptFlag.of_this_node()
+    except RuntimeError:
+        return False  # it was there when this process began: the agent has gone
+    if flag is None:
         return False
     try:
         return flag.explains_signal()
     finally:
+        flag.close()
+
+
+def check_flag() -> None:
+    """Raises `RuntimeError` where this process could not learn of a preemption."""
+    flag = PreemptFlag.of_this_node()
+    if flag is not None:
         flag.close()
 
 
@@ -55,12 +64,15 @@ class ExitLog:
     """How the workers of this node ended, in the order of their ends."""
 
     def __init__(self) -> None:
-        self._fd = os.memfd_create("detslurm-exits")
+        flag = os.environ.get(FLAG_ENV)
+        # Beside the flag every rank finds it, also one in another container than the launcher.
+        self._fd, self._path = create_at(Path(flag), 0) if flag else create("exits", 0)
+        atexit.register(self._path.unlink, missing_ok=True)
 
     @property
     def name(self) -> str:
         """Where workers find it while this process lives."""
-        return f"/proc/{os.getpid()}/fd/{self._fd}"
+        return str(self._path)
 
     def first_failure(self) -> int | None:
         """The exit status of the worker that failed first, and not because it was asked to end.

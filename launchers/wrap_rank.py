@@ -58,6 +58,11 @@ def main(argv: Sequence[str]) -> int:
     if rank is None:
         print(f"wrap_rank: none of {words[0]} is set to a rank", file=sys.stderr)
         return 1
+    try:
+        ranks.check_flag()
+    except RuntimeError as err:
+        print(f"wrap_rank: {err}", file=sys.stderr)
+        return 1
     die_with_parent()
     if ranks.has_flag():
         let_pass()

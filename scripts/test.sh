@@ -9,6 +9,7 @@ packages=(
     munge mariadb-server openmpi-bin strace passwd
     locales # a user whose shell speaks German
     libpmix-dev # srun --mpi=pmix loads libpmix.so, which libpmix2 has under its full name only
+    bubblewrap # stands in for containers
     g++ make cmake
     glusterfs-server fuse3 # a network file system for the store; its client comes with it
 )

@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 
-from detslurm._flag import ENV, PreemptFlag
+from detslurm._flag import PreemptFlag
 from detslurm.core._distributed import DistributedContext
 from detslurm.core._recorder import AnyRecorder
 
@@ -86,16 +86,7 @@ class PreemptContext:
 
 def attach_flag() -> PreemptFlag | None:
     """The flag of this node's agent, or None outside a job."""
-    name = os.environ.get(ENV)
-    if name is None:
-        return None
-    try:
-        return PreemptFlag.attach(name)
-    except OSError as err:
-        raise RuntimeError(
-            f"the preemption flag {name} of this node's agent can't be opened ({err}); "
-            "a container must see the host's /proc (no process namespace of its own)"
-        ) from err
+    return PreemptFlag.of_this_node()
 
 
 def end_with_agent(flag: PreemptFlag) -> None:

@@ -25,7 +25,12 @@ from detslurm._addresses import interface_of, own_address
 from detslurm._flag import PreemptFlag
 from detslurm._info import job_of
 from detslurm.exec import control, ports, processes
-from detslurm.exec.entrypoint import HOOK_FAILED, entrypoint_argv, with_startup_hook
+from detslurm.exec.entrypoint import (
+    HOOK_FAILED,
+    container_prefix,
+    entrypoint_argv,
+    with_startup_hook,
+)
 from detslurm.exec.environment import python_first, run_environment, user_variables
 from detslurm.exec.leftovers import Mark, end_leftovers
 from detslurm.exec.lines import LineSplitter
@@ -60,6 +65,7 @@ class Agent:
         token = self._patiently(lambda: self._experiment.token(trial_id, run))
         self._start = {**start, "token": token}
         self._config: dict[str, Any] = self._patiently(self._experiment.config)
+        self._prefix = container_prefix(self._config)
         self._policies = LogPolicies(self._config.get("log_policies") or [])
         allocation = Allocation.from_environment()
         if allocation is None:
@@ -109,6 +115,8 @@ class Agent:
             status = self._supervise(workdir)
         finally:
             remove_workdir(workdir)
+            if self._prefix:
+                remove_workdir(_library_of(workdir))
         return self._finish(status)
 
     def _clear_the_node(self) -> None:
@@ -163,7 +171,7 @@ class Agent:
     def _supervise(self, workdir: Path) -> int:
         processes.become_subreaper()
         try:
-            child = processes.start(self._argv(workdir), self._environment(), workdir)
+            child = processes.start(self._argv(workdir), self._environment(workdir), workdir)
         except (OSError, ValueError) as err:
             self._say(f"can't start the entrypoint: {err}")
             return 127 if isinstance(err, FileNotFoundError) else 126
@@ -186,16 +194,15 @@ class Agent:
 
     def _argv(self, workdir: Path) -> list[str]:
         argv = entrypoint_argv(self._config["entrypoint"])
-        prefix = list((self._config.get("slurm") or {}).get("container_prefix") or [])
         if (workdir / "startup-hook.sh").exists():
             argv = with_startup_hook(argv)
-        return [*prefix, *argv]
+        return [*self._prefix, *argv]
 
-    def _environment(self) -> dict[str, str]:
+    def _environment(self, workdir: Path) -> dict[str, str]:
         assert self._peers is not None
         allocation = self._allocation
-        return run_environment(
-            base=python_first(os.environ),
+        found = run_environment(
+            base=os.environ if self._prefix else python_first(os.environ),
             config=self._config,
             start=self._start,
             experiment_dir=self._experiment.path,
@@ -205,6 +212,11 @@ class Agent:
             peers=self._peers,
             flag=self._flag.name,
         )
+        if not self._prefix:
+            return found
+        from detslurm.exec.containers import inside  # only here: others pay nothing
+
+        return inside(found, _library_of(workdir))
 
     def _end_leftovers(self) -> None:
         """End what the entrypoint left behind; while preempted, let it finish saving first."""
@@ -376,6 +388,10 @@ def _hook_failure(workdir: Path) -> str | None:
         return f"startup-hook.sh exited with {int((workdir / HOOK_FAILED).read_text())}"
     except (OSError, ValueError):
         return None  # it did not fail
+
+
+def _library_of(workdir: Path) -> Path:
+    return workdir.with_name(f"{workdir.name}-lib")
 
 
 def _slot_ids(allocation: Allocation, config: Mapping[str, Any]) -> list[int]:

@@ -156,7 +156,7 @@ class Execution:
         until, pause = time.monotonic() + _CONTROLLER_PATIENCE, _STEP_PAUSE
         while True:
             try:
-                with steps_beside(self._allocation.node_count):
+                with steps_beside(self._allocation.node_count, self._environment_beside):
                     report = self._attempt(number, log)
             except SlurmError as err:  # this allocation is of no use
                 log.say(str(err))
@@ -191,6 +191,13 @@ class Execution:
             why_ending=self._why_ending,
             limits=Limits(timeout, float(self._wishes.created.get("kill_wait", 30))),
         ).run()
+
+    def _environment_beside(self, launchers: Mapping[str, str]) -> dict[str, str]:
+        from detslurm.exec.containers import starting_environment  # only here: others pay nothing
+        from detslurm.exec.entrypoint import container_prefix
+
+        inside = bool(container_prefix(self._config))
+        return starting_environment(self._config, launchers) if inside else dict(launchers)
 
     def _find_out(self, report: Report, log: TextLog) -> None:
         """Why no step could begin: usually the job is being ended, and nobody has said so yet."""

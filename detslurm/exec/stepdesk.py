@@ -15,7 +15,7 @@ import socket
 import struct
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from detslurm.exec.processes import die_with_parent, exit_status
@@ -28,15 +28,21 @@ _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 _GRACE = 5.0
 
 
+Environment = Callable[[Mapping[str, str]], dict[str, str]]
+
+
 @contextlib.contextmanager
-def steps_beside(nodes: int) -> Iterator[None]:
-    """While an attempt runs on several nodes, start the steps that its launchers ask for."""
+def steps_beside(nodes: int, environment: Environment = dict) -> Iterator[None]:
+    """While an attempt runs on several nodes, start the steps that its launchers ask for.
+
+    `environment` makes a step's out of that of the launcher, which may be in a container.
+    """
     if nodes == 1:
         yield
         return
     name = f"detslurm-steps-{os.getuid()}-{os.urandom(8).hex()}"
     os.environ[STEPS_ENV] = name
-    desk = StepDesk(f"\0{name}")
+    desk = StepDesk(f"\0{name}", environment)
     try:
         yield
     finally:
@@ -47,7 +53,8 @@ def steps_beside(nodes: int) -> Iterator[None]:
 class StepDesk:
     """Starts steps with the caller's outputs, and ends those whose caller is gone."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, environment: Environment = dict) -> None:
+        self._environment = environment
         self._server = socket.socket(socket.AF_UNIX)
         self._server.bind(address)
         self._server.listen()
@@ -96,7 +103,7 @@ class StepDesk:
                     return None
                 step = subprocess.Popen(
                     word["argv"],
-                    env=word["env"],
+                    env=self._environment(word["env"]),
                     stdin=subprocess.DEVNULL,
                     stdout=outputs[0],
                     stderr=outputs[1],

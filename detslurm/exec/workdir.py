@@ -7,19 +7,16 @@ system all the same: names tell whose they are, and nobody removes what may be a
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 
-from detslurm._process import Identity
-
-_PREFIX = f"detslurm-{os.getuid()}-"
+from detslurm._nodefiles import own_name, sweep
 
 
 def make_workdir(code: Path, label: str, *, tmp: Path) -> Path:
     """Copy `code` to a new directory under `tmp`. Raises `OSError` when there is no room."""
-    _sweep(tmp)
-    path = tmp / f"{_PREFIX}{Identity.own()}-{label}"
+    sweep(tmp)
+    path = tmp / own_name(label)
     path.mkdir(mode=0o700)
     try:
         shutil.copytree(code, path, symlinks=True, dirs_exist_ok=True)
@@ -31,11 +28,3 @@ def make_workdir(code: Path, label: str, *, tmp: Path) -> Path:
 
 def remove_workdir(path: Path) -> None:
     shutil.rmtree(path, ignore_errors=True)
-
-
-def _sweep(tmp: Path) -> None:
-    """Remove what killed agents of this node have left."""
-    for stale in tmp.glob(f"{_PREFIX}*"):
-        owner = Identity.parse(stale.name.removeprefix(_PREFIX))
-        if owner is not None and owner.is_dead():
-            shutil.rmtree(stale, ignore_errors=True)

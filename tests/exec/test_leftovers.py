@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -105,5 +106,5 @@ def test_a_process_whose_agent_is_gone_ends() -> None:
 def test_an_owner_that_can_not_be_watched() -> None:
     """Then nobody takes it for dead."""
     flag = PreemptFlag.create()
-    flag._page[4] = 0  # as where the lock was refused
+    os.pwrite(flag._fd, b"\0", 4)  # as where the lock was refused
     assert not PreemptFlag.attach(flag.name).outlive_owner()

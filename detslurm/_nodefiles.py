@@ -1,0 +1,110 @@
+"""Files that live no longer than a process of this node, on a disk of the node's own.
+
+Their names tell whose they are; what a killed process leaves is removed by the next one that comes.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+from detslurm._process import Identity
+
+PREFIX = f"detslurm-{os.getuid()}-"
+
+# Kinds of file systems on which all processes of a node see the same bytes at once, and on which
+# what was allocated can be written although the disk is full. What isn't here may be shared.
+_LOCAL = frozenset({"tmpfs", "ramfs", "ext2", "ext3", "ext4", "xfs", "overlay"})
+
+
+def own_name(label: str) -> str:
+    """A name in a directory that many nodes and processes may use."""
+    return f"{PREFIX}{Identity.own()}-{label}"
+
+
+def create(label: str, size: int) -> tuple[int, Path]:
+    """A new file of `size` zero bytes that only this user can open.
+
+    TMPDIR comes before others: there the working directory lies, which a container has to see.
+    Raises `OSError` when there is no room anywhere.
+    """
+    problem: OSError | None = None
+    for folder in _places():
+        try:
+            return create_at(folder / own_name(label), size)
+        except OSError as err:
+            problem = err
+    raise problem or OSError("there is no directory for temporary files")
+
+
+def create_at(start: Path, size: int) -> tuple[int, Path]:
+    """The same with a path that begins with `start`."""
+    path = start.with_name(f"{start.name}-{os.urandom(4).hex()}")
+    return _allocated(path, size), path
+
+
+@cache
+def sweep(folder: Path) -> None:
+    """Remove what killed processes of this node have left, once."""
+    for stale in folder.glob(f"{PREFIX}*"):
+        owner = Identity.parse(stale.name.removeprefix(PREFIX))
+        if owner is not None and owner.is_dead():
+            remove(stale)
+
+
+def remove(path: Path) -> None:
+    """Remove a file or a directory, if it is there."""
+    try:
+        path.unlink()
+    except FileNotFoundError:
+        pass
+    except OSError:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _allocated(path: Path, size: int) -> int:
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    fd = os.open(path, flags, 0o600)
+    try:
+        os.fchmod(fd, 0o600)  # whatever the umask
+        if size:
+            os.posix_fallocate(fd, 0, size)
+    except OSError:
+        os.close(fd)
+        path.unlink()
+        raise
+    return fd
+
+
+def _places() -> Iterator[Path]:
+    """Directories for temporary files, those on disks of the node's own first."""
+    named = dict.fromkeys((tempfile.gettempdir(), "/tmp", "/dev/shm", "/var/tmp"))
+    kinds, others = _kinds(), []
+    for place in map(Path, named):
+        if kinds.get(_device(place)) in _LOCAL:
+            yield place
+        else:
+            others.append(place)
+    yield from others
+
+
+def _device(place: Path) -> str | None:
+    try:
+        device = place.stat().st_dev
+    except OSError:
+        return None
+    return f"{os.major(device)}:{os.minor(device)}"
+
+
+def _kinds() -> dict[str | None, str]:
+    """The kind of each mounted file system, by the number of its device."""
+    try:
+        lines = Path("/proc/self/mountinfo").read_text(errors="replace").splitlines()
+    except OSError:
+        return {}
+    # "36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue"
+    return {line.split()[2]: line.partition(" - ")[2].split()[0] for line in lines}

@@ -1,0 +1,113 @@
+"""Code behind `container_prefix`, in what containers are made of: namespaces of its own."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from detslurm._flag import ENV, PreemptFlag
+from detslurm.exec.control import KILL
+from tests.cluster import processes
+from tests.cluster.waiting import wait_for
+from tests.exec.nodes import agent, reports
+
+PATIENCE = 120
+
+# Everything but its own copy of /dev and /proc, as a container without --ipc=host sees the host.
+_BWRAP = "bwrap --bind / / --dev /dev --proc /proc --unshare-user --unshare-pid"
+PREFIXES = ["unshare -U", "unshare -Ur", "unshare -Ump --fork", _BWRAP]
+
+# Uses the image's Python, which has nothing installed, and leaves with 7 once it is preempted.
+TRAIN = """\
+    import json, os, pathlib, sys, time
+    import detslurm as det
+
+    here = pathlib.Path(os.environ["HERE"])
+    import determined  # stands for detslurm there, too
+    (here / "seen.json").write_text(json.dumps([sys.executable, determined.core.__file__]))
+    with det.core.init() as core:
+        (here / "up").touch()
+        while not core.preempt.should_preempt():
+            time.sleep(0.01)
+    raise SystemExit(7)
+"""
+
+
+ATTACH = ["-c", "from detslurm.core._preempt import attach_flag; attach_flag()"]
+WRAPPED = ["-m", "detslurm.launch.wrap_rank", "0", "true"]
+
+
+@pytest.fixture(params=PREFIXES)
+def prefix(request: pytest.FixtureRequest) -> str:
+    words: str = request.param
+    if shutil.which(words.split()[0]) is None:
+        pytest.skip(f"{words.split()[0]} is not installed")
+    return words
+
+
+def test_the_flag_is_seen_both_ways(tmp_path: Path, prefix: str) -> None:
+    """The code hears of a preemption, the agent of its promise to leave and of its exit status."""
+    with agent(tmp_path, TRAIN, prefix) as process:
+        wait_for((tmp_path / "up").exists, PATIENCE, "the code")
+        process.send_signal(signal.SIGTERM)
+        ended = reports(process)["ended"]
+    assert (ended["exit_code"], ended["preempted"], ended["acknowledged"]) == (7, True, True)
+    python, ours = json.loads((tmp_path / "seen.json").read_text())
+    assert python != sys.executable, "the host's environment hides the image's Python"
+    assert "-lib/detslurm/" in ours
+    assert not list((tmp_path / "tmp").iterdir())
+
+
+def test_nothing_survives_a_kill(tmp_path: Path, prefix: str) -> None:
+    """Neither processes nor files."""
+    with agent(tmp_path, TRAIN, prefix) as process:
+        wait_for((tmp_path / "up").exists, PATIENCE, "the code")
+        below = processes.descendants({process.pid})
+        assert process.stdin is not None
+        process.stdin.write(f"{KILL}\n".encode())
+        process.stdin.flush()
+        assert reports(process)["ended"]["exit_code"] == 128 + signal.SIGKILL
+    wait_for(lambda: not any(map(processes.alive, below)), PATIENCE, "the end of its processes")
+    assert not list((tmp_path / "tmp").iterdir())
+
+
+def test_the_next_agent_removes_what_a_killed_one_left(tmp_path: Path) -> None:
+    """Flag, working directory and library of a run whose agent was killed with -9. The code sees
+    from inside its container that the agent is gone, and ends."""
+    with agent(tmp_path, TRAIN, PREFIXES[2]) as process:
+        wait_for((tmp_path / "up").exists, PATIENCE, "the code")
+        below = processes.descendants({process.pid})
+    wait_for(lambda: not any(map(processes.alive, below)), PATIENCE, "the end of its processes")
+    assert len(list((tmp_path / "tmp").iterdir())) == 3
+    (tmp_path / "up").unlink()
+    again = tmp_path / "again"
+    again.mkdir()
+    (again / "tmp").symlink_to(tmp_path / "tmp")
+    with agent(again, TRAIN) as process:
+        wait_for((again / "up").exists, PATIENCE, "the code")
+        process.send_signal(signal.SIGTERM)
+        reports(process)
+    assert not list((tmp_path / "tmp").iterdir())
+
+
+@pytest.mark.skipif(shutil.which("bwrap") is None, reason="bwrap is not installed")
+@pytest.mark.parametrize("command", [ATTACH, WRAPPED])
+def test_a_container_that_can_not_see_the_flag_is_told_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: list[str]
+) -> None:
+    """At once, and not when it is preempted: scripts and the launchers' ranks."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv(ENV, PreemptFlag.create().name)
+    container = ["bwrap", "--bind", "/", "/", "--tmpfs", str(tmp_path), "--chdir", "/"]
+    done = subprocess.run(
+        [*container, sys.executable, *command], capture_output=True, text=True, timeout=PATIENCE
+    )
+    assert done.returncode == 1
+    assert f"a container must see {tmp_path} of the host" in done.stderr
