@@ -52,6 +52,7 @@ class Report:
     began: bool = False  # a step that never began is no fault of the code's
     refused: bool = False  # Slurm starts no more steps in this job
     unanswered: bool = False  # srun found no controller that could start the step
+    vanished: bool = False  # an agent was gone without a word, and what it ran may live on
     hopeless: str | None = None  # why no step can begin here
     why: str | None = None  # what went wrong, where the exit code does not tell
     at_once: bool = False  # it was over before long
@@ -303,6 +304,7 @@ class Attempt:
         # srun ends the other nodes of a failed step with the very signal of a preemption: theirs
         # was one only if no node had failed before, or vanished without a word.
         silent = len(self._exit_codes) < len(self._nodes) and not self._report.job_is_ending
+        self._report.vanished = silent and self._report.began
         if self._heard_from_agents and (self._first_failure or silent):
             self._report.cause = None
             self._report.give_way = False

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -11,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from detslurm.exec.agenda import Agenda, Task
 from detslurm.exec.attempt import Attempt, Limits, Report
-from detslurm.exec.outcome import Cause, Decision, Ended, decide
+from detslurm.exec.outcome import Cause, Decision, Ended, Next, decide
 from detslurm.exec.signals import SignalInbox
 from detslurm.exec.stepdesk import steps_beside
 from detslurm.exec.textlog import TextLog, tell
@@ -35,6 +37,8 @@ _STEP_PAUSE = 2.0
 # So long a step is tried again while Slurm's controller does not answer: it may be restarted, or
 # busy for a while. The allocation would be lost otherwise.
 _CONTROLLER_PATIENCE = 1800.0
+# Seconds to end what a run has left; a job that is being ended has not much more.
+_CLEARING = 20.0
 # A run that lasted longer failed after some work: what it worked on may have been the cause.
 _AT_ONCE = 60.0
 # What Slurm says of the job's end. A requeue and a failed node bring the job back by themselves.
@@ -104,9 +108,19 @@ class Execution:
         self._patiently(
             lambda: self._trial.write_end(number, _end_record(number, decision, report))
         )
+        if report.vanished and decision.next is Next.LEAVE:
+            self._clear_nodes(number)
         ends = [run.end or {} for run in self._patiently(self._trial.runs)]
         self.excluded = [node for end in ends for node in end.get("exclude") or ()]
         return decision, report
+
+    def _clear_nodes(self, number: int) -> None:
+        """End what the run has left, where no agent of a next one comes to do it."""
+        place = [str(self._wishes.experiment.path), str(self._trial.id), str(number)]
+        argv = [sys.executable, "-m", "detslurm.exec.leftovers", *place]
+        with contextlib.suppress(SlurmError, OSError, subprocess.TimeoutExpired):
+            step = self._allocation.step_command(argv)
+            subprocess.run(step, stdin=subprocess.DEVNULL, timeout=_CLEARING, check=False)
 
     def _start(self, view: TrialView) -> dict[str, Any]:
         """Make the next run ours, which fences all earlier ones."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
@@ -88,3 +89,14 @@ def _chunks(path: str) -> Iterator[bytes]:
             yield chunk
     finally:
         os.close(fd)
+
+
+def main(argv: list[str]) -> int:
+    """End what a run of a trial and those before it have left on this node."""
+    experiment, trial, run = argv[0], int(argv[1]), int(argv[2])
+    _, left = end_leftovers(Mark(experiment, trial, run + 1, job=""), lambda trial, run: False)
+    return min(left, 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -7,9 +7,12 @@ import signal
 
 import pytest
 
-from tests.e2e.desk import Desk
-from tests.e2e.processes import find_program
+from tests.cluster.waiting import wait_for
+from tests.e2e.desk import PATIENCE, Desk
+from tests.e2e.processes import find_program, is_alive
 from tests.e2e.test_failures import pid_of_code
+
+AGENT = r"\S*python\S* -m detslurm\.exec\.agent "
 
 pytestmark = pytest.mark.cluster
 
@@ -50,12 +53,29 @@ def assert_no_orphan_lives_beside_the_next_run(desk: Desk) -> None:
     number = desk.submit(desk.project(NEVER_ENDS), "max_restarts=1")
     pid_of_code(desk, number)
     desk.wait_for_steps(number, 3)
-    os.kill(find_program(desk, r"\S*python\S* -m detslurm\.exec\.agent "), signal.SIGKILL)
+    os.kill(find_program(desk, AGENT), signal.SIGKILL)
     assert desk.wait_for_state(number, "COMPLETED", "ERROR") == "COMPLETED", desk.log(number)
     assert desk.outcomes(number) == ["restart", "completed"]
     assert "that an earlier run had left" in desk.log(number)
     desk.run("experiment", "delete", str(number), "--yes")
     assert not list((desk.store.path / "checkpoints").iterdir())
+
+
+# Has nothing to do with detslurm but its mark.
+STRANGER = """\
+    import subprocess
+    print("pid", subprocess.Popen(["sleep", "1000"], start_new_session=True).pid, flush=True)
+    subprocess.run(["sleep", "1000"])
+    """
+
+
+def test_where_no_next_run_comes(desk: Desk) -> None:
+    """What the last run leaves is ended by its runner."""
+    number = desk.submit(desk.project(STRANGER), "max_restarts=0")
+    stranger = pid_of_code(desk, number)
+    os.kill(find_program(desk, AGENT), signal.SIGKILL)
+    desk.wait_for_state(number, "ERROR")
+    wait_for(lambda: not is_alive(stranger), PATIENCE, "the end of what the run has left")
 
 
 def test_on_slurm(desk: Desk) -> None:
