@@ -103,7 +103,20 @@ def write_synced(path: Path, data: bytes) -> None:
         out.write(data)
         out.flush()
         os.fsync(out.fileno())
-    staged.replace(path)
+    rename(staged, path)
+
+
+def rename(source: Path, target: Path) -> None:
+    """Give a file or tree another name, in place of a file that has it.
+
+    After an error the names decide: the server may have done it, and only the reply got lost.
+    """
+    try:
+        source.rename(target)
+    except OSError:
+        list(target.parent.iterdir())  # clients of file servers forget what was when they list
+        if os.path.lexists(source) or not os.path.lexists(target):
+            raise
 
 
 def remove_tree(path: Path, attempts: int = 5) -> None:

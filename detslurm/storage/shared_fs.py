@@ -18,6 +18,7 @@ from detslurm.storage.files import (
     copy_selected,
     list_resources,
     remove_tree,
+    rename,
     sync,
     sync_names,
     sync_tree,
@@ -43,7 +44,8 @@ class SharedFS:
 
     def begin(self, storage_id: str) -> None:
         # For nobody else to write, whatever the umask: checkpoints may be unpickled.
-        self.staging(storage_id).mkdir(0o755, parents=True)
+        # The name is nobody else's: if it is there, the reply to its making got lost.
+        self.staging(storage_id).mkdir(0o755, parents=True, exist_ok=True)
 
     def staging(self, storage_id: str) -> Path:
         return self.base / f"{check_storage_id(storage_id)}.partial"
@@ -65,7 +67,7 @@ class SharedFS:
             write_synced(staging / METADATA, data)
             added[METADATA] = len(data)
         sync(staging)
-        staging.rename(self.path(storage_id))
+        rename(staging, self.path(storage_id))
         sync(self.base)
         return added
 
@@ -108,4 +110,4 @@ class SharedFS:
         target.parent.mkdir(parents=True, exist_ok=True)
         staged = target.with_name(f".{target.name}.{os.urandom(8).hex()}.tmp")  # seen by all nodes
         shutil.copyfile(source, staged)
-        staged.replace(target)
+        rename(staged, target)

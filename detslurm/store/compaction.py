@@ -55,8 +55,9 @@ def _write(file: Any, trials: Sequence[TrialDir]) -> None:
     groups: dict[str, _Group] = {}
     runs = array("q")
     for place, trial in enumerate(trials):
-        rows = logged_metrics(trial)
-        runs.append(len(trial.runs()))
+        known = trial.runs()  # once: what begins meanwhile is not counted as read
+        rows = logged_metrics(trial, known=known)
+        runs.append(len(known))
         for row in rows:
             group = groups.get(row.group)
             if group is None:
@@ -244,8 +245,8 @@ def _place_of(file: Any, trial: TrialDir) -> int | None:
     if not len(found):
         return None
     place = int(found[0])
-    later = trial.start_path(int(file["runs"][place]) + 1)
-    return place if fs.size_of(later) is None else None
+    later = trial.start(int(file["runs"][place]) + 1, fresh=True)
+    return place if later is None else None
 
 
 def _members(folder: Any, name: str) -> Iterator[Any]:

@@ -417,6 +417,7 @@ def publish_directory(stage: AnyPath, final: AnyPath) -> bool:
 
 def _moved(stage: str, final: str) -> bool:
     # As with link: a failed rename may have happened, only its reply got lost.
+    refresh(os.path.dirname(final))
     return not os.path.lexists(stage) and os.path.isdir(final)
 
 

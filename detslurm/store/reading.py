@@ -158,9 +158,11 @@ def trial_metrics(trial: TrialDir, group: str | None = None) -> list[MetricRow]:
     return logged_metrics(trial, group)
 
 
-def logged_metrics(trial: TrialDir, group: str | None = None) -> list[MetricRow]:
-    """As `trial_metrics`, from the runs' logs alone."""
-    runs = trial.runs()
+def logged_metrics(
+    trial: TrialDir, group: str | None = None, *, known: Sequence[Run] | None = None
+) -> list[MetricRow]:
+    """As `trial_metrics`, from the logs alone: of all runs, or of those that are known."""
+    runs = trial.runs() if known is None else known
     bounds = cuts(runs)
     rows: list[MetricRow] = []
     spans = []

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -71,6 +74,30 @@ def test_a_checkpoint_does_not_exist_before_it_is_sealed(store: Storage, source:
     assert store.resources("one") == {"top": 3}
     with pytest.raises(FileNotFoundError):
         store.metadata("one")
+
+
+@pytest.mark.parametrize("call", ["rename", "mkdir"])
+def test_a_reply_that_gets_lost_costs_no_checkpoint(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """What a file server has done is done, though the call fails; what it has not done fails."""
+    store, real = SharedFS(tmp_path / "ckpts"), getattr(os, call)
+
+    def lost(*args: Any, **kwargs: Any) -> None:
+        real(*args, **kwargs)
+        raise OSError(errno.EEXIST if call == "mkdir" else errno.EIO, "the reply got lost")
+
+    store.base.mkdir()
+    monkeypatch.setattr(os, call, lost)
+    save(store, source)
+    assert store.exists("one") and store.metadata("one") == {"steps_completed": 3}
+
+    def refused(*args: Any, **kwargs: Any) -> None:
+        raise OSError(errno.EIO, "nothing was done")
+
+    monkeypatch.setattr(os, call, refused)
+    with pytest.raises(OSError, match="nothing was done"):
+        save(store, source, "two")
 
 
 def test_discard_removes_sealed_and_unsealed_ones(store: Storage, source: Path) -> None:

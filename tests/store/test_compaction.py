@@ -19,6 +19,7 @@ from detslurm.store import (
     Store,
     StoreError,
     compact,
+    compaction,
     fold_experiment,
     metric_columns,
     trial_metrics,
@@ -163,6 +164,25 @@ def test_a_damaged_or_old_file_is_passed_over(store: Store) -> None:
         log.append(scenes.metrics(1, loss=2))
     assert [row.metrics for row in trial_metrics(trial)] == [{"loss": 2}]
     assert list(metric_columns(trial, "training").metrics["loss"]) == [2]
+
+
+def test_a_run_that_begins_meanwhile_is_not_hidden(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is claimed while the logs are read is read from its log."""
+    made = _finished(store, [scenes.metrics(1, loss=1)])
+    trial = made.trial(1)
+
+    def read(*args: Any, **kwargs: Any) -> Any:
+        rows = logged_metrics(*args, **kwargs)
+        trial.claim_run(2, {"continues": True})
+        with RunLog.open(trial.records_path(2)) as log:
+            log.append(scenes.metrics(1, loss=2))
+        return rows
+
+    monkeypatch.setattr(compaction, "logged_metrics", read)
+    compact(made)
+    assert [row.metrics for row in trial_metrics(trial)] == [{"loss": 2}]
 
 
 def test_a_compaction_that_fails_leaves_nothing(store: Store) -> None:
