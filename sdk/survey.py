@@ -85,14 +85,16 @@ class Surveyed:
 
     def look_again(self, trials: Collection[int] | None = None) -> None:
         """Read what is new; of the trials these, else all that are not over."""
+        before = self.facts.lost
         self.facts = fold_facts(self.directory)
+        found = before.keys() - self.facts.lost.keys()  # what was given up goes on
         ids: Collection[int] = self.facts.trial_ids
         if self.facts.searching:
             self._search.look(self.facts)
             ids = self._search.created_ids
         for trial in ids if trials is None else trials:
             known = self.trials.get(trial)
-            if known is None or known.state not in FINISHED:
+            if known is None or known.state not in FINISHED or trial in found:
                 self.full(trial)
 
     @property

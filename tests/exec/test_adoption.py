@@ -9,6 +9,7 @@ import pytest
 from detslurm.exec.agenda import FixedAgenda
 from detslurm.exec.outcome import Decision, Next
 from detslurm.exec.wishes import Wishes
+from detslurm.sdk.watch import Watch
 from detslurm.slurm import JobRequest
 from detslurm.slurm.succession import submitted_fact, successor_request
 from detslurm.store import ExperimentDir
@@ -70,8 +71,11 @@ def test_who_has_done_its_share_goes_on_with_a_dead_runners_trial(
     """Before its last word, so that nobody takes the experiment for ended; for all who look the
     trial is alive again; requeued in the middle the runner goes on with it; once."""
     assert scene.client.trial(1).state == "ERROR"
+    seen = scene.client.experiment(1)
     agenda = agenda_of(scene, experiment, 1)
     done(scene, experiment, agenda, 1)
+    Watch(seen).look()
+    assert not seen.view.finished, "who waits for the experiment would stop waiting"
     assert scene.client.experiment(1).state == "ACTIVE"
     assert scene.client.trial(1).standing.place.ref == "7_1"  # type: ignore[union-attr]
     assert agenda.remainder() == range(1)
