@@ -15,11 +15,12 @@ from pathlib import Path
 
 import pytest
 
+from detslurm._addresses import _is_own
 from detslurm.core import DistributedError
 from detslurm.core.transports import proof, rendezvous
 from detslurm.core.transports.door import Door, Pair
 from detslurm.core.transports.proof import CONTROL, DATA, Address, Claim
-from detslurm.core.transports.rendezvous import Meeting, host, join
+from detslurm.core.transports.rendezvous import EVERYWHERE, Meeting, host, join
 from tests.distributed.ranks import free_port
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -171,6 +172,18 @@ def test_a_go_between_is_refused(pool: ThreadPoolExecutor) -> None:
         with pytest.raises(DistributedError, match="belongs to another run"):
             join(Meeting([("127.0.0.1", own)], KEY, chosen=True), 1, "the ranks")
     meet(chief, meeting, 1)
+
+
+@pytest.mark.parametrize("caller", ["127.0.0.1", "::1"])
+def test_a_chief_that_knows_its_name_as_a_loopback_address(
+    caller: str, pool: ThreadPoolExecutor
+) -> None:
+    """It can't tell by which address the others call, or of which kind: any does."""
+    if not _is_own(caller):
+        caller = "127.0.0.1"  # there is no IPv6 here
+    port = free_port()
+    chief = pool.submit(receive, Meeting([("chief", port)], KEY, bind_host=EVERYWHERE), 2)
+    meet(chief, Meeting([(caller, port)], KEY), 1)
 
 
 def _relay(between: socket.socket, port: int) -> None:

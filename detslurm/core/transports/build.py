@@ -22,7 +22,7 @@ from detslurm.core.transports.door import Pair
 from detslurm.core.transports.health import Health
 from detslurm.core.transports.link import AnyStar, Link, Membership
 from detslurm.core.transports.order import Ledger
-from detslurm.core.transports.rendezvous import Meeting, host, join
+from detslurm.core.transports.rendezvous import EVERYWHERE, Meeting, host, join
 from detslurm.core.transports.sockets import SocketLink
 from detslurm.core.transports.star import Star
 from detslurm.core.transports.team import Stars, Team
@@ -175,14 +175,14 @@ def interface_of(chief: str) -> str | None:
     try:
         found = socket.getaddrinfo(chief, 0, type=socket.SOCK_STREAM)[0]
     except OSError:
-        return "0.0.0.0"
+        return EVERYWHERE
     family, address = found[0], str(found[4][0])
     loopback = ipaddress.ip_address(address.partition("%")[0]).is_loopback
     if loopback:
-        return None if chief == "localhost" or chief == address else "0.0.0.0"
+        return None if chief == "localhost" or chief == address else EVERYWHERE
     try:
         with socket.socket(family, socket.SOCK_STREAM) as probe:
             probe.bind((address, 0))
     except OSError:
-        return "0.0.0.0" if family == socket.AF_INET else "::"
+        return EVERYWHERE
     return None

@@ -22,6 +22,7 @@ logger = logging.getLogger("detslurm.core")
 
 _PATIENCE: Final = 5.0  # for an answer at first; a chief that is busy gets more each time
 _LONGEST: Final = 20.0
+EVERYWHERE: Final = ""  # all addresses of this host, IPv4 and IPv6
 _CLOSING: Final = 65.0  # the kernel keeps the port of an ended connection for a minute
 
 
@@ -152,10 +153,13 @@ def _bound(address: Address, bind_host: str | None, backlog: int) -> socket.sock
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         where: Address | tuple[object, ...] = address
     else:
-        target = address[0] if bind_host is None else bind_host
+        both = bind_host == EVERYWHERE and socket.has_dualstack_ipv6()
+        target = "::" if both else address[0] if bind_host is None else bind_host or "0.0.0.0"
         family, _, _, _, where = socket.getaddrinfo(target, address[1], type=socket.SOCK_STREAM)[0]
         sock = socket.socket(family, socket.SOCK_STREAM)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if both:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
     try:
         sock.bind(where)
         sock.listen(max(backlog, 128))
