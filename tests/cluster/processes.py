@@ -48,6 +48,15 @@ def environment(pid: int) -> dict[str, str]:
     return {os.fsdecode(key): os.fsdecode(value) for key, _, value in pairs}
 
 
+def command(pid: int) -> list[str]:
+    """The command line of `pid`, [] where it can't be read."""
+    try:
+        raw = (PROC / str(pid) / "cmdline").read_bytes()
+    except OSError:
+        return []
+    return [os.fsdecode(word) for word in raw.split(b"\0")[:-1]]
+
+
 def executable(pid: int) -> str:
     """The base name of the program that `pid` runs, "" where it can't be read."""
     try:

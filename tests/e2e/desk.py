@@ -28,6 +28,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 # No job of these tests needs longer; a hang fails with what was seen.
 PATIENCE = 240.0
+ENDINGS = "jobid,jobname,state,exitcode,start,end,reason,nodelist"
 
 
 @dataclass
@@ -132,6 +133,7 @@ class Desk:
             jobs = self.experiment(number).path / "jobs"
             said = "".join(p.read_text() for p in jobs.glob("*.out"))
             queue = self.user.run("squeue", "--me", check=False).stdout
+            queue += self.user.run("sacct", "--duplicates", "-X", "-o", ENDINGS, check=False).stdout
             view = self.view(number)
             raise AssertionError(
                 f"{err}\nstate: {view}\nlog:\n{self.log(number)[-3000:]}\n"

@@ -1,4 +1,4 @@
-"""Somebody who means ill: preempts, requeues, cuts the power and kills, at random."""
+"""Somebody who means ill: preempts, requeues, kills, and takes power and store away, at random."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from types import TracebackType
 
-from tests.cluster import Cluster, User, nodes
+from tests.cluster import Cluster, User, nodes, processes
 
 
 class Hostile:
@@ -21,12 +22,14 @@ class Hostile:
     Without a limit a slow machine would do nothing but start again.
     """
 
-    def __init__(self, cluster: Cluster, user: User, seed: int, most: int) -> None:
+    def __init__(self, cluster: Cluster, user: User, store: Path, seed: int, most: int) -> None:
         self._cluster, self._user, self._most, self._pause = cluster, user, most, 1.5
+        self._store = store
         self._random = random.Random(seed)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._rage)
         self._dark: dict[str, float] = {}  # node without power -> when it gets it back
+        self._hidden_until: float | None = None  # nobody but root can read the store until then
         self.done: Counter[str] = Counter()
         self.failure: BaseException | None = None
 
@@ -42,6 +45,7 @@ class Hostile:
     ) -> None:
         self._stop.set()
         self._thread.join()
+        self._show_store()
         for node in list(self._dark):
             self._cluster.boot_node(node)
 
@@ -50,6 +54,8 @@ class Hostile:
             (self.preempt, 3),
             (self.requeue, 3),
             (self.kill, 6),
+            (self.kill_agent, 2),
+            (self.hide_store, 1),
             (self.cut_power, 1),
         ]
         kinds, weights = zip(*harms, strict=True)
@@ -57,6 +63,8 @@ class Hostile:
         try:
             while not self._stop.wait(self._pause * self._random.uniform(0.5, 1.5)):
                 self._restore_power()
+                if self._hidden_until is not None and time.monotonic() > self._hidden_until:
+                    self._show_store()
                 if self.done.total() >= self._most:
                     continue
                 harm = owed[-1] if owed else self._random.choices(kinds, weights)[0]
@@ -93,7 +101,14 @@ class Hostile:
 
     def kill(self) -> bool:
         """Any one process of the jobs dies: runner, srun, agent, shell or training."""
+        return self._kill_one_of(sorted(nodes.job_processes(self._cluster.layout)))
+
+    def kill_agent(self) -> bool:
+        """What stands between a run's code and Slurm dies alone; nothing else ends the code."""
         pids = sorted(nodes.job_processes(self._cluster.layout))
+        return self._kill_one_of([p for p in pids if "detslurm.exec.agent" in processes.command(p)])
+
+    def _kill_one_of(self, pids: list[int]) -> bool:
         if not pids:
             return False
         try:
@@ -101,6 +116,18 @@ class Hostile:
         except ProcessLookupError:
             return False
         return True
+
+    def hide_store(self) -> bool:
+        """The file server does not let anybody in for 20 s."""
+        if self._hidden_until is not None:
+            return False
+        self._store.chmod(0)
+        self._hidden_until = time.monotonic() + 20
+        return True
+
+    def _show_store(self) -> None:
+        self._store.chmod(0o700)
+        self._hidden_until = None
 
     def cut_power(self) -> bool:
         """A node is gone, and comes back before or after Slurm has noticed."""

@@ -1,4 +1,4 @@
-"""A search while somebody preempts, requeues, cuts the power and kills the whole time."""
+"""A search while somebody preempts, requeues, kills, and takes power and store away."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from detslurm.searcher import Search
-from tests.cluster import Cluster
+from tests.cluster import Cluster, nodes
 from tests.cluster.waiting import wait_for
 from tests.e2e.desk import PATIENCE, Desk
 from tests.e2e.hostile import Hostile
+from tests.e2e.overlap import OverlapWatch
 from tests.e2e.test_search import assert_sound, project, state_of
 from tests.searcher import drive
 
@@ -134,9 +135,11 @@ def test_a_search_survives_everything(desk: Desk, site: Cluster, tmp_path: Path)
     """Sixty trials end COMPLETED, each accounted for; the best one's checkpoint keeps its word;
     the samples are those of the same search with nothing between."""
     number = desk.submit(project(desk, DIGITS, SEARCH, name="hostile"))
-    with Hostile(site, desk.user, seed=7, most=TRIALS) as hostile:
+    hostile = Hostile(site, desk.user, desk.store.path, seed=7, most=TRIALS)
+    with OverlapWatch(site) as watch, hostile:
         desk.wait_for_state(number, "COMPLETED", "ERROR", timeout=600)
     assert hostile.failure is None
+    assert watch.looks and not watch.found
     print("harm done:", dict(hostile.done))
     state = assert_sound(desk, number)
     assert state.created == TRIALS
@@ -147,7 +150,9 @@ def test_a_search_survives_everything(desk: Desk, site: Cluster, tmp_path: Path)
         assert desk.trial(number, index).steps == trial.reached, history(desk, number, index)
     assert_the_best_keeps_its_word(desk, number, tmp_path)
     _wait_for_the_last(site, number)
-    assert min(hostile.done[kind] for kind in ("preempt", "requeue", "kill", "cut_power")) > 0
+    wait_for(lambda: not nodes.job_processes(site.layout), PATIENCE, "the end of all processes")
+    kinds = ("preempt", "requeue", "kill", "kill_agent", "hide_store", "cut_power")
+    assert min(hostile.done[kind] for kind in kinds) > 0
     samples = [trial.hparams for trial in desk.view(number).trials]
     assert samples == undisturbed_samples(desk, number)
 
