@@ -70,7 +70,7 @@ def slurm_strange() -> Iterator[Cluster]:
             own_host_names=os.geteuid() == 0,
             umask=0o027,
             shared_tmp=True,
-            variables={"LC_ALL": "de_DE.UTF-8"},
+            variables={"TZ": "Asia/Tokyo", "LC_ALL": "de_DE.UTF-8"},
         )
     )
 

@@ -10,7 +10,7 @@ import pytest
 from tests.e2e.desk import Desk
 from tests.e2e.test_main_job import make_room
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.strange_site]
 
 # As the documentation of Determined's Core API teaches it.
 TRAIN = """\

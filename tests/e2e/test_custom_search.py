@@ -18,7 +18,7 @@ from tests.cluster.waiting import wait_for
 from tests.e2e.desk import PATIENCE, Desk
 from tests.e2e.test_main_job import make_room
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.strange_site]
 
 METHOD = """\
     import json, uuid

@@ -54,6 +54,7 @@ def pids(desk: Desk, number: int, run: int) -> list[int]:
     return [int(line.split("|| pid ")[1].split()[0]) for line in lines]
 
 
+@pytest.mark.strange_site
 def test_whatever_is_killed_the_run_starts_again_and_leaves_nothing(desk: Desk) -> None:
     """Each rank knows its own node. kill -9 of a rank, of the srun that started the ranks, or of a
     node's agent: the next run begins within 30 seconds and nothing of the old one remains. After

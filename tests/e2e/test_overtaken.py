@@ -9,7 +9,7 @@ from tests.cluster.waiting import wait_for
 from tests.e2e.desk import PATIENCE, Desk
 from tests.e2e.test_failures import let_go
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.strange_site]
 
 # Waits at step 3 until somebody wants it to leave, or lets it go on.
 COUNTS = """\

@@ -11,7 +11,7 @@ from tests.cluster import Cluster
 from tests.e2e.desk import Desk
 from tests.e2e.test_main_job import make_room
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.strange_site]
 
 MODEL = """\
     import time

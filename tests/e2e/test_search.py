@@ -17,7 +17,7 @@ from tests.e2e.desk import PATIENCE, Desk
 from tests.e2e.processes import find_process, find_processes, is_alive, processes_of
 from tests.e2e.test_main_job import make_room
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.strange_site]
 
 # A trial learns its own x the better the longer it trains; it saves at every operation's end.
 LEARNS = """\

@@ -20,7 +20,7 @@ from tests.e2e.test_search import (
     wait_until_working,
 )
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.strange_site]
 
 
 def described(desk: Desk, number: int) -> dict[str, Any]:

@@ -88,7 +88,7 @@ def _tools(user: User) -> Path:
     for folder in ("/usr/bin", "/bin", "/usr/sbin"):
         for program in Path(folder).iterdir():
             target = tools / program.name
-            if not target.exists() and program.name not in SLURM_PROGRAMS:
+            if not os.path.lexists(target) and program.name not in SLURM_PROGRAMS:
                 target.symlink_to(program)
     return tools
 

@@ -22,7 +22,7 @@ from tests.e2e.processes import is_alive, kill_runner
 from tests.e2e.test_main_job import make_room
 from tests.exec.test_meeting import free
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.strange_site]
 
 LAUNCHED = "python3 -m detslurm.launch.torch_distributed train.py"
 TWO_BY_TWO = ("resources.slots_per_trial=4", "slurm.slots_per_node=2", f"entrypoint={LAUNCHED}")
