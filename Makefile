@@ -2,10 +2,10 @@
 SHELL := /bin/bash
 BIN := .venv/bin
 
-.PHONY: help demo test lint bench cluster clean
+.PHONY: help demo test test-versions lint bench cluster clean
 
 help:  ## show this list
-	@sed -n 's/^\([a-z]*\):.*## /\1  /p' $(MAKEFILE_LIST) | column -t -l 2
+	@sed -n 's/^\([a-z-]*\):.*## /\1  /p' $(MAKEFILE_LIST) | column -t -l 2
 
 demo:  ## train digits from start to end: the main job, on Slurm if there is one
 	@scripts/bootstrap.sh demo
@@ -13,6 +13,9 @@ demo:  ## train digits from start to end: the main job, on Slurm if there is one
 
 test:  ## run everything; ARGS goes to pytest
 	@scripts/test.sh $(ARGS)
+
+test-versions:  ## run the tests of clusters on Slurm 24.11 and 26.05, Python 3.13 and 3.14; needs root
+	@scripts/versions.sh $(ARGS)
 
 lint:  ## style, format and types
 	@scripts/bootstrap.sh lint

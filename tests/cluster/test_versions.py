@@ -1,0 +1,36 @@
+"""The shortest proof on newer Slurms and Pythons, where `make test-versions` has left them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+SHORTEST = (
+    "tests/e2e/test_sites.py::TestWhereThePreemptedAreCancelled",
+    "tests/e2e/test_main_job.py::test_preempted_mid_epoch_and_bit_identical",
+)
+
+
+@pytest.mark.timeout(1200)  # after a change of the recipe it installs first
+@pytest.mark.parametrize("debian", ["trixie", "sid"])
+def test_newer_slurm_and_python(debian: str) -> None:
+    """The main job is preempted and goes on, and scancel ends a job, in both modes."""
+    if os.geteuid():
+        pytest.skip("newer Slurms: only root can enter their Debians")
+    if not (CACHE / "detslurm" / "debian" / debian / "installed").exists():
+        pytest.skip(f"newer Slurms: no Debian {debian} here; `make test-versions` makes it")
+    script = REPOSITORY / "scripts" / "versions.sh"
+    done = subprocess.run(
+        [script, debian, "--", "-q", "-n0", *SHORTEST],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    assert " passed" in done.stdout and " skipped" not in done.stdout
