@@ -15,23 +15,24 @@ _GONE = (
 
 
 def delete(surveyed: Surveyed) -> None:
-    """Remove checkpoints, then everything but the facts, which keep the id and the trial ids."""
+    """Remove what lies in the storage, then everything but the facts, which keep the ids."""
     directory = surveyed.directory
     if not surveyed.facts.wishes.deleted:
         directory.append({"type": "wish", "wish": "delete"})
-    _remove_checkpoints(surveyed)
+    _empty_storage(surveyed)
     for name in _GONE:
         _remove(directory, name)
     _remove(directory, "config.json")  # last: it says where the checkpoints are
 
 
-def _remove_checkpoints(surveyed: Surveyed) -> None:
+def _empty_storage(surveyed: Surveyed) -> None:
     begun = {row.id: row.run_count for row in surveyed.trials.values() if row.run_count}
     trials = [(surveyed.directory.trial(trial), runs) for trial, runs in begun.items()]
     uuids = [uuid for trial, runs in trials for uuid in begun_checkpoints(trial, runs)]
-    if not uuids:
+    if not begun:
         return
     from detslurm.storage import from_config
+    from detslurm.storage.interface import tensorboard_folder
 
     try:
         section = surveyed.directory.config()["checkpoint_storage"]
@@ -42,6 +43,7 @@ def _remove_checkpoints(surveyed: Surveyed) -> None:
         ) from error
     for uuid in uuids:
         storage.discard(uuid)
+    storage.remove_files(tensorboard_folder(surveyed.directory.id))
 
 
 def _remove(directory: ExperimentDir, name: str) -> None:

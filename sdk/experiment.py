@@ -99,6 +99,12 @@ class Experiment:
         """Committed checkpoints of all its trials that were not deleted."""
         return [c for trial in self.trials() if trial.row.run_count for c in trial.checkpoints()]
 
+    def as_stored(self, checkpoints: Iterable[CheckpointView]) -> list[CheckpointView]:
+        """Checkpoints as their storage has them, where that is a disk that this machine sees."""
+        from detslurm.sdk.checkpoints import marked
+
+        return marked(self._surveyed.directory, checkpoints)
+
     def download_code(self, output_dir: Path | str = ".") -> Path:
         """Pack the frozen code into `experiment_<id>_model_def.tgz` and return its path."""
         import tarfile

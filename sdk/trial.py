@@ -60,8 +60,12 @@ class Trial:
         return self.experiment.kill_trial(self.id)
 
     def checkpoints(self) -> list[CheckpointView]:
-        """Its committed checkpoints that were not deleted, oldest first."""
-        return [c for c in self.view.checkpoints if c.state == "COMPLETED"]
+        """Its committed checkpoints that were not deleted, oldest first.
+
+        Those whose files somebody has removed from a disk by hand are DELETED.
+        """
+        known = [c for c in self.view.checkpoints if c.state == "COMPLETED"]
+        return self.experiment.as_stored(known)
 
     def download(self, uuid: str, target: Path | str) -> Path:
         """Copy one of its checkpoints to a directory, with the code that trained it.

@@ -41,9 +41,10 @@ def of_experiment(experiment: Experiment, best: int | None = None) -> list[Liste
 
 
 def best_of(found: Iterable[Listed], *, smaller: bool) -> list[Listed]:
-    """Those with a metric, the best first."""
+    """Those that are there and have a metric, the best first."""
     sign = 1 if smaller else -1
-    rated = [one for one in found if one.metric is not None]
+    there = [one for one in found if one.checkpoint.state == "COMPLETED"]
+    rated = [one for one in there if one.metric is not None]
     return sorted(rated, key=lambda one: _rank(one.metric, sign))
 
 

@@ -264,7 +264,7 @@ def trial_data(trial: Trial, *, metrics: bool) -> dict[str, Any]:
         **trial_row(trial),
         "seed": view.seed,
         "runs": list(view.runs),
-        "checkpoints": list(view.checkpoints),
+        "checkpoints": trial.experiment.as_stored(view.checkpoints),
         "metadata": view.metadata,
         "problems": list(view.problems),
     }

@@ -14,7 +14,7 @@ from typing import Any
 
 from detslurm.core._events import EventFile
 from detslurm.storage import Storage
-from detslurm.storage.interface import TENSORBOARD
+from detslurm.storage.interface import tensorboard_folder
 
 logger = logging.getLogger("detslurm.core")
 
@@ -41,7 +41,7 @@ class TensorboardFiles:
 
     def __init__(self, storage: Storage, experiment: int, trial: int, rank: int) -> None:
         self._storage = storage
-        self._prefix = f"{TENSORBOARD}/experiment/{experiment}/trial/{trial}"
+        self._prefix = f"{tensorboard_folder(experiment)}/trial/{trial}"
         self._rank = rank
         self._path: Path | None = None
         self._stored: dict[Path, tuple[int, int]] = {}

@@ -80,6 +80,15 @@ class Storage(Protocol):
         """Store one file beside the checkpoints, replacing what has this key."""
         ...
 
+    def remove_files(self, folder: str) -> None:
+        """Remove all files whose keys lie below a folder; missing ones are fine."""
+        ...
+
+
+def tensorboard_folder(experiment: int) -> str:
+    """Where an experiment's TensorBoard files are, as a key of `put_file`."""
+    return f"{TENSORBOARD}/experiment/{experiment}"
+
 
 def check_storage_id(storage_id: str) -> str:
     """The id itself. Raises `ValueError` for one that could name anything but a checkpoint."""

@@ -7,7 +7,7 @@ stands beside it, and as long as it stands there is no checkpoint.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -126,6 +126,9 @@ class ObjectStore:
     def put_file(self, source: Path, key: str) -> None:
         self._fs.put_file(str(source), f"{self._root}/{key}")
 
+    def remove_files(self, folder: str) -> None:
+        self._remove_keys(self._fs.find(f"{self._root}/{folder}/"))
+
     def _objects(self, storage_id: str) -> dict[str, int]:
         root = self._key(storage_id)
         found = self._fs.find(root, detail=True)
@@ -134,7 +137,9 @@ class ObjectStore:
         return {n: size for n, size in sizes.items() if ".." not in PurePosixPath(n).parts and n}
 
     def _remove(self, storage_id: str, names: Iterable[str]) -> None:
-        keys = [self._key(storage_id, name) for name in names]
+        self._remove_keys([self._key(storage_id, name) for name in names])
+
+    def _remove_keys(self, keys: Sequence[str]) -> None:
         patterns = [key for key in keys if _MAGIC.intersection(key)]
         for key in patterns:  # rm() would remove what it matches, not what it names
             self._fs.rm_file(key)

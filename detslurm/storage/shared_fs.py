@@ -111,3 +111,6 @@ class SharedFS:
         staged = target.with_name(f".{target.name}.{os.urandom(8).hex()}.tmp")  # seen by all nodes
         shutil.copyfile(source, staged)
         rename(staged, target)
+
+    def remove_files(self, folder: str) -> None:
+        remove_tree(self.base / folder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 from pathlib import Path
 
 import pytest
@@ -173,6 +174,12 @@ def test_checkpoints_are_listed_and_ranked(failed: Scene, detslurm: Detslurm) ->
     assert [(c["uuid"], c["validation_metric"]) for c in every] == [("c1", 0.25), ("c2", 0.75)]
     assert [c["uuid"] for c in detslurm("e", "lc", 1, "--best", 1, "--json").data] == ["c1"]
     assert "c1" in detslurm("e", "lc", 1).out
+    shutil.rmtree(failed.root / "checkpoints" / "c1")  # by hand
+    every = detslurm("e", "lc", 1, "--json").data
+    assert [(c["uuid"], c["state"]) for c in every] == [("c1", "DELETED"), ("c2", "COMPLETED")]
+    (described,) = detslurm("t", "describe", 1, "--json").data["checkpoints"]
+    assert described["state"] == "DELETED"
+    assert [c["uuid"] for c in detslurm("e", "lc", 1, "--best", 1, "--json").data] == ["c2"]
 
 
 def test_trials_are_listed(failed: Scene, detslurm: Detslurm) -> None:

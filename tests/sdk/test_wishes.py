@@ -300,8 +300,12 @@ def test_delete_removes_everything_but_the_ids(scene: Scene) -> None:
         records.commit({"t": "checkpoint_started", "uuid": "half"})
     scene.checkpoint("half.partial")
     other = scene.checkpoint("c2")
+    events = scene.root / "checkpoints" / "tensorboard" / "experiment"
+    (events / "1" / "trial" / "1").mkdir(parents=True)
+    (events / "11" / "trial" / "9").mkdir(parents=True)
     scene.client.experiment(1).delete()
-    assert list((scene.root / "checkpoints").iterdir()) == [other]
+    assert {*(scene.root / "checkpoints").iterdir()} == {other, events.parent}
+    assert [folder.name for folder in events.iterdir()] == ["11"]
     assert [entry.name for entry in experiment.path.iterdir()] == ["facts"]
     assert scene.client.list_experiments(archived=True) == []
     scene.client.stored(1, deleted=True).delete()

@@ -148,6 +148,23 @@ def test_put_file_replaces(store: Storage, source: Path, tmp_path: Path) -> None
         assert store._fs.cat_file(f"{store._root}/tensorboard/experiment/1/x") == b"second"
 
 
+def test_files_beside_the_checkpoints_go_by_folder(store: Storage, source: Path) -> None:
+    """All of one folder and nothing of its neighbours, whatever their names begin with."""
+    for key in ("1/x", "1/deep/y", "1/[ab]", "11/z"):
+        store.put_file(source / "top", f"tensorboard/experiment/{key}")
+    for _ in range(2):
+        store.remove_files("tensorboard/experiment/1")
+    if isinstance(store, SharedFS):
+        left = [
+            str(path.relative_to(store.base)) for path in store.base.rglob("*") if path.is_file()
+        ]
+    else:
+        assert isinstance(store, ObjectStore)
+        store._fs.invalidate_cache()
+        left = [name[len(store._root) + 1 :] for name in store._fs.find(store._root)]
+    assert left == ["tensorboard/experiment/11/z"]
+
+
 def test_links_count_as_what_they_lead_to(store: Storage, source: Path, tmp_path: Path) -> None:
     """What comes back does not depend on what lay outside; loops end."""
     (tmp_path / "outside").write_text("outside")
