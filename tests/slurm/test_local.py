@@ -207,6 +207,20 @@ def test_a_torn_journal_is_read_up_to_the_tear(tmp_path: Path) -> None:
         assert kinds in (["a", "c"], ["a", "b", "c"])
 
 
+def test_hosts_that_share_a_name_and_a_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each has a journal and an address of its own: no scheduler takes over the other's jobs."""
+    here, number = Place(tmp_path), Path("/etc/machine-id")
+    homes = {here.home}
+    addresses = {here.address}
+    read = Path.read_bytes
+    monkeypatch.setattr(Path, "read_bytes", lambda p: b"other" if p == number else read(p))
+    homes.add(here.home)
+    addresses.add(here.address)
+    assert len(homes) == len(addresses) == 2
+
+
 def test_a_journal_outlives_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What only happened is written later; what was asked for is refused, and never appears."""
     path, room, write = tmp_path / "journal.jsonl", 10, os.write

@@ -29,7 +29,7 @@ class Place:
     @property
     def home(self) -> Path:
         """What only this machine's scheduler writes."""
-        return self._local / "hosts" / socket.gethostname()
+        return self._local / "hosts" / machine()
 
     @property
     def journal(self) -> Path:
@@ -44,13 +44,23 @@ class Place:
     @property
     def tag(self) -> str:
         """Marks every process of this cluster, in its environment."""
-        key = f"{os.getuid()}:{socket.gethostname()}:{self.root.resolve()}"
+        key = f"{os.getuid()}:{machine()}:{self.root.resolve()}"
         return hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()[:24]
 
     @property
     def address(self) -> str:
         """An abstract socket: no file to be left behind, and only one process can own it."""
         return f"\0detslurm-{os.getuid()}-{self.tag}"
+
+
+def machine() -> str:
+    """The same after a reboot, and another one for hosts that share a name and a home directory."""
+    host = socket.gethostname()
+    try:
+        number = Path("/etc/machine-id").read_bytes().strip()
+    except OSError:
+        number = b""
+    return f"{host}-{hashlib.sha256(number).hexdigest()[:8]}" if number else host
 
 
 def default_root() -> Path:
