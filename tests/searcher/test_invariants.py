@@ -24,6 +24,13 @@ METHODS: dict[str, dict[str, Any]] = {
     "random without a length": {"name": "random", **CONCURRENT},
     "grid": {"name": "grid", "max_concurrent_trials": 3},
     "promotion": {"name": "async_halving", "num_rungs": 3, **CONCURRENT, **BY_LENGTH},
+    "promotion over equal rungs": {
+        "name": "async_halving",
+        "num_rungs": 5,
+        **CONCURRENT,
+        "divisor": 2,
+        "max_length": {"epochs": 5},
+    },
     "stopping": {"name": "async_halving", "num_rungs": 3, **CONCURRENT, **BY_TIME},
     "stop once": {
         "name": "async_halving",
