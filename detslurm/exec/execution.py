@@ -286,9 +286,9 @@ class Execution:
         gained = after.steps > before.steps or len(after.checkpoints) > len(before.checkpoints)
         if gained or not report.at_once or report.cause is not None or not report.exit_code:
             return None
-        from detslurm.exec.failure import failure_in  # only here: every runner pays at its start
+        from detslurm.exec.failure import EXITS, failure_in  # only here: runners start without it
 
-        return failure_in(self._trial.log_path(self._run))
+        return failure_in(self._trial.log_path(self._run)) if report.exit_code in EXITS else None
 
     def _earlier_failure(self) -> Failure | None:
         """That of the run before, if it made this run a restart."""

@@ -30,6 +30,8 @@ _OF_THE_CODE = (
 _NO_SUCH_WEIGHTS = "Error(s) in loading state_dict for "
 _LAUNCHERS = ("ChildFailedError", "CalledProcessError")
 
+# The exit status of a Python that ends by an exception, or finds no script.
+EXITS = (1, 2)
 _TAIL = 256 * 1024
 # After its traceback a process has little to say; a launcher then tells how its workers ended.
 _AFTERWORD = 60
@@ -40,6 +42,8 @@ _CHAINED = (
     "The above exception was the direct cause of the following exception:",
     "During handling of the above exception, another exception occurred:",
 )
+# What such a line announces ended a thread or nothing at all.
+_HARMLESS = ("Exception ignored", "Exception in thread", "--- Logging error ---")
 _FRAME = re.compile(r'  File "([^"]+)", line (\d+)(?:, in (.+))?')
 _ERROR = re.compile(r"(?:[\w.]+\.)?(\w+)(?:: (.*))?")
 _UNFOUND = re.compile(r"\S*python[\d.]*: (No module named \S+|can't open file .*No such file.*)")
@@ -109,8 +113,8 @@ def _last_error(said: Sequence[tuple[int, str]]) -> tuple[int, _Error] | None:
 
 
 def _errors(texts: Sequence[str]) -> Iterator[tuple[int, _Error]]:
-    """Every error of a text, with the number of its last line."""
-    error, open_ = _Error(), False
+    """Every error of a text that may have ended its process, with the number of its last line."""
+    error, open_, harmless = _Error(), False, False
     for number, text in enumerate(texts):
         frame = _FRAME.fullmatch(text)
         if text == _TRACEBACK or frame is not None:
@@ -120,12 +124,13 @@ def _errors(texts: Sequence[str]) -> Iterator[tuple[int, _Error]]:
             error.frames.append(f"{Path(frame[1]).name}:{frame[2]}:{frame[3]}")
         elif open_ and text != _TRACEBACK and text and not text.startswith(" "):
             error.chain.append(text)
-            yield number, error
+            if not harmless:
+                yield number, error
             open_ = False
         elif _UNFOUND.fullmatch(text):
             yield number, _Error([text])
         elif not open_ and text and text not in _CHAINED:
-            error = _Error()
+            error, harmless = _Error(), text.startswith(_HARMLESS)
 
 
 def _kind(error: str) -> str:

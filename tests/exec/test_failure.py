@@ -80,6 +80,9 @@ def test_a_module_or_script_that_is_not_there(tmp_path: Path) -> None:
         "    traceback.print_exc()\nfor n in range(100): print(n)\nraise SystemExit(1)",
         "try:\n    import nosuch\nexcept ImportError:\n    import traceback\n"
         "    traceback.print_exc()\nraise ConnectionError('refused')",
+        "class A:\n    def __del__(self): self.nosuch\na = A()\nraise ConnectionError('refused')",
+        "import threading\nt = threading.Thread(target=lambda: {}['x'])\nt.start()\nt.join()\n"
+        "raise SystemExit('refused')",
     ],
 )
 def test_what_may_pass_by_itself_is_no_error_of_the_code(script: str, tmp_path: Path) -> None:
