@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hmac
 import os
-import secrets
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -85,10 +84,10 @@ def _read_key(path: Path) -> bytes:
 
 def _make_key(path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
+    temporary = path.with_name(f"{path.name}.{os.urandom(8).hex()}")
     temporary.touch(mode=0o600)
     try:
-        temporary.write_bytes(secrets.token_bytes(32))
+        temporary.write_bytes(os.urandom(32))
         path.hardlink_to(temporary)
     except FileExistsError:
         pass  # another process was faster: its key counts

@@ -23,7 +23,12 @@ _LOCAL = frozenset({"tmpfs", "ramfs", "ext2", "ext3", "ext4", "xfs", "overlay"})
 
 def own_name(label: str) -> str:
     """A name in a directory that many nodes and processes may use."""
-    return f"{PREFIX}{Identity.own()}-{label}"
+    return f"{PREFIX}{_identity(os.getpid())}-{label}"
+
+
+@cache
+def _identity(pid: int) -> Identity:
+    return Identity.own()
 
 
 def create(label: str, size: int) -> tuple[int, Path]:
@@ -50,10 +55,10 @@ def create_at(start: Path, size: int) -> tuple[int, Path]:
 @cache
 def sweep(folder: Path) -> None:
     """Remove what killed processes of this node have left, once."""
-    for stale in folder.glob(f"{PREFIX}*"):
-        owner = Identity.parse(stale.name.removeprefix(PREFIX))
-        if owner is not None and owner.is_dead():
-            remove(stale)
+    for name in os.listdir(folder):  # noqa: PTH208 (agents start with few calls)
+        owner = Identity.parse(name.removeprefix(PREFIX)) if name.startswith(PREFIX) else None
+        if owner not in (None, _identity(os.getpid())) and owner.is_dead():
+            remove(folder / name)
 
 
 def remove(path: Path) -> None:
@@ -103,7 +108,8 @@ def _device(place: Path) -> str | None:
 def _kinds() -> dict[str | None, str]:
     """The kind of each mounted file system, by the number of its device."""
     try:
-        lines = Path("/proc/self/mountinfo").read_text(errors="replace").splitlines()
+        with open("/proc/self/mountinfo", "rb", buffering=0) as file:  # noqa: PTH123
+            lines = file.read().decode(errors="replace").splitlines()
     except OSError:
         return {}
     # "36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue"
