@@ -211,6 +211,7 @@ class CheckpointContext:
     def delete(self, storage_id: str) -> None:
         """Delete a checkpoint and its files; any rank may. Raises `CheckpointNotFound`."""
         refuse_unknown(self._storage, storage_id)
+        self._records.refuse_superseded()  # the other run may go on from it
         # Recorded first: nobody may resume from a checkpoint that is half gone.
         self._records.deleted(storage_id, is_chief=self._dist.rank == 0)
         self._storage.discard(storage_id)

@@ -54,8 +54,8 @@ class CheckpointRecords:
             return  # unknown
         if superseded:
             raise RuntimeError(
-                "this run was given up and another one goes on with the trial: nothing that it"
-                " saves would count"
+                "this run was given up and another one goes on with the trial: it may neither save"
+                " nor delete checkpoints any more"
             )
 
     def commit(self, storage_id: str, metadata: Mapping[str, Any], resources: Resources) -> None:

@@ -174,16 +174,20 @@ class TestReports:
             assert [path.name for path in job.checkpoints.iterdir()] == [saved]
 
     @pytest.mark.parametrize("shard", [False, True])
-    def test_a_run_that_was_given_up_saves_nothing(self, job: Job, shard: bool) -> None:
-        """Another run goes on with the trial: what this one still saves would be in no list."""
+    def test_a_run_that_was_given_up_saves_and_deletes_nothing(self, job: Job, shard: bool) -> None:
+        """Another run goes on with the trial: what this one still saves would be in no list, and
+        what it deletes may be what the other one goes on from."""
         with core.init() as context:
+            kept = context.checkpoint.upload(job.trial.path, {"steps_completed": 1})
             saving = context.checkpoint.store_path({"steps_completed": 1}, shard=shard)
             with pytest.raises(RuntimeError, match="given up"), saving as (path, _):
                 (path / "weights").write_text("late")
                 job.trial.open_run({})
             with pytest.raises(RuntimeError, match="given up"):
                 context.checkpoint.upload(job.trial.path, {"steps_completed": 2}, shard=shard)
-        assert not list(job.checkpoints.iterdir())
+            with pytest.raises(RuntimeError, match="given up"):
+                context.checkpoint.delete(kept)
+        assert [path.name for path in job.checkpoints.iterdir()] == [kept]
 
 
 def test_nothing_heavy_is_imported() -> None:
