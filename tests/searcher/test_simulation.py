@@ -94,6 +94,16 @@ def test_too_few_trials_for_the_rungs_are_said() -> None:
         assert shortfall(preview(enough)) is None
 
 
+@pytest.mark.parametrize("trials", [1, 7, 27, 40])
+@pytest.mark.parametrize("rungs", [1, 3, 4])
+@pytest.mark.parametrize("length", [1, 10, 900])
+def test_promotion_is_previewed_as_it_goes(trials: int, rungs: int, length: int) -> None:
+    """Where each trial is worse than the one before, it is the simulation to the trial."""
+    fields = {"num_rungs": rungs, "max_trials": trials, "divisor": 3, "max_length": length}
+    made = config("async_halving", **fields)
+    assert preview(made).rows == simulate(made, 1, Steps()).rows
+
+
 def test_a_simulated_grid_takes_turns() -> None:
     """4 trials of 100 units on 3 workers: two turns, in the second two workers are idle."""
     done = simulate(config("grid", max_length=100), 3, Steps())
