@@ -52,7 +52,7 @@ def _experiment_rows(experiment: Experiment) -> Iterator[tuple[str, Any]]:
     yield "Ended", moment(view.ended)
     yield "Archived", "yes" if view.archived else ""
     yield "Cluster", " ".join(word for word in (view.cluster, view.pool) if word)
-    yield "Jobs", ", ".join(dict.fromkeys(job.job_id for job in view.jobs))
+    yield "Jobs", ", ".join(dict.fromkeys(job.job_id.partition("_")[0] for job in view.jobs))
     yield from _config_rows(experiment)
     if experiment.search is not None:
         yield "Search", search_text(experiment.search, ended=view.finished)
