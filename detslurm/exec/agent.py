@@ -258,13 +258,15 @@ class Agent:
             self._report({"event": "invalid_hp", "node": self._rank})
 
     def _finish(self, status: int) -> int:
+        preempted = self._flag.preempt
+        self._on_signals()  # what raised the flag a moment ago is to be told before
         self._pass_on()
         self._report(
             {
                 "event": "ended",
                 "node": self._rank,
                 "exit_code": status,
-                "preempted": self._flag.preempt,
+                "preempted": preempted,
                 "acknowledged": self._flag.acknowledged,
                 "why": self._why,
             }

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from detslurm._flag import ENV, PreemptFlag
+from detslurm.exec.lines import LineSplitter
 from detslurm.launch.ranks import EXIT_LOG_ENV, ExitLog, report_exit
 from tests.cluster.waiting import wait_for
 
@@ -47,6 +48,15 @@ def test_every_line_of_both_outputs_gets_the_rank() -> None:
     assert done.stdout == "[rank=3] a\n[rank=3] b\n[rank=3] c\n"
     assert done.stderr == "[rank=3] d\n"
     assert done.returncode == 5
+
+
+def test_each_piece_of_a_long_line_gets_the_rank() -> None:
+    """And is short enough for the node agent to take it as one line."""
+    done = wrap("3", sys.executable, "-c", "print('x' * 200_000)")
+    agents = LineSplitter()
+    lines = [*agents.feed(done.stdout.encode()), *agents.close()]
+    assert all(line.startswith(b"[rank=3] x") for line in lines)
+    assert sum(line.count(b"x") for line in lines) == 200_000
 
 
 def test_the_rank_may_come_from_the_environment() -> None:

@@ -1,0 +1,74 @@
+"""Where files that a node's processes share are made: on a disk of the node's own, with room."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from detslurm import _nodefiles
+from detslurm._flag import PreemptFlag
+
+
+@pytest.fixture
+def tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """TMPDIR of this process."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def flags() -> Iterator[list[PreemptFlag]]:
+    """Closed at the end."""
+    made: list[PreemptFlag] = []
+    yield made
+    for flag in made:
+        flag.close()
+        assert not Path(flag.name).exists()
+
+
+def test_only_its_user_can_open_it(tmp: Path, flags: list[PreemptFlag]) -> None:
+    """Whatever the umask; it lies where the working directory does, which a container sees."""
+    before = os.umask(0)
+    try:
+        flags.append(PreemptFlag.create())
+    finally:
+        os.umask(before)
+    path = Path(flags[0].name)
+    assert path.parent == tmp
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("kind", ["nfs4", "lustre", "fuse.glusterfs", "btrfs", "never heard of"])
+def test_a_shared_directory_is_left_for_one_of_the_nodes_own(
+    tmp: Path, flags: list[PreemptFlag], monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """A kind that isn't known to be local may be shared."""
+    other = "tmpfs" if Path("/dev/shm").stat().st_dev != tmp.stat().st_dev else kind
+    device, memory = _nodefiles._device(tmp), _nodefiles._device(Path("/dev/shm"))
+    monkeypatch.setattr(_nodefiles, "_kinds", lambda: {memory: other, device: kind})
+    flags.append(PreemptFlag.create())
+    assert Path(flags[0].name).parent == (Path("/dev/shm") if other == "tmpfs" else tmp)
+
+
+def test_a_full_disk_is_left_for_one_with_room(
+    tmp: Path, flags: list[PreemptFlag], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing stays behind there, and nobody meets the full disk first when the flag is raised."""
+
+    real = os.posix_fallocate
+
+    def allocate(fd: int, offset: int, size: int) -> None:
+        if Path(f"/proc/self/fd/{fd}").readlink().parent == tmp:
+            raise OSError(errno.ENOSPC, "full")
+        real(fd, offset, size)
+
+    monkeypatch.setattr(os, "posix_fallocate", allocate)
+    flags.append(PreemptFlag.create())
+    assert Path(flags[0].name).parent != tmp
+    assert not list(tmp.iterdir())
