@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import os
+import errno
+import fcntl
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+
+import pytest
 
 from detslurm._flag import PreemptFlag
 from detslurm.exec.leftovers import Mark, end_leftovers, is_left_over
@@ -103,8 +106,13 @@ def test_a_process_whose_agent_is_gone_ends() -> None:
             assert rank.wait(60) == 137
 
 
-def test_an_owner_that_can_not_be_watched() -> None:
-    """Then nobody takes it for dead."""
+def test_an_owner_that_can_not_be_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no lock can be had, nobody takes it for dead."""
+
+    def refused(fd: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refused)
     flag = PreemptFlag.create()
-    os.pwrite(flag._fd, b"\0", 4)  # as where the lock was refused
+    monkeypatch.undo()
     assert not PreemptFlag.attach(flag.name).outlive_owner()
