@@ -6,7 +6,6 @@ A name often leads to this machine alone: Debian and Ubuntu put 127.0.1.1 beside
 from __future__ import annotations
 
 import fcntl
-import ipaddress
 import os
 import socket
 import struct
@@ -74,6 +73,8 @@ def in_url(address: str) -> str:
 
 
 def _is_for_others(address: str) -> bool:
+    import ipaddress  # here: an agent that is alone, as most are, has no use for it
+
     known = ipaddress.ip_address(address.partition("%")[0])
     return not (known.is_loopback or known.is_link_local or known.is_unspecified)
 
@@ -152,4 +153,4 @@ def _address6(name: str) -> str | None:
     except OSError:
         return None
     mine = (row[0] for row in rows if row[5] == name and row[3] == _GLOBAL)
-    return next((str(ipaddress.IPv6Address(bytes.fromhex(digits))) for digits in mine), None)
+    return next((socket.inet_ntop(socket.AF_INET6, bytes.fromhex(digits)) for digits in mine), None)
