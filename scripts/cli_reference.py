@@ -23,8 +23,8 @@ and infinities are text. The exit status is 0 when all went well, 1 for an error
 `experiment wait` any end but COMPLETED), 2 for a wrong command line or configuration, 130 after
 Ctrl-C.
 
-The store is at `$DETSLURM_ROOT`, else where the site profile says, else `~/detslurm`; one that was named and is not
-there is an error.
+The store is at `$DETSLURM_ROOT`, else where the site profile says, else `~/detslurm`; one that was
+named and is not there is an error.
 
 This page is made by `python scripts/cli_reference.py`.
 """

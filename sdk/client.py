@@ -26,7 +26,7 @@ def warn(text: str) -> None:
 def default_root() -> Path:
     """Where the store is; a site profile is read only where the environment leaves it open."""
     named = os.environ.get("DETSLURM_ROOT")
-    if named and not named.startswith(("~", "$")):
+    if named and not named.startswith("~") and "$" not in named:
         return Path(named).absolute()
     from detslurm.config import store_root
 

@@ -13,6 +13,9 @@ from detslurm.slurm.hostlist import compress_indices
 from detslurm.slurm.request import JobRequest
 from detslurm.slurm.script import command_line, prologue
 
+# Slurm refuses comments of more than 1024 bytes; a character has up to 4.
+_LONGEST_COMMENT = 250
+
 
 class BatchExecutor(SlurmExecutor):  # type: ignore[misc]
     """submitit's executor for one array whose elements differ by their index only.
@@ -37,6 +40,7 @@ class BatchExecutor(SlurmExecutor):  # type: ignore[misc]
         extra = "".join(f"#SBATCH {line}\n" for line in extra_options(self.request))
         # Extra options stand after ours and before any shell: the later one wins.
         head, mark, body = text.partition("\n# setup\n")
+        head, extra = _escaped(head), _escaped(extra)
         # Users may run submitit themselves inside a trial; it must not take the job for its own.
         return head + extra + mark + body.replace("export SUBMITIT_EXECUTOR=slurm\n", "", 1)
 
@@ -55,7 +59,7 @@ def parameters(request: JobRequest) -> dict[str, Any]:
         "cpus_per_task": request.cpus_per_task,
         "gpus_per_task": request.gpus_per_task,
         "gres": request.gres,
-        "comment": one_line(request.comment) if request.comment else None,
+        "comment": one_line(request.comment)[:_LONGEST_COMMENT] if request.comment else None,
         "exclude": ",".join(request.exclude) or None,
         "dependency": request.dependency,
         "wckey": None,
@@ -83,6 +87,11 @@ def _additional(request: JobRequest) -> dict[str, Any]:
     if request.hold:
         options["hold"] = True
     return options
+
+
+def _escaped(options: str) -> str:
+    """Option lines as sbatch reads them: to it a backslash is special between quotes, too."""
+    return options.replace("\\", "\\\\")
 
 
 def array_option(request: JobRequest) -> str:

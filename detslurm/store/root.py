@@ -14,6 +14,9 @@ from detslurm.store.errors import StoreError, explained
 COMMON: Final = ("ledger", "experiments", "checkpoints")
 """In a shared store each user adds to these; nobody else can remove or change what they added."""
 
+# sbatch reads a script by lines, and Slurm takes a backslash out of a path for a job's output.
+_UNFIT: Final = {"\n": "a line break", "\\": "a backslash"}
+
 _NOBODY: Final = 65534  # what a file server calls owners that it can't name
 
 
@@ -22,6 +25,10 @@ def prepare(root: Path) -> None:
 
     A new root is its user's alone. It is shared once its mode says so; see `_access`.
     """
+    if found := next((name for sign, name in _UNFIT.items() if sign in str(root)), None):
+        raise StoreError(
+            f"the store's root {str(root)!r} has {found} in its name: choose another directory"
+        )
     if not fs.exists(root):
         fs.make_parents(root.parent)
         fs.claim_directory(root, secret=True)

@@ -51,6 +51,16 @@ def test_an_empty_store_lists_nothing(scene: Scene, detslurm: Detslurm) -> None:
     assert detslurm("e", "list").status == 0
 
 
+def test_variables_in_the_stores_path(
+    scene: Scene, detslurm: Detslurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What reads the store expands them as what submits to it does, wherever they stand."""
+    scene.experiment()
+    monkeypatch.setenv("NAME", scene.root.name)
+    monkeypatch.setenv("DETSLURM_ROOT", f"{scene.root.parent}/$NAME")
+    assert len(detslurm("e", "list", "--json").data) == 1
+
+
 def test_a_store_that_is_not_there_is_not_an_empty_one(
     scene: Scene, detslurm: Detslurm, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -16,9 +16,12 @@ NASTY = "$(touch pwned) `touch pwned` ' \" \\ # %j\n#SBATCH --no-such\ttouch pwn
 
 
 def test_a_job_runs_with_its_arguments_and_name_as_given(bench: Bench) -> None:
-    """Quotes, newlines, dollars and percent signs reach the job unharmed and run nothing."""
+    """Quotes, newlines, dollars and percent signs reach the job unharmed and run nothing.
+
+    Nor does it matter how long a comment is, or that it ends with a backslash.
+    """
     bench.go()
-    job = bench.submit("a b", NASTY, "", name=NASTY, comment=NASTY)
+    job = bench.submit("a b", NASTY, "", name=f"{NASTY}\\", comment=60 * NASTY + "\\")
     bench.wait_state(job, "COMPLETED")
     start = bench.log(job)[0]
     assert start["argv"] == ["a b", NASTY, ""]

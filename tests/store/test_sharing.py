@@ -117,6 +117,14 @@ def test_weak_roots_are_refused(
     assert (says in found) if says and found else found is says
 
 
+@pytest.mark.parametrize("name", ["a\\b", "a\nb", "a\\"])
+def test_roots_that_no_job_can_have_are_refused(place: Path, name: str) -> None:
+    """Before anything is created there."""
+    with pytest.raises(StoreError, match="in its name: choose another"):
+        Store.open(place / name)
+    assert not list(place.iterdir())
+
+
 def test_a_root_that_anybody_writes_to_is_refused(place: Path) -> None:
     """Before anything is created there."""
     place.chmod(0o777)
