@@ -33,22 +33,23 @@ def candidates(name: str) -> list[int]:
 
 
 def reserve(name: str) -> Reservation:
-    """The first of the run's ports that nobody uses. Raises `OSError` when all are taken.
+    """The first of the run's ports that nobody uses, else any.
 
     A bound socket that never listens keeps it: nobody is given that port by chance, while a server
     that asks for exactly this one, as servers do with SO_REUSEADDR, gets it. Another run's
     reservation could bind as well; so each puts up a sign, a local socket named after the port.
     """
     error: OSError | None = None
-    signed = product((True, False), candidates(name))  # a sign is an advice: anybody can put it up
-    for with_sign, port in signed:
+    # A sign is an advice, for anybody can put it up; and where all ports are taken any other does.
+    for with_sign, wanted in [*product((True, False), candidates(name)), (False, 0)]:
         sign = socket.socket(socket.AF_UNIX)
         held = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             if with_sign:
-                sign.bind(f"\0detslurm-port-{port}")
-            held.bind(("", port))
+                sign.bind(f"\0detslurm-port-{wanted}")
+            held.bind(("", wanted))
+            port = held.getsockname()[1]
             if not _listened_on(port):
                 return Reservation(port, held, sign)
         except OSError as err:

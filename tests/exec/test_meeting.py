@@ -21,6 +21,7 @@ from detslurm._addresses import (
     own_address,
     peer_address,
 )
+from detslurm.exec import ports
 from detslurm.exec.ports import candidates, reserve
 
 
@@ -67,6 +68,18 @@ def test_signs_of_strangers_keep_no_port(run: str) -> None:
                 sign.bind(f"\0detslurm-port-{port}")
         with contextlib.closing(reserve(run)) as reserved:
             assert reserved.port in candidates(run)
+
+
+def test_ports_that_are_all_taken(run: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They follow from the job's id: who listens at all of them keeps no run from meeting."""
+    first = candidates(run)[0]
+    monkeypatch.setattr(ports, "candidates", lambda name: [first])
+    with (
+        socket.create_server(("", first)),
+        contextlib.closing(reserve(run)) as reserved,
+        socket.create_server(("", reserved.port)),
+    ):
+        assert reserved.port != first
 
 
 def test_the_run_s_server_gets_the_reserved_port(run: str) -> None:
