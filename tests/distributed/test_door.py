@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import socket
 import subprocess
 import sys
@@ -224,12 +223,12 @@ def _trickle(stranger: socket.socket, over: threading.Event) -> None:
 def test_the_limit_of_open_files(hard: int, fits: bool) -> None:
     """A star of 60 outgrows a soft limit of 100 files; where it may not, it says what to raise."""
     port = free_port()
+    limits = f"ulimit -S -n 100; ulimit -H -n {hard}; exec"
     chief = subprocess.Popen(
-        [sys.executable, "-m", "tests.distributed.test_door", str(port)],
+        ["sh", "-c", f"{limits} {sys.executable} -m tests.distributed.test_door {port}"],
         cwd=REPOSITORY,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (100, hard)),
     )
     meeting = Meeting([("127.0.0.1", port)], KEY)
     if fits:
