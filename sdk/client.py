@@ -66,7 +66,7 @@ class Client:
     def missing(self) -> str | None:
         """Where there should be a store and is none, and who says so; None where there is one."""
         path = self.store.path
-        if fs.exists(path / "experiments"):
+        if fs.exists(path / "experiments", expected=True):
             return None
         origin = "as was asked for" if self._given else root_origin()
         if fs.exists(path) and not path.is_dir():

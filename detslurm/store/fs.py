@@ -242,8 +242,16 @@ def refresh(folder: AnyPath) -> None:
         pass
 
 
-def exists(path: AnyPath) -> bool:
-    """Whether there is such a name, as far as this node knows."""
+def exists(path: AnyPath, *, expected: bool = False) -> bool:
+    """Whether there is such a name, as far as this node knows; `expected` as in `read_file`."""
+    if _is_known(path):
+        return True
+    if expected:
+        doubt(os.fspath(path))
+    return expected and _is_known(path)
+
+
+def _is_known(path: AnyPath) -> bool:
     for attempt in range(REOPENS):
         try:
             os.stat(path)

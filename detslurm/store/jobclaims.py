@@ -20,7 +20,7 @@ def go_on(store: Store, cluster: str, job: str, first_job: str) -> None:
 
 def first_job(store: Store, cluster: str, job: str) -> str:
     """The job under whose name the claims of this one stand: mostly its own."""
-    record = read_record(_path(store, cluster, job))
+    record = read_record(_path(store, cluster, job), expected=True)
     return str(record["job"]) if record else job
 
 

@@ -42,6 +42,15 @@ def test_an_index_holds_nothing_older_than_its_ledger(scene: Scene) -> None:
             assert [row.name for row in scene.client.list_experiments()] == ["new"]
 
 
+def test_a_store_that_was_not_there_is_found(scene: Scene) -> None:
+    """A node that has looked in vain finds what was made elsewhere since."""
+    assert scene.client.missing() is not None
+    with on("compute"):
+        scene.experiment()
+    assert scene.client.missing() is None
+    assert scene.client.trial(1).state == "QUEUED"
+
+
 def test_a_runner_that_is_tapped_sees_the_wish(scene: Scene) -> None:
     """However often it has looked before."""
     wishes = Wishes(scene.experiment())

@@ -102,7 +102,7 @@ class Node:
     # -- the memory ------------------------------------------------------------------------------
 
     def _covers(self, path: str) -> bool:
-        return path.startswith(f"{self._root}/")
+        return path == self._root or path.startswith(f"{self._root}/")
 
     def _look_up(self, path: str) -> int:
         """The inode behind a name, from memory where there is one."""

@@ -125,7 +125,7 @@ def _assert_sound(root: Path) -> None:
     store = Store.open(root)
     for path in root.rglob("*.json"):
         if not path.name.startswith(".") and path.parent.name != "jobs":
-            record = read_record(path) if path.name != "index.json" else {}
+            record = read_record(path, expected=True) if path.name != "index.json" else {}
             assert record is not None and record.get("type") != "corrupt", path
     for row in store.overview():
         view = fold_experiment(store.experiment(row.id))
