@@ -137,13 +137,19 @@ def test_pause_frees_the_allocation_and_activate_goes_on(
 
 
 def test_a_dead_node(desk: Desk, digits: Path, undisturbed: Training, site: Cluster) -> None:
-    """The node loses power: the trial goes on elsewhere from its last checkpoint."""
+    """The node loses power: the trial waits, and goes on elsewhere from its last checkpoint."""
     hold(digits, HELD_AT)
     number = desk.submit(digits, SEED)
     desk.wait_for_steps(number, HELD_AT)
-    node = site.job(desk.job(number))["NodeList"]
+    job = desk.job(number)
+    node = site.job(job)["NodeList"]
+    desk.user.run("scontrol", "hold", job)  # it counts once the job is back in the queue
     site.kill_node(node)
     try:
+        site.wait_state(job, "PENDING")
+        shown = desk.run("trial", "describe", str(desk.trial(number).id), "--json").stdout
+        assert json.loads(shown)["state"] == "QUEUED"
+        desk.user.run("scontrol", "release", job)
         desk.wait_for_state(number, "COMPLETED")
     finally:
         site.boot_node(node)
