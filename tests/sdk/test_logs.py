@@ -262,6 +262,7 @@ def test_waiting_ends_when_a_pause_has_freed_everything(scene: Scene) -> None:
     """An experiment that rests would be waited for in vain."""
     experiment = scene.experiment(job="7")
     place: Path = scene.run(experiment, losses=[0.5]).end_path(1)
+    scene.queue.put("7", "RUNNING")
     clock = Clock(
         lambda: scene.client.experiment(1).pause(),
         lambda: experiment.trial(1).write_end(1, {"outcome": "paused", "time": 1.0}),
