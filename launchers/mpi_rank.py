@@ -20,7 +20,13 @@ _OWN = ("SLURM_", "PMIX_", "PMI_", "OMPI_")
 def main(argv: Sequence[str]) -> int:
     """Run the command as this rank; returns its exit status."""
     desk = socket.socket(socket.AF_UNIX)
-    desk.connect(address(os.environ, int(os.environ["SLURM_NODEID"])))
+    try:
+        desk.connect(address(os.environ, int(os.environ["SLURM_NODEID"])))
+    except OSError as err:
+        raise SystemExit(
+            f"detslurm: this rank can't reach the launcher of its node ({err.strerror}): that has"
+            " ended, or a container has a network namespace of its own"
+        ) from None
     if not is_ours(desk):
         raise SystemExit("detslurm: the launcher of this node is another user's process")
     word = json.loads(desk.makefile().readline())
