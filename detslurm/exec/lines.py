@@ -12,7 +12,7 @@ LONGEST = 64 * 1024
 # A line that is written again and again is said so often (seconds), and in its last state.
 _EVERY = 1.0
 _END = re.compile(rb"([\r\n])")
-_UP = re.compile(rb"\x1b\[(\d*)A")  # how nested progress bars go back to the one above
+_UP = b"\x1b[A"  # how tqdm goes from a nested bar back to the one above
 _BLANK = re.compile(rb"(?:\s|\x1b\[[0-9;]*[A-Za-z])*")
 _TITLE = re.compile(rb"\D*")
 
@@ -59,7 +59,7 @@ class LineSplitter:
 
     def overdue(self) -> Iterator[bytes]:
         """The present state of a line that is being rewritten, once a second."""
-        yield from self._due(self._state if _is_blank(self._rest) else _UP.sub(b"", self._rest))
+        yield from self._due(self._state if _is_blank(self._rest) else _without_ups(self._rest)[0])
 
     def close(self) -> Iterator[bytes]:
         """What is left without a line end."""
@@ -68,8 +68,8 @@ class LineSplitter:
             yield from self._ended(rest)
 
     def _part(self, text: bytes, end: bytes) -> Iterator[bytes]:
-        self._above += sum(int(count or 1) for count in _UP.findall(text))
-        text = _UP.sub(b"", text)
+        text, ups = _without_ups(text)
+        self._above += ups
         if end == b"\n" and not self._above:
             yield from self._ended(text)
             return
@@ -113,6 +113,14 @@ class LineSplitter:
 
 def _is_blank(text: bytes) -> bool:
     return _BLANK.fullmatch(text) is not None
+
+
+def _without_ups(text: bytes) -> tuple[bytes, int]:
+    """The text without the ways up at its end, and how many they were."""
+    count, end = 0, len(text)
+    while text.endswith(_UP, 0, end):
+        count, end = count + 1, end - len(_UP)
+    return text[:end], count
 
 
 def _title(state: bytes) -> bytes:

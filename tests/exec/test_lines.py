@@ -81,6 +81,7 @@ def test_what_a_bar_leaves_on_the_screen_is_in_the_log() -> None:
         (b"99%\r\x1b[2K\rdone\n", [b"99%", b"done"]),
         (b"step 1\rstep 2\rFinished\n", [b"step 2", b"Finished"]),
         (b"\rloss 1.0\rloss 0.5\n", [b"loss 0.5"]),
+        (b"a 1\nb 1\n\x1b[2Aa 2\nb 2\n", [b"a 1", b"b 1", b"\x1b[2Aa 2", b"b 2"]),
     ):
         splitter = LineSplitter(clock=lambda: 0.0)
         assert [*splitter.feed(data), *splitter.close()] == expected
