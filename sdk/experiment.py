@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import ValidationError
 
-from detslurm.sdk import actions, unmanaged
+from detslurm.sdk import actions, settings, unmanaged
 from detslurm.sdk.lifecycle_errors import LifecycleError
 from detslurm.sdk.standing import Place, Standing, judge
 from detslurm.sdk.survey import Surveyed, look_at, read
@@ -218,22 +218,23 @@ class Experiment:
 
     def set_name(self, name: str) -> None:
         """Give it another name."""
-        self._set("name", name)
+        self._set("name", settings.line("a name", name))
 
     def set_description(self, text: str) -> None:
         """Describe it anew."""
-        self._set("description", text)
+        self._set("description", settings.text("a description", text))
 
     def set_notes(self, text: str) -> None:
         """Replace its notes."""
-        self._set("notes", text)
+        self._set("notes", settings.text("notes", text))
 
     def set_labels(self, labels: Iterable[str]) -> None:
         """Replace its labels."""
-        self._set("labels", sorted(set(labels)))
+        self._set("labels", settings.labels(labels))
 
     def add_label(self, label: str) -> None:
         """Add a label."""
+        settings.line("a label", label)
         self._change_labels(lambda labels: {*labels, label})
 
     def remove_label(self, label: str) -> None:
@@ -243,7 +244,7 @@ class Experiment:
     def set_max_slots(self, max_slots: int | None) -> None:
         """How many slots its trials may hold at once; None for any number."""
         slots = self.view.slots or 1
-        if max_slots is not None and max_slots < slots:
+        if max_slots is not None and settings.whole("max_slots", max_slots) < slots:
             raise LifecycleError(f"{max_slots} slots are less than one trial needs ({slots})")
         self._set("max_slots", max_slots)
         throttle = 0 if max_slots is None else max_slots // slots
@@ -252,7 +253,7 @@ class Experiment:
 
     def set_priority(self, priority: int) -> None:
         """From 1 (first) to 99 (last), among one's own jobs."""
-        if not 1 <= priority <= 99:
+        if not 1 <= settings.whole("priority", priority) <= 99:
             raise LifecycleError(f"priority is 1 (first) to 99 (last), not {priority}")
         self._set("priority", priority)
         actions.change(self._unfinished_places(), self._client.queues, Nice=nice_of(priority))

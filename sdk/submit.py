@@ -268,6 +268,8 @@ def _created(plan: Plan, first_trial: int, cluster: str) -> dict[str, Any]:
     searcher, resources = config["searcher"], config["resources"]
     return {
         "name": config["name"],
+        "description": config["description"],
+        "labels": config["labels"],
         "time": time.time(),
         "first_trial": first_trial,
         "trials": plan.trials,

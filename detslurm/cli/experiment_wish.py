@@ -8,6 +8,7 @@ import click
 
 from detslurm.cli.ids import client, experiment_id, for_each, several_ids
 from detslurm.cli.output import json_option, note, print_json
+from detslurm.cli.seconds import Seconds
 
 if TYPE_CHECKING:
     from detslurm.sdk.experiment import Experiment
@@ -125,7 +126,7 @@ def delete(ids: list[int], yes: bool, as_json: bool) -> None:
     "--polling-interval",
     default=5.0,
     show_default=True,
-    type=click.FloatRange(min=0.1),
+    type=Seconds(min=0.1),
     help="Seconds between looks at the store.",
 )
 @json_option

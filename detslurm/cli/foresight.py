@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from detslurm.cli.output import human_time, json_option, number, print_json, print_table
+from detslurm.cli.seconds import Seconds
 
 if TYPE_CHECKING:
     from detslurm.config.loading import LoadedExperiment
@@ -69,14 +70,14 @@ def preview_search(
 @click.option("--experiment", "source", metavar="ID", help="The learning curves of an experiment.")
 @click.option(
     "--unit-seconds",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Seconds(min_open=True),
     default=1.0,
     show_default=True,
     help="How long a trial trains for one unit.",
 )
 @click.option(
     "--start-seconds",
-    type=click.FloatRange(min=0),
+    type=Seconds(),
     default=0.0,
     show_default=True,
     help="What it costs to begin or to go on with a trial.",

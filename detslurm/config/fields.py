@@ -26,6 +26,11 @@ def one_line(value: Any) -> str | None:
     return None if value.isprintable() else "must be one printable line"
 
 
+def title(value: Any) -> str | None:
+    """Wants one line in which something stands, as for what people know a thing by."""
+    return one_line(value) or (None if value.strip() else "must not be empty")
+
+
 def word(value: Any) -> str | None:
     """Wants one word, as Slurm's names are."""
     return one_line(value) or ("must be one word" if " " in value else None)

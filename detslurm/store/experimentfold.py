@@ -188,7 +188,7 @@ def experiment_view(
     done = state in FINISHED
     return ExperimentView(
         id=experiment_id,
-        name=fields.get("name", created.get("name", "")),
+        name=_line(fields.get("name", created.get("name"))),
         owner=created.get("owner", created.get("by", "")),
         state=state,
         progress=1.0 if state == "COMPLETED" else _progress(trials),
@@ -199,9 +199,9 @@ def experiment_view(
         slots=created.get("slots"),
         trial_count=len(trials if facts.searching else facts.trial_ids),
         trial_states=dict(Counter(trial.state for trial in trials)),
-        description=fields.get("description", created.get("description", "")) or "",
-        labels=tuple(fields.get("labels", created.get("labels")) or ()),
-        notes=fields.get("notes", created.get("notes", "")) or "",
+        description=_text(fields.get("description", created.get("description"))),
+        labels=_labels(fields.get("labels", created.get("labels"))),
+        notes=_text(fields.get("notes", created.get("notes"))),
         archived=wishes.archived,
         metric=created.get("metric"),
         smaller_is_better=smaller,
@@ -217,6 +217,21 @@ def experiment_view(
         trials=tuple(trials),
         problems=facts.problems,
     )
+
+
+def _text(value: Any, also: str = "\n\t") -> str:
+    """Text as it may be shown, whatever was stored: no terminal obeys it."""
+    text = "" if value is None else str(value)
+    return "".join(char if char.isprintable() or char in also else "?" for char in text)
+
+
+def _line(value: Any) -> str:
+    return _text(value, also="")
+
+
+def _labels(value: Any) -> tuple[str, ...]:
+    found = value if isinstance(value, (list, tuple)) else [value]
+    return tuple(label for item in found if (label := _line(item)))
 
 
 def _all_refused(trials: Sequence[TrialRow]) -> bool:

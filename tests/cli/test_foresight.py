@@ -219,6 +219,15 @@ def test_curves_that_are_none(
     assert "Traceback" not in said.err
 
 
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf", "1e308", "-1"])
+@pytest.mark.parametrize("option", ["--unit-seconds", "--start-seconds"])
+def test_seconds_are_finite(ask: Any, option: str, value: str) -> None:
+    """Status 2 and no traceback."""
+    said = ask("simulate", "name: random, max_trials: 2, max_length: 4", option, value)
+    assert said.status == 2
+    assert option in said.err and "Traceback" not in said.err
+
+
 def test_an_experiment_without_validations_has_no_curves(ask: Any, scene: Scene) -> None:
     """It says so; and only one source of curves can be given."""
     scene.experiment()

@@ -51,6 +51,23 @@ def test_an_empty_store_lists_nothing(scene: Scene, detslurm: Detslurm) -> None:
     assert detslurm("e", "list").status == 0
 
 
+def test_whatever_was_stored_is_shown(scene: Scene, detslurm: Detslurm) -> None:
+    """Facts that nothing of ours would write break no command, and no terminal obeys them."""
+    experiment = scene.experiment(name="\x1b]0;mine\x07")
+    stored = {"name": 5, "labels": [None, 1, "\x1b[31m", ""], "description": ["a"], "notes": None}
+    assert "\x1b" not in detslurm("e", "list").out
+    for field, value in stored.items():
+        experiment.append({"type": "set", "field": field, "value": value})
+    assert detslurm("e", "list", "--json").data[0]["name"] == "5"
+    assert detslurm("e", "list").status == 0
+    said = detslurm("e", "describe", 1)
+    assert said.status == 0 and "\x1b" not in said.out
+    assert detslurm("e", "describe", 1, "--json").data["labels"] == ["1", "?[31m"]
+    assert detslurm("e", "label", "add", 1, "new").status == 0
+    experiment.append({"type": "set", "field": "labels", "value": 7})
+    assert detslurm("e", "describe", 1, "--json").data["labels"] == ["7"]
+
+
 def test_variables_in_the_stores_path(
     scene: Scene, detslurm: Detslurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:

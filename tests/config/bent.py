@@ -92,6 +92,7 @@ TOP = [
         (":2:13:", "nothing to run"),
     ),
     Bent("empty name", HEAD.replace("bent", "''"), (":1:7: name", "an empty text")),
+    Bent("blank name", HEAD.replace("bent", '" "'), (":1:7: name", "must not be empty")),
     Bent("name of two lines", HEAD.replace("bent", '"a\\nb"'), (":1:7: name", "printable line")),
     _head("misspelled key", "max_restart: 3\n", ":6:1: max_restart", 'did you mean "max_restarts"'),
     _head("misspelled section", "resource: {}\n", ":6:1: resource", '"resources"'),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,7 @@ from detslurm.sdk.lifecycle_errors import LifecycleError
 from detslurm.sdk.resubmission import stretches
 from detslurm.slurm import ClusterLimits, JobRequest, SlurmError
 from detslurm.slurm.succession import submitted_fact
-from detslurm.store import ExperimentDir, RunLog
+from detslurm.store import ExperimentDir, RunLog, fold_facts
 from tests.sdk.scenes import Scene
 
 
@@ -277,6 +278,31 @@ def test_settings_show_after_a_reload(scene: Scene) -> None:
     assert (view.name, view.description, view.notes) == ("$(touch x); 'b'", "long\nstory", "n")
     assert view.labels == ("y",)
     assert [row.name for row in scene.client.list_experiments()] == ["$(touch x); 'b'"]
+
+
+@pytest.mark.parametrize("wrong", [None, 5, [1, 2], "", " ", "\x1b[31mred", "a\nb"])
+def test_settings_are_checked_before_they_are_stored(scene: Scene, wrong: Any) -> None:
+    """What no command could show is refused, and nothing is stored."""
+    directory = scene.experiment()
+    experiment = scene.client.experiment(1)
+    before = fold_facts(directory).count
+    for change in (experiment.set_name, experiment.add_label):
+        with pytest.raises((TypeError, LifecycleError), match=r"name|label"):
+            change(wrong)
+    for labels in ([wrong], "abc"):
+        with pytest.raises((TypeError, LifecycleError), match="label"):
+            experiment.set_labels(labels)
+    numbers: list[Any] = ["1", True, 1.5]
+    for number in numbers:
+        with pytest.raises(TypeError, match="max_slots"):
+            experiment.set_max_slots(number)
+        with pytest.raises(TypeError, match="priority"):
+            experiment.set_priority(number)
+    if wrong not in ("", " ", "a\nb"):
+        for tell in (experiment.set_description, experiment.set_notes):
+            with pytest.raises((TypeError, LifecycleError)):
+                tell(wrong)
+    assert fold_facts(directory).count == before
 
 
 def test_archived_experiments_leave_the_list(scene: Scene) -> None:

@@ -15,7 +15,7 @@ from detslurm.config.fields import (
     Text,
     deprecated,
     must,
-    one_line,
+    title,
 )
 from detslurm.config.frozen import FrozenDict, freeze
 from detslurm.config.schema.environment import Environment
@@ -49,7 +49,7 @@ Period = Annotated[Length, deprecated(FIT)]
 class ExperimentConfig(Section, frozen=True, kw_only=True):
     """An experiment: what runs, on what, with which hyperparameters, and what is kept of it."""
 
-    name: Annotated[Text, must(one_line)]
+    name: Annotated[Text, must(title)]
     entrypoint: Annotated[Text | Argv, must(_command, "text, or a list of words")]
     searcher: AnySearcher
     reproducibility: Reproducibility
@@ -60,7 +60,7 @@ class ExperimentConfig(Section, frozen=True, kw_only=True):
     slurm: Slurm = Slurm()
 
     description: str | None = None
-    labels: tuple[str, ...] = ()
+    labels: tuple[Annotated[str, must(title)], ...] = ()
     workspace: str = ""
     project: str = ""
     data: FrozenDict = FrozenDict()
