@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import PurePath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -23,6 +23,7 @@ from detslurm.store import (
     TrialView,
     fold_experiment,
     fold_facts,
+    fs,
     view_trial,
 )
 from detslurm.store.experimentfold import experiment_view
@@ -31,6 +32,9 @@ from detslurm.store.outcomes import FINISHED, UNKNOWN
 if TYPE_CHECKING:
     from detslurm.sdk.searches import SearchView
     from detslurm.slurm import JobInfo
+
+# Runners look at the wishes every minute, and sooner where they are told to.
+UNHEARD_SECONDS = 180.0
 
 
 @dataclass
@@ -243,12 +247,28 @@ def _is_dead(one: Surveyed, trial: int, standing: Standing, sight: Sight) -> boo
     """Whether there is evidence that a trial's job is gone for good.
 
     For what the user has killed it is enough that Slurm answers and knows no such job: `scancel`
-    has nothing to end there, and nobody will ever remember more.
+    has nothing to end there, and nobody will ever remember more. But this may be another cluster,
+    on which the same store is seen: a runner that lives has the time to read the wish and to end.
     """
     if standing.alive is not None or standing.place is None:
         return standing.alive is False
     where = standing.place.cluster
-    return one.facts.wishes.kills(trial) and where != "local" and where not in sight.silent
+    if not one.facts.wishes.kills(trial) or where == "local" or where in sight.silent:
+        return False
+    return _killed_since(one.directory, trial) > UNHEARD_SECONDS
+
+
+def _killed_since(directory: ExperimentDir, trial: int) -> float:
+    """Seconds since the user killed a trial, by the clock of the file system."""
+    names = (directory.log.name(fact["n"]) for fact in directory.facts() if _kills(fact, trial))
+    first, now = next(names, None), fs.time_there(directory.store.path)
+    then = fs.modified(first) if first is not None else None
+    return now - then if now is not None and then is not None else 0.0
+
+
+def _kills(fact: Mapping[str, Any], trial: int) -> bool:
+    wish = fact.get("wish") if fact.get("type") == "wish" else None
+    return wish == "kill" or (wish == "kill_trial" and fact.get("trial") == trial)
 
 
 def _bury(one: Surveyed, dead: Mapping[int, Standing]) -> None:

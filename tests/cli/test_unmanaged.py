@@ -146,8 +146,11 @@ def test_a_wait_sees_silence_by_its_own_clock(
     assert detslurm("e", "list", "--json").data[0]["state"] == "ACTIVE"  # a single look
 
 
-def test_killed_where_nobody_remembers_the_job(scene: Scene, detslurm: Detslurm) -> None:
-    """Slurm forgets within minutes; what it does not know can't run, and the user wants its end."""
+def test_killed_where_nobody_remembers_the_job(
+    scene: Scene, detslurm: Detslurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slurm forgets within minutes; what it does not know can't run, and the user wants its end.
+    A runner of another cluster has the time to hear of that."""
     experiment = scene.experiment(2, job="7")
     for index in range(2):
         scene.run(experiment, index, ref=f"7_{index}")
@@ -157,6 +160,8 @@ def test_killed_where_nobody_remembers_the_job(scene: Scene, detslurm: Detslurm)
     assert detslurm("t", "kill", 1).status == 0
     assert detslurm("t", "describe", 1, "--json").data["state"] != "CANCELED"
     scene.queue.down = False
+    assert detslurm("t", "describe", 1, "--json").data["state"] != "CANCELED"
+    monkeypatch.setattr(survey, "UNHEARD_SECONDS", -1.0)
     assert detslurm("t", "describe", 1, "--json").data["state"] == "CANCELED"
     assert detslurm("e", "kill", 1).status == 0
     assert detslurm("e", "wait", 1).out == "Experiment 1 is CANCELED\n"
