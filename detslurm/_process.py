@@ -107,4 +107,6 @@ def is_interactive() -> bool:
 
 def fatal_error() -> BaseException | None:
     """While Python ends: the exception that ended the script. A prompt survives any."""
-    return None if is_interactive() else getattr(sys, "last_value", None)
+    if is_interactive():
+        return None
+    return getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)  # since 3.12, before

@@ -68,7 +68,8 @@ def _tracked(dist: DistributedContext, about: About) -> Tracked:
     show_log()
     trial, seen = place_for(store, about, checkpoints)
     start = trial.open_run(_start(trial, about))
-    store.touch(trial.experiment_id)  # it may have been over before
+    if about.external_experiment_id is not None:
+        store.touch(trial.experiment_id)  # it may have been over before
     note_recorded(trial)
     run = start["run"]
     recorder = Recorder.of(trial.records_path(run))

@@ -21,7 +21,7 @@ from detslurm.pytorch._context import PyTorchTrialContext
 from detslurm.pytorch._sharded import joined
 from detslurm.pytorch._states import restore_models
 from detslurm.pytorch._trial import PyTorchTrial
-from detslurm.pytorch._trust import others_can_change
+from detslurm.pytorch._trust import others_can_change_below
 
 logger = logging.getLogger("detslurm.pytorch")
 
@@ -60,7 +60,7 @@ def load_trial_from_checkpoint_path(
     its constructor after the context, `torch_load_kwargs` to `torch.load`. Loading runs that code.
 
     Raises `FileNotFoundError` when `path` is no checkpoint, `ValueError` when the class can't be
-    found or arguments contradict each other.
+    found or arguments contradict each other, `PermissionError` when others can change its code.
     """
     if kwargs and torch_load_kwargs:
         raise ValueError("give either torch_load_kwargs or the deprecated **kwargs, not both")
@@ -105,7 +105,7 @@ def _trusted(code: Path, given: Any, options: Mapping[str, Any]) -> Path | None:
     """
     if not code.is_dir():
         return None
-    if options.get("weights_only") is False or not any(map(others_can_change, _files(code))):
+    if options.get("weights_only") is False or not others_can_change_below(code):
         return code
     if given is None:
         raise PermissionError(
@@ -115,11 +115,6 @@ def _trusted(code: Path, given: Any, options: Mapping[str, Any]) -> Path | None:
         )
     logger.warning("nothing is imported from %s: others can change it", code)
     return None
-
-
-def _files(code: Path) -> Iterator[Path]:
-    yield code
-    yield from (path for path in code.rglob("*.py") if path.is_file())
 
 
 def _load_data(folder: Path) -> dict[str, Any]:

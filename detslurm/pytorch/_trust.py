@@ -18,8 +18,19 @@ def others_can_change(path: Path) -> bool:
     near = [place.stat() for place in (path, path.parent)]
     if any(status.st_uid not in (os.geteuid(), 0) for status in near):
         return True
-    reachable = all(place.stat().st_mode & 0o011 for place in path.parents)
-    return reachable and any(map(_writable, (path, path.parent), near))
+    return _reachable(path) and any(map(_writable, (path, path.parent), near))
+
+
+def others_can_change_below(folder: Path) -> bool:
+    """The same of a directory with all files in it, bytecode and libraries too."""
+    if others_can_change(folder):
+        return True
+    inside = (path for path in folder.rglob("*") if path.is_file())
+    return _reachable(folder.resolve()) and any(map(others_can_change, inside))
+
+
+def _reachable(path: Path) -> bool:
+    return all(place.stat().st_mode & 0o011 for place in path.parents)
 
 
 def _writable(path: Path, status: os.stat_result) -> bool:
