@@ -104,6 +104,8 @@ def named(desk: Desk, name: str, *, index: int = 0, steps: int) -> int:
     """The experiment of that name, once one of its trials has reported that many steps."""
 
     def found() -> int:
+        if not desk.store.path.exists():  # the first job has not made it yet
+            return 0
         numbers = [number for number, state in listed(desk) if desk.view(number).name == name]
         return numbers[0] if numbers and desk.trial(numbers[0], index).steps >= steps else 0
 
