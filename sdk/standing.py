@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from detslurm.slurm import JobInfo
+from detslurm.slurm.interface import LAUNCH_FAILED
 from detslurm.store import Job
 
 
@@ -84,6 +85,11 @@ def _waiting(job: JobInfo, *, paused: bool) -> str | None:
         return None
     if job.held and paused:
         return None
+    if LAUNCH_FAILED in job.reasons:
+        return (
+            f"job {job.ref} is held in the queue: Slurm could not start it, again and again"
+            f" ({LAUNCH_FAILED}); the logs of its nodes' slurmd tell why"
+        )
     if job.held:
         return f"job {job.ref} is held in the queue ({job.reason or job.state})"
     return f"job {job.ref} waits in the queue ({job.reason or job.state})"

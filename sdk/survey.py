@@ -205,12 +205,20 @@ def weigh_search(one: Surveyed, sight: Sight, queues: Queues) -> None:
     if one.facts.wishes.stopping:
         _bury(one, dead)
         return
-    one.remark = next(iter(one.facts.lost.values()), None)
+    one.remark = next(iter(one.facts.lost.values()), None) or _all_wait(one, alive, sight)
     if alive or one.facts.wishes.paused or one.facts.lost:
         return
     if any(place.cluster in sight.silent for place in one.workers):
         return
     _without_workers(one, queues)
+
+
+def _all_wait(one: Surveyed, alive: Sequence[Place], sight: Sight) -> str | None:
+    """Why none of a search's workers runs; the one that stands by for the others comes last."""
+    if not all(sight.jobs[place].waiting for place in alive):
+        return None
+    paused = one.facts.wishes.paused
+    return next((judge(place, sight, paused=paused).remark for place in alive), None)
 
 
 def _without_workers(one: Surveyed, queues: Queues) -> None:

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 # Centres forbid polling the controller: every user's loop together brings it down.
 QUEUE_SECONDS = 30.0
 
+# Seconds before the second look at what one waits for; the pauses grow from there.
+_FIRST_PAUSE = 0.25
+
 Clock = Callable[[], float]
 Sleep = Callable[[float], None]
 
@@ -67,9 +70,12 @@ def wait(
     clock: Clock = time.monotonic,
     sleep: Sleep = time.sleep,
 ) -> str:
-    """Wait until the experiment is over, or paused with nothing running; returns its state."""
+    """Wait until the experiment is over, or paused with nothing running; returns its state.
+
+    It is looked at every `interval` seconds; in the beginning more often, for short ones.
+    """
     watch = Watch(experiment, clock=clock)
-    told, cost = None, 0.0
+    told, cost, pause = None, 0.0, min(_FIRST_PAUSE, interval)
     while True:
         text = progress(experiment, watch.remark())
         if text != told:
@@ -78,7 +84,8 @@ def wait(
         if experiment.view.finished or _rests(experiment):
             return experiment.state
         # A big experiment costs a shared file system more to look at: look less often.
-        sleep(max(interval, 20 * cost))
+        sleep(max(pause, 20 * cost))
+        pause = min(1.5 * pause, interval)
         began = clock()
         watch.look()
         cost = clock() - began

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from detslurm.cli.output import moment, number, plain, table
@@ -75,7 +75,15 @@ def _config_rows(experiment: Experiment) -> Iterator[tuple[str, Any]]:
         order = "smaller" if searcher.get("smaller_is_better", True) else "larger"
         yield "Searcher", f"{searcher.get('name')} on {searcher.get('metric')} ({order} is better)"
     yield "Slots per trial", resources.get("slots_per_trial")
+    for name, value in _limits(experiment, resources):
+        yield name.replace("_", " ").capitalize(), value
     yield "Max restarts", config.get("max_restarts")
+
+
+def _limits(experiment: Experiment, resources: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """What of its resources may be set later, as it is now."""
+    for name in ("max_slots", "priority"):
+        yield name, experiment.view.fields.get(name, resources.get(name))
 
 
 def search_text(search: SearchView, *, ended: bool) -> str:
@@ -208,8 +216,10 @@ def experiment_data(experiment: Experiment) -> dict[str, Any]:
         data["config"] = experiment.config
     except StoreError:
         data["config"] = None
+    resources = (data["config"] or {}).get("resources") or {}
     return {
         **data,
+        **dict(_limits(experiment, resources)),
         "path": str(experiment.path),
         "search": experiment.search.data() if experiment.search is not None else None,
         "remark": experiment.remark,

@@ -24,7 +24,11 @@ FINAL_STATES = frozenset(
     }
 )
 WAITING_STATES = frozenset({"PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT"})
-HELD_REASONS = frozenset({"JobHeldUser", "JobHeldAdmin", "job requeued in held state"})
+LAUNCH_FAILED = "launch failed requeued held"
+"""Slurm's reason for a job that its nodes could not start, again and again."""
+HELD_REASONS = frozenset(
+    {"JobHeldUser", "JobHeldAdmin", "job requeued in held state", LAUNCH_FAILED}
+)
 
 
 class SlurmError(Exception):
@@ -59,10 +63,16 @@ class JobInfo:
         return self.state in WAITING_STATES
 
     @property
+    def reasons(self) -> list[str]:
+        """Why it waits: of elements that are listed together there may be several reasons."""
+        # What squeue says in words has underscores in scontrol's record.
+        return [word.replace("_", " ") for word in self.reason.split(",")]
+
+    @property
     def held(self) -> bool:
         """True when the job waits for a release."""
         return self.waiting and (
-            not HELD_REASONS.isdisjoint(self.reason.split(","))  # elements listed together
+            not HELD_REASONS.isdisjoint(self.reasons)
             or self.state in {"REQUEUE_HOLD", "SPECIAL_EXIT"}
         )
 

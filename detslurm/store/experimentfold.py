@@ -191,7 +191,7 @@ def experiment_view(
         name=_line(fields.get("name", created.get("name"))),
         owner=created.get("owner", created.get("by", "")),
         state=state,
-        progress=1.0 if state == "COMPLETED" else _progress(trials),
+        progress=1.0 if state == "COMPLETED" else _progress(trials, ended=done),
         created=created.get("time"),
         started=min((t.started for t in trials if t.started is not None), default=None),
         ended=max((t.ended for t in trials if t.ended is not None), default=None) if done else None,
@@ -291,7 +291,9 @@ def _best_trial(trials: Iterable[TrialRow], smaller: bool) -> TrialRow | None:
     return best
 
 
-def _progress(trials: Sequence[TrialRow]) -> float:
+def _progress(trials: Sequence[TrialRow], *, ended: bool) -> float:
+    """The part that is done; once all has ended, what was killed counts as far as it came."""
     if not trials:
         return 0.0
-    return sum(1.0 if t.state in FINISHED else t.progress for t in trials) / len(trials)
+    whole = {"COMPLETED"} if ended else FINISHED
+    return sum(1.0 if t.state in whole else t.progress for t in trials) / len(trials)

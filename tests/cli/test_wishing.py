@@ -82,6 +82,9 @@ def test_settings(scene: Scene, detslurm: Detslurm) -> None:
     assert data["name"] == "$(touch x)"
     assert (data["description"], data["notes"]) == ("a 'story'", "n")
     assert data["labels"] == ["b", "c"]
+    assert (data["max_slots"], data["priority"]) == (2, 11)
+    shown = detslurm("e", "describe", 1).out
+    assert "Max slots : 2\n" in shown and "Priority : 11\n" in shown
     assert ("update", "7", {"ArrayTaskThrottle": 2}) in scene.queue.calls
     assert ("update", "7", {"Nice": 100}) in scene.queue.calls
     assert not Path("x").exists()

@@ -87,8 +87,22 @@ class TestWorkers:
         scene.works(experiment, log, "7_0")
         scene.queue.put("7_0", "NODE_FAIL")
         found = scene.client.experiment(experiment.id)
-        assert found.state == "ACTIVE" and found.remark is None
+        assert found.state == "ACTIVE"
+        assert found.remark == "job 7_1 waits in the queue (Priority)"
         assert not list(experiment.facts(2))
+
+    def test_a_queued_search_says_what_it_waits_for(self, scene: Scene) -> None:
+        """Its jobs and their reason, while none of them runs and unless they are to wait."""
+        experiment, log = scene.search()
+        found = scene.client.experiment(experiment.id)
+        assert found.remark == "job 7_0 waits in the queue (Priority)"
+        assert [job.job_id for job in found.view.jobs] == ["7"]
+        scene.works(experiment, log, "7_0")
+        assert scene.client.experiment(experiment.id).remark is None
+        for ref in ("7_0", "7_1", "7_2"):
+            scene.queue.put(ref, "PENDING", "JobHeldUser")
+        scene.client.experiment(experiment.id).pause()
+        assert scene.client.experiment(experiment.id).remark is None
 
     def test_a_search_without_workers_is_over_until_it_is_activated(self, scene: Scene) -> None:
         """With evidence that all are gone it failed; `activate` queues as many as are wanted."""

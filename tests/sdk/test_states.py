@@ -7,7 +7,7 @@ import pytest
 from detslurm.sdk import listing
 from detslurm.sdk import survey as survey_module
 from detslurm.sdk.survey import Surveyed
-from detslurm.store import ExperimentDir, NotFound, fold_facts
+from detslurm.store import ExperimentDir, NotFound, RunLog, fold_facts
 from tests.sdk.scenes import Scene
 
 
@@ -60,6 +60,32 @@ def test_a_waiting_trial_says_why(scene: Scene) -> None:
     assert trial.state == "QUEUED"
     assert trial.standing is not None
     assert trial.standing.remark == "job 7 waits in the queue (Resources)"
+
+
+@pytest.mark.parametrize("reason", ["launch failed requeued held", "launch_failed_requeued_held"])
+def test_a_job_that_no_node_could_start_is_named(scene: Scene, reason: str) -> None:
+    """Slurm holds it after five attempts; `activate` releases it."""
+    scene.experiment(job="7")
+    scene.queue.put("7", "PENDING", reason)
+    trial = scene.client.trial(1)
+    assert trial.standing is not None and trial.standing.job is not None
+    assert trial.standing.job.held
+    assert "Slurm could not start it" in str(trial.standing.remark)
+    scene.client.experiment(1).activate()
+    assert ("release", "7") in scene.queue.calls
+
+
+def test_the_progress_of_what_was_killed(scene: Scene) -> None:
+    """It is how far it came, not all of the way."""
+    experiment = scene.experiment(2, job="7")
+    scene.run(experiment, 0, ref="7_0", end="completed")
+    trial = scene.run(experiment, 1, ref="7_1")
+    with RunLog.open(trial.records_path(1)) as records:
+        records.append({"t": "progress", "value": 0.5})
+    trial.write_end(1, {"outcome": "killed", "time": 1.0})
+    assert scene.client.experiment(1).view.progress == 1.0  # the rest has completed
+    experiment.append({"type": "wish", "wish": "kill"})
+    assert scene.client.experiment(1).view.progress == 0.75
 
 
 @pytest.mark.parametrize(("paused", "state"), [(False, "QUEUED"), (True, "PAUSED")])
