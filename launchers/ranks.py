@@ -14,6 +14,7 @@ from pathlib import Path
 
 from detslurm._flag import ENV as FLAG_ENV
 from detslurm._flag import PreemptFlag
+from detslurm._info import in_run
 from detslurm._nodefiles import create, create_at
 
 EXIT_LOG_ENV = "DETSLURM_EXIT_LOG"
@@ -42,6 +43,7 @@ def is_preemption() -> bool:
 
 def check_flag() -> None:
     """Raises `RuntimeError` where this process could not learn of a preemption."""
+    in_run(os.environ)  # sbatch hands another job's flag on, which is none of ours
     flag = PreemptFlag.of_this_node()
     if flag is not None:
         flag.close()

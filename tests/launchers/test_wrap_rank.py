@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from detslurm._flag import ENV, PreemptFlag
+from detslurm._info import JOB_ENV
 from detslurm.exec.lines import LineSplitter
 from detslurm.launch.ranks import EXIT_LOG_ENV, ExitLog, report_exit
 from tests.cluster.waiting import wait_for
@@ -97,6 +98,15 @@ def test_a_preemption_is_not_passed_on() -> None:
     with started(script, {ENV: flag.name}) as process:
         process.terminate()
         assert process.wait(60) == 0
+
+
+def test_a_flag_that_can_not_be_seen_is_an_error_unless_it_is_another_job_s() -> None:
+    """What a job inherits of the run that submitted it is forgotten."""
+    hidden = {ENV: "/nowhere/flag", JOB_ENV: "1"}
+    done = wrap("0", "true", env=hidden | {"SLURM_JOB_ID": "1"})
+    assert done.returncode == 1
+    assert "a container must see /nowhere" in done.stderr
+    assert wrap("0", "true", env=hidden | {"SLURM_JOB_ID": "2"}).returncode == 0
 
 
 def test_the_command_dies_with_the_wrapper() -> None:
