@@ -254,14 +254,14 @@ def _weigh(one: Surveyed, known: Mapping[int, Place], sight: Sight) -> None:
 def _is_dead(one: Surveyed, trial: int, standing: Standing, sight: Sight) -> bool:
     """Whether there is evidence that a trial's job is gone for good.
 
-    For what the user has killed it is enough that Slurm answers and knows no such job: `scancel`
-    has nothing to end there, and nobody will ever remember more. But this may be another cluster,
-    on which the same store is seen: a runner that lives has the time to read the wish and to end.
+    For what the user has killed it is enough that the queue answers and knows no such job: nothing
+    can be ended there, and nobody will ever remember more. But this may be another cluster, or
+    another machine, that sees the same store: a runner that lives has the time to read the wish.
     """
     if standing.alive is not None or standing.place is None:
         return standing.alive is False
     where = standing.place.cluster
-    if not one.facts.wishes.kills(trial) or where == "local" or where in sight.silent:
+    if not one.facts.wishes.kills(trial) or where in sight.silent:
         return False
     return _killed_since(one.directory, trial) > UNHEARD_SECONDS
 
