@@ -166,7 +166,8 @@ def test_sigusr1_and_a_job_from_inside(desk: Desk, site: Cluster) -> None:
     desk.write("first.py", TRAIN + more)
     desk.write("loose.py", LOOSE)
     head = "#!/bin/bash\n#SBATCH --job-name=next --output=next.out\n"
-    desk.write("next.sh", f"{head}srun python3 loose.py\n")
+    asks = "srun python3 -c 'import detslurm; detslurm.get_cluster_info()'"
+    desk.write("next.sh", f"{head}srun python3 loose.py\n{asks}\n")
     desk.write("hold-first-2", "")
     job = batch(desk, "srun python3 first.py 4\n", "--job-name=first")
     wait_for_experiment(desk, 2)
@@ -177,7 +178,10 @@ def test_sigusr1_and_a_job_from_inside(desk: Desk, site: Cluster) -> None:
     number = named(desk, "next", steps=3)
     desk.wait_for_state(number, "COMPLETED")
     assert_one_curve(desk, 3, number)
-    assert desk.outcomes(number) == ["completed"]  # before the job's end was seen
+    asked = (number + 1, "COMPLETED")  # the step that only asked where it is
+    wait_for(lambda: asked in listed(desk), PATIENCE, "the next step's end")
+    for done in (number, number + 1):
+        assert desk.outcomes(done) == ["completed"]  # as it said itself, before the job ended
     assert desk.user.cwd is not None
     shown = (desk.user.cwd / "next.out").read_text()
     assert shown.count(f"recorded as experiment {number};") == 1
