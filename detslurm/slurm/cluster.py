@@ -75,8 +75,6 @@ class SlurmCluster:
 
     def time_problem(self, request: JobRequest) -> str | None:
         """Which limit of the partition or of a QOS is in the way; None where nobody can tell."""
-        if request.time_minutes is None:
-            return None
         from detslurm.slurm.walltime import time_problem
 
         try:

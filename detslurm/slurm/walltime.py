@@ -3,8 +3,9 @@ it. What is asked here costs a call only on sites that have such limits."""
 
 from __future__ import annotations
 
-import getpass
 import math
+import os
+import pwd
 import re
 from dataclasses import dataclass
 
@@ -29,15 +30,30 @@ def time_problem(request: JobRequest, limits: ClusterLimits, qos: str | None) ->
 
     `qos` is the name that the request has, wherever it has it from. Raises `SlurmError`.
     """
-    if request.time_minutes is None:
-        return None
-    asked = request.time_minutes or math.inf
     here = limits.partition(request.partition)
+    asked = _asked(request, here)
+    if asked is None:
+        return None
     longest = here.max_time if here is not None else None
     if not _exceeds(asked, longest) and not _may_exceed(asked, limits):
         return None
     known = ask_qos() if limits.accounting else {}
-    return refusal(asked, here, known, qos or (_default_qos(limits, request) if known else None))
+    qos = qos or (_default_qos(limits, request) if known else None)
+    said = refusal(asked, here, known, qos)
+    if said is None:
+        return None
+    wanted = "no time limit" if asked == math.inf else f"{asked:g} minutes"
+    who = "slurm.time asks for" if request.time_minutes is not None else "without slurm.time it has"
+    return (
+        f"{who} {wanted}, and {said}: it would wait for ever."
+        " Ask for less with slurm.time: training goes on in the next segment by itself"
+    )
+
+
+def _asked(request: JobRequest, here: PartitionLimits | None) -> float | None:
+    if request.time_minutes is None:
+        return here.default_time if here is not None else None
+    return request.time_minutes or math.inf
 
 
 def refusal(
@@ -49,7 +65,7 @@ def refusal(
     # An unknown QOS may lift the partition's limit only if there is one that can.
     lifted |= own is None and any("PartitionTimeLimit" in each.flags for each in known.values())
     if here is not None and _exceeds(asked, here.max_time) and not lifted:
-        return _said(asked, f"partition {here.name}", here.max_time)
+        return _said(f"partition {here.name}", here.max_time)
     # The first of them that has a limit counts: the partition's own, unless the job's is above it.
     order = [(f"QOS {qos}", own)]
     if here is not None and here.qos is not None:
@@ -57,7 +73,7 @@ def refusal(
         order.insert(above, (f"the QOS of partition {here.name}", known.get(here.qos)))
     for name, one in order:
         if one is not None and one.longest is not None:
-            return _said(asked, name, one.longest) if asked > one.longest else None
+            return _said(name, one.longest) if asked > one.longest else None
     return None
 
 
@@ -65,12 +81,8 @@ def _exceeds(asked: float, longest: float | None) -> bool:
     return longest is not None and asked > longest
 
 
-def _said(asked: float, whose: str, longest: float | None) -> str:
-    wanted = "no time limit" if asked == math.inf else f"{asked:g} minutes"
-    return (
-        f"slurm.time asks for {wanted}, and {whose} gives a job at most {longest:g} minutes:"
-        " it would wait for ever. Ask for less: training goes on in the next segment by itself"
-    )
+def _said(whose: str, longest: float | None) -> str:
+    return f"{whose} gives a job at most {longest:g} minutes"
 
 
 def _may_exceed(asked: float, limits: ClusterLimits) -> bool:
@@ -89,7 +101,11 @@ def ask_qos() -> dict[str, Qos]:
 
 def _default_qos(limits: ClusterLimits, request: JobRequest) -> str | None:
     """The QOS of a request that names none, where there is no doubt."""
-    who = [f"user={getpass.getuser()}", f"cluster={limits.cluster}"]
+    try:
+        user = pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return None
+    who = [f"user={user}", f"cluster={limits.cluster}"]
     rows = _sacctmgr("show", "assoc", "where", *who, "format=Account,DefaultQOS,Partition")
     names = {qos for account, qos, _ in rows if request.account in (None, account)}
     return names.pop() if len(names) == 1 else None

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
+import subprocess
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from detslurm.slurm.interface import PartitionLimits
-from detslurm.slurm.walltime import Qos, refusal
+from detslurm.slurm import JobRequest, command
+from detslurm.slurm.interface import ClusterLimits, PartitionLimits
+from detslurm.slurm.walltime import Qos, refusal, time_problem
 
 SHORT = PartitionLimits(name="short", max_time=30)
 OPEN = PartitionLimits(name="open")
@@ -48,4 +52,30 @@ def test_whose_limit_is_in_the_way(
 ) -> None:
     """In Slurm's order; where it is not known which QOS counts, nothing is refused."""
     said = refusal(asked, here, known, qos)
-    assert said is None if whose is None else f"and {whose} gives" in str(said)
+    assert said is None if whose is None else str(said).startswith(f"{whose} gives")
+
+
+@pytest.mark.parametrize(("minutes", "who"), [(25, "slurm.time asks for 25"), (None, "it has 60")])
+def test_a_default_time_limit_counts_like_one_that_was_asked_for(
+    monkeypatch: pytest.MonkeyPatch, minutes: int | None, who: str
+) -> None:
+    """The partition's own default may be more than the QOS grants; unlimited sites pay no call."""
+    calls: list[str] = []
+
+    def said(argv: list[str], **_: object) -> str:
+        calls.append(argv[0])
+        return "normal||\nsmall|00:20:00|DenyOnLimit\n"
+
+    def called(argv: list[str]) -> subprocess.CompletedProcess[str]:
+        calls.append(argv[0])
+        return subprocess.CompletedProcess([], 0, "QOS=small(2) MaxWallPJ=20 MaxTRESPJ=\n")
+
+    monkeypatch.setattr(command, "call", called)
+    monkeypatch.setattr(command, "run", said)
+    request = JobRequest(name="x", command=("true",), folder=Path("/"), time_minutes=minutes)
+    main = PartitionLimits(name="main", default=True, default_time=60)
+    strict = ClusterLimits(enforces_qos=True, partitions={"main": main})
+    assert who in str(time_problem(request, strict, "small"))
+    assert calls == ["scontrol", "sacctmgr"]
+    assert time_problem(request, replace(strict, enforces_qos=False), "small") is None
+    assert calls == ["scontrol", "sacctmgr"]
