@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -31,7 +30,6 @@ from detslurm.store.outcomes import FINISHED, UNKNOWN
 
 if TYPE_CHECKING:
     from detslurm.sdk.searches import SearchView
-    from detslurm.slurm import JobInfo
 
 # Runners look at the wishes every minute, and sooner where they are told to.
 UNHEARD_SECONDS = 180.0
@@ -53,17 +51,13 @@ class Surveyed:
     def own(self, sight: Sight) -> Sight:
         """What is seen of its own jobs: a cluster that counts anew gives their ids to others."""
         ids = self.workers if self.facts.searching else self.places.values()
-        self.strange |= {place for place in ids if self._is_strange(sight.jobs.get(place))}
+        seen = {place: sight.jobs[place] for place in ids if place in sight.jobs}
+        folder = self.facts.folder
+        self.strange |= {place for place, job in seen.items() if job.is_strange_to(folder)}
         if not self.strange:
             return sight
         jobs = {place: job for place, job in sight.jobs.items() if place not in self.strange}
         return Sight(jobs, sight.silent)
-
-    def _is_strange(self, job: JobInfo | None) -> bool:
-        """Whether a job works in another folder than those of this experiment."""
-        if job is None or not job.folder or not self.facts.folder:
-            return False
-        return _tail(job.folder) != _tail(self.facts.folder)
 
     @property
     def view(self) -> ExperimentView:
@@ -144,11 +138,6 @@ class Surveyed:
             known = self.trials.get(trial)
             if standing.waits and known is not None and known.state == "RUNNING":
                 self.full(trial)
-
-
-def _tail(folder: str) -> tuple[str, ...]:
-    """The end of a path, which is the same wherever the file system is mounted."""
-    return PurePath(folder).parts[-3:]
 
 
 def read(directory: ExperimentDir) -> Surveyed:

@@ -138,7 +138,8 @@ class FixedAgenda:
             job = self._cluster(other["cluster"]).query([other["ref"]]).get(other["ref"])
         except SlurmError:
             job = None
-        if job is not None and job.running:
+        strange = job is not None and job.is_strange_to(str(self._experiment.jobs))
+        if job is not None and job.running and not strange:
             return f"trial {view.id} is being run by job {other['ref']}; nothing to do here"
         return None
 

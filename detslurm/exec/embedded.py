@@ -112,7 +112,7 @@ class Embedded:
         word = {"outcome": decision.outcome, "reason": decision.reason, "exit_code": exit_code}
         last = {**word, "time": time.time()}
         _patiently(lambda: self._trial.write_end(self._start["run"], last))
-        if job is not None and job.state == "RUNNING":
+        if job is not None and not job.ending:
             self._requeue(decision.next)
 
     def _wish(self) -> Cause | None:

@@ -256,7 +256,7 @@ class Execution:
             own = self._cluster.query([self._allocation.ref]).get(self._allocation.ref)
         except SlurmError:
             return False
-        return own is not None and (own.state == "COMPLETING" or not own.running)
+        return own is not None and own.ending
 
     def _ended(self, before: TrialView, report: Report) -> Ended:
         after = self.view()

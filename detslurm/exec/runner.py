@@ -200,6 +200,9 @@ class Runner:
         """
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # requeueing ends this very process
         hold = following is Next.HOLD
+        if hold and ending:
+            self._cluster().hold([self._allocation.ref])  # should Slurm bring it back by itself
+            return
         ref = self._requeued(hold, ending) or self._submit_successor(hold)
         if hold and self._look() is not Cause.PAUSE:
             # The user has activated it between our look and our hold.

@@ -40,9 +40,11 @@ class Workers:
         self._facts = list(self._wishes.experiment.facts())
         jobs = {ref.partition("_")[0] for ref in state.workers} | set(self._job_ids())
         try:
-            return self._cluster.query(sorted(jobs))
+            seen = self._cluster.query(sorted(jobs))
         except SlurmError:
             return None
+        folder = str(self._wishes.experiment.jobs)
+        return {ref: job for ref, job in seen.items() if not job.is_strange_to(folder)}
 
     def gone(self, state: State, seen: Mapping[str, JobInfo]) -> list[dict[str, Any]]:
         """The events that take trials from workers that do not work at them any more."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -85,6 +86,20 @@ class JobInfo:
     def running(self) -> bool:
         """True while the job holds an allocation (starting and ending included)."""
         return not self.waiting and not self.final
+
+    @property
+    def ending(self) -> bool:
+        """True when it holds no allocation, or not for long."""
+        return not self.running or self.state == "COMPLETING"
+
+    def is_strange_to(self, folder: str) -> bool:
+        """Whether it works elsewhere than in `folder`: another job, which was given the same id.
+
+        The end of a path is the same wherever the file system is mounted.
+        """
+        if not self.folder or not folder:
+            return False
+        return PurePath(self.folder).parts[-3:] != PurePath(folder).parts[-3:]
 
     @property
     def departure(self) -> str | None:
