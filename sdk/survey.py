@@ -27,6 +27,7 @@ from detslurm.store import (
 )
 from detslurm.store.experimentfold import experiment_view
 from detslurm.store.outcomes import FINISHED, UNKNOWN
+from detslurm.store.reading import Memory
 
 if TYPE_CHECKING:
     from detslurm.sdk.searches import SearchView
@@ -47,6 +48,7 @@ class Surveyed:
     remark: str | None = None
     beats: dict[int, unmanaged.Beat] = field(default_factory=dict)
     strange: set[Place] = field(default_factory=set)  # other jobs under the ids of its own
+    _read: dict[int, Memory] = field(default_factory=dict)
 
     def own(self, sight: Sight) -> Sight:
         """What is seen of its own jobs: a cluster that counts anew gives their ids to others."""
@@ -116,8 +118,8 @@ class Surveyed:
 
     def full(self, trial: int) -> TrialView:
         """Everything about one trial, read now."""
-        context = self.facts.context(trial)
-        view = self._back_in_queue(view_trial(self.directory.trial(trial), context))
+        context, memory = self.facts.context(trial), self._read.setdefault(trial, {})
+        view = self._back_in_queue(view_trial(self.directory.trial(trial), context, memory))
         if view.run_count or view.state == UNKNOWN or not self.facts.searching:
             self.trials[trial] = view.row()
         return view

@@ -6,6 +6,7 @@ import math
 import os
 from array import array
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -55,30 +56,53 @@ def cuts(runs: Sequence[Run]) -> dict[int, int]:
     return bounds
 
 
-def run_facts(trial: TrialDir, run: Run, limit: int | None) -> RunFacts:
-    """Read one run, keeping only the steps of metrics outside the validation group."""
-    name = str(trial.records_path(run.number))
-    records: list[dict[str, Any]] = []
-    steps = array("q")
-    problems: list[Problem] = []
-    for offset, line in lines_of(name, limit, 0, problems):
-        try:
-            found = line_facts(line)
-            if isinstance(found, int):
-                steps.append(found)
-            elif found is not None:
-                records.append(found)
-            else:
-                problems.append(Problem(name, offset, MALFORMED))
-        except (CorruptRecord, OverflowError) as error:
-            problems.append(Problem(name, offset, str(error)))
+@dataclass
+class LogSoFar:
+    """What a run's log holds up to byte `end`; of metrics outside validations only the steps."""
+
+    end: int = 0
+    records: list[dict[str, Any]] = field(default_factory=list)
+    steps: array[int] = field(default_factory=lambda: array("q"))
+    problems: list[Problem] = field(default_factory=list)
+
+    def read_on(self, name: str, limit: int | None) -> list[Problem]:
+        """Take in what is new; returns what may be whole at the next look."""
+        torn: list[Problem] = []
+        for offset, line in lines_of(name, limit, self.end, torn):
+            self.end = offset + len(line) + 1
+            try:
+                self._take(name, offset, line)
+            except (CorruptRecord, OverflowError) as error:
+                self.problems.append(Problem(name, offset, str(error)))
+        return torn
+
+    def _take(self, name: str, offset: int, line: bytes) -> None:
+        found = line_facts(line)
+        if isinstance(found, int):
+            self.steps.append(found)
+        elif found is not None:
+            self.records.append(found)
+        else:
+            self.problems.append(Problem(name, offset, MALFORMED))
+
+
+Memory = dict[int, LogSoFar]
+"""What was read of a trial's runs, by number: who looks again reads only what is new."""
+
+
+def run_facts(trial: TrialDir, run: Run, limit: int | None, memory: Memory) -> RunFacts:
+    """Read one run, or read on where it was read before."""
+    log = memory.get(run.number)
+    if log is None or (limit is not None and limit < log.end):  # a later run has cut it off
+        log = memory[run.number] = LogSoFar()
+    torn = log.read_on(str(trial.records_path(run.number)), limit)
     return RunFacts(
         number=run.number,
         start=run.start,
         end=run.end,
-        records=records,
-        other_steps=steps,
-        problems=problems,
+        records=log.records,
+        other_steps=log.steps,
+        problems=[*log.problems, *torn],
     )
 
 
@@ -99,11 +123,14 @@ def _step_alone(raw: bytes) -> int | None:
     return head.steps if head.t == "metrics" and head.group != VALIDATION else None
 
 
-def fold_trial(trial: TrialDir, context: TrialContext | None = None) -> TrialView:
+def fold_trial(
+    trial: TrialDir, context: TrialContext | None = None, memory: Memory | None = None
+) -> TrialView:
     """A trial as its files tell; without a context neither wishes nor the metric are known."""
     runs = trial.runs()
     bounds = cuts(runs)
-    read = [run_facts(trial, run, bounds.get(run.number)) for run in runs]
+    memory = {} if memory is None else memory
+    read = [run_facts(trial, run, bounds.get(run.number), memory) for run in runs]
     return trial_view(trial.id, trial.experiment_id, read, context or TrialContext())
 
 
@@ -123,13 +150,15 @@ def begun_checkpoints(trial: TrialDir, runs: int) -> list[str]:
     return list(begun)
 
 
-def view_trial(trial: TrialDir, context: TrialContext | None = None) -> TrialView:
+def view_trial(
+    trial: TrialDir, context: TrialContext | None = None, memory: Memory | None = None
+) -> TrialView:
     """As `fold_trial`, to be shown: UNKNOWN where a file can't be read, with the reason.
 
     Whoever acts on a trial must not take what can't be read for something that is not there.
     """
     try:
-        return fold_trial(trial, context)
+        return fold_trial(trial, context, memory)
     except StoreFault as fault:
         reason = os.strerror(fault.errno or 0)
         return TrialView(

@@ -1,4 +1,4 @@
-"""The best validation while trials run: the fold's own answer, read once."""
+"""Logs that grow are read once, whatever is asked of them and however often."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from unittest import mock
 
 import pytest
 
-from detslurm.store import ExperimentDir, RunLog, Store, TrialDir, fold_experiment
+from detslurm.store import ExperimentDir, RunLog, Store, TrialDir, fold_experiment, fold_trial
 from detslurm.store.best import BestValidation
+from detslurm.store.reading import Memory
 from tests.store import scenes
 from tests.store.scenes import metrics
 
@@ -71,16 +72,33 @@ def test_only_what_is_new_is_read(store: Store, read: Bytes) -> None:
     assert best.value() == 1 / 19, "what is over is known"
 
 
+def test_a_watched_trial_is_read_once(store: Store, read: Bytes) -> None:
+    """Who looks again and again, as `wait` does, reads what was reported since."""
+    trial = scenes.trial(store)
+    scenes.run(trial, [])
+    memory: Memory = {}
+    for steps in range(1, 10):
+        report(trial, 1, steps, 1.0)
+        before = read.count
+        assert fold_trial(trial, memory=memory).steps == steps
+        assert read.count - before <= trial.records_path(1).stat().st_size / steps + 2000
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_it_is_what_the_fold_says(store: Store, place: Path, seed: int) -> None:
     """At any moment of trials that resume, are fenced, go back and say their last word."""
     draw = random.Random(seed)
     experiment = scenes.experiment(store, 3, smaller_is_better=bool(seed % 2))
     best = BestValidation(experiment)
+    memories: dict[int, Memory] = {1: {}, 2: {}, 3: {}}
     for _ in range(60):
         something(draw, experiment)
         if draw.random() < 0.7:
             assert best.value() == fold_experiment(experiment).best_value
+        if draw.random() < 0.7:
+            for number, memory in memories.items():
+                trial = experiment.trial(number)
+                assert fold_trial(trial, memory=memory) == fold_trial(trial)
 
 
 def something(draw: random.Random, experiment: ExperimentDir) -> None:
