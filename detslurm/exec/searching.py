@@ -87,7 +87,7 @@ class SearchAgenda:
             self._commit(self._known(events))
         if self._has_work():
             return True
-        if seen is not None and self._workers.is_relief:
+        if seen is not None and self._workers.is_relief and not self._workers.is_last(seen):
             self._keep_relief(seen)  # the others may still be killed after this one has left
         return False
 

@@ -38,7 +38,7 @@ class Workers:
         """All workers that the queue knows; None where it does not answer."""
         self._looked = time.monotonic()
         self._facts = list(self._wishes.experiment.facts())
-        jobs = {ref.partition("_")[0] for ref in state.workers} | set(self._job_ids())
+        jobs = {_job_id(ref) for ref in state.workers} | set(self._job_ids())
         try:
             seen = self._cluster.query(sorted(jobs))
         except SlurmError:
@@ -51,9 +51,21 @@ class Workers:
         others = [ref for ref in state.workers if ref != self._ref]
         unclear = [ref for ref in others if ref not in seen or seen[ref].state == "COMPLETING"]
         known = {**seen, **self._evidence(unclear)}
-        # Nothing is concluded from the queue's silence.
         left = {ref: known[ref].departure for ref in others if ref in known}
+        # The queue's silence says nothing; but Slurm starts a relief when the others have ended.
+        outlived = self._outlived
+        left |= {ref: "lost" for ref in others if ref not in known and _job_id(ref) in outlived}
         return state.departures({ref: how for ref, how in left.items() if how is not None})
+
+    @property
+    def _outlived(self) -> set[str]:
+        """The jobs whose end this one had to wait for."""
+        found: set[str] = set()
+        for fact in self._facts:
+            if any(job["job_id"] == self._ref for job in fact.get("jobs") or ()):
+                kind, _, ids = str((fact.get("request") or {}).get("dependency")).partition(":")
+                found |= set(ids.split(":")) if kind == "afterany" else set()
+        return found
 
     def _evidence(self, refs: list[str]) -> dict[str, JobInfo]:
         if not refs:
@@ -125,7 +137,7 @@ class Workers:
         reliefs = self._reliefs - {self._ref}
         if any(ref in seen and seen[ref].waiting for ref in reliefs):
             return
-        live = [ref.partition("_")[0] for ref, job in seen.items() if not job.final]
+        live = [_job_id(ref) for ref, job in seen.items() if not job.final]
         experiment = self._wishes.experiment
         request = relief_request(experiment.facts(), experiment.path, sorted({*live, self._own}))
         try:
@@ -138,7 +150,11 @@ class Workers:
 
     @property
     def _own(self) -> str:
-        return self._ref.partition("_")[0]
+        return _job_id(self._ref)
+
+    def is_last(self, seen: Mapping[str, JobInfo]) -> bool:
+        """Whether the queue knows of no other worker."""
+        return all(job.final for ref, job in seen.items() if ref != self._ref)
 
     def dismiss(self) -> None:
         """Take workers that wait in the queue out of it: the search is over."""
@@ -146,6 +162,10 @@ class Workers:
             self._cluster.cancel(self._job_ids(), pending_only=True)
         except SlurmError as err:
             tell(f"workers stay in the queue: {err}")
+
+
+def _job_id(ref: str) -> str:
+    return ref.partition("_")[0]
 
 
 def _unattended(state: State) -> int:

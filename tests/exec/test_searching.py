@@ -275,6 +275,32 @@ def test_a_relief_that_finds_nothing_to_do_leaves_another_one(desk: Desk) -> Non
     assert relief.dependency == "afterany:7:8:9"
 
 
+def relief_after(desk: Desk, dependency: str | None) -> SearchAgenda:
+    """A relief that Slurm has started, after the end of these jobs."""
+    request = {"dependency": dependency}
+    job = {"job_id": "9", "relief": True}
+    desk.experiment.append({"type": "submitted", "jobs": [job], "request": request})
+    desk.scene.queue.put("9", "RUNNING")
+    return desk.worker("9")
+
+
+def test_a_relief_comes_when_those_before_it_have_ended(desk: Desk) -> None:
+    """Whom Slurm has forgotten since, as a site may make it do within seconds, is lost."""
+    desk.others("7_1", "7_2", "8")
+    del desk.scene.queue.jobs["7_1"], desk.scene.queue.jobs["8"]
+    assert desk.took(relief_after(desk, "afterany:7:70")) == 0
+    state = desk.state()
+    assert (state.trials[0].lost, state.workers) == (1, {"7_2": 1, "8": 2, "9": 0})
+
+
+def test_a_relief_with_nobody_beside_it_leaves_none(desk: Desk) -> None:
+    """Of whom nothing is known Slurm would start one after the other."""
+    desk.others("7_1", "7_2", "8")
+    desk.scene.queue.jobs.clear()
+    assert desk.took(relief_after(desk, None)) is None
+    assert desk.scene.queue.requests == []
+
+
 def test_where_jobs_must_not_submit_jobs_none_does(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
