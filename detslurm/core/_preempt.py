@@ -52,7 +52,10 @@ class PreemptContext:
         it equally often. Raises `RuntimeError` before `start()`, and on a worker in mode ChiefOnly.
         """
         if not self._started:
-            raise RuntimeError("should_preempt() was called before PreemptContext.start()")
+            raise RuntimeError(
+                "should_preempt() was called before PreemptContext.start(): enter the `with` block"
+                " of core.init(), or call start() on what core.init() gave"
+            )
         if self._mode is PreemptMode.ChiefOnly and self._dist.rank != 0:
             raise RuntimeError(
                 "this preempt_mode is ChiefOnly, but should_preempt() was called from non-chief "
