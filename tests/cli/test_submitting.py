@@ -84,7 +84,7 @@ def test_a_refused_array_is_named_though_the_queue_falls_silent(
     monkeypatch.setattr(scene.queue, "submit", once)
     said = detslurm("submit", config)
     assert said.status == 1 and "violates accounting" in said.err
-    assert scene.client.stored(1).view.wishes.stopping == "kill"
+    assert scene.client.stored(1, deleted=True).state == "DELETED"
 
 
 PACKED = YAML.replace("slot_type: cpu", "slot_type: cpu, trials_per_job: 2").replace(

@@ -86,6 +86,7 @@ class TestAuto:
         self, job: Job, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         """TensorBoard files never end a training."""
+        job.checkpoints.rmdir()
         job.checkpoints.write_text("a file in the way")
         with core.init() as context:
             (context.train.get_tensorboard_path() / "x").write_text("1")
