@@ -69,8 +69,20 @@ def collect(context_dir: Path, includes: Sequence[Path] = ()) -> ContextFiles:
 
     An included directory's contents land beside the context's under the directory's own name; an
     included file under its name. Raises `SubmitError` for missing directories, for names that
-    collide, and when it all is too large.
+    collide, for what can't be read, and when it all is too large.
     """
+    try:
+        found = _listed(context_dir, includes)
+    except PermissionError as err:
+        raise SubmitError(_unreadable([str(err.filename)])) from err
+    if found.size > MAX_BYTES:
+        raise SubmitError(_too_large(found))
+    if closed := [file.source for file in found.files if not os.access(file.source, os.R_OK)]:
+        raise SubmitError(_unreadable(closed))
+    return found
+
+
+def _listed(context_dir: Path, includes: Sequence[Path]) -> ContextFiles:
     if not context_dir.is_dir():
         raise SubmitError(f"the context directory {context_dir} does not exist")
     files: dict[str, ContextFile] = {}
@@ -90,10 +102,15 @@ def collect(context_dir: Path, includes: Sequence[Path] = ()) -> ContextFiles:
             files[name] = ContextFile(include, name, include.stat().st_size)
         else:
             raise SubmitError(f"--include {include}: there is no such file or directory")
-    found = ContextFiles(tuple(files.values()), tuple(directories), tuple(notes))
-    if found.size > MAX_BYTES:
-        raise SubmitError(_too_large(found))
-    return found
+    return ContextFiles(tuple(files.values()), tuple(directories), tuple(notes))
+
+
+def _unreadable(paths: Sequence[str | Path]) -> str:
+    more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+    return (
+        f"{paths[0]}{more} can't be read: make it readable, or name it in {IGNORE_FILE} (gitignore"
+        " syntax) if the experiment does not need it"
+    )
 
 
 def freeze(context: ContextFiles, stage: Path) -> None:
@@ -103,10 +120,7 @@ def freeze(context: ContextFiles, stage: Path) -> None:
     for file in context.files:
         target = stage / file.name
         target.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            shutil.copy2(file.source, target)
-        except PermissionError as err:
-            raise _unreadable(err, file.source) from err
+        shutil.copy2(file.source, target)
 
 
 def _take_directory(
@@ -140,11 +154,7 @@ def _walk(
     root: Path, ignored: object, seen: frozenset[Path], at: Path | None = None
 ) -> Iterator[tuple[Path, bool]]:
     assert callable(ignored)
-    try:
-        entries = sorted(os.scandir(at or root), key=lambda entry: entry.name)
-    except PermissionError as err:
-        raise _unreadable(err, at or root) from err
-    for entry in entries:
+    for entry in sorted(os.scandir(at or root), key=lambda entry: entry.name):
         path = Path(entry.path)
         relative = path.relative_to(root).as_posix()
         is_dir = entry.is_dir()
@@ -154,13 +164,6 @@ def _walk(
         # Linked directories are frozen by content; a link to a directory above would never end.
         if is_dir and (real := path.resolve()) not in seen:
             yield from _walk(root, ignored, seen | {real}, path)
-
-
-def _unreadable(error: OSError, path: Path) -> SubmitError:
-    return SubmitError(
-        f"{path}: {error.strerror}: make it readable, or name it in {IGNORE_FILE} if the experiment"
-        " does not need it"
-    )
 
 
 class _Ignored:

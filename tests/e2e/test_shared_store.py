@@ -116,6 +116,13 @@ def test_a_file_that_cant_be_read_harms_no_other_experiment(desk: Desk) -> None:
         desk.run("experiment", "kill", str(first))
         third = desk.submit(desk.project(QUICK, name="third"))
         assert desk.run("experiment", "wait", str(third)).returncode == 0
+        with closed(desk.write("third/data.bin", "secret")) as file:
+            for args in ((), ("--dry-run",)):
+                refused = desk.run(
+                    "submit", "../third/experiment.yaml", *args, cwd=file.parent, check=False
+                )
+                assert refused.returncode == 1 and ".detignore" in refused.stderr
+                assert str(file.name) in refused.stderr
     with closed(desk.experiment(first).log.name(2)) as fact:
         done = desk.run("experiment", "list", "--json")
         assert [row["id"] for row in json.loads(done.stdout)] == [second, third]
