@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import shutil
+import stat
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -64,15 +65,15 @@ def copy_names(source: Path, target: Path, names: Iterable[str]) -> None:
 
 
 def sync_tree(root: Path) -> None:
-    """Bring a tree to the disk, file by file."""
+    """Bring a tree to the disk, file by file, for nobody else to write."""
     for directory, _, files in os.walk(root):
         for name in files:
             _sync_file(Path(directory, name))
-        sync(Path(directory))
+        sync(Path(directory), guard=True)
 
 
 def sync_names(root: Path, names: Iterable[str]) -> None:
-    """Bring some resources of a tree to the disk."""
+    """Bring some resources of a tree to the disk, for nobody else to write."""
     for name in names:
         _sync_file(root / name)
     sync(root)
@@ -80,13 +81,15 @@ def sync_names(root: Path, names: Iterable[str]) -> None:
 
 def _sync_file(path: Path) -> None:
     if not path.is_symlink():
-        sync(path)
+        sync(path, guard=True)
 
 
-def sync(path: Path) -> None:
-    """Bring one file or directory to the disk."""
+def sync(path: Path, *, guard: bool = False) -> None:
+    """Bring one file or directory to the disk; with `guard`, for nobody else to write."""
     fd = os.open(path, os.O_RDONLY)
     try:
+        if guard:
+            _guard(fd)
         os.fsync(fd)
     except OSError as err:
         # Some file systems can't sync a directory by itself; they order its entries on their own.
@@ -96,10 +99,19 @@ def sync(path: Path) -> None:
         os.close(fd)
 
 
+def _guard(fd: int) -> None:
+    """Take away what the umask left to others: in a shared store they could change a checkpoint."""
+    mode = stat.S_IMODE(os.fstat(fd).st_mode)
+    if mode & 0o022:
+        with contextlib.suppress(PermissionError):  # of another owner, or a file system's own modes
+            os.fchmod(fd, mode & ~0o022)
+
+
 def write_synced(path: Path, data: bytes) -> None:
     """Write a file that is either absent, the old one, or the new one, and on disk on return."""
     staged = path.with_name(f".{path.name}.tmp")
     with staged.open("wb") as out:
+        _guard(out.fileno())
         out.write(data)
         out.flush()
         os.fsync(out.fileno())

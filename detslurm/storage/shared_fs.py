@@ -107,10 +107,17 @@ class SharedFS:
 
     def put_file(self, source: Path, key: str) -> None:
         target = self.base / key
-        target.parent.mkdir(parents=True, exist_ok=True)
+        self._ensure(target.parent)
         staged = target.with_name(f".{target.name}.{os.urandom(8).hex()}.tmp")  # seen by all nodes
         shutil.copyfile(source, staged)
+        staged.chmod(staged.stat().st_mode & ~0o022)
         rename(staged, target)
+
+    def _ensure(self, folder: Path) -> None:
+        """Let a directory exist that nobody else can write to."""
+        if not folder.is_dir():
+            self._ensure(folder.parent)
+            folder.mkdir(0o755, exist_ok=True)
 
     def remove_files(self, folder: str) -> None:
         remove_tree(self.base / folder)

@@ -14,6 +14,9 @@ from detslurm.store.errors import StoreError, explained
 COMMON: Final = ("ledger", "experiments", "checkpoints")
 """In a shared store each user adds to these; nobody else can remove or change what they added."""
 
+SHARED: Final = ("checkpoints/tensorboard", "checkpoints/tensorboard/experiment")
+"""Where each user's jobs put what belongs to an experiment of theirs."""
+
 # sbatch reads a script by lines, and Slurm takes a backslash out of a path for a job's output.
 _UNFIT: Final = {"\n": "a line break", "\\": "a backslash"}
 
@@ -81,7 +84,9 @@ def _make_common(root: Path, state: os.stat_result) -> None:
         return
     if state.st_uid == os.geteuid() and not state.st_mode & stat.S_ISVTX:
         root.chmod(stat.S_IMODE(state.st_mode) | stat.S_ISVTX)  # or all could rename what is there
-    for name in COMMON:
+    for name in SHARED:
+        fs.claim_directory(root / name, secret=True)
+    for name in (*COMMON, *SHARED):
         _share(root / name, state.st_gid)
 
 

@@ -98,6 +98,34 @@ def test_two_users_share_a_store(desks: tuple[Desk, Desk]) -> None:
     assert listed(alice) == {hers: ("alice", "CANCELED")}
 
 
+TRACKED = """\
+    import detslurm as det
+    with det.core.init() as core:
+        core.train.report_validation_metrics(1, {"loss": 1.0})
+        with core.checkpoint.store_path({"steps_completed": 1}) as (path, uuid):
+            (path / "weights").write_text("1")
+            (path / "more").mkdir()
+"""
+
+
+def test_scripts_and_local_jobs_in_a_shared_store(desks: tuple[Desk, Desk]) -> None:
+    """Whatever writes there, nobody can change it but its owner, and everybody sees it."""
+    for desk in desks:
+        script = desk.write("hand.py", TRACKED)
+        desk.user.run("python3", str(script))
+        desk.user.run("sbatch", "--wait", "-o", "said.txt", "--wrap", "python3 hand.py")
+        assert desk.user.cwd is not None
+        assert "can't be stored" not in (desk.user.cwd / "said.txt").read_text()
+        local = desk.submit(desk.project(QUICK), "--cluster", "local")
+        assert desk.run("experiment", "wait", str(local)).returncode == 0
+    rows = {n: ("alice" if n < 4 else "bob", "COMPLETED") for n in range(1, 7)}
+    assert listed(desks[0]) == listed(desks[1]) == rows
+    root = desks[0].store.path
+    for desk, other in (desks, desks[::-1]):
+        argv = ("find", str(root), "-user", other.user.name, "-writable", "!", "-perm", "-1000")
+        assert desk.user.run(*argv, check=False).stdout == ""
+
+
 def test_a_file_that_cant_be_read_harms_no_other_experiment(desk: Desk) -> None:
     """A fact of the ledger, an experiment's fact, a trial's record of mode 000."""
     first = desk.submit(desk.project(WAITS, name="first"))

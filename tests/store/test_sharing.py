@@ -12,7 +12,7 @@ import pytest
 
 from detslurm import _access
 from detslurm.store import ExperimentDir, Store, StoreError, compact
-from detslurm.store.root import COMMON, weakness
+from detslurm.store.root import COMMON, SHARED, weakness
 from tests.store import scenes
 
 CONFIG = {"data": {"secrets": {"token": "hush"}}}
@@ -74,7 +74,8 @@ def test_a_shared_store_follows_its_root(place: Path, mask: int) -> None:
         full(root)
     assert stat.S_IMODE(root.stat().st_mode) == 0o3770
     found = modes(root)
-    assert {name: found.pop(name) for name in COMMON} == dict.fromkeys(COMMON, "3770")
+    common = (*COMMON, *SHARED)
+    assert {name: found.pop(name) for name in common} == dict.fromkeys(common, "3770")
     assert f"index-{os.geteuid()}.json" in found
     secret = {n for n, m in found.items() if m in ("600", "2700")}
     names = ("config.json", "config.yaml", "secret", "jobs", "code")

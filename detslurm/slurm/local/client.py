@@ -150,7 +150,7 @@ class LocalCluster:
 
     def _new_job(self, request: JobRequest) -> int:
         """Claim an id for all machines of the store, and put the script there."""
-        self.place.jobs.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.place.make()
         job = 1 + max(
             (int(e.name) for e in os.scandir(self.place.jobs) if e.name.isdigit()), default=0
         )

@@ -21,6 +21,11 @@ class Place:
     def _local(self) -> Path:
         return self.root / _access.own_name(str(self.root), "local")
 
+    def make(self) -> None:
+        """Let the directories exist, for their user alone."""
+        for folder in (self._local, self.jobs, self.home.parent, self.home):
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+
     @property
     def jobs(self) -> Path:
         """Job ids are claimed here by mkdir, for all machines that share the store."""

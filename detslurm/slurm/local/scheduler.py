@@ -261,8 +261,7 @@ def main(argv: list[str]) -> int:
     server = wire.listen(place.address)
     if server is None:
         return 0
-    place.home.mkdir(parents=True, exist_ok=True, mode=0o700)
-    place.jobs.mkdir(parents=True, exist_ok=True, mode=0o700)
+    place.make()
     if os.fork():  # the caller goes on as soon as callers can queue up at the socket
         os._exit(0)
     _detach(place)
