@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from detslurm.sdk.queues import Connect, Queues, connector
-from detslurm.sdk.survey import look_at, read
-from detslurm.store import ExperimentDir, NotFound, Store, TrialDir, fs
+from detslurm.sdk.survey import Surveyed, look_at, read
+from detslurm.store import ExperimentDir, NotFound, Store, StoreError, TrialDir, fs
 
 if TYPE_CHECKING:
     from detslurm.sdk.experiment import Experiment
@@ -83,16 +83,32 @@ class Client:
         """An experiment by id, as it stands now. Raises NotFound."""
         return self.experiments([experiment_id])[0]
 
-    def experiments(self, ids: Iterable[int]) -> list[Experiment]:
-        """Experiments by id, with one look at the queue for all of them. Raises NotFound."""
+    def experiments(
+        self, ids: Iterable[int], *, skip: Callable[[StoreError], None] | None = None
+    ) -> list[Experiment]:
+        """Experiments by id, with one look at the queue for all of them.
+
+        Raises NotFound for those that don't exist, StoreError for those that can't be read, unless
+        `skip` takes the errors.
+        """
         from detslurm.sdk.experiment import Experiment
 
-        found = [read(self.directory(number)) for number in ids]
-        for one in found:
-            if one.facts.wishes.deleted:
-                raise NotFound(f"experiment {one.directory.id} was deleted")
+        found = []
+        for number in ids:
+            try:
+                found.append(self._read(number))
+            except StoreError as error:
+                if skip is None:
+                    raise
+                skip(error)
         look_at(found, self.queues)
         return [Experiment(self, one) for one in found]
+
+    def _read(self, number: int) -> Surveyed:
+        one = read(self.directory(number))
+        if one.facts.wishes.deleted:
+            raise NotFound(f"experiment {number} was deleted")
+        return one
 
     def stored(self, experiment_id: int, *, deleted: bool = False) -> Experiment:
         """An experiment as the store alone knows it: enough to wish something of it."""

@@ -30,10 +30,7 @@ def _readable(store: Store, ids: Iterable[int], say: Callable[[str], None]) -> I
     unreadable: dict[int, StoreError] = {}
     for number in ids:
         try:
-            one = read(store.experiment(number))
-            if one.facts.searching:
-                one.search  # noqa: B018 (its files are read here, too)
-            yield one
+            yield read(store.experiment(number))
         except NotFound:
             continue
         except StoreError as error:

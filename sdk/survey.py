@@ -146,7 +146,10 @@ def read(directory: ExperimentDir) -> Surveyed:
     """An experiment as the store alone knows it."""
     view = fold_experiment(directory, fold=view_trial)
     trials = {row.id: row for row in view.trials}
-    return Surveyed(directory, fold_facts(directory), trials, view.problems)
+    found = Surveyed(directory, fold_facts(directory), trials, view.problems)
+    if found.facts.searching:
+        found.search  # noqa: B018 (what can't be read of it is found out here, too)
+    return found
 
 
 def look_at(found: Sequence[Surveyed], queues: Queues) -> None:

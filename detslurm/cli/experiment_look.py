@@ -60,15 +60,20 @@ def list_experiments(everything: bool, limit: int | None, offset: int, as_json: 
 @several_ids
 @json_option
 def describe(ids: list[int], as_json: bool) -> None:
-    """Show experiments: settings, trials, failures."""
+    """Show experiments: settings, trials, failures. One that can't be read hides no other."""
     from detslurm.cli import description
 
-    experiments = client().experiments(ids)
+    failed: list[Exception] = []
+    experiments = client().experiments(ids, skip=failed.append if len(ids) > 1 else None)
     if as_json:
         found = [description.experiment_data(experiment) for experiment in experiments]
-        print_json(found[0] if len(found) == 1 else found)
-        return
-    click.echo("\n\n".join(description.experiment_text(e) for e in experiments))
+        print_json(found[0] if len(ids) == 1 else found)
+    elif experiments:
+        click.echo("\n\n".join(description.experiment_text(e) for e in experiments))
+    for error in failed:
+        click.secho(str(error), err=True, fg="red")
+    if failed:
+        raise click.exceptions.Exit(1)
 
 
 @click.command("list-trials")

@@ -10,6 +10,7 @@ import pytest
 
 from tests.cli.conftest import Detslurm
 from tests.sdk.scenes import YAML, Scene
+from tests.store.faults import refusing
 
 TRACEBACK = ["0: Traceback (most recent call last):", "0: ValueError: the data is gone"]
 
@@ -135,6 +136,22 @@ def test_describe_as_json_is_complete_and_hides_secrets(failed: Scene, detslurm:
     assert data["trials"][0]["hparams"] == {"lr": 0.1, "i": 0}
     assert data["config"]["searcher"]["metric"] == "loss"
     assert "hush" not in said.out
+
+
+def test_one_that_cant_be_read_hides_no_other(scene: Scene, detslurm: Detslurm) -> None:
+    """What can be shown is, and the exit status says that it is not all."""
+    scene.experiment(job="7")
+    scene.experiment(job="8")
+    closed = scene.store.experiment(1).log.name(2)
+    with refusing(closed):
+        data = detslurm("e", "describe", "1", "2", "--json")
+        assert (data.status, [one["id"] for one in data.data]) == (1, [2])
+        assert str(closed) in data.err
+        listed = detslurm("e", "list", "--json")
+        assert (listed.status, [one["id"] for one in listed.data]) == (0, [2])
+        assert "left out" in listed.err and str(closed) in listed.err
+        assert detslurm("e", "kill", 2).status == 0
+    assert len(detslurm("e", "list", "--json").data) == 2
 
 
 def test_several_experiments_are_described_with_one_query(scene: Scene, detslurm: Detslurm) -> None:
