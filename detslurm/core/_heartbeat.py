@@ -35,6 +35,7 @@ class Heartbeat:
         self._records = trial.records_path(run)
         self._on_kill: Callable[[], None] | None = on_kill
         self._seen = seen  # what was wished before does not concern this run
+        self._is_killed = False
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
         self._thread.start()
@@ -55,24 +56,19 @@ class Heartbeat:
         except OSError:
             pass  # a full quota, a server that is away: the next beat may succeed
         try:
-            killed = [self._read(fact) for fact in self._news()]
+            for fact in self._experiment.facts(self._seen):
+                self._take_in(fact)
         except (StoreError, OSError) as err:
             logger.debug("the store can't be read now: %s", err)
-            return
-        if any(killed) and on_kill is not None:
+        if self._is_killed and on_kill is not None:
             self._on_kill = None
             on_kill()
 
-    def _news(self) -> list[dict[str, Any]]:
-        return list(self._experiment.facts(self._seen))
-
-    def _read(self, fact: Mapping[str, Any]) -> bool:
-        """Take in one fact; whether it ends this process."""
-        self._seen = fact["n"]
+    def _take_in(self, fact: Mapping[str, Any]) -> None:
         if fact.get("type") == "lost" and self._trial.id in (fact.get("trials") or ()):
-            self._experiment.append({"type": "found", "trials": [self._trial.id]}, self._seen)
-        if fact.get("type") != "wish":
-            return False
-        wish = fact.get("wish")
-        mine = wish == "kill_trial" and fact.get("trial") == self._trial.id
-        return mine or wish in ("kill", "delete")
+            self._experiment.append({"type": "found", "trials": [self._trial.id]}, fact["n"])
+        elif fact.get("type") == "wish":
+            wish = fact.get("wish")
+            mine = wish == "kill_trial" and fact.get("trial") == self._trial.id
+            self._is_killed |= mine or wish in ("kill", "delete")
+        self._seen = fact["n"]  # now: what failed above is read again
