@@ -113,7 +113,8 @@ def create(path: str, flags: int, *, secret: bool = False) -> int:
         with suppress(OSError):  # some file systems have fixed modes
             os.fchmod(handle, mode)  # the umask may have cut it
     if heir := _access.heir(os.path.dirname(path)):
-        os.fchown(handle, *heir)
+        with suppress(OSError):  # the root of a user namespace can't
+            os.fchown(handle, *heir)
     return handle
 
 
@@ -334,7 +335,8 @@ def _make_directory(path: str, *, secret: bool = False) -> None:
         with suppress(OSError):
             os.chmod(path, mode)
     if heir := _access.heir(os.path.dirname(path)):
-        os.chown(path, *heir)
+        with suppress(OSError):
+            os.chown(path, *heir)
 
 
 def ensure_directory(path: AnyPath, *, secret: bool = False) -> None:
