@@ -57,12 +57,25 @@ def directory_mode(folder: str) -> int:
 
 
 def own_name(root: str, name: str) -> str:
-    """What something in a store is called of which each user of a shared store has their own."""
-    try:
-        several = shared(root)
-    except OSError:
-        several = False  # there is no store yet
-    if not several:
+    """What something in a store is called of which each user of a shared store has their own.
+
+    Whoever had one before the store was shared keeps it.
+    """
+    if not _exists_shared(root) or _is_mine(f"{root}/{name}"):
         return name
     stem, dot, suffix = name.partition(".")
     return f"{stem}-{os.geteuid()}{dot}{suffix}"
+
+
+def _exists_shared(root: str) -> bool:
+    try:
+        return shared(root)
+    except OSError:
+        return False  # there is no store yet, or none that can be used
+
+
+def _is_mine(path: str) -> bool:
+    try:
+        return os.stat(path).st_uid == os.geteuid()  # noqa: PTH116
+    except OSError:
+        return False

@@ -87,7 +87,9 @@ def test_what_was_private_becomes_shared_with_the_root(place: Path) -> None:
     """The first submission after `chmod` lets the others in; old experiments stay closed."""
     full(place / "store")
     (place / "store").chmod(0o2770)
-    Store.open(place / "store")
+    store = Store.open(place / "store")
+    assert store.own("index.json").name == "index.json"  # as it was
+    assert store.own("embedded").name == f"embedded-{os.geteuid()}"
     found = modes(place / "store")
     assert {found[name] for name in COMMON} == {"3770"}
     assert {m for name, m in found.items() if name.startswith("ledger/")} == {"640"}
