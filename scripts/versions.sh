@@ -73,13 +73,19 @@ ip link set lo up || true
 # Daemons since 24.11 want an address that is not 127.0.0.1.
 ip address add 10.97.0.1/32 dev lo 2>/dev/null || true
 hostname lab
-printf "127.0.0.1 localhost\n10.97.0.1 lab\n" >"$root/run/hosts"
+printf "127.0.0.1 localhost\n127.0.1.1 lab\n" >"$root/run/hosts"
 touch "$root/run/resolv.conf"
 cp /etc/resolv.conf "$root/run/resolv.conf" 2>/dev/null || true
 mount --bind "$root/run/hosts" "$root/etc/hosts"
 mount --bind "$root/run/resolv.conf" "$root/etc/resolv.conf"
+# Not chroot: the kernel refuses user namespaces to those that live in one.
+mkdir "$root/run/host"
+cd "$root"
+pivot_root . run/host
+umount -l /run/host
+cd /suite
 # No exec: this shell is process 1 in there, and collects the daemons that others leave behind.
-chroot "$root" sh -c "cd /suite && exec \"\$@\"" sh "$@"
+"$@"
 exit $?' bash "$@"
 }
 
@@ -95,7 +101,8 @@ install() {
     # Debian builds torch without libuv, and its torchrun asks for libuv all the same.
     local torch=$root/usr/lib/python3/dist-packages/torch/distributed
     sed -i 's/multi_tenant=True,$/multi_tenant=True, use_libuv=False,/' "$torch"/elastic/rendezvous/*.py
-    sed -i 's/"USE_LIBUV", "1"/"USE_LIBUV", "0"/' "$torch/rendezvous.py"
+    sed -i 's/is_master=False,$/is_master=False, use_libuv=False,/' "$torch/rendezvous.py"
+    sed -i 's/"USE_LIBUV", "1"/"USE_LIBUV", "0"/' "$torch/rendezvous.py" "$torch/elastic/utils/distributed.py"
     [ -x "$root/venv/bin/python" ] || enter "$root" net "$copy" python3 -m venv --system-site-packages /venv
     enter "$root" net "$copy" /venv/bin/python -m pip install --quiet --disable-pip-version-check \
         --constraint constraints.txt --editable '.[suite]'
