@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import atexit
 import json
-import logging
 import os
 from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass, field
@@ -20,7 +19,6 @@ from detslurm._process import fatal_error
 if TYPE_CHECKING:
     from detslurm.exec.embedded import Embedded
 
-logger = logging.getLogger("detslurm.core")
 
 _REQUIRED = (
     "DET_MASTER",
@@ -250,6 +248,9 @@ def _join() -> None:
     try:
         _embedded = join()
     except (StoreError, OSError) as err:
+        import logging  # only here: node agents start without its half dozen imports
+
+        logger = logging.getLogger("detslurm.core")
         logger.warning("this run is not tracked: the store can't be used (%s)", err)
         return
     if _embedded is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from detslurm.store.curve import MetricRow
 from detslurm.store.errors import (
     CorruptRecord,
     NoHardLinks,
@@ -17,35 +16,36 @@ from detslurm.store.errors import (
     TrialEnded,
 )
 from detslurm.store.experiment import ExperimentDir
-from detslurm.store.experimentfold import ExperimentFacts
-from detslurm.store.reading import (
-    fold_experiment,
-    fold_facts,
-    fold_trial,
-    trial_metrics,
-    view_trial,
-)
 from detslurm.store.runlog import RunLog, read_records
 from detslurm.store.store import Store
 from detslurm.store.trial import Run, TrialDir
-from detslurm.store.trialfold import TrialContext
-from detslurm.store.views import (
-    CheckpointView,
-    ExperimentRow,
-    ExperimentView,
-    Job,
-    RunView,
-    TrialRow,
-    TrialView,
-    ValidationView,
-    Wishes,
-)
 
 if TYPE_CHECKING:
     from detslurm.store.columns import Columns, metric_columns
     from detslurm.store.compaction import compact
+    from detslurm.store.curve import MetricRow
     from detslurm.store.eventlog import EventLog
+    from detslurm.store.experimentfold import ExperimentFacts
     from detslurm.store.probing import Check, ProbeReport, probe
+    from detslurm.store.reading import (
+        fold_experiment,
+        fold_facts,
+        fold_trial,
+        trial_metrics,
+        view_trial,
+    )
+    from detslurm.store.trialfold import TrialContext
+    from detslurm.store.views import (
+        CheckpointView,
+        ExperimentRow,
+        ExperimentView,
+        Job,
+        RunView,
+        TrialRow,
+        TrialView,
+        ValidationView,
+        Wishes,
+    )
 
 __all__ = [
     "Check",
@@ -89,15 +89,32 @@ __all__ = [
     "view_trial",
 ]
 
-# What runners, trials and most commands never use is imported on first use.
+# Node agents need none of this, runners and most commands little: imported on first use.
 _LATE = {
     "Check": "probing",
+    "CheckpointView": "views",
     "Columns": "columns",
     "EventLog": "eventlog",
+    "ExperimentFacts": "experimentfold",
+    "ExperimentRow": "views",
+    "ExperimentView": "views",
+    "Job": "views",
+    "MetricRow": "curve",
     "ProbeReport": "probing",
+    "RunView": "views",
+    "TrialContext": "trialfold",
+    "TrialRow": "views",
+    "TrialView": "views",
+    "ValidationView": "views",
+    "Wishes": "views",
     "compact": "compaction",
+    "fold_experiment": "reading",
+    "fold_facts": "reading",
+    "fold_trial": "reading",
     "metric_columns": "columns",
     "probe": "probing",
+    "trial_metrics": "reading",
+    "view_trial": "reading",
 }
 
 

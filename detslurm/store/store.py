@@ -11,11 +11,11 @@ from detslurm.store import fs
 from detslurm.store.errors import NotFound
 from detslurm.store.experiment import ExperimentDir
 from detslurm.store.trial import TrialDir
-from detslurm.store.views import ExperimentRow
 
 if TYPE_CHECKING:
     from detslurm.store.index import Catalog
     from detslurm.store.ledger import Ledger, LedgerState
+    from detslurm.store.views import ExperimentRow
 
 
 class Store:
