@@ -118,16 +118,27 @@ class Hostile:
         return True
 
     def hide_store(self) -> bool:
-        """The file server does not let anybody in for 20 s."""
+        """The file server lets nobody in for 20 s, but to the files of Slurm's own output.
+
+        Without those Slurm itself fails every job that begins, and so a search's last worker.
+        """
         if self._hidden_until is not None:
             return False
-        self._store.chmod(0)
+        for folder in self._hidden_folders():
+            folder.chmod(0)
         self._hidden_until = time.monotonic() + 20
         return True
 
     def _show_store(self) -> None:
-        self._store.chmod(0o700)
+        for folder in self._hidden_folders():
+            folder.chmod(0o700)
         self._hidden_until = None
+
+    def _hidden_folders(self) -> list[Path]:
+        parts = [
+            self._store.glob(f"experiments/*/{part}") for part in ("facts", "search", "trials")
+        ]
+        return [self._store / "checkpoints", *(folder for part in parts for folder in part)]
 
     def cut_power(self) -> bool:
         """A node is gone, and comes back before or after Slurm has noticed."""

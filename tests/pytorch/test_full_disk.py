@@ -30,7 +30,7 @@ def disk(root: Path) -> Iterator[Path]:
     if os.geteuid():
         pytest.skip("a full disk: only root can mount a small one")
     disk = root / "checkpoints"
-    disk.mkdir(parents=True)
+    disk.mkdir(parents=True, exist_ok=True)
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=9m", "small", str(disk)], check=True)
     (disk / "ballast").write_bytes(bytes(8 << 20))
     yield disk
