@@ -92,7 +92,7 @@ class Attempt:
         self._look, self._limits = look, limits
         self._why_signalled, self._why_ending = why_signalled, why_ending
         self._report = Report()
-        self._lines = LineSplitter()
+        self._lines = LineSplitter(rewrites=False)  # no report may be taken for a rewrite
         self._whole = control.Reassembler()
         self._exit_codes: dict[int, int] = {}
         self._acknowledged: dict[int, bool] = {}

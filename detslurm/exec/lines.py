@@ -21,11 +21,18 @@ class LineSplitter:
     """Feed it chunks, get whole lines.
 
     What ends in a `\\r` is a state that the next one overwrites, as a progress bar does: of these
-    `feed` and `overdue` give at most one a second, and always the last one.
+    `feed` and `overdue` give at most one a second, and always the last one. Where each line counts,
+    as in what agents send, nothing is taken for a rewrite.
     """
 
-    def __init__(self, longest: int = LONGEST, clock: Callable[[], float] = time.monotonic) -> None:
-        self._longest, self._clock = longest, clock
+    def __init__(
+        self,
+        longest: int = LONGEST,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        rewrites: bool = True,
+    ) -> None:
+        self._longest, self._clock, self._rewrites = longest, clock, rewrites
         self._rest = b""
         self._begin()
         self._above = 0  # how many lines above the last one the cursor is
@@ -43,7 +50,7 @@ class LineSplitter:
     def feed(self, chunk: bytes) -> Iterator[bytes]:
         """The lines that this chunk completes."""
         data = self._rest + chunk
-        if self._rewriting or self._above or b"\r" in data or b"\x1b" in data:
+        if self._rewrites and (self._rewriting or self._above or b"\r" in data or b"\x1b" in data):
             *parts, self._rest = _END.split(data)
             for text, end in zip(parts[::2], parts[1::2], strict=True):
                 yield from self._part(text, end)
@@ -64,6 +71,8 @@ class LineSplitter:
     def close(self) -> Iterator[bytes]:
         """What is left without a line end."""
         rest, self._rest, self._above = self._rest, b"", 0
+        if self._rewrites:  # whoever reads the lines next would climb over those of others
+            rest, _ = _without_ups(rest)
         if rest or self._state:
             yield from self._ended(rest)
 

@@ -91,3 +91,25 @@ def test_what_srun_says_of_every_step_is_left_out(tmp_path: Path, inbox: SignalI
     ).run()
     log.close()
     assert (tmp_path / "log").read_text().count(said) == 1
+
+
+def test_no_report_is_taken_for_a_rewritten_line(tmp_path: Path, inbox: SignalInbox) -> None:
+    """Whatever escapes the log lines before it end with: each node's last word counts."""
+    end = {"event": "ended", "exit_code": 0, "preempted": False, "acknowledged": False}
+    said = control.log_line(0, "[rank=0] bar \x1b[A\x1b[A\x1b[A")
+    (tmp_path / "said").write_bytes(
+        said + b"".join(control.report_line({**end, "node": node}) for node in range(3))
+    )
+    log = TextLog(tmp_path / "log")
+    report = Attempt(
+        ["cat", str(tmp_path / "said")],
+        ["n1", "n2", "n3"],
+        inbox=inbox,
+        log=log,
+        look=lambda: None,
+        why_signalled=lambda: Cause.PREEMPTION,
+        why_ending=lambda: Cause.KILL,
+        limits=Limits(60, 30),
+    ).run()
+    log.close()
+    assert report.exit_code == 0 and not report.vanished

@@ -87,6 +87,13 @@ def test_what_a_bar_leaves_on_the_screen_is_in_the_log() -> None:
         assert [*splitter.feed(data), *splitter.close()] == expected
 
 
+def test_bars_that_are_cut_off_move_no_cursor() -> None:
+    """What ends on its way up to another bar would hide the lines that others write next."""
+    for data in (b"\n\n\rinner: 5%\x1b[A\x1b[A", b"done\n\x1b[A\x1b[A"):
+        splitter = LineSplitter()
+        assert not [line for line in [*splitter.feed(data), *splitter.close()] if b"\x1b" in line]
+
+
 def test_nested_bars_of_tqdm() -> None:
     """The inner bar's line feeds and ways up again make no lines; all last states are there."""
     out = io.StringIO()
