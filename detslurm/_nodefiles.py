@@ -54,8 +54,12 @@ def create_at(start: Path, size: int) -> tuple[int, Path]:
 
 @cache
 def sweep(folder: Path) -> None:
-    """Remove what killed processes of this node have left, once."""
-    for name in os.listdir(folder):  # noqa: PTH208 (agents start with few calls)
+    """Remove what killed processes of this node have left, once, if the names can be read."""
+    try:
+        names = os.listdir(folder)  # noqa: PTH208 (agents start with few calls)
+    except OSError:
+        return
+    for name in names:
         owner = Identity.parse(name.removeprefix(PREFIX)) if name.startswith(PREFIX) else None
         if owner not in (None, _identity(os.getpid())) and owner.is_dead():
             remove(folder / name)

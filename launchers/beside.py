@@ -24,6 +24,7 @@ def main(argv: Sequence[str]) -> int:
     let_pass()
     inbox = SignalInbox([signal.SIGTERM])
     unblock()
+    ranks.check_flag()
     runner = socket.socket(socket.AF_UNIX)
     try:
         runner.connect(f"\0{os.environ[STEPS_ENV]}")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import os
 import signal
+from functools import cache
 from pathlib import Path
 
 from detslurm._flag import ENV as FLAG_ENV
@@ -30,23 +31,22 @@ def has_flag() -> bool:
 def is_preemption() -> bool:
     """Whether the SIGTERM that just came is Slurm's word to all processes of the step."""
     try:
-        flag = PreemptFlag.of_this_node()
+        flag = _flag()
     except RuntimeError:
         return False  # it was there when this process began: the agent has gone
-    if flag is None:
-        return False
-    try:
-        return flag.explains_signal()
-    finally:
-        flag.close()
+    return flag is not None and flag.explains_signal()
 
 
 def check_flag() -> None:
     """Raises `RuntimeError` where this process could not learn of a preemption."""
     in_run(os.environ)  # sbatch hands another job's flag on, which is none of ours
-    flag = PreemptFlag.of_this_node()
-    if flag is not None:
-        flag.close()
+    _flag()
+
+
+@cache
+def _flag() -> PreemptFlag | None:
+    """Kept open: what lies in /tmp for long may be tidied up while the run goes on."""
+    return PreemptFlag.of_this_node()
 
 
 def report_exit(rank: int, status: int) -> None:

@@ -72,3 +72,16 @@ def test_a_full_disk_is_left_for_one_with_room(
     flags.append(PreemptFlag.create())
     assert Path(flags[0].name).parent != tmp
     assert not list(tmp.iterdir())
+
+
+def test_a_directory_that_can_not_be_listed_is_not_swept(
+    tmp: Path, flags: list[PreemptFlag], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some sites let everybody create files there, and nobody see those of others."""
+
+    def listdir(path: object) -> list[str]:
+        raise PermissionError(errno.EACCES, "no right to read", str(path))
+
+    monkeypatch.setattr(os, "listdir", listdir)
+    flags.append(PreemptFlag.create())
+    assert Path(flags[0].name).parent == tmp

@@ -90,12 +90,15 @@ def test_signals_reach_the_command() -> None:
             assert process.wait(60) == 7
 
 
-def test_a_preemption_is_not_passed_on() -> None:
-    """Slurm's SIGTERM comes to the command as well: once is enough."""
+@pytest.mark.parametrize("tidied", [False, True])
+def test_a_preemption_is_not_passed_on(tidied: bool) -> None:
+    """Slurm's SIGTERM comes to the command as well, also long after /tmp was tidied up."""
     flag = PreemptFlag.create()
     flag.request_preemption()
     script = "trap 'exit 7' TERM; echo up; sleep 1 & wait; exit 0"
     with started(script, {ENV: flag.name}) as process:
+        if tidied:
+            Path(flag.name).unlink()
         process.terminate()
         assert process.wait(60) == 0
 
