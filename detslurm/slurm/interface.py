@@ -149,6 +149,7 @@ class ClusterLimits:
     preempt_send_user_signal: bool = False
     accounting: bool = True
     enforces_qos: bool = False
+    changes_jobs: bool = False  # by a plugin of the site, as they are submitted
     gres_types: tuple[str, ...] = ()
     tres_gpus: bool = False
     mpi_default: str = "none"

@@ -42,6 +42,7 @@ def parse_limits(config: str, partitions: str, sinfo: str) -> ClusterLimits:
         enforces_qos=not {"limits", "safe"}.isdisjoint(
             values.get("AccountingStorageEnforce", "").split(",")
         ),
+        changes_jobs=values.get("JobSubmitPlugins", "") not in ("", "(null)"),
         gres_types=tuple(
             t for t in values.get("GresTypes", "").split(",") if t not in ("", "(null)")
         ),

@@ -15,6 +15,7 @@ from detslurm.slurm.queue import parse_duration
 from detslurm.slurm.request import JobRequest
 
 _PATIENCE = 20.0
+_TIME = re.compile("--time(?:=|$)|-t")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,8 @@ def time_problem(request: JobRequest, limits: ClusterLimits, qos: str | None) ->
 
     `qos` is the name that the request has, wherever it has it from. Raises `SlurmError`.
     """
+    if _others_say(request, limits):
+        return None
     here = limits.partition(request.partition)
     asked = _asked(request, here)
     if asked is None:
@@ -47,6 +50,17 @@ def time_problem(request: JobRequest, limits: ClusterLimits, qos: str | None) ->
     return (
         f"{who} {wanted}, and {said}: it would wait for ever."
         " Ask for less with slurm.time: training goes on in the next segment by itself"
+    )
+
+
+def _others_say(request: JobRequest, limits: ClusterLimits) -> bool:
+    """Whether the partition or the time comes from elsewhere: sbatch's variables or options, or a
+    plugin of the site, which finds a partition for jobs that name none."""
+    no_partition, no_time = request.partition is None, request.time_minutes is None
+    return (
+        (no_partition and (limits.changes_jobs or "SBATCH_PARTITION" in os.environ))
+        or (no_time and "SBATCH_TIMELIMIT" in os.environ)
+        or any(_TIME.match(word) for line in request.sbatch_args for word in line.split())
     )
 
 

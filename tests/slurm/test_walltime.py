@@ -79,3 +79,26 @@ def test_a_default_time_limit_counts_like_one_that_was_asked_for(
     assert calls == ["scontrol", "sacctmgr"]
     assert time_problem(request, replace(strict, enforces_qos=False), "small") is None
     assert calls == ["scontrol", "sacctmgr"]
+
+
+@pytest.mark.parametrize(
+    "given", ["SBATCH_PARTITION", "SBATCH_TIMELIMIT", "--time=9", "-t9", "lua"]
+)
+def test_what_others_decide_is_refused_by_nobody(
+    monkeypatch: pytest.MonkeyPatch, given: str
+) -> None:
+    """sbatch's own variables and options, and a plugin that finds a partition for the job."""
+    request = JobRequest(name="x", command=("true",), folder=Path("/"))
+    main = PartitionLimits(name="main", default=True, max_time=30, default_time=60)
+    limits = ClusterLimits(partitions={"main": main}, accounting=False)
+    assert "partition main" in str(time_problem(request, limits, None))
+    if given == "lua":
+        limits = replace(limits, changes_jobs=True)
+    elif given.startswith("-"):
+        request = request.with_changes(sbatch_args=(given,))
+    else:
+        monkeypatch.setenv(given, "9")
+    assert time_problem(request, limits, None) is None
+    if given == "lua":
+        named = request.with_changes(partition="main")
+        assert "partition main" in str(time_problem(named, limits, None))
