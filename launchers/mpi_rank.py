@@ -35,7 +35,7 @@ def main(argv: Sequence[str]) -> int:
     os.environ.update({k: v for k, v in word["env"].items() if not k.startswith(_OWN)} | own)
     os.chdir(word["cwd"])
     threading.Thread(target=_die_with, args=(desk,), daemon=True).start()
-    return wrap(["SLURM_PROCID", "--", *argv])
+    return wrap(["SLURM_PROCID", "--", *argv], is_task=True)
 
 
 def _die_with(desk: socket.socket) -> None:

@@ -20,7 +20,14 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 
 from detslurm.exec.lines import LONGEST, LineSplitter
-from detslurm.exec.processes import die_with_parent, exit_status
+from detslurm.exec.processes import (
+    catching,
+    descendants,
+    die_with_parent,
+    exit_status,
+    in_cgroup_of_step,
+    signal_each,
+)
 from detslurm.exec.signals import SignalInbox, let_pass
 from detslurm.launch import ranks
 from detslurm.launch.supervision import unblock
@@ -42,8 +49,11 @@ _STRAGGLERS = 2.0
 _LONGEST = LONGEST - 64
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run the command; returns its exit status."""
+def main(argv: Sequence[str], *, is_task: bool = False) -> int:
+    """Run the command; returns its exit status.
+
+    `is_task`: srun has started this process; with cgroups Slurm signals it, and not the command.
+    """
     words = list(argv)
     if words[:1] and words[0] in ("-h", "--help"):
         print(__doc__)
@@ -67,7 +77,7 @@ def main(argv: Sequence[str]) -> int:
     if ranks.has_flag():
         let_pass()
     unblock()
-    status = Wrapped(rank, command).run()
+    status = Wrapped(rank, command, alone=is_task and in_cgroup_of_step()).run()
     ranks.report_exit(rank, status)
     return status
 
@@ -81,7 +91,8 @@ def rank_of(word: str, env: Mapping[str, str]) -> int | None:
 class Wrapped:
     """One worker and the pipes that it writes to."""
 
-    def __init__(self, rank: int, command: Sequence[str]) -> None:
+    def __init__(self, rank: int, command: Sequence[str], *, alone: bool = False) -> None:
+        self._alone = alone
         self._prefix = b"[rank=%d] " % rank
         # Before the fork: a handler would be lost in the exec, an ignored signal would not.
         self._inbox = SignalInbox([*_PASSED_ON, signal.SIGCHLD])
@@ -128,6 +139,9 @@ class Wrapped:
         for sig in self._inbox.take() - {signal.SIGCHLD}:
             if not _has_come_to_all(sig):
                 self._child.send_signal(sig)
+            elif sig is signal.SIGUSR1 and self._alone:
+                below = [self._child.pid, *descendants(self._child.pid)]
+                signal_each(catching(below, sig), sig)
 
     def _read(self, fd: int) -> None:
         splitter, ours = self._streams[fd]

@@ -103,6 +103,26 @@ def test_a_preemption_is_not_passed_on(tidied: bool) -> None:
         assert process.wait(60) == 0
 
 
+def test_the_stacks_of_ranks_that_srun_has_started() -> None:
+    """With cgroups SIGUSR1 comes to the step's tasks alone: it is for those that can take it."""
+    code = (
+        "import sys; from detslurm.launch import wrap_rank as w;"
+        "w.in_cgroup_of_step = lambda: True;"
+        "sys.exit(w.main(['0', *sys.argv[1:]], is_task=True))"
+    )
+    flag = PreemptFlag.create()
+    script = "trap 'kill $!; exit 7' USR1; sleep 60 & echo up; wait"
+    with subprocess.Popen(
+        [sys.executable, "-c", code, "sh", "-c", script],
+        stdout=subprocess.PIPE,
+        env={**os.environ, ENV: flag.name},
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.send_signal(signal.SIGUSR1)
+        assert process.wait(60) == 7
+
+
 def test_a_flag_that_can_not_be_seen_is_an_error_unless_it_is_another_job_s() -> None:
     """What a job inherits of the run that submitted it is forgotten."""
     hidden = {ENV: "/nowhere/flag", JOB_ENV: "1"}
