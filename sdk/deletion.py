@@ -43,7 +43,8 @@ def _empty_storage(surveyed: Surveyed) -> None:
         ) from error
     for uuid in uuids:
         storage.discard(uuid)
-    storage.remove_files(tensorboard_folder(surveyed.directory.id))
+    mark = surveyed.directory.mark_in(getattr(storage, "base", None))
+    storage.remove_files(tensorboard_folder(surveyed.directory.id, mark))
 
 
 def _remove(directory: ExperimentDir, name: str) -> None:

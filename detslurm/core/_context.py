@@ -246,7 +246,7 @@ def _init_in_job(
     if flag is not None:
         end_with_agent(flag)
     search = _patiently(lambda: _search(info, flag)) if is_chief else None
-    files = TensorboardFiles(store, trial.experiment_id, trial.id, dist.rank)
+    files = TensorboardFiles(store, trial, dist.rank)
     auto = AutoTensorboard(files) if is_chief and tensorboard_mode is TensorboardMode.AUTO else None
     lines = MetricLines() if is_chief and on_close() is not None else None
     if lines is not None:  # a batch script of the user's own
@@ -329,7 +329,7 @@ def _init_by_hand(
     files = auto = lines = None
     if tracked.trial is not None:
         lines = MetricLines()
-        files = TensorboardFiles(store, tracked.trial.experiment_id, tracked.trial.id, dist.rank)
+        files = TensorboardFiles(store, tracked.trial, dist.rank)
         auto = AutoTensorboard(files) if tensorboard_mode is TensorboardMode.AUTO else None
     return Context(
         checkpoint=CheckpointContext(dist, store, tracked.recorder, needs_steps=False),

@@ -9,12 +9,14 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from detslurm.core._events import EventFile
 from detslurm.storage import Storage
 from detslurm.storage.interface import tensorboard_folder
+from detslurm.store import ExperimentDir, Store, TrialDir
 
 logger = logging.getLogger("detslurm.core")
 
@@ -39,9 +41,9 @@ class TensorboardMode(enum.Enum):
 class TensorboardFiles:
     """This process's TensorBoard directory, and its copy in the checkpoint storage."""
 
-    def __init__(self, storage: Storage, experiment: int, trial: int, rank: int) -> None:
+    def __init__(self, storage: Storage, trial: TrialDir, rank: int) -> None:
         self._storage = storage
-        self._prefix = f"{tensorboard_folder(experiment)}/trial/{trial}"
+        self._trial = trial
         self._rank = rank
         self._path: Path | None = None
         self._stored: dict[Path, tuple[int, int]] = {}
@@ -56,6 +58,13 @@ class TensorboardFiles:
                 # Not sooner: writers of the user's code append until the interpreter ends.
                 atexit.register(shutil.rmtree, self._path, ignore_errors=True)
             return self._path
+
+    @cached_property
+    def _prefix(self) -> str:
+        store = Store(self._trial.path.parents[4])
+        experiment = ExperimentDir(store, self._trial.experiment_id)
+        mark = experiment.mark_in(getattr(self._storage, "base", None))
+        return f"{tensorboard_folder(experiment.id, mark)}/trial/{self._trial.id}"
 
     @property
     def begun(self) -> bool:

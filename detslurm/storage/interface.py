@@ -85,13 +85,17 @@ class Storage(Protocol):
         ...
 
 
-def tensorboard_folder(experiment: int) -> str:
-    """Where an experiment's TensorBoard files are, as a key of `put_file`."""
-    return f"{TENSORBOARD}/experiment/{experiment}"
+def tensorboard_folder(experiment: int, mark: str | None) -> str:
+    """Where an experiment's TensorBoard files are, as a key of `put_file`.
+
+    A storage may serve several stores that count alike: there a `mark` tells the experiments apart.
+    """
+    return f"{TENSORBOARD}{f'-{mark}' if mark else ''}/experiment/{experiment}"
 
 
 def check_storage_id(storage_id: str) -> str:
     """The id itself. Raises `ValueError` for one that could name anything but a checkpoint."""
-    if not storage_id or "/" in storage_id or storage_id in (".", "..", TENSORBOARD):
+    reserved = storage_id in (".", "..") or storage_id.partition("-")[0] == TENSORBOARD
+    if not storage_id or "/" in storage_id or reserved:
         raise ValueError(f"{storage_id!r} is not a storage id")
     return storage_id

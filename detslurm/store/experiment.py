@@ -137,6 +137,15 @@ class ExperimentDir:
             raise NotFound(f"there is no experiment {self.id} in {self.store.path}")
         return fact
 
+    def mark_in(self, storage: Path | None) -> str | None:
+        """What tells it from other stores' experiments of its number, which a storage outside of
+        its own store may serve, too; None inside."""
+        if storage is not None and storage.resolve().is_relative_to(self.store.path.resolve()):
+            return None
+        import hashlib  # only here: most storages are inside
+
+        return hashlib.sha256(repr(self.created().get("time")).encode()).hexdigest()[:12]
+
     def foreign_owner(self) -> str | None:
         """The name of the user whose experiment it is, where that is somebody else."""
         me = os.geteuid()

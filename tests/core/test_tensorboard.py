@@ -9,8 +9,9 @@ import pytest
 
 from detslurm import core
 from detslurm.core import TensorboardMode, _events, _tensorboard
+from detslurm.sdk.client import Client
 
-from .jobs import Job
+from .jobs import Job, enter
 from .waiting import wait_until
 
 
@@ -163,3 +164,23 @@ def test_by_hand_files_are_kept_at_the_end(tmp_path: Path, monkeypatch: pytest.M
         context.train.report_training_metrics(1, {"loss": 1})
     (found,) = [p for p in (tmp_path / "checkpoints").rglob("*") if p.is_file()]
     assert found == tmp_path / "checkpoints/tensorboard/experiment/1/trial/1/mine"
+
+
+def test_stores_that_share_a_storage_keep_their_files_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each store counts from 1: deleting one's experiment 1 leaves the other's files."""
+    storage = {"type": "shared_fs", "host_path": str(tmp_path / "both")}
+    for name in ("mine", "yours"):
+        job = enter(tmp_path / name, monkeypatch, {"checkpoint_storage": storage})
+        with core.init(tensorboard_mode=TensorboardMode.MANUAL) as context:
+            (context.train.get_tensorboard_path() / name).write_text("1")
+            context.train.upload_tensorboard_files()
+        job.trial.write_end(1, {"outcome": "completed", "reason": "", "time": 1.0})
+
+    def left() -> set[str]:
+        return {path.name for path in (tmp_path / "both").rglob("*") if path.is_file()}
+
+    assert left() == {"mine", "yours"}
+    Client(tmp_path / "mine").experiment(1).delete()
+    assert left() == {"yours"}
