@@ -109,13 +109,19 @@ class SharedFS:
         target = self.base / key
         self._ensure(target.parent)
         staged = target.with_name(f".{target.name}.{os.urandom(8).hex()}.tmp")  # seen by all nodes
-        shutil.copyfile(source, staged)
-        staged.chmod(staged.stat().st_mode & ~0o022)
-        rename(staged, target)
+        try:
+            shutil.copyfile(source, staged)
+            staged.chmod(staged.stat().st_mode & ~0o022)
+            rename(staged, target)
+        except BaseException:
+            staged.unlink(missing_ok=True)  # on a full disk each attempt would take more of it
+            raise
 
     def _ensure(self, folder: Path) -> None:
         """Let a directory exist that nobody else can write to."""
-        if not folder.is_dir():
+        if folder == self.base:
+            folder.mkdir(parents=True, exist_ok=True)  # as `begin` makes it
+        elif not folder.is_dir():
             self._ensure(folder.parent)
             folder.mkdir(0o755, exist_ok=True)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -196,6 +197,22 @@ def test_names_that_look_like_patterns(store: Storage, tmp_path: Path) -> None:
     assert store.resources("one").keys() == remaining
     store.discard("one")
     assert not store.exists("one")
+
+
+def test_a_file_that_could_not_be_stored_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over quota, each attempt would leave a part that TensorBoard takes for a file of its own."""
+
+    def full(source: Path, target: Path) -> None:
+        Path(target).write_text("a part")
+        raise OSError(errno.EDQUOT, "over quota")
+
+    monkeypatch.setattr(shutil, "copyfile", full)
+    store = SharedFS(tmp_path / "base")
+    with pytest.raises(OSError, match="over quota"):
+        store.put_file(Path(__file__), "tensorboard/experiment/1/x")
+    assert [path for path in store.base.rglob("*") if path.is_file()] == []
 
 
 @pytest.mark.parametrize("bad", ["", ".", "..", "a/b", "../x", "tensorboard"])
