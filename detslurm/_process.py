@@ -90,11 +90,14 @@ class Identity(NamedTuple):
 
 
 def _hidden(pid: int) -> bool:
-    """Whether a process of another user exists that /proc does not show (mounted with hidepid)."""
+    """Whether a process of another user exists that /proc does not show (mounted with hidepid).
+
+    What it does show and nobody has waited for yet has ended, though it still takes signals.
+    """
     try:
         os.kill(pid, 0)
     except PermissionError:
-        return True
+        return not Path(f"/proc/{pid}").exists()
     except OSError:
         pass
     return False

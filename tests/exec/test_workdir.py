@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 from pathlib import Path
@@ -25,6 +26,25 @@ def gone() -> Identity:
         start = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[19]
         process.kill()
     return Identity(node(), process.pid, start)
+
+
+def test_what_nobody_waited_for_yet_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another user's process still takes signals then, which is no sign that /proc hides it."""
+
+    def refuse(pid: int, signal: int) -> None:
+        raise PermissionError(errno.EPERM, "not yours")
+
+    with subprocess.Popen(["sleep", "60"]) as process:
+        start = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[19]
+        zombie = Identity(node(), process.pid, start)
+        monkeypatch.setattr(os, "kill", refuse)
+        assert zombie.alive() is True
+        monkeypatch.undo()
+        process.kill()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        monkeypatch.setattr(os, "kill", refuse)
+        assert zombie.alive() is False
+    assert zombie.alive() is None, "it may be hidden"
 
 
 def test_only_what_is_provably_dead_goes(tmp_path: Path, gone: Identity) -> None:
