@@ -51,13 +51,15 @@ def average_gradients(
     for alike in by_kind.values():
         # Another rank may have those that are missing here, and all must send alike.
         sent = [torch.zeros_like(p) if p.grad is None else p.grad for p in alike]
-        sent.append(alike[0].new_tensor([p.grad is not None for p in alike]))
+        lacks = any(p.grad is None for p in alike)
+        mine = [p.grad is not None for p in alike]
+        # Only who lacks one waits for a GPU, to copy from here and to say whether others have it.
+        sent.append(alike[0].new_tensor(mine) if lacks else alike[0].new_ones(len(alike)))
         flat = _flatten_dense_tensors(sent)
         flat = (flat.half() if compressed else flat).div_(size)
         peers.add_up(flat)
         *averages, present = _unflatten_dense_tensors(flat, sent)
-        # Only who lacks one waits for a GPU to say whether others have it.
-        there = present.tolist() if any(p.grad is None for p in alike) else []
+        there = present.tolist() if lacks else []
         for index, (parameter, average) in enumerate(zip(alike, averages, strict=True)):
             if parameter.grad is not None:
                 parameter.grad.copy_(average)

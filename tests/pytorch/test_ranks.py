@@ -6,6 +6,7 @@ import shutil
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -205,3 +206,24 @@ def test_one_rank_fails_to_evaluate_and_all_know(two: Results) -> None:
 def test_one_rank_refuses_hyperparameters_and_all_know(two: Results) -> None:
     """The chief tells the search: a mere error would start the trial again."""
     assert [rank["refuses"] for rank in two] == ["left with 0"] * 2
+
+
+def test_averaging_waits_for_no_gpu_where_all_have_gradients(monkeypatch: Any) -> None:
+    """What copies from the host, or to it, stops each step until all kernels are done."""
+    import torch
+
+    from detslurm.pytorch._peers import average_gradients
+
+    peers: Any = SimpleNamespace(add_up=lambda flat: flat.mul_(2))
+
+    def wait(*_: Any) -> None:
+        raise AssertionError("a GPU would have to be waited for")
+
+    one, other = (torch.nn.Parameter(torch.ones(3)) for _ in range(2))
+    one.grad = torch.full((3,), 4.0)
+    average_gradients([one, other], peers, 2, compressed=False)
+    assert one.grad.tolist() == [4.0] * 3 and other.grad is None
+    for name in ("new_tensor", "tolist", "item"):
+        monkeypatch.setattr(torch.Tensor, name, wait)
+    other.grad = torch.zeros(3)
+    average_gradients([one, other], peers, 2, compressed=True)
