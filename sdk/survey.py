@@ -122,6 +122,8 @@ class Surveyed:
         view = self._back_in_queue(view_trial(self.directory.trial(trial), context, memory))
         if view.run_count or view.state == UNKNOWN or not self.facts.searching:
             self.trials[trial] = view.row()
+        if view.state in FINISHED:
+            self._read.pop(trial, None)  # nobody looks again: thousands of logs need not be kept
         return view
 
     def _back_in_queue(self, view: TrialView) -> TrialView:

@@ -134,6 +134,18 @@ def test_evidence_declares_a_trial_dead_and_is_kept(scene: Scene, where: str) ->
         assert trial.experiment.state == "ERROR"
 
 
+def test_logs_of_trials_that_are_over_are_not_kept(scene: Scene) -> None:
+    """Who waits for thousands of trials remembers those at work alone."""
+    experiment = scene.experiment(2, job="7")
+    first, _ = (scene.run(experiment, i, losses=[0.5], ref=f"7_{i}") for i in (0, 1))
+    surveyed = scene.client.experiment(1)._surveyed
+    surveyed.look_again()
+    assert sorted(surveyed._read) == [1, 2]
+    first.write_end(1, {"outcome": "completed", "reason": "", "time": 2000.0})
+    surveyed.look_again()
+    assert sorted(surveyed._read) == [2]
+
+
 def test_a_last_word_written_meanwhile_wins_over_the_evidence(scene: Scene) -> None:
     """A trial that ends between our reading and our look is completed, not lost."""
     experiment = scene.experiment(job="7")
