@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 
 import msgspec
@@ -10,12 +11,9 @@ from detslurm.storage import SharedFS, from_config
 from detslurm.store import CheckpointView, ExperimentDir, StoreError
 
 
-def marked(
-    experiment: ExperimentDir, checkpoints: Iterable[CheckpointView]
-) -> list[CheckpointView]:
+def marked(storage: SharedFS | None, checkpoints: Iterable[CheckpointView]) -> list[CheckpointView]:
     """The checkpoints; DELETED where the disk that had their files does not have them now."""
     found = list(checkpoints)
-    storage = _disk_of(experiment) if found else None
     if storage is None:
         return found
     return [
@@ -24,7 +22,7 @@ def marked(
     ]
 
 
-def _disk_of(experiment: ExperimentDir) -> SharedFS | None:
+def disk_of(experiment: ExperimentDir) -> SharedFS | None:
     """Where they lie, if that is seen here: an empty directory may lack what is mounted on it."""
     try:
         section = experiment.config()["checkpoint_storage"]
@@ -33,6 +31,9 @@ def _disk_of(experiment: ExperimentDir) -> SharedFS | None:
         storage = from_config(section)
         assert isinstance(storage, SharedFS)
         own = storage.base.is_relative_to(experiment.store.path) and storage.base.is_dir()
-        return storage if own or any(storage.base.iterdir()) else None
+        if own:
+            return storage
+        with os.scandir(storage.base) as entries:  # others may have tens of thousands there
+            return storage if next(entries, None) is not None else None
     except (StoreError, OSError, KeyError, ValueError):
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from detslurm.sdk.client import Client
     from detslurm.sdk.searches import SearchView
     from detslurm.sdk.trial import Trial
+    from detslurm.storage import SharedFS
 
 
 class Experiment:
@@ -103,7 +104,15 @@ class Experiment:
         """Checkpoints as their storage has them, where that is a disk that this machine sees."""
         from detslurm.sdk.checkpoints import marked
 
-        return marked(self._surveyed.directory, checkpoints)
+        found = list(checkpoints)
+        return marked(self._disk, found) if found else found
+
+    @cached_property
+    def _disk(self) -> SharedFS | None:
+        """Looked at once, however many trials ask."""
+        from detslurm.sdk.checkpoints import disk_of
+
+        return disk_of(self._surveyed.directory)
 
     def download_code(self, output_dir: Path | str = ".") -> Path:
         """Pack the frozen code into `experiment_<id>_model_def.tgz` and return its path."""

@@ -226,6 +226,18 @@ def test_checkpoints_are_listed_and_ranked(failed: Scene, detslurm: Detslurm) ->
     assert [c["uuid"] for c in detslurm("e", "lc", 1, "--best", 1, "--json").data] == ["c2"]
 
 
+def test_the_storage_is_found_once_an_experiment(
+    failed: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not once a trial: it takes the configuration, and a look at what may be a huge directory."""
+    from detslurm.sdk import checkpoints
+
+    asked: list[object] = []
+    monkeypatch.setattr(checkpoints, "disk_of", asked.append)
+    assert [c.uuid for c in failed.client.experiment(1).checkpoints()] == ["c1", "c2"]
+    assert len(asked) == 1
+
+
 def test_trials_are_listed(failed: Scene, detslurm: Detslurm) -> None:
     """By either group's command."""
     for command in (("e", "lt"), ("t", "list")):
