@@ -103,7 +103,8 @@ class _Check:
         name = posixpath.normpath(given)
         if posixpath.isabs(name):
             return Path(name) if Path(name).is_file() else None  # of the nodes' disks, perhaps
-        if name not in self._files and f"{name}/__main__.py" not in self._files:
+        package = posixpath.normpath(f"{name}/__main__.py")
+        if name not in self._files and package not in self._files:
             self._say(_missing(name, self._files))
         return self._files.get(name)
 

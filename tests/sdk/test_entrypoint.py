@@ -25,6 +25,7 @@ CODE = {
     "nulls.py": "a = 1\0",
     "warned.py": "print('\\d')",
     "run.sh": "",
+    "__main__.py": "",
     "data.csv": "",
 }
 
@@ -63,6 +64,7 @@ def check(
         "python3 -c 'import nosuch'",
         "python3 pkg/../train.py",
         "python3 pkg/main",
+        "python3 .",
         "python3 warned.py",
         "python3 /nodes/own/disk.py",
         "python -m determined.launch.torch_distributed python train.py --epochs 5",
