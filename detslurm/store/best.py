@@ -97,6 +97,7 @@ class _RunReader:
 
     def _clear(self) -> None:
         self._offset = 0
+        self._broken = False
         self._validations: list[dict[str, Any]] = []
         self._first: int | None = None
 
@@ -119,20 +120,21 @@ class _RunReader:
 
     def read_on(self, limit: int | None) -> bool:
         """Take in what is new up to `limit`; whether anything has changed."""
-        cut = limit is not None and limit < self._offset
-        if cut:
-            self._clear()  # a later run does not count all that was read
+        again = self._broken or (limit is not None and limit < self._offset)
+        if again:
+            self._clear()  # a later run does not count all that was read, or it may be whole now
         before = self._offset
         for offset, line in lines_of(self._name, limit, before, []):
             self._offset = offset + len(line) + 1
             self._take(line)
-        return cut or self._offset > before
+        return again or self._offset > before
 
     def _take(self, line: bytes) -> None:
         try:
             found = line_facts(line)
         except CorruptRecord:
-            return  # whoever describes the trial reports it
+            self._broken = True  # or not there yet; whoever describes the trial reports it
+            return
         if isinstance(found, int):
             self._first = found if self._first is None else min(found, self._first)
         elif found is not None and found.get("t") == "metrics":

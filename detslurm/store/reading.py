@@ -93,7 +93,9 @@ Memory = dict[int, LogSoFar]
 def run_facts(trial: TrialDir, run: Run, limit: int | None, memory: Memory) -> RunFacts:
     """Read one run, or read on where it was read before."""
     log = memory.get(run.number)
-    if log is None or (limit is not None and limit < log.end):  # a later run has cut it off
+    # A later run may have cut it off, and where a file server was given what was written last
+    # first, it shows zeros for a moment.
+    if log is None or log.problems or (limit is not None and limit < log.end):
         log = memory[run.number] = LogSoFar()
     torn = log.read_on(str(trial.records_path(run.number)), limit)
     return RunFacts(

@@ -84,6 +84,25 @@ def test_a_watched_trial_is_read_once(store: Store, read: Bytes) -> None:
         assert read.count - before <= trial.records_path(1).stat().st_size / steps + 2000
 
 
+def test_what_was_not_whole_yet_is_read_again(store: Store) -> None:
+    """A file server may show zeros where what was written last has come first."""
+    experiment = scenes.experiment(store, 1)
+    trial = experiment.trial(1)
+    scenes.run(trial, [])
+    for steps, loss in ((1, 0.5), (2, 0.25), (3, 0.75)):
+        report(trial, 1, steps, loss)
+    name = trial.records_path(1)
+    whole = name.read_bytes()
+    hole = whole.index(b"0.25")
+    name.write_bytes(whole[: hole - 200] + bytes(400) + whole[hole + 200 :])
+    best, memory = BestValidation(experiment), Memory()
+    assert best.value() == 0.5 and fold_trial(trial, memory=memory).problems
+    name.write_bytes(whole)
+    assert best.value() == 0.25
+    assert fold_trial(trial, memory=memory) == fold_trial(trial)
+    assert fold_trial(trial, memory=memory).problems == ()
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_it_is_what_the_fold_says(store: Store, place: Path, seed: int) -> None:
     """At any moment of trials that resume, are fenced, go back and say their last word."""
