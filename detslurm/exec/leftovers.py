@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from detslurm._info import EXPERIMENT_DIR_ENV, JOB_ENV, job_of
+from detslurm._process import started
 from detslurm.exec.processes import signal_each
 
 # SIGKILL takes a moment, longer where the process is deep in the kernel.
@@ -54,14 +55,21 @@ def is_left_over(mark: Mark, own: Mark, is_over: Callable[[int, int], bool]) -> 
 
 def end_leftovers(own: Mark, is_over: Callable[[int, int], bool]) -> tuple[int, int]:
     """End what is left over on this node: how many processes were found, how many would not go."""
-    found: set[int] = set()
+    found: dict[int, str | None] = {}
     deadline = time.monotonic() + _PATIENCE
     # Again until none is found: a fork may slip through between the look and the kill.
-    while (left := list(_left_over(own, is_over))) and time.monotonic() < deadline:
-        found.update(left)
-        signal_each(left, signal.SIGKILL)
+    while (left := {*_left_over(own, is_over), *_living(found)}) and time.monotonic() < deadline:
+        found |= {pid: started(pid) for pid in left - found.keys()}
+        signal_each([*left], signal.SIGKILL)
         time.sleep(0.02)  # no child of ours: its death sends no word
     return len(found), len(left)
+
+
+def _living(found: Mapping[int, str | None]) -> Iterator[int]:
+    """Those that have not ended: one that dies loses its environment before it lets go of a GPU."""
+    for pid, start in found.items():
+        if start is not None and started(pid) == start:
+            yield pid
 
 
 def _left_over(own: Mark, is_over: Callable[[int, int], bool]) -> Iterator[int]:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from detslurm._flag import PreemptFlag
+from detslurm.exec import leftovers, processes
 from detslurm.exec.leftovers import Mark, end_leftovers, is_left_over
 
 OWN = Mark("/store/experiments/7", trial=3, run=2, job="11")
@@ -73,6 +75,24 @@ def test_they_are_ended(tmp_path: Path) -> None:
         assert end_leftovers(own, is_over) == (1, 0)
         assert old.wait(0) == -9
         assert new.poll() is None
+
+
+def test_one_that_takes_its_time_to_die(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its environment is gone at once, and what it holds is not."""
+    with sleeping({}) as old:
+        looks = iter([[old.pid]])
+        kills = []
+
+        def signal_each(pids: Sequence[int], sig: signal.Signals) -> None:
+            kills.append(sig)
+            if len(kills) == 3:
+                processes.signal_each(pids, sig)
+
+        monkeypatch.setattr(leftovers, "_left_over", lambda own, is_over: next(looks, []))
+        monkeypatch.setattr(leftovers, "signal_each", signal_each)
+        assert end_leftovers(OWN, is_over) == (1, 0)
+        assert len(kills) >= 3
+        assert old.wait(0) == -9
 
 
 OWNER = """
