@@ -44,6 +44,17 @@ def test_a_killed_scheduler_loses_nothing(local: Bench) -> None:
     assert states == [("COMPLETED", 1)] * 4 + [("COMPLETED", 0)] * 2
 
 
+def test_the_scheduler_is_no_part_of_the_run_that_starts_it(
+    local: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By such marks the next run ends what earlier ones have left."""
+    end_scheduler(place(local))
+    monkeypatch.setenv("DET_TRIAL_ID", "1")
+    local.submit("child")
+    pid = scheduler_pid(place(local))
+    assert b"DET_" not in Path(f"/proc/{pid}/environ").read_bytes()
+
+
 def test_a_killed_keeper_is_a_lost_node(local: Bench) -> None:
     """The element's processes are ended and it runs again."""
     job = local.submit("child")

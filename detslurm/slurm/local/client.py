@@ -183,7 +183,9 @@ class LocalCluster:
     def _start_scheduler(self) -> None:
         # -P: a user's json.py in the current directory is none of the scheduler's business.
         argv = [sys.executable, "-P", "-m", "detslurm.slurm.local.scheduler", str(self.place.root)]
-        clean = {k: v for k, v in os.environ.items() if not k.startswith(_NOT_INHERITED)}
+        # Nor is it part of the run that asks for it, whose processes all end with that.
+        others = (*_NOT_INHERITED, "DET_")
+        clean = {k: v for k, v in os.environ.items() if not k.startswith(others)}
         kept = {
             k: v
             for k, v in os.environ.items()
