@@ -19,10 +19,15 @@ def place_for(store: Store, about: About, checkpoints: Path) -> tuple[TrialDir, 
     if named is None:
         return _first_trial(_new_experiment(store, about, checkpoints)), 1
 
+    made: list[ExperimentDir] = []
+
     def make() -> int:
-        return _new_experiment(store, about, checkpoints).id
+        made.append(_new_experiment(store, about, checkpoints))
+        return made[-1].id
 
     number, is_new = number_of(store, ["experiment", named], make)
+    if made and not is_new:  # another script was faster: nothing will ever run in this one
+        made[-1].append({"type": "wish", "wish": "delete"})
     experiment = store.experiment(number)
     trial = _trial(experiment, about, is_new=is_new)
     facts = fold_facts(experiment)
@@ -34,13 +39,20 @@ def place_for(store: Store, about: About, checkpoints: Path) -> tuple[TrialDir, 
 
 
 def _trial(experiment: ExperimentDir, about: About, *, is_new: bool) -> TrialDir:
+    made = [_first_trial(experiment).id] if is_new else []
+
     def make() -> int:
-        return _first_trial(experiment).id if is_new else _another_trial(experiment)
+        if not made:
+            made.append(_another_trial(experiment))
+        return made[0]
 
     if about.external_trial_id is None:
         return experiment.trial(make())
     names = ["trial", str(experiment.id), about.external_trial_id]
-    return experiment.trial(number_of(experiment.store, names, make)[0])
+    number, _ = number_of(experiment.store, names, make)
+    if made and made[0] != number:  # another script was faster: this one will never run
+        experiment.append({"type": "wish", "wish": "kill_trial", "trial": made[0]})
+    return experiment.trial(number)
 
 
 def _first_trial(experiment: ExperimentDir) -> TrialDir:

@@ -12,7 +12,7 @@ import pytest
 import detslurm as det
 from detslurm import errors
 from detslurm._process import Identity
-from detslurm.store import Store, fold_experiment, fold_trial, trial_metrics
+from detslurm.store import Store, TrialDir, fold_experiment, fold_trial, trial_metrics
 from tests.compat.test_import import said
 
 
@@ -163,3 +163,36 @@ for lr in (0.1, 0.2):
         assert fold_trial(experiment.trial(1)).run_count == 2
         with pytest.raises(ValueError, match="external_experiment_id"):
             core_v2.init(unmanaged=core_v2.UnmanagedConfig(external_trial_id="t"))
+
+
+@pytest.mark.parametrize("step", ["_new_experiment", "_another_trial"])
+def test_what_a_slower_script_made_in_vain_stays_in_nobodys_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """Several scripts begin at once with one name: no experiment, no trial waits for ever."""
+    from detslurm.core import _places
+    from detslurm.core._about import About
+
+    store = Store.open(tmp_path / "root")
+
+    def place(trial: str) -> TrialDir:
+        about = About(external_experiment_id="e", external_trial_id=trial)
+        return _places.place_for(store, about, store.path / "checkpoints")[0]
+
+    real = getattr(_places, step)
+    ours: list[TrialDir] = []
+
+    def slow(*args: object) -> object:
+        monkeypatch.setattr(_places, step, real)
+        ours.append(place("b"))  # another script, from its beginning to its end
+        return real(*args)
+
+    if step == "_another_trial":
+        ours.append(place("a"))
+    monkeypatch.setattr(_places, step, slow)
+    assert place("b").id == ours[-1].id
+    for trial in ours:
+        trial.write_end(trial.open_run({})["run"], {"outcome": "completed"})
+    first = fold_experiment(store.experiment(1))
+    assert first.state == "COMPLETED" or first.trial_states == {"COMPLETED": 2, "CANCELED": 1}
+    assert [row.id for row in store.overview()] == [1]
