@@ -63,6 +63,12 @@ def weakness(root: Path, state: os.stat_result) -> str | None:
             f"the store {root} belongs to {owner(state.st_uid)} and is not shared: set"
             f" DETSLURM_ROOT to a directory of your own, or ask for `chmod 3770 {root}`"
         )
+    if writable and _shared(state) and state.st_uid != me and not mode & stat.S_ISVTX:
+        return (
+            f"each of the group {group(state.st_gid)} may rename what lies in the store's root"
+            f" {root}, and replace the code that your jobs run: ask {owner(state.st_uid)} for"
+            f" `chmod +t {root}`, or set DETSLURM_ROOT to a directory of your own in it"
+        )
     if writable and not _shared(state) and not _is_own_group(state.st_gid):
         return (
             f"the group {group(state.st_gid)} may write to the store's root {root}, which is not"

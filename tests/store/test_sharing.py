@@ -105,7 +105,10 @@ def test_what_was_private_becomes_shared_with_the_root(place: Path) -> None:
         (0o2700, 12345, "belongs to user 12345 and is not shared"),
         (0o2755, 12345, "belongs to user 12345 and is not shared"),
         (0o3770, 12345, None),
-        (0o2770, 0, None),
+        (0o3770, 0, None),
+        (0o2770, 54321, None),  # becomes 3770
+        (0o2770, 12345, "chmod +t"),
+        (0o2770, 0, "chmod +t"),
         (0o755, 0, None),
         (0o700, 65534, None),
     ],
