@@ -4,7 +4,7 @@ By hand: `python -m tests.cluster --help`, or `make cluster`.
 """
 
 from tests.cluster.cluster import Cluster
-from tests.cluster.daemons import StartError, missing_programs
+from tests.cluster.daemons import StartError, has_pmix, missing_programs
 from tests.cluster.spec import ClusterSpec
 from tests.cluster.users import User
 from tests.cluster.waiting import wait_for
@@ -16,6 +16,7 @@ __all__ = [
     "StartError",
     "User",
     "guarded",
+    "has_pmix",
     "missing_programs",
     "wait_for",
 ]

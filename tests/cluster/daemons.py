@@ -32,6 +32,11 @@ def missing_programs(accounting: bool = True) -> list[str]:
     return [name for name in wanted if shutil.which(name, path=search_path()) is None]
 
 
+def has_pmix() -> bool:
+    """Whether this Slurm starts MPI ranks over PMIx; Debian builds 26.05 without it."""
+    return any(Path("/").glob("usr/lib/*/slurm*/mpi_pmix.so"))
+
+
 MARK = "DETSLURM_TEST_CLUSTER"
 """In the environment of everything that a cluster starts: names its folder."""
 

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import importlib.util
 import shutil
 from pathlib import Path
 
 import pytest
 
-from tests.cluster import Cluster, User
+from tests.cluster import Cluster, User, has_pmix
 from tests.conftest import at_work
 from tests.e2e.desk import EXAMPLES, Desk
 from tests.e2e.digits import SEED, Training, training
 
 pytestmark = pytest.mark.cluster
+
+
+def _why_no_mpi() -> str:
+    if importlib.util.find_spec("mpi4py") is None:
+        return "no MPI: mpi4py is not installed"
+    return "" if has_pmix() else "no MPI ranks by srun: this Slurm has no pmix plugin"
+
+
+needs_mpi = pytest.mark.skipif(bool(_why_no_mpi()), reason=_why_no_mpi())
+"""For tests whose ranks srun starts."""
 
 
 @pytest.fixture

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 import sys
-from importlib.util import find_spec
 
 import pytest
 
+from tests.e2e.conftest import needs_mpi
 from tests.e2e.desk import Desk
 from tests.e2e.test_main_job import make_room
 
@@ -67,7 +67,7 @@ def test_preempted_in_a_container(desk: Desk) -> None:
     assert found is not None and found[1] != sys.executable
 
 
-@pytest.mark.skipif(find_spec("mpi4py") is None, reason="no MPI: mpi4py is not installed")
+@needs_mpi
 def test_mpi_ranks_are_in_containers_too(desk: Desk) -> None:
     """Those that the runner starts, on both nodes; the exit status of one reaches the runner."""
     number = desk.submit(

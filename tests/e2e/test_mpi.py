@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import signal
 
 import pytest
 
 from tests.cluster.waiting import wait_for
+from tests.e2e.conftest import needs_mpi
 from tests.e2e.desk import PATIENCE, Desk
 from tests.e2e.processes import find_process, find_program, kill_runner, processes_of
 from tests.e2e.test_embedded import batch, named
 from tests.e2e.test_main_job import make_room
 
-pytestmark = [
-    pytest.mark.cluster,
-    pytest.mark.skipif(
-        importlib.util.find_spec("mpi4py") is None, reason="no MPI: mpi4py is not installed"
-    ),
-]
+pytestmark = [pytest.mark.cluster, needs_mpi]
 
 LAUNCH = ("entrypoint=python3 -m detslurm.launch.mpi train.py",)
 SHAPE = ("resources.slots_per_trial=4", "slurm.slots_per_node=2", *LAUNCH)

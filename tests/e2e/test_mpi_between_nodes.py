@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import re
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
+from tests.e2e.conftest import needs_mpi
 from tests.e2e.desk import Desk
 
-pytestmark = [
-    pytest.mark.cluster,
-    pytest.mark.skipif(find_spec("mpi4py") is None, reason="MPI: mpi4py is not installed"),
-]
+pytestmark = [pytest.mark.cluster, needs_mpi]
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 TRAIN = """\
