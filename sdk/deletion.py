@@ -44,7 +44,9 @@ def _empty_storage(surveyed: Surveyed) -> None:
     for uuid in uuids:
         storage.discard(uuid)
     mark = surveyed.directory.mark_in(getattr(storage, "base", None))
-    storage.remove_files(tensorboard_folder(surveyed.directory.id, mark))
+    folder = tensorboard_folder(surveyed.directory.id, mark)
+    # One with a mark is the experiment's from the top: no empty directories are left, either.
+    storage.remove_files(folder.partition("/")[0] if mark else folder)
 
 
 def _remove(directory: ExperimentDir, name: str) -> None:

@@ -184,3 +184,4 @@ def test_stores_that_share_a_storage_keep_their_files_apart(
     assert left() == {"mine", "yours"}
     Client(tmp_path / "mine").experiment(1).delete()
     assert left() == {"yours"}
+    assert len([*(tmp_path / "both").rglob("tensorboard-*")]) == 1
