@@ -23,7 +23,9 @@ class Startup:
 
     def __init__(self, bench: Bench) -> None:
         self._folder = bench.folder()
-        self.environment = job_environment(bench.environment(self._folder))
+        # Agents look at each working directory that others have left in /tmp, which says nothing.
+        apart = {"TMPDIR": str(bench.folder())}
+        self.environment = job_environment({**bench.environment(self._folder), **apart})
         self._experiments = 0
         self._agent = agent_command(self._experiment())
 
