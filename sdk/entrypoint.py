@@ -136,7 +136,7 @@ class _Check:
 
     def _installed(self, module: str, rest: Sequence[str]) -> None:
         real = module
-        if module.startswith(_THEIRS) and not modules.exists("determined"):
+        if module.startswith(_THEIRS) and not modules.has_determined():
             real = f"{_OURS}{module.removeprefix(_THEIRS)}"
         if real.startswith(_LAUNCH):
             self._launcher(module, real, rest)

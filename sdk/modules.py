@@ -6,9 +6,11 @@ import importlib.util
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
-from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec
+from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec, PathFinder
 from pathlib import Path
 from pkgutil import iter_modules
+
+import detslurm
 
 _BINARY = (".pyc", *EXTENSION_SUFFIXES)
 # Code that has these may bind any name.
@@ -41,6 +43,13 @@ def exists(module: str, *, run: bool = False) -> bool:
     except (AttributeError, ImportError, ValueError):
         return True
     return spec is not None
+
+
+def has_determined() -> bool:
+    """Whether Determined itself is installed, and not only what stands in for it here."""
+    spec = PathFinder.find_spec("determined")
+    ours = Path(detslurm.__file__).parent
+    return spec is not None and not Path(spec.origin or "").is_relative_to(ours)
 
 
 def is_command(module: str) -> bool:

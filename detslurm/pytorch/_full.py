@@ -28,7 +28,8 @@ def telling_why(file: Path) -> Iterator[None]:
         yield
     except OSError as err:
         if is_full(err):
-            raise explained(err, err.filename or str(file)) from err
+            # Of two names the second is the one that was written to.
+            raise explained(err, err.filename2 or err.filename or str(file)) from err
         if isinstance(err, shutil.Error):
             _try_again(file, err)
         raise

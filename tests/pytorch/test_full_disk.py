@@ -25,10 +25,11 @@ from tests.pytorch.trials import Regression
 
 
 @pytest.fixture
-def disk(root: Path) -> Iterator[Path]:
+def disk(root: Path, managed: Managed) -> Iterator[Path]:
     """The checkpoints' own file system: room for one of them and a bit, most of it taken."""
     if os.geteuid():
         pytest.skip("a full disk: only root can mount a small one")
+    managed.experiment.code.mkdir()  # frozen, as in every job: else all loaded modules are copied
     disk = root / "checkpoints"
     disk.mkdir(parents=True, exist_ok=True)
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=9m", "small", str(disk)], check=True)

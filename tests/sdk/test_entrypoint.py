@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from detslurm.compat import standing_in
 from detslurm.sdk import modules
 from detslurm.sdk.entrypoint import Findings, check_entrypoint, launchers
 
@@ -144,6 +145,13 @@ def test_what_the_jobs_own_preparations_may_bring(files: dict[str, Path]) -> Non
         found = check(doubtful, files, prepared=True)
         assert found.problems == [] and "as far as can be seen" in found.warnings[0]
     assert check("python3 -m detslurm.launch.deepspeed a.py", files, prepared=True).problems
+
+
+def test_what_stands_in_for_determined_has_no_more_launchers(files: dict[str, Path]) -> None:
+    """Not in a process either that has loaded a checkpoint's code, or in a job."""
+    with standing_in():
+        (problem,) = check("python3 -m determined.launch.autohorovod train.py", files).problems
+    assert "detslurm has horovod" in problem
 
 
 def test_what_a_launcher_needs_is_missed(
