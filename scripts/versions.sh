@@ -70,8 +70,13 @@ mount -t tmpfs -o mode=1777 tmpfs "$root/tmp"
 mount -t tmpfs -o mode=1777 tmpfs "$root/var/tmp"
 mount -t tmpfs -o mode=755 tmpfs "$root/run"
 ip link set lo up || true
-# Daemons since 24.11 want an address that is not 127.0.0.1.
-ip address add 10.97.0.1/32 dev lo 2>/dev/null || true
+# Daemons since 24.11 and Open MPI want a network that is not the loopback interface.
+if [ -z "$(ip -o link show up | grep -v ": lo:")" ]; then
+    ip link add net0 type veth peer name net1
+    ip address add 10.97.0.1/24 dev net0
+    ip link set net0 up
+    ip link set net1 up
+fi
 hostname lab
 printf "127.0.0.1 localhost\n127.0.1.1 lab\n" >"$root/run/hosts"
 touch "$root/run/resolv.conf"
