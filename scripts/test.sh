@@ -27,7 +27,8 @@ notes=()
 install_packages "${packages[@]}" ||
     notes+=("Slurm, MPI, strace and compilers: not all installed, and $(is_root && echo 'apt-get could not install them' || echo 'only root can install them'); tests that need them are skipped")
 is_root || notes+=("several users: only root can act as them; tests that need them are skipped")
-! is_root || locale -a | grep -qi "^de_DE.utf-\?8$" || localedef -i de_DE -f UTF-8 de_DE.UTF-8
+! is_root || locale -a | grep -qi "^de_DE.utf-\?8$" || localedef -i de_DE -f UTF-8 de_DE.UTF-8 ||
+    notes+=("the locale de_DE.UTF-8: it could not be made; users who ask for it get C")
 scripts/bootstrap.sh test
 
 # Many tests wait for Slurm, so several run at a time. ARGS="-n0" runs them one by one.
