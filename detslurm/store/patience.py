@@ -13,8 +13,10 @@ T = TypeVar("T")
 SHORT: Final = (0.5, 2.0, 8.0)
 """Seconds between tries for code that trains meanwhile."""
 
-LONG: Final = (*SHORT, 30.0, 60.0, 120.0)
-"""For a runner, whose job is lost where it gives up: a file server takes minutes to fail over."""
+LONG: Final = (*SHORT, *(15.0,) * 14)
+"""For a runner, whose job is lost where it gives up: a file server takes minutes to fail over.
+
+The steps stay short: until a search's last worker reaches the store nobody stands by for it."""
 
 
 def patiently(

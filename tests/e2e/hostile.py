@@ -29,8 +29,9 @@ class Hostile:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._rage)
         self._dark: dict[str, float] = {}  # node without power -> when it gets it back
-        self._hidden_until: float | None = None  # nobody but root can read the store until then
+        self._hidden: threading.Timer | None = None  # shows the store again
         self.done: Counter[str] = Counter()
+        self.log: list[str] = []
         self.failure: BaseException | None = None
 
     def __enter__(self) -> Hostile:
@@ -45,9 +46,13 @@ class Hostile:
     ) -> None:
         self._stop.set()
         self._thread.join()
-        self._show_store()
+        if self._hidden is not None:
+            self._hidden.join()
         for node in list(self._dark):
             self._cluster.boot_node(node)
+        print("harm done:", *self.log, sep="\n")
+        if self.failure is not None:
+            raise self.failure
 
     def _rage(self) -> None:
         harms: list[tuple[Callable[[], bool], int]] = [
@@ -63,13 +68,12 @@ class Hostile:
         try:
             while not self._stop.wait(self._pause * self._random.uniform(0.5, 1.5)):
                 self._restore_power()
-                if self._hidden_until is not None and time.monotonic() > self._hidden_until:
-                    self._show_store()
                 if self.done.total() >= self._most:
                     continue
                 harm = owed[-1] if owed else self._random.choices(kinds, weights)[0]
                 if harm():
                     self.done[harm.__name__] += 1
+                    self.log.append(f"{time.strftime('%H:%M:%S')} {harm.__name__}")
                     owed = [kind for kind in owed if kind != harm]
         except BaseException as error:
             self.failure = error
@@ -109,7 +113,7 @@ class Hostile:
         return self._kill_one_of([p for p in pids if "detslurm.exec.agent" in processes.command(p)])
 
     def _kill_one_of(self, pids: list[int]) -> bool:
-        if not pids:
+        if not pids or not self._somebody_waits():
             return False
         try:
             os.kill(self._random.choice(pids), signal.SIGKILL)
@@ -117,22 +121,31 @@ class Hostile:
             return False
         return True
 
+    def _somebody_waits(self) -> bool:
+        """Whether a worker of the user's waits in the queue, and goes on should all others die.
+
+        A worker that dies alone, before it could ask for another, is the end of a search.
+        """
+        waiting = ("squeue", "-h", "-u", self._user.name, "-p", "low", "-t", "PD", "-o", "%i")
+        return bool(self._cluster.command(*waiting).strip())
+
     def hide_store(self) -> bool:
         """The file server lets nobody in for 20 s, but to the files of Slurm's own output.
 
         Without those Slurm itself fails every job that begins, and so a search's last worker.
         """
-        if self._hidden_until is not None:
+        if self._hidden is not None and self._hidden.is_alive():
             return False
         for folder in self._hidden_folders():
             folder.chmod(0)
-        self._hidden_until = time.monotonic() + 20
+        # A thread of its own: other harm may take long, and may fail.
+        self._hidden = threading.Timer(20, self._show_store)
+        self._hidden.start()
         return True
 
     def _show_store(self) -> None:
         for folder in self._hidden_folders():
             folder.chmod(0o700)
-        self._hidden_until = None
 
     def _hidden_folders(self) -> list[Path]:
         parts = [

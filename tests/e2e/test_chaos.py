@@ -138,8 +138,6 @@ def test_a_search_survives_everything(desk: Desk, site: Cluster, tmp_path: Path)
     hostile = Hostile(site, desk.user, desk.store.path, seed=7, most=TRIALS)
     with no_overlap(site), hostile:
         desk.wait_for_state(number, "COMPLETED", "ERROR", timeout=600)
-    assert hostile.failure is None
-    print("harm done:", dict(hostile.done))
     state = assert_sound(desk, number)
     assert state.created == TRIALS
     assert {t.outcome for t in state.trials} == {"completed"}
