@@ -8,22 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from detslurm.sdk.job_status import JobRef
 from detslurm.sdk.queues import Queues
-from detslurm.sdk.standing import Place
 from detslurm.slurm import Cluster
 
 
-def _by_cluster(places: Iterable[Place], *, whole: bool) -> dict[str, list[str]]:
+def _by_cluster(job_refs: Iterable[JobRef], *, whole: bool) -> dict[str, list[str]]:
     """Cluster -> refs; whole jobs and arrays keep the calls short."""
     found: dict[str, dict[str, None]] = {}
-    for place in places:
-        found.setdefault(place.cluster, {})[place.job_id if whole else place.ref] = None
+    for job_ref in job_refs:
+        found.setdefault(job_ref.cluster, {})[job_ref.job_id if whole else job_ref.ref] = None
     return {name: list(refs) for name, refs in found.items()}
 
 
-def pause(places: Iterable[Place], queues: Queues, *, runners: bool = True) -> None:
+def pause(job_refs: Iterable[JobRef], queues: Queues, *, runners: bool = True) -> None:
     """Keep what waits from starting; let what runs checkpoint, leave and hold itself."""
-    for name, refs in _by_cluster(places, whole=True).items():
+    for name, refs in _by_cluster(job_refs, whole=True).items():
 
         def act(cluster: Cluster, refs: list[str] = refs) -> None:
             cluster.hold(refs)
@@ -32,10 +32,10 @@ def pause(places: Iterable[Place], queues: Queues, *, runners: bool = True) -> N
         queues.act(name, f"hold {_named(refs)}", act)
 
 
-def release(places: Iterable[Place], queues: Queues) -> bool:
+def release(job_refs: Iterable[JobRef], queues: Queues) -> bool:
     """Let what is held start; False where a queue refuses, and it stays held."""
     done = True
-    for name, refs in _by_cluster(places, whole=True).items():
+    for name, refs in _by_cluster(job_refs, whole=True).items():
 
         def act(cluster: Cluster, refs: list[str] = refs) -> None:
             cluster.release(refs)
@@ -44,9 +44,9 @@ def release(places: Iterable[Place], queues: Queues) -> bool:
     return done
 
 
-def cancel(places: Iterable[Place], queues: Queues, *, runners: bool = True) -> None:
+def cancel(job_refs: Iterable[JobRef], queues: Queues, *, runners: bool = True) -> None:
     """Take what waits out of the queue; let what runs checkpoint and leave."""
-    for name, refs in _by_cluster(places, whole=True).items():
+    for name, refs in _by_cluster(job_refs, whole=True).items():
 
         def act(cluster: Cluster, refs: list[str] = refs) -> None:
             cluster.cancel(refs, pending_only=True)
@@ -55,9 +55,9 @@ def cancel(places: Iterable[Place], queues: Queues, *, runners: bool = True) -> 
         queues.act(name, f"cancel {_named(refs)}", act)
 
 
-def tap(places: Iterable[Place], queues: Queues) -> None:
+def tap(job_refs: Iterable[JobRef], queues: Queues) -> None:
     """Let exactly these jobs look at the wishes now."""
-    for name, refs in _by_cluster(places, whole=False).items():
+    for name, refs in _by_cluster(job_refs, whole=False).items():
 
         def act(cluster: Cluster, refs: list[str] = refs) -> None:
             cluster.tap(refs)
@@ -65,9 +65,9 @@ def tap(places: Iterable[Place], queues: Queues) -> None:
         queues.act(name, f"tap {_named(refs)}", act)
 
 
-def kill(places: Iterable[Place], queues: Queues, *, whole: bool = True) -> None:
+def kill(job_refs: Iterable[JobRef], queues: Queues, *, whole: bool = True) -> None:
     """End whole jobs, or exactly these elements."""
-    for name, refs in _by_cluster(places, whole=whole).items():
+    for name, refs in _by_cluster(job_refs, whole=whole).items():
 
         def act(cluster: Cluster, refs: list[str] = refs) -> None:
             cluster.cancel(refs)
@@ -75,9 +75,9 @@ def kill(places: Iterable[Place], queues: Queues, *, whole: bool = True) -> None
         queues.act(name, f"kill {_named(refs)}", act)
 
 
-def change(places: Iterable[Place], queues: Queues, **fields: str | int) -> None:
+def change(job_refs: Iterable[JobRef], queues: Queues, **fields: str | int) -> None:
     """Change fields of queued jobs."""
-    for name, refs in _by_cluster(places, whole=True).items():
+    for name, refs in _by_cluster(job_refs, whole=True).items():
 
         def act(cluster: Cluster, refs: list[str] = refs) -> None:
             for ref in refs:

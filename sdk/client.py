@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from detslurm.sdk.queues import Connect, Queues, connector
-from detslurm.sdk.survey import Surveyed, look_at, read
+from detslurm.sdk.snapshot import ExperimentSnapshot, attach_job_status, read
 from detslurm.store import ExperimentDir, NotFound, Store, StoreError, TrialDir, fs
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from detslurm.store import ExperimentRow
 
 
-def warn(text: str) -> None:
+def warn_user(text: str) -> None:
     """How the SDK says what is no error, unless told otherwise."""
     warnings.warn(text, stacklevel=2)
 
@@ -53,15 +53,15 @@ class Client:
         self,
         root: os.PathLike[str] | str | None = None,
         *,
-        say: Callable[[str], None] = warn,
+        warn: Callable[[str], None] = warn_user,
         connect: Connect | None = None,
     ) -> None:
         path = Path(root).expanduser().absolute() if root is not None else default_root()
         self._given = root is not None
         # Looking never creates anything: the store is made by the first submission.
         self.store = Store(path)
-        self.say = say
-        self.queues = Queues(connect or connector(path), say)
+        self.warn = warn
+        self.queues = Queues(connect or connector(path), warn)
 
     def missing(self) -> str | None:
         """Where there should be a store and is none, and who says so; None where there is one."""
@@ -101,10 +101,10 @@ class Client:
                 if skip is None:
                     raise
                 skip(error)
-        look_at(found, self.queues)
+        attach_job_status(found, self.queues)
         return [Experiment(self, one) for one in found]
 
-    def _read(self, number: int) -> Surveyed:
+    def _read(self, number: int) -> ExperimentSnapshot:
         one = read(self.directory(number))
         if one.facts.wishes.deleted:
             raise NotFound(f"experiment {number} was deleted")
@@ -126,8 +126,8 @@ class Client:
         if text := self.missing():
             if self._given or root_origin() != DEFAULT_ORIGIN:
                 raise NotFound(text)
-            self.say(text)  # nobody said that there is one
-        found = rows(self.store, self.queues, self.say)
+            self.warn(text)  # nobody said that there is one
+        found = rows(self.store, self.queues, self.warn)
         return [row for row in found if row.state != "DELETED" and (archived or not row.archived)]
 
     def trial(self, trial_id: int) -> Trial:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from detslurm.sdk.lifecycle_errors import LifecycleError
-from detslurm.sdk.survey import Surveyed
+from detslurm.sdk.snapshot import ExperimentSnapshot
 from detslurm.store import ExperimentDir, NotFound
 from detslurm.store.fs import remove_tree
 from detslurm.store.reading import begun_checkpoints
@@ -14,20 +14,20 @@ _GONE = (
 )
 
 
-def delete(surveyed: Surveyed) -> None:
+def delete(snapshot: ExperimentSnapshot) -> None:
     """Remove what lies in the storage, then everything but the facts, which keep the ids."""
-    directory = surveyed.directory
-    if not surveyed.facts.wishes.deleted:
+    directory = snapshot.directory
+    if not snapshot.facts.wishes.deleted:
         directory.append({"type": "wish", "wish": "delete"})
-    _empty_storage(surveyed)
+    _empty_storage(snapshot)
     for name in _GONE:
         _remove(directory, name)
     _remove(directory, "config.json")  # last: it says where the checkpoints are
 
 
-def _empty_storage(surveyed: Surveyed) -> None:
-    begun = {row.id: row.run_count for row in surveyed.trials.values() if row.run_count}
-    trials = [(surveyed.directory.trial(trial), runs) for trial, runs in begun.items()]
+def _empty_storage(snapshot: ExperimentSnapshot) -> None:
+    begun = {row.id: row.run_count for row in snapshot.trials.values() if row.run_count}
+    trials = [(snapshot.directory.trial(trial), runs) for trial, runs in begun.items()]
     uuids = [uuid for trial, runs in trials for uuid in begun_checkpoints(trial, runs)]
     if not begun:
         return
@@ -35,16 +35,16 @@ def _empty_storage(surveyed: Surveyed) -> None:
     from detslurm.storage.interface import tensorboard_folder
 
     try:
-        section = surveyed.directory.config()["checkpoint_storage"]
+        section = snapshot.directory.config()["checkpoint_storage"]
         storage = from_config(section)
     except (NotFound, KeyError, ValueError) as error:
         raise LifecycleError(
-            f"the checkpoints of experiment {surveyed.directory.id} can't be reached: {error}"
+            f"the checkpoints of experiment {snapshot.directory.id} can't be reached: {error}"
         ) from error
     for uuid in uuids:
         storage.discard(uuid)
-    mark = surveyed.directory.mark_in(getattr(storage, "base", None))
-    folder = tensorboard_folder(surveyed.directory.id, mark)
+    mark = snapshot.directory.mark_in(getattr(storage, "base", None))
+    folder = tensorboard_folder(snapshot.directory.id, mark)
     # One with a mark is the experiment's from the top: no empty directories are left, either.
     storage.remove_files(folder.partition("/")[0] if mark else folder)
 

@@ -20,7 +20,7 @@ def download(trial: Trial, uuid: str, target: Path) -> Path:
         raise LifecycleError(f"trial {trial.id} has no checkpoint {uuid}")
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise LifecycleError(f"{target} exists already")
-    directory = trial.experiment._surveyed.directory
+    directory = trial.experiment._snapshot.directory
     storage = from_config(directory.config()["checkpoint_storage"])
     if not storage.exists(uuid):
         raise LifecycleError(f"the files of checkpoint {uuid} are not under {storage.where}")

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 from msgspec import ValidationError
 
 from detslurm.sdk import actions, settings, unmanaged
+from detslurm.sdk.job_status import JobRef, JobStatus, status_of
 from detslurm.sdk.lifecycle_errors import LifecycleError
-from detslurm.sdk.standing import Place, Standing, judge
-from detslurm.sdk.survey import Surveyed, look_at, read
+from detslurm.sdk.snapshot import ExperimentSnapshot, attach_job_status, read
 from detslurm.slurm.request import nice_of
 from detslurm.store import CheckpointView, ExperimentView, StoreError, TrialRow
 
 if TYPE_CHECKING:
     from detslurm.sdk.client import Client
-    from detslurm.sdk.searches import SearchView
+    from detslurm.sdk.search_view import SearchView
     from detslurm.sdk.trial import Trial
     from detslurm.storage import SharedFS
 
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
 class Experiment:
     """One experiment; `view` is how it stood when it was last looked at."""
 
-    def __init__(self, client: Client, surveyed: Surveyed) -> None:
+    def __init__(self, client: Client, snapshot: ExperimentSnapshot) -> None:
         self._client = client
-        self._surveyed = surveyed
-        self.view: ExperimentView = surveyed.view
+        self._snapshot = snapshot
+        self.view: ExperimentView = snapshot.view
 
     @property
     def id(self) -> int:
         """Its id."""
-        return self._surveyed.directory.id
+        return self._snapshot.directory.id
 
     @property
     def path(self) -> Path:
         """Its directory in the store."""
-        return self._surveyed.directory.path
+        return self._snapshot.directory.path
 
     @property
     def state(self) -> str:
@@ -53,9 +53,9 @@ class Experiment:
 
     def reload(self) -> Experiment:
         """Look again, at the store and, while something is unfinished, at the queue."""
-        self._surveyed = read(self._surveyed.directory)
-        look_at([self._surveyed], self._client.queues)
-        self.view = self._surveyed.view
+        self._snapshot = read(self._snapshot.directory)
+        attach_job_status([self._snapshot], self._client.queues)
+        self.view = self._snapshot.view
         return self
 
     # -- what it consists of ---------------------------------------------------------------------
@@ -65,7 +65,7 @@ class Experiment:
         """The resolved configuration, secrets masked. Raises StoreError where it can't be read."""
         from detslurm.config import ExperimentConfig
 
-        plain = self._surveyed.directory.config()
+        plain = self._snapshot.directory.config()
         try:
             return ExperimentConfig.from_dict(plain).masked()
         except ValidationError as error:
@@ -74,24 +74,24 @@ class Experiment:
     @property
     def trial_rows(self) -> list[TrialRow]:
         """How its trials stand, by id."""
-        return list(self._surveyed.trials.values())
+        return list(self._snapshot.trials.values())
 
-    def standing(self, trial_id: int) -> Standing | None:
+    def job_status(self, trial_id: int) -> JobStatus | None:
         """What is known of a trial's job; None for finished trials, whose jobs don't matter."""
-        return self._surveyed.standings.get(trial_id)
+        return self._snapshot.job_statuses.get(trial_id)
 
     def trials(self) -> list[Trial]:
         """Its trials, by id."""
         from detslurm.sdk.trial import Trial
 
-        return [Trial(self, number) for number in self._surveyed.trials]
+        return [Trial(self, number) for number in self._snapshot.trials]
 
     def first_trial(self) -> Trial:
         """The trial with the smallest id. Raises LifecycleError where there is none."""
         from detslurm.sdk.trial import Trial
 
-        search = self._surveyed.search
-        ids = list(search.created_ids if search is not None else self._surveyed.trials)
+        search = self._snapshot.search
+        ids = list(search.created_ids if search is not None else self._snapshot.trials)
         if not ids:
             raise LifecycleError(f"experiment {self.id} has no trials yet")
         return Trial(self, ids[0])
@@ -112,13 +112,13 @@ class Experiment:
         """Looked at once, however many trials ask."""
         from detslurm.sdk.checkpoints import disk_of
 
-        return disk_of(self._surveyed.directory)
+        return disk_of(self._snapshot.directory)
 
     def download_code(self, output_dir: Path | str = ".") -> Path:
         """Pack the frozen code into `experiment_<id>_model_def.tgz` and return its path."""
         import tarfile
 
-        code = self._surveyed.directory.code
+        code = self._snapshot.directory.code
         if not code.is_dir():
             raise LifecycleError(f"experiment {self.id} has no code: its submission broke off")
         target = Path(output_dir) / f"experiment_{self.id}_model_def.tgz"
@@ -133,8 +133,8 @@ class Experiment:
         """Let running trials checkpoint and leave; nothing starts until `activate`."""
         self._refuse_when_over("pause")
         self._wish("pause")
-        places = self._unfinished_places()
-        actions.pause(places, self._client.queues, runners=self.managed)
+        job_refs = self._unfinished_jobs()
+        actions.pause(job_refs, self._client.queues, runners=self.managed)
 
     def activate(self) -> None:
         """Go on: release what is held, and queue again what lost its job.
@@ -147,7 +147,7 @@ class Experiment:
         if self.view.wishes.stopping:
             raise LifecycleError(f"experiment {self.id} is {self.state}: it can't go on")
         self._wish("activate")
-        searching = self._surveyed.facts.searching
+        searching = self._snapshot.facts.searching
         if not (self._activate_search() if searching else self._activate_trials(lost)):
             raise LifecycleError(
                 f"experiment {self.id} may still be held: {self._where} does not answer; "
@@ -155,22 +155,22 @@ class Experiment:
             )
 
     def _activate_trials(self, lost: list[int]) -> bool:
-        known = self._surveyed.places
-        wanted = [known[t] for t in {*self._surveyed.unfinished, *lost} if t in known]
-        sight = self._client.queues.look(wanted, since=self.view.created)
-        sight = self._surveyed.own(sight)
-        trials = sorted({*self._surveyed.unfinished, *lost})
-        standings = {trial: judge(known.get(trial), sight) for trial in trials}
+        known = self._snapshot.job_refs
+        wanted = [known[t] for t in {*self._snapshot.unfinished, *lost} if t in known]
+        queue = self._client.queues.query(wanted, since=self.view.created)
+        queue = self._snapshot.without_foreign_jobs(queue)
+        trials = sorted({*self._snapshot.unfinished, *lost})
+        job_statuses = {trial: status_of(known.get(trial), queue) for trial in trials}
         done = actions.release(
-            [s.place for s in standings.values() if s.place and s.alive], self._client.queues
+            [s.job_ref for s in job_statuses.values() if s.job_ref and s.alive], self._client.queues
         )
-        self._resubmit([t for t, s in standings.items() if _is_gone(s, sight.silent)])
-        return done and not sight.silent
+        self._resubmit([t for t, s in job_statuses.items() if _is_gone(s, queue.unreachable)])
+        return done and not queue.unreachable
 
     def _activate_search(self) -> bool:
         from detslurm.sdk.workers import go_on
 
-        return go_on(self._surveyed, self._client.queues)
+        return go_on(self._snapshot, self._client.queues)
 
     def cancel(self) -> bool:
         """Let running trials checkpoint, then end all; False where it was over already."""
@@ -180,24 +180,24 @@ class Experiment:
     def kill(self) -> bool:
         """End all its jobs now; False where it was over already."""
         done = self._stop("kill", actions.kill)
-        if done and unmanaged.by_hand(self._surveyed):
-            unmanaged.end(self._surveyed, self._surveyed.unfinished)
+        if done and unmanaged.outside_slurm(self._snapshot):
+            unmanaged.end(self._snapshot, self._snapshot.unfinished)
         return done
 
     def kill_trial(self, trial_id: int) -> bool:
         """End one trial now; False where it was over already."""
-        if trial_id not in self._surveyed.unfinished:
+        if trial_id not in self._snapshot.unfinished:
             return False
         self._wish("kill_trial", trial=trial_id)
-        if unmanaged.by_hand(self._surveyed):
-            unmanaged.end(self._surveyed, [trial_id])
+        if unmanaged.outside_slurm(self._snapshot):
+            unmanaged.end(self._snapshot, [trial_id])
             return True
-        place = self._surveyed.places.get(trial_id)
-        places = [place] if place and place not in self._surveyed.strange else []
-        if self._surveyed.facts.searching or any(job.each > 1 for job in self.view.jobs):
-            actions.tap(places, self._client.queues)  # its job goes on with other trials
+        job_ref = self._snapshot.job_refs.get(trial_id)
+        job_refs = [job_ref] if job_ref and job_ref not in self._snapshot.foreign_jobs else []
+        if self._snapshot.facts.searching or any(job.each > 1 for job in self.view.jobs):
+            actions.tap(job_refs, self._client.queues)  # its job goes on with other trials
         else:
-            actions.kill(places, self._client.queues, whole=False)
+            actions.kill(job_refs, self._client.queues, whole=False)
         return True
 
     def archive(self) -> None:
@@ -221,7 +221,7 @@ class Experiment:
                 f"can't delete experiment {self.id}: it is {self.state}; kill it first"
             )
         self._refuse_others()
-        delete(self._surveyed)
+        delete(self._snapshot)
 
     # -- settings --------------------------------------------------------------------------------
 
@@ -257,7 +257,7 @@ class Experiment:
             raise LifecycleError(f"{max_slots} slots are less than one trial needs ({slots})")
         self._set("max_slots", max_slots)
         throttle = 0 if max_slots is None else max_slots // slots
-        arrays = [p for p in self._unfinished_places() if "_" in p.ref]
+        arrays = [p for p in self._unfinished_jobs() if "_" in p.ref]
         actions.change(arrays, self._client.queues, ArrayTaskThrottle=throttle)
 
     def set_priority(self, priority: int) -> None:
@@ -265,30 +265,30 @@ class Experiment:
         if not 1 <= settings.whole("priority", priority) <= 99:
             raise LifecycleError(f"priority is 1 (first) to 99 (last), not {priority}")
         self._set("priority", priority)
-        actions.change(self._unfinished_places(), self._client.queues, Nice=nice_of(priority))
+        actions.change(self._unfinished_jobs(), self._client.queues, Nice=nice_of(priority))
 
     # -- how -------------------------------------------------------------------------------------
 
     def _wish(self, wish: str, **more: Any) -> None:
         self._refuse_others()
-        self._surveyed.directory.append({"type": "wish", "wish": wish, **more})
+        self._snapshot.directory.append({"type": "wish", "wish": wish, **more})
 
     def _set(self, name: str, value: Any) -> None:
         self._refuse_others()
-        self._surveyed.directory.append({"type": "set", "field": name, "value": value})
+        self._snapshot.directory.append({"type": "set", "field": name, "value": value})
 
     def _change_labels(self, change: Callable[[Collection[str]], set[str]]) -> None:
-        self.set_labels(change(read(self._surveyed.directory).view.labels))
+        self.set_labels(change(read(self._snapshot.directory).view.labels))
 
     def _stop(self, wish: str, act: Callable[..., None]) -> bool:
         if self.view.finished:
             return False
         self._wish(wish)
-        act(self._unfinished_places(), self._client.queues)
+        act(self._unfinished_jobs(), self._client.queues)
         return True
 
     def _refuse_others(self) -> None:
-        if owner := self._surveyed.directory.foreign_owner():
+        if owner := self._snapshot.directory.foreign_owner():
             raise LifecycleError(f"experiment {self.id} belongs to {owner}, who alone may do that")
 
     def _refuse_when_over(self, what: str) -> None:
@@ -298,31 +298,31 @@ class Experiment:
     @property
     def managed(self) -> bool:
         """Whether it was submitted here; False for scripts and jobs that the user began."""
-        return bool(self._surveyed.facts.created.get("managed", True))
+        return bool(self._snapshot.facts.created.get("managed", True))
 
-    def _unfinished_places(self) -> list[Place]:
-        if self._surveyed.facts.searching:
-            sight = self._client.queues.look((), beside=self._surveyed.workers)
-            return list(self._surveyed.own(sight).jobs)
-        known, strange = self._surveyed.places, self._surveyed.strange
-        places = [known[trial] for trial in self._surveyed.unfinished if trial in known]
-        return [place for place in places if place not in strange]
+    def _unfinished_jobs(self) -> list[JobRef]:
+        if self._snapshot.facts.searching:
+            queue = self._client.queues.query((), queue_only=self._snapshot.worker_jobs)
+            return list(self._snapshot.without_foreign_jobs(queue).jobs)
+        known, foreign = self._snapshot.job_refs, self._snapshot.foreign_jobs
+        job_refs = [known[trial] for trial in self._snapshot.unfinished if trial in known]
+        return [job_ref for job_ref in job_refs if job_ref not in foreign]
 
     @property
     def search(self) -> SearchView | None:
         """Its search, where results decide which trials there are."""
-        return self._surveyed.search
+        return self._snapshot.search
 
     @property
-    def remark(self) -> str | None:
+    def message(self) -> str | None:
         """What the user should know of the whole experiment."""
-        return self._surveyed.remark
+        return self._snapshot.message
 
     def _lost_trials(self) -> list[int]:
         """Trials that are over only because their jobs vanished."""
-        if self._surveyed.facts.searching:
-            return list(self._surveyed.facts.lost)
-        lost = self._surveyed.facts.lost
+        if self._snapshot.facts.searching:
+            return list(self._snapshot.facts.lost)
+        lost = self._snapshot.facts.lost
         return [t.id for t in self.trial_rows if t.id in lost and t.state == "ERROR"]
 
     def _resubmit(self, trials: list[int]) -> None:
@@ -330,14 +330,14 @@ class Experiment:
             return
         from detslurm.sdk.resubmission import resubmit
 
-        ids = self._surveyed.facts.trial_ids
+        ids = self._snapshot.facts.trial_ids
         if not self.managed:
             from detslurm.sdk.userscripts import submit_again
 
-            submit_again(self._surveyed.directory, [ids.index(trial) for trial in trials])
+            submit_again(self._snapshot.directory, [ids.index(trial) for trial in trials])
             return
         resubmit(
-            self._surveyed.directory,
+            self._snapshot.directory,
             [ids.index(trial) for trial in trials],
             self._client.queues.cluster(self._where),
         )
@@ -347,17 +347,17 @@ class Experiment:
         return self.view.cluster or "slurm"
 
 
-def _is_gone(standing: Standing, silent: Collection[str]) -> bool:
+def _is_gone(status: JobStatus, unreachable: Collection[str]) -> bool:
     """Whether nothing works for a trial any more, as far as anybody can tell.
 
     A queue that answered without knowing the job counts: the user asked, and should a job work on
     nevertheless, the runners see each other and the newer run wins.
     """
-    if standing.place is None or standing.alive is False:
+    if status.job_ref is None or status.alive is False:
         return True
     # A local cluster forgets nothing: a job that it does not know lives on another machine.
     return (
-        standing.alive is None
-        and standing.place.cluster not in silent
-        and standing.place.cluster != "local"
+        status.alive is None
+        and status.job_ref.cluster not in unreachable
+        and status.job_ref.cluster != "local"
     )

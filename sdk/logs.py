@@ -114,7 +114,7 @@ def tail(
     return list(found)
 
 
-def last_words(trial: TrialDir, most: int = 40) -> list[str]:
+def failure_excerpt(trial: TrialDir, most: int = 40) -> list[str]:
     """The traceback that the log ends with, else its last lines."""
     recent = [line._replace(text=_PREFIX.sub("", line.text)) for line in tail(trial, 400)]
     start = _last_traceback(recent)
@@ -222,7 +222,7 @@ class Appended:
 
 def follow(
     trial: TrialDir,
-    over: Callable[[int], bool],
+    is_over: Callable[[int], bool],
     idle: Callable[[], None],
     wanted: Filter = EVERYTHING,
     *,
@@ -230,8 +230,8 @@ def follow(
 ) -> Iterator[LogLine]:
     """Lines as they come, across restarts and requeues, until all is read that will ever come.
 
-    `over(run)` says whether the trial is over while `run` is its newest; `idle` is called whenever
-    nothing is new, and waits.
+    `is_over(run)` says whether the trial is over while `run` is its newest; `idle` is called
+    whenever nothing is new, and waits.
     """
     run = 1
     if tail_count is not None:
@@ -241,7 +241,7 @@ def follow(
         yield from tail(trial, tail_count, wanted, end=log.skip())
     while True:
         # Looked at before the last read, so that nothing can be written in between.
-        last = over(run)
+        last = is_over(run)
         fs.refresh(trial.path)
         closed = trial.start(run + 1) is not None
         new = log.read()

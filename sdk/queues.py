@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
-from detslurm.sdk.standing import Place, Sight
+from detslurm.sdk.job_status import JobRef, QueueSnapshot
 from detslurm.slurm import Cluster, JobInfo, SlurmError
 
 Connect = Callable[[str], Cluster]
@@ -25,9 +25,9 @@ def connector(root: Path) -> Connect:
 class Queues:
     """Clusters by name, connected on first use; what they can't do is said, not raised."""
 
-    def __init__(self, connect: Connect, say: Callable[[str], None]) -> None:
+    def __init__(self, connect: Connect, warn: Callable[[str], None]) -> None:
         self._connect = connect
-        self._say = say
+        self._warn = warn
         self._clusters: dict[str, Cluster] = {}
 
     def cluster(self, name: str) -> Cluster:
@@ -36,61 +36,63 @@ class Queues:
             self._clusters[name] = self._connect(name)
         return self._clusters[name]
 
-    def look(
+    def query(
         self,
-        wanted: Iterable[Place],
+        wanted: Iterable[JobRef],
         *,
         since: float | None = None,
-        beside: Iterable[Place] = (),
-    ) -> Sight:
+        queue_only: Iterable[JobRef] = (),
+    ) -> QueueSnapshot:
         """What the queues say of these jobs: one query a cluster, then evidence for the missing.
 
-        Those `beside` are looked for in the queue alone. A cluster that does not answer is named in
-        `silent` and a warning is said.
+        Those in `queue_only` are looked for in the queue alone, not in the accounting. A cluster
+        that does not answer is named in `unreachable`, with a warning.
         """
-        jobs: dict[Place, JobInfo] = {}
-        silent: set[str] = set()
-        sure, more = _by_cluster(wanted), _by_cluster(beside)
+        jobs: dict[JobRef, JobInfo] = {}
+        unreachable: set[str] = set()
+        sure, more = _by_cluster(wanted), _by_cluster(queue_only)
         for name in {**sure, **more}:
             try:
-                jobs.update(self._look_at(name, sure.get(name, []), more.get(name, []), since))
+                jobs.update(
+                    self._query_cluster(name, sure.get(name, []), more.get(name, []), since)
+                )
             except SlurmError as error:
-                silent.add(name)
+                unreachable.add(name)
                 why = error.said.rpartition("\n")[2]
-                self._say(f"{name} does not answer; states are as the store knows them ({why})")
-        return Sight(jobs, frozenset(silent))
+                self._warn(f"{name} does not answer; states are as the store knows them ({why})")
+        return QueueSnapshot(jobs, frozenset(unreachable))
 
-    def _look_at(
+    def _query_cluster(
         self,
         name: str,
-        places: Collection[Place],
-        beside: Collection[Place],
+        job_refs: Collection[JobRef],
+        queue_only: Collection[JobRef],
         since: float | None,
-    ) -> dict[Place, JobInfo]:
+    ) -> dict[JobRef, JobInfo]:
         cluster = self.cluster(name)
-        refs = {place.ref for place in places}
-        found = cluster.query(sorted({place.job_id for place in (*places, *beside)}))
+        refs = {job_ref.ref for job_ref in job_refs}
+        found = cluster.query(sorted({job_ref.job_id for job_ref in (*job_refs, *queue_only)}))
         missing = sorted(refs - found.keys())
         if missing:
             try:
                 found = {**cluster.evidence(missing, since=since), **found}
             except SlurmError as error:
-                self._say(f"{name} can't say how jobs ended: {error.said}")
-        refs |= {place.ref for place in beside}
-        return {Place(name, ref): found[ref] for ref in refs & found.keys()}
+                self._warn(f"{name} can't say how jobs ended: {error.said}")
+        refs |= {job_ref.ref for job_ref in queue_only}
+        return {JobRef(name, ref): found[ref] for ref in refs & found.keys()}
 
     def act(self, name: str, what: str, action: Callable[[Cluster], None]) -> bool:
         """Do something in a queue; a refusal becomes a warning, for the wish is recorded."""
         try:
             action(self.cluster(name))
         except SlurmError as error:
-            self._say(f"{name}: can't {what} now: {error}")
+            self._warn(f"{name}: can't {what} now: {error}")
             return False
         return True
 
 
-def _by_cluster(places: Iterable[Place]) -> dict[str, list[Place]]:
-    found: dict[str, list[Place]] = {}
-    for place in places:
-        found.setdefault(place.cluster, []).append(place)
+def _by_cluster(job_refs: Iterable[JobRef]) -> dict[str, list[JobRef]]:
+    found: dict[str, list[JobRef]] = {}
+    for job_ref in job_refs:
+        found.setdefault(job_ref.cluster, []).append(job_ref)
     return found

@@ -14,7 +14,7 @@ from detslurm.store import ExperimentDir
 from detslurm.store.experimentfold import experiment_facts
 
 
-def stretches(indices: Iterable[int]) -> Iterator[range]:
+def contiguous_ranges(indices: Iterable[int]) -> Iterator[range]:
     """Trial indices as ranges without gaps: one array each."""
     start: int | None = None
     last = 0
@@ -35,20 +35,20 @@ def resubmit(experiment: ExperimentDir, indices: Iterable[int], cluster: Cluster
     first: Mapping[str, Any]
     first = next((job for fact in facts for job in fact.get("jobs") or ()), {})
     job_ids: list[str] = []
-    for stretch in stretches(origin.get(index, index) for index in indices):
-        for piece, each in _pieces(stretch, int(first.get("each", 1))):
+    for trials in contiguous_ranges(origin.get(index, index) for index in indices):
+        for piece, each in _pieces(trials, int(first.get("each", 1))):
             job_ids += _queue(experiment, facts, piece, each, cluster)
     return job_ids
 
 
-def _pieces(stretch: range, each: int) -> Iterator[tuple[range, int]]:
+def _pieces(trials: range, each: int) -> Iterator[tuple[range, int]]:
     """Shares of `each` trials a job, and one job for the rest: none gets what is another's."""
-    rest = len(stretch) % each
-    whole = range(stretch.start, stretch.stop - rest)
+    rest = len(trials) % each
+    whole = range(trials.start, trials.stop - rest)
     if whole:
         yield whole, each
     if rest:
-        yield range(whole.stop, stretch.stop), rest
+        yield range(whole.stop, trials.stop), rest
 
 
 def _queue(

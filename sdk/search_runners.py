@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from detslurm.sdk.keepers import CheckpointKeeper, FolderKeeper
+from detslurm.sdk.method_storage import CheckpointStorage, DirectoryStorage
 from detslurm.sdk.queues import Queues, connector
-from detslurm.sdk.searching import Keeper, Saved, SearchDriver, load
-from detslurm.sdk.workforce import Workforce
+from detslurm.sdk.search_driver import MethodStorage, SavedMethod, SearchDriver, load
+from detslurm.sdk.worker_pool import WorkerPool
 from detslurm.searcher.custom_method import SearcherState, SearchMethod
 from detslurm.store import ExperimentDir, NotFound, Store, fs
 
@@ -24,10 +24,10 @@ Paths = Iterable[str | os.PathLike[str]]
 
 _MARK_FILE = "submission"
 # Seconds between two glances at the preemption flag.
-_GLANCE = 0.25
+_FLAG_POLL_SECONDS = 0.25
 
 
-class Mark(NamedTuple):
+class SubmissionMark(NamedTuple):
     """What a submission is known by, so that one that broke off is found again; its id is larger
     than `after`."""
 
@@ -42,18 +42,22 @@ class SearchRunner:
         self.search_method = search_method
         self.state = SearcherState()
 
-    def _drive(self, experiment: ExperimentDir, keeper: Keeper, **hooks: Callable[..., Any]) -> int:
+    def _drive(
+        self, experiment: ExperimentDir, storage: MethodStorage, **hooks: Callable[..., Any]
+    ) -> int:
         """Run the method over the experiment's search, as far as it goes; the experiment's id."""
         method = self.search_method
-        saved = load(method, keeper) or Saved(self.state, experiment.id, [])
+        saved = load(method, storage) or SavedMethod(self.state, experiment.id, [])
         if saved.experiment_id != experiment.id:
             raise RuntimeError(
                 f"the method was saved for experiment {saved.experiment_id}, not {experiment.id}"
             )
         self.state = saved.state
         queues = Queues(connector(experiment.store.path), logger.warning)
-        workers = Workforce(experiment, queues, most=_most(experiment.config()["resources"]))
-        SearchDriver(method, saved, experiment, keeper, workers, **hooks).run()
+        workers = WorkerPool(
+            experiment, queues, most=_max_workers(experiment.config()["resources"])
+        )
+        SearchDriver(method, saved, experiment, storage, workers, **hooks).run()
         return experiment.id
 
 
@@ -83,21 +87,21 @@ class LocalSearchRunner(SearchRunner):
         logger.info("searching in experiment %s", experiment.id)
         folder = self._folder / f"exp_{experiment.id}"
         folder.mkdir(exist_ok=True)
-        return self._drive(experiment, FolderKeeper(folder))
+        return self._drive(experiment, DirectoryStorage(folder))
 
     def _known(self, store: Store) -> ExperimentDir | None:
         names = [path.name.removeprefix("exp_") for path in self._folder.glob("exp_*")]
         numbers = sorted(int(name) for name in names if name.isdigit())
         return store.experiment(numbers[-1]) if numbers else None
 
-    def _mark(self, store: Store) -> Mark:
+    def _mark(self, store: Store) -> SubmissionMark:
         """The mark of our submission; the first time it is made up."""
         path = self._folder / _MARK_FILE
         if not path.exists():
             last = max(store.ledger_state().experiments(), default=0)
             fs.put_if_absent(path, f"{uuid.uuid4()} {last}\n".encode())  # a kill leaves no half
         text, _, last_known = path.read_text().strip().partition(" ")
-        return Mark(text, int(last_known or 0))
+        return SubmissionMark(text, int(last_known or 0))
 
 
 class RemoteSearchRunner(SearchRunner):
@@ -122,13 +126,13 @@ class RemoteSearchRunner(SearchRunner):
         """
         info = self._context.info
         store = Store.open(info.master_url.removeprefix("file://"))
-        mark = Mark(f"trial {info.trial.trial_id}", info.trial.experiment_id)
+        mark = SubmissionMark(f"trial {info.trial.trial_id}", info.trial.experiment_id)
         experiment = submit_once(store, info.cluster_id, mark, exp_config, model_dir, includes)
         return self._drive(
             experiment,
-            CheckpointKeeper(self._context),
-            give_way=self._context.preempt.should_preempt,
-            tell_progress=self._context.train.report_progress,
+            CheckpointStorage(self._context),
+            should_stop=self._context.preempt.should_preempt,
+            report_progress=self._context.train.report_progress,
             sleep=self._rest,
         )
 
@@ -136,10 +140,10 @@ class RemoteSearchRunner(SearchRunner):
         # Slurm's grace may be shorter than the pause between two looks at the search.
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0 and not self._context.preempt.should_preempt():
-            time.sleep(min(left, _GLANCE))
+            time.sleep(min(left, _FLAG_POLL_SECONDS))
 
 
-def _most(resources: Mapping[str, Any]) -> int | None:
+def _max_workers(resources: Mapping[str, Any]) -> int | None:
     """How many trials may run at once."""
     most = resources.get("max_slots")
     return None if most is None else max(most // max(resources["slots_per_trial"], 1), 1)
@@ -148,18 +152,18 @@ def _most(resources: Mapping[str, Any]) -> int | None:
 def submit_once(
     store: Store,
     cluster_name: str,
-    mark: Mark,
+    mark: SubmissionMark,
     exp_config: Config,
     model_dir: str | None,
     includes: Paths | None,
 ) -> ExperimentDir:
     """The experiment that was submitted with this mark; submits it where there is none."""
-    return _marked(store, mark) or _submit(
+    return _find_marked(store, mark) or _submit(
         store, cluster_name, mark.text, exp_config, model_dir, includes
     )
 
 
-def _marked(store: Store, mark: Mark) -> ExperimentDir | None:
+def _find_marked(store: Store, mark: SubmissionMark) -> ExperimentDir | None:
     # Ids only grow: whatever is older than the mark can't bear it.
     for number in store.ledger_state().experiments():
         if number <= mark.after:

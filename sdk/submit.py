@@ -250,7 +250,7 @@ def _take_back(experiment: ExperimentDir, cluster: Cluster, job_ids: Sequence[st
             cluster.cancel(job_ids)
     if not job_ids:  # else a runner may have begun that reads them
         from detslurm.sdk.deletion import delete
-        from detslurm.sdk.survey import read
+        from detslurm.sdk.snapshot import read
 
         with contextlib.suppress(StoreError, OSError):
             delete(read(experiment))

@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from detslurm.sdk.standing import Standing
+from detslurm.sdk.job_status import JobStatus
 from detslurm.store import CheckpointView, MetricRow, TrialDir, TrialRow, TrialView, trial_metrics
 
 if TYPE_CHECKING:
@@ -24,20 +24,20 @@ class Trial:
     @property
     def directory(self) -> TrialDir:
         """Its place in the store."""
-        return self.experiment._surveyed.directory.trial(self.id)
+        return self.experiment._snapshot.directory.trial(self.id)
 
     @property
     def row(self) -> TrialRow:
         """How it stood when the experiment was last looked at."""
-        surveyed = self.experiment._surveyed
-        known = surveyed.trials.get(self.id)
+        snapshot = self.experiment._snapshot
+        known = snapshot.trials.get(self.id)
         # One that waits for its first worker is no row of its experiment yet.
-        return surveyed.full(self.id).row() if known is None else known
+        return snapshot.read_trial(self.id).row() if known is None else known
 
     @cached_property
     def view(self) -> TrialView:
         """Everything about it, read when it is first asked for."""
-        return self.experiment._surveyed.full(self.id)
+        return self.experiment._snapshot.read_trial(self.id)
 
     @property
     def state(self) -> str:
@@ -45,9 +45,9 @@ class Trial:
         return self.row.state
 
     @property
-    def standing(self) -> Standing | None:
+    def job_status(self) -> JobStatus | None:
         """What is known of its job while it is unfinished."""
-        return self.experiment.standing(self.id)
+        return self.experiment.job_status(self.id)
 
     def reload(self) -> Trial:
         """Look again."""

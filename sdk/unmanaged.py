@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from detslurm._process import Identity
-from detslurm.sdk.standing import Standing
+from detslurm.sdk.job_status import JobStatus
 from detslurm.store import TrialDir, fs
 from detslurm.store.outcomes import KILLED
 
 if TYPE_CHECKING:
-    from detslurm.sdk.survey import Surveyed
+    from detslurm.sdk.snapshot import ExperimentSnapshot
 
 # A live process shows itself every half a minute. What one command sees are two time stamps of the
 # store; on some file systems each node makes its own, so only hours tell. A command that waits sees
@@ -22,49 +22,53 @@ SILENT_SECONDS = 6 * 3600.0
 UNCHANGED_SECONDS = 900.0
 
 
-class Beat(NamedTuple):
+class Heartbeat(NamedTuple):
     """The newest sign of life, and since when (by this process's clock) there was none newer."""
 
     modified: float
     since: float
 
 
-def by_hand(one: Surveyed) -> bool:
+def outside_slurm(one: ExperimentSnapshot) -> bool:
     """Whether an experiment is a script that ran outside of jobs."""
     created = one.facts.created
     return not created.get("managed", True) and created.get("cluster") is None
 
 
-def standings(one: Surveyed, *, clock: Callable[[], float] = time.monotonic) -> dict[int, Standing]:
+def job_statuses(
+    one: ExperimentSnapshot, *, clock: Callable[[], float] = time.monotonic
+) -> dict[int, JobStatus]:
     """What is known of the processes behind the unfinished trials."""
-    return {t: _standing(one, one.directory.trial(t), clock()) for t in one.unfinished}
+    return {t: _process_status(one, one.directory.trial(t), clock()) for t in one.unfinished}
 
 
-def _standing(one: Surveyed, trial: TrialDir, now: float) -> Standing:
+def _process_status(one: ExperimentSnapshot, trial: TrialDir, now: float) -> JobStatus:
     runs = trial.runs()
     if not runs:
-        return Standing(None, remark="the process that recorded it has not begun its run")
+        return JobStatus(None, message="the process that recorded it has not begun its run")
     start = runs[-1].start
     process = Identity.parse(start.get("process") or "")
     alive = process.alive() if process is not None else None
     if alive is None:
         return _by_heartbeat(one, trial, start, now)
-    return Standing(None, None, alive, None if alive else f"{_named(start)} is gone")
+    return JobStatus(None, None, alive, None if alive else f"{_named(start)} is gone")
 
 
-def _by_heartbeat(one: Surveyed, trial: TrialDir, start: Mapping[str, Any], now: float) -> Standing:
+def _by_heartbeat(
+    one: ExperimentSnapshot, trial: TrialDir, start: Mapping[str, Any], now: float
+) -> JobStatus:
     run = start["run"]
     modified = fs.modified(trial.records_path(run)) or fs.modified(trial.start_path(run))
     if modified is None:
-        return Standing(None, remark=f"nothing can be said of {_named(start)}")
-    last = one.beats.get(trial.id)
+        return JobStatus(None, message=f"nothing can be said of {_named(start)}")
+    last = one.heartbeats.get(trial.id)
     if last is None or last.modified != modified:
-        last = one.beats[trial.id] = Beat(modified, now)
+        last = one.heartbeats[trial.id] = Heartbeat(modified, now)
     there = fs.time_there(one.directory.store.path)
     silent = max(now - last.since - UNCHANGED_SECONDS, (there or 0) - modified - SILENT_SECONDS)
     if silent < 0:
-        return Standing(None)
-    return Standing(None, None, False, f"{_named(start)} has given no sign of life for long")
+        return JobStatus(None)
+    return JobStatus(None, None, False, f"{_named(start)} has given no sign of life for long")
 
 
 def _named(start: Mapping[str, Any]) -> str:
@@ -72,7 +76,7 @@ def _named(start: Mapping[str, Any]) -> str:
     return f"process {pid} on {host}"
 
 
-def end(one: Surveyed, trials: list[int]) -> None:
+def end(one: ExperimentSnapshot, trials: list[int]) -> None:
     """End the runs of these trials for good, and their processes where they can be reached.
 
     A process on another host reads the wish at its next heartbeat. A notebook or a prompt goes on

@@ -12,9 +12,10 @@ from detslurm.cli.lazy import Entry, lazy_group
 COMMANDS = {
     "submit": Entry("detslurm.cli.submit:submit", "Submit an experiment."),
     "preview-search": Entry(
-        "detslurm.cli.foresight:preview_search", "Show how far a search trains how many trials."
+        "detslurm.cli.search_preview:preview_search",
+        "Show how far a search trains how many trials.",
     ),
-    "simulate": Entry("detslurm.cli.foresight:simulate", "Run a search in virtual time."),
+    "simulate": Entry("detslurm.cli.search_preview:simulate", "Run a search in virtual time."),
     "experiment": Entry(
         "detslurm.cli.experiment:experiment", "List, inspect and control experiments.", ("e",)
     ),

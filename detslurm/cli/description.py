@@ -7,13 +7,13 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from detslurm.cli.diagnostics import diagnostics, reported_metrics
 from detslurm.cli.output import moment, number, plain, table
-from detslurm.cli.remarks import named, remarks
 from detslurm.store import StoreError
 
 if TYPE_CHECKING:
     from detslurm.sdk.experiment import Experiment
-    from detslurm.sdk.searches import SearchView
+    from detslurm.sdk.search_view import SearchView
     from detslurm.sdk.trial import Trial
     from detslurm.store import TrialView, ValidationView
 
@@ -28,7 +28,7 @@ def experiment_text(experiment: Experiment) -> str:
     if experiment.search is not None and (rungs := rungs_table(experiment.search)):
         parts.append("Search:\n" + rungs)
     parts.append("Trials:\n" + trials_table(experiment))
-    parts += remarks(experiment)
+    parts += diagnostics(experiment)
     failed = [trial for trial in experiment.trials() if trial.state == "ERROR"]
     parts += [failure_text(trial) for trial in failed[:_TRACEBACKS]]
     if len(failed) > _TRACEBACKS:
@@ -171,24 +171,24 @@ def validation_text(metric: str | None, validation: ValidationView | None) -> st
 
 def metrics_text(validation: ValidationView | None) -> str:
     """All metrics of a validation, and at which step."""
-    return f"{compact(named(validation))} @ {validation.steps}" if validation else ""
+    return f"{compact(reported_metrics(validation))} @ {validation.steps}" if validation else ""
 
 
 def job_text(trial: Trial) -> str:
     """The job of an unfinished trial and what the queue says of it."""
-    standing = trial.standing
-    if standing is None or standing.place is None:
+    status = trial.job_status
+    if status is None or status.job_ref is None:
         return ""
-    if standing.job is None:
-        return f"{standing.place.ref} (unknown)"
-    reason = f" ({standing.job.reason})" if standing.job.reason else ""
-    return f"{standing.place.ref} {standing.job.state}{reason}"
+    if status.job is None:
+        return f"{status.job_ref.ref} (unknown)"
+    reason = f" ({status.job.reason})" if status.job.reason else ""
+    return f"{status.job_ref.ref} {status.job.state}{reason}"
 
 
 def failure_text(trial: Trial) -> str:
     """Why a trial failed: the reason, then what its code said last."""
     lines = [f"Trial {trial.id} failed: {trial.row.end_reason or 'no reason is known'}"]
-    words = last_words(trial)
+    words = failure_excerpt(trial)
     lines += [f"  {line}" for line in words]
     if words and _NO_SUCH_RELATIVE.search(words[-1]):
         lines.append(
@@ -198,11 +198,11 @@ def failure_text(trial: Trial) -> str:
     return "\n".join(lines)
 
 
-def last_words(trial: Trial) -> list[str]:
+def failure_excerpt(trial: Trial) -> list[str]:
     """The traceback at the end of a trial's log, or what its job said before any log began."""
-    from detslurm.sdk.logs import job_output, last_words
+    from detslurm.sdk.logs import failure_excerpt, job_output
 
-    return last_words(trial.directory) if trial.row.run_count else job_output(trial)
+    return failure_excerpt(trial.directory) if trial.row.run_count else job_output(trial)
 
 
 # -- data ----------------------------------------------------------------------------------------
@@ -222,7 +222,7 @@ def experiment_data(experiment: Experiment) -> dict[str, Any]:
         **dict(_limits(experiment, resources)),
         "path": str(experiment.path),
         "search": experiment.search.data() if experiment.search is not None else None,
-        "remark": experiment.remark,
+        "message": experiment.message,
         "jobs": list(view.jobs),
         "trials": [trial_row(trial) for trial in experiment.trials()],
         "problems": list(view.problems),
@@ -231,23 +231,23 @@ def experiment_data(experiment: Experiment) -> dict[str, Any]:
 
 def trial_row(trial: Trial) -> dict[str, Any]:
     """A trial as a row of JSON."""
-    view, standing = trial.row, trial.standing
+    view, status = trial.row, trial.job_status
     data = {name: getattr(view, name) for name in view.__struct_fields__}
-    job = standing.job if standing else None
+    job = status.job if status else None
     data["job"] = None
-    if standing and standing.place:
+    if status and status.job_ref:
         data["job"] = {
-            "cluster": standing.place.cluster,
-            "ref": standing.place.ref,
+            "cluster": status.job_ref.cluster,
+            "ref": status.job_ref.ref,
             "state": job.state if job else None,
             "reason": job.reason if job else None,
             "nodes": list(job.nodes) if job else [],
         }
-    data["remark"] = standing.remark if standing else None
+    data["message"] = status.message if status else None
     search = trial.experiment.search
     data["search"] = search.trial_data(trial.id) if search is not None else None
     if view.state == "ERROR":
-        data["last_words"] = last_words(trial)
+        data["failure_excerpt"] = failure_excerpt(trial)
     return data
 
 

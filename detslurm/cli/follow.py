@@ -12,12 +12,12 @@ from detslurm.store import Store, TrialView
 def follow_first_trial(store: Store, experiment_id: int) -> None:
     """Follow the first trial's log until the trial is over."""
     from detslurm.sdk.client import Client
-    from detslurm.sdk.watch import follow_logs
+    from detslurm.sdk.polling import follow_logs
 
-    trial = Client(store.path, say=warn).experiment(experiment_id).first_trial()
+    trial = Client(store.path, warn=warn).experiment(experiment_id).first_trial()
     note("Waiting for first trial to begin...")
     note(f"Following first trial with ID {trial.id}")
-    show(follow_logs(trial, tell=note))
+    show(follow_logs(trial, report=note))
     note(f"Trial log stream ended. To reopen log stream, run: detslurm t logs -f {trial.id}")
     click.echo(result(trial.reload().view))
 

@@ -19,7 +19,7 @@ def client() -> Client:
     """The user's store; what is worth a warning goes to stderr."""
     from detslurm.sdk.client import Client
 
-    return Client(say=warn)
+    return Client(warn=warn)
 
 
 def positive(word: str) -> int:
@@ -53,20 +53,20 @@ def for_each(
     act: Callable[[Experiment], str],
     *,
     as_json: bool,
-    look: bool = False,
+    query_queue: bool = False,
     deleted: bool = False,
 ) -> None:
     """Do something with each experiment and print what was done; one failure stops no other.
 
-    As JSON it is a list: of each id whether it was done, and the message. `look` asks the queue
-    first; `deleted` takes those that were deleted before, too. The exit status is 1 after any
-    failure.
+    As JSON it is a list: of each id whether it was done, and the message.
+    `query_queue` asks the queue first; `deleted` takes those that were deleted before, too. The
+    exit status is 1 after any failure.
     """
     mine = client()
 
     def one(number: int) -> str:
         experiment = mine.stored(number, deleted=deleted)
-        return act(experiment.reload() if look else experiment)
+        return act(experiment.reload() if query_queue else experiment)
 
     _each(ids, one, as_json)
 
@@ -80,7 +80,7 @@ def for_each_trial(ids: Iterable[int], act: Callable[[Trial], str], *, as_json: 
 def _each(ids: Iterable[int], act: Callable[[int], str], as_json: bool) -> None:
     from detslurm.cli.failures import described
 
-    told = []
+    results = []
     for number in ids:
         try:
             text, done = act(number), True
@@ -89,12 +89,12 @@ def _each(ids: Iterable[int], act: Callable[[int], str], as_json: bool) -> None:
             if known is None:
                 raise
             text, done = known.text, False
-        told.append({"id": number, "done": done, "message": text})
+        results.append({"id": number, "done": done, "message": text})
         if not done:
             click.secho(text, err=True, fg="red")
         elif not as_json:
             click.echo(text)
     if as_json:
-        print_json(told)
-    if not all(one["done"] for one in told):
+        print_json(results)
+    if not all(one["done"] for one in results):
         raise click.exceptions.Exit(1)

@@ -12,7 +12,7 @@ import click
 class Entry(NamedTuple):
     """A command that is not imported yet: where it is, and its line in the group's help."""
 
-    place: str  # module:attribute
+    target: str  # module:attribute
     help: str
     aliases: tuple[str, ...] = ()
 
@@ -31,7 +31,7 @@ class LazyGroup(click.Group):
         name = self.full_name(cmd_name)
         if name is None:
             return None
-        module, _, attribute = self.entries[name].place.partition(":")
+        module, _, attribute = self.entries[name].target.partition(":")
         command: click.Command = getattr(import_module(module), attribute)
         return command
 

@@ -108,10 +108,10 @@ def _show(
 def _lines(
     trial: Trial, wanted: Filter, follow: bool, head: int | None, tail: int | None
 ) -> Iterable[LogLine]:
-    from detslurm.sdk import logs, watch
+    from detslurm.sdk import logs, polling
 
     if follow:
-        return watch.follow_logs(trial, wanted, tail_count=tail, tell=note)
+        return polling.follow_logs(trial, wanted, tail_count=tail, report=note)
     if tail is not None:
         return logs.tail(trial.directory, tail, wanted)
     if head is not None:
@@ -130,7 +130,7 @@ def show(lines: Iterable[LogLine], *, as_json: bool = False) -> None:
 
 
 def _nothing_yet(trial: Trial) -> str:
-    standing = trial.standing
-    why = (standing.remark if standing else None) or trial.row.end_reason
+    status = trial.job_status
+    why = (status.message if status else None) or trial.row.end_reason
     text = f"trial {trial.id} is {trial.state} and has not run yet"
     return f"{text}: {why}" if why else text

@@ -15,7 +15,7 @@ from tests.sdk.scenes import Scene
 
 
 @dataclass
-class Said:
+class CommandResult:
     """What a command printed, and its exit status."""
 
     status: int
@@ -28,7 +28,7 @@ class Said:
         return json.loads(self.out)
 
 
-Detslurm = Callable[..., Said]
+Detslurm = Callable[..., CommandResult]
 
 
 @pytest.fixture
@@ -47,10 +47,10 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
 def detslurm(capsys: pytest.CaptureFixture[str]) -> Detslurm:
     """`detslurm ARGS` in this process."""
 
-    def run(*args: object) -> Said:
+    def run(*args: object) -> CommandResult:
         capsys.readouterr()
         status = main([str(arg) for arg in args])
-        said = capsys.readouterr()
-        return Said(status, said.out, said.err)
+        result = capsys.readouterr()
+        return CommandResult(status, result.out, result.err)
 
     return run

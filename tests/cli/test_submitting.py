@@ -13,7 +13,7 @@ from detslurm.store.errors import explained
 from tests.config.bent import BENT, Bent
 from tests.sdk.scenes import CUSTOM, SEARCH, YAML, Scene
 
-from .conftest import Detslurm, Said
+from .conftest import CommandResult, Detslurm
 
 
 @pytest.fixture
@@ -25,13 +25,13 @@ def config(scene: Scene, tmp_path: Path) -> Path:
     return folder / "experiment.yaml"
 
 
-def assert_refused(bent: Bent, said: Said) -> None:
+def assert_refused(bent: Bent, result: CommandResult) -> None:
     """One screen that says where and what, and the exit code of a wrong call."""
-    assert said.status == 2, (bent.name, said)
-    assert said.out == ""
-    assert "Traceback" not in said.err
-    assert len(said.err.splitlines()) <= 60
-    assert all(fragment in said.err for fragment in bent.fragments), (bent.name, said.err)
+    assert result.status == 2, (bent.name, result)
+    assert result.out == ""
+    assert "Traceback" not in result.err
+    assert len(result.err.splitlines()) <= 60
+    assert all(fragment in result.err for fragment in bent.fragments), (bent.name, result.err)
 
 
 def test_bent_configurations_are_refused(scene: Scene, config: Path, detslurm: Detslurm) -> None:
@@ -46,8 +46,8 @@ def test_bent_configurations_are_refused(scene: Scene, config: Path, detslurm: D
 def test_a_custom_search_is_refused(scene: Scene, config: Path, detslurm: Detslurm) -> None:
     """Without its method it would wait for ever: the message says who submits it."""
     config.write_text(CUSTOM)
-    said = detslurm("submit", config)
-    assert said.status == 1 and "LocalSearchRunner" in said.err
+    result = detslurm("submit", config)
+    assert result.status == 1 and "LocalSearchRunner" in result.err
     assert not (scene.root / "experiments" / "1").exists() and scene.queue.requests == []
 
 
@@ -61,8 +61,8 @@ def test_a_disk_that_fills_up_between_two_arrays(
         raise explained(OSError(errno.ENOSPC, ""), str(directory.path))
 
     monkeypatch.setattr(ExperimentDir, "append", full)
-    said = detslurm("submit", config)
-    assert said.status == 1 and "space" in said.err and "Traceback" not in said.err
+    result = detslurm("submit", config)
+    assert result.status == 1 and "space" in result.err and "Traceback" not in result.err
     assert {job.state for job in scene.queue.jobs.values()} == {"CANCELLED"}
 
 
@@ -82,8 +82,8 @@ def test_a_refused_array_is_named_though_the_queue_falls_silent(
         return submit(request)
 
     monkeypatch.setattr(scene.queue, "submit", once)
-    said = detslurm("submit", config)
-    assert said.status == 1 and "violates accounting" in said.err
+    result = detslurm("submit", config)
+    assert result.status == 1 and "violates accounting" in result.err
     assert scene.client.stored(1, deleted=True).state == "DELETED"
 
 

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from detslurm import _process
-from detslurm.sdk import survey, unmanaged
+from detslurm.sdk import snapshot, unmanaged
 from detslurm.store import trial_metrics
 from tests.cli.conftest import Detslurm
 from tests.cluster.waiting import wait_for
@@ -55,8 +55,8 @@ def test_without_with(scene: Scene, detslurm: Detslurm) -> None:
     assert status == 1
     status, err = run(scene, OPEN + "core.close(); core.close()\n" + report.format(1, 5))
     assert status == 1 and "RuntimeError: this run has ended" in err
-    said = detslurm("e", "list", "--json")
-    assert [row["state"] for row in said.data] == ["COMPLETED", "ERROR", "COMPLETED"]
+    result = detslurm("e", "list", "--json")
+    assert [row["state"] for row in result.data] == ["COMPLETED", "ERROR", "COMPLETED"]
     assert "ValueError: bad" in detslurm("e", "describe", 2).out
 
 
@@ -76,8 +76,8 @@ with det.core.init() as core:
 """
     assert run(scene, HEAD + code)[0] == 0
     assert run(scene, OPEN + "if os.fork(): os.wait()\nelse: sys.exit(1)")[0] == 0
-    said = detslurm("e", "list", "--json")
-    assert [row["state"] for row in said.data] == ["COMPLETED", "COMPLETED"]
+    result = detslurm("e", "list", "--json")
+    assert [row["state"] for row in result.data] == ["COMPLETED", "COMPLETED"]
     assert [row.steps for row in trial_metrics(scene.store.find_trial(1))] == [1, 3]
 
 
@@ -85,8 +85,8 @@ def test_killed_by_a_signal(scene: Scene, detslurm: Detslurm) -> None:
     """The commands see that the process is gone; `wait` ends and `delete` removes it."""
     status, _ = run(scene, OPEN + "os.kill(os.getpid(), signal.SIGKILL)")
     assert status == -signal.SIGKILL
-    said = detslurm("e", "wait", 1)
-    assert said.out == "Experiment 1 is ERROR\n"
+    result = detslurm("e", "wait", 1)
+    assert result.out == "Experiment 1 is ERROR\n"
     assert "is gone" in detslurm("e", "describe", 1).out
     assert detslurm("e", "delete", 1, "--yes").status == 0
 
@@ -139,9 +139,9 @@ def test_a_wait_sees_silence_by_its_own_clock(
     """Without a new sign of life for long enough the process counts as gone."""
     run(scene, OPEN + "os.kill(os.getpid(), signal.SIGKILL)")
     monkeypatch.setattr(_process, "node", lambda: "elsewhere")
-    one = survey.read(scene.store.experiment(1))
+    one = snapshot.read(scene.store.experiment(1))
     for clock, alive in ((1000.0, None), (1899.0, None), (1901.0, False)):
-        found = unmanaged.standings(one, clock=lambda now=clock: now)  # type: ignore[misc]
+        found = unmanaged.job_statuses(one, clock=lambda now=clock: now)  # type: ignore[misc]
         assert found[1].alive is alive
     assert detslurm("e", "list", "--json").data[0]["state"] == "ACTIVE"  # a single look
 
@@ -161,7 +161,7 @@ def test_killed_where_nobody_remembers_the_job(
     assert detslurm("t", "describe", 1, "--json").data["state"] != "CANCELED"
     scene.queue.down = False
     assert detslurm("t", "describe", 1, "--json").data["state"] != "CANCELED"
-    monkeypatch.setattr(survey, "UNHEARD_SECONDS", -1.0)
+    monkeypatch.setattr(snapshot, "KILL_UNCONFIRMED_SECONDS", -1.0)
     assert detslurm("t", "describe", 1, "--json").data["state"] == "CANCELED"
     assert detslurm("e", "kill", 1).status == 0
     assert detslurm("e", "wait", 1).out == "Experiment 1 is CANCELED\n"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Said
+from tests.cli.conftest import CommandResult
 from tests.cli.test_submitting import assert_refused
 from tests.cluster import Cluster, User
 from tests.cluster.waiting import wait_for
@@ -31,7 +31,7 @@ def test_bent_configurations_are_refused_on_one_screen(desk: Desk, site: Cluster
         path = desk.write(f"bent/{bent.name}.yaml", "")
         path.write_text(bent.text)  # as it is: `write` takes indentation away
         done = desk.run("submit", str(path), check=False)
-        assert_refused(bent, Said(done.returncode, done.stdout, done.stderr))
+        assert_refused(bent, CommandResult(done.returncode, done.stdout, done.stderr))
     assert site.queued(desk.user.name) == []
     assert not list((desk.store.path / "experiments").glob("*/facts/*"))
 

@@ -9,7 +9,7 @@ import pytest
 from detslurm.exec.agenda import FixedAgenda
 from detslurm.exec.outcome import Decision, Next
 from detslurm.exec.wishes import Wishes
-from detslurm.sdk.watch import Watch
+from detslurm.sdk.polling import ExperimentPoller
 from detslurm.slurm import JobRequest
 from detslurm.slurm.succession import submitted_fact, successor_request
 from detslurm.store import ExperimentDir
@@ -74,10 +74,10 @@ def test_who_has_done_its_share_goes_on_with_a_dead_runners_trial(
     seen = scene.client.experiment(1)
     agenda = agenda_of(scene, experiment, 1)
     done(scene, experiment, agenda, 1)
-    Watch(seen).look()
+    ExperimentPoller(seen).poll()
     assert not seen.view.finished, "who waits for the experiment would stop waiting"
     assert scene.client.experiment(1).state == "ACTIVE"
-    assert scene.client.trial(1).standing.place.ref == "7_1"  # type: ignore[union-attr]
+    assert scene.client.trial(1).job_status.job_ref.ref == "7_1"  # type: ignore[union-attr]
     assert agenda.remainder() == range(1)
     assert next_of(agenda_of(scene, experiment, 1)) == 0
     assert next_of(agenda) == 0
@@ -102,7 +102,7 @@ def test_all_that_the_dead_runner_left_is_gone_on_with(scene: Scene) -> None:
     scene.queue.put("7_1", "RUNNING")
     agenda = agenda_of(scene, experiment, 1, each=2)
     done(scene, experiment, agenda, 3)
-    assert [place.ref for place in scene.client.experiment(1)._surveyed.places.values()] == [
+    assert [job_ref.ref for job_ref in scene.client.experiment(1)._snapshot.job_refs.values()] == [
         "7_1"
     ] * 5
     assert agenda.remainder() == range(2)

@@ -53,7 +53,7 @@ TRAIN = """\
 RUNS = """\
 import json, sys
 from detslurm.sdk import Client
-trials = Client(say=lambda text: None).experiment(int(sys.argv[1])).trials()
+trials = Client(warn=lambda text: None).experiment(int(sys.argv[1])).trials()
 print(json.dumps([(run.host, run.outcome) for trial in trials for run in trial.view.runs]))
 """
 SEEN = """\

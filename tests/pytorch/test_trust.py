@@ -144,7 +144,7 @@ def test_in_a_job(root: Path, common: Path, monkeypatch: pytest.MonkeyPatch) -> 
     target = common / "whole"
     trial = Client(moved).trial(1)
     monkeypatch.setattr(
-        type(trial.experiment._surveyed.directory), "config",
+        type(trial.experiment._snapshot.directory), "config",
         lambda _: {"checkpoint_storage": {
             "type": "shared_fs", "host_path": str(Path(moved) / "checkpoints")}},
     )  # fmt: skip

@@ -143,7 +143,7 @@ class Scene:
     @property
     def client(self) -> Client:
         """A fresh client: nothing remembered from an earlier look."""
-        return Client(self.root, say=self.warnings.append, connect=lambda name: self.queue)
+        return Client(self.root, warn=self.warnings.append, connect=lambda name: self.queue)
 
     @elsewhere
     def experiment(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from detslurm.sdk import logs, watch
+from detslurm.sdk import logs, polling
 from detslurm.sdk.logs import Filter, LogLine
 from detslurm.store import TrialDir
 from tests.sdk.scenes import Scene, say
@@ -85,35 +85,35 @@ def test_a_line_of_another_form_is_kept(scene: Scene) -> None:
 TRACEBACK = ["0: Traceback (most recent call last):", '0:   File "train.py"', "0: ValueError: bad"]
 
 
-def test_last_words_are_the_traceback(scene: Scene) -> None:
+def test_the_failure_excerpt_is_the_traceback(scene: Scene) -> None:
     """Of the last run, of the rank that failed first, without what others say in between."""
     old = ["0: Traceback (most recent call last):", "0: OldError", "run 1 ended"]
     new = [TRACEBACK[0], "1: Traceback (most recent call last):", *TRACEBACK[1:], "run 2 ended"]
     trial = scene.run(scene.experiment(), log=[*old, "0: all well", *new])
-    assert logs.last_words(trial) == [line[3:] for line in TRACEBACK]
+    assert logs.failure_excerpt(trial) == [line[3:] for line in TRACEBACK]
 
 
-def test_last_words_are_the_users_not_torchruns(scene: Scene) -> None:
+def test_the_failure_excerpt_is_the_users_not_torchruns(scene: Scene) -> None:
     """Torch marks the lines of a rank's traceback; torchrun has tracebacks of its own."""
     torch = [line.replace(": ", ": [rank0]: ", 1) for line in TRACEBACK]
     elastic = "0: E1121 23:32:09.33 835 torch/distributed/elastic/api.py:1002] failed"
     launcher = [elastic, "0: Traceback (most recent call last):", "0: ChildFailedError:"]
     trial = scene.run(scene.experiment(), log=[*torch, *launcher, "run 1 ended"])
-    assert logs.last_words(trial) == [line[3:] for line in TRACEBACK]
+    assert logs.failure_excerpt(trial) == [line[3:] for line in TRACEBACK]
 
 
-def test_last_words_are_no_exceptions_that_python_ignored(scene: Scene) -> None:
+def test_the_failure_excerpt_is_no_exception_that_python_ignored(scene: Scene) -> None:
     """Python ends a data loader's workers when it leaves, and torch complains that they died."""
     ignored = ["0: Exception ignored in atexit callback: <function _exit_function at 0x7ff2>"]
     ignored += ["0: Traceback (most recent call last):", "0: RuntimeError: worker is killed"]
     trial = scene.run(scene.experiment(), log=[*TRACEBACK, *ignored, "run 1 ended"])
-    assert logs.last_words(trial) == [line[3:] for line in TRACEBACK]
+    assert logs.failure_excerpt(trial) == [line[3:] for line in TRACEBACK]
 
 
-def test_last_words_of_a_silent_failure_are_its_last_lines(scene: Scene) -> None:
+def test_the_failure_excerpt_of_a_silent_failure_is_its_last_lines(scene: Scene) -> None:
     """Without a traceback the end of the log has to do."""
     trial = scene.run(scene.experiment(), log=[f"0: {n}" for n in range(50)])
-    assert logs.last_words(trial) == [str(n) for n in range(40, 50)]
+    assert logs.failure_excerpt(trial) == [str(n) for n in range(40, 50)]
 
 
 class Clock:
@@ -154,7 +154,7 @@ def test_following_goes_on_across_requeues_until_the_trial_is_over(scene: Scene)
         place.write_end(2, {"outcome": "completed", "time": 2.0})
 
     clock = Clock(first, preempted, lambda: None, second, done)
-    found = list(watch.follow_logs(trial, clock=clock, sleep=clock.sleep))
+    found = list(polling.follow_logs(trial, clock=clock, sleep=clock.sleep))
     assert texts(found) == ["begin", "a", "b", "again", "c", "d"]
 
 
@@ -180,14 +180,14 @@ def test_following_a_tail_shows_no_line_twice(scene: Scene) -> None:
 
     clock = Clock(done)
     trial = scene.client.trial(1)
-    found = list(watch.follow_logs(trial, tail_count=2, clock=clock, sleep=clock.sleep))
+    found = list(polling.follow_logs(trial, tail_count=2, clock=clock, sleep=clock.sleep))
     assert texts(found) == ["b", "c", "d"]
 
 
 def test_following_says_why_nothing_comes_and_rarely_asks_the_queue(scene: Scene) -> None:
     """A new reason is told once; the queue is looked at every half minute at most."""
     scene.experiment(job="7")
-    told: list[str] = []
+    reported: list[str] = []
     trial = scene.client.trial(1)
     quiet = [lambda: None] * 100
     clock = Clock(
@@ -197,9 +197,12 @@ def test_following_says_why_nothing_comes_and_rarely_asks_the_queue(scene: Scene
         lambda: scene.client.trial(1).kill(),
     )
     asked = len(scene.queue.queries)
-    stream = watch.follow_logs(trial, tell=told.append, clock=clock, sleep=clock.sleep)
+    stream = polling.follow_logs(trial, report=reported.append, clock=clock, sleep=clock.sleep)
     assert list(stream) == []
-    assert told == ["job 7 waits in the queue (Priority)", "job 7 waits in the queue (Resources)"]
+    assert reported == [
+        "job 7 waits in the queue (Priority)",
+        "job 7 waits in the queue (Resources)",
+    ]
     assert len(scene.queue.queries) - asked <= 2 + clock.now / 30
 
 
@@ -209,14 +212,17 @@ def test_following_a_trial_that_rests_asks_nobody_to_act(scene: Scene) -> None:
     index = scene.works(experiment, log, "7_0", losses=[0.1], end="out_of_ops")
     left = {"e": "left", "trial": index, "worker": "7_0", "how": "out_of_ops"}
     log.commit([{"e": "validated", "trial": index, "length": 3, "metric": 0.1}, left])
-    told: list[str] = []
+    reported: list[str] = []
     trial = scene.client.trial(1)
     quiet = [lambda: None] * 3
     kill = [lambda: scene.client.experiment(1).kill()]
     pause = [lambda: scene.client.experiment(1).pause()]
     clock = Clock(*quiet, *pause, *quiet, *kill)
-    assert list(watch.follow_logs(trial, tell=told.append, clock=clock, sleep=clock.sleep)) == []
-    assert told == [
+    assert (
+        list(polling.follow_logs(trial, report=reported.append, clock=clock, sleep=clock.sleep))
+        == []
+    )
+    assert reported == [
         "trial 1 rests; it goes on if the search promotes it",
         "trial 1 is paused: `detslurm e activate 1`",
     ]
@@ -227,7 +233,7 @@ def test_following_ends_when_the_job_is_proved_dead(scene: Scene) -> None:
     scene.run(scene.experiment(job="7"), log=["0: a"])
     clock = Clock(lambda: scene.queue.put("7", "NODE_FAIL"))
     trial = scene.client.trial(1)
-    assert texts(list(watch.follow_logs(trial, clock=clock, sleep=clock.sleep))) == ["a"]
+    assert texts(list(polling.follow_logs(trial, clock=clock, sleep=clock.sleep))) == ["a"]
     assert trial.state == "ERROR"
 
 
@@ -242,17 +248,19 @@ def test_the_jobs_own_output_explains_what_failed_before_any_run(scene: Scene) -
 def test_waiting_ends_with_the_experiment(scene: Scene) -> None:
     """Progress is told when it changes, and the final state is the answer."""
     experiment = scene.experiment(2, job="7")
-    told: list[str] = []
+    reported: list[str] = []
     clock = Clock(
         lambda: scene.run(experiment, 0, ref="7_0", end="completed"),
         lambda: None,
         lambda: scene.run(experiment, 1, ref="7_1", end="completed"),
     )
-    found = watch.wait(scene.client.experiment(1), tell=told.append, clock=clock, sleep=clock.sleep)
+    found = polling.wait(
+        scene.client.experiment(1), report=reported.append, clock=clock, sleep=clock.sleep
+    )
     assert found == "COMPLETED"
     assert clock() < 3  # a short one is not waited for in long steps
     assert len(scene.queue.queries) == 1
-    assert [text.split("% done ")[1] for text in told] == [
+    assert [text.split("% done ")[1] for text in reported] == [
         "(2 QUEUED); job 7_0 waits in the queue (Priority)",
         "(1 COMPLETED, 1 QUEUED); job 7_1 waits in the queue (Priority)",
         "(2 COMPLETED)",
@@ -268,7 +276,7 @@ def test_waiting_ends_when_a_pause_has_freed_everything(scene: Scene) -> None:
         lambda: scene.client.experiment(1).pause(),
         lambda: experiment.trial(1).write_end(1, {"outcome": "paused", "time": 1.0}),
     )
-    found = watch.wait(scene.client.experiment(1), clock=clock, sleep=clock.sleep)
+    found = polling.wait(scene.client.experiment(1), clock=clock, sleep=clock.sleep)
     assert found == "PAUSED"
     assert place.exists()
 

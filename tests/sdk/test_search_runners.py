@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from detslurm.sdk.search_runners import LocalSearchRunner, Mark, _marked
+from detslurm.sdk.search_runners import LocalSearchRunner, SubmissionMark, _find_marked
 from detslurm.store import ExperimentDir, Store
 from tests.sdk.methods import RandomSearch
 from tests.sdk.scenes import Scene
@@ -30,10 +30,10 @@ def test_only_later_experiments_are_looked_at(
         return real(self, number)
 
     monkeypatch.setattr(Store, "experiment", experiment)
-    assert _marked(scene.store, mark) is None
+    assert _find_marked(scene.store, mark) is None
     assert seen == []
     own = scene.experiment(about={"runner": mark.text})
     scene.experiment(about={"runner": "another"})
-    found = _marked(scene.store, mark)
+    found = _find_marked(scene.store, mark)
     assert found is not None and found.id == own.id
-    assert _marked(scene.store, Mark("another", own.id)) is not None
+    assert _find_marked(scene.store, SubmissionMark("another", own.id)) is not None

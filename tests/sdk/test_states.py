@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from detslurm.sdk import listing
-from detslurm.sdk import survey as survey_module
-from detslurm.sdk.survey import Surveyed
+from detslurm.sdk import snapshot as snapshot_module
+from detslurm.sdk.snapshot import ExperimentSnapshot
 from detslurm.store import ExperimentDir, NotFound, RunLog, fold_facts
 from tests.sdk.scenes import Scene
 
@@ -28,12 +28,12 @@ def test_listing_reads_a_finished_experiment_once(
         scene.run(scene.experiment(), losses=[0.5], end="completed")
     read: list[int] = []
 
-    def survey(directory: ExperimentDir) -> Surveyed:
+    def reading(directory: ExperimentDir) -> ExperimentSnapshot:
         read.append(directory.id)
         return real(directory)
 
-    real = survey_module.read
-    monkeypatch.setattr(listing, "read", survey)
+    real = snapshot_module.read
+    monkeypatch.setattr(listing, "read", reading)
     first = scene.client.list_experiments()
     assert scene.client.list_experiments() == first
     assert read == [1, 2]
@@ -58,8 +58,8 @@ def test_a_waiting_trial_says_why(scene: Scene) -> None:
     scene.queue.put("7", "PENDING", "Resources")
     trial = scene.client.trial(1)
     assert trial.state == "QUEUED"
-    assert trial.standing is not None
-    assert trial.standing.remark == "job 7 waits in the queue (Resources)"
+    assert trial.job_status is not None
+    assert trial.job_status.message == "job 7 waits in the queue (Resources)"
 
 
 @pytest.mark.parametrize("reason", ["launch failed requeued held", "launch_failed_requeued_held"])
@@ -68,9 +68,9 @@ def test_a_job_that_no_node_could_start_is_named(scene: Scene, reason: str) -> N
     scene.experiment(job="7")
     scene.queue.put("7", "PENDING", reason)
     trial = scene.client.trial(1)
-    assert trial.standing is not None and trial.standing.job is not None
-    assert trial.standing.job.held
-    assert "Slurm could not start it" in str(trial.standing.remark)
+    assert trial.job_status is not None and trial.job_status.job is not None
+    assert trial.job_status.job.held
+    assert "Slurm could not start it" in str(trial.job_status.message)
     scene.client.experiment(1).activate()
     assert ("release", "7") in scene.queue.calls
 
@@ -100,8 +100,8 @@ def test_a_trial_whose_run_died_with_its_node(scene: Scene, paused: bool, state:
         scene.queue.put(f"7_{index}", "PENDING", "BeginTime")
     one, other = scene.client.experiment(1).trials()
     assert (one.state, one.view.state, other.state) == (state, state, "RUNNING")
-    assert one.standing is not None
-    assert "waits in the queue (BeginTime)" in str(one.standing.remark)
+    assert one.job_status is not None
+    assert "waits in the queue (BeginTime)" in str(one.job_status.message)
 
 
 def test_a_trial_that_left_no_trace_is_not_declared_dead(scene: Scene) -> None:
@@ -110,8 +110,8 @@ def test_a_trial_that_left_no_trace_is_not_declared_dead(scene: Scene) -> None:
     scene.queue.jobs.clear()
     trial = scene.client.trial(1)
     assert trial.state == "RUNNING"
-    assert trial.standing is not None and trial.standing.alive is None
-    assert "nobody remembers" in str(trial.standing.remark)
+    assert trial.job_status is not None and trial.job_status.alive is None
+    assert "nobody remembers" in str(trial.job_status.message)
 
 
 @pytest.mark.parametrize("where", ["queue", "memory"])
@@ -138,12 +138,12 @@ def test_logs_of_trials_that_are_over_are_not_kept(scene: Scene) -> None:
     """Who waits for thousands of trials remembers those at work alone."""
     experiment = scene.experiment(2, job="7")
     first, _ = (scene.run(experiment, i, losses=[0.5], ref=f"7_{i}") for i in (0, 1))
-    surveyed = scene.client.experiment(1)._surveyed
-    surveyed.look_again()
-    assert sorted(surveyed._read) == [1, 2]
+    snapshot = scene.client.experiment(1)._snapshot
+    snapshot.refresh()
+    assert sorted(snapshot._read) == [1, 2]
     first.write_end(1, {"outcome": "completed", "reason": "", "time": 2000.0})
-    surveyed.look_again()
-    assert sorted(surveyed._read) == [2]
+    snapshot.refresh()
+    assert sorted(snapshot._read) == [2]
 
 
 def test_a_last_word_written_meanwhile_wins_over_the_evidence(scene: Scene) -> None:

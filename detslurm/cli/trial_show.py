@@ -48,7 +48,7 @@ def _text(trial: Trial, metrics: bool) -> str:
         ("Started", moment(view.started)),
         ("Ended", moment(view.ended)),
         ("Job", description.job_text(trial)),
-        ("Remark", trial.standing.remark if trial.standing else None),
+        ("Message", trial.job_status.message if trial.job_status else None),
         ("Status", view.status),
         ("Directory", trial.directory.path),
     ]
@@ -86,8 +86,8 @@ def _metrics(trial: Trial) -> str:
     rows = []
     for row in trial.metrics():
         # A Trainer repeats the steps for searches that count by them.
-        told = {k: v for k, v in row.metrics.items() if (k, v) != ("batches", row.steps)}
-        rows.append([row.group, row.steps, compact(told), row.run])
+        reported = {k: v for k, v in row.metrics.items() if (k, v) != ("batches", row.steps)}
+        rows.append([row.group, row.steps, compact(reported), row.run])
     return table(["Group", "# of Batches", "Metrics", "Run"], rows)
 
 

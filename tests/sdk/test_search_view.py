@@ -32,9 +32,9 @@ class TestLooking:
         """Not where an array's element of its number is."""
         experiment, log = scene.search()
         scene.works(experiment, log, "7_2")
-        standing = scene.client.trial(1).standing
-        assert standing is not None and standing.place is not None
-        assert (standing.place.ref, standing.alive) == ("7_2", True)
+        status = scene.client.trial(1).job_status
+        assert status is not None and status.job_ref is not None
+        assert (status.job_ref.ref, status.alive) == ("7_2", True)
 
     def test_resting_and_waiting_trials_are_told_apart(self, scene: Scene) -> None:
         """One that rests at its rung is PAUSED; once it is promoted it is QUEUED."""
@@ -88,21 +88,21 @@ class TestWorkers:
         scene.queue.put("7_0", "NODE_FAIL")
         found = scene.client.experiment(experiment.id)
         assert found.state == "ACTIVE"
-        assert found.remark == "job 7_1 waits in the queue (Priority)"
+        assert found.message == "job 7_1 waits in the queue (Priority)"
         assert not list(experiment.facts(2))
 
     def test_a_queued_search_says_what_it_waits_for(self, scene: Scene) -> None:
         """Its jobs and their reason, while none of them runs and unless they are to wait."""
         experiment, log = scene.search()
         found = scene.client.experiment(experiment.id)
-        assert found.remark == "job 7_0 waits in the queue (Priority)"
+        assert found.message == "job 7_0 waits in the queue (Priority)"
         assert [job.job_id for job in found.view.jobs] == ["7"]
         scene.works(experiment, log, "7_0")
-        assert scene.client.experiment(experiment.id).remark is None
+        assert scene.client.experiment(experiment.id).message is None
         for ref in ("7_0", "7_1", "7_2"):
             scene.queue.put(ref, "PENDING", "JobHeldUser")
         scene.client.experiment(experiment.id).pause()
-        assert scene.client.experiment(experiment.id).remark is None
+        assert scene.client.experiment(experiment.id).message is None
 
     def test_a_search_without_workers_is_over_until_it_is_activated(self, scene: Scene) -> None:
         """With evidence that all are gone it failed; `activate` queues as many as are wanted."""
@@ -115,7 +115,7 @@ class TestWorkers:
         assert "activate" in str(found.trials()[0].row.end_reason)
         assert scene.client.list_experiments()[0].state == "ERROR"
         found = scene.client.experiment(experiment.id)
-        assert "activate" in str(found.remark)  # a later look says it, too
+        assert "activate" in str(found.message)  # a later look says it, too
         found.activate()
         (request,) = scene.queue.requests
         assert request.count == 3
@@ -125,12 +125,12 @@ class TestWorkers:
         assert [t.state for t in again.trials()] == ["QUEUED"]
 
     def test_silence_is_no_evidence(self, scene: Scene) -> None:
-        """Workers that nobody remembers leave the search as it is, with a remark."""
+        """Workers that nobody remembers leave the search as it is, with a message."""
         experiment, _ = scene.search()
         scene.queue.jobs.clear()
         found = scene.client.experiment(experiment.id)
         assert found.state == "ACTIVE"
-        assert found.remark is not None and "activate" in found.remark
+        assert found.message is not None and "activate" in found.message
 
     def test_activate_leaves_alone_what_can_not_be_seen(self, scene: Scene) -> None:
         """Where the queue does not answer nothing is queued twice."""
@@ -147,7 +147,7 @@ class TestWorkers:
         scene.queue.put("7", "COMPLETED")
         found = scene.client.experiment(experiment.id)
         assert found.state == "ACTIVE"
-        assert found.remark is not None and "runner of its method" in found.remark
+        assert found.message is not None and "runner of its method" in found.message
 
 
 class TestWishing:

@@ -12,17 +12,17 @@ if TYPE_CHECKING:
     from detslurm.store import ValidationView
 
 
-def remarks(experiment: Experiment) -> list[str]:
+def diagnostics(experiment: Experiment) -> list[str]:
     """Why trials wait, each reason once, and what makes a search void."""
-    view, told = experiment.view, dict[str, None]()
+    view, reasons = experiment.view, dict[str, None]()
     for trial in experiment.trials():
-        standing = trial.standing
-        if standing and standing.remark and (standing.alive is None or _held_for_nothing(trial)):
-            told[f"trial {trial.id}: {standing.remark}"] = None
-    lines = list(told)[:10] + (["..."] if len(told) > 10 else [])
+        status = trial.job_status
+        if status and status.message and (status.alive is None or _held_for_nothing(trial)):
+            reasons[f"trial {trial.id}: {status.message}"] = None
+    lines = list(reasons)[:10] + (["..."] if len(reasons) > 10 else [])
     if experiment.search is not None:
         # The next worker takes over from one that is gone: nobody has to act but for the last.
-        lines = [experiment.remark] if experiment.remark else lines
+        lines = [experiment.message] if experiment.message else lines
     elif lines and not view.finished:
         number = view.id
         lines.append(f"`detslurm e activate {number}` queues it again, `e kill {number}` ends it.")
@@ -60,7 +60,9 @@ def _unknown_metric(experiment: Experiment) -> str | None:
     if view.metric is None or view.best_trial is not None or not experiment.managed:
         return None
     last = [trial.row.last_validation for trial in experiment.trials()]
-    names = sorted({name for found in last if found is not None for name in named(found)})
+    names = sorted(
+        {name for found in last if found is not None for name in reported_metrics(found)}
+    )
     if view.metric in names:
         return f"The searcher's metric {view.metric} is no number in the last validations."
     if names:
@@ -70,12 +72,12 @@ def _unknown_metric(experiment: Experiment) -> str | None:
     return None
 
 
-def named(validation: ValidationView) -> dict[str, Any]:
+def reported_metrics(validation: ValidationView) -> dict[str, Any]:
     """The metrics that the code gave; a Trainer adds what searches count time by."""
     return {k: v for k, v in validation.metrics.items() if k not in ("batches", "epochs")}
 
 
 def _held_for_nothing(trial: Trial) -> bool:
-    standing = trial.standing
-    held = standing is not None and standing.job is not None and standing.job.held
+    status = trial.job_status
+    held = status is not None and status.job is not None and status.job.held
     return held and not trial.experiment.view.wishes.paused

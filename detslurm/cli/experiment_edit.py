@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from detslurm.sdk.experiment import Experiment
 
 
-def _change(number: int, act: Callable[[Experiment], None], said: str, as_json: bool) -> None:
+def _change(number: int, act: Callable[[Experiment], None], message: str, as_json: bool) -> None:
     def one(experiment: Experiment) -> str:
         act(experiment)
-        return said
+        return message
 
     for_each([number], one, as_json=as_json)
 
@@ -33,8 +33,8 @@ def set_group() -> None:
 @json_option
 def name(experiment_id: int, name: str, as_json: bool) -> None:
     """Give the experiment another name."""
-    said = f"Set `name` of experiment {experiment_id} to {name!r}"
-    _change(experiment_id, lambda experiment: experiment.set_name(name), said, as_json)
+    message = f"Set `name` of experiment {experiment_id} to {name!r}"
+    _change(experiment_id, lambda experiment: experiment.set_name(name), message, as_json)
 
 
 @set_group.command()
@@ -43,9 +43,9 @@ def name(experiment_id: int, name: str, as_json: bool) -> None:
 @json_option
 def description(experiment_id: int, description: str, as_json: bool) -> None:
     """Replace the description."""
-    said = f"Set `description` of experiment {experiment_id} to {description!r}"
+    message = f"Set `description` of experiment {experiment_id} to {description!r}"
     _change(
-        experiment_id, lambda experiment: experiment.set_description(description), said, as_json
+        experiment_id, lambda experiment: experiment.set_description(description), message, as_json
     )
 
 
@@ -55,8 +55,8 @@ def description(experiment_id: int, description: str, as_json: bool) -> None:
 @json_option
 def labels(experiment_id: int, labels: tuple[str, ...], as_json: bool) -> None:
     """Replace all labels; none given removes them."""
-    said = f"Set `labels` of experiment {experiment_id} to {', '.join(labels) or 'none'}"
-    _change(experiment_id, lambda experiment: experiment.set_labels(labels), said, as_json)
+    message = f"Set `labels` of experiment {experiment_id} to {', '.join(labels) or 'none'}"
+    _change(experiment_id, lambda experiment: experiment.set_labels(labels), message, as_json)
 
 
 @set_group.command()
@@ -65,8 +65,8 @@ def labels(experiment_id: int, labels: tuple[str, ...], as_json: bool) -> None:
 @json_option
 def notes(experiment_id: int, notes: str, as_json: bool) -> None:
     """Replace the notes."""
-    said = f"Set `notes` of experiment {experiment_id}"
-    _change(experiment_id, lambda experiment: experiment.set_notes(notes), said, as_json)
+    message = f"Set `notes` of experiment {experiment_id}"
+    _change(experiment_id, lambda experiment: experiment.set_notes(notes), message, as_json)
 
 
 @set_group.command("max-slots")
@@ -76,8 +76,8 @@ def notes(experiment_id: int, notes: str, as_json: bool) -> None:
 def max_slots(experiment_id: int, value: str, as_json: bool) -> None:
     """How many slots the experiment's trials may hold at once."""
     slots = None if value.lower() in ("none", "null") else _whole(value)
-    said = f"Set `max_slots` of experiment {experiment_id} to {value.lower()}"
-    _change(experiment_id, lambda experiment: experiment.set_max_slots(slots), said, as_json)
+    message = f"Set `max_slots` of experiment {experiment_id} to {value.lower()}"
+    _change(experiment_id, lambda experiment: experiment.set_max_slots(slots), message, as_json)
 
 
 @set_group.command()
@@ -86,8 +86,8 @@ def max_slots(experiment_id: int, value: str, as_json: bool) -> None:
 @json_option
 def priority(experiment_id: int, value: int, as_json: bool) -> None:
     """From 1 (first) to 99 (last) among your own jobs; becomes Slurm's nice."""
-    said = f"Set `priority` of experiment {experiment_id} to {value}"
-    _change(experiment_id, lambda experiment: experiment.set_priority(value), said, as_json)
+    message = f"Set `priority` of experiment {experiment_id} to {value}"
+    _change(experiment_id, lambda experiment: experiment.set_priority(value), message, as_json)
 
 
 def _whole(value: str) -> int:

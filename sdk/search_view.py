@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from detslurm.sdk.standing import Place
+from detslurm.sdk.job_status import JobRef
 from detslurm.searcher import Search, State, TrialState
 from detslurm.store import EventLog, ExperimentDir, ExperimentFacts, TrialRow
 from detslurm.store.outcomes import FINISHED
@@ -41,9 +41,9 @@ class SearchView:
         self._cluster = str(facts.created.get("cluster") or "slurm")
         self._ids: Sequence[int] = ()
         self._indices: dict[int, int] = {}
-        self.look(facts)
+        self.refresh(facts)
 
-    def look(self, facts: ExperimentFacts) -> None:
+    def refresh(self, facts: ExperimentFacts) -> None:
         """Fold in what is new."""
         self._ids = facts.trial_ids
         self._indices = {number: index for index, number in enumerate(self._ids)}
@@ -85,11 +85,11 @@ class SearchView:
         index = self._indices.get(trial_id, self.state.created)
         return self.state.trials[index] if index < self.state.created else None
 
-    def places(self) -> dict[int, Place]:
+    def job_refs(self) -> dict[int, JobRef]:
         """Trial id -> the job that works at it."""
         ids = self.created_ids
         return {
-            ids[index]: Place(self._cluster, worker)
+            ids[index]: JobRef(self._cluster, worker)
             for worker, index in self.state.assigned().items()
             if index < len(ids)
         }

@@ -31,7 +31,7 @@ _SHORTEST, _LONGEST = 0.25, 10.0
 Answer = list[dict[str, Any]]
 
 
-class Keeper(Protocol):
+class MethodStorage(Protocol):
     """Where a method is saved between events."""
 
     def latest(self) -> AbstractContextManager[Path | None]:
@@ -41,10 +41,10 @@ class Keeper(Protocol):
         """Let `fill` write to a directory, and keep it: whole, or not at all."""
 
 
-class Workers(Protocol):
+class WorkerSupply(Protocol):
     """The jobs that run a search's trials."""
 
-    def provide(self, log: EventLog[State]) -> None:
+    def replenish(self, log: EventLog[State]) -> None:
         """See that whatever waits will run."""
 
     def end(self, state: State) -> None:
@@ -52,7 +52,7 @@ class Workers(Protocol):
 
 
 @dataclass
-class Saved:
+class SavedMethod:
     """A method as it was saved, with the answer that it gave last."""
 
     state: SearcherState
@@ -60,24 +60,24 @@ class Saved:
     operations: Answer
 
 
-def save(method: SearchMethod, saved: Saved, keeper: Keeper) -> None:
+def save(method: SearchMethod, saved: SavedMethod, storage: MethodStorage) -> None:
     """Keep the method, the search's state and the answer that is about to be given."""
 
     def fill(folder: Path) -> None:
         method.save(saved.state, folder, experiment_id=saved.experiment_id)
         (folder / _OPERATIONS_FILE).write_text(json.dumps(saved.operations))
 
-    keeper.save(saved.state.last_event_id, fill)
+    storage.save(saved.state.last_event_id, fill)
 
 
-def load(method: SearchMethod, keeper: Keeper) -> Saved | None:
+def load(method: SearchMethod, storage: MethodStorage) -> SavedMethod | None:
     """The method as it was saved last; None where it never was."""
-    with keeper.latest() as folder:
+    with storage.latest() as folder:
         if folder is None:
             return None
         state, experiment_id = method.load(folder)
         operations = json.loads((folder / _OPERATIONS_FILE).read_text())
-        return Saved(state, experiment_id, operations)
+        return SavedMethod(state, experiment_id, operations)
 
 
 class SearchDriver:
@@ -86,20 +86,20 @@ class SearchDriver:
     def __init__(
         self,
         method: SearchMethod,
-        saved: Saved,
+        saved: SavedMethod,
         experiment: ExperimentDir,
-        keeper: Keeper,
-        workers: Workers,
+        storage: MethodStorage,
+        workers: WorkerSupply,
         *,
-        give_way: Callable[[], bool] = lambda: False,
-        tell_progress: Callable[[float], None] = lambda share: None,
+        should_stop: Callable[[], bool] = lambda: False,
+        report_progress: Callable[[float], None] = lambda share: None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._method, self._saved, self._keeper = method, saved, keeper
+        self._method, self._saved, self._storage = method, saved, storage
         self._experiment, self._workers = experiment, workers
         self._search = Search.from_config(experiment.config())
         self._log: EventLog[State] = EventLog(experiment.search, self._search)
-        self._give_way, self._tell, self._sleep = give_way, tell_progress, sleep
+        self._should_stop, self._report_progress, self._sleep = should_stop, report_progress, sleep
         self._seen, self._stopped = 0, False
 
     def run(self) -> bool:
@@ -109,7 +109,7 @@ class SearchDriver:
             self._post()
         pause = _SHORTEST
         while not self._over():
-            if self._give_way():
+            if self._should_stop():
                 return False
             if self._step():
                 pause = _SHORTEST
@@ -124,12 +124,12 @@ class SearchDriver:
         state = self._log.catch_up()
         events = [e for e in _dialogue(state).events if e["id"] > self._saved.state.last_event_id]
         if events:
-            self._look_at_progress()
+            self._update_progress()
             self._saved.operations = self._answers(events)
-            save(self._method, self._saved, self._keeper)
+            save(self._method, self._saved, self._storage)
             self._post()
-            self._tell(self._search.progress(self._log.state))
-        self._workers.provide(self._log)
+            self._report_progress(self._search.progress(self._log.state))
+        self._workers.replenish(self._log)
         return bool(events)
 
     def _answers(self, events: Iterable[dict[str, Any]]) -> Answer:
@@ -150,7 +150,7 @@ class SearchDriver:
                 self._sleep(pause)
                 pause = min(2 * pause, _LONGEST)
 
-    def _look_at_progress(self) -> None:
+    def _update_progress(self) -> None:
         """How far the trials at work are, as they have reported."""
         known, state = self._saved.state.trial_progress, self._log.state
         ids = fold_facts(self._experiment).trial_ids

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from detslurm.sdk.lifecycle_errors import LifecycleError
-from detslurm.sdk.resubmission import stretches
+from detslurm.sdk.resubmission import contiguous_ranges
 from detslurm.slurm import ClusterLimits, JobRequest, SlurmError
 from detslurm.slurm.succession import submitted_fact
 from detslurm.store import ExperimentDir, RunLog, fold_facts
@@ -56,8 +56,8 @@ def test_activate_queues_again_what_lost_its_job(scene: Scene) -> None:
     assert requests == [((0, 1), "0", 20), ((), "4", 20)]
     after = scene.client.experiment(1)
     assert after.view.trial_states == {"QUEUED": 4, "COMPLETED": 1}
-    place = after.trials()[4].standing
-    assert place is not None and place.place is not None and place.place.ref == "102"
+    status = after.trials()[4].job_status
+    assert status is not None and status.job_ref is not None and status.job_ref.ref == "102"
 
 
 def test_activate_goes_on_where_a_submission_broke_off(scene: Scene) -> None:
@@ -133,8 +133,8 @@ class TestPacked:
         found.activate()
         assert [request.command[-2:] for request in scene.queue.requests] == [("1", "3")]
         after = scene.client.experiment(experiment.id).trials()
-        refs = [trial.standing and trial.standing.place for trial in after]
-        assert [place and place.ref for place in refs[1:]] == ["101"] * 3 + ["7_1"] * 4
+        refs = [trial.job_status and trial.job_status.job_ref for trial in after]
+        assert [job_ref and job_ref.ref for job_ref in refs[1:]] == ["101"] * 3 + ["7_1"] * 4
 
     def test_killing_a_trial_leaves_its_neighbours_alone(
         self, scene: Scene, experiment: ExperimentDir
@@ -147,7 +147,7 @@ class TestPacked:
 
 
 def test_a_replacement_runs_in_the_job_of_what_it_replaces(scene: Scene) -> None:
-    """Its job is looked at, killed, buried and submitted again like any other's."""
+    """Its job is looked at, killed, declared lost and submitted again like any other's."""
     experiment = scene.experiment(2, job="7")
     scene.run(experiment, 1, ref="7_1", end="invalid_hp")
     replacement = scene.store.reserve_trials(experiment.id, 1)
@@ -195,8 +195,8 @@ def test_another_job_that_was_given_the_id_is_left_alone(scene: Scene) -> None:
     scene.queue.put("7_0", "RUNNING", folder="/home/alice/other")
     scene.queue.put("8", "RUNNING", folder=ours)
     found = scene.client.experiment(1)
-    standings = [found.standing(trial) for trial in (1, 2)]
-    assert [s is not None and s.alive for s in standings] == [None, True]
+    statuses = [found.job_status(trial) for trial in (1, 2)]
+    assert [s is not None and s.alive for s in statuses] == [None, True]
     assert found.kill()
     assert scene.queue.calls == [("cancel", "8")]
 
@@ -299,9 +299,9 @@ def test_settings_are_checked_before_they_are_stored(scene: Scene, wrong: Any) -
         with pytest.raises(TypeError, match="priority"):
             experiment.set_priority(number)
     if wrong not in ("", " ", "a\nb"):
-        for tell in (experiment.set_description, experiment.set_notes):
+        for setter in (experiment.set_description, experiment.set_notes):
             with pytest.raises((TypeError, LifecycleError)):
-                tell(wrong)
+                setter(wrong)
     assert fold_facts(directory).count == before
 
 
@@ -385,7 +385,7 @@ def test_the_code_comes_back_as_it_was_frozen(scene: Scene, tmp_path: Path) -> N
         assert "./train.py" in archive.getnames()
 
 
-def test_stretches_are_runs_without_gaps() -> None:
+def test_contiguous_ranges_have_no_gaps() -> None:
     """Every index is in exactly one range, whatever the order."""
-    assert [list(r) for r in stretches([5, 1, 2, 9, 3, 1])] == [[1, 2, 3], [5], [9]]
-    assert list(stretches([])) == []
+    assert [list(r) for r in contiguous_ranges([5, 1, 2, 9, 3, 1])] == [[1, 2, 3], [5], [9]]
+    assert list(contiguous_ranges([])) == []

@@ -20,7 +20,7 @@ RecordedCurves = Sequence[Sequence[tuple[int, float]]]
 _COLUMNS = ("trial", "units", "metric")
 
 
-class ForesightError(ValueError):
+class PreviewError(ValueError):
     """What was asked for can't be foreseen; says why."""
 
 
@@ -44,7 +44,7 @@ def simulate_search(
     synthetic ones; `units` is how far trials train that no length is asked of.
     """
     if config["searcher"]["name"] == "custom":
-        raise ForesightError("a custom search can't be foreseen: its method decides as it goes")
+        raise PreviewError("a custom search can't be foreseen: its method decides as it goes")
     made: Curves
     if curves is None:
         smaller = config["searcher"].get("smaller_is_better", True)
@@ -56,7 +56,7 @@ def simulate_search(
 
 
 def worker_count(config: Mapping[str, Any], slots: int | None) -> int:
-    """How many trials run at once on `slots` slots. Raises `ForesightError` where none can."""
+    """How many trials run at once on `slots` slots. Raises `PreviewError` where none can."""
     resources = config.get("resources") or {}
     each = resources.get("slots_per_trial") or 1
     bounds = [bound for bound in (slots, resources.get("max_slots")) if bound is not None]
@@ -64,7 +64,7 @@ def worker_count(config: Mapping[str, Any], slots: int | None) -> int:
     if not bounds:
         return most
     if min(bounds) < each:
-        raise ForesightError(f"{min(bounds)} slots are less than one trial needs ({each})")
+        raise PreviewError(f"{min(bounds)} slots are less than one trial needs ({each})")
     return min(most, min(bounds) // each)
 
 
@@ -79,20 +79,20 @@ def read_curves(path: Path) -> RecordedCurves:
         with path.open(newline="") as file:
             return _from_table(csv.DictReader(file))
     except (ValueError, TypeError) as error:
-        raise ForesightError(f"{path}: {error}") from None
+        raise PreviewError(f"{path}: {error}") from None
 
 
 def _from_json(data: Any) -> RecordedCurves:
     curves = list(data.values()) if isinstance(data, dict) else data
     if not isinstance(curves, list) or not all(isinstance(curve, list) for curve in curves):
-        raise ForesightError("expected a list of curves, each a list of [units, metric]")
+        raise PreviewError("expected a list of curves, each a list of [units, metric]")
     return _checked([[_point(*point) for point in curve] for curve in curves])
 
 
 def _from_table(rows: csv.DictReader[str]) -> RecordedCurves:
     missing = [name for name in _COLUMNS if name not in (rows.fieldnames or ())]
     if missing:
-        raise ForesightError(f"no column {', '.join(missing)}; expected {', '.join(_COLUMNS)}")
+        raise PreviewError(f"no column {', '.join(missing)}; expected {', '.join(_COLUMNS)}")
     curves: dict[str, list[tuple[int, float]]] = {}
     for row in rows:
         curves.setdefault(row["trial"], []).append(_point(row["units"], row["metric"]))
@@ -113,19 +113,19 @@ def recorded_curves(experiment: Experiment) -> RecordedCurves:
         if points:
             curves.append(points)
     if not curves:
-        raise ForesightError(f"experiment {experiment.id} has no validations with {metric!r}")
+        raise PreviewError(f"experiment {experiment.id} has no validations with {metric!r}")
     return curves
 
 
 def _point(units: Any, metric: Any) -> tuple[int, float]:
     at = float(units)
     if not math.isfinite(at) or at < 0:
-        raise ForesightError(f"units are a number from 0, not {units!r}")
+        raise PreviewError(f"units are a number from 0, not {units!r}")
     return int(at), float(metric)
 
 
 def _checked(curves: Sequence[Sequence[tuple[int, float]]]) -> RecordedCurves:
     kept = [curve for curve in curves if curve]
     if not kept:
-        raise ForesightError("no curve in it")
+        raise PreviewError("no curve in it")
     return kept

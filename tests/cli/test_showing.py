@@ -31,9 +31,9 @@ def test_list_shows_one_line_an_experiment(scene: Scene, detslurm: Detslurm) -> 
     """Short forms work, limits count from the newest, and --json is the same list."""
     for name in ("one", "two", "three"):
         scene.experiment(name=name)
-    said = detslurm("e", "ls")
-    assert said.status == 0
-    assert [line.split("|")[2].strip() for line in said.out.splitlines()[2:]] == [
+    result = detslurm("e", "ls")
+    assert result.status == 0
+    assert [line.split("|")[2].strip() for line in result.out.splitlines()[2:]] == [
         "one",
         "two",
         "three",
@@ -61,8 +61,8 @@ def test_whatever_was_stored_is_shown(scene: Scene, detslurm: Detslurm) -> None:
         experiment.append({"type": "set", "field": field, "value": value})
     assert detslurm("e", "list", "--json").data[0]["name"] == "5"
     assert detslurm("e", "list").status == 0
-    said = detslurm("e", "describe", 1)
-    assert said.status == 0 and "\x1b" not in said.out
+    result = detslurm("e", "describe", 1)
+    assert result.status == 0 and "\x1b" not in result.out
     assert detslurm("e", "describe", 1, "--json").data["labels"] == ["1", "?[31m"]
     assert detslurm("e", "label", "add", 1, "new").status == 0
     experiment.append({"type": "set", "field": "labels", "value": 7})
@@ -84,35 +84,35 @@ def test_a_store_that_is_not_there_is_not_an_empty_one(
 ) -> None:
     """Which it is and who says so; only where nobody named one there may simply be none yet."""
     for words in ("e list", "e describe 7", "e kill 7", "t describe 7", "t kill 7"):
-        said = detslurm(*words.split())
-        assert said.status == 1, words
-        assert f"there is no store at {scene.root} (by DETSLURM_ROOT)" in said.err
+        result = detslurm(*words.split())
+        assert result.status == 1, words
+        assert f"there is no store at {scene.root} (by DETSLURM_ROOT)" in result.err
     assert not scene.root.exists()
     scene.root.write_text("")
     assert "is a file, not a store" in detslurm("e", "list").err
     monkeypatch.delenv("DETSLURM_ROOT")
     monkeypatch.setenv("HOME", str(tmp_path))
-    said = detslurm("e", "list", "--json")
-    assert (said.status, said.data) == (0, [])
-    assert f"there is no store at {tmp_path / 'detslurm'} (the default)" in said.err
+    result = detslurm("e", "list", "--json")
+    assert (result.status, result.data) == (0, [])
+    assert f"there is no store at {tmp_path / 'detslurm'} (the default)" in result.err
     profile = tmp_path / "site.yaml"
     profile.write_text("root: /nonexistent\n")
     monkeypatch.setenv("DETSLURM_SITE", str(profile))
-    said = detslurm("e", "list")
-    assert said.status == 1
-    assert f"/nonexistent (by root in {profile})" in said.err
+    result = detslurm("e", "list")
+    assert result.status == 1
+    assert f"/nonexistent (by root in {profile})" in result.err
 
 
 def test_describe_tells_why_a_trial_failed(failed: Scene, detslurm: Detslurm) -> None:
     """The reason and the traceback stand there; the best validation and checkpoints, too."""
-    said = detslurm("e", "describe", 1)
-    assert said.status == 0
-    assert "the code exited with 1 after 5 of 5 restarts" in said.out
-    assert "ValueError: the data is gone" in said.out
-    assert "loss 0.25 @ 2" in said.out
-    assert "c1 @ 2" in said.out
-    assert "python3 train.py" in said.out
-    assert "absolute paths" not in said.out
+    result = detslurm("e", "describe", 1)
+    assert result.status == 0
+    assert "the code exited with 1 after 5 of 5 restarts" in result.out
+    assert "ValueError: the data is gone" in result.out
+    assert "loss 0.25 @ 2" in result.out
+    assert "c1 @ 2" in result.out
+    assert "python3 train.py" in result.out
+    assert "absolute paths" not in result.out
 
 
 @pytest.mark.parametrize(("path", "told"), [("data/train.csv", True), ("/data/train.csv", False)])
@@ -127,15 +127,15 @@ def test_describe_tells_where_relative_paths_lead(
 
 def test_describe_as_json_is_complete_and_hides_secrets(failed: Scene, detslurm: Detslurm) -> None:
     """Scripts get all of it with times that sort, and no secret."""
-    said = detslurm("e", "describe", 1, "--json")
-    data = said.data
+    result = detslurm("e", "describe", 1, "--json")
+    data = result.data
     assert data["state"] == "COMPLETED"
     assert data["started"] == "1970-01-01T00:16:40.000000Z"
     assert [t["state"] for t in data["trials"]] == ["COMPLETED", "ERROR"]
-    assert data["trials"][1]["last_words"][-1] == "ValueError: the data is gone"
+    assert data["trials"][1]["failure_excerpt"][-1] == "ValueError: the data is gone"
     assert data["trials"][0]["hparams"] == {"lr": 0.1, "i": 0}
     assert data["config"]["searcher"]["metric"] == "loss"
-    assert "hush" not in said.out
+    assert "hush" not in result.out
 
 
 def test_one_that_cant_be_read_hides_no_other(scene: Scene, detslurm: Detslurm) -> None:
@@ -177,27 +177,27 @@ def test_an_unknown_job_is_said_to_be_unknown(scene: Scene, detslurm: Detslurm) 
     """With the way out."""
     scene.experiment(job="7")
     scene.queue.jobs.clear()
-    said = detslurm("e", "describe", 1)
-    assert "nobody remembers how it ended" in said.out
-    assert "detslurm e activate 1" in said.out
+    result = detslurm("e", "describe", 1)
+    assert "nobody remembers how it ended" in result.out
+    assert "detslurm e activate 1" in result.out
 
 
 def test_a_dead_controller_costs_a_warning_on_stderr(scene: Scene, detslurm: Detslurm) -> None:
     """stdout stays clean JSON."""
     scene.experiment(job="7")
     scene.queue.down = True
-    said = detslurm("e", "list", "--json")
-    assert [row["state"] for row in said.data] == ["ACTIVE"]
-    assert "does not answer" in said.err
+    result = detslurm("e", "list", "--json")
+    assert [row["state"] for row in result.data] == ["ACTIVE"]
+    assert "does not answer" in result.err
 
 
 def test_trial_describe_lists_runs_and_metrics(failed: Scene, detslurm: Detslurm) -> None:
     """Runs with their outcomes, the last and the best validation; all metrics on demand."""
-    said = detslurm("trial", "describe", 1)
-    assert "Best Validation : loss 0.25 @ 2" in said.out
-    assert "Last Validation : loss=0.25 @ 2" in said.out
-    said = detslurm("trial", "describe", 2)
-    assert "error" in said.out and "ValueError: the data is gone" in said.out
+    result = detslurm("trial", "describe", 1)
+    assert "Best Validation : loss 0.25 @ 2" in result.out
+    assert "Last Validation : loss=0.25 @ 2" in result.out
+    result = detslurm("trial", "describe", 2)
+    assert "error" in result.out and "ValueError: the data is gone" in result.out
     data = detslurm("t", "describe", 1, "--metrics", "--json").data
     assert [row["metrics"] for row in data["metrics"]] == [{"loss": 0.5}, {"loss": 0.25}]
     assert [run["outcome"] for run in data["runs"]] == ["completed"]
@@ -249,9 +249,9 @@ def test_config_is_yaml_without_secrets(failed: Scene, detslurm: Detslurm) -> No
     """What is printed reads back."""
     import yaml
 
-    said = detslurm("e", "config", 1)
-    assert yaml.safe_load(said.out) == detslurm("e", "config", 1, "--json").data
-    assert "hush" not in said.out
+    result = detslurm("e", "config", 1)
+    assert yaml.safe_load(result.out) == detslurm("e", "config", 1, "--json").data
+    assert "hush" not in result.out
 
 
 def test_logs_come_from_both_ends_and_filtered(failed: Scene, detslurm: Detslurm) -> None:
@@ -272,8 +272,8 @@ def test_logs_come_from_both_ends_and_filtered(failed: Scene, detslurm: Detslurm
 
 def test_a_log_as_json_is_one_object_a_line(failed: Scene, detslurm: Detslurm) -> None:
     """With time, run, rank and text apart."""
-    said = detslurm("t", "logs", 2, "--head", 1, "--json")
-    assert said.data == {
+    result = detslurm("t", "logs", 2, "--head", 1, "--json")
+    assert result.data == {
         "time": "2026-11-21T04:46:00.000000Z",
         "run": 1,
         "rank": None,
@@ -284,33 +284,33 @@ def test_a_log_as_json_is_one_object_a_line(failed: Scene, detslurm: Detslurm) -
 def test_a_log_that_has_not_begun_says_why(scene: Scene, detslurm: Detslurm) -> None:
     """On stderr; the log itself is empty."""
     scene.experiment(job="7")
-    said = detslurm("e", "logs", 1)
-    assert said.out == ""
-    assert "waits in the queue (Priority)" in said.err
+    result = detslurm("e", "logs", 1)
+    assert result.out == ""
+    assert "waits in the queue (Priority)" in result.err
 
 
 def test_wait_succeeds_only_for_completed(failed: Scene, detslurm: Detslurm) -> None:
     """The exit status is for scripts."""
-    said = detslurm("e", "wait", 1, "--json")
-    assert (said.status, said.data) == (0, {"id": 1, "state": "COMPLETED"})
+    result = detslurm("e", "wait", 1, "--json")
+    assert (result.status, result.data) == (0, {"id": 1, "state": "COMPLETED"})
     experiment = failed.experiment()
     failed.run(experiment, losses=[0.5], end="error")
-    said = detslurm("e", "wait", 2)
-    assert (said.status, said.out) == (1, "Experiment 2 is ERROR\n")
+    result = detslurm("e", "wait", 2)
+    assert (result.status, result.out) == (1, "Experiment 2 is ERROR\n")
 
 
 def test_describe_says_that_no_validation_has_the_metric(scene: Scene, detslurm: Detslurm) -> None:
     """A misspelt metric makes no trial fail: it has to be told."""
     text = YAML.replace("metric: loss", "metric: acc")
     scene.run(scene.experiment(text=text, about={"metric": "acc"}), losses=[0.5], end="completed")
-    said = detslurm("e", "describe", 1).out
-    assert said.endswith("No validation has the searcher's metric acc: only loss.\n")
+    result = detslurm("e", "describe", 1).out
+    assert result.endswith("No validation has the searcher's metric acc: only loss.\n")
     scene.run(scene.experiment(job="8"), losses=[0.5], ref="8", end="completed")
     assert "No validation has" not in detslurm("e", "describe", 2).out
     by_hand = scene.experiment(job="9", about={"metric": "acc", "managed": False})
     scene.run(by_hand, losses=[0.5], ref="9", end="completed")
-    said = detslurm("e", "describe", 3).out
-    assert "No validation has" not in said and "Searcher" not in said
+    result = detslurm("e", "describe", 3).out
+    assert "No validation has" not in result and "Searcher" not in result
     text_only = scene.experiment(job="10")
     scene.run(text_only, losses=["low"], ref="10", end="completed")  # type: ignore[list-item]
     assert "loss is no number in the last validations" in detslurm("e", "describe", 4).out
@@ -320,12 +320,12 @@ def test_nothing_of_a_canceled_search_runs(scene: Scene, detslurm: Detslurm) -> 
     """Its log ends in the middle: what was at work there is none any more."""
     experiment, log = scene.search()
     scene.works(experiment, log, "7_0", end="canceled")
-    said = detslurm("e", "describe", 1).out
-    assert "1 running" in said and "No trial has reported" not in said
+    result = detslurm("e", "describe", 1).out
+    assert "1 running" in result and "No trial has reported" not in result
     detslurm("e", "kill", 1)
-    said = detslurm("e", "describe", 1).out
-    assert "State : CANCELED" in said and "Search : 3 trials created\n" in said
-    assert said.endswith("No trial has reported loss: there was nothing to search by.\n")
+    result = detslurm("e", "describe", 1).out
+    assert "State : CANCELED" in result and "Search : 3 trials created\n" in result
+    assert result.endswith("No trial has reported loss: there was nothing to search by.\n")
 
 
 def test_invalid_samples_are_counted(scene: Scene, detslurm: Detslurm) -> None:
@@ -337,13 +337,13 @@ def test_invalid_samples_are_counted(scene: Scene, detslurm: Detslurm) -> None:
 
 
 def test_a_search_without_a_valid_sample_is_an_error(scene: Scene, detslurm: Detslurm) -> None:
-    """It is said why nothing was trained, and each trial is marked."""
+    """It is reported why nothing was trained, and each trial is marked."""
     experiment = scene.experiment(trials=2)
     for index in range(2):
         scene.run(experiment, index, end="invalid_hp", reason="too wide")
-    said = detslurm("e", "describe", 1).out
-    assert "State : ERROR" in said and "COMPLETED (invalid)" in said
-    assert "No trial had valid hyperparameters, nothing was trained; the last one: too w" in said
+    result = detslurm("e", "describe", 1).out
+    assert "State : ERROR" in result and "COMPLETED (invalid)" in result
+    assert "No trial had valid hyperparameters, nothing was trained; the last one: too w" in result
     assert detslurm("e", "wait", 1).status == 1
 
 
@@ -352,10 +352,10 @@ def test_describe_shows_where_a_search_stands(scene: Scene, detslurm: Detslurm) 
     experiment, log = scene.search()
     index = scene.works(experiment, log, "7_0", losses=[0.25], end="out_of_ops")
     log.commit([{"e": "validated", "trial": index, "length": 3, "metric": 0.25}])
-    said = detslurm("e", "describe", 1)
-    assert "4 trials created: 3 waiting, 1 running, 0 paused, 0 over" in said.out
-    assert "Bracket | Rung | Batches | Results | On Their Way | Best | Trial ID" in said.out
-    assert "      0 |    0 |       3 |       1 |            3 | 0.25 |        1" in said.out
+    result = detslurm("e", "describe", 1)
+    assert "4 trials created: 3 waiting, 1 running, 0 paused, 0 over" in result.out
+    assert "Bracket | Rung | Batches | Results | On Their Way | Best | Trial ID" in result.out
+    assert "      0 |    0 |       3 |       1 |            3 | 0.25 |        1" in result.out
     data = detslurm("e", "describe", 1, "--json").data["search"]
     assert data["trials"]["waiting"] == 3
     (bracket,) = data["brackets"]
@@ -368,7 +368,7 @@ def test_describe_shows_where_a_search_stands(scene: Scene, detslurm: Detslurm) 
 
 
 def test_a_search_that_nobody_works_for_says_what_to_do(scene: Scene, detslurm: Detslurm) -> None:
-    """With evidence it is an error, and the remark names the command that goes on."""
+    """With evidence it is an error, and the message names the command that goes on."""
     scene.search()
     for ref in ("7_0", "7_1", "7_2"):
         scene.queue.put(ref, "NODE_FAIL")
@@ -390,8 +390,8 @@ def test_a_checkpoint_is_downloaded(scene: Scene, detslurm: Detslurm, tmp_path: 
         (["--uuid", "good"], "good"),
     ):
         target = tmp_path / words[0]
-        said = detslurm("t", "download", 1, *words, "-o", target)
-        assert said.out == f"{target}\n", said.err
+        result = detslurm("t", "download", 1, *words, "-o", target)
+        assert result.out == f"{target}\n", result.err
         assert (target / "weights").read_text() == uuid
         assert detslurm("t", "download", 1, *words, "-o", target).status == 1
     assert "has no checkpoint x" in detslurm("t", "download", 1, "--uuid", "x").err

@@ -11,8 +11,8 @@ from detslurm.slurm.interface import LAUNCH_FAILED
 from detslurm.store import Job
 
 
-class Place(NamedTuple):
-    """Where a trial's newest job is: which cluster, and what to call it there."""
+class JobRef(NamedTuple):
+    """Where a trial's newest job is: in which cluster, and what to call it there."""
 
     cluster: str
     ref: str
@@ -24,13 +24,13 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class JobStatus:
     """What is known of a trial's job: `alive` is None where nobody can tell."""
 
-    place: Place | None
+    job_ref: JobRef | None
     job: JobInfo | None = None
     alive: bool | None = None
-    remark: str | None = None
+    message: str | None = None
 
     @property
     def waits(self) -> bool:
@@ -38,39 +38,39 @@ class Standing:
         return self.job is not None and self.job.waiting
 
 
-class Sight(NamedTuple):
-    """One look at the queues: jobs by place, and the clusters that did not answer."""
+class QueueSnapshot(NamedTuple):
+    """One look at the queues: jobs by reference, and the clusters that did not answer."""
 
-    jobs: Mapping[Place, JobInfo]
-    silent: frozenset[str] = frozenset()
+    jobs: Mapping[JobRef, JobInfo]
+    unreachable: frozenset[str] = frozenset()
 
 
-def places(jobs: Iterable[Job]) -> dict[int, Place]:
-    """Trial index -> place of the newest job that works for it."""
-    found: dict[int, Place] = {}
+def job_refs(jobs: Iterable[Job]) -> dict[int, JobRef]:
+    """Trial index -> reference of the newest job that works for it."""
+    found: dict[int, JobRef] = {}
     for job in jobs:
         refs = job.refs
         for offset in range(job.count):
-            found[job.first_index + offset] = Place(job.cluster, refs[offset // job.each])
+            found[job.first_index + offset] = JobRef(job.cluster, refs[offset // job.each])
     return found
 
 
-def judge(place: Place | None, sight: Sight, *, paused: bool = False) -> Standing:
+def status_of(job_ref: JobRef | None, queue: QueueSnapshot, *, paused: bool = False) -> JobStatus:
     """Whether a trial's job is alive, and what is worth saying of it."""
-    if place is None:
-        return Standing(None, remark="no job was ever submitted for it")
-    job = sight.jobs.get(place)
+    if job_ref is None:
+        return JobStatus(None, message="no job was ever submitted for it")
+    job = queue.jobs.get(job_ref)
     if job is not None and job.final:
-        return Standing(place, job, False, f"job {place.ref} ended: {described_end(job)}")
+        return JobStatus(job_ref, job, False, f"job {job_ref.ref} ended: {described_end(job)}")
     if job is not None:
-        return Standing(place, job, True, _waiting(job, paused=paused))
-    if place.cluster in sight.silent:
-        return Standing(place)
-    if place.cluster == "local":
-        text = f"job {place.ref} is not known on this machine: it was submitted on another one"
-        return Standing(place, remark=text)
-    text = f"job {place.ref} is not in the queue, and nobody remembers how it ended"
-    return Standing(place, remark=text)
+        return JobStatus(job_ref, job, True, _waiting(job, paused=paused))
+    if job_ref.cluster in queue.unreachable:
+        return JobStatus(job_ref)
+    if job_ref.cluster == "local":
+        text = f"job {job_ref.ref} is not known on this machine: it was submitted on another one"
+        return JobStatus(job_ref, message=text)
+    text = f"job {job_ref.ref} is not in the queue, and nobody remembers how it ended"
+    return JobStatus(job_ref, message=text)
 
 
 def described_end(job: JobInfo) -> str:

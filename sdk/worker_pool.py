@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping
 
+from detslurm.sdk.job_status import JobRef, JobStatus, status_of
 from detslurm.sdk.queues import Queues
 from detslurm.sdk.resubmission import submit_workers
-from detslurm.sdk.standing import Place, Standing, judge
 from detslurm.searcher import State
 from detslurm.slurm import Cluster
 from detslurm.store import EventLog, ExperimentDir, ExperimentFacts, fold_facts
@@ -17,7 +17,7 @@ from detslurm.store.searchend import end_search
 _WAITING_SECONDS, _QUIET_SECONDS = 10.0, 60.0
 
 
-def lacking(state: State, alive: Collection[str], most: int | None) -> int:
+def missing_workers(state: State, alive: Collection[str], most: int | None) -> int:
     """How many workers to add: `alive` ones without a trial are about to take one."""
     free = sum(ref not in state.workers for ref in alive)
     wanted = len(state.waiting()) - free
@@ -25,15 +25,15 @@ def lacking(state: State, alive: Collection[str], most: int | None) -> int:
     return max(0, min(wanted, room))
 
 
-def gone(state: State, standings: Mapping[str, Standing]) -> list[dict[str, object]]:
+def departures(state: State, job_statuses: Mapping[str, JobStatus]) -> list[dict[str, object]]:
     """The events that take trials from workers that do not work at them any more."""
-    jobs = {ref: standing.job for ref, standing in standings.items()}
+    jobs = {ref: status.job for ref, status in job_statuses.items()}
     # Nothing is concluded from the queue's silence.
     left = {ref: job.departure for ref, job in jobs.items() if job is not None}
     return state.departures({ref: how for ref, how in left.items() if how is not None})
 
 
-class Workforce:
+class WorkerPool:
     """Looks at the queue now and then, and adds what is lacking."""
 
     def __init__(
@@ -49,22 +49,22 @@ class Workforce:
         self._looked: float | None = None
         self._gone: set[str] = set()
 
-    def provide(self, log: EventLog[State]) -> None:
+    def replenish(self, log: EventLog[State]) -> None:
         """See that whatever waits will run."""
         if not log.state.runnable_soon or not self._due(bool(log.state.waiting())):
             return
         facts = fold_facts(self._experiment)
         if facts.wishes.paused or facts.wishes.stopping:
             return
-        standings = self._look(facts)
-        if standings is None:
+        job_statuses = self._look(facts)
+        if job_statuses is None:
             return
         state = log.catch_up()  # who left before that look has said so
-        if events := gone(state, standings):
+        if events := departures(state, job_statuses):
             state = log.commit(events)
-        alive = [ref for ref, standing in standings.items() if standing.alive]
-        self._gone |= {ref for ref, standing in standings.items() if standing.alive is False}
-        if count := lacking(state, alive, self._most):
+        alive = [ref for ref, status in job_statuses.items() if status.alive]
+        self._gone |= {ref for ref, status in job_statuses.items() if status.alive is False}
+        if count := missing_workers(state, alive, self._most):
             self._queues.act(_cluster(facts), f"submit {count} workers", self._submit(count))
 
     def _submit(self, count: int) -> Callable[[Cluster], None]:
@@ -81,15 +81,15 @@ class Workforce:
         self._looked = now
         return True
 
-    def _look(self, facts: ExperimentFacts) -> dict[str, Standing] | None:
+    def _look(self, facts: ExperimentFacts) -> dict[str, JobStatus] | None:
         """How all workers stand that may be alive; None where the queue does not answer."""
         name = _cluster(facts)
         refs = [ref for job in facts.jobs for ref in job.refs if ref not in self._gone]
-        places = {ref: Place(name, ref) for ref in refs}
-        sight = self._queues.look(places.values(), since=facts.created.get("time"))
-        if name in sight.silent:
+        job_refs = {ref: JobRef(name, ref) for ref in refs}
+        queue = self._queues.query(job_refs.values(), since=facts.created.get("time"))
+        if name in queue.unreachable:
             return None
-        return {ref: judge(place, sight) for ref, place in places.items()}
+        return {ref: status_of(job_ref, queue) for ref, job_ref in job_refs.items()}
 
     def end(self, state: State) -> None:
         """The search is over: say so, and let nothing wait in the queue any more."""

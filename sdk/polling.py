@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING
 
 from detslurm.sdk.logs import EVERYTHING, Filter, LogLine, follow
-from detslurm.sdk.survey import look_at
+from detslurm.sdk.snapshot import attach_job_status
 from detslurm.store.outcomes import FINISHED
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ Clock = Callable[[], float]
 Sleep = Callable[[float], None]
 
 
-class Watch:
+class ExperimentPoller:
     """Looks at an experiment again and again; finished trials are never read twice."""
 
     def __init__(
@@ -44,29 +44,29 @@ class Watch:
         """Whether the queue may be asked again."""
         return self._clock() >= self._queue_at
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """One look at the store, and at the queue when it is time."""
-        experiment, one = self._experiment, self._experiment._surveyed
-        one.look_again(self._trials)
+        experiment, one = self._experiment, self._experiment._snapshot
+        one.refresh(self._trials)
         if self.due:
-            look_at([one], experiment._client.queues)
+            attach_job_status([one], experiment._client.queues)
             self._queue_at = self._clock() + QUEUE_SECONDS
         experiment.view = one.view
 
-    def remark(self) -> str | None:
+    def message(self) -> str | None:
         """Why an unfinished trial does not run, of the first that has a reason."""
-        one = self._experiment._surveyed
-        if one.remark:
-            return one.remark
-        remarks = (one.standings[t].remark for t in one.unfinished if t in one.standings)
-        return next((remark for remark in remarks if remark), None)
+        one = self._experiment._snapshot
+        if one.message:
+            return one.message
+        messages = (one.job_statuses[t].message for t in one.unfinished if t in one.job_statuses)
+        return next((message for message in messages if message), None)
 
 
 def wait(
     experiment: Experiment,
     *,
     interval: float = 5.0,
-    tell: Callable[[str], None] = lambda text: None,
+    report: Callable[[str], None] = lambda text: None,
     clock: Clock = time.monotonic,
     sleep: Sleep = time.sleep,
 ) -> str:
@@ -74,56 +74,61 @@ def wait(
 
     It is looked at every `interval` seconds; in the beginning more often, for short ones.
     """
-    watch = Watch(experiment, clock=clock)
-    told, cost, pause = None, 0.0, min(_FIRST_PAUSE, interval)
+    poller = ExperimentPoller(experiment, clock=clock)
+    reported, cost, pause = None, 0.0, min(_FIRST_PAUSE, interval)
     while True:
-        text = progress(experiment, watch.remark())
-        if text != told:
-            tell(text)
-            told = text
-        if experiment.view.finished or _rests(experiment):
+        text = progress(experiment, poller.message())
+        if text != reported:
+            report(text)
+            reported = text
+        if experiment.view.finished or _is_at_rest(experiment):
             return experiment.state
         # A big experiment costs a shared file system more to look at: look less often.
         sleep(max(pause, 20 * cost))
         pause = min(1.5 * pause, interval)
         began = clock()
-        watch.look()
+        poller.poll()
         cost = clock() - began
 
 
-def _rests(experiment: Experiment) -> bool:
+def _is_at_rest(experiment: Experiment) -> bool:
     view = experiment.view
     return view.state == "PAUSED" and "RUNNING" not in view.trial_states
 
 
-def progress(experiment: Experiment, remark: str | None = None) -> str:
+def progress(experiment: Experiment, message: str | None = None) -> str:
     """How far an experiment is, in a line."""
     view = experiment.view
     counts = ", ".join(f"{n} {state}" for state, n in sorted(view.trial_states.items()))
     text = f"experiment {view.id} is {view.state}, {100 * view.progress:.0f} % done ({counts})"
-    return f"{text}; {remark}" if remark and "RUNNING" not in view.trial_states else text
+    return f"{text}; {message}" if message and "RUNNING" not in view.trial_states else text
 
 
 class _Follower:
     """Knows when a trial is over, at the price of two names a look while nothing changes."""
 
     def __init__(
-        self, trial: Trial, tell: Callable[[str], None], *, clock: Clock, sleep: Callable[[], None]
+        self,
+        trial: Trial,
+        report: Callable[[str], None],
+        *,
+        clock: Clock,
+        sleep: Callable[[], None],
     ) -> None:
         self._trial = trial
-        self._watch = Watch(trial.experiment, [trial.id], clock=clock)
-        self._tell = tell
+        self._poller = ExperimentPoller(trial.experiment, [trial.id], clock=clock)
+        self._report = report
         self._sleep = sleep
-        self._told: str | None = None
+        self._reported: str | None = None
         self._ended = 0  # the newest run whose last word was seen
 
-    def over(self, run: int) -> bool:
-        if self._watch.due or self._news(run):
-            self._watch.look()
+    def is_over(self, run: int) -> bool:
+        if self._poller.due or self._has_changed(run):
+            self._poller.poll()
         return self._trial.state in FINISHED or self._trial.experiment.state == "DELETED"
 
-    def _news(self, run: int) -> bool:
-        experiment = self._trial.experiment._surveyed
+    def _has_changed(self, run: int) -> bool:
+        experiment = self._trial.experiment._snapshot
         if next(experiment.directory.facts(experiment.facts.count), None):
             return True
         if run > self._ended and self._trial.directory.end(run, fresh=True) is not None:
@@ -132,20 +137,20 @@ class _Follower:
         return False
 
     def idle(self) -> None:
-        remark = self._remark()
-        if remark and remark != self._told:
-            self._tell(remark)
-        self._told = remark
+        message = self._explanation()
+        if message and message != self._reported:
+            self._report(message)
+        self._reported = message
         self._sleep()
 
-    def _remark(self) -> str | None:
+    def _explanation(self) -> str | None:
         trial = self._trial
         if trial.experiment.state == "PAUSED" and trial.state == "PAUSED":
             return f"trial {trial.id} is paused: `detslurm e activate {trial.experiment.id}`"
         if trial.state == "PAUSED":  # by the search: nobody has to act
             return f"trial {trial.id} rests; it goes on if the search promotes it"
-        standing = trial.standing
-        return standing.remark if standing and self._ended == trial.row.run_count else None
+        status = trial.job_status
+        return status.message if status and self._ended == trial.row.run_count else None
 
 
 def follow_logs(
@@ -153,11 +158,11 @@ def follow_logs(
     wanted: Filter = EVERYTHING,
     *,
     tail_count: int | None = None,
-    tell: Callable[[str], None] = lambda text: None,
+    report: Callable[[str], None] = lambda text: None,
     interval: float = 1.0,
     sleep: Sleep = time.sleep,
     clock: Clock = time.monotonic,
 ) -> Iterator[LogLine]:
     """The trial's lines as they come until the trial is over; says why nothing comes."""
-    follower = _Follower(trial, tell, clock=clock, sleep=lambda: sleep(interval))
-    return follow(trial.directory, follower.over, follower.idle, wanted, tail_count=tail_count)
+    follower = _Follower(trial, report, clock=clock, sleep=lambda: sleep(interval))
+    return follow(trial.directory, follower.is_over, follower.idle, wanted, tail_count=tail_count)

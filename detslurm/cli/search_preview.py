@@ -14,7 +14,7 @@ from detslurm.cli.seconds import Seconds
 
 if TYPE_CHECKING:
     from detslurm.config.loading import LoadedExperiment
-    from detslurm.sdk.foresight import RecordedCurves
+    from detslurm.sdk.search_preview import RecordedCurves
     from detslurm.searcher.preview import Preview, Row
     from detslurm.searcher.simulation import Simulation
 
@@ -40,10 +40,10 @@ def preview_search(
     config_file: str, overrides: tuple[str, ...], template: str | None, as_json: bool
 ) -> None:
     """Show how many trials of the search in CONFIG train how far, if none of them fails."""
-    from detslurm.sdk import foresight
+    from detslurm.sdk import search_preview
 
     loaded = _loaded(config_file, overrides, template)
-    preview = foresight.preview_search(loaded.config.to_dict())
+    preview = search_preview.preview_search(loaded.config.to_dict())
     if as_json:
         print_json(preview.to_dict())
         return
@@ -105,20 +105,20 @@ def simulate(
     Without --curves or --experiment the metric of each trial falls (or rises, where larger is
     better) like a power of its units, to a floor and at a rate that its seed decides.
     """
-    from detslurm.sdk import foresight
+    from detslurm.sdk import search_preview
 
     if curves_file is not None and source is not None:
         raise click.UsageError("--curves and --experiment both give curves: take one of them")
     config = _loaded(config_file, overrides, template).config.to_dict()
     curves = _explained(lambda: _curves(curves_file, source))
     result = _explained(
-        lambda: foresight.simulate_search(config, slots=slots, curves=curves, **settings)
+        lambda: search_preview.simulate_search(config, slots=slots, curves=curves, **settings)
     )
     if as_json:
         print_json(result.to_dict())
         return
     _show_simulation(result, int(config["resources"]["slots_per_trial"] or 1))
-    if any(row.units is None for row in foresight.preview_search(config).rows):
+    if any(row.units is None for row in search_preview.preview_search(config).rows):
         click.echo(
             "\nThe configuration has no length: each trial was taken to train for"
             f" {settings['units']:,} units (--units)."
@@ -132,23 +132,23 @@ def _loaded(config_file: str, overrides: tuple[str, ...], template: str | None) 
 
 
 def _curves(path: Path | None, source: str | None) -> RecordedCurves | None:
-    from detslurm.sdk import foresight
+    from detslurm.sdk import search_preview
 
     if path is not None:
-        return foresight.read_curves(path)
+        return search_preview.read_curves(path)
     if source is None:
         return None
     from detslurm.cli.ids import client, positive
 
-    return foresight.recorded_curves(client().experiment(positive(source)))
+    return search_preview.recorded_curves(client().experiment(positive(source)))
 
 
 def _explained(action: Callable[[], Any]) -> Any:
-    from detslurm.sdk.foresight import ForesightError
+    from detslurm.sdk.search_preview import PreviewError
 
     try:
         return action()
-    except ForesightError as error:
+    except PreviewError as error:
         raise click.UsageError(str(error)) from None
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from detslurm.cli.output import human_time
-from tests.cli.conftest import Detslurm, Said
+from tests.cli.conftest import CommandResult, Detslurm
 from tests.sdk.scenes import Scene
 
 SPACE = "{x: {type: double, minval: 0, maxval: 1}}"
@@ -19,7 +19,7 @@ SPACE = "{x: {type: double, minval: 0, maxval: 1}}"
 def ask(tmp_path: Path, scene: Scene, detslurm: Detslurm) -> Any:
     """`detslurm COMMAND experiment.yaml ARGS` for a searcher."""
 
-    def run(command: str, searcher: str, *args: object, more: str = "") -> Said:
+    def run(command: str, searcher: str, *args: object, more: str = "") -> CommandResult:
         path = tmp_path / "experiment.yaml"
         path.write_text(
             f"entrypoint: python3 train.py\nsearcher: {{metric: loss, {searcher}}}\n"
@@ -30,8 +30,8 @@ def ask(tmp_path: Path, scene: Scene, detslurm: Detslurm) -> Any:
     return run
 
 
-def rows(said: Said) -> list[tuple[int, int | None]]:
-    return [(row["trials"], row["units"]) for row in said.data["rows"]]
+def rows(result: CommandResult) -> list[tuple[int, int | None]]:
+    return [(row["trials"], row["units"]) for row in result.data["rows"]]
 
 
 HALVING = "divisor: 3, time_metric: batches, max_time: 900"
@@ -68,9 +68,9 @@ def test_a_preview_counts_trials_by_length(
 
 def test_a_preview_is_a_table(ask: Any) -> None:
     """The configuration, what trials train, the brackets with their rungs, and the sum."""
-    said = ask("preview-search", f"name: adaptive_asha, max_trials: 10, {HALVING}")
-    assert said.status == 0
-    lines = said.out.splitlines()
+    result = ask("preview-search", f"name: adaptive_asha, max_trials: 10, {HALVING}")
+    assert result.status == 0
+    lines = result.out.splitlines()
     assert "Using search configuration:" in lines
     assert "      5 | train for 100 batches" in lines
     assert "       0 |      7 |       7 | 100, 300, 900" in lines
@@ -80,8 +80,8 @@ def test_a_preview_is_a_table(ask: Any) -> None:
 def test_a_preview_shows_what_was_written(ask: Any) -> None:
     """The user's own keys in their order, and none that they stand for."""
     searcher = "name: adaptive_asha, max_trials: 10, divisor: 3, max_length: {batches: 900}"
-    said = ask("preview-search", searcher, "--config", "searcher.mode=aggressive").out
-    lines = said.splitlines()
+    result = ask("preview-search", searcher, "--config", "searcher.mode=aggressive").out
+    lines = result.splitlines()
     first = lines.index("Using search configuration:") + 1
     keys = [line.split(":")[0].strip() for line in lines[first : lines.index("")]]
     assert keys == ["metric", "name", "max_trials", "divisor", "max_length", "batches", "mode"]
@@ -89,34 +89,34 @@ def test_a_preview_shows_what_was_written(ask: Any) -> None:
 
 def test_a_preview_without_lengths(ask: Any) -> None:
     """Trials train to completion, however long that is; a simulation says what it takes for it."""
-    said = ask("simulate", "name: random, max_trials: 3", "--units", 30).out
-    assert "no length: each trial was taken to train for 30 units (--units)" in said
+    result = ask("simulate", "name: random, max_trials: 3", "--units", 30).out
+    assert "no length: each trial was taken to train for 30 units (--units)" in result
     assert "no length" not in ask("simulate", "name: random, max_trials: 3, max_length: 5").out
-    said = ask("preview-search", "name: random, max_trials: 3")
-    assert "      3 | train to completion" in said.out.splitlines()
-    assert said.out.splitlines()[-1] == "3 trials; 3 at once"
+    result = ask("preview-search", "name: random, max_trials: 3")
+    assert "      3 | train to completion" in result.out.splitlines()
+    assert result.out.splitlines()[-1] == "3 trials; 3 at once"
 
 
 def test_a_grid_is_previewed_from_its_points(ask: Any, tmp_path: Path) -> None:
     """Overrides work as in submit."""
     count = "hyperparameters.x={type: int, minval: 1, maxval: 9, count: 5}"
-    said = ask("preview-search", "name: grid", "--config", count, "--json")
-    assert rows(said) == [(5, None)]
+    result = ask("preview-search", "name: grid", "--config", count, "--json")
+    assert rows(result) == [(5, None)]
 
 
 def test_a_custom_search_is_not_foreseen(ask: Any) -> None:
     """The preview says why; a simulation is refused."""
     assert "decides as it goes" in ask("preview-search", "name: custom").out
-    said = ask("simulate", "name: custom")
-    assert said.status == 2
-    assert "custom search can't be foreseen" in said.err
+    result = ask("simulate", "name: custom")
+    assert result.status == 2
+    assert "custom search can't be foreseen" in result.err
 
 
 def test_a_wrong_configuration_is_explained(ask: Any) -> None:
     """As by submit: the place and the reason, status 2."""
-    said = ask("preview-search", "name: adaptive_asha, max_trials: 10")
-    assert said.status == 2
-    assert "experiment.yaml:2" in said.err and "max_time" in said.err
+    result = ask("preview-search", "name: adaptive_asha, max_trials: 10")
+    assert result.status == 2
+    assert "experiment.yaml:2" in result.err and "max_time" in result.err
 
 
 ASHA = f"name: async_halving, num_rungs: 3, max_trials: 27, max_concurrent_trials: 8, {HALVING}"
@@ -146,9 +146,9 @@ def test_slots_are_shared_out_by_trials(ask: Any) -> None:
     more = "resources: {slots_per_trial: 2, max_slots: 12}\n"
     assert ask("simulate", ASHA, "--json", more=more).data["workers"] == 6
     assert ask("simulate", ASHA, "--slots", 5, "--json", more=more).data["workers"] == 2
-    said = ask("simulate", ASHA, "--slots", 1, more=more)
-    assert said.status == 2
-    assert "less than one trial needs (2)" in said.err
+    result = ask("simulate", ASHA, "--slots", 1, more=more)
+    assert result.status == 2
+    assert "less than one trial needs (2)" in result.err
 
 
 def test_time_is_counted_in_units_and_starts(ask: Any) -> None:
@@ -213,43 +213,43 @@ def test_curves_that_are_none(
     """The file and what is wrong with it, status 2, no traceback."""
     path = tmp_path / name
     path.write_text(content)
-    said = ask("simulate", "name: random, max_trials: 2", "--curves", path)
-    assert said.status == 2
-    assert message in said.err and name in said.err
-    assert "Traceback" not in said.err
+    result = ask("simulate", "name: random, max_trials: 2", "--curves", path)
+    assert result.status == 2
+    assert message in result.err and name in result.err
+    assert "Traceback" not in result.err
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf", "1e308", "-1"])
 @pytest.mark.parametrize("option", ["--unit-seconds", "--start-seconds"])
 def test_seconds_are_finite(ask: Any, option: str, value: str) -> None:
     """Status 2 and no traceback."""
-    said = ask("simulate", "name: random, max_trials: 2, max_length: 4", option, value)
-    assert said.status == 2
-    assert option in said.err and "Traceback" not in said.err
+    result = ask("simulate", "name: random, max_trials: 2, max_length: 4", option, value)
+    assert result.status == 2
+    assert option in result.err and "Traceback" not in result.err
 
 
 def test_an_experiment_without_validations_has_no_curves(ask: Any, scene: Scene) -> None:
     """It says so; and only one source of curves can be given."""
     scene.experiment()
     searcher = "name: random, max_trials: 2"
-    said = ask("simulate", searcher, "--experiment", 1)
-    assert said.status == 2 and "no validations with 'loss'" in said.err
+    result = ask("simulate", searcher, "--experiment", 1)
+    assert result.status == 2 and "no validations with 'loss'" in result.err
     both = ask("simulate", searcher, "--experiment", 1, "--curves", __file__)
     assert both.status == 2 and "take one of them" in both.err
 
 
 def test_a_simulation_is_a_table(ask: Any) -> None:
     """What trained how far, the work, the makespan, the best."""
-    said = ask("simulate", ASHA, "--slots", 4)
-    assert said.status == 0
+    result = ask("simulate", ASHA, "--slots", 4)
+    assert result.status == 0
     for word in ("train for 900 batches", "makespan", "on 4 slots", "slot hours", "best: trial"):
-        assert word in said.out
+        assert word in result.out
 
 
 def test_a_simulation_tells_the_brackets_apart(ask: Any) -> None:
     """Trials are counted rung by rung in each bracket, as the preview's brackets have them."""
-    said = ask("simulate", f"name: adaptive_asha, max_trials: 10, {HALVING}")
-    lines = [line.split("|") for line in said.out.splitlines() if "train for" in line]
+    result = ask("simulate", f"name: adaptive_asha, max_trials: 10, {HALVING}")
+    lines = [line.split("|") for line in result.out.splitlines() if "train for" in line]
     by_bracket: dict[int, int] = {}
     for trials, _, bracket in lines:
         by_bracket[int(bracket)] = by_bracket.get(int(bracket), 0) + int(trials)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from detslurm.sdk.queues import Queues
-from detslurm.sdk.workforce import Workforce, lacking
+from detslurm.sdk.worker_pool import WorkerPool, missing_workers
 from detslurm.searcher import State
 from detslurm.store import EventLog, ExperimentDir
 
@@ -13,7 +13,7 @@ from .scenes import CUSTOM, Scene
 
 
 class Staff:
-    """A workforce with a clock of its own, over a scene's queue."""
+    """A worker pool with a clock of its own, over a scene's queue."""
 
     def __init__(self, scene: Scene, most: int | None = None) -> None:
         self.experiment: ExperimentDir
@@ -21,7 +21,7 @@ class Staff:
         self.experiment, self.log = scene.search(CUSTOM, workers=1)
         self.now = 0.0
         queues = Queues(lambda name: scene.queue, scene.warnings.append)
-        self.workforce = Workforce(self.experiment, queues, most=most, clock=lambda: self.now)
+        self.pool = WorkerPool(self.experiment, queues, most=most, clock=lambda: self.now)
         self.queue = scene.queue
         self.queue.put("7", "COMPLETED")  # came before there was any work
 
@@ -39,7 +39,7 @@ class Staff:
     def look(self, later: float = 60.0) -> list[int | None]:
         """Let time pass and look; the sizes of all arrays that were queued so far."""
         self.now += later
-        self.workforce.provide(self.log)
+        self.pool.replenish(self.log)
         return [request.count for request in self.queue.requests]
 
 
@@ -112,4 +112,4 @@ def test_a_queue_that_is_silent_or_refuses_is_asked_again(scene: Scene) -> None:
 def test_free_workers_count() -> None:
     """Those that live without a trial will take what waits."""
     state = State()
-    assert lacking(state, ["1"], None) == 0
+    assert missing_workers(state, ["1"], None) == 0

@@ -27,10 +27,10 @@ def test_several_ids_at_once(scene: Scene, detslurm: Detslurm) -> None:
     """One that fails stops no other, and the exit status tells."""
     scene.experiment(job="7")
     scene.experiment(job="8")
-    said = detslurm("e", "kill", "1", "9", "2")
-    assert said.status == 1
-    assert said.out.splitlines() == ["Killed experiment 1", "Killed experiment 2"]
-    assert "there is no experiment 9" in said.err
+    result = detslurm("e", "kill", "1", "9", "2")
+    assert result.status == 1
+    assert result.out.splitlines() == ["Killed experiment 1", "Killed experiment 2"]
+    assert "there is no experiment 9" in result.err
     again = detslurm("e", "kill", "1,2")
     assert again.status == 0
     assert again.out.splitlines()[0] == "Experiment 1 is over already: CANCELED"
@@ -39,10 +39,10 @@ def test_several_ids_at_once(scene: Scene, detslurm: Detslurm) -> None:
 def test_what_was_done_as_json(scene: Scene, detslurm: Detslurm) -> None:
     """Every command on experiments and trials tells scripts for each id whether it was done."""
     scene.experiment(2, job="7")
-    said = detslurm("e", "pause", "1", "9", "--json")
-    assert said.status == 1 and "there is no experiment 9" in said.err
-    assert [(one["id"], one["done"]) for one in said.data] == [(1, True), (9, False)]
-    assert "there is no experiment 9" in said.data[1]["message"]
+    result = detslurm("e", "pause", "1", "9", "--json")
+    assert result.status == 1 and "there is no experiment 9" in result.err
+    assert [(one["id"], one["done"]) for one in result.data] == [(1, True), (9, False)]
+    assert "there is no experiment 9" in result.data[1]["message"]
     for words, message in [
         (("e", "activate", 1), "Activated experiment 1"),
         (("e", "set", "name", 1, "a"), "Set `name` of experiment 1 to 'a'"),
@@ -99,10 +99,10 @@ def test_an_unconfirmed_deletion_deletes_nothing(
     experiment = scene.experiment()
     scene.run(experiment, end="completed")
     monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
-    said = detslurm("e", "delete", 1)
-    assert said.status == 1
-    assert said.out == ""
-    assert "Aborting experiment deletion." in said.err
+    result = detslurm("e", "delete", 1)
+    assert result.status == 1
+    assert result.out == ""
+    assert "Aborting experiment deletion." in result.err
     assert experiment.code.exists()
     assert not fold_facts(experiment).wishes.deleted
 
@@ -110,9 +110,9 @@ def test_an_unconfirmed_deletion_deletes_nothing(
 def test_download_model_def(scene: Scene, detslurm: Detslurm, tmp_path: Path) -> None:
     """The path of the archive is the result."""
     scene.experiment()
-    said = detslurm("e", "download-model-def", 1, "--output-dir", tmp_path / "new")
-    assert said.out.strip() == str(tmp_path / "new" / "experiment_1_model_def.tgz")
-    assert Path(said.out.strip()).is_file()
+    result = detslurm("e", "download-model-def", 1, "--output-dir", tmp_path / "new")
+    assert result.out.strip() == str(tmp_path / "new" / "experiment_1_model_def.tgz")
+    assert Path(result.out.strip()).is_file()
 
 
 @pytest.mark.parametrize(
@@ -141,22 +141,22 @@ def test_download_model_def(scene: Scene, detslurm: Detslurm, tmp_path: Path) ->
 def test_errors_are_short_and_on_stderr(
     scene: Scene, detslurm: Detslurm, args: list[str], status: int, text: str
 ) -> None:
-    """1 for what can't be done, 2 for what was said wrongly; never a traceback."""
+    """1 for what can't be done, 2 for what was given wrongly; never a traceback."""
     scene.experiment()
-    said = detslurm(*args)
-    assert said.status == status
-    assert text in said.err
-    assert said.out == ""
-    assert len(said.err.splitlines()) < 10
-    assert "Traceback" not in said.err
+    result = detslurm(*args)
+    assert result.status == status
+    assert text in result.err
+    assert result.out == ""
+    assert len(result.err.splitlines()) < 10
+    assert "Traceback" not in result.err
 
 
 def test_an_unreadable_store_names_the_path(scene: Scene, detslurm: Detslurm) -> None:
     """What the file system says comes with where."""
     scene.root.write_text("a file")
-    said = detslurm("e", "describe", 1)
-    assert said.status == 1
-    assert str(scene.root) in said.err
+    result = detslurm("e", "describe", 1)
+    assert result.status == 1
+    assert str(scene.root) in result.err
 
 
 def test_doctor_and_site(scene: Scene, detslurm: Detslurm, tmp_path: Path) -> None:

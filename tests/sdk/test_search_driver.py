@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from detslurm.sdk.keepers import FolderKeeper
-from detslurm.sdk.searching import Saved, SearchDriver, load
+from detslurm.sdk.method_storage import DirectoryStorage
+from detslurm.sdk.search_driver import SavedMethod, SearchDriver, load
 from detslurm.searcher import Search, SearcherState, State
 from detslurm.searcher.custom_method import SearchMethod
 from detslurm.store import EventLog, ExperimentDir, Store
@@ -44,7 +44,7 @@ class Trainers:
         self.lengths: list[tuple[int, int]] = []
         self.ended: list[State] = []
 
-    def provide(self, log: EventLog[State]) -> None:
+    def replenish(self, log: EventLog[State]) -> None:
         """One worker takes a trial, trains it to its goal and leaves."""
         index = self.log.commit([{"e": "ask", "worker": "1"}]).assignment("1")
         if index is None:
@@ -72,11 +72,11 @@ def search(
     folder: Path,
     trainers: Trainers,
     sleep: Callable[[float], None] = lambda seconds: None,
-) -> Saved:
+) -> SavedMethod:
     """Run a method as a runner does, beginning or going on."""
-    keeper = FolderKeeper(folder)
-    saved = load(method, keeper) or Saved(SearcherState(), experiment.id, [])
-    SearchDriver(method, saved, experiment, keeper, trainers, sleep=sleep).run()
+    storage = DirectoryStorage(folder)
+    saved = load(method, storage) or SavedMethod(SearcherState(), experiment.id, [])
+    SearchDriver(method, saved, experiment, storage, trainers, sleep=sleep).run()
     return saved
 
 
@@ -148,7 +148,7 @@ def _dies_at(moment: int, others: EventLog[State], monkeypatch: pytest.MonkeyPat
 
         return run
 
-    monkeypatch.setattr(FolderKeeper, "save", deadly(FolderKeeper.save))
+    monkeypatch.setattr(DirectoryStorage, "save", deadly(DirectoryStorage.save))
     monkeypatch.setattr(EventLog, "commit", deadly(EventLog.commit))
     return left
 
@@ -173,7 +173,7 @@ def test_it_looks_less_and_less_often_while_nothing_happens(
 ) -> None:
     """Pauses double up to ten seconds, and begin anew with the next event."""
     trainers, pauses = Trainers(experiment), list[float]()
-    trainers.provide = lambda log: None  # type: ignore[method-assign]
+    trainers.replenish = lambda log: None  # type: ignore[method-assign]
 
     def sleep(seconds: float) -> None:
         pauses.append(seconds)
@@ -189,7 +189,7 @@ def test_what_is_kept_is_little(experiment: ExperimentDir, tmp_path: Path) -> No
     search(experiment, RandomSearch(4, 2), tmp_path / "kept", Trainers(experiment))
     names = sorted(path.name for path in (tmp_path / "kept").iterdir())
     assert len(names) == 2 and all(name.startswith("event_") for name in names)
-    with FolderKeeper(tmp_path / "kept").latest() as newest:
+    with DirectoryStorage(tmp_path / "kept").latest() as newest:
         assert newest is not None
         content = json.loads((newest / "searcher_state.json").read_text())
     assert content["experimentId"] == experiment.id

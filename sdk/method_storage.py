@@ -18,7 +18,7 @@ _KEPT = 2
 _BEFORE_FILE = "before.json"
 
 
-class FolderKeeper:
+class DirectoryStorage:
     """Keeps each state as `event_<n>` below a directory."""
 
     def __init__(self, folder: Path) -> None:
@@ -49,7 +49,7 @@ def _to_disk(folder: Path) -> None:
                 os.fsync(file.fileno())
 
 
-class CheckpointKeeper:
+class CheckpointStorage:
     """Keeps each state as a checkpoint of the trial whose Core API context this is."""
 
     def __init__(self, context: Any) -> None:

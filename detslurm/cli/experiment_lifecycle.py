@@ -83,7 +83,7 @@ def archive(ids: list[int], as_json: bool) -> None:
         experiment.archive()
         return f"Archived experiment {experiment.id}"
 
-    for_each(ids, act, as_json=as_json, look=True)
+    for_each(ids, act, as_json=as_json, query_queue=True)
 
 
 @click.command()
@@ -117,7 +117,7 @@ def delete(ids: list[int], yes: bool, as_json: bool) -> None:
         experiment.delete()
         return f"Deleted experiment {experiment.id}"
 
-    for_each(ids, act, as_json=as_json, look=True, deleted=True)
+    for_each(ids, act, as_json=as_json, query_queue=True, deleted=True)
 
 
 @click.command()
@@ -135,10 +135,10 @@ def wait(experiment_id: int, polling_interval: float, as_json: bool) -> None:
 
     Progress goes to stderr. An experiment that is paused ends the waiting, too.
     """
-    from detslurm.sdk import watch
+    from detslurm.sdk import polling
 
     experiment = client().experiment(experiment_id)
-    state = watch.wait(experiment, interval=polling_interval, tell=note)
+    state = polling.wait(experiment, interval=polling_interval, report=note)
     if as_json:
         print_json({"id": experiment_id, "state": state})
     else:
