@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 BIN := .venv/bin
 
-.PHONY: help demo test test-versions lint bench cluster clean
+.PHONY: help demo test test-fast test-versions lint bench cluster clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1  /p' $(MAKEFILE_LIST) | column -t -l 2
@@ -13,6 +13,10 @@ demo:  ## train digits from start to end: the main job, on Slurm if there is one
 
 test:  ## run everything; ARGS goes to pytest
 	@scripts/test.sh $(ARGS)
+
+test-fast:  ## run what needs no cluster and no minutes, for the inner loop; ARGS as above
+	@scripts/bootstrap.sh test
+	@$(BIN)/python -m pytest -q -n "$$(nproc)" -m "not cluster and not slow" --durations=20 $(ARGS)
 
 test-versions:  ## run the tests of clusters on Slurm 24.11 and 26.05, Python 3.13 and 3.14; needs root
 	@scripts/versions.sh $(ARGS)

@@ -31,9 +31,10 @@ is_root || notes+=("several users: only root can act as them; tests that need th
     notes+=("the locale de_DE.UTF-8: it could not be made; users who ask for it get C")
 scripts/bootstrap.sh test
 
-# Many tests wait for Slurm, so several run at a time. ARGS="-n0" runs them one by one.
-workers=$(($(nproc) < 4 ? $(nproc) : 4))
+# Tests of clusters wait most of the time, so there are more workers than cores; tests/scheduling.py
+# says which runs what. ARGS="-n0" runs one test after the other.
+workers=$(($(nproc) < 4 ? 2 * $(nproc) : 8))
 rc=0
-.venv/bin/python -m pytest -n "$workers" --dist loadgroup "$@" </dev/null || rc=$?
+.venv/bin/python -m pytest -n "$workers" --durations=20 "$@" </dev/null || rc=$?
 for note in "${notes[@]}"; do say "$note"; done
 exit "$rc"

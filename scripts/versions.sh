@@ -141,7 +141,7 @@ for suite in "${suites[@]}"; do
         [ "$(cat "$root/installed" 2>/dev/null)" = "$recipe" ] || install "$root" "$copy"
     fi
     flock --shared "$lock"
-    [ $# -gt 0 ] && argv=("$@") || argv=(-n 2 --dist loadgroup "${tests[@]}")
+    [ $# -gt 0 ] && argv=("$@") || argv=(-n 4 "${tests[@]}")
     log=$(mktemp)
     status=0
     enter "$root" none "$copy" /venv/bin/python -m pytest "${argv[@]}" </dev/null | tee "$log" || status=1

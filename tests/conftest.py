@@ -14,10 +14,16 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.cluster import Cluster, ClusterSpec, User, guarded, missing_programs
-from tests.horovod import horovod, put_last, pytest_collection_finish, pytest_unconfigure
+from tests.horovod import build_horovod, horovod, put_last, pytest_unconfigure
+from tests.scheduling import (
+    pytest_configure_node,
+    pytest_xdist_make_scheduler,
+    slow_first,
+    write_plan,
+)
 from tests.store.clients import KINDS
 
-__all__ = ["horovod", "pytest_collection_finish", "pytest_unconfigure"]
+__all__ = ["horovod", "pytest_configure_node", "pytest_unconfigure", "pytest_xdist_make_scheduler"]
 
 # A busy machine is no reason for a property to fail.
 settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -145,11 +151,18 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """`-m "not cluster"` leaves out what needs Slurm; what needs Horovod comes last."""
+    """`-m "not cluster"` leaves out what needs Slurm; slow tests come first, Horovod's last."""
+    slow_first(items)
     put_last(items)
     for item in items:
         if ON_A_CLUSTER & set(getattr(item, "fixturenames", ())):
             item.add_marker("cluster")
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Say which tests there are, and begin what some of them need."""
+    write_plan(session)
+    build_horovod(session)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -66,7 +66,7 @@ def _that_need_it(items: Sequence[pytest.Item]) -> list[pytest.Item]:
     return [item for item in items if "horovod" in getattr(item, "fixturenames", ())]
 
 
-def pytest_collection_finish(session: pytest.Session) -> None:
+def build_horovod(session: pytest.Session) -> None:
     """Start the build, if a test needs it."""
     if _that_need_it(session.items) and not session.config.option.collectonly:
         session.config.stash[_BUILD] = Build()

@@ -1,0 +1,62 @@
+"""Every test has a worker, and clusters are started by few of them."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tests.scheduling import Roles
+
+SUITE = {f"s{number}": "slurm" for number in range(120)}
+STRANGE = {f"t{number}": "strange" for number in range(40)}
+NO_CLUSTER = {f"n{number}": "" for number in range(400)}
+
+
+def run(workers: int, waiting: dict[str, str], seed: int) -> tuple[Roles, dict[str, list[str]]]:
+    """Let workers finish in any order until none finds work: their roles, and what each ran."""
+    roles, chance, waiting = Roles(workers), random.Random(seed), dict(waiting)
+    done: dict[str, list[str]] = {f"gw{number}": [] for number in range(workers)}
+    busy = list(done)
+    while busy:
+        worker = chance.choice(busy)
+        group = roles.choose(worker, waiting)
+        if group is None:
+            busy.remove(worker)
+        else:
+            done[worker].append(waiting.pop(group))
+    assert not waiting
+    return roles, done
+
+
+@pytest.mark.parametrize("workers", range(1, 9))
+@pytest.mark.parametrize("tests", [SUITE | STRANGE | NO_CLUSTER, SUITE, STRANGE | NO_CLUSTER, {}])
+def test_every_test_is_run(workers: int, tests: dict[str, str]) -> None:
+    """With any number of workers, none is left over, whoever is quicker."""
+    for seed in range(5):
+        run(workers, tests, seed)
+
+
+def test_roles_of_four_workers() -> None:
+    """Two own the suite's cluster, one the strange one, and one computes."""
+    roles = Roles(4)
+    waiting = NO_CLUSTER | STRANGE | SUITE
+    for worker in ("gw0", "gw1", "gw2", "gw3"):
+        waiting.pop(roles.choose(worker, waiting) or "")
+    assert sorted(map(sorted, roles.owned.values())) == [[], ["slurm"], ["slurm"], ["strange"]]
+
+
+def test_a_worker_is_true_to_its_cluster() -> None:
+    """What it runs first is of its cluster; what needs none comes after that."""
+    _, done = run(4, SUITE | STRANGE | NO_CLUSTER, 1)
+    for clusters in done.values():
+        begin = [cluster for cluster in clusters if cluster]
+        assert clusters[: len(begin)] == begin or clusters[0] == ""
+
+
+def test_few_tests_are_worth_no_other_cluster() -> None:
+    """A worker that is out of work leaves the last tests of a cluster to its owners."""
+    roles = Roles(2, {"gw0": {"slurm"}, "gw1": set()})
+    few = dict(list(SUITE.items())[:5])
+    assert roles.choose("gw1", few) is None
+    assert roles.choose("gw1", SUITE) == "s0"
