@@ -106,7 +106,7 @@ def recorded_curves(experiment: Experiment) -> RecordedCurves:
     curves: list[list[tuple[int, float]]] = []
     for trial in experiment.trials():
         points = []
-        for row in trial.metrics("validation") if trial.row.run_count else ():
+        for row in trial.iter_metrics("validation") if trial.row.run_count else ():
             at, value = row.metrics.get(time_metric, row.steps), row.metrics.get(metric)
             if isinstance(value, int | float) and isinstance(at, int | float):
                 points.append((int(at), float(value)))

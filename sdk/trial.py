@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from detslurm.sdk.job_status import JobStatus
-from detslurm.store import CheckpointView, MetricRow, TrialDir, TrialRow, TrialView, trial_metrics
+from detslurm.store import (
+    CheckpointView,
+    Columns,
+    MetricRow,
+    ProfileRow,
+    TrialDir,
+    TrialRow,
+    TrialView,
+    metric_columns,
+    trial_metrics,
+    trial_profile,
+)
 
 if TYPE_CHECKING:
     from detslurm.sdk.experiment import Experiment
@@ -76,6 +87,49 @@ class Trial:
 
         return download(self, uuid, Path(target))
 
-    def metrics(self, group: str | None = None) -> Iterator[MetricRow]:
-        """What it reported, on one clean curve by step."""
+    def metrics(self, group: str, names: Sequence[str] | None = None) -> Columns:
+        """The numeric metrics that it reported, as columns for a plot or a data frame.
+
+        The columns follow one clean curve: what a later run repeated after a restart is there
+        once. A trial that has reported nothing has no steps and no columns.
+
+        Args:
+            group: The group of metrics, such as "training" or "validation".
+            names: Only these metrics; all by default. Nested metrics have dotted names: "top.5".
+
+        Returns:
+            `steps`, in ascending order, and `metrics`: for each name a sequence of floats as long
+            as `steps`, NaN where a step has no such number.
+
+        Raises:
+            StoreFault: If a file of the trial can't be read.
+        """
+        return metric_columns(self.directory, group, names)
+
+    def iter_metrics(self, group: str | None = None) -> Iterator[MetricRow]:
+        """Everything that it reported, also what is not a number, by step on one clean curve.
+
+        Args:
+            group: Only this group of metrics, such as "training"; all groups by default.
+
+        Returns:
+            A row for each group and step.
+
+        Raises:
+            StoreFault: If a file of the trial can't be read.
+        """
         yield from trial_metrics(self.directory, group)
+
+    def profile(self, group: str | None = None) -> list[ProfileRow]:
+        """The figures that the profiler recorded on the trial's nodes, in the order of time.
+
+        Args:
+            group: Only "cpu", "memory", "disk", "network" or "gpu"; all by default.
+
+        Returns:
+            A row for each report, node and group. Empty if the profiler was never on.
+
+        Raises:
+            StoreFault: If a file of the trial can't be read.
+        """
+        return trial_profile(self.directory, group)

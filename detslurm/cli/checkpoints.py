@@ -28,7 +28,7 @@ def of_trial(trial: Trial) -> list[Listed]:
     name = trial.experiment.view.metric
     if name is None or not trial.checkpoints():
         return [Listed(c, None) for c in trial.checkpoints()]
-    values = {row.steps: row.metrics.get(name) for row in trial.metrics("validation")}
+    values = {row.steps: row.metrics.get(name) for row in trial.iter_metrics("validation")}
     return [Listed(c, _number(values.get(c.steps))) for c in trial.checkpoints()]
 
 

@@ -279,5 +279,5 @@ def trial_data(trial: Trial, *, metrics: bool) -> dict[str, Any]:
         "problems": list(view.problems),
     }
     if metrics:
-        data["metrics"] = list(trial.metrics())
+        data["metrics"] = list(trial.iter_metrics())
     return data

@@ -124,6 +124,21 @@ def print_table(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     click.echo(table(headers, rows))
 
 
+def print_csv(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Print CSV: numbers with all their digits, lists as JSON."""
+    import csv
+    import io
+    import json
+
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(headers)
+    for row in rows:
+        cells = (plain(cell) for cell in row)
+        writer.writerow([json.dumps(c) if isinstance(c, (list, dict)) else c for c in cells])
+    click.echo(text.getvalue(), nl=False)
+
+
 def human_size(size: float) -> str:
     """A number of bytes for people."""
     units = ["B", "KB", "MB", "GB", "TB"]

@@ -84,7 +84,7 @@ def _metrics(trial: Trial) -> str:
     from detslurm.cli.description import compact
 
     rows = []
-    for row in trial.metrics():
+    for row in trial.iter_metrics():
         # A Trainer repeats the steps for searches that count by them.
         reported = {k: v for k, v in row.metrics.items() if (k, v) != ("batches", row.steps)}
         rows.append([row.group, row.steps, compact(reported), row.run])

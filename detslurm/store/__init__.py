@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from detslurm.store.eventlog import EventLog
     from detslurm.store.experimentfold import ExperimentFacts
     from detslurm.store.probing import Check, ProbeReport, probe
+    from detslurm.store.profiling import ProfileRow, trial_profile
     from detslurm.store.reading import (
         fold_experiment,
         fold_facts,
@@ -63,6 +64,7 @@ __all__ = [
     "NotFound",
     "ProbeReport",
     "Problem",
+    "ProfileRow",
     "Run",
     "RunLog",
     "RunTaken",
@@ -86,6 +88,7 @@ __all__ = [
     "probe",
     "read_records",
     "trial_metrics",
+    "trial_profile",
     "view_trial",
 ]
 
@@ -101,6 +104,7 @@ _LATE = {
     "Job": "views",
     "MetricRow": "curve",
     "ProbeReport": "probing",
+    "ProfileRow": "profiling",
     "RunView": "views",
     "TrialContext": "trialfold",
     "TrialRow": "views",
@@ -114,6 +118,7 @@ _LATE = {
     "metric_columns": "columns",
     "probe": "probing",
     "trial_metrics": "reading",
+    "trial_profile": "profiling",
     "view_trial": "reading",
 }
 

@@ -20,11 +20,17 @@ pytestmark = pytest.mark.cluster
 
 # Counts its runs in a file, saves after every step, and crashes in the first two runs.
 CRASHES_TWICE = """\
-    import sys
+    import os, pathlib, time
     import detslurm as det
 
     info = det.get_cluster_info()
+    folder = pathlib.Path(os.environ["DETSLURM_EXPERIMENT_DIR"])
     with det.core.init() as core:
+        core.profiler.on(sampling_interval=0.1, samples_per_report=1)
+        while info.trial._trial_run_id == 3 and not any(
+            "profile" in path.read_text() for path in folder.glob("trials/*/*/run-3.jsonl")
+        ):
+            time.sleep(0.05)
         step = 0
         if info.latest_checkpoint:
             with core.checkpoint.restore_path(info.latest_checkpoint) as path:
@@ -75,6 +81,11 @@ def test_code_that_crashes_twice_finishes_with_two_restarts(desk: Desk) -> None:
     assert {run.job["restart_count"] for run in trial.runs} == {0}
     rows = [(row.steps, row.metrics["run"]) for row in desk.metrics(number)]
     assert rows == [(1, 1), (2, 1), (3, 2), (4, 2), (5, 3), (6, 3)]
+    lines = desk.run("trial", "metrics", str(trial.id), "--csv").stdout.splitlines()
+    assert [line.split(",")[1] for line in lines] == ["steps", *"123456"]
+    profile = json.loads(desk.run("trial", "profile", str(trial.id), "--json").stdout)
+    assert {"cpu_util_simple", "memory_free"} <= {n for row in profile for n in row["metrics"]}
+    assert 3 in {row["run"] for row in profile}
     logs = desk.run("trial", "logs", str(trial.id)).stdout
     assert logs.index("crash number 1") < logs.index("crash number 2")
 

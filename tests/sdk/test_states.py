@@ -233,4 +233,8 @@ def test_checkpoints_and_metrics_come_with_the_trial(scene: Scene) -> None:
     scene.run(experiment, losses=[0.6], end="completed", resume={"uuid": "c1", "steps": 3})
     trial = scene.client.experiment(1).first_trial()
     assert [c.uuid for c in trial.checkpoints()] == ["c1"]
-    assert [row.metrics["loss"] for row in trial.metrics("validation")] == [0.9, 0.8, 0.7, 0.6]
+    assert [row.metrics["loss"] for row in trial.iter_metrics()] == [0.9, 0.8, 0.7, 0.6]
+    assert not list(trial.iter_metrics("training")) and not trial.profile()
+    columns = trial.metrics("validation", ["loss"])
+    assert (columns.steps, columns.metrics) == ([1, 2, 3, 4], {"loss": [0.9, 0.8, 0.7, 0.6]})
+    assert trial.metrics("training") == ([], {})

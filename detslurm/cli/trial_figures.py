@@ -1,0 +1,203 @@
+"""Commands that show a trial's numbers: the metrics it reported and the profiler's figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from detslurm.cli.ids import client, trial_id
+from detslurm.cli.output import (
+    json_option,
+    moment,
+    note,
+    print_csv,
+    print_json,
+    print_table,
+    rfc3339,
+)
+
+if TYPE_CHECKING:
+    from detslurm.sdk.trial import Trial
+
+_OPTIONS: tuple[Callable[..., Any], ...] = (
+    click.option(
+        "--name",
+        "names",
+        multiple=True,
+        metavar="NAME",
+        help="Show only the metric NAME; nested ones have dotted names. Repeatable.",
+    ),
+    click.option("--head", type=click.IntRange(min=0), metavar="N", help="Show the first N rows."),
+    click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Show the last N rows."),
+    click.option("--csv", "as_csv", is_flag=True, help="Print the rows as CSV."),
+    json_option,
+)
+
+
+class Row(NamedTuple):
+    """One line of figures: what identifies it, and the figures by name."""
+
+    keys: Mapping[str, Any]
+    metrics: Mapping[str, Any]
+
+
+class Shown(NamedTuple):
+    """How the user wants rows to be shown."""
+
+    names: Sequence[str]
+    head: int | None
+    tail: int | None
+    as_csv: bool
+    as_json: bool
+
+
+def _row_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+@click.command()
+@trial_id
+@click.option("--group", help='Show only one group, such as "training" or "validation".')
+@_row_options
+def metrics(trial_id: int, group: str | None, **options: Any) -> None:
+    """Show the metrics that a trial has reported, one row for each group and step.
+
+    The rows follow one clean curve: what a restarted run reported again is shown once.
+
+    \b
+    Examples:
+      detslurm trial metrics 7 --group validation --tail 10
+      detslurm trial metrics 7 --name loss --csv > loss.csv
+    """
+    shown, trial = _shown(options), client().stored_trial(trial_id)
+    found = list(_metric_rows(trial, group))
+    if not found:
+        _note_no_metrics(trial, group)
+    table_keys = {"group": "Group", "steps": "# of Batches", "run": "Run"}
+    _show(_chosen(found, shown), ("group", "steps", "run", "time"), table_keys, shown)
+
+
+@click.command()
+@trial_id
+@click.option(
+    "--group",
+    type=click.Choice(["cpu", "memory", "disk", "network", "gpu"]),
+    help="Show only the figures of one kind.",
+)
+@_row_options
+def profile(trial_id: int, group: str | None, **options: Any) -> None:
+    """Show what the profiler recorded of a trial's nodes, in the order of time.
+
+    A row has the averages of one report on one node, or of one of the node's disks or GPUs
+    (DEVICE). Units: cpu_util_simple, disk_util and gpu_util in percent, memory_free in GB,
+    gpu_free_memory in bytes, disk_iops in operations a second, *_throughput_* in bytes a second.
+
+    \b
+    Examples:
+      detslurm trial profile 7 --group gpu --tail 20
+      detslurm trial profile 7 --csv > profile.csv
+    """
+    shown, trial = _shown(options), client().stored_trial(trial_id)
+    found = _profile_rows(trial, group)
+    if not found:
+        _note_no_profile(trial, group)
+    table_keys = {"time": "Time", "run": "Run", "node": "Node", "device": "Device"}
+    _show(_chosen(found, shown), tuple(table_keys), table_keys, shown)
+
+
+def _shown(options: Mapping[str, Any]) -> Shown:
+    shown = Shown(**options)
+    if shown.head is not None and shown.tail is not None:
+        raise click.UsageError("give one of --head and --tail")
+    if shown.as_csv and shown.as_json:
+        raise click.UsageError("give one of --csv and --json")
+    return shown
+
+
+def _metric_rows(trial: Trial, group: str | None) -> Iterator[Row]:
+    from detslurm.store.curve import flat
+
+    for row in trial.iter_metrics(group):
+        keys = {"group": row.group, "steps": row.steps, "run": row.run, "time": row.time}
+        yield Row(keys, dict(flat(row.metrics)))
+
+
+def _profile_rows(trial: Trial, group: str | None) -> list[Row]:
+    """The groups of one report side by side; each disk and GPU in a row of its own."""
+    found: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for row in trial.profile(group):
+        for name, value in row.metrics.items():
+            device, figures = (name, value) if isinstance(value, dict) else (None, {name: value})
+            found.setdefault((row.time, row.run, row.node, device), {}).update(figures)
+    names = ("time", "run", "node", "device")
+    return [Row(dict(zip(names, key, strict=True)), value) for key, value in found.items()]
+
+
+def _chosen(rows: list[Row], shown: Shown) -> list[Row]:
+    """The rows that have one of the names, from the end that was asked for."""
+    if shown.names:
+        known = {name for row in rows for name in row.metrics}
+        if missing := [name for name in shown.names if rows and name not in known]:
+            raise click.UsageError(
+                f"there is no metric {', '.join(missing)}; there are {', '.join(sorted(known))}"
+            )
+        picked = ({n: row.metrics[n] for n in shown.names if n in row.metrics} for row in rows)
+        kept = zip(rows, picked, strict=True)
+        rows = [Row(row.keys, values) for row, values in kept if values]
+    if shown.tail is not None:
+        return rows[len(rows) - min(shown.tail, len(rows)) :]
+    return rows[: shown.head]
+
+
+def _show(
+    rows: Sequence[Row], keys: Sequence[str], table_keys: Mapping[str, str], shown: Shown
+) -> None:
+    if shown.as_json:
+        print_json([{**{k: row.keys[k] for k in keys}, "metrics": row.metrics} for row in rows])
+        return
+    names = shown.names or list(dict.fromkeys(name for row in rows for name in row.metrics))
+    if shown.as_csv:
+        columns = [f"metrics.{name}" if name in keys else name for name in names]
+        print_csv([*keys, *columns], _cells(rows, keys, names, rfc3339))
+    elif rows:
+        names = [name for name in names if name in shown.names or not _repeats_steps(rows, name)]
+        headers = [*table_keys.values(), *names]
+        print_table(headers, _cells(rows, tuple(table_keys), names, moment))
+
+
+def _cells(
+    rows: Iterable[Row], keys: Sequence[str], names: Iterable[str], clock: Callable[[float], str]
+) -> Iterator[list[Any]]:
+    for row in rows:
+        known = {**row.keys}
+        if known.get("time") is not None:
+            known["time"] = clock(known["time"])
+        yield [known[key] for key in keys] + [row.metrics.get(name) for name in names]
+
+
+def _repeats_steps(rows: Iterable[Row], name: str) -> bool:
+    """A Trainer reports the steps once more, for searches that count by them."""
+    return name == "batches" and all(
+        row.metrics.get(name) in (None, row.keys.get("steps")) for row in rows
+    )
+
+
+def _note_no_metrics(trial: Trial, group: str | None) -> None:
+    groups = sorted({row.group for row in trial.iter_metrics()}) if group else []
+    others = f"; it has metrics of {', '.join(groups)}" if groups else ""
+    which = f"metrics of the group {group!r}" if group else "metrics"
+    note(f"Trial {trial.id} is {trial.state} and has reported no {which}{others}.")
+
+
+def _note_no_profile(trial: Trial, group: str | None) -> None:
+    if group and trial.profile():
+        note(f"The profiler recorded no {group} figures of trial {trial.id}.")
+        return
+    note(
+        f"Trial {trial.id} is {trial.state} and its profiler recorded nothing. Switch it on with"
+        " `profiling: {enabled: true}` in the configuration, or `core.profiler.on()`."
+    )
