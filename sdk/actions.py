@@ -27,7 +27,7 @@ def pause(job_refs: Iterable[JobRef], queues: Queues, *, runners: bool = True) -
 
         def act(cluster: Cluster, refs: list[str] = refs) -> None:
             cluster.hold(refs)
-            cluster.tap(refs, steps=not runners)
+            cluster.notify(refs, steps=not runners)
 
         queues.act(name, f"hold {_named(refs)}", act)
 
@@ -50,19 +50,19 @@ def cancel(job_refs: Iterable[JobRef], queues: Queues, *, runners: bool = True) 
 
         def act(cluster: Cluster, refs: list[str] = refs) -> None:
             cluster.cancel(refs, pending_only=True)
-            cluster.tap(refs, steps=not runners)
+            cluster.notify(refs, steps=not runners)
 
         queues.act(name, f"cancel {_named(refs)}", act)
 
 
-def tap(job_refs: Iterable[JobRef], queues: Queues) -> None:
+def notify(job_refs: Iterable[JobRef], queues: Queues) -> None:
     """Let exactly these jobs look at the wishes now."""
     for name, refs in _by_cluster(job_refs, whole=False).items():
 
         def act(cluster: Cluster, refs: list[str] = refs) -> None:
-            cluster.tap(refs)
+            cluster.notify(refs)
 
-        queues.act(name, f"tap {_named(refs)}", act)
+        queues.act(name, f"notify {_named(refs)}", act)
 
 
 def kill(job_refs: Iterable[JobRef], queues: Queues, *, whole: bool = True) -> None:

@@ -195,7 +195,7 @@ class Experiment:
         job_ref = self._snapshot.job_refs.get(trial_id)
         job_refs = [job_ref] if job_ref and job_ref not in self._snapshot.foreign_jobs else []
         if self._snapshot.facts.searching or any(job.each > 1 for job in self.view.jobs):
-            actions.tap(job_refs, self._client.queues)  # its job goes on with other trials
+            actions.notify(job_refs, self._client.queues)  # its job goes on with other trials
         else:
             actions.kill(job_refs, self._client.queues, whole=False)
         return True

@@ -120,7 +120,7 @@ class _Follower:
         self._report = report
         self._sleep = sleep
         self._reported: str | None = None
-        self._ended = 0  # the newest run whose last word was seen
+        self._ended = 0  # the newest run whose end record was seen
 
     def is_over(self, run: int) -> bool:
         if self._poller.due or self._has_changed(run):

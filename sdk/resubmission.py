@@ -7,9 +7,9 @@ from typing import Any
 
 from detslurm.config import ExperimentConfig
 from detslurm.slurm import Cluster
-from detslurm.slurm.chunks import Chunk, plan_chunks
+from detslurm.slurm.arrays import JobArray, plan_arrays
 from detslurm.slurm.plan import throttle
-from detslurm.slurm.succession import submitted_fact, successor_request, workers_request
+from detslurm.slurm.resubmit import submitted_fact, successor_request, workers_request
 from detslurm.store import ExperimentDir
 from detslurm.store.experimentfold import experiment_facts
 
@@ -60,27 +60,27 @@ def _queue(
 ) -> list[str]:
     """The jobs for some trials in a row: one, or as few arrays as the cluster takes."""
     count = len(trials) // each
-    chunks: Sequence[Chunk] = (Chunk(0, 1),)
+    arrays: Sequence[JobArray] = (JobArray(0, 1),)
     if count > 1:
         limits = cluster.limits()
-        chunks = plan_chunks(
+        arrays = plan_arrays(
             count,
             max_array_size=limits.max_array_size,
             max_array_tasks=limits.max_array_tasks,
             throttle=_throttle(experiment, facts),
         )
     job_ids: list[str] = []
-    for chunk in chunks:
-        start = trials.start + chunk.first * each
+    for array in arrays:
+        start = trials.start + array.first * each
         request = successor_request(
             facts,
             experiment.path,
             start,
             each=each,
-            after=job_ids[chunk.after] if chunk.after is not None else None,
+            after=job_ids[array.after] if array.after is not None else None,
         ).with_changes(
-            count=chunk.count if chunk.count > 1 else None,
-            throttle=chunk.throttle if chunk.count > 1 else None,
+            count=array.count if array.count > 1 else None,
+            throttle=array.throttle if array.count > 1 else None,
         )
         job_ids.append(cluster.submit(request))
         experiment.append(submitted_fact(cluster.name, job_ids[-1], start, request, each=each))

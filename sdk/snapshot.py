@@ -115,7 +115,7 @@ class ExperimentSnapshot:
 
     @property
     def unfinished(self) -> list[int]:
-        """Trials without a last word."""
+        """Trials without an end record."""
         return [trial.id for trial in self.trials.values() if trial.state not in FINISHED]
 
     def read_trial(self, trial: int) -> TrialView:
@@ -286,7 +286,7 @@ def _kills(fact: Mapping[str, Any], trial: int) -> bool:
 def _mark_lost(one: ExperimentSnapshot, dead: Mapping[int, JobStatus]) -> None:
     if not dead:
         return
-    # Its last word or a successor may have been written between our reading and the look.
+    # Its end record or a successor may have been written since we read the trial.
     one.facts = fold_facts(one.directory)
     now = one.job_refs
     lost: dict[str, list[int]] = {}
@@ -294,13 +294,13 @@ def _mark_lost(one: ExperimentSnapshot, dead: Mapping[int, JobStatus]) -> None:
         if now.get(trial) != status.job_ref:
             one.read_trial(trial)
             continue
-        reason = f"{status.message}; it said no last word"
+        reason = f"{status.message}; it has no end record"
         if not (one.facts.wishes.stops(trial) or unmanaged.outside_slurm(one)):
             reason += f"; `detslurm e activate {one.directory.id}` queues it again"
         one.facts.lost[trial] = reason
         view = one.read_trial(trial)
         if view.state not in FINISHED or view.final:
-            del one.facts.lost[trial]  # paused, or it said its last word meanwhile
+            del one.facts.lost[trial]  # paused, or it has got its end record meanwhile
         else:
             lost.setdefault(reason, []).append(trial)
     _record_lost(one.directory, lost)

@@ -18,8 +18,8 @@ from detslurm.sdk.preflight import sampler_problems
 from detslurm.sdk.warmstart import warm_start_problems
 from detslurm.searcher import RUNNABLE, Search, trial_count
 from detslurm.slurm import Cluster, ClusterLimits, JobRequest, SlurmError
-from detslurm.slurm.plan import Chunk, JobPlan, PlanError, plan_job, throttle
-from detslurm.slurm.succession import kept, relief_request, runner_command, submitted_fact
+from detslurm.slurm.plan import JobArray, JobPlan, PlanError, plan_job, throttle
+from detslurm.slurm.resubmit import kept, relief_request, runner_command, submitted_fact
 from detslurm.store import ExperimentDir, Store, StoreError, fs, probe
 from detslurm.store.searchend import BLOCK
 
@@ -49,7 +49,7 @@ class Plan:
     @property
     def workers(self) -> int:
         """How many elements all arrays have together."""
-        return sum(chunk.count for chunk in self.jobs.chunks)
+        return sum(array.count for array in self.jobs.arrays)
 
 
 @dataclass(frozen=True)
@@ -153,15 +153,15 @@ def _search_notes(config: dict[str, Any]) -> list[str]:
 
 def requests(
     plan: Plan, experiment_dir: Path, *, name: str = "det", paused: bool = False
-) -> Iterator[tuple[Chunk, JobRequest]]:
+) -> Iterator[tuple[JobArray, JobRequest]]:
     """The jobs of a plan as they are submitted, less the dependencies among them."""
-    for chunk in plan.jobs.chunks:
+    for array in plan.jobs.arrays:
         yield (
-            chunk,
+            array,
             plan.jobs.request(
-                chunk,
+                array,
                 name=name,
-                command=_command(plan, experiment_dir, chunk),
+                command=_command(plan, experiment_dir, array),
                 folder=experiment_dir / "jobs",
                 comment=plan.config.name,
                 hold=paused,
@@ -169,10 +169,10 @@ def requests(
         )
 
 
-def _command(plan: Plan, experiment_dir: Path, chunk: Chunk) -> tuple[str, ...]:
+def _command(plan: Plan, experiment_dir: Path, array: JobArray) -> tuple[str, ...]:
     if plan.is_search:
         return runner_command(experiment_dir, 0)
-    return runner_command(experiment_dir, chunk.first * plan.each, plan.each)
+    return runner_command(experiment_dir, array.first * plan.each, plan.each)
 
 
 def check(plan: Plan, *, cluster: Cluster, store: Store) -> None:
@@ -184,11 +184,11 @@ def check(plan: Plan, *, cluster: Cluster, store: Store) -> None:
 
 def _first_request(plan: Plan, experiment_dir: Path, folder: Path) -> JobRequest:
     """The job of the first element: what all others are like."""
-    chunk = plan.jobs.chunks[0] if plan.jobs.chunks else Chunk(0, 1)
+    array = plan.jobs.arrays[0] if plan.jobs.arrays else JobArray(0, 1)
     return plan.jobs.request(
-        chunk,
+        array,
         name=f"det-{experiment_dir.name}",
-        command=_command(plan, experiment_dir, chunk),
+        command=_command(plan, experiment_dir, array),
         folder=folder,
         comment=plan.config.name,
     )
@@ -223,13 +223,13 @@ def submit(
     job_ids: list[str] = []
     name = f"det-{experiment.id}"
     try:
-        for chunk, request in requests(plan, experiment.path, name=name, paused=paused):
-            after = job_ids[chunk.after] if chunk.after is not None else None
+        for array, request in requests(plan, experiment.path, name=name, paused=paused):
+            after = job_ids[array.after] if array.after is not None else None
             dependent = request.with_changes(dependency=f"afterany:{after}" if after else None)
             job_ids.append(cluster.submit(dependent))
-            first, each = (0, 1) if plan.is_search else (chunk.first * plan.each, plan.each)
+            first, each = (0, 1) if plan.is_search else (array.first * plan.each, plan.each)
             experiment.append(submitted_fact(cluster.name, job_ids[-1], first, request, each=each))
-        if not plan.jobs.chunks:
+        if not plan.jobs.arrays:
             _keep_template(plan, experiment)
         elif plan.is_search:
             job_ids.append(_submit_relief(experiment, cluster, job_ids, hold=paused))

@@ -1,4 +1,4 @@
-"""A PyTorchTrial; the last word of the command line says whose Trainer trains it."""
+"""A PyTorchTrial; the last argument chooses whose Trainer trains it."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ def _hashable(value: Any) -> Hashable:
 
 
 def _after(high: Node, low: Node, path: Path) -> Node:
-    """The lower list first, then the higher one: the later entry has the last word."""
+    """The lower list first, then the higher one: the later entry wins."""
     if not (high.is_list and low.is_list):
         return high
     return high._replace(value=low.value + high.value)

@@ -1,7 +1,7 @@
 """Go on with a trial whose runner died: a runner that has done its own share does it.
 
 Only evidence counts: the job that the trial belongs to ended, in a way that nobody wished, without
-the trial's last word. What Slurm does not say, or what somebody canceled, is left alone.
+the trial's end record. What Slurm does not say, or what somebody canceled, is left alone.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from detslurm.exec.wishes import Wishes
 from detslurm.slurm import Cluster, SlurmError
-from detslurm.slurm.succession import submitted_fact, successor_request
+from detslurm.slurm.resubmit import submitted_fact, successor_request
 from detslurm.store import ExperimentFacts, Job
 from detslurm.store.experimentfold import experiment_facts
 from detslurm.store.outcomes import LOST, TERMINAL

@@ -52,7 +52,7 @@ class Agenda(Protocol):
         """What the search says of the trial, now that a run of it has ended."""
 
     def ending(self, task: Task, decision: Decision) -> None:
-        """The run is about to get its last word."""
+        """The run is about to get its end record."""
 
     def left(self, task: Task, decision: Decision, view: TrialView, *, going_on: bool) -> None:
         """This worker has left the trial, and takes another one or not."""
@@ -150,7 +150,7 @@ class FixedAgenda:
         return Word()
 
     def ending(self, task: Task, decision: Decision) -> None:
-        # Before the last word, or a crash between the two would leave the search a trial short.
+        # Before the end record, or a crash between the two would leave the search a trial short.
         if decision.outcome == INVALID_HP and self._searcher["name"] == "random":
             self._replace(task.index)
         if decision.outcome in (COMPLETED, ERROR, INVALID_HP):

@@ -25,7 +25,8 @@ from detslurm.store.fs import write_all
 if TYPE_CHECKING:
     from detslurm.exec.failure import Failure
 
-# How often the runner looks at the user's wishes by itself; the CLI's tap makes it look at once.
+# How often the runner looks at the user's wishes by itself; the CLI can
+# notify it to do so at once.
 _LOOK_EVERY = 60.0
 # srun says this at every step on clusters without a task plugin, --quiet or not; of the ranks that
 # it starts for a launcher too.
@@ -85,12 +86,12 @@ class Attempt:
         log: TextLog,
         look: Callable[[], Cause | None],
         why_signalled: Callable[[], Cause],
-        why_ending: Callable[[], Cause],
+        end_reason: Callable[[], Cause],
         limits: Limits,
     ) -> None:
         self._nodes, self._inbox, self._log = nodes, inbox, log
         self._look, self._limits = look, limits
-        self._why_signalled, self._why_ending = why_signalled, why_ending
+        self._why_signalled, self._end_reason = why_signalled, end_reason
         self._report = Report()
         self._lines = LineSplitter(rewrites=False)  # no report may be taken for a rewrite
         self._whole = control.Reassembler()
@@ -201,7 +202,7 @@ class Attempt:
             if self._heard_from_agents:
                 self._report.cause = None  # they can't tell a preemption from other ends
             self._report.give_way = False  # whoever cancels the job doesn't want it back
-            self._stop(self._why_ending())
+            self._stop(self._end_reason())
         if signal.SIGUSR1 in signals:
             self._send(control.PREEMPT)  # at once: a busy controller takes its time to say why
             self._stop(self._why_signalled())

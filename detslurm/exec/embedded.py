@@ -1,8 +1,8 @@
 """A run inside a job that the user submitted by hand: no runner and no agent, the same store.
 
 Whoever comes first on a node, a launcher or the script itself, does what those would do there: it
-opens the run (on the chief alone), raises the preemption flag at Slurm's signal, says the last word
-and asks for the requeue that a saved checkpoint is good for.
+opens the run (on the chief alone), raises the preemption flag at Slurm's signal, writes the end
+record and asks for the requeue that a saved checkpoint is good for.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Embedded:
             self.finish(0)
 
     def finish(self, exit_code: int, reason: str | None = None) -> None:
-        """Say the run's last word and, when there is more to do, ask Slurm for the next start."""
+        """Write the run's end record and, if there is more to do, ask Slurm for the next start."""
         if not self.is_chief or self._decided or os.getpid() != self._process:
             return  # a forked child inherits all of this
         self._decided = True

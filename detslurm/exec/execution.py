@@ -65,12 +65,12 @@ class Execution:
         allocation: Allocation,
         cluster: Cluster,
         inbox: SignalInbox,
-        why_ending: Callable[[], str | None],
+        end_reason: Callable[[], str | None],
     ) -> None:
         self.task = task
         self._agenda, self._wishes, self._config = agenda, wishes, config
         self._allocation, self._cluster, self._inbox = allocation, cluster, inbox
-        self._said = why_ending
+        self._said = end_reason
         self._trial: TrialDir = wishes.experiment.trial(task.trial_id)
         self._run = 0
         self.excluded: list[str] = []
@@ -104,7 +104,7 @@ class Execution:
             log.say(f"run {number} ended: {decision.outcome}: {decision.reason}")
         finally:
             log.close()
-        # Only now: who follows the log reads nothing that comes after the last word.
+        # Only now: a reader that follows the log stops at the end record.
         self._patiently(
             lambda: self._trial.write_end(number, _end_record(number, decision, report))
         )
@@ -202,7 +202,7 @@ class Execution:
             log=log,
             look=self.look,
             why_signalled=self._why_signalled,
-            why_ending=self._why_ending,
+            end_reason=self._end_reason,
             limits=Limits(timeout, float(self._wishes.created.get("kill_wait", 30))),
         ).run()
 
@@ -237,7 +237,7 @@ class Execution:
         """
         if report.job_is_ending:
             if report.cause is Cause.ENDING:  # Slurm's word may have come late
-                report.cause = self._why_ending()
+                report.cause = self._end_reason()
                 report.give_way = report.cause in _GIVING_WAY
         elif report.cause is Cause.PREEMPTION and self._job_is_ending():
             self._hear_why(report)
@@ -247,7 +247,7 @@ class Execution:
         until = time.monotonic() + float(self._wishes.created.get("kill_wait", 30))
         while signal.SIGTERM not in self._inbox.take() and time.monotonic() < until:
             self._inbox.wait(max(0.0, until - time.monotonic()))
-        report.job_is_ending, report.cause = True, self._why_ending()
+        report.job_is_ending, report.cause = True, self._end_reason()
         report.give_way = report.cause in _GIVING_WAY
 
     def _job_is_ending(self) -> bool:
@@ -308,7 +308,7 @@ class Execution:
             _say(error)
         return self._wishes.cause_for(self.task.trial_id)
 
-    def _why_ending(self) -> Cause:
+    def _end_reason(self) -> Cause:
         """Why the whole job is being ended, by what Slurm said in its output."""
         wish = self.look()
         if wish is not None:

@@ -59,7 +59,7 @@ class Failure:
     digest: str
 
     def to_dict(self) -> dict[str, str]:
-        """Plain data for the run's last word."""
+        """Plain data for the run's end record."""
         return asdict(self)
 
     @classmethod

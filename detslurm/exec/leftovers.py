@@ -43,7 +43,7 @@ class Mark(NamedTuple):
 def is_left_over(mark: Mark, own: Mark, is_over: Callable[[int, int], bool]) -> bool:
     """Whether a process of `mark` is known to work for a run that is over, now that ours begins.
 
-    Claiming a run gives up the trial's earlier ones. The others of our job had their last word
+    Claiming a run gives up the trial's earlier ones. The others of our job had their end record
     before; `is_over(trial, run)` looks it up.
     """
     if mark.experiment != own.experiment:

@@ -18,7 +18,7 @@ from detslurm.store.outcomes import ENDED
 
 
 class Cause(enum.StrEnum):
-    """Why the code was asked to stop; the last word of the user wins over Slurm's."""
+    """Why the code was asked to stop; the user's latest intent wins over Slurm's reason."""
 
     KILL = "kill"
     CANCEL = "cancel"

@@ -48,7 +48,7 @@ class Runner:
             raise SystemExit("detslurm runner: this is no job; `detslurm submit` starts it in one")
         self._allocation = allocation
         output, since = _job_output(self._experiment.jobs, allocation)
-        self._why_ending = partial(allocation.why_ending, output, since)
+        self._end_reason = partial(allocation.end_reason, output, since)
         self._wishes = Wishes(self._experiment)
         self._patiently(self._wishes.look)
         self._agenda: Agenda = self._make_agenda(first, each)
@@ -95,7 +95,7 @@ class Runner:
                 allocation=self._allocation,
                 cluster=self._cluster(),
                 inbox=self._inbox,
-                why_ending=self._why_ending,
+                end_reason=self._end_reason,
             )
             if not self._work_on(execution):
                 break
@@ -229,7 +229,7 @@ class Runner:
 
     def _submit_successor(self, hold: bool) -> str:
         # Only here: every runner pays for what is imported at its start.
-        from detslurm.slurm.succession import submitted_fact, successor_request
+        from detslurm.slurm.resubmit import submitted_fact, successor_request
 
         share = self._agenda.remainder()
         request = successor_request(

@@ -10,7 +10,7 @@ from detslurm.exec.textlog import tell
 from detslurm.exec.wishes import Wishes
 from detslurm.searcher import State
 from detslurm.slurm import Cluster, JobInfo, SlurmError
-from detslurm.slurm.succession import relief_request, submitted_fact, workers_request
+from detslurm.slurm.resubmit import relief_request, submitted_fact, workers_request
 
 # Seconds between two looks at the queue: while trials wait for workers, and otherwise.
 _SOON, _LATER = 10.0, 60.0

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from detslurm.slurm.cluster import SlurmCluster
     from detslurm.slurm.detect import detect_cluster
     from detslurm.slurm.local import LocalCluster
-    from detslurm.slurm.plan import Chunk, JobPlan, PlanError, plan_chunks, plan_job
+    from detslurm.slurm.plan import JobArray, JobPlan, PlanError, plan_arrays, plan_job
     from detslurm.slurm.site import site_profile_from
 
 __all__ = [
     "Allocation",
-    "Chunk",
     "Cluster",
     "ClusterLimits",
+    "JobArray",
     "JobInfo",
     "JobPlan",
     "JobRequest",
@@ -39,7 +39,7 @@ __all__ = [
     "SlurmCluster",
     "SlurmError",
     "detect_cluster",
-    "plan_chunks",
+    "plan_arrays",
     "plan_job",
     "site_profile_from",
 ]
@@ -48,10 +48,10 @@ _LAZY = {
     "SlurmCluster": "cluster",
     "LocalCluster": "local",
     "detect_cluster": "detect",
-    "Chunk": "plan",
+    "JobArray": "plan",
     "JobPlan": "plan",
     "PlanError": "plan",
-    "plan_chunks": "plan",
+    "plan_arrays": "plan",
     "plan_job": "plan",
     "site_profile_from": "site",
 }

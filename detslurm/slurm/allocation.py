@@ -87,14 +87,14 @@ class Allocation:
         """How many nodes the job has."""
         return len(self.nodes)
 
-    def why_ending(self, output: Path, since: int) -> str | None:
+    def end_reason(self, output: Path, since: int) -> str | None:
         """After SIGTERM: cancelled, preempted, time_limit, requeued or node_failed, where said.
 
         `output` is the job's, and had `since` bytes when this process began.
         """
-        from detslurm.slurm.lastword import why_ending
+        from detslurm.slurm.end_reason import end_reason
 
-        return why_ending(self.job_id if self.cluster == "slurm" else self.ref, output, since)
+        return end_reason(self.job_id if self.cluster == "slurm" else self.ref, output, since)
 
     def _gpus_per_node(self) -> list[str]:
         """A step of a job with --gpus on several nodes must say how many each node gives.

@@ -18,8 +18,9 @@ SUBMIT_PATIENCE = 120.0
 ASK_PATIENCE = 20.0
 LOOK_PATIENCE = 15.0  # people wait for a look, and without an answer it still has the store's
 # While an array has pending elements, Slurm answers "try again later" to a signal that it has
-# delivered, and scancel tries again for minutes. What a tap misses, runners see by themselves.
-TAP_PATIENCE = 2.0
+# delivered, and scancel tries again for minutes. What a notification misses, runners
+# see on their own.
+NOTIFY_PATIENCE = 2.0
 
 # Of a job's own environment (a runner submits successors), sbatch must see none: it would pass
 # the old job's index and restart count on to the new one. Where the cluster is stays.
@@ -57,7 +58,7 @@ class SlurmCluster:
 
     def script(self, request: JobRequest) -> str:
         """The batch script that `submit` hands to sbatch; it can be submitted by hand, too."""
-        from detslurm.slurm.compile import BatchExecutor
+        from detslurm.slurm.batch_script import BatchExecutor
 
         return BatchExecutor(request).script()
 
@@ -108,7 +109,7 @@ class SlurmCluster:
         states = ["--state=PENDING"] if pending_only else []
         self._each(["scancel", *states], refs)
 
-    def tap(self, refs: Collection[str], *, steps: bool = False) -> None:
+    def notify(self, refs: Collection[str], *, steps: bool = False) -> None:
         """SIGUSR2 to the batch process of each: the runner, and nothing that it has started.
 
         `steps`: SIGTERM to the steps alone, as at a preemption, of jobs that have no runner.
@@ -116,7 +117,7 @@ class SlurmCluster:
         how = ["--signal=TERM"] if steps else ["--signal=USR2", "--batch"]
         for part in _parts(list(refs)):
             argv = ["scancel", "--state=RUNNING", *how, *part]
-            done = command.call(argv, within=TAP_PATIENCE)
+            done = command.call(argv, within=NOTIFY_PATIENCE)
             if done is not None and done.returncode != 0:
                 refusal = SlurmError(done.stderr.strip(), command.advice_for(done.stderr))
                 if not _is_over(refusal):

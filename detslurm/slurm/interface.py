@@ -186,7 +186,7 @@ class Cluster(Protocol):
     def cancel(self, refs: Collection[str], *, pending_only: bool = False) -> None:
         """End these jobs (TERM, then KILL); those that are over already are no error."""
 
-    def tap(self, refs: Collection[str], *, steps: bool = False) -> None:
+    def notify(self, refs: Collection[str], *, steps: bool = False) -> None:
         """Let a runner look at the wishes; `steps`: let code without a runner save and leave."""
 
     def requeue(self, ref: str, *, hold: bool = False, only_running: bool = False) -> None:

@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from detslurm.config.sbatch_args import refuse
-from detslurm.slurm.chunks import Chunk, plan_chunks
+from detslurm.slurm.arrays import JobArray, plan_arrays
 from detslurm.slurm.interface import ClusterLimits, PartitionLimits
+from detslurm.slurm.layout import Layout, PlanError, layout
 from detslurm.slurm.request import JobRequest, nice_of
-from detslurm.slurm.shape import PlanError, Shape, shape
 
 if TYPE_CHECKING:
     from detslurm.config import ExperimentConfig, SiteProfile
 
-__all__ = ["Chunk", "JobPlan", "PlanError", "plan_chunks", "plan_job"]
+__all__ = ["JobArray", "JobPlan", "PlanError", "plan_arrays", "plan_job"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +29,13 @@ class JobPlan:
     """Everything about an experiment's jobs but their names, commands and folder."""
 
     template: JobRequest
-    chunks: tuple[Chunk, ...]
+    arrays: tuple[JobArray, ...]
     slot_type: str
     notes: tuple[str, ...] = ()
 
     def request(
         self,
-        chunk: Chunk,
+        array: JobArray,
         *,
         name: str,
         command: Sequence[str],
@@ -44,15 +44,15 @@ class JobPlan:
         comment: str | None = None,
         hold: bool = False,
     ) -> JobRequest:
-        """The job of one chunk; `after_job` is the job id of the chunk that it names in `after`."""
+        """The job of one array; `after_job` is the job id of the array that it names in `after`."""
         return self.template.with_changes(
             name=name,
             command=tuple(command),
             folder=folder,
             comment=comment,
             hold=hold,
-            count=chunk.count if chunk.count > 1 else None,
-            throttle=chunk.throttle if chunk.count > 1 else None,
+            count=array.count if array.count > 1 else None,
+            throttle=array.throttle if array.count > 1 else None,
             dependency=f"afterany:{after_job}" if after_job else None,
         )
 
@@ -72,9 +72,9 @@ def plan_job(
     slots = config.resources.slots_per_trial
     if local:
         _check_local(slots, slot_type, here)
-        wanted = Shape()
+        wanted = Layout()
     else:
-        wanted = _shape(config, site, here, slot_type)
+        wanted = _layout(config, site, here, slot_type)
     minutes, priority = _time_minutes(config), config.resources.priority
     template = JobRequest(
         name="detslurm",
@@ -95,13 +95,13 @@ def plan_job(
         modules=config.slurm.modules,
         setup=config.slurm.setup,
     )
-    chunks = plan_chunks(
+    arrays = plan_arrays(
         trials,
         max_array_size=limits.max_array_size if limits is not None else 1001,
         max_array_tasks=limits.max_array_tasks if limits is not None else None,
         throttle=throttle(config),
     )
-    return JobPlan(template, chunks, slot_type, _notes(limits, here, partition, trials))
+    return JobPlan(template, arrays, slot_type, _notes(limits, here, partition, trials))
 
 
 def check_sbatch_args(arguments: Sequence[str]) -> None:
@@ -146,13 +146,13 @@ def _slot_type(config: ExperimentConfig, here: PartitionLimits | None) -> str:
     return "cuda" if here is None or here.gpus_per_node else "cpu"
 
 
-def _shape(
+def _layout(
     config: ExperimentConfig,
     site: SiteProfile | None,
     here: PartitionLimits | None,
     slot_type: str,
-) -> Shape:
-    wanted = shape(
+) -> Layout:
+    wanted = layout(
         config.resources.slots_per_trial,
         slot_type,
         slots_per_node=config.slurm.slots_per_node,

@@ -46,7 +46,7 @@ def _settings(limits: ClusterLimits, mpi_types: Sequence[str]) -> Iterator[str]:
 
 def _partition(partition: PartitionLimits, site_has_gpus: bool) -> Iterator[str]:
     longest = "no limit" if partition.max_time is None else f"{partition.max_time} minutes"
-    yield f"  # {_shape(partition)}; time limit: {longest}"
+    yield f"  # {_layout(partition)}; time limit: {longest}"
     yield f"  {_text(partition.name)}:"
     yield f"    preempt_mode: {_preempt_mode(partition)}"
     if partition.grace_time:
@@ -58,7 +58,7 @@ def _partition(partition: PartitionLimits, site_has_gpus: bool) -> Iterator[str]
         yield f"    # gpu_type: one of {kinds}"
 
 
-def _shape(partition: PartitionLimits) -> str:
+def _layout(partition: PartitionLimits) -> str:
     parts = [f"{len(partition.nodes)} nodes"]
     if partition.cpus_per_node:
         parts.append(f"{partition.cpus_per_node} CPUs each")

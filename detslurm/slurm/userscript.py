@@ -14,7 +14,7 @@ from typing import Any
 from detslurm.slurm import command
 from detslurm.slurm.interface import SlurmError
 from detslurm.slurm.jobrecord import parse_job_records
-from detslurm.slurm.scriptwords import arguments
+from detslurm.slurm.script_arguments import arguments
 
 SCRIPT = "batch.sh"
 """The user's own batch script, beside what its jobs leave in the experiment's `jobs`."""

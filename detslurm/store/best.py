@@ -77,7 +77,7 @@ class _Reader:
         self.over = any((r.run.end or {}).get("outcome") in TERMINAL for r in self._runs)
 
     def _find_runs(self) -> None:
-        """Runs that were claimed meanwhile: none begins before the last word of the one before."""
+        """Runs that were claimed meanwhile: none begins before the end record of the one before."""
         while not self._runs or self._runs[-1].ended():
             number = len(self._runs) + 1
             start = self._trial.start(number)
@@ -113,7 +113,7 @@ class _RunReader:
         )
 
     def ended(self) -> bool:
-        """Whether it has its last word."""
+        """Whether it has its end record."""
         if self.run.end is None:
             self.run = self.run._replace(end=self._trial.end(self.run.number))
         return self.run.end is not None

@@ -39,7 +39,7 @@ class StoreFull(StoreFault):
 
 
 class TrialEnded(StoreError):
-    """The trial already has its last word: no further run may start."""
+    """The trial already has its end record: no further run may start."""
 
 
 class RunTaken(StoreError):

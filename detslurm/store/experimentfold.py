@@ -132,7 +132,7 @@ def _set(state: ExperimentFacts, fact: Mapping[str, Any]) -> None:
 
 def _lost(state: ExperimentFacts, fact: Mapping[str, Any]) -> None:
     for trial in fact.get("trials") or ():
-        state.lost[trial] = str(fact.get("reason") or "its job is gone and said no last word")
+        state.lost[trial] = str(fact.get("reason") or "its job is gone and has no end record")
 
 
 def _found(state: ExperimentFacts, fact: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""A trial's directory: its runs, each with a claim, a log of records and a last word."""
+"""A trial's directory: its runs, each with a claim, a log of records and an end record."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from detslurm.store.runlog import LogContent, read_records
 
 
 class Run(NamedTuple):
-    """One execution of a trial: its claim and, once it is over, its last word."""
+    """One execution of a trial: its claim and, once it is over, its end record."""
 
     number: int
     start: dict[str, Any]
@@ -55,7 +55,7 @@ class TrialDir:
         return self.path / f"run-{run}.start.json"
 
     def end_path(self, run: int) -> Path:
-        """The file with the run's last word."""
+        """The file with the run's end record."""
         return self.path / f"run-{run}.end.json"
 
     def start(self, run: int, *, fresh: bool = False) -> dict[str, Any] | None:
@@ -63,7 +63,7 @@ class TrialDir:
         return read_record(self.start_path(run), expected=fresh)
 
     def end(self, run: int, *, fresh: bool = False) -> dict[str, Any] | None:
-        """The last word of a run, None while it has none."""
+        """The end record of a run, None while it has none."""
         return read_record(self.end_path(run), expected=fresh)
 
     def claim_run(self, run: int, record: Mapping[str, Any]) -> bool:
@@ -75,13 +75,13 @@ class TrialDir:
         return put_record(self.start_path(run), {"type": "run", "run": run, **record})
 
     def write_end(self, run: int, record: Mapping[str, Any]) -> bool:
-        """Say the run's last word; False where it was said before, and then that one stands."""
+        """Write the run's end record; False where there was one before, which then stands."""
         return put_record(self.end_path(run), {"type": "end", "run": run, **record})
 
     def runs(self) -> list[Run]:
         """All runs by exact name, as the file server has them now: 1, 2, 3 ... until one is not
         claimed. What their logs hold is not older."""
-        fs.refresh(self.path)  # before anything is read: a last word may be there by now
+        fs.refresh(self.path)  # before anything is read: an end record may be there by now
         found: list[Run] = []
         while (start := self.start(len(found) + 1)) is not None:
             number = len(found) + 1
@@ -101,9 +101,9 @@ class TrialDir:
         return {str(n): fs.size_of(self.records_path(n)) or 0 for n in range(1, runs + 1)}
 
     def fence(self, run: int, by: Mapping[str, Any]) -> dict[str, Any]:
-        """Close an earlier run as lost unless it has its last word; returns the one that stands.
+        """Close an earlier run as lost unless it has its end record; returns the one that stands.
 
-        A zombie of that run can then never end the trial: its own last word comes too late.
+        A zombie of that run can then never end the trial: its own end record comes too late.
         """
         word = {"type": "end", "run": run, "outcome": LOST, "exit_code": None, **by}
         if self.write_end(run, word):
@@ -116,7 +116,7 @@ class TrialDir:
         `record` holds what the caller knows (job, host, time, hparams, seed, resume ...). With a
         `leg`, the number under which a search gave the trial away, the highest leg prevails: one
         who comes late with a trial that was given to another fences nobody.
-        Raises TrialEnded after a terminal last word unless `record` says that it `continues` the
+        Raises TrialEnded after a terminal end record unless `record` says that it `continues` the
         trial, RunTaken when another process was faster.
         """
         self.create()
@@ -134,7 +134,7 @@ class TrialDir:
                 raise RunTaken(f"run {number} of trial {self.id} was claimed by another process")
 
     def _close(self, last: Run, record: Mapping[str, Any]) -> None:
-        reason = f"run {last.number + 1} began while this one had not said its last word"
+        reason = f"run {last.number + 1} began while this one had no end record"
         by = {"reason": reason, "time": record.get("time"), "by": record.get("job")}
         end = last.end or self.fence(last.number, by)
         if end.get("outcome") in TERMINAL and not record.get("continues"):

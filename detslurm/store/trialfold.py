@@ -29,7 +29,7 @@ def well_formed(record: dict[str, Any]) -> bool:
 
 
 class RunFacts(msgspec.Struct, kw_only=True):
-    """One run as read: claim, last word, and its records up to where later runs cut it off.
+    """One run as read: claim, end record, and its records up to where later runs cut it off.
 
     Of metrics outside the validation group a view needs no more than their steps.
     """
@@ -79,7 +79,7 @@ def trial_view(
     trial_id: int, experiment_id: int, runs: Sequence[RunFacts], context: TrialContext
 ) -> TrialView:
     """The view of a trial whose runs come in ascending order."""
-    last = last_word(runs)
+    last = end_record(runs)
     state, reason = _state(trial_id, runs, last, context)
     limits = last_valid_steps([run.span for run in runs])
     validations = clean_validations(runs, limits, context.metric)
@@ -120,8 +120,8 @@ def trial_view(
     )
 
 
-def last_word(runs: Sequence[RunFacts]) -> dict[str, Any] | None:
-    """The terminal last word of the trial: once said it stands, until a run continues the trial."""
+def end_record(runs: Sequence[RunFacts]) -> dict[str, Any] | None:
+    """The trial's terminal end record: once written it stands, until a run continues the trial."""
     word: dict[str, Any] | None = None
     for run in runs:
         if run.start.get("continues"):
@@ -150,7 +150,7 @@ def _state(
     if context.wishes.stops(trial_id) and (gone or not running):
         return "CANCELED", "stopped by the user"
     if gone and (running or not context.wishes.paused):
-        return "ERROR", context.lost or "its job is gone and said no last word"
+        return "ERROR", context.lost or "its job is gone and has no end record"
     if running:
         return "RUNNING", None
     reason = (runs[-1].end or {}).get("reason") if runs else None

@@ -46,7 +46,7 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TrialRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A trial as a line of a table; `final` once it said its last word, whoever wishes what."""
+    """A trial as a line of a table; `final` once it has its end record, whatever is intended."""
 
     id: int
     experiment_id: int
@@ -88,7 +88,7 @@ class TrialView(TrialRow, frozen=True, kw_only=True):
 
 
 class Wishes(msgspec.Struct, frozen=True, kw_only=True):
-    """What the user wants, folded: the last word counts, and stopping cannot be taken back."""
+    """What the user wants, folded: the latest intent counts, and stopping cannot be taken back."""
 
     paused: bool = False
     stopping: str | None = None  # "cancel" or "kill"

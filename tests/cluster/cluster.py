@@ -158,7 +158,7 @@ class Cluster:
         self.down()
 
     def kill_node(self, node: int | str) -> None:
-        """A power cut: slurmd, its steps and their processes are gone without a last word."""
+        """A power cut: slurmd, its steps and their processes are gone without an end record."""
         nodes.power_cut(self.layout, self._name(node))
 
     def boot_node(self, node: int | str) -> None:

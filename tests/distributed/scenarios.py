@@ -165,7 +165,7 @@ def one_leaves(dist: DistributedContext) -> None:
         dist.allgather(None)
 
 
-def last_words(dist: DistributedContext) -> None:
+def goodbyes(dist: DistributedContext) -> None:
     """What a rank sent right before it left still arrives."""
     last = dist.size - 1
     if dist.rank == last:

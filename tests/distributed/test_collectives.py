@@ -106,7 +106,7 @@ def test_mistakes_raise(scenario: str, transport: str, shape: str) -> None:
 
 @pytest.mark.parametrize(("transport", "shape"), SOME)
 @pytest.mark.parametrize(
-    "scenario", ["one_leaves", "last_words", "killed", "leaves_children", "interrupted"]
+    "scenario", ["one_leaves", "goodbyes", "killed", "leaves_children", "interrupted"]
 )
 def test_a_rank_goes(scenario: str, transport: str, shape: str) -> None:
     """Leaving in peace loses nothing; who waits for one that left or was killed raises at once."""

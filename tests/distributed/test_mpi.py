@@ -100,7 +100,7 @@ def done(output: str) -> list[str]:
         ("different_scopes", "3"),
         ("unpicklable", "2"),
         ("one_leaves", "2"),
-        ("last_words", "2"),
+        ("goodbyes", "2"),
         ("early_leaver", "4"),
     ],
 )

@@ -36,7 +36,7 @@ COUNTS = """\
 
 
 def test_activate_right_after_pause(desk: Desk) -> None:
-    """The user's last word counts, also while the code is still saving."""
+    """The user's latest intent counts, also while the code is still saving."""
     number = desk.submit(desk.project(COUNTS))
     desk.wait_for_steps(number, 3)
     desk.run("experiment", "pause", str(number))

@@ -159,5 +159,5 @@ class TestWithoutSlurm:
         assert local.outcomes(number) == ["lost", "completed"]
 
     def test_a_killed_agent(self, local: Desk) -> None:
-        """The keeper adopts what it leaves behind, and would let it be until the job's end."""
+        """The supervisor adopts what it leaves behind, and would let it be until the job's end."""
         assert_no_orphan_lives_beside_the_next_run(local)

@@ -11,7 +11,7 @@ from detslurm.exec.outcome import Decision, Next
 from detslurm.exec.wishes import Wishes
 from detslurm.sdk.polling import ExperimentPoller
 from detslurm.slurm import JobRequest
-from detslurm.slurm.succession import submitted_fact, successor_request
+from detslurm.slurm.resubmit import submitted_fact, successor_request
 from detslurm.store import ExperimentDir
 from tests.sdk.scenes import YAML, Scene
 
@@ -68,7 +68,7 @@ def done(scene: Scene, experiment: ExperimentDir, agenda: FixedAgenda, index: in
 def test_who_has_done_its_share_goes_on_with_a_dead_runners_trial(
     scene: Scene, experiment: ExperimentDir
 ) -> None:
-    """Before its last word, so that nobody takes the experiment for ended; for all who look the
+    """Before its end record, so that nobody takes the experiment for ended; for all who look the
     trial is alive again; requeued in the middle the runner goes on with it; once."""
     assert scene.client.trial(1).state == "ERROR"
     seen = scene.client.experiment(1)

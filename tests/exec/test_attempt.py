@@ -37,7 +37,7 @@ def test_a_node_that_never_comes(tmp_path: Path, inbox: SignalInbox) -> None:
         log=log,
         look=lambda: None,
         why_signalled=lambda: Cause.PREEMPTION,
-        why_ending=lambda: Cause.KILL,
+        end_reason=lambda: Cause.KILL,
         limits=Limits(60, 30, meeting=0.01),
     ).run()
     log.close()
@@ -64,7 +64,7 @@ def test_the_code_hears_of_a_signal_before_its_cause_is_known(
         log=log,
         look=lambda: None,
         why_signalled=why,
-        why_ending=lambda: Cause.KILL,
+        end_reason=lambda: Cause.KILL,
         limits=Limits(60, 30),
     )
     os.kill(os.getpid(), signal.SIGUSR1)
@@ -86,7 +86,7 @@ def test_what_srun_says_of_every_step_is_left_out(tmp_path: Path, inbox: SignalI
         log=log,
         look=lambda: None,
         why_signalled=lambda: Cause.PREEMPTION,
-        why_ending=lambda: Cause.KILL,
+        end_reason=lambda: Cause.KILL,
         limits=Limits(60, 30),
     ).run()
     log.close()
@@ -94,7 +94,7 @@ def test_what_srun_says_of_every_step_is_left_out(tmp_path: Path, inbox: SignalI
 
 
 def test_no_report_is_taken_for_a_rewritten_line(tmp_path: Path, inbox: SignalInbox) -> None:
-    """Whatever escapes the log lines before it end with: each node's last word counts."""
+    """Whatever escapes the log lines before it end with: each node's last line counts."""
     end = {"event": "ended", "exit_code": 0, "preempted": False, "acknowledged": False}
     said = control.log_line(0, "[rank=0] bar \x1b[A\x1b[A\x1b[A")
     (tmp_path / "said").write_bytes(
@@ -108,7 +108,7 @@ def test_no_report_is_taken_for_a_rewritten_line(tmp_path: Path, inbox: SignalIn
         log=log,
         look=lambda: None,
         why_signalled=lambda: Cause.PREEMPTION,
-        why_ending=lambda: Cause.KILL,
+        end_reason=lambda: Cause.KILL,
         limits=Limits(60, 30),
     ).run()
     log.close()

@@ -53,7 +53,7 @@ def refused(scene: Scene, inbox: SignalInbox) -> Execution:
         allocation=allocation,
         cluster=scene.queue,
         inbox=inbox,
-        why_ending=lambda: None,
+        end_reason=lambda: None,
     )
 
 
@@ -107,10 +107,10 @@ def test_gpus_that_were_dealt_unequally(tmp_path: Path, inbox: SignalInbox) -> N
     assert "slurm.slots_per_node" in trial.directory.log_path(1).read_text()
 
 
-def test_the_log_is_whole_before_the_last_word(
+def test_the_log_is_whole_before_the_end_record(
     tmp_path: Path, inbox: SignalInbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who follows the log reads it once more when the run has its last word, and no further."""
+    """A reader that follows the log reads it once more after the end record, then stops."""
     scene, followed = Scene(tmp_path / "store"), []
     write_end = TrialDir.write_end
 

@@ -131,8 +131,8 @@ def test_leaving_and_asking_is_one_decision(desk: Desk) -> None:
 @pytest.mark.parametrize(
     ("outcome", "how"), [("completed", "completed"), ("error", "errored"), ("killed", "canceled")]
 )
-def test_a_last_word_that_the_search_never_heard(desk: Desk, outcome: str, how: str) -> None:
-    """A runner that died between a trial's last word and the search's is finished by the next."""
+def test_an_end_record_that_the_search_never_saw(desk: Desk, outcome: str, how: str) -> None:
+    """A runner that died between a trial's end record and the search's is finished by the next."""
     assert desk.took() == 0
     desk.scene.run(desk.experiment, 0, ref="7_0", end=outcome)
     assert desk.took(desk.worker("7_0")) == 1

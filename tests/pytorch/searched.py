@@ -95,7 +95,7 @@ class Searched:
             allocation=ALLOCATION,
             cluster=nothing,
             inbox=nothing,
-            why_ending=lambda: None,
+            end_reason=lambda: None,
         )
         before = execution.view()
         start = execution._start(before)

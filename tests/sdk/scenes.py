@@ -13,7 +13,7 @@ from detslurm.config import load_experiment
 from detslurm.sdk import Client
 from detslurm.searcher import Search, State
 from detslurm.slurm import ClusterLimits, JobInfo, JobRequest, SlurmError
-from detslurm.slurm.succession import submitted_fact
+from detslurm.slurm.resubmit import submitted_fact
 from detslurm.store import EventLog, ExperimentDir, RunLog, Store, TrialDir
 from tests.store.clients import elsewhere
 
@@ -96,8 +96,8 @@ class Queue:
             if self.jobs[ref].waiting or not pending_only:
                 self.jobs[ref] = replace(self.jobs[ref], state="CANCELLED")
 
-    def tap(self, refs: Collection[str], *, steps: bool = False) -> None:
-        self._note("tap", refs)
+    def notify(self, refs: Collection[str], *, steps: bool = False) -> None:
+        self._note("notify", refs)
 
     def requeue(self, ref: str, *, hold: bool = False, only_running: bool = False) -> None:
         self._note("requeue", [ref])

@@ -10,7 +10,7 @@ import pytest
 from detslurm.sdk.lifecycle_errors import LifecycleError
 from detslurm.sdk.resubmission import contiguous_ranges
 from detslurm.slurm import ClusterLimits, JobRequest, SlurmError
-from detslurm.slurm.succession import submitted_fact
+from detslurm.slurm.resubmit import submitted_fact
 from detslurm.store import ExperimentDir, RunLog, fold_facts
 from tests.sdk.scenes import Scene
 
@@ -20,13 +20,13 @@ def wishes(experiment: ExperimentDir) -> list[str]:
 
 
 def test_pause_holds_what_waits_and_taps_what_runs(scene: Scene) -> None:
-    """One hold and one tap for the whole array; the wish is in the store."""
+    """One hold and one notification for the whole array; the wish is in the store."""
     experiment = scene.experiment(4, job="7")
     scene.run(experiment, 0, ref="7_0")
     scene.queue.put("7_0", "RUNNING")
     scene.client.experiment(1).pause()
     assert wishes(experiment) == ["pause"]
-    assert scene.queue.calls == [("hold", "7"), ("tap", "7")]
+    assert scene.queue.calls == [("hold", "7"), ("notify", "7")]
     assert scene.client.experiment(1).state == "PAUSED"
 
 
@@ -141,7 +141,7 @@ class TestPacked:
     ) -> None:
         """The runner ends a trial that it is at, and passes over one that waits."""
         assert scene.client.trial(6).kill()
-        assert scene.queue.calls == [("tap", "7_1")]
+        assert scene.queue.calls == [("notify", "7_1")]
         assert scene.client.trial(6).state == "CANCELED"
         assert scene.client.trial(5).state == "RUNNING"
 
@@ -173,7 +173,7 @@ def test_cancel_removes_what_waits_and_taps_what_runs(scene: Scene) -> None:
     assert wishes(experiment) == ["cancel"]
     assert scene.queue.jobs["7_0"].state == "RUNNING"
     assert scene.queue.jobs["7_1"].state == "CANCELLED"
-    assert ("tap", "7") in scene.queue.calls
+    assert ("notify", "7") in scene.queue.calls
     assert scene.client.experiment(1).state == "STOPPING_CANCELED"
 
 

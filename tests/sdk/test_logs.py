@@ -159,7 +159,7 @@ def test_following_goes_on_across_requeues_until_the_trial_is_over(scene: Scene)
 
 
 def test_what_is_written_while_the_end_is_noticed_is_not_lost(scene: Scene) -> None:
-    """The last lines may come between the last read and the last word."""
+    """The last lines may come between the last read and the end record."""
     place = scene.run(scene.experiment(), log=["0: a"])
 
     def over(run: int) -> bool:
@@ -229,7 +229,7 @@ def test_following_a_trial_that_rests_asks_nobody_to_act(scene: Scene) -> None:
 
 
 def test_following_ends_when_the_job_is_proved_dead(scene: Scene) -> None:
-    """A node that took the runner with it leaves no last word: Slurm's has to do."""
+    """A node that took the runner with it leaves no end record: Slurm's has to do."""
     scene.run(scene.experiment(job="7"), log=["0: a"])
     clock = Clock(lambda: scene.queue.put("7", "NODE_FAIL"))
     trial = scene.client.trial(1)

@@ -13,7 +13,7 @@ from tests.store.clients import on
 
 @pytest.mark.parametrize("begun", [True, False])
 def test_a_trial_that_ended_elsewhere_is_not_declared_lost(scene: Scene, begun: bool) -> None:
-    """Its job is gone when this node, which has seen no last word before, looks again."""
+    """Its job is gone when this node, which has seen no end record before, reads again."""
     experiment = scene.experiment(job="7")
     if begun:
         scene.run(experiment, losses=[0.5])

@@ -158,7 +158,7 @@ class TestWishing:
         experiment, log = scene.search()
         scene.works(experiment, log, "7_0")
         assert scene.client.trial(1).kill()
-        assert scene.queue.calls == [("tap", "7_0")]
+        assert scene.queue.calls == [("notify", "7_0")]
 
     def test_pause_and_cancel_reach_workers_that_are_left(self, scene: Scene) -> None:
         """Jobs that have gone are not asked for."""
@@ -166,9 +166,9 @@ class TestWishing:
         scene.works(experiment, log, "7_0")
         scene.queue.jobs.pop("7_1")
         scene.client.experiment(experiment.id).pause()
-        assert scene.queue.calls == [("hold", "7"), ("tap", "7")]
+        assert scene.queue.calls == [("hold", "7"), ("notify", "7")]
         scene.client.experiment(experiment.id).cancel()
-        assert scene.queue.calls[-2:] == [("cancel", "7"), ("tap", "7")]
+        assert scene.queue.calls[-2:] == [("cancel", "7"), ("notify", "7")]
 
     def test_a_canceled_search_ends_once_its_trials_have(self, scene: Scene) -> None:
         """A worker that died meanwhile doesn't keep it."""

@@ -90,7 +90,7 @@ def test_the_progress_of_what_was_killed(scene: Scene) -> None:
 
 @pytest.mark.parametrize(("paused", "state"), [(False, "QUEUED"), (True, "PAUSED")])
 def test_a_trial_whose_run_died_with_its_node(scene: Scene, paused: bool, state: str) -> None:
-    """Its job is back in the queue, so that it does not run, though no last word says so."""
+    """Its job is back in the queue, so that it does not run, though no end record says so."""
     experiment = scene.experiment(2, job="7")
     for index in range(2):  # the first worker has gone on with the other's trial
         scene.run(experiment, index, losses=[0.5], ref="7_0")
@@ -129,7 +129,7 @@ def test_evidence_declares_a_trial_dead_and_is_kept(scene: Scene, where: str) ->
     for trial in (seen, later):
         assert trial.state == "ERROR"
         assert trial.row.end_reason == (
-            "job 7 ended: NODE_FAIL; it said no last word; `detslurm e activate 1` queues it again"
+            "job 7 ended: NODE_FAIL; it has no end record; `detslurm e activate 1` queues it again"
         )
         assert trial.experiment.state == "ERROR"
 
@@ -146,7 +146,7 @@ def test_logs_of_trials_that_are_over_are_not_kept(scene: Scene) -> None:
     assert sorted(snapshot._read) == [2]
 
 
-def test_a_last_word_written_meanwhile_wins_over_the_evidence(scene: Scene) -> None:
+def test_an_end_record_written_meanwhile_wins_over_the_evidence(scene: Scene) -> None:
     """A trial that ends between our reading and our look is completed, not lost."""
     experiment = scene.experiment(job="7")
     trial = scene.run(experiment, losses=[0.5])

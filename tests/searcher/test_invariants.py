@@ -260,7 +260,7 @@ def test_who_gave_way_is_first_in_line() -> None:
     assert state.waiting() == [0, 3, 4]
 
 
-def test_the_last_word_of_an_earlier_run_changes_nothing() -> None:
+def test_the_end_record_of_an_earlier_run_changes_nothing() -> None:
     """A worker that has the same trial again is not taken off it by what it said before."""
     chosen = search("random", max_trials=1)
     state = chosen.initial()

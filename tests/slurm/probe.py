@@ -25,7 +25,7 @@ def say(word: str, **more: object) -> None:
 def heard(number: int, _: object) -> None:
     name = signal.Signals(number).name
     ending = allocation if number == signal.SIGTERM else None
-    why = ending.why_ending(output, before) if ending else None
+    why = ending.end_reason(output, before) if ending else None
     say(name, who=os.getpid(), why=why)
     if number == signal.SIGTERM and "stubborn" not in sys.argv:
         os._exit(143)

@@ -13,7 +13,7 @@ from tests.cluster import wait_for
 def scheduler_pid(cluster: LocalCluster) -> int | None:
     """The running scheduler's process id."""
     try:
-        pid: int = wire.ask(cluster.place.address, {"verb": "pid"})
+        pid: int = wire.ask(cluster.paths.address, {"verb": "pid"})
     except wire.Nobody:
         return None
     return pid
@@ -29,10 +29,10 @@ def kill_scheduler(cluster: LocalCluster) -> None:
 
 def strays(cluster: LocalCluster) -> list[int]:
     """Processes of the cluster's jobs that exist."""
-    return processes.strays(cluster.place.tag)
+    return processes.strays(cluster.paths.tag)
 
 
 def end_scheduler(cluster: LocalCluster) -> None:
-    """Kill the scheduler; its keepers end all jobs."""
+    """Kill the scheduler; its supervisors end all jobs."""
     kill_scheduler(cluster)
     wait_for(lambda: not strays(cluster), 30, "the end of all jobs")

@@ -23,7 +23,7 @@ cluster.update(job, nice=10)
 cluster.update(job, ArrayTaskThrottle=2)
 cluster.hold([f"{job}_2"])
 wait_for(lambda: cluster.query([job])[f"{job}_2"].held, 120, "held")
-# A tap reaches what runs; of waiting elements nobody is told whose they are.
+# A notification reaches what runs; of waiting elements nobody is told whose they are.
 wait_for(lambda: cluster.query([job])[f"{job}_0"].running, 120, "running")
 print(json.dumps({"job": job, "count": len(cluster.query([job])),
                   "limits": cluster.limits().cluster, "problems": cluster.check(sleep)}))
@@ -33,10 +33,10 @@ OTHERS = """
 import json, sys
 from detslurm.slurm import SlurmCluster, SlurmError
 import detslurm.slurm.cluster
-detslurm.slurm.cluster.TAP_PATIENCE = 60.0  # a tap that takes too long is given up in silence
+detslurm.slurm.cluster.NOTIFY_PATIENCE = 60.0  # one that takes too long is given up in silence
 cluster, said = SlurmCluster(), {}
 job = sys.argv[1]
-for verb, act in {"cancel": lambda: cluster.cancel([job]), "tap": lambda: cluster.tap([job]),
+for verb, act in {"cancel": lambda: cluster.cancel([job]), "notify": lambda: cluster.notify([job]),
                   "requeue": lambda: cluster.requeue(f"{job}_0"),
                   "hold": lambda: cluster.hold([job])}.items():
     try: act(); said[verb] = "done"

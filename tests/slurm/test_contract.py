@@ -129,12 +129,12 @@ def test_cancel_of_pending_elements_leaves_the_running_ones(bench: Bench) -> Non
 
 def test_tap_reaches_the_batch_process_alone(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """SIGUSR2 goes to the runner, not to what it started."""
-    # A busy machine may take longer; a tap that came to nothing is the runner's look away.
-    monkeypatch.setattr("detslurm.slurm.cluster.TAP_PATIENCE", 60.0)
+    # A busy machine may take longer; a notification that came to nothing is the runner's look away.
+    monkeypatch.setattr("detslurm.slurm.cluster.NOTIFY_PATIENCE", 60.0)
     job = bench.submit("child")
     bench.wait_word(job, "start")
     bench.wait_word(job, "child")
-    bench.cluster.tap([job, "777777"])
+    bench.cluster.notify([job, "777777"])
     bench.wait_word(job, "SIGUSR2")
     bench.go()
     bench.wait_state(job, "COMPLETED")

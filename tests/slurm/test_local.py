@@ -16,13 +16,13 @@ import pytest
 
 from detslurm.slurm import LocalCluster, SlurmError
 from detslurm.slurm.local import journal, processes, wire
-from detslurm.slurm.local.place import Place
+from detslurm.slurm.local.paths import LocalClusterPaths
 from tests.cluster import wait_for
 from tests.slurm.bench import Bench
 from tests.slurm.schedulers import end_scheduler, kill_scheduler, scheduler_pid, strays
 
 
-def place(bench: Bench) -> LocalCluster:
+def local_cluster(bench: Bench) -> LocalCluster:
     assert isinstance(bench.cluster, LocalCluster)
     return bench.cluster
 
@@ -32,8 +32,8 @@ def test_a_killed_scheduler_loses_nothing(local: Bench) -> None:
     job = local.submit("child", "stubborn", count=6)
     for i in range(4):
         local.wait_word(f"{job}_{i}", "start")
-    kill_scheduler(place(local))
-    wait_for(lambda: not strays(place(local)), 30, "the end of the jobs' processes")
+    kill_scheduler(local_cluster(local))
+    wait_for(lambda: not strays(local_cluster(local)), 30, "the end of the jobs' processes")
     assert len(local.cluster.query([job])) == 6
     for i in range(4):
         local.wait_word(f"{job}_{i}", "start", times=2)
@@ -48,31 +48,31 @@ def test_the_scheduler_is_no_part_of_the_run_that_starts_it(
     local: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By such marks the next run ends what earlier ones have left."""
-    end_scheduler(place(local))
+    end_scheduler(local_cluster(local))
     monkeypatch.setenv("DET_TRIAL_ID", "1")
     local.submit("child")
-    pid = scheduler_pid(place(local))
+    pid = scheduler_pid(local_cluster(local))
     assert b"DET_" not in Path(f"/proc/{pid}/environ").read_bytes()
 
 
-def test_a_killed_keeper_is_a_lost_node(local: Bench) -> None:
+def test_a_killed_supervisor_is_a_lost_node(local: Bench) -> None:
     """The element's processes are ended and it runs again."""
     job = local.submit("child")
     local.wait_word(job, "start")
-    pid = scheduler_pid(place(local))
-    keeper = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0]
-    os.kill(int(keeper), signal.SIGKILL)
+    pid = scheduler_pid(local_cluster(local))
+    supervisor = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0]
+    os.kill(int(supervisor), signal.SIGKILL)
     local.wait_word(job, "start", times=2)
     local.go()
     assert local.wait_state(job, "COMPLETED").restarts == 1
 
 
 def test_everything_killed_at_once_is_a_reboot(local: Bench) -> None:
-    """Scheduler, keepers and batch processes gone in one moment: strays go, jobs come back."""
+    """Scheduler, supervisors and batch processes gone in one moment: strays go, jobs come back."""
     job = local.submit("child")
     for word in ("start", "child"):
         local.wait_word(job, word)
-    pid = scheduler_pid(place(local))
+    pid = scheduler_pid(local_cluster(local))
     assert pid is not None
     everybody = [pid, *processes.descendants(pid)]
     stray = [p for p in everybody if b"54321" in Path(f"/proc/{p}/cmdline").read_bytes()]
@@ -80,7 +80,7 @@ def test_everything_killed_at_once_is_a_reboot(local: Bench) -> None:
     assert stray
     assert local.info(job) is not None
     local.wait_word(job, "start", times=2)
-    assert not set(stray) & set(strays(place(local)))
+    assert not set(stray) & set(strays(local_cluster(local)))
 
 
 def test_no_process_outlives_its_job(local: Bench) -> None:
@@ -88,7 +88,7 @@ def test_no_process_outlives_its_job(local: Bench) -> None:
     local.go()
     job = local.submit("child")
     local.wait_state(job, "COMPLETED")
-    assert strays(place(local)) == []
+    assert strays(local_cluster(local)) == []
 
 
 def test_a_stubborn_job_is_killed(local: Bench) -> None:
@@ -100,7 +100,7 @@ def test_a_stubborn_job_is_killed(local: Bench) -> None:
     assert "SIGUSR1" in local.words(job)
     why = {e["why"] for e in local.log(job) if e["word"] == "SIGTERM"}
     assert why == {"time_limit"}
-    assert strays(place(local)) == []
+    assert strays(local_cluster(local)) == []
 
 
 def test_slots_are_counted(local: Bench) -> None:
@@ -142,7 +142,7 @@ def test_ten_submissions_at_once_start_one_scheduler(local: Bench) -> None:
     )
 
     def submit(_: int) -> str:
-        argv = [sys.executable, "-c", code, str(place(local).place.root), str(local.folder)]
+        argv = [sys.executable, "-c", code, str(local_cluster(local).paths.root), str(local.folder)]
         done = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=300)
         return done.stdout.strip()
 
@@ -162,7 +162,7 @@ def test_the_scheduler_leaves_when_nothing_is_left_to_do(
     local.wait_state(job, "COMPLETED")
     held = local.submit(hold=True)
     time_to_leave = time.monotonic() + 90
-    address = place(local).place.address
+    address = local_cluster(local).paths.address
     while _listening(address) and time.monotonic() < time_to_leave:
         time.sleep(0.2)  # asking the scheduler would keep it from being idle
     info = local.info(job)
@@ -181,16 +181,16 @@ def test_another_process_at_the_address_is_not_obeyed_blindly(tmp_path: Path) ->
     """Whoever holds the address without answering gives an error, not a hang for ever."""
     cluster = LocalCluster(tmp_path)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as squatter:
-        squatter.bind(cluster.place.address)
+        squatter.bind(cluster.paths.address)
         squatter.listen()
         with pytest.raises(wire.Nobody):
-            wire.ask(cluster.place.address, {"verb": "pid"}, timeout=0.2)
+            wire.ask(cluster.paths.address, {"verb": "pid"}, timeout=0.2)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
 def test_another_users_scheduler_is_refused(tmp_path: Path) -> None:
     """The peer's user id is checked on both ends."""
-    address = Place(tmp_path).address
+    address = LocalClusterPaths(tmp_path).address
     squat = (
         "import os, socket, sys; os.setuid(65534); s = socket.socket(socket.AF_UNIX);"
         "s.bind('\\0' + sys.argv[1]); s.listen(); print('ready', flush=True); s.accept()"
@@ -222,7 +222,7 @@ def test_hosts_that_share_a_name_and_a_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each has a journal and an address of its own: no scheduler takes over the other's jobs."""
-    here, number = Place(tmp_path), Path("/etc/machine-id")
+    here, number = LocalClusterPaths(tmp_path), Path("/etc/machine-id")
     homes = {here.home}
     addresses = {here.address}
     read = Path.read_bytes

@@ -15,11 +15,11 @@ from detslurm.slurm import (
     JobPlan,
     PartitionLimits,
     PlanError,
-    plan_chunks,
+    plan_arrays,
     plan_job,
     site_profile_from,
 )
-from detslurm.slurm.shape import Shape, shape
+from detslurm.slurm.layout import Layout, layout
 
 BASE: dict[str, Any] = {
     "name": "x",
@@ -52,53 +52,53 @@ def limits(**changes: Any) -> ClusterLimits:
     ("slots", "options", "expected"),
     [
         # cuda, tres and gres
-        (4, {}, Shape(gpus="4", nodes=1, max_nodes=4, ntasks_per_node=1)),
-        (1, {"gpu_type": "a100"}, Shape(gpus="a100:1", nodes=1, max_nodes=1, ntasks_per_node=1)),
-        (8, {"slots_per_node": 4}, Shape(nodes=2, ntasks=2, gpus_per_task="4")),
-        (2, {"slots_per_node": 4, "gpu_type": "t"}, Shape(ntasks=1, gpus_per_task="t:2")),
+        (4, {}, Layout(gpus="4", nodes=1, max_nodes=4, ntasks_per_node=1)),
+        (1, {"gpu_type": "a100"}, Layout(gpus="a100:1", nodes=1, max_nodes=1, ntasks_per_node=1)),
+        (8, {"slots_per_node": 4}, Layout(nodes=2, ntasks=2, gpus_per_task="4")),
+        (2, {"slots_per_node": 4, "gpu_type": "t"}, Layout(ntasks=1, gpus_per_task="t:2")),
         # no tres
-        (3, {"tres": False}, Shape(nodes=3, ntasks=3, gres="gpu:1")),
+        (3, {"tres": False}, Layout(nodes=3, ntasks=3, gres="gpu:1")),
         (
             8,
             {"tres": False, "slots_per_node": 4, "gpu_type": "t"},
-            Shape(nodes=2, ntasks=2, gres="gpu:t:4"),
+            Layout(nodes=2, ntasks=2, gres="gpu:t:4"),
         ),
         # neither
-        (8, {"tres": False, "gres": False, "slots_per_node": 4}, Shape(nodes=2, ntasks=2)),
+        (8, {"tres": False, "gres": False, "slots_per_node": 4}, Layout(nodes=2, ntasks=2)),
         # cpu
-        (3, {"slot_type": "cpu"}, Shape(nodes=3, ntasks=3, cpus_per_task=1)),
+        (3, {"slot_type": "cpu"}, Layout(nodes=3, ntasks=3, cpus_per_task=1)),
         (
             8,
             {"slot_type": "cpu", "slots_per_node": 4},
-            Shape(nodes=2, ntasks=2, cpus_per_task=4),
+            Layout(nodes=2, ntasks=2, cpus_per_task=4),
         ),
         # no slots
-        (0, {}, Shape(ntasks=1, cpus_per_task=1)),
+        (0, {}, Layout(ntasks=1, cpus_per_task=1)),
     ],
 )
-def test_the_table_of_the_original(slots: int, options: dict[str, Any], expected: Shape) -> None:
+def test_the_table_of_the_original(slots: int, options: dict[str, Any], expected: Layout) -> None:
     """Where nothing is known of the nodes, the original's options."""
     kind = options.pop("slot_type", "cuda")
-    assert shape(slots, kind, **options) == expected
+    assert layout(slots, kind, **options) == expected
 
 
 @pytest.mark.parametrize(
     ("slots", "options", "expected"),
     [
-        (4, {"slot_type": "cpu"}, Shape(ntasks=1, cpus_per_task=4)),
-        (12, {"slot_type": "cpu"}, Shape(nodes=2, ntasks=2, cpus_per_task=6)),
-        (4, {}, Shape(gpus="4", ntasks_per_node=1)),
-        (6, {}, Shape(nodes=2, ntasks=2, gpus_per_task="3")),
-        (6, {"tres": False}, Shape(nodes=2, ntasks=2, gres="gpu:3")),
-        (3, {"slot_type": "cpu", "single_node": True}, Shape(ntasks=1, cpus_per_task=3)),
+        (4, {"slot_type": "cpu"}, Layout(ntasks=1, cpus_per_task=4)),
+        (12, {"slot_type": "cpu"}, Layout(nodes=2, ntasks=2, cpus_per_task=6)),
+        (4, {}, Layout(gpus="4", ntasks_per_node=1)),
+        (6, {}, Layout(nodes=2, ntasks=2, gpus_per_task="3")),
+        (6, {"tres": False}, Layout(nodes=2, ntasks=2, gres="gpu:3")),
+        (3, {"slot_type": "cpu", "single_node": True}, Layout(ntasks=1, cpus_per_task=3)),
     ],
 )
 def test_known_nodes_are_filled_evenly(
-    slots: int, options: dict[str, Any], expected: Shape
+    slots: int, options: dict[str, Any], expected: Layout
 ) -> None:
     """As few equal nodes as possible, instead of one per slot or of Slurm's 3 + 1."""
     kind = options.pop("slot_type", "cuda")
-    assert shape(slots, kind, **options, limits=limits().partition("main")) == expected
+    assert layout(slots, kind, **options, limits=limits().partition("main")) == expected
 
 
 def test_unequal_nodes_are_an_error() -> None:
@@ -119,32 +119,32 @@ def test_more_nodes_than_the_partition_gives_is_an_error() -> None:
     st.none() | st.integers(1, 2000),
     st.none() | st.integers(1, 40),
 )
-def test_chunks_cover_all_trials_and_keep_the_throttle(
+def test_arrays_cover_all_trials_and_keep_the_throttle(
     trials: int, size: int, tasks: int | None, throttle: int | None
 ) -> None:
     """Every trial once, in order, within the limits, never more at once than allowed."""
-    chunks = plan_chunks(trials, max_array_size=size, max_array_tasks=tasks, throttle=throttle)
-    covered = [i for chunk in chunks for i in range(chunk.first, chunk.first + chunk.count)]
+    arrays = plan_arrays(trials, max_array_size=size, max_array_tasks=tasks, throttle=throttle)
+    covered = [i for array in arrays for i in range(array.first, array.first + array.count)]
     assert covered == list(range(trials))
-    assert max(chunk.count for chunk in chunks) <= min(size, tasks or size)
-    assert len(chunks) == -(-trials // min(size, tasks or size))
+    assert max(array.count for array in arrays) <= min(size, tasks or size)
+    assert len(arrays) == -(-trials // min(size, tasks or size))
     if throttle is not None:
-        free = [chunk for chunk in chunks if chunk.after is None]
+        free = [array for array in arrays if array.after is None]
         assert sum(min(c.throttle or c.count, c.count) for c in free) <= throttle
-        for chunk in chunks:
-            if chunk.after is not None:
-                before = chunks[chunk.after]
-                assert (chunk.throttle or chunk.count) <= max(before.throttle or before.count, 1)
+        for array in arrays:
+            if array.after is not None:
+                before = arrays[array.after]
+                assert (array.throttle or array.count) <= max(before.throttle or before.count, 1)
 
 
 def test_the_throttle_is_the_least_of_both_bounds() -> None:
     """max_concurrent_trials counts trials, max_slots slots; 0 trials means no bound."""
     searcher = {**BASE["searcher"], "max_concurrent_trials": 3}
-    assert plan(10, searcher=searcher).chunks[0].throttle == 3
+    assert plan(10, searcher=searcher).arrays[0].throttle == 3
     narrow = {"slots_per_trial": 2, "max_slots": 5}
-    assert plan(10, searcher=searcher, resources=narrow).chunks[0].throttle == 2
+    assert plan(10, searcher=searcher, resources=narrow).arrays[0].throttle == 2
     unlimited = {**searcher, "max_concurrent_trials": 0}
-    assert plan(10, searcher=unlimited).chunks[0].throttle is None
+    assert plan(10, searcher=unlimited).arrays[0].throttle is None
     with pytest.raises(PlanError, match="no trial could ever start"):
         plan(resources={"slots_per_trial": 4, "max_slots": 3})
 
@@ -171,13 +171,13 @@ def test_reserved_options_are_refused_by_name() -> None:
 
 
 def test_requests_of_a_plan() -> None:
-    """One trial is a plain job, more are an array; a later chunk can wait for an earlier one."""
+    """One trial is a plain job, more are an array; a later array can wait for an earlier one."""
     one = plan(1)
-    request = one.request(one.chunks[0], name="n", command=["c"], folder=Path("/f"))
+    request = one.request(one.arrays[0], name="n", command=["c"], folder=Path("/f"))
     assert not request.is_array
     many = plan(5, site=SiteProfile(tres_supported=False))
     request = many.request(
-        many.chunks[0], name="n", command=["c"], folder=Path("/f"), after_job="7", hold=True
+        many.arrays[0], name="n", command=["c"], folder=Path("/f"), after_job="7", hold=True
     )
     assert (request.count, request.dependency, request.hold) == (5, "afterany:7", True)
     assert request.gres == "gpu:1"
@@ -196,7 +196,7 @@ def test_the_local_cluster_needs_no_nodes() -> None:
 
 
 def test_an_unknown_or_closed_partition_is_noted() -> None:
-    """sbatch has the last word, so it is no error here."""
+    """sbatch decides in the end, so it is no error here."""
     assert "not known" in plan(limits=limits(), resources={"resource_pool": "nope"}).notes[0]
     assert "down" in plan(limits=limits(up=False)).notes[0]
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from detslurm.slurm.end_reason import end_line, end_reason
 from detslurm.slurm.history import parse_sacct, parse_scontrol
 from detslurm.slurm.hostlist import compress_indices, expand_hostlist, expand_indices
 from detslurm.slurm.interface import split_ref
-from detslurm.slurm.lastword import last_word, why_ending
 from detslurm.slurm.limits import gpu_counts, parse_limits, parse_record
 from detslurm.slurm.queue import parse_duration, parse_squeue, squeue_command, wanted
 
@@ -212,36 +212,36 @@ def test_slurms_words_for_the_end_of_a_job(
     """All forms from 22.05 to 26.05; what is not known is no cause."""
     output = tmp_path / "slurm-12.out"
     output.write_text(f"hello\n{prefix}*** JOB 12 ON n1 {said}\nbye\n")
-    assert why_ending("12", output) == cause
+    assert end_reason("12", output) == cause
 
 
-def test_the_last_word_about_this_very_job_counts(tmp_path: Path) -> None:
+def test_the_last_line_about_this_very_job_counts(tmp_path: Path) -> None:
     """Behind a remembered place, with any number of others' lines around it."""
     output = tmp_path / "slurm-12.out"
-    output.write_text(last_word("12", "n1", "requeued", 0.0))
+    output.write_text(end_line("12", "n1", "requeued", 0.0))
     since = output.stat().st_size
-    assert why_ending("12", output, since) is None, "a word of an earlier run"
-    others = "".join(last_word(str(n), "n1", "cancelled", 0.0) for n in range(100, 2000))
+    assert end_reason("12", output, since) is None, "a line of an earlier run"
+    others = "".join(end_line(str(n), "n1", "cancelled", 0.0) for n in range(100, 2000))
     with output.open("a") as file:
-        file.write(others + last_word("12", "n1", "preempted", 0.0))
-        file.write(others + last_word("12", "n1", "time_limit", 0.0) + others)
-    assert why_ending("12", output, since) == "time_limit"
-    assert why_ending("1", output, since) is None
-    output.write_text(last_word("12", "n1", "cancelled", 0.0))
-    assert why_ending("12", output, since) == "cancelled", "somebody has emptied it"
-    assert why_ending("12", tmp_path / "missing") is None
+        file.write(others + end_line("12", "n1", "preempted", 0.0))
+        file.write(others + end_line("12", "n1", "time_limit", 0.0) + others)
+    assert end_reason("12", output, since) == "time_limit"
+    assert end_reason("1", output, since) is None
+    output.write_text(end_line("12", "n1", "cancelled", 0.0))
+    assert end_reason("12", output, since) == "cancelled", "somebody has emptied it"
+    assert end_reason("12", tmp_path / "missing") is None
     for cause in ("cancelled", "preempted", "time_limit", "requeued", "node_failed"):
-        output.write_text(last_word("3_4", "n", cause, 0.0))
-        assert why_ending("3_4", output) == cause
+        output.write_text(end_line("3_4", "n", cause, 0.0))
+        assert end_reason("3_4", output) == cause
 
 
-def test_a_last_word_on_the_edge_of_a_block(tmp_path: Path) -> None:
+def test_an_end_line_on_the_edge_of_a_block(tmp_path: Path) -> None:
     """It is found wherever the pieces are cut that are read."""
     output = tmp_path / "slurm-12.out"
-    word = last_word("12", "n1", "time_limit", 0.0)
-    for shift in range(len(word) + 2):
-        output.write_text("x\n" * 40000 + word + "y" * ((1 << 16) - shift))
-        assert why_ending("12", output) == "time_limit"
+    line = end_line("12", "n1", "time_limit", 0.0)
+    for shift in range(len(line) + 2):
+        output.write_text("x\n" * 40000 + line + "y" * ((1 << 16) - shift))
+        assert end_reason("12", output) == "time_limit"
 
 
 @pytest.mark.parametrize("ref", ["", "x", "1_", "1_x", "1.2", "-1", "1 2", "$(x)"])

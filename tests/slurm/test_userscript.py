@@ -9,7 +9,7 @@ import pytest
 
 from detslurm.slurm import command
 from detslurm.slurm.jobrecord import parse_job_records
-from detslurm.slurm.scriptwords import arguments, behind
+from detslurm.slurm.script_arguments import arguments, behind
 from detslurm.slurm.userscript import options_of
 from tests.cluster.waiting import wait_for
 

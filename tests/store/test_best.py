@@ -105,7 +105,7 @@ def test_what_was_not_whole_yet_is_read_again(store: Store) -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_it_is_what_the_fold_says(store: Store, place: Path, seed: int) -> None:
-    """At any moment of trials that resume, are fenced, go back and say their last word."""
+    """At any moment of trials that resume, are fenced, go back and write their end record."""
     draw = random.Random(seed)
     experiment = scenes.experiment(store, 3, smaller_is_better=bool(seed % 2))
     best = BestValidation(experiment)

@@ -81,8 +81,8 @@ def test_a_run_is_claimed_once(store: Store) -> None:
         assert start["who"] == won.index(True)
 
 
-def test_a_run_has_one_last_word(store: Store) -> None:
-    """Of racing last words one stands, and its writer knows."""
+def test_a_run_has_one_end_record(store: Store) -> None:
+    """Of racing end records one stands, and its writer knows."""
     trial = scenes.trial(store)
     for number in range(1, 15):
         trial.claim_run(number, {})
@@ -137,7 +137,7 @@ def test_two_runners_that_open_a_run_at_once_do_not_both_work(store: Store) -> N
 
 
 def test_a_lost_run_is_fenced_before_the_next_one_begins(store: Store) -> None:
-    """A zombie's last word comes too late, and it can find out that it is one."""
+    """A zombie's end record comes too late, and it can find out that it is one."""
     trial = scenes.trial(store)
     scenes.run(trial, [scenes.metrics(10, loss=0.5)])
     assert not trial.superseded(1)
@@ -150,7 +150,7 @@ def test_a_lost_run_is_fenced_before_the_next_one_begins(store: Store) -> None:
 
 
 def test_a_trial_that_has_ended_is_not_run_again(store: Store) -> None:
-    """After a terminal last word no run can be opened; after any other one it can."""
+    """After a terminal end record no run can be opened; after any other one it can."""
     trial = scenes.trial(store)
     scenes.run(trial, [], "preempted")
     scenes.run(trial, [], "error")
@@ -159,8 +159,8 @@ def test_a_trial_that_has_ended_is_not_run_again(store: Store) -> None:
     assert len(trial.runs()) == 2
 
 
-def test_a_last_word_that_comes_during_the_fencing_stands(store: Store) -> None:
-    """Where the old run says its last word just before the fence, the trial has ended."""
+def test_an_end_record_that_comes_during_the_fencing_stands(store: Store) -> None:
+    """Where the old run writes its end record just before the fence, the trial has ended."""
     trial = scenes.trial(store)
     scenes.run(trial, [])
     runs = trial.runs()

@@ -39,7 +39,7 @@ def view(*runs: RunFacts, **context: Any) -> TrialView:
 
 
 def ended(*outcomes: str | None) -> list[RunFacts]:
-    """Runs with these last words."""
+    """Runs with these end records."""
     return [
         RunFacts(number=n, start={"time": float(n)}, end={"outcome": outcome} if outcome else None)
         for n, outcome in enumerate(outcomes, 1)
@@ -47,7 +47,7 @@ def ended(*outcomes: str | None) -> list[RunFacts]:
 
 
 @given(st.lists(ENDS, max_size=6), st.booleans(), EVIDENCE)
-def test_a_terminal_last_word_wins(
+def test_a_terminal_end_record_wins(
     ends: list[dict[str, Any] | None], stopping: bool, alive: bool | None
 ) -> None:
     """Once a run ended for good nothing changes the state: no wish, no queue, no later run."""
@@ -110,7 +110,7 @@ def _folded(wishes: list[str]) -> Wishes:
 
 @given(st.lists(WISHES), st.randoms())
 def test_stopping_does_not_depend_on_the_order_of_wishes(wishes: list[str], random: Any) -> None:
-    """Kill beats cancel, neither is taken back; pausing and archiving take the last word."""
+    """Kill beats cancel, neither is taken back; pausing and archiving take the latest."""
     folded = _folded(wishes)
     shuffled = list(wishes)
     random.shuffle(shuffled)

@@ -20,13 +20,13 @@ from detslurm.slurm.interface import (
     SlurmError,
     split_ref,
 )
-from detslurm.slurm.local import decide, journal, wire
+from detslurm.slurm.local import journal, policy, wire
 from detslurm.slurm.local.jobs import Jobs
-from detslurm.slurm.local.place import Place, default_root
+from detslurm.slurm.local.paths import LocalClusterPaths, default_root
 from detslurm.slurm.local.slots import machine_slots
 from detslurm.slurm.local.view import describe, info
 from detslurm.slurm.request import JobRequest
-from detslurm.slurm.script import command_line, prologue
+from detslurm.slurm.shell_lines import command_line, prologue
 
 # Slurm's names of the fields that can be changed here, and what becomes of the value.
 _UPDATES = {
@@ -47,7 +47,9 @@ class LocalCluster:
     name = "local"
 
     def __init__(self, root: Path | str | None = None) -> None:
-        self.place = Place(Path(root).expanduser() if root is not None else default_root())
+        self.paths = LocalClusterPaths(
+            Path(root).expanduser() if root is not None else default_root()
+        )
 
     def script(self, request: JobRequest) -> str:
         """The batch script: Slurm's without its options."""
@@ -56,7 +58,7 @@ class LocalCluster:
 
     def check(self, request: JobRequest) -> list[str]:
         """Why this machine can never run the request; empty when it can."""
-        reason = decide.unfit(request, machine_slots())
+        reason = policy.unfit(request, machine_slots())
         return [reason] if reason else []
 
     def time_problem(self, request: JobRequest) -> str | None:
@@ -79,9 +81,9 @@ class LocalCluster:
         """End these jobs; what is over already is no error."""
         self._ask("cancel", refs=_checked(refs), pending_only=pending_only)
 
-    def tap(self, refs: Collection[str], *, steps: bool = False) -> None:
+    def notify(self, refs: Collection[str], *, steps: bool = False) -> None:
         """SIGUSR2 to the batch process of each."""
-        self._ask("tap", refs=_checked(refs))
+        self._ask("notify", refs=_checked(refs))
 
     def requeue(self, ref: str, *, hold: bool = False, only_running: bool = False) -> None:
         """Back into the queue with exactly this element; held until released when `hold`."""
@@ -110,9 +112,9 @@ class LocalCluster:
         if not job_ids:
             return {}
         try:
-            rows = wire.ask(self.place.address, {"verb": "query", "refs": _checked(job_ids)})
+            rows = wire.ask(self.paths.address, {"verb": "query", "refs": _checked(job_ids)})
         except wire.Nobody:
-            jobs = Jobs(journal.read(self.place.journal))
+            jobs = Jobs(journal.read(self.paths.journal))
             if jobs.busy:  # its scheduler was killed: the next one takes over
                 rows = self._ask("query", refs=_checked(job_ids))
             else:
@@ -150,12 +152,12 @@ class LocalCluster:
 
     def _new_job(self, request: JobRequest) -> int:
         """Claim an id for all machines of the store, and put the script there."""
-        self.place.make()
+        self.paths.make()
         job = 1 + max(
-            (int(e.name) for e in os.scandir(self.place.jobs) if e.name.isdigit()), default=0
+            (int(e.name) for e in os.scandir(self.paths.jobs) if e.name.isdigit()), default=0
         )
         while True:
-            home = self.place.jobs / str(job)
+            home = self.paths.jobs / str(job)
             try:
                 home.mkdir(mode=0o700)
                 break
@@ -175,14 +177,14 @@ class LocalCluster:
         question = {"verb": verb, **arguments}
         for _ in range(5):
             try:
-                return wire.ask(self.place.address, question)
+                return wire.ask(self.paths.address, question)
             except wire.Nobody:
                 self._start_scheduler()
-        raise SlurmError("the local cluster's scheduler does not answer", f"See {self.place.log}.")
+        raise SlurmError("the local cluster's scheduler does not answer", f"See {self.paths.log}.")
 
     def _start_scheduler(self) -> None:
         # -P: a user's json.py in the current directory is none of the scheduler's business.
-        argv = [sys.executable, "-P", "-m", "detslurm.slurm.local.scheduler", str(self.place.root)]
+        argv = [sys.executable, "-P", "-m", "detslurm.slurm.local.scheduler", str(self.paths.root)]
         # Nor is it part of the run that asks for it, whose processes all end with that.
         others = (*_NOT_INHERITED, "DET_")
         clean = {k: v for k, v in os.environ.items() if not k.startswith(others)}

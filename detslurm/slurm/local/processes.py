@@ -1,4 +1,4 @@
-"""Finding and ending processes: descendants of a keeper, and strays by their environment."""
+"""Finding and ending processes: descendants of a supervisor, and strays by their environment."""
 
 from __future__ import annotations
 

@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from detslurm.slurm.end_reason import end_line
 from detslurm.slurm.interface import SlurmError
-from detslurm.slurm.lastword import last_word
-from detslurm.slurm.local import decide, journal, keeper, processes, wire
+from detslurm.slurm.local import journal, policy, processes, supervisor, wire
 from detslurm.slurm.local.jobs import Element, Jobs, Key
-from detslurm.slurm.local.place import Place
+from detslurm.slurm.local.paths import LocalClusterPaths
 from detslurm.slurm.local.slots import machine_slots
 from detslurm.slurm.local.verbs import Verbs
 
@@ -45,16 +45,16 @@ class Running:
 class Scheduler:
     """The one process that decides about this machine's jobs."""
 
-    def __init__(self, place: Place, server: socket.socket) -> None:
-        self.place = place
+    def __init__(self, paths: LocalClusterPaths, server: socket.socket) -> None:
+        self.paths = paths
         self.slots = machine_slots()
         self.running: dict[Key, Running] = {}
         self._server = server
         self._selector = selectors.DefaultSelector()
         self._selector.register(server, selectors.EVENT_READ)
-        journal.compact(place.journal)
-        self.jobs = Jobs(journal.read(place.journal))
-        self._journal = journal.Journal(place.journal)
+        journal.compact(paths.journal)
+        self.jobs = Jobs(journal.read(paths.journal))
+        self._journal = journal.Journal(paths.journal)
         self._verbs = Verbs(self)
 
     def record(self, event: dict[str, Any], *, commit: bool = False) -> None:
@@ -64,7 +64,7 @@ class Scheduler:
 
     def recover(self) -> None:
         """End what a lost scheduler has left behind, and queue its running elements again."""
-        processes.sweep(self.place.tag)
+        processes.sweep(self.paths.tag)
         for element in list(self.jobs):
             if element.state == "RUNNING":
                 self._lost(element)
@@ -93,7 +93,7 @@ class Scheduler:
     # Starting
 
     def _start_what_fits(self) -> None:
-        for element, gpus in decide.startable(self.jobs, self.slots):
+        for element, gpus in policy.startable(self.jobs, self.slots):
             now = time.time()
             self.record(
                 {
@@ -110,25 +110,25 @@ class Scheduler:
         request = self.jobs.request(element)
         minutes = request.time_minutes
         end = now + 60 * minutes if minutes else None
-        home = self.place.jobs / str(element.job)
-        launch = keeper.Launch(
+        home = self.paths.jobs / str(element.job)
+        launch = supervisor.Launch(
             script=home / "batch.sh",
             folder=request.folder,
             output=request.output(str(element.job)),
             environment=self._environment(element, end),
         )
-        line = keeper.start(launch)
+        line = supervisor.start(launch)
         lead = request.signal_lead
         near = max(now, end - lead) if end and lead else None
         self.running[element.key] = Running(line, end, near)
         self._selector.register(line, selectors.EVENT_READ, element.key)
 
     def _environment(self, element: Element, end: float | None) -> dict[str, str]:
-        saved = self.place.jobs / str(element.job) / "environment.json"
+        saved = self.paths.jobs / str(element.job) / "environment.json"
         return {
             **json.loads(saved.read_text()),
-            "DETSLURM_LOCAL_ROOT": str(self.place.root),
-            "DETSLURM_LOCAL_TAG": self.place.tag,
+            "DETSLURM_LOCAL_ROOT": str(self.paths.root),
+            "DETSLURM_LOCAL_TAG": self.paths.tag,
             "DETSLURM_LOCAL_JOB_ID": str(element.job),
             "DETSLURM_LOCAL_TASK_ID": "" if element.index is None else str(element.index),
             "DETSLURM_LOCAL_RESTART_COUNT": str(element.restarts),
@@ -145,7 +145,7 @@ class Scheduler:
             running.ending = why
             running.kill_at = time.time() + KILL_WAIT
             self._say_why(key, why)
-            self.tell(key, keeper.TERM)
+            self.tell(key, supervisor.TERM)
         elif why == "CANCELLED":
             running.ending = why  # the user's word goes over a requeue that is under way
 
@@ -153,7 +153,7 @@ class Scheduler:
         """Slurm's line about the end, into the job's output before the job is told."""
         cause = {"CANCELLED": "cancelled", "TIMEOUT": "time_limit"}.get(why, "requeued")
         job = self.jobs.jobs[key[0]]
-        line = last_word(job.elements[key[1]].ref, socket.gethostname(), cause, time.time())
+        line = end_line(job.elements[key[1]].ref, socket.gethostname(), cause, time.time())
         try:
             with job.request.output(str(job.id)).open("a") as file:
                 file.write(line)
@@ -161,7 +161,7 @@ class Scheduler:
             pass  # a full disk must not keep a job from ending
 
     def tell(self, key: Key, order: bytes) -> None:
-        """Give a keeper an order; one that has just gone needs none."""
+        """Give a supervisor an order; one that has just gone needs none."""
         try:
             self.running[key].line.sendall(order)
         except OSError:
@@ -193,8 +193,8 @@ class Scheduler:
         self.record({"t": "end", **_names(element), "state": state, "time": time.time(), **result})
 
     def _lost(self, element: Element) -> None:
-        """The keeper or the whole scheduler was killed: what a dead node is to Slurm."""
-        processes.sweep(self.place.tag, element.ref)
+        """The supervisor or the whole scheduler was killed: what a dead node is to Slurm."""
+        processes.sweep(self.paths.tag, element.ref)
         if self.jobs.request(element).requeue:
             self._requeue(element, held=element.held)
         else:
@@ -211,13 +211,13 @@ class Scheduler:
         for key, running in self.running.items():
             if running.near_time is not None and now >= running.near_time:
                 running.near_time = None
-                self.tell(key, keeper.NEAR_LIMIT)
+                self.tell(key, supervisor.NEAR_LIMIT)
             if running.end_time is not None and now >= running.end_time:
                 running.end_time = None
                 self.order_end(key, "TIMEOUT")
             if running.kill_at is not None and now >= running.kill_at:
                 running.kill_at = None
-                self.tell(key, keeper.KILL)
+                self.tell(key, supervisor.KILL)
 
     def _next_deadline(self) -> float | None:
         times = [
@@ -245,7 +245,7 @@ class Scheduler:
                 except SlurmError as refusal:
                     answer = {"error": refusal.said, "advice": refusal.advice}
                 except OSError as fault:
-                    answer = {"error": f"{self.place.journal}: {fault.strerror}"}
+                    answer = {"error": f"{self.paths.journal}: {fault.strerror}"}
                 connection.sendall(json.dumps(answer).encode() + b"\n")
             except OSError:
                 pass  # the client went away
@@ -257,16 +257,16 @@ def _names(element: Element) -> dict[str, Any]:
 
 def main(argv: list[str]) -> int:
     """Become the scheduler of a store root; returns at once when there is one already."""
-    place = Place(Path(argv[0]))
-    server = wire.listen(place.address)
+    paths = LocalClusterPaths(Path(argv[0]))
+    server = wire.listen(paths.address)
     if server is None:
         return 0
-    place.make()
+    paths.make()
     if os.fork():  # the caller goes on as soon as callers can queue up at the socket
         os._exit(0)
-    _detach(place)
+    _detach(paths)
     try:
-        scheduler = Scheduler(place, server)
+        scheduler = Scheduler(paths, server)
         scheduler.recover()
         scheduler.serve()
     except BaseException:
@@ -275,10 +275,10 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def _detach(place: Place) -> None:
+def _detach(paths: LocalClusterPaths) -> None:
     os.setsid()
     os.chdir("/")
-    log = os.open(place.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    log = os.open(paths.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     for target, source in ((0, nothing), (1, log), (2, log)):
         os.dup2(source, target)
@@ -287,7 +287,7 @@ def _detach(place: Place) -> None:
     processes.prctl(processes.PR_SET_CHILD_SUBREAPER, 1)
     signal.signal(
         signal.SIGCHLD, signal.SIG_IGN
-    )  # keepers are heard on their lines, not waited for
+    )  # supervisors are heard on their lines, not waited for
 
 
 if __name__ == "__main__":

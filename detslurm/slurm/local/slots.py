@@ -7,7 +7,7 @@ import shutil
 import subprocess
 
 from detslurm.slurm.allocation import visible_gpus
-from detslurm.slurm.local.decide import Slots
+from detslurm.slurm.local.policy import Slots
 
 CPUS_ENV = "DETSLURM_LOCAL_CPUS"
 GPUS_ENV = "DETSLURM_LOCAL_GPUS"

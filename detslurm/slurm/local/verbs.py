@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from detslurm.slurm.interface import SlurmError
-from detslurm.slurm.local import decide, keeper
+from detslurm.slurm.local import policy, supervisor
 from detslurm.slurm.local.jobs import Element, Jobs
 from detslurm.slurm.local.view import describe
 from detslurm.slurm.request import JobRequest
@@ -37,7 +37,7 @@ class Verbs:
     def do_submit(self, job: int, token: str, request: dict[str, Any]) -> str:
         known = self._jobs.by_token(token)
         if known is None:
-            reason = decide.unfit(JobRequest.from_dict(request), self._scheduler.slots)
+            reason = policy.unfit(JobRequest.from_dict(request), self._scheduler.slots)
             if reason:
                 raise SlurmError(reason, "Ask for less, or submit to a Slurm cluster.")
             event = {"t": "job", "job": job, "token": token, "request": request}
@@ -55,10 +55,10 @@ class Verbs:
             elif element.key in self._scheduler.running and not pending_only:
                 self._scheduler.order_end(element.key, "CANCELLED")
 
-    def do_tap(self, refs: list[str]) -> None:
+    def do_notify(self, refs: list[str]) -> None:
         for element in self._elements(refs):
             if element.key in self._scheduler.running:
-                self._scheduler.tell(element.key, keeper.TAP)
+                self._scheduler.tell(element.key, supervisor.NOTIFY)
 
     def do_requeue(self, ref: str, hold: bool, only_running: bool = False) -> None:
         elements = self._elements([ref])

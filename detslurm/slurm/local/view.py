@@ -7,16 +7,16 @@ from collections.abc import Collection
 from typing import Any
 
 from detslurm.slurm.interface import JobInfo
-from detslurm.slurm.local import decide
-from detslurm.slurm.local.decide import Slots
+from detslurm.slurm.local import policy
 from detslurm.slurm.local.jobs import Element, Jobs
+from detslurm.slurm.local.policy import Slots
 
 
 def describe(
     jobs: Jobs, refs: Collection[str], slots: Slots | None, now: float
 ) -> list[dict[str, Any]]:
     """Plain data for `info` about every element that the refs name."""
-    running = decide.running_counts(jobs)
+    running = policy.running_counts(jobs)
     elements = {element.key: element for ref in refs for element in jobs.find(ref)}
     return [_describe(jobs, element, slots, running, now) for element in elements.values()]
 
@@ -31,7 +31,7 @@ def _describe(
         left = max(0, int(element.started + 60 * minutes - now))
     reason = ""
     if element.state == "PENDING":
-        reason = decide.blocked(jobs, element, running)
+        reason = policy.blocked(jobs, element, running)
         if not reason and slots is not None and not _fits(jobs, element, slots):
             reason = "Resources"
     return {
@@ -50,8 +50,8 @@ def _describe(
 
 
 def _fits(jobs: Jobs, element: Element, slots: Slots) -> bool:
-    cpus, gpus = decide.free(jobs, slots)
-    want_cpus, want_gpus = decide.needs(jobs.request(element))
+    cpus, gpus = policy.free(jobs, slots)
+    want_cpus, want_gpus = policy.needs(jobs.request(element))
     return want_cpus <= cpus and want_gpus <= len(gpus)
 
 

@@ -1,11 +1,11 @@
-"""Why a job is being ended: slurmstepd says it in the job's output right before SIGTERM.
+"""Why a job is being ended: slurmstepd writes it into the job's output right before SIGTERM.
 
 In that moment squeue and scontrol know `COMPLETING` only, and accounting may not exist. The line
 costs no call to the controller, which matters when a thousand jobs are preempted at once.
 
-Array elements share the output, and a requeued job has it from before: what counts is the last
-word about this very job behind the place where the output ended when its runner began. The time in
-the line is not looked at: it is in the time zone of the job's environment.
+Array elements share the output, and a requeued job appends to it: what counts is the last such line
+about this very job behind the byte where the output ended when its runner began. The time in the
+line is ignored: it is in the time zone of the job's environment.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 _BLOCK = 1 << 16
-_LONGEST = 1 << 10  # bytes of one word; longer than any, with the host's name in it
+_LONGEST = 1 << 10  # bytes of one line; longer than any, with the host's name in it
 
 _CAUSES = {
     "": "cancelled",
@@ -24,25 +24,25 @@ _CAUSES = {
     "JOB REQUEUE": "requeued",
     "NODE FAILURE": "node_failed",
 }
-# Since 25.05 a plain scancel is `DUE to SIGNAL Terminated`; a node's failure has a remark behind.
-_WORD = re.compile(r"CANCELLED AT \S+(?: DUE (?:TO|to) ([A-Za-z ]+?)(?:,[^*]*)?)? \*\*\*")
+# Since 25.05 a plain scancel is `DUE to SIGNAL Terminated`; a node's failure has text behind it.
+_LINE = re.compile(r"CANCELLED AT \S+(?: DUE (?:TO|to) ([A-Za-z ]+?)(?:,[^*]*)?)? \*\*\*")
 
 
-def why_ending(job: str, output: Path, since: int = 0) -> str | None:
+def end_reason(job: str, output: Path, since: int = 0) -> str | None:
     """cancelled, preempted, time_limit, requeued or node_failed, by the output behind byte `since`.
 
-    None when nothing was said, or nothing that is understood.
+    None when there is no such line, or none that is understood.
     """
     try:
-        said = _last_about(job, output, since)
+        text = _last_about(job, output, since)
     except OSError:
         return None
-    return cause_in(said) if said else None
+    return cause_in(text) if text else None
 
 
-def cause_in(word: str) -> str | None:
-    """The cause in what slurmstepd says behind the job's name and node; None for any other."""
-    match = _WORD.match(word)
+def cause_in(text: str) -> str | None:
+    """The cause in slurmstepd's text behind the job's name and node; None for any other text."""
+    match = _LINE.match(text)
     if not match:
         return None
     due = match[1] or ""
@@ -50,7 +50,7 @@ def cause_in(word: str) -> str | None:
 
 
 def _last_about(job: str, output: Path, since: int) -> str | None:
-    """What the last word about the job says, searched for from the end."""
+    """The text of the last line about the job, searched for from the end."""
     name = re.compile(rb"\*\*\* JOB %s ON \S+ ([^\n]*)" % re.escape(job.encode()))
     with output.open("rb") as file:
         end = file.seek(0, 2)
@@ -67,8 +67,8 @@ def _last_about(job: str, output: Path, since: int) -> str | None:
     return None
 
 
-def last_word(job: str, host: str, cause: str, now: float) -> str:
+def end_line(job: str, host: str, cause: str, now: float) -> str:
     """The line itself, as the local cluster writes it."""
-    due = next(said for said, meaning in _CAUSES.items() if meaning == cause)
+    due = next(text for text, meaning in _CAUSES.items() if meaning == cause)
     at = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(now))
     return f"*** JOB {job} ON {host} CANCELLED AT {at}{' DUE TO ' if due else ''}{due} ***\n"

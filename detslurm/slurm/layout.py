@@ -22,7 +22,7 @@ class PlanError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class Layout:
     """The options of sbatch that ask for a trial's slots."""
 
     nodes: int = 1
@@ -35,7 +35,7 @@ class Shape:
     gres: str | None = None
 
 
-def shape(
+def layout(
     slots: int,
     slot_type: str,
     *,
@@ -45,34 +45,34 @@ def shape(
     tres: bool = True,
     single_node: bool = False,
     limits: PartitionLimits | None = None,
-) -> Shape:
+) -> Layout:
     """The options for one trial of `slots` slots of that type."""
     if slots == 0:
-        return Shape(ntasks=1, cpus_per_task=1)
+        return Layout(ntasks=1, cpus_per_task=1)
     known = slots if single_node else slots_per_node
     if slot_type == "cpu":
         each = known or _fitting(slots, limits.cpus_per_node if limits else None, "CPUs") or 1
         nodes = _equal_nodes(slots, each)
-        return Shape(nodes=nodes, ntasks=nodes, cpus_per_task=slots // nodes)
+        return Layout(nodes=nodes, ntasks=nodes, cpus_per_task=slots // nodes)
     prefix = f"{gpu_type}:" if gpu_type else ""
     if tres and gres:
         return _by_tres(slots, known, prefix, limits)
     counted = limits.gpus_per_node if limits is not None and gres else None
     nodes = _equal_nodes(slots, known or _fitting(slots, counted, "GPUs") or 1)
     request = f"gpu:{prefix}{slots // nodes}" if gres else None
-    return Shape(nodes=nodes, ntasks=nodes, gres=request)
+    return Layout(nodes=nodes, ntasks=nodes, gres=request)
 
 
 def _by_tres(
     slots: int, slots_per_node: int | None, prefix: str, limits: PartitionLimits | None
-) -> Shape:
+) -> Layout:
     each = slots_per_node or _fitting(slots, limits.gpus_per_node if limits else None, "GPUs")
     if each is None:  # nothing known: Slurm chooses
-        return Shape(gpus=f"{prefix}{slots}", nodes=1, max_nodes=slots, ntasks_per_node=1)
+        return Layout(gpus=f"{prefix}{slots}", nodes=1, max_nodes=slots, ntasks_per_node=1)
     nodes = _equal_nodes(slots, each)
     if nodes == 1 and slots_per_node is None:
-        return Shape(gpus=f"{prefix}{slots}", nodes=1, ntasks_per_node=1)
-    return Shape(nodes=nodes, ntasks=nodes, gpus_per_task=f"{prefix}{slots // nodes}")
+        return Layout(gpus=f"{prefix}{slots}", nodes=1, ntasks_per_node=1)
+    return Layout(nodes=nodes, ntasks=nodes, gpus_per_task=f"{prefix}{slots // nodes}")
 
 
 def _equal_nodes(slots: int, each: int) -> int:

@@ -6,22 +6,22 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
+class JobArray:
     """One array: trials first .. first+count-1 of the plan."""
 
     first: int
     count: int
     throttle: int | None = None  # how many run at once; None = all
-    after: int | None = None  # number of the chunk that must end before this one starts
+    after: int | None = None  # number of the array that must end before this one starts
 
 
-def plan_chunks(
+def plan_arrays(
     trials: int,
     *,
     max_array_size: int,
     max_array_tasks: int | None = None,
     throttle: int | None = None,
-) -> tuple[Chunk, ...]:
+) -> tuple[JobArray, ...]:
     """As few arrays as possible, about equal, which together keep the throttle.
 
     Where there are more arrays than may run at once, the later ones wait for earlier ones.
@@ -29,18 +29,18 @@ def plan_chunks(
     if trials < 1:
         return ()
     size = max(1, min(max_array_size, max_array_tasks or max_array_size))
-    arrays = -(-trials // size)
-    lanes = arrays if throttle is None else min(arrays, throttle)
-    chunks: list[Chunk] = []
+    total = -(-trials // size)
+    lanes = total if throttle is None else min(total, throttle)
+    arrays: list[JobArray] = []
     first = 0
-    for number in range(arrays):
-        count = _share(trials, arrays, number)
+    for number in range(total):
+        count = _share(trials, total, number)
         share = None if throttle is None else _share(throttle, lanes, number % lanes)
         limited = share if share is not None and share < count else None
         after = number - lanes if number >= lanes else None
-        chunks.append(Chunk(first, count, limited, after))
+        arrays.append(JobArray(first, count, limited, after))
         first += count
-    return tuple(chunks)
+    return tuple(arrays)
 
 
 def _share(total: int, parts: int, number: int) -> int:

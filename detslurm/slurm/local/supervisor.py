@@ -1,8 +1,8 @@
-"""The keeper of one running element: no process of the job outlives it, whatever happens.
+"""The supervisor of one running element: no process of the job outlives it, whatever happens.
 
-The keeper is a child subreaper, so that every process of the job stays below it, also those whose
-parents died. It listens to the scheduler on a socket; when that closes, the scheduler is gone and
-the job is ended at once, to be requeued by the next scheduler.
+The supervisor is a child subreaper, so that every process of the job stays below it, also those
+whose parents died. It listens to the scheduler on a socket; when that closes, the scheduler is gone
+and the job is ended at once, to be requeued by the next scheduler.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from detslurm.slurm.local import processes
 
-TERM, KILL, NEAR_LIMIT, TAP = b"T", b"K", b"1", b"2"
+TERM, KILL, NEAR_LIMIT, NOTIFY = b"T", b"K", b"1", b"2"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,20 +31,20 @@ class Launch:
 
 
 def start(launch: Launch) -> socket.socket:
-    """Fork a keeper for this launch; returns the scheduler's end of the line to it."""
+    """Fork a supervisor for this launch; returns the scheduler's end of the line to it."""
     ours, theirs = socket.socketpair()
     if os.fork():
         theirs.close()
         return ours
     try:
-        _become_keeper(theirs.detach(), launch)
+        _become_supervisor(theirs.detach(), launch)
     finally:
         os._exit(1)
 
 
-def _become_keeper(line: int, launch: Launch) -> None:
+def _become_supervisor(line: int, launch: Launch) -> None:
     os.setsid()
-    # Another keeper's line kept open here would hide the scheduler's death from that keeper.
+    # Another supervisor's line kept open here would hide the scheduler's death from it.
     _close_all_but(0, 1, 2, line)
     channel = socket.socket(fileno=line)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -66,7 +66,7 @@ def _become_keeper(line: int, launch: Launch) -> None:
 
 
 def _start_batch(launch: Launch) -> int:
-    keeper = os.getpid()
+    supervisor = os.getpid()
     pid = os.fork()
     if pid:
         return pid
@@ -77,7 +77,7 @@ def _start_batch(launch: Launch) -> int:
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
         os.setsid()
         processes.prctl(processes.PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != keeper:
+        if os.getppid() != supervisor:
             os._exit(137)
         _redirect(launch.output)
         os.chdir(launch.folder)
@@ -127,7 +127,7 @@ def _attend(batch: int, channel: socket.socket, wake: int) -> int:
 def _obey(order: bytes, batch: int) -> None:
     if order == NEAR_LIMIT:
         processes.send([batch], signal.SIGUSR1)
-    elif order == TAP:
+    elif order == NOTIFY:
         processes.send([batch], signal.SIGUSR2)
     elif order == TERM:
         processes.send(processes.descendants(os.getpid()), signal.SIGCONT, signal.SIGTERM)

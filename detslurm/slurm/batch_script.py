@@ -11,7 +11,7 @@ from submitit.slurm.slurm import SlurmExecutor
 
 from detslurm.slurm.hostlist import compress_indices
 from detslurm.slurm.request import JobRequest
-from detslurm.slurm.script import command_line, prologue
+from detslurm.slurm.shell_lines import command_line, prologue
 
 # Slurm refuses comments of more than 1024 bytes; a character has up to 4.
 _LONGEST_COMMENT = 250
@@ -31,7 +31,7 @@ class BatchExecutor(SlurmExecutor):  # type: ignore[misc]
 
     @classmethod
     def affinity(cls) -> int:
-        """Scripts can be compiled where Slurm is not installed (--dry-run)."""
+        """Scripts can be written where Slurm is not installed (--dry-run)."""
         return 2
 
     def script(self) -> str:

@@ -12,7 +12,7 @@ from detslurm import _access
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class LocalClusterPaths:
     """The files and the address of one local cluster."""
 
     root: Path
