@@ -48,7 +48,7 @@ def our_reporter(folder: Path, workers: int) -> Reporter:
     def talk(log: EventLog[State], metrics: random.Random, ref: str) -> Iterator[Verdict]:
         last: list[dict[str, Any]] = []
         while True:
-            index = log.commit([*last, {"e": "ask", "worker": ref}]).assignment(ref)
+            index = log.commit([*last, {"e": "work_requested", "worker": ref}]).assignment(ref)
             assert index is not None
             for at in RUNGS:
                 loss = metrics.random()
@@ -57,7 +57,7 @@ def our_reporter(folder: Path, workers: int) -> Reporter:
                 yield index, at, stop
                 if stop:
                     break
-            last = [{"e": "left", "trial": index, "worker": ref, "how": "stopped"}]
+            last = [{"e": "run_ended", "trial": index, "worker": ref, "outcome": "stopped"}]
 
     return reports
 

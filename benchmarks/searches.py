@@ -29,14 +29,14 @@ def groups(state: State, seed: int = 0) -> Iterator[Group]:
     refs = [f"1_{number}" for number in range(WORKERS)]
     at = dict.fromkeys(refs, 0)
     for ref in refs:
-        yield [{"e": "ask", "worker": ref}]
+        yield [{"e": "work_requested", "worker": ref}]
     while True:
         for ref in refs:
             index = state.workers[ref]
             if state.trials[index].stop:
                 at[ref] = 0
-                left = {"e": "left", "trial": index, "worker": ref, "how": "stopped"}
-                yield [left, {"e": "ask", "worker": ref}]
+                left = {"e": "run_ended", "trial": index, "worker": ref, "outcome": "stopped"}
+                yield [left, {"e": "work_requested", "worker": ref}]
                 continue
             units, at[ref] = RUNGS[at[ref]], at[ref] + 1
             metric = metrics.random()

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from detslurm.sdk.job_status import JobRef
-from detslurm.searcher import Search, State, TrialState
+from detslurm.searcher import Search, SearchTrial, State
 from detslurm.store import EventLog, ExperimentDir, ExperimentFacts, TrialRow
 from detslurm.store.outcomes import FINISHED
 
@@ -80,7 +80,7 @@ class SearchView:
         pairs = zip(self._ids, self.state.trials, strict=False)
         return [number for number, trial in pairs if trial.status != "closed"]
 
-    def trial(self, trial_id: int) -> TrialState | None:
+    def trial(self, trial_id: int) -> SearchTrial | None:
         """A trial as the search sees it; None where it has not created it."""
         index = self._indices.get(trial_id, self.state.created)
         return self.state.trials[index] if index < self.state.created else None
@@ -169,11 +169,11 @@ class SearchView:
         return {
             "status": trial.status,
             "worker": trial.worker,
-            "goal": trial.goal,
+            "target_length": trial.target_length,
             "reached": trial.reached,
             "bracket": trial.bracket if self.state.brackets else None,
             "rung": trial.rung if self.state.brackets else None,
-            "legs": trial.legs,
+            "runs": trial.fencing_token,
             "stop": trial.stop,
             "outcome": trial.outcome,
         }

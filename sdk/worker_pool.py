@@ -25,12 +25,14 @@ def missing_workers(state: State, alive: Collection[str], most: int | None) -> i
     return max(0, min(wanted, room))
 
 
-def departures(state: State, job_statuses: Mapping[str, JobStatus]) -> list[dict[str, object]]:
+def run_ended_events(
+    state: State, job_statuses: Mapping[str, JobStatus]
+) -> list[dict[str, object]]:
     """The events that take trials from workers that do not work at them any more."""
     jobs = {ref: status.job for ref, status in job_statuses.items()}
     # Nothing is concluded from the queue's silence.
     left = {ref: job.departure for ref, job in jobs.items() if job is not None}
-    return state.departures({ref: how for ref, how in left.items() if how is not None})
+    return state.run_ended_events({ref: how for ref, how in left.items() if how is not None})
 
 
 class WorkerPool:
@@ -60,7 +62,7 @@ class WorkerPool:
         if job_statuses is None:
             return
         state = log.catch_up()  # who left before that look has said so
-        if events := departures(state, job_statuses):
+        if events := run_ended_events(state, job_statuses):
             state = log.commit(events)
         alive = [ref for ref, status in job_statuses.items() if status.alive]
         self._gone |= {ref for ref, status in job_statuses.items() if status.alive is False}

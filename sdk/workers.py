@@ -31,7 +31,7 @@ def go_on(one: ExperimentSnapshot, queues: Queues) -> bool:
     state = log.catch_up()
     # A queue that answered without knowing a job counts: the user asked.
     gone = state.workers.keys() - {job_ref.ref for job_ref in alive}
-    if events := state.departures(dict.fromkeys(gone, "released")):
+    if events := state.run_ended_events(dict.fromkeys(gone, "released")):
         state = log.commit(with_checkpoints(one.directory, one.facts.trial_ids, events))
     most = int(one.facts.created.get("workers") or 1)
     reliefs = {ref for job in one.facts.jobs if job.relief for ref in job.refs}

@@ -258,8 +258,8 @@ def trial_search_text(trial: Trial) -> str:
     if search is None or found is None:
         return ""
     parts = [found["status"], f"reached {found['reached']}"]
-    if found["goal"] is not None:
-        parts.append(f"asked for {found['goal']} {search.unit}")
+    if found["target_length"] is not None:
+        parts.append(f"asked for {found['target_length']} {search.unit}")
     if found["rung"] is not None:
         parts.append(f"rung {found['rung']} of bracket {found['bracket']}")
     if found["stop"]:

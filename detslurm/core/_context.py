@@ -166,7 +166,7 @@ class Context:
         else:
             with contextlib.suppress(OSError, StoreError):  # the user's own error is the one to see
                 if isinstance(exc, MetricError):
-                    self._recorder.commit({"t": "hopeless", "reason": str(exc)})
+                    self._recorder.commit({"t": "non_retryable", "reason": str(exc)})
                 self._close("error", traceback.format_exception_only(exc)[-1].strip())
         return True
 

@@ -18,7 +18,7 @@ from detslurm._errors import MetricError
 from detslurm._info import ClusterInfo
 from detslurm.core._goals import max_length, number
 from detslurm.core._metrics import plain
-from detslurm.searcher import Search, State, TrialState
+from detslurm.searcher import Search, SearchTrial, State
 from detslurm.store import EventLog, ExperimentDir, StoreError
 from detslurm.store.patience import SHORT, patiently
 
@@ -38,12 +38,12 @@ class TrialSearch:
         config: Mapping[str, Any],
         index: int,
         *,
-        leg: int | None = None,
+        fencing_token: int | None = None,
         must_leave: Callable[[], bool] = lambda: False,
     ) -> None:
         self._experiment = experiment
         self._search = Search.from_config(config)
-        self._index, self._leg = index, leg
+        self._index, self._fencing_token = index, fencing_token
         self._must_leave = must_leave
         self._length = max_length(config["searcher"])
 
@@ -54,7 +54,7 @@ class TrialSearch:
         return log
 
     @property
-    def _trial(self) -> TrialState:
+    def _trial(self) -> SearchTrial:
         return self._log.state.trials[self._index]
 
     # -- lengths: `searcher.operations()` --------------------------------------------------------
@@ -66,14 +66,14 @@ class TrialSearch:
         trial = self._trial
         if trial.status == "closed" or trial.stop or trial.settled or self._is_zombie:
             return None
-        if trial.goal is None:  # it may be stopped anywhere on its way to the full length
+        if trial.target_length is None:  # it may be stopped anywhere on its way to the full length
             return self._length if self._length and trial.reached < self._length else None
-        return trial.goal
+        return trial.target_length
 
     @property
     def _is_zombie(self) -> bool:
         """Whether another run of this trial has begun: the search does not hear this one."""
-        return self._leg not in (None, self._trial.legs)
+        return self._fencing_token not in (None, self._trial.fencing_token)
 
     def metric(self, given: Any) -> Any:
         """A number; for a custom search whatever JSON can say."""
@@ -123,7 +123,7 @@ class TrialSearch:
         try:
             metric, now = self._parse(steps, metrics)
         except MetricError:
-            if self._trial.goal is None:
+            if self._trial.target_length is None:
                 raise
             return self._trial.stop  # code of the older generation reports by its operations
         if now >= due:
@@ -145,8 +145,8 @@ class TrialSearch:
 
     def _commit(self, report: Mapping[str, Any]) -> None:
         said = {"e": "validated", "trial": self._index, **report}
-        if self._leg is not None:
-            said["leg"] = self._leg
+        if self._fencing_token is not None:
+            said["fencing_token"] = self._fencing_token
         event = self._search.judged(self._log.state, said)
         # Nobody loses a trained length to a hiccup.
         patiently(lambda: self._log.commit([event]), _warn, SHORT)
@@ -162,7 +162,7 @@ def search_of(
         experiment,
         info.trial._config,
         start["index"],
-        leg=start.get("leg"),
+        fencing_token=start.get("fencing_token"),
         must_leave=must_leave,
     )
 

@@ -46,13 +46,13 @@ def contested(parts: Sequence[Resources]) -> dict[str, list[int]]:
     """
     claims = _claims(parts)
     several = {name: ranks for name, ranks in claims.items() if len(ranks) > 1 and name[-1] != "/"}
-    hopeless = {
+    conflicts = {
         name: ranks for name, ranks in several.items() if len({parts[r][name] for r in ranks}) > 1
     }
     for name, ranks in claims.items():
         if f"{name}/" in claims:
-            hopeless[name] = sorted({*ranks, *claims[f"{name}/"]})
-    refuse_conflicts("files", hopeless)
+            conflicts[name] = sorted({*ranks, *claims[f"{name}/"]})
+    refuse_conflicts("files", conflicts)
     return several
 
 

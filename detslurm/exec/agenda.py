@@ -25,7 +25,7 @@ class Task:
     plan: TrialPlan
     source: str | None = None
     source_steps: int = 0  # what a copy counts as trained already
-    leg: int | None = None  # which run of the trial this is to the search
+    fencing_token: int | None = None  # under which the search gave the trial away
 
 
 @dataclass(frozen=True)

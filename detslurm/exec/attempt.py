@@ -54,7 +54,7 @@ class Report:
     refused: bool = False  # Slurm starts no more steps in this job
     unanswered: bool = False  # srun found no controller that could start the step
     vanished: bool = False  # an agent was gone without a word, and what it ran may live on
-    hopeless: str | None = None  # why no step can begin here
+    non_retryable: str | None = None  # why no step can begin here
     why: str | None = None  # what went wrong, where the exit code does not tell
     at_once: bool = False  # it was over before long
     failure: Failure | None = None  # an error of the code, met at once

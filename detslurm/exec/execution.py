@@ -137,7 +137,11 @@ class Execution:
                 "host": socket.gethostname(),
                 "time": time.time(),
                 "resume": self._resume(view),
-                **({} if self.task.leg is None else {"leg": self.task.leg}),
+                **(
+                    {"fencing_token": token}
+                    if (token := self.task.fencing_token) is not None
+                    else {}
+                ),
             }
         )
 
@@ -174,7 +178,7 @@ class Execution:
                     report = self._attempt(number, log)
             except SlurmError as err:  # this allocation is of no use
                 log.say(str(err))
-                return Report(exit_code=1, hopeless=err.said)
+                return Report(exit_code=1, non_retryable=err.said)
             if report.began or not report.exit_code:
                 self._make_sure(report)
                 return report
@@ -262,7 +266,7 @@ class Execution:
         after = self.view()
         word = self._agenda.word(self.task, after)
         stopped = word.stop and report.cause not in (Cause.KILL, Cause.CANCEL)
-        stopped = stopped and after.hopeless is None
+        stopped = stopped and after.non_retryable is None
         report.failure = self._failure(before, after, report)
         return Ended(
             exit_code=report.exit_code,
@@ -271,7 +275,7 @@ class Execution:
             invalid_hp=_refusal(after, report),
             new_checkpoint=len(after.checkpoints) > len(before.checkpoints),
             cancel_retries=report.cancel_retries,
-            hopeless=after.hopeless or report.hopeless,
+            non_retryable=after.non_retryable or report.non_retryable,
             restarts=before.restarts,
             max_restarts=self._config["max_restarts"],
             resting=word.rest,

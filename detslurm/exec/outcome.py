@@ -43,7 +43,7 @@ class Ended:
     """The facts of one ended attempt.
 
     `exit_code` follows the shell: 128 + N for death by signal N. `new_checkpoint` says whether this
-    run committed one; `restarts` counts those used before it; `hopeless` says why the next run
+    run committed one; `restarts` counts those used before it; `non_retryable` says why the next run
     would fail in the same way; `resting` says that the search has no more for the trial now, though
     it may promote it later. `why` is what went wrong where the exit code does not tell. `failure`
     is an error of the code that ended this run at once, without a step gained, and `earlier` the
@@ -56,7 +56,7 @@ class Ended:
     invalid_hp: str | None = None
     new_checkpoint: bool = False
     cancel_retries: str | None = None
-    hopeless: str | None = None
+    non_retryable: str | None = None
     restarts: int = 0
     max_restarts: int = 5
     resting: bool = False
@@ -124,8 +124,8 @@ def _failed(ended: Ended) -> Decision:
     how = _how(ended)
     if ended.cause is Cause.CANCEL:
         return Decision("canceled", f"canceled by the user; {how}", Next.LEAVE)
-    if ended.hopeless is not None:
-        return Decision("error", f"{ended.hopeless}; a restart would not help", Next.LEAVE)
+    if ended.non_retryable is not None:
+        return Decision("error", f"{ended.non_retryable}; a restart would not help", Next.LEAVE)
     if ended.cancel_retries is not None:
         reason = f"{how}; log policy {ended.cancel_retries!r} forbids a restart"
         return Decision("error", reason, Next.LEAVE)

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import msgspec
 
 from detslurm.searcher import Search, State
-from detslurm.searcher.history import History
+from detslurm.searcher.optuna.history import TrialHistory
 
 
 class SamplingError(Exception):
@@ -26,7 +26,7 @@ class Question(msgspec.Struct):
     searcher: dict[str, Any]
     space: dict[str, Any]
     seed: int
-    history: History
+    history: TrialHistory
     wanted: list[int]
 
 
@@ -60,7 +60,7 @@ def _ask(search: Search, state: State, wanted: list[int]) -> list[dict[str, Any]
         searcher=dict(search.searcher),
         space=dict(search.space),
         seed=search.seed,
-        history=state.history or History(),
+        history=state.history or TrialHistory(),
         wanted=wanted,
     )
     # -P: a random.py of the user's own is none of its business.
@@ -79,7 +79,7 @@ def _ask(search: Search, state: State, wanted: list[int]) -> list[dict[str, Any]
 
 def answer(question: Question) -> Answer:
     """Ask Optuna."""
-    from detslurm.searcher.bridge import Bridge, BridgeError
+    from detslurm.searcher.optuna.bridge import Bridge, BridgeError
 
     try:
         bridge = Bridge(question.searcher, question.space, question.seed)

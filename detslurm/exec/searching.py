@@ -35,7 +35,7 @@ _PATIENCE, _LOOK = 30.0, 0.5
 
 
 class SearchAgenda:
-    """Takes the first trial in line, whoever worked at it before."""
+    """Takes the first trial in the queue, whoever worked at it before."""
 
     def __init__(
         self, wishes: Wishes, config: Mapping[str, Any], *, ref: str, cluster: Cluster
@@ -44,7 +44,7 @@ class SearchAgenda:
         self._search = Search.from_config(config)
         self._log: EventLog[State] = EventLog(wishes.experiment.search, self._search)
         self._workers = Workers(wishes, ref=ref, cluster=cluster)
-        self._life = secrets.token_hex(4)
+        self._incarnation = secrets.token_hex(4)
         self._took = False
 
     @property
@@ -63,7 +63,7 @@ class SearchAgenda:
     def _has_work(self) -> bool:
         state = self._state
         return not state.done and (
-            state.assignment(self._ref) is not None or state.first_in_line() is not None
+            state.assignment(self._ref) is not None or state.next_in_queue() is not None
         )
 
     def _wait_for_answer(self) -> None:
@@ -155,10 +155,11 @@ class SearchAgenda:
         self._keep_relief(seen)
 
     def _task(self, index: int) -> Task:
-        plan, leg = self._search.plan(self._state, index), self._state.trials[index].legs
+        plan = self._search.plan(self._state, index)
+        token = self._state.trials[index].fencing_token
         source = self._source(index)
         steps = self._steps(index, source) if source is not None else 0
-        return Task(index, self._trial_id(index), plan, source, steps, leg)
+        return Task(index, self._trial_id(index), plan, source, steps, token)
 
     def _source(self, index: int) -> str | None:
         """The checkpoint that the method lets the trial start from."""
@@ -184,11 +185,11 @@ class SearchAgenda:
 
     def again(self, task: Task) -> Task | None:
         # Processes of the run before may have outlived its agent: they are not to be heard.
-        self._life = secrets.token_hex(4)
+        self._incarnation = secrets.token_hex(4)
         self._commit([self._ask()])
         if self._state.assignment(self._ref) != task.index:
             return None
-        return replace(task, leg=self._state.trials[task.index].legs)
+        return replace(task, fencing_token=self._state.trials[task.index].fencing_token)
 
     def word(self, task: Task, view: TrialView) -> Word:
         self._log.catch_up()
@@ -203,22 +204,30 @@ class SearchAgenda:
         if decision.outcome in ("canceled", "killed") and self._wishes.cause is not None:
             return  # everything ends: that is no affair of the search's
         how = _HOW.get(decision.outcome, "released")
-        how = "hopeless" if how == "errored" and view.hopeless else how
+        how = "non_retryable" if how == "errored" and view.non_retryable else how
         latest = view.latest_checkpoint
-        event = self._left(task.index, how, latest.uuid if latest else None, leg=task.leg)
+        event = self._left(
+            task.index, how, latest.uuid if latest else None, token=task.fencing_token
+        )
         self._commit([event, self._ask()] if going_on else [event])
 
     def _ask(self) -> dict[str, Any]:
-        return {"e": "ask", "worker": self._ref, "life": self._life}
+        return {"e": "work_requested", "worker": self._ref, "incarnation": self._incarnation}
 
     def _known(self, left: list[dict[str, Any]]) -> list[dict[str, Any]]:
         return with_checkpoints(self._wishes.experiment, self._wishes.trial_ids, left)
 
     def _left(
-        self, index: int, how: str, checkpoint: str | None = None, *, leg: int | None = None
+        self, index: int, how: str, checkpoint: str | None = None, *, token: int | None = None
     ) -> dict[str, Any]:
-        leg = self._state.trials[index].legs if leg is None else leg
-        event = {"e": "left", "trial": index, "worker": self._ref, "how": how, "leg": leg}
+        token = self._state.trials[index].fencing_token if token is None else token
+        event = {
+            "e": "run_ended",
+            "trial": index,
+            "worker": self._ref,
+            "outcome": how,
+            "fencing_token": token,
+        }
         return event if checkpoint is None else {**event, "checkpoint": checkpoint}
 
     def _commit(self, events: list[dict[str, Any]]) -> None:

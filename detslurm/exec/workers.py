@@ -55,7 +55,7 @@ class Workers:
         # The queue's silence says nothing; but Slurm starts a relief when the others have ended.
         outlived = self._outlived
         left |= {ref: "lost" for ref in others if ref not in known and _job_id(ref) in outlived}
-        return state.departures({ref: how for ref, how in left.items() if how is not None})
+        return state.run_ended_events({ref: how for ref, how in left.items() if how is not None})
 
     @property
     def _outlived(self) -> set[str]:

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
         ValidateAfter,
     )
     from detslurm.searcher.hyperparameters import Grid, draw
+    from detslurm.searcher.mt19937 import RandomStream
     from detslurm.searcher.search import Search
-    from detslurm.searcher.state import State, TrialState
-    from detslurm.searcher.stream import RandomStream
+    from detslurm.searcher.state import SearchTrial, State
     from detslurm.searcher.trials import RUNNABLE, TrialPlan, trial_count, trial_plan
 
     # The runners submit jobs, so they live far above this package; users find them here.
@@ -41,11 +41,11 @@ __all__ = [
     "Search",
     "SearchMethod",
     "SearchRunner",
+    "SearchTrial",
     "SearcherState",
     "Shutdown",
     "State",
     "TrialPlan",
-    "TrialState",
     "ValidateAfter",
     "draw",
     "trial_count",
@@ -66,8 +66,8 @@ _MODULES = {
     ),
     "detslurm.searcher.hyperparameters": ("Grid", "draw"),
     "detslurm.searcher.search": ("Search",),
-    "detslurm.searcher.state": ("State", "TrialState"),
-    "detslurm.searcher.stream": ("RandomStream",),
+    "detslurm.searcher.state": ("State", "SearchTrial"),
+    "detslurm.searcher.mt19937": ("RandomStream",),
     "detslurm.searcher.trials": ("RUNNABLE", "TrialPlan", "trial_count", "trial_plan"),
     "detslurm.sdk.search_runners": (
         "LocalSearchRunner",

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import Protocol
 
-from detslurm.searcher.stream import RandomStream
+from detslurm.searcher.mt19937 import RandomStream
 from detslurm.searcher.trials import TrialPlan
 
 

@@ -14,7 +14,7 @@ import msgspec
 
 from detslurm.searcher.events import Operations, Validated, number
 from detslurm.searcher.method import Method
-from detslurm.searcher.state import CREATED, PROMOTED, Dialogue, State, TrialState
+from detslurm.searcher.state import CREATED, PROMOTED, Dialogue, SearchTrial, State
 
 REASONS = {"invalid_hp": "INVALID_HP", "canceled": "USER_CANCELED"}
 
@@ -59,7 +59,7 @@ Operation = Create | ValidateAfter | Close | Progress | Shutdown
 class Custom(Method):
     """Notes down events for the method, and does what it answers."""
 
-    raises_goals = True
+    raises_targets = True
 
     def start(self, state: State) -> None:
         state.dialogue = Dialogue()
@@ -67,15 +67,15 @@ class Custom(Method):
 
     def validated(self, state: State, index: int, units: int, event: Validated) -> None:
         trial = state.trials[index]
-        if trial.goal is None or trial.settled or units < trial.goal:
+        if trial.target_length is None or trial.settled or units < trial.target_length:
             return
-        trial.reached = trial.goal
+        trial.reached = trial.target_length
         trial.metric = number(event.metric)
-        _note(state, "validation_completed", index, metric=event.metric, length=trial.goal)
+        _note(state, "validation_completed", index, metric=event.metric, length=trial.target_length)
         if trial.closing:
             self._finish(state, index)
 
-    def rested(self, state: State, index: int) -> None:
+    def paused(self, state: State, index: int) -> None:
         if state.trials[index].final:
             state.finish(index)
 
@@ -125,7 +125,7 @@ class Custom(Method):
         dialogue = _dialogue(state)
         if operation.request_id in dialogue.trials:
             return
-        trial = TrialState(hparams=operation.hparams, request_id=operation.request_id)
+        trial = SearchTrial(hparams=operation.hparams, request_id=operation.request_id)
         uuid = (operation.checkpoint or {}).get("uuid")
         trial.source_checkpoint = uuid if isinstance(uuid, str) else None
         dialogue.trials[operation.request_id] = index = state.create(trial)
@@ -135,15 +135,15 @@ class Custom(Method):
         trial = state.trials[index]
         if trial.status == "closed" or trial.final or trial.closing or length < 1:
             return
-        trial.goal = length
+        trial.target_length = length
         trial.reached = min(trial.reached, length - 1)  # what it has trained it validates once more
         if trial.status == "paused":
-            state.wait(index, PROMOTED if trial.legs else CREATED)
+            state.enqueue(index, PROMOTED if trial.fencing_token else CREATED)
 
     def _close(self, state: State, index: int) -> None:
         """Now, or once the trial has trained to the length that it was asked for."""
         trial = state.trials[index]
-        if trial.goal is None or trial.settled:
+        if trial.target_length is None or trial.settled:
             self._finish(state, index)
         else:
             trial.closing = True

@@ -13,13 +13,13 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
-from detslurm.searcher.history import Position
+from detslurm.searcher.optuna.history import Position
 
-How = Literal[
+RunOutcome = Literal[
     "out_of_ops",  # its program saw that nothing more is asked of it for now
     "completed",  # its program ended by itself
     "errored",  # it failed more often than `max_restarts` allows
-    "hopeless",  # it failed for lack of the metric that the search goes by
+    "non_retryable",  # it failed for lack of the metric that the search goes by
     "invalid_hp",  # its program refused the sample
     "canceled",  # the user ended it
     "released",  # it gave way: preempted, or out of time
@@ -28,16 +28,16 @@ How = Literal[
 ]
 """How a run of a trial ended."""
 
-WAYS: tuple[str, ...] = get_args(How)
+RUN_OUTCOMES: tuple[str, ...] = get_args(RunOutcome)
 WORST = math.inf
 """The metric of what has none: failed trials, NaN, null. Smaller is always better inside."""
 
 
-class Ask(msgspec.Struct, frozen=True, tag_field="e", tag="ask"):
-    """A worker wants work; `life` tells its process from those that had its name before."""
+class WorkRequested(msgspec.Struct, frozen=True, tag_field="e", tag="work_requested"):
+    """A worker wants work; `incarnation` tells its process from earlier ones of the same name."""
 
     worker: str
-    life: str | None = None
+    incarnation: str | None = None
 
 
 class Validated(msgspec.Struct, frozen=True, tag_field="e", tag="validated"):
@@ -49,7 +49,7 @@ class Validated(msgspec.Struct, frozen=True, tag_field="e", tag="validated"):
     time: float | None = None
     stop: bool = False  # the verdict of a pruner, and what it noted down
     notes: dict[str, Any] = {}
-    leg: int | None = None  # if given, it counts only while that run is the trial's last
+    fencing_token: int | None = None  # if given, it counts only while that run is the trial's last
 
     @property
     def units(self) -> int | None:
@@ -58,14 +58,14 @@ class Validated(msgspec.Struct, frozen=True, tag_field="e", tag="validated"):
         return int(value) if value is not None and math.isfinite(value) else None
 
 
-class Left(msgspec.Struct, frozen=True, tag_field="e", tag="left"):
-    """A worker's run of a trial ended; with `leg`, only if that run is still the trial's last."""
+class RunEnded(msgspec.Struct, frozen=True, tag_field="e", tag="run_ended"):
+    """A worker's run of a trial ended; with a `fencing_token`, only if that is the last one."""
 
     trial: int
     worker: str
-    how: How
+    outcome: RunOutcome
     checkpoint: str | None = None
-    leg: int | None = None
+    fencing_token: int | None = None
 
 
 class Sampled(msgspec.Struct, frozen=True, tag_field="e", tag="sampled"):
@@ -87,7 +87,7 @@ class Operations(msgspec.Struct, frozen=True, tag_field="e", tag="operations"):
     ops: list[dict[str, Any]]
 
 
-Event = Ask | Validated | Left | Sampled | Operations
+Event = WorkRequested | Validated | RunEnded | Sampled | Operations
 
 
 def read_event(plain: Mapping[str, Any]) -> Event | None:

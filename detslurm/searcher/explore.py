@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from detslurm.searcher.hyperparameters import Sample, Space, draw, is_nested
-from detslurm.searcher.stream import RandomStream
+from detslurm.searcher.mt19937 import RandomStream
 
 
 def explore(

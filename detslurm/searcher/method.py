@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from detslurm.searcher.events import Operations, Sampled, Validated, score
-from detslurm.searcher.state import CREATED, State, TrialState
+from detslurm.searcher.state import CREATED, SearchTrial, State
 
 INVALID_FACTOR = 10
 INVALID_FLOOR = 100
@@ -15,7 +15,7 @@ INVALID_FLOOR = 100
 class Method:
     """The base of all methods; a method keeps nothing in itself, all that changes is the state."""
 
-    raises_goals = False  # it may ask more of a trial that has done all it was asked for
+    raises_targets = False  # it may ask more of a trial that has done all it was asked for
     judges_reports = False  # it judges what trials report on their way, wherever they are
 
     def __init__(self, searcher: Mapping[str, Any]) -> None:
@@ -30,12 +30,12 @@ class Method:
         """An open trial, not told to stop, has reported a metric at `units`."""
         raise NotImplementedError
 
-    def rested(self, state: State, index: int) -> None:
+    def paused(self, state: State, index: int) -> None:
         """A trial left after it had reported all it was asked for: it is paused now."""
         state.finish(index)
 
     def ended(self, state: State, index: int) -> None:
-        """A trial closed before its goal: by itself, in error or canceled."""
+        """A trial closed before its target length: by itself, in error or canceled."""
 
     def refused(self, state: State, index: int) -> None:
         """A trial closed because its hyperparameters are invalid."""
@@ -73,10 +73,10 @@ class Method:
         """The metric as a number of which smaller is better."""
         return score(metric, self.smaller_is_better)
 
-    def new(self, state: State, goal: int | None = None, **fields: Any) -> int:
+    def new(self, state: State, target_length: int | None = None, **fields: Any) -> int:
         """Create a trial that waits for a worker."""
-        index = state.create(TrialState(goal=goal, **fields))
-        state.wait(index, CREATED)
+        index = state.create(SearchTrial(target_length=target_length, **fields))
+        state.enqueue(index, CREATED)
         return index
 
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from detslurm.searcher.brackets import bracket_plans
 from detslurm.searcher.custom import Custom
-from detslurm.searcher.halving import Halving
+from detslurm.searcher.halving.brackets import bracket_plans
+from detslurm.searcher.halving.method import Halving
+from detslurm.searcher.halving.promotion import Promotion
+from detslurm.searcher.halving.stopping import Stopping
 from detslurm.searcher.hyperparameters import Grid
-from detslurm.searcher.listed import Listed
+from detslurm.searcher.independent import IndependentTrials
 from detslurm.searcher.method import Method, length_of
+from detslurm.searcher.optuna.method import OptunaMethod
 from detslurm.searcher.pbt import PBT
-from detslurm.searcher.promotion import Promotion
 from detslurm.searcher.sampling import Samples
-from detslurm.searcher.stopping import Stopping
-from detslurm.searcher.suggested import Suggested
 
 SEARCHES = ("single", "random", "grid", "async_halving", "adaptive_asha", "pbt", "custom", "optuna")
 
@@ -26,11 +26,11 @@ def method_of(
     """The method of a resolved `searcher` section."""
     name = searcher["name"]
     if name == "single":
-        return Listed(searcher, 1)
+        return IndependentTrials(searcher, 1)
     if name == "random":
-        return Listed(searcher, searcher["max_trials"])
+        return IndependentTrials(searcher, searcher["max_trials"])
     if name == "grid":
-        return Listed(searcher, len(Grid(space)))
+        return IndependentTrials(searcher, len(Grid(space)))
     if name in ("async_halving", "adaptive_asha"):
         return _halving(searcher)
     if name == "pbt":
@@ -38,7 +38,7 @@ def method_of(
     if name == "custom":
         return Custom(searcher)
     if name == "optuna":
-        return Suggested(searcher, space, seed)
+        return OptunaMethod(searcher, space, seed)
     raise ValueError(f'there is no search method "{name}"')
 
 

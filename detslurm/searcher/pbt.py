@@ -14,9 +14,9 @@ from detslurm.searcher.events import Validated, number
 from detslurm.searcher.explore import explore
 from detslurm.searcher.hyperparameters import Sample, Space
 from detslurm.searcher.method import Method, length_of, may_replace
+from detslurm.searcher.mt19937 import RandomStream
 from detslurm.searcher.sampling import Samples
-from detslurm.searcher.state import PROMOTED, State, TrialState
-from detslurm.searcher.stream import RandomStream
+from detslurm.searcher.state import PROMOTED, SearchTrial, State
 
 _NOTHING = (None, None)
 
@@ -41,12 +41,12 @@ class PBT(Method):
 
     def validated(self, state: State, index: int, units: int, event: Validated) -> None:
         trial = state.trials[index]
-        if trial.goal is None or trial.settled or units < trial.goal:
+        if trial.target_length is None or trial.settled or units < trial.target_length:
             return
-        trial.reached = trial.goal
+        trial.reached = trial.target_length
         trial.metric = number(event.metric)
 
-    def rested(self, state: State, index: int) -> None:
+    def paused(self, state: State, index: int) -> None:
         self._end_round(state)
 
     def ended(self, state: State, index: int) -> None:
@@ -82,28 +82,28 @@ class PBT(Method):
         for index in given_up:
             state.finish(index)
         for index in kept:
-            state.trials[index].goal = self._goal(state)
-            state.wait(index, PROMOTED)
+            state.trials[index].target_length = self._target_length(state)
+            state.enqueue(index, PROMOTED)
         copied = [sources[n % len(sources)] if sources else _NOTHING for n in range(failed + worst)]
         state.members = kept + [self._member(state, *source) for source in copied]
 
-    def _goal(self, state: State) -> int:
+    def _target_length(self, state: State) -> int:
         return (state.round + 1) * self.length
 
     def _member(self, state: State, source: int | None, checkpoint: str | None) -> int:
         """A new member for this round: a copy of `source`, or one that starts from nothing."""
         if source is None:
-            return self.new(state, self._goal(state))
+            return self.new(state, self._target_length(state))
         return self.new(
             state,
-            self._goal(state),
+            self._target_length(state),
             reached=state.round * self.length,
             source=source,
             source_checkpoint=checkpoint,
             hparams=self._explored(state.created, self._sample(source, state.trials[source])),
         )
 
-    def _sample(self, index: int, trial: TrialState) -> Sample:
+    def _sample(self, index: int, trial: SearchTrial) -> Sample:
         return self.samples.plan(index).hparams if trial.hparams is None else trial.hparams
 
     def _explored(self, index: int, sample: Sample) -> Sample:
@@ -112,6 +112,6 @@ class PBT(Method):
         return explore(self.space, sample, stream, self.resample, self.factor)
 
     def progress(self, state: State) -> float:
-        goal = self._goal(state)
-        done = sum(min(state.trials[i].reached / goal, 1.0) for i in state.members)
+        target = self._target_length(state)
+        done = sum(min(state.trials[i].reached / target, 1.0) for i in state.members)
         return (state.round + 1) / self.rounds * done / self.population

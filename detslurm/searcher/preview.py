@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from detslurm.searcher.halving import BracketPlan, Halving
-from detslurm.searcher.listed import Listed
+from detslurm.searcher.halving.method import BracketPlan, Halving
+from detslurm.searcher.independent import IndependentTrials
 from detslurm.searcher.pbt import PBT
 from detslurm.searcher.search import Search
 
@@ -53,7 +53,7 @@ def preview(config: Mapping[str, Any]) -> Preview:
     rows, brackets, trials, total = [], [], None, None
     if isinstance(method, Halving):
         # Stopping lets the first one at a rung go on; promotion waits for `divisor` of them.
-        least = 0 if method.raises_goals else 1
+        least = 0 if method.raises_targets else 1
         rows = _halving_rows(method.brackets, method.divisor, least)
         brackets = [
             BracketRow(list(plan.units), plan.max_trials, min(plan.concurrency, plan.max_trials))
@@ -62,8 +62,8 @@ def preview(config: Mapping[str, Any]) -> Preview:
         trials, total = _sums(rows)
     elif isinstance(method, PBT):
         rows, trials, total = _pbt_rows(method)
-    elif isinstance(method, Listed):
-        rows = [Row(method.max_trials, method.goal)]
+    elif isinstance(method, IndependentTrials):
+        rows = [Row(method.max_trials, method.target_length)]
         trials, total = _sums(rows)
     return Preview(
         searcher=search.name,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from detslurm.searcher.hyperparameters import Grid, Sample, choices, draw
-from detslurm.searcher.stream import RandomStream
+from detslurm.searcher.mt19937 import RandomStream
 from detslurm.searcher.trials import TrialPlan
 
 _INTERVAL_WORDS = 2

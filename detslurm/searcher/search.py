@@ -7,20 +7,28 @@ from typing import Any
 
 import msgspec
 
-from detslurm.searcher.events import Ask, Event, Left, Operations, Sampled, Validated, read_event
+from detslurm.searcher.events import (
+    Event,
+    Operations,
+    RunEnded,
+    Sampled,
+    Validated,
+    WorkRequested,
+    read_event,
+)
 from detslurm.searcher.method import Method, length_of
 from detslurm.searcher.methods import method_of
 from detslurm.searcher.sampling import Samples
-from detslurm.searcher.state import AGAIN, State
+from detslurm.searcher.state import RETURNED, State
 from detslurm.searcher.trials import TrialPlan
 
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(State)
 
-_UNHARMED = ("out_of_ops", "completed", "stopped", "released", "lost")
+_NORMAL = ("out_of_ops", "completed", "stopped", "released", "lost")
 _OUTCOMES = {
     "errored": "errored",
-    "hopeless": "errored",
+    "non_retryable": "errored",
     "lost": "errored",
     "canceled": "canceled",
     "invalid_hp": "invalid_hp",
@@ -134,59 +142,59 @@ class Search:
         return self.method.next_report(state, index)
 
     def _apply(self, state: State, event: Event) -> None:
-        if isinstance(event, Ask):
-            state.assign(event.worker, event.life)
+        if isinstance(event, WorkRequested):
+            state.assign(event.worker, event.incarnation)
         elif isinstance(event, Operations):
             self.method.operations(state, event)
         elif not 0 <= event.trial < state.created:
             return
         elif isinstance(event, Validated):
             self._validated(state, event)
-        elif isinstance(event, Left):
-            self._left(state, event)
+        elif isinstance(event, RunEnded):
+            self._run_ended(state, event)
         elif isinstance(event, Sampled):
             self.method.sampled(state, event)
 
     def _validated(self, state: State, event: Validated) -> None:
         trial, units = state.trials[event.trial], event.units
-        if event.leg not in (None, trial.legs):
+        if event.fencing_token not in (None, trial.fencing_token):
             return
         if trial.status != "closed" and not trial.stop and units is not None:
-            state.heard = True
+            state.metric_seen = True
             self.method.validated(state, event.trial, units, event)
 
-    def _left(self, state: State, event: Left) -> None:
+    def _run_ended(self, state: State, event: RunEnded) -> None:
         index, trial = event.trial, state.trials[event.trial]
-        if trial.worker != event.worker or event.leg not in (None, trial.legs):
+        if trial.worker != event.worker or event.fencing_token not in (None, trial.fencing_token):
             return
         state.release(index)
         trial.checkpoint = event.checkpoint or trial.checkpoint
-        trial.lost += event.how == "lost"
+        trial.lost += event.outcome == "lost"
         if trial.stop:
             state.close(index, "completed" if trial.final else "stopped")
-        elif trial.settled and event.how in _UNHARMED:
-            self.method.rested(state, index)
-        elif self._comes_back(state, index, event.how):
-            state.wait(index, AGAIN)
+        elif trial.settled and event.outcome in _NORMAL:
+            self.method.paused(state, index)
+        elif self._comes_back(state, index, event.outcome):
+            state.enqueue(index, RETURNED)
         else:
-            self._ended(state, index, event.how)
-        if state.trials[index].status == "closed" and not state.hopeless:
+            self._ended(state, index, event.outcome)
+        if state.trials[index].status == "closed" and not state.abandoned:
             self.method.closed(state, index)
 
-    def _comes_back(self, state: State, index: int, how: str) -> bool:
+    def _comes_back(self, state: State, index: int, outcome: str) -> bool:
         trial = state.trials[index]
-        if how == "lost":
+        if outcome == "lost":
             return trial.lost <= self.max_restarts
         # Promoted after its program had seen the end of its operations: there is more to do.
-        promoted = self.method.raises_goals and trial.reached > trial.base
-        return how == "released" or (how == "out_of_ops" and promoted)
+        promoted = self.method.raises_targets and trial.reached > trial.resumed_at
+        return outcome == "released" or (outcome == "out_of_ops" and promoted)
 
-    def _ended(self, state: State, index: int, how: str) -> None:
-        state.close(index, _OUTCOMES.get(how, "completed"))
-        if how == "invalid_hp":
+    def _ended(self, state: State, index: int, outcome: str) -> None:
+        state.close(index, _OUTCOMES.get(outcome, "completed"))
+        if outcome == "invalid_hp":
             self.method.refused(state, index)
-        elif how == "hopeless" and not state.heard and self.name != "custom":
-            state.give_up()
+        elif outcome == "non_retryable" and not state.metric_seen and self.name != "custom":
+            state.abandon()
         else:
             self.method.ended(state, index)
 

@@ -16,7 +16,7 @@ import msgspec
 from detslurm.searcher.curves import Curves, Synthetic
 from detslurm.searcher.preview import Row
 from detslurm.searcher.search import Search
-from detslurm.searcher.state import State, TrialState
+from detslurm.searcher.state import SearchTrial, State
 from detslurm.searcher.trials import TrialPlan
 
 Event = dict[str, Any]
@@ -28,7 +28,7 @@ class SimulatedTrial(msgspec.Struct):
     trial: int
     units: int = 0  # how far it came
     trained: int = 0  # by itself: a copy begins where its original was
-    legs: int = 0
+    runs: int = 0
     metric: float | None = None
     start: float = 0.0
     end: float = 0.0
@@ -108,9 +108,9 @@ class _Run:
 
     def _wake(self) -> None:
         """Give idle workers what waits."""
-        while self._idle and self._state.first_in_line() is not None:
+        while self._idle and self._state.next_in_queue() is not None:
             worker = self._idle.pop()
-            self._apply({"e": "ask", "worker": worker})
+            self._apply({"e": "work_requested", "worker": worker})
             self._take(worker)
 
     def _take(self, worker: str) -> None:
@@ -123,7 +123,7 @@ class _Run:
             drawn = self._search.samples.plan(unsampled).hparams
             self._apply({"e": "sampled", "trial": unsampled, "hparams": drawn})
         seen = self._each.setdefault(index, SimulatedTrial(index + 1, start=self._now))
-        seen.legs += 1
+        seen.runs += 1
         self._train(worker, index, self._state.trials[index].reached, self._start_seconds)
 
     def _train(self, worker: str, index: int, start: int, seconds: float = 0.0) -> None:
@@ -135,9 +135,9 @@ class _Run:
         self._each[index].trained += units - start
         heapq.heappush(self._ends, (self._now + seconds, self._events, worker, units))
 
-    def _next(self, index: int, trial: TrialState, start: int) -> int:
-        if trial.goal is not None:
-            return trial.goal
+    def _next(self, index: int, trial: SearchTrial, start: int) -> int:
+        if trial.target_length is not None:
+            return trial.target_length
         report = self._search.next_report(self._state, index)
         if self._search.name == "optuna" or report is None:
             return start + max(self._units - start, 0)
@@ -151,7 +151,7 @@ class _Run:
         seen.metric = self._curves.metric(self._plan(index), index, units)
         key = "time" if self._search.judges_reports else "length"
         self._apply({"e": "validated", "trial": index, key: units, "metric": seen.metric})
-        more = trial.goal is not None or self._search.judges_reports
+        more = trial.target_length is not None or self._search.judges_reports
         if (
             more
             and not trial.stop
@@ -162,11 +162,11 @@ class _Run:
         else:
             self._leave(worker, index, trial)
 
-    def _leave(self, worker: str, index: int, trial: TrialState) -> None:
-        how = "out_of_ops" if trial.settled else "completed"
-        left = {"e": "left", "trial": index, "worker": worker, "how": how}
+    def _leave(self, worker: str, index: int, trial: SearchTrial) -> None:
+        outcome = "out_of_ops" if trial.settled else "completed"
+        left = {"e": "run_ended", "trial": index, "worker": worker, "outcome": outcome}
         checkpoint = f"{index}@{self._each[index].units}"
-        self._apply({**left, "checkpoint": checkpoint}, {"e": "ask", "worker": worker})
+        self._apply({**left, "checkpoint": checkpoint}, {"e": "work_requested", "worker": worker})
         self._take(worker)
 
     def _plan(self, index: int) -> TrialPlan:

@@ -2,7 +2,7 @@
 
 The state is what the fold over the log makes; it is plain data, so that it can be dumped and
 loaded in the middle without changing anything that follows. The moves that methods are made of
-(create, wait, assign, leave, close) are here, so that the counts can't drift apart.
+(create, enqueue, assign, release, close) are here, so that the counts can't drift apart.
 """
 
 from __future__ import annotations
@@ -13,29 +13,29 @@ from typing import Any, Literal
 
 import msgspec
 
-from detslurm.searcher.history import History
+from detslurm.searcher.optuna.history import TrialHistory
 
 Status = Literal["waiting", "assigned", "paused", "closed"]
 
-AGAIN, PROMOTED, CREATED = 0, 1, 2
-"""Who is first in line: a trial that had to give way, a promoted one, a new one."""
+RETURNED, PROMOTED, CREATED = 0, 1, 2
+"""The order of the queue: trials that a worker gave back, promoted ones, new ones."""
 
 
-class TrialState(msgspec.Struct, array_like=True, gc=False):
+class SearchTrial(msgspec.Struct, array_like=True, gc=False):
     """One trial; it is named by its index in order of creation."""
 
     status: Status = "paused"
     worker: str | None = None
-    goal: int | None = None  # absolute length to train to; None: as long as it likes
+    target_length: int | None = None  # absolute length to train to; None: as long as it likes
     reached: int = 0
-    base: int = 0  # what was reached when its present run began
-    legs: int = 0  # runs so far
+    resumed_at: int = 0  # what was reached when its present run began
+    fencing_token: int = 0  # counts its runs: what comes from an earlier one is too late
     lost: int = 0  # runs whose job vanished
     stop: bool = False  # it has been told to stop
     final: bool = False  # nothing more will be asked of it: it closes when it leaves
     bracket: int = 0
     rung: int = 0
-    marks: list[tuple[float, int]] = []  # its place in each rung it has passed
+    rung_results: list[tuple[float, int]] = []  # its place in each rung it has passed
     metric: float | None = None  # as last reported, with the user's sign
     source: int | None = None  # the trial whose checkpoint it starts from
     source_checkpoint: str | None = None
@@ -43,13 +43,13 @@ class TrialState(msgspec.Struct, array_like=True, gc=False):
     hparams: dict[str, Any] | None = None  # if they are not the stream's next sample
     request_id: str | None = None
     outcome: str | None = None  # how it closed
-    life: str | None = None  # which process of its worker has it
-    closing: bool = False  # nothing more will be asked of it than its goal
+    incarnation: str | None = None  # which process of its worker has it
+    closing: bool = False  # nothing more will be asked of it than its target length
 
     @property
     def settled(self) -> bool:
         """It has reported all that it was asked for."""
-        return self.final or (self.goal is not None and self.reached >= self.goal)
+        return self.final or (self.target_length is not None and self.reached >= self.target_length)
 
 
 class Rung(msgspec.Struct, array_like=True, gc=False):
@@ -85,22 +85,22 @@ class Dialogue(msgspec.Struct):
 class State(msgspec.Struct, gc=False):
     """The whole search after some number of facts."""
 
-    trials: list[TrialState] = []
-    line: list[tuple[int, int, int]] = []  # heap of rank, ticket, trial
-    tickets: int = 0
+    trials: list[SearchTrial] = []
+    queue: list[tuple[int, int, int]] = []  # heap of rank, ticket, trial
+    next_ticket: int = 0
     workers: dict[str, int] = {}
     open: int = 0
     invalid: int = 0
     failures: int = 0
     cancels: int = 0
     done: bool = False
-    heard: bool = False  # a trial has reported the metric
-    hopeless: bool = False  # none will: the search has given up
+    metric_seen: bool = False  # a trial has reported the metric
+    abandoned: bool = False  # none will: the search has given up
     brackets: list[Bracket] = []
     round: int = 0
     members: list[int] = []
     dialogue: Dialogue | None = None
-    history: History | None = None
+    history: TrialHistory | None = None
 
     @property
     def created(self) -> int:
@@ -110,7 +110,7 @@ class State(msgspec.Struct, gc=False):
     @property
     def runnable_soon(self) -> bool:
         """Whether something waits or runs: more work may come of it."""
-        return bool(self.workers) or self.first_in_line() is not None
+        return bool(self.workers) or self.next_in_queue() is not None
 
     @property
     def verdict(self) -> str | None:
@@ -121,7 +121,7 @@ class State(msgspec.Struct, gc=False):
             return self.dialogue.verdict
         counted = self.created - self.invalid
         nothing_valid = not counted and self.created > 1
-        if self.hopeless or nothing_valid or (counted and self.failures >= counted):
+        if self.abandoned or nothing_valid or (counted and self.failures >= counted):
             return "errored"
         return "canceled" if counted and self.cancels >= counted else "completed"
 
@@ -133,58 +133,64 @@ class State(msgspec.Struct, gc=False):
         """Every worker that has a trial, and which."""
         return dict(self.workers)
 
-    def departures(self, gone: Mapping[str, str]) -> list[dict[str, Any]]:
-        """The events that take their trials from workers that are gone, each with how it left."""
+    def run_ended_events(self, gone: Mapping[str, str]) -> list[dict[str, Any]]:
+        """The events that take their trials from workers that are gone (to the outcome of each)."""
         return [
-            {"e": "left", "trial": i, "worker": ref, "how": gone[ref], "leg": self.trials[i].legs}
+            {
+                "e": "run_ended",
+                "trial": i,
+                "worker": ref,
+                "outcome": gone[ref],
+                "fencing_token": self.trials[i].fencing_token,
+            }
             for ref, i in self.workers.items()
             if ref in gone
         ]
 
     def waiting(self) -> list[int]:
-        """The trials that wait for a worker, first in line first."""
-        return [i for _, _, i in sorted(self.line) if self.trials[i].status == "waiting"]
+        """The trials that wait for a worker, the first in the queue first."""
+        return [i for _, _, i in sorted(self.queue) if self.trials[i].status == "waiting"]
 
-    def first_in_line(self) -> int | None:
+    def next_in_queue(self) -> int | None:
         """The trial that the next worker gets."""
-        while self.line and self.trials[self.line[0][2]].status != "waiting":
-            heapq.heappop(self.line)
-        return self.line[0][2] if self.line else None
+        while self.queue and self.trials[self.queue[0][2]].status != "waiting":
+            heapq.heappop(self.queue)
+        return self.queue[0][2] if self.queue else None
 
-    def create(self, trial: TrialState) -> int:
+    def create(self, trial: SearchTrial) -> int:
         """Add a trial, paused; its index."""
         self.trials.append(trial)
         self.open += 1
         return len(self.trials) - 1
 
-    def wait(self, index: int, rank: int) -> None:
-        """Put a paused trial in line."""
+    def enqueue(self, index: int, rank: int) -> None:
+        """Put a paused trial into the queue."""
         self.trials[index].status = "waiting"
-        heapq.heappush(self.line, (rank, self.tickets, index))
-        self.tickets += 1
+        heapq.heappush(self.queue, (rank, self.next_ticket, index))
+        self.next_ticket += 1
 
-    def assign(self, worker: str, life: str | None = None) -> int | None:
-        """Give `worker` the first trial in line, unless it has one.
+    def assign(self, worker: str, incarnation: str | None = None) -> int | None:
+        """Give `worker` the first trial in the queue, unless it has one.
 
-        A worker that has one and asks in another life was started anew: what its former self
+        A worker that has one and asks in another incarnation was restarted: what its former self
         reports from now on comes from a run whose files count no more.
         """
         if worker in self.workers:
             index = self.workers[worker]
-            if self.trials[index].life != life:
-                self._begin(index, worker, life)
+            if self.trials[index].incarnation != incarnation:
+                self._begin(index, worker, incarnation)
             return index
-        first = self.first_in_line()
+        first = self.next_in_queue()
         if first is not None:
-            heapq.heappop(self.line)
-            self._begin(first, worker, life)
+            heapq.heappop(self.queue)
+            self._begin(first, worker, incarnation)
             self.workers[worker] = first
         return first
 
-    def _begin(self, index: int, worker: str, life: str | None) -> None:
+    def _begin(self, index: int, worker: str, incarnation: str | None) -> None:
         trial = self.trials[index]
-        trial.status, trial.worker, trial.life = "assigned", worker, life
-        trial.legs, trial.base = trial.legs + 1, trial.reached
+        trial.status, trial.worker, trial.incarnation = "assigned", worker, incarnation
+        trial.fencing_token, trial.resumed_at = trial.fencing_token + 1, trial.reached
 
     def release(self, index: int) -> None:
         """Take a trial from its worker; it is paused."""
@@ -202,9 +208,9 @@ class State(msgspec.Struct, gc=False):
         self.cancels += outcome == "canceled"
         self.invalid += outcome == "invalid_hp"
 
-    def give_up(self) -> None:
+    def abandon(self) -> None:
         """No trial can be judged: those at work are told to stop, and nothing begins any more."""
-        self.hopeless = True
+        self.abandoned = True
         for index, trial in enumerate(self.trials):
             if trial.status == "assigned":
                 trial.stop = True

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from detslurm.searcher.hyperparameters import Grid, Sample, draw
-from detslurm.searcher.stream import RandomStream
+from detslurm.searcher.mt19937 import RandomStream
 
 RUNNABLE = ("single", "random", "grid")
 

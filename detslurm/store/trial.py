@@ -114,8 +114,8 @@ class TrialDir:
         """Claim the trial's next run: fence what went before, note what of it counts, claim.
 
         `record` holds what the caller knows (job, host, time, hparams, seed, resume ...). With a
-        `leg`, the number under which a search gave the trial away, the highest leg prevails: one
-        who comes late with a trial that was given to another fences nobody.
+        `fencing_token`, the number under which a search gave the trial away, the highest token
+        prevails: a worker that comes late with a trial that was given to another fences nobody.
         Raises TrialEnded after a terminal end record unless `record` says that it `continues` the
         trial, RunTaken when another process was faster.
         """
@@ -124,13 +124,13 @@ class TrialDir:
             runs = self.runs()
             number = len(runs) + 1
             if runs:
-                if _leg(runs[-1].start) > _leg(record):
+                if _fencing_token(runs[-1].start) > _fencing_token(record):
                     raise RunTaken(f"trial {self.id} has been given to another worker meanwhile")
                 self._close(runs[-1], record)
             start = {"type": "run", "run": number, **record, "cut": self.seen(len(runs))}
             if self._claim(number, start):
                 return start
-            if _leg(self.start(number, fresh=True) or {}) >= _leg(record):
+            if _fencing_token(self.start(number, fresh=True) or {}) >= _fencing_token(record):
                 raise RunTaken(f"run {number} of trial {self.id} was claimed by another process")
 
     def _close(self, last: Run, record: Mapping[str, Any]) -> None:
@@ -148,5 +148,5 @@ class TrialDir:
         return lost or self.start(run + 1) is not None
 
 
-def _leg(start: Mapping[str, Any]) -> int:
-    return int(start.get("leg") or 0)
+def _fencing_token(start: Mapping[str, Any]) -> int:
+    return int(start.get("fencing_token") or 0)

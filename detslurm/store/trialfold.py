@@ -114,7 +114,7 @@ def trial_view(
         length=_latest(runs, "completed"),
         early_exit=_latest(runs[-1:], "early_exit", "reason"),
         early_exit_text=_latest(runs[-1:], "early_exit", "text"),
-        hopeless=_latest(runs[-1:], "hopeless", "reason"),
+        non_retryable=_latest(runs[-1:], "non_retryable", "reason"),
         out_of_ops=_latest(runs[-1:], "out_of_ops") is not None,
         problems=tuple(problem for run in runs for problem in _problems(run, newest)),
     )

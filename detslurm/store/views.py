@@ -76,7 +76,7 @@ class TrialView(TrialRow, frozen=True, kw_only=True):
     checkpoints: tuple[CheckpointView, ...] = ()
     early_exit: str | None = None  # what the newest run's code asked for, such as invalid_hp
     early_exit_text: str | None = None
-    hopeless: str | None = None  # why the newest run would fail in the same way again
+    non_retryable: str | None = None  # why the newest run would fail in the same way again
     out_of_ops: bool = False  # the newest run's code saw that the search wants no more for now
     metadata: dict[str, Any] = msgspec.field(default_factory=dict)
     length: dict[str, Any] | None = None

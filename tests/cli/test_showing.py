@@ -332,7 +332,7 @@ def test_invalid_samples_are_counted(scene: Scene, detslurm: Detslurm) -> None:
     """Their trials are completed: that alone would look like results."""
     experiment, log = scene.search()
     index = scene.works(experiment, log, "7_0", end="completed")
-    log.commit([{"e": "left", "trial": index, "worker": "7_0", "how": "invalid_hp"}])
+    log.commit([{"e": "run_ended", "trial": index, "worker": "7_0", "outcome": "invalid_hp"}])
     assert "1 over (1 with invalid hyperparameters)\n" in detslurm("e", "describe", 1).out
 
 
@@ -348,7 +348,7 @@ def test_a_search_without_a_valid_sample_is_an_error(scene: Scene, detslurm: Det
 
 
 def test_describe_shows_where_a_search_stands(scene: Scene, detslurm: Detslurm) -> None:
-    """Brackets and rungs with counts and the best, in text and as data; a trial has its goal."""
+    """Brackets and rungs with counts and the best, in text and as data; a trial has its target."""
     experiment, log = scene.search()
     index = scene.works(experiment, log, "7_0", losses=[0.25], end="out_of_ops")
     log.commit([{"e": "validated", "trial": index, "length": 3, "metric": 0.25}])
@@ -363,7 +363,7 @@ def test_describe_shows_where_a_search_stands(scene: Scene, detslurm: Detslurm) 
     assert bracket["rungs"][0]["best_trial"] == 1
     assert "asked for 3 batches" in detslurm("t", "describe", 1).out
     found = detslurm("t", "describe", 1, "--json").data["search"]
-    assert (found["goal"], found["rung"], found["worker"]) == (3, 0, "7_0")
+    assert (found["target_length"], found["rung"], found["worker"]) == (3, 0, "7_0")
     assert detslurm("e", "list-trials", 1, "--json").data[0]["search"]["status"] == "assigned"
 
 

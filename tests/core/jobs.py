@@ -60,7 +60,7 @@ def enter(
             "hparams": {},
             "seed": 1,
             "resume": None,
-            **({"leg": 1} if search else {}),
+            **({"fencing_token": 1} if search else {}),
         }
     )
     flag = PreemptFlag.create()

@@ -42,7 +42,7 @@ class Searched:
     def others(self, *metrics: float, length: int = 3) -> None:
         """Trials 1, 2 ... report, as their own chiefs would."""
         for index, metric in enumerate(metrics, start=1):
-            self.log.commit([{"e": "ask", "worker": f"9_{index}"}])
+            self.log.commit([{"e": "work_requested", "worker": f"9_{index}"}])
             event = {"e": "validated", "trial": index, "length": length, "metric": metric}
             self.log.commit([event])
 
@@ -62,7 +62,7 @@ def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Begin:
         config = {"searcher": searcher, "hyperparameters": {}, **more}
         job = enter(tmp_path / "root", monkeypatch, config, search=True)
         log = EventLog(job.experiment.search, Search.from_config(config))
-        log.commit([{"e": "ask", "worker": "1"}])
+        log.commit([{"e": "work_requested", "worker": "1"}])
         return Searched(job, log)
 
     return begin
@@ -121,7 +121,7 @@ class TestLengths:
         with core.init() as context:
             operations = context.searcher.operations()
             op = next(operations)
-            here.log.commit([{"e": "ask", "worker": "1", "life": "another"}])
+            here.log.commit([{"e": "work_requested", "worker": "1", "incarnation": "another"}])
             op.report_completed(0.5)
             assert list(operations) == []
         assert here.state.trials[0].reached == 0
@@ -180,7 +180,7 @@ class TestCustom:
         """A search whose method has created one trial and asked it for two epochs."""
         found = begin(self.CUSTOM)
         self.say(found, {"op": "create", "hparams": {}}, {"op": "validate_after", "length": 2})
-        found.log.commit([{"e": "ask", "worker": "1"}])
+        found.log.commit([{"e": "work_requested", "worker": "1"}])
         return found
 
     def say(self, here: Searched, *operations: dict[str, Any]) -> None:

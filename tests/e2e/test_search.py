@@ -154,7 +154,7 @@ def test_a_search_runs_itself_to_the_end(desk: Desk, site: Cluster) -> None:
     assert desk.trial_by_id(number, view.best_trial).steps == 9
     for index, trial in enumerate(state.trials):
         runs = desk.trial(number, index).runs
-        assert [run.resumed_steps for run in runs] == [0, 3][: trial.legs]
+        assert [run.resumed_steps for run in runs] == [0, 3][: trial.fencing_token]
     wait_for(lambda: not site.queued(desk.user.name), PATIENCE, "an empty queue")
 
 
@@ -199,7 +199,7 @@ def test_stopped_trials_leave_at_once_and_count_as_completed(desk: Desk) -> None
         view = desk.trial(number, index)
         assert desk.outcomes(number, index) == ["completed"]
         assert view.end_reason == "stopped by the search"
-        assert view.steps == (9 if len(trial.marks) == 2 else 3)
+        assert view.steps == (9 if len(trial.rung_results) == 2 else 3)
 
 
 def test_trials_of_dead_workers_are_taken_over(desk: Desk, site: Cluster) -> None:

@@ -93,7 +93,7 @@ def test_a_log_policy_forbids_the_restart() -> None:
 
 def test_what_would_fail_again_is_not_tried_again() -> None:
     """The reason is the code's own."""
-    decision = decide(Ended(exit_code=1, hopeless="there is no metric 'acc'"))
+    decision = decide(Ended(exit_code=1, non_retryable="there is no metric 'acc'"))
     assert (decision.outcome, decision.next) == ("error", Next.LEAVE)
     assert decision.reason == "there is no metric 'acc'; a restart would not help"
 

@@ -32,7 +32,7 @@ def search(**searcher: Any) -> Search:
 def asked(path: Path, search: Search, worker: str) -> EventLog[State]:
     """A worker's view of the log, with a trial assigned to it."""
     log = EventLog(path, search)
-    log.commit([{"e": "ask", "worker": worker}])
+    log.commit([{"e": "work_requested", "worker": worker}])
     return log
 
 

@@ -59,8 +59,8 @@ class Desk:
 
     def finish(self, index: int) -> None:
         """Let a trial report its last length."""
-        goal = self.state().trials[index].goal
-        self.log.commit([{"e": "validated", "trial": index, "length": goal, "metric": 1.0}])
+        target = self.state().trials[index].target_length
+        self.log.commit([{"e": "validated", "trial": index, "length": target, "metric": 1.0}])
 
 
 @pytest.fixture
@@ -80,31 +80,37 @@ def test_a_former_self_is_not_heard(desk: Desk) -> None:
     former = desk.agenda.take()
     again = desk.worker("7_0").take()
     assert former is not None and again is not None
-    assert (former.index, former.leg, again.leg) == (0, 1, 2)
-    report = {"e": "validated", "trial": 0, "length": 3, "metric": 0.1, "leg": former.leg}
+    assert (former.index, former.fencing_token, again.fencing_token) == (0, 1, 2)
+    report = {
+        "e": "validated",
+        "trial": 0,
+        "length": 3,
+        "metric": 0.1,
+        "fencing_token": former.fencing_token,
+    }
     desk.log.commit([report])
     view = fold_trial(desk.experiment.trial(former.trial_id))
     desk.agenda.left(former, COMPLETED, view, going_on=False)
     trial = desk.state().trials[0]
     assert (trial.status, trial.reached) == ("assigned", 0)
-    desk.log.commit([{**report, "leg": again.leg}])
+    desk.log.commit([{**report, "fencing_token": again.fencing_token}])
     assert desk.state().trials[0].reached == 3
 
 
 def test_what_outlived_its_run_is_not_heard(desk: Desk) -> None:
-    """Another run in the same allocation is another leg, too: an orphan's report is too late."""
+    """Another run in the same allocation has another token, too: an orphan's report is too late."""
     task = desk.agenda.take()
     assert task is not None
     again = desk.agenda.again(task)
-    assert again is not None and (task.leg, again.leg) == (1, 2)
+    assert again is not None and (task.fencing_token, again.fencing_token) == (1, 2)
     report = {"e": "validated", "trial": 0, "length": 3, "metric": 0.1}
-    desk.log.commit([{**report, "leg": task.leg}])
+    desk.log.commit([{**report, "fencing_token": task.fencing_token}])
     assert desk.state().trials[0].reached == 0
-    desk.log.commit([{**report, "leg": again.leg}])
+    desk.log.commit([{**report, "fencing_token": again.fencing_token}])
     assert desk.state().trials[0].reached == 3
 
 
-def test_a_trial_given_back_is_first_in_line(desk: Desk) -> None:
+def test_a_trial_given_back_is_first_in_the_queue(desk: Desk) -> None:
     """The next worker that asks gets the trial of one that was preempted."""
     task = desk.agenda.take()
     assert task is not None

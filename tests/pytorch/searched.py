@@ -58,7 +58,7 @@ class Searched:
         self.experiment.search.mkdir()
         about = {"name": "x", "metric": self.config["searcher"]["metric"], "search": True}
         self.experiment.create({**about, "first_trial": first, "trials": 4})
-        self.legs: list[tuple[int, str]] = []
+        self.runs: list[tuple[int, str]] = []
         """Which trial ran, by index, and how the run ended."""
 
     def run(self, code: Callable[[], object]) -> State:
@@ -76,7 +76,7 @@ class Searched:
     ) -> None:
         while task is not None:
             decision = self._once(task, agenda, wishes, code)
-            self.legs.append((task.index, decision.outcome))
+            self.runs.append((task.index, decision.outcome))
             if decision.next is Next.LEAVE:
                 view = fold_trial(self.experiment.trial(task.trial_id))
                 agenda.left(task, decision, view, going_on=False)

@@ -137,7 +137,7 @@ def test_a_wrong_metric_ends_the_search_at_once(
     searcher = {**ASHA, "time_metric": "epochs", "max_time": 4}
     search = Searched(root, monkeypatch, searcher, RATE)
     state = search.run(script(Losing, validation_period=Epoch(1), checkpoint_policy="all"))
-    assert search.legs == [(0, "error")]
+    assert search.runs == [(0, "error")]
     assert (state.verdict, search.view().state) == ("errored", "ERROR")
     reason = search.trial(0).end_reason or ""
     assert "searcher metric (loss)" in reason and "error" in reason

@@ -188,7 +188,7 @@ class Scene:
     def works(self, experiment: ExperimentDir, log: EventLog[State], ref: str, **run: Any) -> int:
         """Let a worker take the next trial of a search and run it; the trial's index."""
         self.queue.put(ref, "RUNNING")
-        index = log.commit([{"e": "ask", "worker": ref}]).assignment(ref)
+        index = log.commit([{"e": "work_requested", "worker": ref}]).assignment(ref)
         assert index is not None
         self.run(experiment, index, ref=ref, **run)
         return index

@@ -210,7 +210,7 @@ def test_following_a_trial_that_rests_asks_nobody_to_act(scene: Scene) -> None:
     """Only a pause of the experiment needs `activate`; a search goes on by itself."""
     experiment, log = scene.search()
     index = scene.works(experiment, log, "7_0", losses=[0.1], end="out_of_ops")
-    left = {"e": "left", "trial": index, "worker": "7_0", "how": "out_of_ops"}
+    left = {"e": "run_ended", "trial": index, "worker": "7_0", "outcome": "out_of_ops"}
     log.commit([{"e": "validated", "trial": index, "length": 3, "metric": 0.1}, left])
     reported: list[str] = []
     trial = scene.client.trial(1)

@@ -45,22 +45,22 @@ class Trainers:
         self.ended: list[State] = []
 
     def replenish(self, log: EventLog[State]) -> None:
-        """One worker takes a trial, trains it to its goal and leaves."""
-        index = self.log.commit([{"e": "ask", "worker": "1"}]).assignment("1")
+        """One worker takes a trial, trains it to its target length and leaves."""
+        index = self.log.commit([{"e": "work_requested", "worker": "1"}]).assignment("1")
         if index is None:
             return
-        goal = self.log.state.trials[index].goal
-        assert goal is not None
+        target = self.log.state.trials[index].target_length
+        assert target is not None
         if index == self.bad:
             self.left(index, "invalid_hp")
             return
-        self.lengths.append((index, goal))
+        self.lengths.append((index, target))
         metric = 0.4 if index % 2 else 0.6
-        self.log.commit([{"e": "validated", "trial": index, "length": goal, "metric": metric}])
+        self.log.commit([{"e": "validated", "trial": index, "length": target, "metric": metric}])
         self.left(index, "out_of_ops")
 
     def left(self, index: int, how: str) -> None:
-        self.log.commit([{"e": "left", "trial": index, "worker": "1", "how": how}])
+        self.log.commit([{"e": "run_ended", "trial": index, "worker": "1", "outcome": how}])
 
     def end(self, state: State) -> None:
         self.ended.append(state)

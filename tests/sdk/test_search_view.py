@@ -41,7 +41,7 @@ class TestLooking:
         experiment, log = scene.search()
         for ref, loss in (("7_0", 0.1), ("7_1", 0.2)):
             index = scene.works(experiment, log, ref, losses=[loss], end="out_of_ops")
-            left = {"e": "left", "trial": index, "worker": ref, "how": "out_of_ops"}
+            left = {"e": "run_ended", "trial": index, "worker": ref, "outcome": "out_of_ops"}
             log.commit([reported(3, loss, index), left])
         states = [t.state for t in scene.client.experiment(experiment.id).trials()]
         assert states == ["PAUSED", "PAUSED"]

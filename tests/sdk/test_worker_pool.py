@@ -66,7 +66,7 @@ def test_a_trial_whose_worker_died_gets_another(scene: Scene) -> None:
     staff = Staff(scene)
     staff.create(1)
     assert staff.look() == [None]
-    staff.log.commit([{"e": "ask", "worker": "101"}])
+    staff.log.commit([{"e": "work_requested", "worker": "101"}])
     staff.queue.put("101", "RUNNING")
     assert staff.look() == [None]
     staff.queue.put("101", "NODE_FAIL")
@@ -84,7 +84,7 @@ def test_the_controller_is_asked_rarely(scene: Scene) -> None:
     for _ in range(20):
         staff.look(later=1.0)
     assert len(staff.queue.queries) == 2
-    staff.log.commit([{"e": "ask", "worker": "101"}])
+    staff.log.commit([{"e": "work_requested", "worker": "101"}])
     for _ in range(50):
         staff.look(later=1.0)
     assert len(staff.queue.queries) == 2

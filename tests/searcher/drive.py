@@ -26,7 +26,7 @@ def search(name: str, space: dict[str, Any] | None = None, seed: int = 0, **fiel
 
 def ask(search: Search, state: State, worker: str = "w") -> int | None:
     """A worker asks for a trial."""
-    search.apply(state, [{"e": "ask", "worker": worker}])
+    search.apply(state, [{"e": "work_requested", "worker": worker}])
     return state.assignment(worker)
 
 
@@ -39,21 +39,23 @@ def report(search: Search, state: State, index: int, length: int, metric: Any, *
 def leave(search: Search, state: State, index: int, how: str, **more: Any) -> None:
     """The worker of a trial says how its run ended."""
     worker = state.trials[index].worker
-    search.apply(state, [{"e": "left", "trial": index, "worker": worker, "how": how, **more}])
+    search.apply(
+        state, [{"e": "run_ended", "trial": index, "worker": worker, "outcome": how, **more}]
+    )
 
 
 def train(search: Search, state: State, index: int, metric: Metric, top: int = 0) -> None:
     """Train an assigned trial until nothing more is asked of it, then leave.
 
-    Without a goal it reports wherever its reports matter, to `top` at most.
+    Without a target length it reports wherever its reports matter, to `top` at most.
     """
     trial = state.trials[index]
     while not trial.stop and not trial.settled:
-        goal = trial.goal or search.next_report(state, index)
-        if goal is None or (trial.goal is None and goal > top):
+        target = trial.target_length or search.next_report(state, index)
+        if target is None or (trial.target_length is None and target > top):
             break
-        report(search, state, index, goal, metric(index, goal))
-        if trial.reached < goal:
+        report(search, state, index, target, metric(index, target))
+        if trial.reached < target:
             break
     leave(search, state, index, "out_of_ops", checkpoint=f"c{index}-{trial.reached}")
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from detslurm.searcher import State
-from detslurm.searcher.brackets import bracket_plans, share_concurrency, share_trials
-from detslurm.searcher.rungs import rung_units
+from detslurm.searcher.halving.brackets import bracket_plans, share_concurrency, share_trials
+from detslurm.searcher.halving.rungs import rung_units
 from tests.searcher.drive import Metric, ask, leave, reached, report, run, search, train
 
 ASHA: dict[str, Any] = {"num_rungs": 3, "divisor": 3, "max_trials": 12}
@@ -62,7 +62,7 @@ def test_promotion_of_a_trial_that_failed_makes_room() -> None:
     report(chosen, state, 0, 1000, 0.10)
     report(chosen, state, 1, 1000, 0.11)
     leave(chosen, state, 2, "errored")
-    assert state.trials[0].goal == 3000
+    assert state.trials[0].target_length == 3000
     for first in (0, 1):
         train(chosen, state, first, lambda i, length: metrics[i])
     while not state.done:
@@ -97,17 +97,17 @@ def test_a_metric_that_is_no_number_is_the_worst(bad: Any) -> None:
 
 
 def test_the_first_of_three_is_promoted_while_it_still_runs() -> None:
-    """A result of another trial can raise the goal of one that has reported and not left."""
+    """A result of another trial can raise the target of one that has reported and not left."""
     chosen = search("async_halving", **PROMOTION, max_concurrent_trials=3)
     state = chosen.initial()
     for index in range(3):
         assert ask(chosen, state, f"w{index}") == index
     report(chosen, state, 0, 1000, 0.1)
     report(chosen, state, 1, 1000, 0.2)
-    assert state.trials[0].goal == 1000
+    assert state.trials[0].target_length == 1000
     report(chosen, state, 2, 1000, 0.3)
-    assert (state.trials[0].goal, state.trials[0].status) == (3000, "assigned")
-    leave(chosen, state, 0, "out_of_ops")  # its program had seen no larger goal yet
+    assert (state.trials[0].target_length, state.trials[0].status) == (3000, "assigned")
+    leave(chosen, state, 0, "out_of_ops")  # its program had seen no greater target length yet
     assert state.waiting()[0] == 0
     assert ask(chosen, state, "w0") == 0
 
@@ -145,14 +145,14 @@ def test_stopping_lets_newcomers_go_on_that_are_as_good(metric: Metric) -> None:
 
 
 def test_stop_once_asks_for_one_rung_after_the_other() -> None:
-    """The older form of stopping: the goal grows from rung to rung, and nobody pauses."""
+    """The older form of stopping: the target length grows from rung to rung, and nobody pauses."""
     fields = {**PROMOTION, "stop_once": True}
     chosen = search("async_halving", **fields)
     state = chosen.initial()
     ask(chosen, state)
-    assert state.trials[0].goal == 1000
+    assert state.trials[0].target_length == 1000
     report(chosen, state, 0, 1000, 1.0)
-    assert state.trials[0].goal == 3000
+    assert state.trials[0].target_length == 3000
     state = run(chosen, lambda i, n: i)
     assert reached(state) == [9000] + [1000] * 11
 
@@ -294,7 +294,7 @@ def test_a_replacement_after_the_rung_was_let_go_is_let_go_too(left_first: bool)
     if not left_first:
         leave(chosen, state, 1, "out_of_ops")
     assert (state.done, state.created) == (True, 3)
-    assert state.trials[1].goal == 5
+    assert state.trials[1].target_length == 5
 
 
 def test_a_late_invalid_sample_makes_room_above() -> None:
@@ -305,9 +305,9 @@ def test_a_late_invalid_sample_makes_room_above() -> None:
     for index in range(5):
         ask(chosen, state, f"w{index}")
         report(chosen, state, index, 5, index)
-    assert [state.trials[i].goal for i in range(5)] == [10, 10, 5, 5, 5]
+    assert [state.trials[i].target_length for i in range(5)] == [10, 10, 5, 5, 5]
     leave(chosen, state, 0, "invalid_hp")
-    assert [state.trials[i].goal for i in range(1, 5)] == [10, 10, 5, 5]
+    assert [state.trials[i].target_length for i in range(1, 5)] == [10, 10, 5, 5]
 
 
 def _plans(**fields: Any) -> list[tuple[int, int, int]]:

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from detslurm.searcher import Search, State
-from detslurm.searcher.events import WAYS
+from detslurm.searcher.events import RUN_OUTCOMES
 from tests.searcher.drive import ask, leave, search, train
 
 MAX_TRIALS = 9
@@ -58,10 +58,12 @@ METRICS = st.sampled_from([math.nan, None, "NaN", math.inf, -math.inf, 0, 0.0, 0
 
 ASKS = st.tuples(st.just("ask"), st.integers(0, WORKERS - 1))
 REPORTS = st.tuples(st.just("report"), st.integers(0, WORKERS - 1), METRICS)
-LEAVES = st.tuples(st.just("leave"), st.integers(0, WORKERS - 1), st.sampled_from(WAYS))
+LEAVES = st.tuples(st.just("leave"), st.integers(0, WORKERS - 1), st.sampled_from(RUN_OUTCOMES))
 STRAYS = st.fixed_dictionaries(
     {
-        "e": st.sampled_from(["validated", "left", "ask", "sampled", "operations", "news", 3]),
+        "e": st.sampled_from(
+            ["validated", "run_ended", "work_requested", "sampled", "operations", "news", 3]
+        ),
         "trial": st.integers(-2, 15) | st.none(),
         "worker": st.sampled_from(["w0", "w1", "gone"]) | st.just(7),
     },
@@ -69,8 +71,8 @@ STRAYS = st.fixed_dictionaries(
         "length": st.integers(-1, 40) | st.sampled_from([math.nan, math.inf, "9"]),
         "time": st.floats(-1, 40),
         "metric": METRICS,
-        "how": st.sampled_from([*WAYS, "tired"]),
-        "leg": st.integers(0, 2),
+        "outcome": st.sampled_from([*RUN_OUTCOMES, "tired"]),
+        "fencing_token": st.integers(0, 2),
         "hparams": st.just({"x": 1}),
         "after": st.integers(0, 3),
         "ops": st.just([{"op": "shutdown"}]),
@@ -88,19 +90,19 @@ def event_of(search: Search, state: State, step: tuple[Any, ...]) -> dict[str, A
         return dict(who)
     worker = f"w{who}"
     if kind == "ask":
-        return {"e": "ask", "worker": worker}
+        return {"e": "work_requested", "worker": worker}
     index = state.assignment(worker)
     if index is None:
         return None
     if kind == "report":
-        length = state.trials[index].goal or search.next_report(state, index) or TOP
+        length = state.trials[index].target_length or search.next_report(state, index) or TOP
         return {"e": "validated", "trial": index, "length": length, "metric": rest[0]}
     return {
-        "e": "left",
+        "e": "run_ended",
         "trial": index,
         "worker": worker,
-        "how": rest[0],
-        "leg": state.trials[index].legs,
+        "outcome": rest[0],
+        "fencing_token": state.trials[index].fencing_token,
         "checkpoint": f"c{index}",
     }
 
@@ -122,7 +124,7 @@ def check(search: Search, state: State) -> None:
     assert state.done == (state.open == 0)
     assert state.done or state.runnable_soon, "nothing waits or runs, and it isn't over"
     assert 0.0 <= search.progress(state) <= 1.0
-    if not state.hopeless:  # then nobody is judged any more
+    if not state.abandoned:  # then nobody is judged any more
         check_rungs(search, state)
 
 
@@ -136,11 +138,11 @@ def check_rungs(search: Search, state: State) -> None:
         ]
         assert len(own) <= bracket.max_trials
         for level, rung in enumerate(bracket.rungs):
-            there = [i for i in own if len(state.trials[i].marks) > level]
+            there = [i for i in own if len(state.trials[i].rung_results) > level]
             assert sorted(i for _, _, i in rung.results) == there
             assert rung.results == sorted(rung.results)
             assert [r[:2] for r in rung.results] == [
-                state.trials[i].marks[level] for _, _, i in rung.results
+                state.trials[i].rung_results[level] for _, _, i in rung.results
             ]
             coming = [i for i in own if state.trials[i].rung == level and i not in there]
             assert rung.outstanding == len(coming)
@@ -197,7 +199,7 @@ def test_any_history_keeps_the_promises(name: str, steps: list[tuple[Any, ...]])
         assert all(t.rung >= rung for t, rung in zip(state.trials, rungs, strict=False))
         promoted += [i for i, rung in enumerate(rungs) if state.trials[i].rung > rung]
         state = chosen.load(once)
-    if ("promotion" in name or name == "adaptive") and not state.hopeless:
+    if ("promotion" in name or name == "adaptive") and not state.abandoned:
         check_promoted(chosen, state)
     assert all(promoted.count(i) <= len(state.brackets[0].rungs) - 1 for i in promoted)
     again = chosen.initial()
@@ -208,7 +210,7 @@ def test_any_history_keeps_the_promises(name: str, steps: list[tuple[Any, ...]])
     valid = sum(t.outcome != "invalid_hp" for t in state.trials)
     expected = {"single": 1, "pbt": state.created}.get(name, MAX_TRIALS)
     assert valid <= expected
-    if state.hopeless:
+    if state.abandoned:
         assert state.verdict == "errored"
     elif name not in ("single", "grid", "pbt"):
         assert valid == expected
@@ -238,12 +240,12 @@ def test_a_worker_lost_too_often_is_an_error() -> None:
     state = chosen.initial()
     for n in range(6):
         assert ask(chosen, state, f"w{n}") == 0
-        assert state.trials[0].legs == n + 1
+        assert state.trials[0].fencing_token == n + 1
         leave(chosen, state, 0, "lost")
     assert (state.trials[0].outcome, state.verdict) == ("errored", "errored")
 
 
-def test_who_gave_way_is_first_in_line() -> None:
+def test_who_gave_way_is_first_in_the_queue() -> None:
     """Trials that were preempted go before promoted ones, those before new ones."""
     chosen = search("async_halving", num_rungs=2, **CONCURRENT, **BY_LENGTH)
     state = chosen.initial()
@@ -265,8 +267,8 @@ def test_the_end_record_of_an_earlier_run_changes_nothing() -> None:
     chosen = search("random", max_trials=1)
     state = chosen.initial()
     ask(chosen, state)
-    left = {"e": "left", "trial": 0, "worker": "w", "how": "released", "leg": 1}
-    chosen.apply(state, [left, {"e": "ask", "worker": "w"}])
+    left = {"e": "run_ended", "trial": 0, "worker": "w", "outcome": "released", "fencing_token": 1}
+    chosen.apply(state, [left, {"e": "work_requested", "worker": "w"}])
     before = chosen.dump(state)
     chosen.apply(state, [left])
-    assert (chosen.dump(state), state.trials[0].legs) == (before, 2)
+    assert (chosen.dump(state), state.trials[0].fencing_token) == (before, 2)

@@ -63,7 +63,7 @@ def test_a_search_is_in_error_only_if_all_trials_are() -> None:
         (["errored", "errored", "completed"], "completed"),
         (["errored", "errored", "errored"], "errored"),
         (["invalid_hp", "errored", "errored", "errored"], "errored"),
-        (["hopeless"], "errored"),
+        (["non_retryable"], "errored"),
         (["canceled", "canceled", "canceled"], "canceled"),
         (["canceled", "errored", "canceled"], "completed"),
     ):
@@ -124,8 +124,8 @@ def test_pbt_copies_the_best_over_the_worst() -> None:
     assert state.waiting() == [0, 1, 2, 5, 6]
     copies = [state.trials[i] for i in (5, 6)]
     assert [(t.source, t.source_checkpoint) for t in copies] == [(0, "c0-2"), (1, "c1-2")]
-    assert [(t.reached, t.goal) for t in copies] == [(2, 4)] * 2
-    assert [state.trials[i].goal for i in (0, 1, 2)] == [4] * 3
+    assert [(t.reached, t.target_length) for t in copies] == [(2, 4)] * 2
+    assert [state.trials[i].target_length for i in (0, 1, 2)] == [4] * 3
     _round(chosen, state)
     _round(chosen, state)
     assert (state.done, state.created, state.verdict) == (True, 9, "completed")
@@ -181,7 +181,7 @@ def test_pbt_without_any_checkpoint_begins_anew() -> None:
         report(chosen, state, index, 2, index)
         leave(chosen, state, index, "completed")
     fresh = [state.trials[i] for i in state.members[3:]]
-    assert [(t.source, t.reached, t.goal) for t in fresh] == [(None, 0, 4)] * 2
+    assert [(t.source, t.reached, t.target_length) for t in fresh] == [(None, 0, 4)] * 2
 
 
 def test_pbt_makes_an_invalid_copy_again() -> None:
@@ -305,7 +305,7 @@ def test_close_lets_a_trial_train_as_far_as_it_was_asked_to(moment: str) -> None
     if moment == "given back":
         leave(chosen, state, 0, "released")
         assert ask(chosen, state) == 0
-    assert (state.trials[0].goal, state.trials[0].settled) == (3, False)
+    assert (state.trials[0].target_length, state.trials[0].settled) == (3, False)
     report(chosen, state, 0, 3, 0.5)
     leave(chosen, state, 0, "completed")
     assert heard(state)[-2:] == [("validation_completed", "a", 0.5, 3), ("trial_closed", "a")]

@@ -13,9 +13,9 @@ import pytest
 import torch
 
 from detslurm.searcher import Search, State
-from detslurm.searcher.bridge import PRUNERS, SAMPLERS, Bridge, BridgeError
-from detslurm.searcher.history import History
-from detslurm.searcher.optuna_space import distributions, to_params, to_sample
+from detslurm.searcher.optuna.bridge import PRUNERS, SAMPLERS, Bridge, BridgeError
+from detslurm.searcher.optuna.history import TrialHistory
+from detslurm.searcher.optuna.space import distributions, to_params, to_sample
 
 pytestmark = pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
 
@@ -62,7 +62,7 @@ class Job:
 
     def begin(self, worker: str = "w") -> int:
         """Take the next trial and sample it."""
-        self.apply({"e": "ask", "worker": worker})
+        self.apply({"e": "work_requested", "worker": worker})
         index = self.state.assignment(worker)
         assert index is not None
         self.apply(*self.suggestions())
@@ -82,7 +82,7 @@ class Job:
         return self.state.trials[index].stop
 
     def leave(self, index: int, how: str = "completed", worker: str = "w") -> None:
-        self.apply({"e": "left", "trial": index, "worker": worker, "how": how})
+        self.apply({"e": "run_ended", "trial": index, "worker": worker, "outcome": how})
 
     def run(self, objective: Callable[[Sample], float]) -> list[float]:
         """All trials, one after the other; what each came to."""
@@ -183,7 +183,7 @@ def test_the_first_sample_stands() -> None:
     """Two workers that sample at once: one commits, the other takes what is there."""
     job = Job(config(4, max_concurrent_trials=2))
     for worker in ("a", "b"):
-        job.apply({"e": "ask", "worker": worker})
+        job.apply({"e": "work_requested", "worker": worker})
     first, second = job.suggestions(), job.suggestions()
     assert first == second
     job.apply(*first)
@@ -196,9 +196,9 @@ def test_the_first_sample_stands() -> None:
 def test_a_sample_that_was_overtaken_is_drawn_anew() -> None:
     """What was drawn before another's sample came would repeat its random numbers: it is void."""
     job = Job(config(4, sampler="random", max_concurrent_trials=2))
-    job.apply({"e": "ask", "worker": "a"})
+    job.apply({"e": "work_requested", "worker": "a"})
     early = job.suggestions()
-    job.apply({"e": "ask", "worker": "b"})
+    job.apply({"e": "work_requested", "worker": "b"})
     job.apply(*early)
     (mine,) = early
     job.apply({**mine, "trial": 1})
@@ -214,7 +214,7 @@ def test_trials_at_once_get_different_samples() -> None:
     def begin() -> list[Any]:
         job = Job(config(20, max_concurrent_trials=10))
         for number in range(10):
-            job.apply({"e": "ask", "worker": f"w{number}"})
+            job.apply({"e": "work_requested", "worker": f"w{number}"})
         job.apply(*job.suggestions())
         return [t.hparams for t in job.state.trials]
 
@@ -315,7 +315,7 @@ def test_a_trial_with_a_length_is_told_at_its_end() -> None:
     """The last metric counts, whatever unit the length has, and the trial closes."""
     job = Job(config(1, max_length={"epochs": 2}))
     index = job.begin()
-    assert job.state.trials[index].goal == 2
+    assert job.state.trials[index].target_length == 2
     job.report(index, 600, 0.75)
     job.apply({"e": "validated", "trial": index, "length": 2, "metric": 0.25})
     job.leave(index, "out_of_ops")
@@ -349,7 +349,7 @@ def test_a_sampler_of_another_version_goes_on_as_it_can() -> None:
 def test_arguments_that_optuna_refuses(searcher: dict[str, Any], message: str) -> None:
     """The error names the section of the configuration and says what Optuna says."""
     with pytest.raises(BridgeError, match=message):
-        Bridge({"metric": "loss", **searcher}, SPACE, 0).suggest(History(), [0])
+        Bridge({"metric": "loss", **searcher}, SPACE, 0).suggest(TrialHistory(), [0])
 
 
 def test_a_report_without_a_pruner_is_committed_as_it_is() -> None:

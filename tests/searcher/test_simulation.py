@@ -11,8 +11,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from detslurm.searcher.brackets import bracket_plans
 from detslurm.searcher.curves import Curves, Recorded
+from detslurm.searcher.halving.brackets import bracket_plans
 from detslurm.searcher.preview import BracketRow, Row, preview, shortfall
 from detslurm.searcher.search import Search
 from detslurm.searcher.simulation import Simulation, simulate
@@ -118,7 +118,7 @@ def test_a_simulated_promotion_trains_each_unit_once() -> None:
     done = simulate(config("async_halving", **fields), 1, Steps(), start_seconds=10)
     assert done.rows == [Row(8, 100), Row(3, 300), Row(1, 900)]
     assert done.total_units == 800 + 900 + 900
-    starts = sum(trial.legs for trial in done.each)
+    starts = sum(trial.runs for trial in done.each)
     assert done.seconds == done.total_units + 10 * starts
     assert done.busy == pytest.approx(1.0)
     assert done.best is not None
@@ -200,11 +200,11 @@ def test_the_state_of_twenty_thousand_trials_is_loaded() -> None:
     search = Search.from_config(large(20_000, max_concurrent_trials=0, num_rungs=3))
     state = search.initial()
     while state.created < 20_000:
-        search.apply(state, [{"e": "ask", "worker": "w"}])
+        search.apply(state, [{"e": "work_requested", "worker": "w"}])
         index = state.assignment("w")
         report = {"e": "validated", "trial": index, "length": 4096, "metric": (index or 0) % 97}
         search.apply(
-            state, [report, {"e": "left", "trial": index, "worker": "w", "how": "errored"}]
+            state, [report, {"e": "run_ended", "trial": index, "worker": "w", "outcome": "errored"}]
         )
     data = search.dump(state)
     assert search.dump(search.load(data)) == data

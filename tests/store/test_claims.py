@@ -93,30 +93,32 @@ def test_a_run_has_one_end_record(store: Store) -> None:
         assert end["who"] == won.index(True)
 
 
-def test_a_run_of_an_earlier_leg_comes_too_late(store: Store) -> None:
+def test_a_run_with_an_older_token_comes_too_late(store: Store) -> None:
     """A worker whose trial was given to another meanwhile fences nobody; the other may begin after
     it, too."""
     trial = scenes.trial(store)
-    assert trial.open_run({"leg": 2})["run"] == 1
+    assert trial.open_run({"fencing_token": 2})["run"] == 1
     with pytest.raises(RunTaken, match="given to another worker"):
-        trial.open_run({"leg": 1})
+        trial.open_run({"fencing_token": 1})
     assert [run.end for run in trial.runs()] == [None]
-    assert trial.open_run({"leg": 3})["run"] == 2
+    assert trial.open_run({"fencing_token": 3})["run"] == 2
 
 
-def test_the_higher_leg_wins_a_race(store: Store) -> None:
-    """Whoever is faster: the run that stays open is of the leg that the search gave away last."""
+def test_the_higher_fencing_token_wins_a_race(store: Store) -> None:
+    """In whatever order: the run that stays open has the token that the search gave away last."""
     for _ in range(10):
         trial = scenes.trial(store)
 
-        def open_run(leg: int, trial: TrialDir = trial) -> None:
+        def open_run(fencing_token: int, trial: TrialDir = trial) -> None:
             with contextlib.suppress(RunTaken):
-                trial.open_run({"leg": leg})
+                trial.open_run({"fencing_token": fencing_token})
 
         race(4, open_run)
         runs = trial.runs()
-        assert [run.start["leg"] for run in runs] == sorted({run.start["leg"] for run in runs})
-        assert runs[-1].start["leg"] == 3
+        assert [run.start["fencing_token"] for run in runs] == sorted(
+            {run.start["fencing_token"] for run in runs}
+        )
+        assert runs[-1].start["fencing_token"] == 3
         assert [run.end is None for run in runs] == [False] * (len(runs) - 1) + [True]
 
 

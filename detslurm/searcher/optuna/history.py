@@ -10,7 +10,7 @@ Position = tuple[int, int, float]
 """How far a random generator is: words drawn, whether a normal deviate is kept, and that one."""
 
 
-class Known(msgspec.Struct, omit_defaults=True):
+class KnownTrial(msgspec.Struct, omit_defaults=True):
     """One trial; a metric that is no number is None."""
 
     hparams: dict[str, Any]
@@ -19,9 +19,9 @@ class Known(msgspec.Struct, omit_defaults=True):
     notes: dict[str, Any] = {}  # the pruner's own
 
 
-class History(msgspec.Struct, omit_defaults=True):
+class TrialHistory(msgspec.Struct, omit_defaults=True):
     """Trials in the order of their samples; `order` has i for trial i sampled, ~i for it ended."""
 
-    trials: dict[int, Known] = {}
+    trials: dict[int, KnownTrial] = {}
     order: list[int] = []
     generators: list[Position] = []

@@ -9,14 +9,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from detslurm.searcher.events import Sampled, Validated, number
-from detslurm.searcher.history import History, Known
-from detslurm.searcher.listed import Listed
+from detslurm.searcher.independent import IndependentTrials
+from detslurm.searcher.optuna.history import KnownTrial, TrialHistory
 from detslurm.searcher.state import State
 
 _ENDS = {"completed": "complete", "stopped": "pruned"}
 
 
-class Suggested(Listed):
+class OptunaMethod(IndependentTrials):
     """`max_trials` trials whose hyperparameters depend on how the earlier ones went."""
 
     def __init__(self, searcher: Mapping[str, Any], space: Mapping[str, Any], seed: int) -> None:
@@ -25,7 +25,7 @@ class Suggested(Listed):
         self._space, self._seed = space, seed
 
     def start(self, state: State) -> None:
-        state.history = History()
+        state.history = TrialHistory()
         super().start(state)
 
     def unsampled(self, state: State) -> list[int]:
@@ -37,7 +37,7 @@ class Suggested(Listed):
         if trial.hparams is not None or trial.status == "closed" or late:
             return
         trial.hparams = event.hparams
-        history.trials[event.trial] = Known(event.hparams)
+        history.trials[event.trial] = KnownTrial(event.hparams)
         history.order.append(event.trial)
         history.generators = event.generators
 
@@ -72,7 +72,7 @@ class Suggested(Listed):
         """The event of a report with the pruner's verdict; imports Optuna if there is a pruner."""
         if not self.searcher.get("pruner") or "time" not in event:
             return event
-        from detslurm.searcher.bridge import Bridge
+        from detslurm.searcher.optuna.bridge import Bridge
 
         known = _history(state).trials.get(index)
         if known is None:
@@ -84,6 +84,6 @@ class Suggested(Listed):
         return {**event, "stop": stop, "notes": notes}
 
 
-def _history(state: State) -> History:
+def _history(state: State) -> TrialHistory:
     assert state.history is not None
     return state.history

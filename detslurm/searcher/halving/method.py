@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from detslurm.searcher.halving.rungs import insert, remove
 from detslurm.searcher.method import Method, may_replace
-from detslurm.searcher.rungs import insert, remove
 from detslurm.searcher.state import Bracket, Rung, State
 
 
@@ -46,14 +46,14 @@ class Halving(Method):
             bracket.created += 1
             bracket.lowest = 0
             bracket.rungs[0].outstanding += 1
-            self.new(state, self.goal(bracket, 0), bracket=number)
+            self.new(state, self.target_length(bracket, 0), bracket=number)
 
     def may_create(self, bracket: Bracket) -> bool:
         """Whether the bracket has trials left; invalid samples don't count."""
         replaced = bracket.invalid if may_replace(bracket.invalid, bracket.max_trials) else 0
         return bracket.created - replaced < bracket.max_trials
 
-    def goal(self, bracket: Bracket, rung: int) -> int | None:
+    def target_length(self, bracket: Bracket, rung: int) -> int | None:
         """What a trial is asked for on its way to a rung."""
         return bracket.rungs[rung].units
 
@@ -68,7 +68,7 @@ class Halving(Method):
         """Forget a trial with invalid hyperparameters; another takes its place."""
         trial = state.trials[index]
         bracket = state.brackets[trial.bracket]
-        if len(trial.marks) <= trial.rung:
+        if len(trial.rung_results) <= trial.rung:
             bracket.rungs[trial.rung].outstanding -= 1
         remove(state, bracket.rungs, index)
         bracket.invalid += 1

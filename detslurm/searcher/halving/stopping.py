@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from detslurm.searcher.events import WORST, Validated, number
-from detslurm.searcher.halving import BracketPlan, Halving
+from detslurm.searcher.halving.method import BracketPlan, Halving
 from detslurm.searcher.method import length_of
 from detslurm.searcher.state import Bracket, State
 
@@ -23,7 +23,7 @@ class Stopping(Halving):
         self.asks = length_of(searcher)[0] is not None
         self.before_equals = not self.asks
 
-    def goal(self, bracket: Bracket, rung: int) -> int | None:
+    def target_length(self, bracket: Bracket, rung: int) -> int | None:
         return bracket.rungs[rung].units if self.asks else None
 
     def validated(self, state: State, index: int, units: int, event: Validated) -> None:
@@ -50,9 +50,9 @@ class Stopping(Halving):
         else:
             trial.rung += 1
             bracket.rungs[trial.rung].outstanding += 1
-            trial.goal = self.goal(bracket, trial.rung)
+            trial.target_length = self.target_length(bracket, trial.rung)
 
-    def rested(self, state: State, index: int) -> None:
+    def paused(self, state: State, index: int) -> None:
         # All rungs are behind a settled trial, or it would have been asked for the next.
         state.finish(index)
 

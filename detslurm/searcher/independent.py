@@ -10,19 +10,19 @@ from detslurm.searcher.method import Method, length_of, may_replace
 from detslurm.searcher.state import State
 
 
-class Listed(Method):
+class IndependentTrials(Method):
     """`max_trials` trials, `max_concurrent_trials` at first, one more whenever one closes."""
 
     def __init__(self, searcher: Mapping[str, Any], max_trials: int) -> None:
         super().__init__(searcher)
         self.max_trials = max_trials
         self.replaces = searcher["name"] == "random"
-        self.goal, _ = length_of(searcher)
+        self.target_length, _ = length_of(searcher)
 
     def start(self, state: State) -> None:
         atonce = self.searcher.get("max_concurrent_trials", 16) or self.max_trials
         for _ in range(min(atonce, self.max_trials)):
-            self.new(state, self.goal)
+            self.new(state, self.target_length)
 
     def validated(self, state: State, index: int, units: int, event: Validated) -> None:
         trial = state.trials[index]
@@ -32,7 +32,7 @@ class Listed(Method):
     def closed(self, state: State, index: int) -> None:
         invalid = state.invalid if self.replaces and self._may_replace(state) else 0
         if state.created - invalid < self.max_trials:
-            self.new(state, self.goal)
+            self.new(state, self.target_length)
 
     def _may_replace(self, state: State) -> bool:
         return may_replace(state.invalid, self.max_trials)
@@ -42,6 +42,6 @@ class Listed(Method):
         for trial in state.trials:
             if trial.status == "closed":
                 share += trial.outcome != "invalid_hp"
-            elif trial.goal:
-                share += min(trial.reached / trial.goal, 1.0)
+            elif trial.target_length:
+                share += min(trial.reached / trial.target_length, 1.0)
         return share / self.max_trials

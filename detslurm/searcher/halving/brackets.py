@@ -6,9 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from detslurm.searcher.halving import BracketPlan
+from detslurm.searcher.halving.method import BracketPlan
+from detslurm.searcher.halving.rungs import rung_units
 from detslurm.searcher.method import length_of
-from detslurm.searcher.rungs import rung_units
 
 
 def bracket_plans(searcher: Mapping[str, Any]) -> list[BracketPlan]:

@@ -20,13 +20,13 @@ def insert(state: State, rung: Rung, index: int, score: float, before_equals: bo
     place = bisect.bisect_left(rung.results, result)
     rung.results.insert(place, result)
     trial = state.trials[index]
-    trial.marks = [*trial.marks, (score, order)]
+    trial.rung_results = [*trial.rung_results, (score, order)]
     return place
 
 
 def remove(state: State, rungs: list[Rung], index: int) -> None:
     """Take all results of a trial out of the rungs."""
     trial = state.trials[index]
-    for rung, (score, order) in zip(rungs, trial.marks, strict=False):
+    for rung, (score, order) in zip(rungs, trial.rung_results, strict=False):
         del rung.results[bisect.bisect_left(rung.results, (score, order, index))]
-    trial.marks = []
+    trial.rung_results = []

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from detslurm.searcher.history import Position
+from detslurm.searcher.optuna.history import Position
 
 _BLOCK = 624  # the Mersenne Twister makes so many words at a time
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import msgspec
 
-from detslurm.searcher.generators import advance, positions
-from detslurm.searcher.history import History, Known
-from detslurm.searcher.optuna_space import distributions, to_params, to_sample
+from detslurm.searcher.optuna.history import KnownTrial, TrialHistory
+from detslurm.searcher.optuna.rng import advance, positions
+from detslurm.searcher.optuna.space import distributions, to_params, to_sample
 
 SAMPLERS = {
     "brute_force": "BruteForceSampler",
@@ -53,7 +53,7 @@ class Bridge:
         self._optuna = _quiet_optuna()
         self._distributions = distributions(space)
 
-    def suggest(self, history: History, wanted: Iterable[int]) -> list[dict[str, Any]]:
+    def suggest(self, history: TrialHistory, wanted: Iterable[int]) -> list[dict[str, Any]]:
         """`sampled` events for trials, in order; each holds only as long as it is the next."""
         study = self._replayed(history) if self._kind in _REPLAYED else None
         study = study or self._rebuilt(history)
@@ -72,7 +72,7 @@ class Bridge:
         return events
 
     def judge(
-        self, history: History, index: int, at: int, metric: float | None
+        self, history: TrialHistory, index: int, at: int, metric: float | None
     ) -> tuple[bool, dict[str, Any]]:
         """Whether the pruner ends a trial that reports now, and what it notes down of it."""
         study = self._rebuilt(_with_report(history, index, at, metric), trials_only=True)
@@ -89,7 +89,7 @@ class Bridge:
             sampler=sampler, pruner=self._pruner(), direction=direction, study_name="detslurm"
         )
 
-    def _rebuilt(self, history: History, *, trials_only: bool = False) -> Any:
+    def _rebuilt(self, history: TrialHistory, *, trials_only: bool = False) -> Any:
         """A study with the trials as they stand."""
         study = self._study(None if trials_only else self._sampler())
         for known in history.trials.values():
@@ -98,7 +98,7 @@ class Bridge:
             advance(study.sampler, history.generators)
         return study
 
-    def _replayed(self, history: History) -> Any | None:
+    def _replayed(self, history: TrialHistory) -> Any | None:
         """A study that was asked and told everything once more; None where it says otherwise."""
         study = self._study(self._sampler())
         trials: dict[int, Any] = {}
@@ -113,7 +113,7 @@ class Bridge:
                 return None  # another version of Optuna or numpy drew it
         return study
 
-    def _tell(self, study: Any, trial: Any, known: Known) -> None:
+    def _tell(self, study: Any, trial: Any, known: KnownTrial) -> None:
         states = self._optuna.trial.TrialState
         for at, metric in known.reports:
             trial.report(_number(metric), at)
@@ -122,7 +122,7 @@ class Bridge:
         else:
             study.tell(trial, state=states.PRUNED if known.state == "pruned" else states.FAIL)
 
-    def _frozen(self, known: Known) -> Any:
+    def _frozen(self, known: KnownTrial) -> Any:
         states = self._optuna.trial.TrialState
         state = {
             "running": states.RUNNING,
@@ -140,7 +140,7 @@ class Bridge:
             system_attrs=dict(known.notes),
         )
 
-    def _value(self, known: Known) -> float:
+    def _value(self, known: KnownTrial) -> float:
         """What a trial came to: its last report; no number counts as the worst."""
         value = _number(known.reports[-1][1])
         if not math.isnan(value):
@@ -179,7 +179,7 @@ def _made(kind: Any, given: Mapping[str, Any], where: str) -> Any:
         raise BridgeError(f"Optuna's {kind.__name__} lacks a package: {error}") from error
 
 
-def _with_report(history: History, index: int, at: int, metric: float | None) -> History:
+def _with_report(history: TrialHistory, index: int, at: int, metric: float | None) -> TrialHistory:
     known = history.trials[index]
     told = msgspec.structs.replace(known, reports=[*known.reports, (at, metric)])
     return msgspec.structs.replace(history, trials={**history.trials, index: told})

@@ -3,30 +3,30 @@
 from __future__ import annotations
 
 from detslurm.searcher.events import WORST, Validated, number
-from detslurm.searcher.halving import Halving
+from detslurm.searcher.halving.method import Halving
 from detslurm.searcher.state import PROMOTED, Bracket, State
 
 
 class Promotion(Halving):
     """Whenever a result comes in, somebody is promoted, or a new trial begins."""
 
-    raises_goals = True
+    raises_targets = True
 
     def validated(self, state: State, index: int, units: int, event: Validated) -> None:
         trial = state.trials[index]
-        if trial.settled or trial.goal is None or units < trial.goal:
+        if trial.settled or trial.target_length is None or units < trial.target_length:
             return
-        trial.reached = trial.goal
+        trial.reached = trial.target_length
         trial.metric = number(event.metric)
         self._judge(state, index, self.score(event.metric))
 
-    def rested(self, state: State, index: int) -> None:
+    def paused(self, state: State, index: int) -> None:
         if state.trials[index].final:
             state.finish(index)
 
     def ended(self, state: State, index: int) -> None:
         trial = state.trials[index]
-        if len(trial.marks) <= trial.rung:
+        if len(trial.rung_results) <= trial.rung:
             self._judge(state, index, WORST)
 
     def refused(self, state: State, index: int) -> None:
@@ -77,9 +77,9 @@ class Promotion(Halving):
         units = bracket.rungs[trial.rung].units
         if units <= trial.reached:  # short lengths have rungs of equal length: it is there already
             return self._settle(state, index, self.score(trial.metric))
-        trial.goal = units
+        trial.target_length = units
         if trial.status == "paused":
-            state.wait(index, PROMOTED)
+            state.enqueue(index, PROMOTED)
         return True
 
     def _let_go(self, state: State, bracket: Bracket) -> None:

@@ -1,0 +1,1 @@
+"""Asynchronous halving: brackets of rungs, by promotion or by stopping."""

@@ -1,0 +1,1 @@
+"""Search by Optuna's samplers and pruners; only `bridge`, `rng` and `space` know Optuna."""
