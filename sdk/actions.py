@@ -1,7 +1,7 @@
-"""What the user's wishes do in the queue; the wish itself is a fact and is written first.
+"""What the user's intents do in the queue; the intent itself is a fact and is written first.
 
-A runner that starts or looks finds the wish by itself, so that acting on the queue only makes it
-come true at once. But for `release`: what is held has no runner.
+A runner reads the intents when it starts and now and then, so that acting on the queue only makes
+it come true at once. But for `release`: what is held has no runner.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def cancel(job_refs: Iterable[JobRef], queues: Queues, *, runners: bool = True) 
 
 
 def notify(job_refs: Iterable[JobRef], queues: Queues) -> None:
-    """Let exactly these jobs look at the wishes now."""
+    """Let exactly these jobs read the intents now."""
     for name, refs in _by_cluster(job_refs, whole=False).items():
 
         def act(cluster: Cluster, refs: list[str] = refs) -> None:

@@ -127,7 +127,7 @@ class Experiment:
             archive.add(code, arcname=".")
         return target
 
-    # -- wishes ----------------------------------------------------------------------------------
+    # -- intents ----------------------------------------------------------------------------------
 
     def pause(self) -> None:
         """Let running trials checkpoint and leave; nothing starts until `activate`."""

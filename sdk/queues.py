@@ -82,7 +82,7 @@ class Queues:
         return {JobRef(name, ref): found[ref] for ref in refs & found.keys()}
 
     def act(self, name: str, what: str, action: Callable[[Cluster], None]) -> bool:
-        """Do something in a queue; a refusal becomes a warning, for the wish is recorded."""
+        """Do something in a queue; a refusal becomes a warning, for the intent is recorded."""
         try:
             action(self.cluster(name))
         except SlurmError as error:

@@ -32,7 +32,7 @@ from detslurm.store.reading import Memory
 if TYPE_CHECKING:
     from detslurm.sdk.search_view import SearchView
 
-# Runners look at the wishes every minute, and sooner where they are told to.
+# Runners read the intents every minute, and at once where they are notified.
 KILL_UNCONFIRMED_SECONDS = 180.0
 
 
@@ -260,7 +260,7 @@ def _is_dead(one: ExperimentSnapshot, trial: int, status: JobStatus, queue: Queu
 
     For what the user has killed it is enough that the queue answers and knows no such job: nothing
     can be ended there, and nobody will ever remember more. But this may be another cluster, or
-    another machine, that sees the same store: a runner that lives has the time to read the wish.
+    another machine, that sees the same store: a runner that lives has the time to read the intent.
     """
     if status.alive is not None or status.job_ref is None:
         return status.alive is False
@@ -279,8 +279,8 @@ def _killed_since(directory: ExperimentDir, trial: int) -> float:
 
 
 def _kills(fact: Mapping[str, Any], trial: int) -> bool:
-    wish = fact.get("wish") if fact.get("type") == "wish" else None
-    return wish == "kill" or (wish == "kill_trial" and fact.get("trial") == trial)
+    intent = fact.get("wish") if fact.get("type") == "wish" else None
+    return intent == "kill" or (intent == "kill_trial" and fact.get("trial") == trial)
 
 
 def _mark_lost(one: ExperimentSnapshot, dead: Mapping[int, JobStatus]) -> None:

@@ -19,7 +19,7 @@ from detslurm.sdk.warmstart import warm_start_problems
 from detslurm.searcher import RUNNABLE, Search, trial_count
 from detslurm.slurm import Cluster, ClusterLimits, JobRequest, SlurmError
 from detslurm.slurm.plan import JobArray, JobPlan, PlanError, plan_job, throttle
-from detslurm.slurm.resubmit import kept, relief_request, runner_command, submitted_fact
+from detslurm.slurm.resubmit import kept, runner_command, standby_request, submitted_fact
 from detslurm.store import ExperimentDir, Store, StoreError, fs, probe
 from detslurm.store.searchend import BLOCK
 
@@ -232,7 +232,7 @@ def submit(
         if not plan.jobs.arrays:
             _keep_template(plan, experiment)
         elif plan.is_search:
-            job_ids.append(_submit_relief(experiment, cluster, job_ids, hold=paused))
+            job_ids.append(_submit_standby(experiment, cluster, job_ids, hold=paused))
     except BaseException as err:
         _take_back(experiment, cluster, job_ids)
         if isinstance(err, SlurmError):
@@ -246,7 +246,7 @@ def _take_back(experiment: ExperimentDir, cluster: Cluster, job_ids: Sequence[st
     try:
         experiment.append({"type": "wish", "wish": "delete"})
     finally:
-        with contextlib.suppress(SlurmError):  # then runners find the wish
+        with contextlib.suppress(SlurmError):  # then runners find the intent
             cluster.cancel(job_ids)
     if not job_ids:  # else a runner may have begun that reads them
         from detslurm.sdk.deletion import delete
@@ -292,13 +292,13 @@ def _about_search(plan: Plan, runner: str | None) -> dict[str, Any]:
     return {**said, "workers": workers, **({"runner": runner} if runner is not None else {})}
 
 
-def _submit_relief(
+def _submit_standby(
     experiment: ExperimentDir, cluster: Cluster, jobs: Sequence[str], *, hold: bool
 ) -> str:
     """One more worker, which waits until all others are gone: should they have been killed."""
-    request = relief_request(experiment.facts(), experiment.path, jobs)
+    request = standby_request(experiment.facts(), experiment.path, jobs)
     job_id = cluster.submit(request.with_changes(hold=hold))
-    experiment.append(submitted_fact(cluster.name, job_id, 0, request, relief=True))
+    experiment.append(submitted_fact(cluster.name, job_id, 0, request, standby=True))
     return job_id
 
 

@@ -34,8 +34,8 @@ def go_on(one: ExperimentSnapshot, queues: Queues) -> bool:
     if events := state.run_ended_events(dict.fromkeys(gone, "released")):
         state = log.commit(with_checkpoints(one.directory, one.facts.trial_ids, events))
     most = int(one.facts.created.get("workers") or 1)
-    reliefs = {ref for job in one.facts.jobs if job.relief for ref in job.refs}
-    working = [job_ref for job_ref in alive if job_ref.ref not in reliefs]
+    standbys = {ref for job in one.facts.jobs if job.standby for ref in job.refs}
+    working = [job_ref for job_ref in alive if job_ref.ref not in standbys]
     count = min(len(state.waiting()), most) - len(working)
     if count > 0:
         cluster = queues.cluster(str(one.facts.created.get("cluster") or "slurm"))

@@ -1,14 +1,15 @@
 """Go on with a trial whose runner died: a runner that has done its own share does it.
 
-Only evidence counts: the job that the trial belongs to ended, in a way that nobody wished, without
-the trial's end record. What Slurm does not say, or what somebody canceled, is left alone.
+Only evidence counts: the job that the trial belongs to ended, in a way that nobody asked for, and
+the trial's end was not recorded. What Slurm does not report, or what somebody canceled, is left
+alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from detslurm.exec.wishes import Wishes
+from detslurm.exec.intents import Intents
 from detslurm.slurm import Cluster, SlurmError
 from detslurm.slurm.resubmit import submitted_fact, successor_request
 from detslurm.store import ExperimentFacts, Job
@@ -20,14 +21,14 @@ _DIED = frozenset({"FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT"})
 
 
 def adopt(
-    wishes: Wishes, index: int, ref: str, cluster: Callable[[str | None], Cluster], *, most: int
+    intents: Intents, index: int, ref: str, cluster: Callable[[str | None], Cluster], *, most: int
 ) -> bool:
     """Make job `ref` the one that works for a trial whose own job died; whether it is now.
 
     A trial that was lost more than `most` times may be what its runners die of.
     """
-    experiment = wishes.experiment
-    runs = experiment.trial(wishes.trial_ids[index]).runs()
+    experiment = intents.experiment
+    runs = experiment.trial(intents.trial_ids[index]).runs()
     facts = list(experiment.facts())
     folded = experiment_facts(facts)
     origin = folded.origin.get(index, index)

@@ -25,7 +25,7 @@ from detslurm.store.fs import write_all
 if TYPE_CHECKING:
     from detslurm.exec.failure import Failure
 
-# How often the runner looks at the user's wishes by itself; the CLI can
+# How often the runner looks at the user's intents by itself; the CLI can
 # notify it to do so at once.
 _LOOK_EVERY = 60.0
 # srun says this at every step on clusters without a task plugin, --quiet or not; of the ranks that
@@ -119,7 +119,7 @@ class Attempt:
         with selectors.DefaultSelector() as selector:
             selector.register(fd, selectors.EVENT_READ)
             selector.register(self._inbox.fileno(), selectors.EVENT_READ)
-            self._on_wish(self._look())
+            self._on_intent(self._look())
             while not self._given_up():
                 ready = {key.fd for key, _ in selector.select(self._timeout())}
                 if self._inbox.fileno() in ready:
@@ -207,9 +207,9 @@ class Attempt:
             self._send(control.PREEMPT)  # at once: a busy controller takes its time to say why
             self._stop(self._why_signalled())
         if signal.SIGUSR2 in signals:
-            self._on_wish(self._look())
+            self._on_intent(self._look())
 
-    def _on_wish(self, cause: Cause | None) -> None:
+    def _on_intent(self, cause: Cause | None) -> None:
         if cause is not None:
             self._stop(cause)
 
@@ -217,7 +217,7 @@ class Attempt:
         now = time.monotonic()
         if now >= self._next_look:
             self._next_look = now + _LOOK_EVERY
-            self._on_wish(self._look())
+            self._on_intent(self._look())
         if self._meet_by is not None and now >= self._meet_by:
             self._meet_by = None
             self._without_all_nodes()

@@ -20,8 +20,8 @@ from detslurm._addresses import INTERFACE_ENV, own_address, peer_address
 from detslurm._flag import PreemptFlag
 from detslurm.exec import joining, ports
 from detslurm.exec.environment import run_environment
+from detslurm.exec.intents import Intents
 from detslurm.exec.outcome import Cause, Decision, Ended, Next, decide
-from detslurm.exec.wishes import Wishes
 from detslurm.slurm import Allocation, JobInfo, SlurmError, detect_cluster
 from detslurm.slurm.allocation import step_of
 from detslurm.slurm.hostlist import expand_hostlist
@@ -103,9 +103,9 @@ class Embedded:
         if not self.is_chief or self._decided or os.getpid() != self._process:
             return  # a forked child inherits all of this
         self._decided = True
-        wish = self._wish()
+        intent = self._intent()
         job = _standing(self._work.allocation.ref) if self.flag.preempt else None
-        cause = (wish or _cause(job)) if self.flag.preempt else None
+        cause = (intent or _cause(job)) if self.flag.preempt else None
         decision = self._decision(exit_code, cause)
         if decision.outcome == "error" and reason is not None:
             decision = Decision("error", reason, Next.LEAVE)
@@ -115,11 +115,11 @@ class Embedded:
         if job is not None and not job.ending:
             self._requeue(decision.next)
 
-    def _wish(self) -> Cause | None:
+    def _intent(self) -> Cause | None:
         """Why the user asked this run to stop, if it was the user."""
-        wishes = Wishes(self._experiment)
-        _patiently(wishes.look)
-        return wishes.cause_for(self._trial.id)
+        intents = Intents(self._experiment)
+        _patiently(intents.refresh)
+        return intents.cause_for(self._trial.id)
 
     def _decision(self, exit_code: int, cause: Cause | None) -> Decision:
         view = _patiently(lambda: fold_trial(self._trial))
@@ -143,7 +143,7 @@ class Embedded:
         try:
             hold = following is Next.HOLD
             cluster.requeue(ref, hold=hold, only_running=not hold)
-            if hold and self._wish() is not Cause.PAUSE:
+            if hold and self._intent() is not Cause.PAUSE:
                 cluster.release([ref])  # the user has activated it between our look and our hold
         except SlurmError as err:
             print(f"detslurm: the job can't be requeued: {err}", file=sys.stderr, flush=True)

@@ -11,13 +11,13 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from detslurm.exec.agenda import Agenda, Task
 from detslurm.exec.attempt import Attempt, Limits, Report
+from detslurm.exec.intents import Intents
 from detslurm.exec.outcome import Cause, Decision, Ended, Next, decide
 from detslurm.exec.signals import SignalInbox
 from detslurm.exec.stepdesk import steps_beside
 from detslurm.exec.textlog import TextLog, tell
-from detslurm.exec.wishes import Wishes
+from detslurm.exec.trial_queue import Task, TrialQueue
 from detslurm.slurm import Allocation, Cluster, SlurmError
 from detslurm.store import StoreError, TrialDir, TrialView, fold_trial
 from detslurm.store.outcomes import INVALID_HP, RESTART
@@ -59,8 +59,8 @@ class Execution:
         self,
         task: Task,
         *,
-        agenda: Agenda,
-        wishes: Wishes,
+        trial_queue: TrialQueue,
+        intents: Intents,
         config: Mapping[str, Any],
         allocation: Allocation,
         cluster: Cluster,
@@ -68,10 +68,10 @@ class Execution:
         end_reason: Callable[[], str | None],
     ) -> None:
         self.task = task
-        self._agenda, self._wishes, self._config = agenda, wishes, config
+        self._trial_queue, self._intents, self._config = trial_queue, intents, config
         self._allocation, self._cluster, self._inbox = allocation, cluster, inbox
         self._said = end_reason
-        self._trial: TrialDir = wishes.experiment.trial(task.trial_id)
+        self._trial: TrialDir = intents.experiment.trial(task.trial_id)
         self._run = 0
         self.excluded: list[str] = []
 
@@ -116,7 +116,7 @@ class Execution:
 
     def _clear_nodes(self, number: int) -> None:
         """End what the run has left, where no agent of a next one comes to do it."""
-        place = [str(self._wishes.experiment.path), str(self._trial.id), str(number)]
+        place = [str(self._intents.experiment.path), str(self._trial.id), str(number)]
         argv = [sys.executable, "-m", "detslurm.exec.leftovers", *place]
         with contextlib.suppress(SlurmError, OSError, subprocess.TimeoutExpired):
             step = self._allocation.step_command(argv)
@@ -158,7 +158,7 @@ class Execution:
     def _configured_source(self) -> str | None:
         searcher = self._config["searcher"]
         if searcher.get("source_trial_id") is not None:
-            store = self._wishes.experiment.store
+            store = self._intents.experiment.store
             latest = latest_checkpoint(store, searcher["source_trial_id"])
             return latest.uuid if latest is not None else None
         source: str | None = searcher.get("source_checkpoint_uuid")
@@ -166,7 +166,7 @@ class Execution:
 
     def _decided(self, before: TrialView, report: Report) -> Decision:
         decision = decide(self._ended(before, report))
-        self._agenda.ending(self.task, decision)
+        self._trial_queue.on_run_ending(self.task, decision)
         return decision
 
     def _begin(self, number: int, log: TextLog) -> Report:
@@ -195,7 +195,7 @@ class Execution:
 
     def _attempt(self, number: int, log: TextLog) -> Report:
         agent = [sys.executable, "-m", "detslurm.exec.agent"]
-        experiment = self._wishes.experiment
+        experiment = self._intents.experiment
         argv = [*agent, str(experiment.path), str(self._trial.id), str(number)]
         timeout = self._config.get("preemption_timeout") or _DEFAULT_PREEMPTION_TIMEOUT
         mpi = (self._config.get("slurm") or {}).get("mpi")
@@ -207,7 +207,7 @@ class Execution:
             look=self.look,
             why_signalled=self._why_signalled,
             end_reason=self._end_reason,
-            limits=Limits(timeout, float(self._wishes.created.get("kill_wait", 30))),
+            limits=Limits(timeout, float(self._intents.created.get("kill_wait", 30))),
         ).run()
 
     def _environment_beside(self, launchers: Mapping[str, str]) -> dict[str, str]:
@@ -248,7 +248,7 @@ class Execution:
 
     def _hear_why(self, report: Report) -> None:
         """Wait for the SIGTERM that is on its way to this process, and read why it came."""
-        until = time.monotonic() + float(self._wishes.created.get("kill_wait", 30))
+        until = time.monotonic() + float(self._intents.created.get("kill_wait", 30))
         while signal.SIGTERM not in self._inbox.take() and time.monotonic() < until:
             self._inbox.wait(max(0.0, until - time.monotonic()))
         report.job_is_ending, report.cause = True, self._end_reason()
@@ -264,8 +264,8 @@ class Execution:
 
     def _ended(self, before: TrialView, report: Report) -> Ended:
         after = self.view()
-        word = self._agenda.word(self.task, after)
-        stopped = word.stop and report.cause not in (Cause.KILL, Cause.CANCEL)
+        verdict = self._trial_queue.verdict(self.task, after)
+        stopped = verdict.stop and report.cause not in (Cause.KILL, Cause.CANCEL)
         stopped = stopped and after.non_retryable is None
         report.failure = self._failure(before, after, report)
         return Ended(
@@ -278,7 +278,7 @@ class Execution:
             non_retryable=after.non_retryable or report.non_retryable,
             restarts=before.restarts,
             max_restarts=self._config["max_restarts"],
-            resting=word.rest,
+            resting=verdict.rest,
             why=report.why,
             failure=report.failure,
             earlier=self._earlier_failure() if report.failure is not None else None,
@@ -306,17 +306,17 @@ class Execution:
         try:
             if self._run and self._trial.superseded(self._run):
                 return Cause.KILL
-            self._wishes.look()
-            self._wishes.deny(self.task.trial_id)
+            self._intents.refresh()
+            self._intents.mark_found(self.task.trial_id)
         except StoreError as error:
             _say(error)
-        return self._wishes.cause_for(self.task.trial_id)
+        return self._intents.cause_for(self.task.trial_id)
 
     def _end_reason(self) -> Cause:
         """Why the whole job is being ended, by what Slurm said in its output."""
-        wish = self.look()
-        if wish is not None:
-            return wish
+        intent = self.look()
+        if intent is not None:
+            return intent
         return _ENDINGS.get(self._said() or "", Cause.ENDING)
 
     def _why_signalled(self) -> Cause:
@@ -326,7 +326,7 @@ class Execution:
         except SlurmError:
             return Cause.TIME_LIMIT
         left = job.time_left if job is not None else 0
-        lead = self._wishes.created.get("signal_lead", 120) + SLURM_LATE
+        lead = self._intents.created.get("signal_lead", 120) + SLURM_LATE
         return Cause.TIME_LIMIT if left is not None and left <= lead else Cause.PREEMPTION
 
 

@@ -47,7 +47,7 @@ class Ended:
     would fail in the same way; `resting` says that the search has no more for the trial now, though
     it may promote it later. `why` is what went wrong where the exit code does not tell. `failure`
     is an error of the code that ended this run at once, without a step gained, and `earlier` the
-    one that made this run a restart; `restart_repeated` is the user's wish to try all the same.
+    one that made this run a restart; `restart_repeated` is the user's choice to try all the same.
     """
 
     exit_code: int

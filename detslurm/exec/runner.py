@@ -16,13 +16,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from detslurm.exec.agenda import Agenda, FixedAgenda
 from detslurm.exec.attempt import Report
 from detslurm.exec.execution import SLURM_LATE, Execution
+from detslurm.exec.intents import Intents
 from detslurm.exec.outcome import Cause, Decision, Next
 from detslurm.exec.signals import SignalInbox, let_pass
 from detslurm.exec.textlog import tell
-from detslurm.exec.wishes import Wishes
+from detslurm.exec.trial_queue import StaticTrialQueue, TrialQueue
 from detslurm.slurm import Allocation, Cluster, SlurmError, detect_cluster
 from detslurm.store import ExperimentDir, RunTaken, Store, StoreError, TrialEnded
 from detslurm.store.patience import LONG, patiently
@@ -49,23 +49,24 @@ class Runner:
         self._allocation = allocation
         output, since = _job_output(self._experiment.jobs, allocation)
         self._end_reason = partial(allocation.end_reason, output, since)
-        self._wishes = Wishes(self._experiment)
-        self._patiently(self._wishes.look)
-        self._agenda: Agenda = self._make_agenda(first, each)
+        self._intents = Intents(self._experiment)
+        self._patiently(self._intents.refresh)
+        self._trial_queue: TrialQueue = self._make_trial_queue(first, each)
         self._excluded: list[str] = []
         self._worked = self._failed = False
 
-    def _make_agenda(self, first: int, each: int) -> Agenda:
-        if self._wishes.created.get("search"):
-            from detslurm.exec.searching import SearchAgenda  # only here: others start without it
+    def _make_trial_queue(self, first: int, each: int) -> TrialQueue:
+        if self._intents.created.get("search"):
+            # Only here: other runners start without it.
+            from detslurm.exec.search_worker import SearchTrialQueue
 
-            return SearchAgenda(
-                self._wishes, self._config, ref=self._allocation.ref, cluster=self._cluster()
+            return SearchTrialQueue(
+                self._intents, self._config, ref=self._allocation.ref, cluster=self._cluster()
             )
         first += (self._allocation.array_task_id or 0) * each
-        share = range(first, min(first + each, self._wishes.created["trials"]))
-        return FixedAgenda(
-            self._wishes,
+        share = range(first, min(first + each, self._intents.created["trials"]))
+        return StaticTrialQueue(
+            self._intents,
             self._config,
             share,
             ref=self._allocation.ref,
@@ -76,7 +77,7 @@ class Runner:
 
     def run(self) -> int:
         """Work; returns the exit status of the job: 0 unless a trial failed."""
-        while self._patiently(self._agenda.more):
+        while self._patiently(self._trial_queue.has_work):
             cause = self._look()
             if cause is not None:
                 self._leave(cause)
@@ -84,13 +85,13 @@ class Runner:
             if self._worked and self._time_is_short():
                 self._give_way(Next.REQUEUE)
                 break
-            task = self._patiently(self._agenda.take)
+            task = self._patiently(self._trial_queue.take)
             if task is None:
                 continue
             execution = Execution(
                 task,
-                agenda=self._agenda,
-                wishes=self._wishes,
+                trial_queue=self._trial_queue,
+                intents=self._intents,
                 config=self._config,
                 allocation=self._allocation,
                 cluster=self._cluster(),
@@ -108,10 +109,10 @@ class Runner:
 
     def _look(self) -> Cause | None:
         try:
-            self._wishes.look()
+            self._intents.refresh()
         except StoreError as err:
             _say(err)
-        return self._wishes.cause
+        return self._intents.cause
 
     def _leave(self, cause: Cause) -> None:
         """The user no longer wants anything to run now."""
@@ -127,7 +128,7 @@ class Runner:
             while decision.next is Next.AGAIN and not self._on_excluded_node:
                 if execution.look() is not None:
                     return self._drop(execution, decision)
-                task = self._patiently(partial(self._agenda.again, execution.task))
+                task = self._patiently(partial(self._trial_queue.retake, execution.task))
                 if task is None:
                     return True
                 execution.task = task
@@ -141,15 +142,15 @@ class Runner:
 
     def _drop(self, execution: Execution, decision: Decision) -> bool:
         """The user wants no further run of this trial now."""
-        self._tell_agenda(execution, decision, going_on=False)
+        self._release_trial(execution, decision, going_on=False)
         cause = self._look()
         if cause is not None:
             self._leave(cause)
         return cause is None
 
-    def _tell_agenda(self, execution: Execution, decision: Decision, *, going_on: bool) -> None:
+    def _release_trial(self, execution: Execution, decision: Decision, *, going_on: bool) -> None:
         task, view = execution.task, execution.view()
-        self._patiently(lambda: self._agenda.left(task, decision, view, going_on=going_on))
+        self._patiently(lambda: self._trial_queue.release(task, decision, view, going_on=going_on))
 
     def _after(self, execution: Execution, decision: Decision, report: Report) -> bool:
         over = decision.next is Next.LEAVE
@@ -160,11 +161,15 @@ class Runner:
             and self._look() is None
             and not self._time_is_short()
         )
-        self._tell_agenda(execution, decision, going_on=going_on)
+        self._release_trial(execution, decision, going_on=going_on)
         self._failed |= decision.outcome == "error"
         if over:
             self._settle()
-            if report.give_way and self._look() is None and self._patiently(self._agenda.more):
+            if (
+                report.give_way
+                and self._look() is None
+                and self._patiently(self._trial_queue.has_work)
+            ):
                 self._give_way(Next.REQUEUE, ending=report.job_is_ending)
             return not report.give_way and not report.job_is_ending
         self._give_way(decision.next, ending=report.job_is_ending)
@@ -173,7 +178,7 @@ class Runner:
     def _settle(self) -> None:
         """Whoever ends the last trial of an experiment compacts its metrics."""
         try:
-            if not self._agenda.settled():
+            if not self._trial_queue.is_experiment_over():
                 return
             from detslurm.store import compact  # h5py: only here, never at start
 
@@ -184,7 +189,7 @@ class Runner:
     def _time_is_short(self) -> bool:
         """Whether a trial that began now would be asked to leave almost at once."""
         end = self._allocation.end_time
-        lead = self._wishes.created.get("signal_lead", 120) + SLURM_LATE
+        lead = self._intents.created.get("signal_lead", 120) + SLURM_LATE
         return end is not None and end - time.time() <= lead
 
     # -- giving way ------------------------------------------------------------------------------
@@ -211,7 +216,7 @@ class Runner:
     def _requeued(self, hold: bool, ending: bool) -> str | None:
         """Put this job back into the queue; None where only a successor can go on."""
         ref = self._allocation.ref
-        if self._on_excluded_node or self._wishes.created.get("on_preempt") == "successor":
+        if self._on_excluded_node or self._intents.created.get("on_preempt") == "successor":
             return None
         try:
             self._cluster().requeue(ref, hold=hold, only_running=not (hold or ending))
@@ -231,7 +236,7 @@ class Runner:
         # Only here: every runner pays for what is imported at its start.
         from detslurm.slurm.resubmit import submitted_fact, successor_request
 
-        share = self._agenda.remainder()
+        share = self._trial_queue.remaining_trials()
         request = successor_request(
             self._patiently(lambda: list(self._experiment.facts())),
             self._experiment.path,

@@ -187,7 +187,7 @@ class Cluster(Protocol):
         """End these jobs (TERM, then KILL); those that are over already are no error."""
 
     def notify(self, refs: Collection[str], *, steps: bool = False) -> None:
-        """Let a runner look at the wishes; `steps`: let code without a runner save and leave."""
+        """Let a runner read the intents; `steps`: let code without a runner save and leave."""
 
     def requeue(self, ref: str, *, hold: bool = False, only_running: bool = False) -> None:
         """Put exactly this job or array element back into the queue.

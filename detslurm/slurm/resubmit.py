@@ -28,7 +28,7 @@ def submitted_fact(
     request: JobRequest,
     *,
     each: int = 1,
-    relief: bool = False,
+    standby: bool = False,
 ) -> dict[str, Any]:
     """The fact that says which job works for which trials, and how to ask for it again."""
     job: dict[str, Any] = {
@@ -40,8 +40,8 @@ def submitted_fact(
     }
     if each != 1:
         job["each"] = each
-    if relief:
-        job["relief"] = True
+    if standby:
+        job["standby"] = True
     return {"type": "submitted", "jobs": [job], "request": kept(request)}
 
 
@@ -95,7 +95,7 @@ def workers_request(
     return _like(original, experiment_dir, 0, count=count if count > 1 else None)
 
 
-def relief_request(
+def standby_request(
     facts: Iterable[Mapping[str, Any]], experiment_dir: Path, jobs: Iterable[str]
 ) -> JobRequest:
     """The request of a worker for a search that comes when these jobs are gone, however."""

@@ -115,7 +115,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     count: int = 1
     array: bool = False
     each: int = 1  # how many trials one element runs, one after the other
-    relief: bool = False  # a search's worker that comes when all others are gone
+    standby: bool = False  # a search's worker that comes when all others are gone
     fact: int = 0  # the number of the fact that says so
 
     @property

@@ -233,7 +233,7 @@ def test_a_controller_that_does_not_answer_costs_no_restart(desk: Desk) -> None:
 
 
 def test_a_store_that_can_not_be_used_for_a_while(desk: Desk) -> None:
-    """Neither a look at the wishes nor the end record of a run is the runner's end."""
+    """Neither a look at the intents nor the end record of a run is the runner's end."""
     number = desk.submit(desk.project(WAITS))
     pid_of_code(desk, number)
     experiment, job = desk.experiment(number), desk.job(number)

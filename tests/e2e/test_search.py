@@ -144,7 +144,7 @@ def test_a_search_runs_itself_to_the_end(desk: Desk, site: Cluster) -> None:
     desk.wait_for_state(number, "COMPLETED")
     state = assert_sound(desk, number)
     view = desk.view(number)
-    assert [(job.count, job.relief) for job in view.jobs] == [(4, False), (1, True)]
+    assert [(job.count, job.standby) for job in view.jobs] == [(4, False), (1, True)]
     ((low, top),) = rungs(desk, number)
     assert low == 8 and 2 <= top < 8
     steps = Counter(trial.steps for trial in view.trials)
@@ -234,7 +234,7 @@ def test_trials_of_dead_workers_are_taken_over(desk: Desk, site: Cluster) -> Non
 
 
 def test_a_search_outlives_all_its_workers(desk: Desk, site: Cluster) -> None:
-    """When all runners are killed at once a relief comes, and brings more workers."""
+    """When all runners are killed at once a standby worker comes, and brings more workers."""
     number = desk.submit(project(desk, LEARNS, ASHA), "--paused")
     hold_back(desk, number)
     desk.run("experiment", "activate", str(number))
@@ -362,7 +362,7 @@ def test_a_search_where_jobs_must_not_submit_jobs(desk: Desk, site: Cluster) -> 
     desk.wait_for_state(number, "COMPLETED")
     assert_sound(desk, number)
     view = desk.view(number)
-    assert [(job.count, job.relief) for job in view.jobs] == [(4, False), (1, True)]
+    assert [(job.count, job.standby) for job in view.jobs] == [(4, False), (1, True)]
     wait_for(lambda: not site.queued(desk.user.name), PATIENCE, "an empty queue")
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from detslurm.exec.agenda import FixedAgenda
+from detslurm.exec.intents import Intents
 from detslurm.exec.outcome import Decision, Next
-from detslurm.exec.wishes import Wishes
+from detslurm.exec.trial_queue import StaticTrialQueue
 from detslurm.sdk.polling import ExperimentPoller
 from detslurm.slurm import JobRequest
 from detslurm.slurm.resubmit import submitted_fact, successor_request
@@ -35,12 +35,14 @@ def experiment(scene: Scene) -> ExperimentDir:
     return experiment
 
 
-def agenda_of(scene: Scene, experiment: ExperimentDir, index: int, each: int = 1) -> FixedAgenda:
-    """The agenda of an element's runner."""
-    wishes = Wishes(experiment)
-    wishes.look()
-    return FixedAgenda(
-        wishes,
+def queue_of(
+    scene: Scene, experiment: ExperimentDir, index: int, each: int = 1
+) -> StaticTrialQueue:
+    """The trial queue of an element's runner."""
+    intents = Intents(experiment)
+    intents.refresh()
+    return StaticTrialQueue(
+        intents,
         experiment.config(),
         range(index * each, (index + 1) * each),
         ref=f"7_{index}",
@@ -48,21 +50,23 @@ def agenda_of(scene: Scene, experiment: ExperimentDir, index: int, each: int = 1
     )
 
 
-def next_of(agenda: FixedAgenda) -> int | None:
+def next_of(trial_queue: StaticTrialQueue) -> int | None:
     """The trial that the runner takes next."""
-    task = agenda.take() if agenda.more() else None
+    task = trial_queue.take() if trial_queue.has_work() else None
     return None if task is None else task.index
 
 
-def done(scene: Scene, experiment: ExperimentDir, agenda: FixedAgenda, index: int) -> None:
+def done(
+    scene: Scene, experiment: ExperimentDir, trial_queue: StaticTrialQueue, index: int
+) -> None:
     """The runner's own trial comes to its end."""
-    task = agenda.take() if agenda.more() else None
+    task = trial_queue.take() if trial_queue.has_work() else None
     assert task is not None and task.index == index
-    agenda.ending(task, DONE)
+    trial_queue.on_run_ending(task, DONE)
     trial = experiment.trial(experiment.created()["first_trial"] + index)
     run = len(trial.runs())
     trial.write_end(run, {"outcome": "completed", "time": 1.0})
-    agenda.left(task, DONE, None, going_on=False)  # type: ignore[arg-type]
+    trial_queue.release(task, DONE, None, going_on=False)  # type: ignore[arg-type]
 
 
 def test_who_has_done_its_share_goes_on_with_a_dead_runners_trial(
@@ -72,17 +76,21 @@ def test_who_has_done_its_share_goes_on_with_a_dead_runners_trial(
     trial is alive again; requeued in the middle the runner goes on with it; once."""
     assert scene.client.trial(1).state == "ERROR"
     seen = scene.client.experiment(1)
-    agenda = agenda_of(scene, experiment, 1)
-    done(scene, experiment, agenda, 1)
+    trial_queue = queue_of(scene, experiment, 1)
+    done(scene, experiment, trial_queue, 1)
     ExperimentPoller(seen).poll()
     assert not seen.view.finished, "who waits for the experiment would stop waiting"
     assert scene.client.experiment(1).state == "ACTIVE"
     assert scene.client.trial(1).job_status.job_ref.ref == "7_1"  # type: ignore[union-attr]
-    assert agenda.remainder() == range(1)
-    assert next_of(agenda_of(scene, experiment, 1)) == 0
-    assert next_of(agenda) == 0
+    assert trial_queue.remaining_trials() == range(1)
+    assert next_of(queue_of(scene, experiment, 1)) == 0
+    assert next_of(trial_queue) == 0
     scene.run(experiment, 0, ref="7_1", end="completed")
-    assert not agenda.more() and agenda.settled() and agenda.remainder() == range(1, 1)
+    assert (
+        not trial_queue.has_work()
+        and trial_queue.is_experiment_over()
+        and trial_queue.remaining_trials() == range(1, 1)
+    )
     assert scene.client.experiment(1).state == "COMPLETED"
 
 
@@ -100,22 +108,22 @@ def test_all_that_the_dead_runner_left_is_gone_on_with(scene: Scene) -> None:
     scene.run(experiment, 3, ref="7_1")
     scene.queue.put("7_0", "FAILED", signal=9)
     scene.queue.put("7_1", "RUNNING")
-    agenda = agenda_of(scene, experiment, 1, each=2)
-    done(scene, experiment, agenda, 3)
+    trial_queue = queue_of(scene, experiment, 1, each=2)
+    done(scene, experiment, trial_queue, 3)
     assert [job_ref.ref for job_ref in scene.client.experiment(1)._snapshot.job_refs.values()] == [
         "7_1"
     ] * 5
-    assert agenda.remainder() == range(2)
-    done(scene, experiment, agenda, 4)
-    assert next_of(agenda) == 1
+    assert trial_queue.remaining_trials() == range(2)
+    done(scene, experiment, trial_queue, 4)
+    assert next_of(trial_queue) == 1
 
 
 def test_a_successor_takes_an_adopted_trial_along(scene: Scene, experiment: ExperimentDir) -> None:
     """Where requeueing is void: the runner that submitted it has nothing to do with it any more."""
-    done(scene, experiment, agenda_of(scene, experiment, 1), 1)
+    done(scene, experiment, queue_of(scene, experiment, 1), 1)
     request = successor_request(experiment.facts(), experiment.path, 0)
     experiment.append(submitted_fact("slurm", "8", 0, request))
-    assert next_of(agenda_of(scene, experiment, 1)) is None
+    assert next_of(queue_of(scene, experiment, 1)) is None
 
 
 @pytest.mark.parametrize(
@@ -129,16 +137,16 @@ def test_without_evidence_of_a_death_nothing_is_taken_over(
         del scene.queue.jobs["7_0"]
     else:
         scene.queue.put("7_0", state)
-    agenda = agenda_of(scene, experiment, 1)
-    done(scene, experiment, agenda, 1)
-    assert not agenda.more()
+    trial_queue = queue_of(scene, experiment, 1)
+    done(scene, experiment, trial_queue, 1)
+    assert not trial_queue.has_work()
 
 
 def test_a_silent_controller_is_no_evidence(scene: Scene, experiment: ExperimentDir) -> None:
-    agenda = agenda_of(scene, experiment, 1)
+    trial_queue = queue_of(scene, experiment, 1)
     scene.queue.down = True
-    done(scene, experiment, agenda, 1)
-    assert not agenda.more()
+    done(scene, experiment, trial_queue, 1)
+    assert not trial_queue.has_work()
 
 
 def test_what_kills_runner_after_runner_is_left_alone(
@@ -147,15 +155,15 @@ def test_what_kills_runner_after_runner_is_left_alone(
     """After max_restarts of them, as in a search."""
     for _ in range(6):
         scene.run(experiment, 0, ref="7_0")
-    agenda = agenda_of(scene, experiment, 1)
-    done(scene, experiment, agenda, 1)
-    assert not agenda.more()
+    trial_queue = queue_of(scene, experiment, 1)
+    done(scene, experiment, trial_queue, 1)
+    assert not trial_queue.has_work()
 
 
 def test_the_users_wish_goes_before(scene: Scene, experiment: ExperimentDir) -> None:
     """A paused experiment adopts nothing."""
-    agenda = agenda_of(scene, experiment, 1)
+    trial_queue = queue_of(scene, experiment, 1)
     experiment.append({"type": "wish", "wish": "pause"})
-    agenda._wishes.look()
-    done(scene, experiment, agenda, 1)
-    assert not agenda.more()
+    trial_queue._intents.refresh()
+    done(scene, experiment, trial_queue, 1)
+    assert not trial_queue.has_work()

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from detslurm.exec.agenda import FixedAgenda
 from detslurm.exec.attempt import Report
 from detslurm.exec.execution import Execution
+from detslurm.exec.intents import Intents
 from detslurm.exec.outcome import Cause, Next
 from detslurm.exec.signals import SignalInbox
 from detslurm.exec.textlog import tell
-from detslurm.exec.wishes import Wishes
+from detslurm.exec.trial_queue import StaticTrialQueue
 from detslurm.slurm import Allocation
 from detslurm.store import TrialDir
 from tests.sdk.scenes import Scene
@@ -34,21 +34,21 @@ def inbox() -> Iterator[SignalInbox]:
 def refused(scene: Scene, inbox: SignalInbox) -> Execution:
     """Of a trial whose GPUs were dealt unequally, so that no step can use them."""
     experiment = scene.experiment()
-    wishes = Wishes(experiment)
-    wishes.look()
+    intents = Intents(experiment)
+    intents.refresh()
     allocation = Allocation(
         cluster="slurm", job_id="7", nodes=("n1", "n2"), slot_ids=("0", "1", "2"), gpus_of_job=4
     )
-    agenda = FixedAgenda(
-        wishes, experiment.config(), range(1), ref="7", cluster=lambda name: scene.queue
+    trial_queue = StaticTrialQueue(
+        intents, experiment.config(), range(1), ref="7", cluster=lambda name: scene.queue
     )
-    assert agenda.more()
-    task = agenda.take()
+    assert trial_queue.has_work()
+    task = trial_queue.take()
     assert task is not None
     return Execution(
         task,
-        agenda=agenda,
-        wishes=wishes,
+        trial_queue=trial_queue,
+        intents=intents,
         config=experiment.config(),
         allocation=allocation,
         cluster=scene.queue,

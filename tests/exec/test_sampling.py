@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from detslurm.exec.intents import Intents
 from detslurm.exec.sampling import SamplingError, sample
-from detslurm.exec.searching import SearchAgenda
-from detslurm.exec.wishes import Wishes
+from detslurm.exec.search_worker import SearchTrialQueue
 from detslurm.searcher import Search, State
 from detslurm.store import EventLog, fold_experiment
 from tests.sdk.scenes import Scene
@@ -97,12 +97,12 @@ def test_trials_without_a_sample_fail(tmp_path: Path, capfd: pytest.CaptureFixtu
     scene = Scene(tmp_path / "store")
     experiment, _ = scene.search(CONFIG, trials=2)
     scene.queue.put("7_0", "RUNNING")
-    wishes = Wishes(experiment)
-    wishes.look()
-    agenda = SearchAgenda(wishes, experiment.config(), ref="7_0", cluster=scene.queue)
-    assert agenda.more()
-    assert agenda.take() is None
-    assert not agenda.more()
+    intents = Intents(experiment)
+    intents.refresh()
+    trial_queue = SearchTrialQueue(intents, experiment.config(), ref="7_0", cluster=scene.queue)
+    assert trial_queue.has_work()
+    assert trial_queue.take() is None
+    assert not trial_queue.has_work()
     assert "has no sample: searcher.sampler_args" in capfd.readouterr().out
     view = fold_experiment(experiment)
     assert view.state == "ERROR"

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from detslurm.exec.agenda import Task
 from detslurm.exec.attempt import Report
 from detslurm.exec.execution import Execution
+from detslurm.exec.intents import Intents
 from detslurm.exec.outcome import Decision, Next, decide
-from detslurm.exec.searching import SearchAgenda
-from detslurm.exec.wishes import Wishes
+from detslurm.exec.search_worker import SearchTrialQueue
+from detslurm.exec.trial_queue import Task
 from detslurm.searcher import Search, State
 from detslurm.store import (
     EventLog,
@@ -63,34 +63,42 @@ class Searched:
 
     def run(self, code: Callable[[], object]) -> State:
         """Take trials as long as there are any; `code` is what a job would run."""
-        wishes = Wishes(self.experiment)
-        wishes.look()
+        intents = Intents(self.experiment)
+        intents.refresh()
         cluster: Any = SimpleNamespace(name="local", cancel=lambda *a, **k: None)
-        agenda = SearchAgenda(wishes, self.config, ref="1", cluster=cluster)
-        while agenda.more() and (task := agenda.take()) is not None:
-            self._train(task, agenda, wishes, code)
+        trial_queue = SearchTrialQueue(intents, self.config, ref="1", cluster=cluster)
+        while trial_queue.has_work() and (task := trial_queue.take()) is not None:
+            self._train(task, trial_queue, intents, code)
         return self.state
 
     def _train(
-        self, task: Task | None, agenda: SearchAgenda, wishes: Wishes, code: Callable[[], object]
+        self,
+        task: Task | None,
+        trial_queue: SearchTrialQueue,
+        intents: Intents,
+        code: Callable[[], object],
     ) -> None:
         while task is not None:
-            decision = self._once(task, agenda, wishes, code)
+            decision = self._once(task, trial_queue, intents, code)
             self.runs.append((task.index, decision.outcome))
             if decision.next is Next.LEAVE:
                 view = fold_trial(self.experiment.trial(task.trial_id))
-                agenda.left(task, decision, view, going_on=False)
+                trial_queue.release(task, decision, view, going_on=False)
                 return
-            task = agenda.again(task)
+            task = trial_queue.retake(task)
 
     def _once(
-        self, task: Task, agenda: SearchAgenda, wishes: Wishes, code: Callable[[], object]
+        self,
+        task: Task,
+        trial_queue: SearchTrialQueue,
+        intents: Intents,
+        code: Callable[[], object],
     ) -> Decision:
         nothing: Any = None
         execution = Execution(
             task,
-            agenda=agenda,
-            wishes=wishes,
+            trial_queue=trial_queue,
+            intents=intents,
             config=self.config,
             allocation=ALLOCATION,
             cluster=nothing,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from detslurm.exec.intents import Intents
 from detslurm.exec.outcome import Cause
-from detslurm.exec.wishes import Wishes
 from detslurm.store import RunLog, fold_facts, fold_trial
 from tests.sdk.scenes import Scene
 from tests.store.clients import on
@@ -51,15 +51,15 @@ def test_a_store_that_was_not_there_is_found(scene: Scene) -> None:
     assert scene.client.trial(1).state == "QUEUED"
 
 
-def test_a_runner_that_is_tapped_sees_the_wish(scene: Scene) -> None:
+def test_a_notified_runner_sees_the_intent(scene: Scene) -> None:
     """However often it has looked before."""
-    wishes = Wishes(scene.experiment())
+    intents = Intents(scene.experiment())
     for wish, cause in (("pause", Cause.PAUSE), ("activate", None), ("cancel", Cause.CANCEL)):
-        wishes.look()
+        intents.refresh()
         with on("login"):
             getattr(scene.client.experiment(1), wish)()
-        wishes.look()
-        assert wishes.cause is cause
+        intents.refresh()
+        assert intents.cause is cause
 
 
 def test_the_next_run_counts_all_that_was_saved(scene: Scene) -> None:

@@ -1,4 +1,4 @@
-"""What the user wants now, and what else the experiment's facts tell a worker."""
+"""What the user wants now, and what else a worker learns from the experiment's facts."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from detslurm.exec.outcome import Cause
 from detslurm.store import ExperimentDir
 
 
-class Wishes:
-    """Follows the facts of an experiment; the strongest wish wins."""
+class Intents:
+    """Follows the facts of an experiment; the strongest intent wins."""
 
     def __init__(self, experiment: ExperimentDir) -> None:
         self.experiment = experiment
@@ -20,25 +20,25 @@ class Wishes:
         self.lost: set[int] = set()  # trials that were declared dead
         self.adopted: dict[int, str] = {}  # index of a trial -> the job that took it over
         self.over = False  # the search has ended
-        self.seen = 0
+        self.last_fact = 0
         self._paused = self._canceled = self._killed = False
         self._killed_trials: set[int] = set()
 
-    def deny(self, trial_id: int) -> None:
-        """Say that a trial lives which was declared dead: its job was requeued by hand, say."""
+    def mark_found(self, trial_id: int) -> None:
+        """Record that a trial that was declared dead is alive, as after a requeue by hand."""
         if trial_id in self.lost:
-            self.experiment.append({"type": "found", "trials": [trial_id]}, self.seen)
+            self.experiment.append({"type": "found", "trials": [trial_id]}, self.last_fact)
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Fold in the facts that are new."""
-        for fact in self.experiment.facts(after=self.seen):
-            self.seen = fact["n"]
+        for fact in self.experiment.facts(after=self.last_fact):
+            self.last_fact = fact["n"]
             self._take(fact)
 
     def _take(self, fact: Mapping[str, Any]) -> None:
         kind = fact.get("type")
         if kind == "wish":
-            self._wish(fact)
+            self._on_intent(fact)
         elif kind == "search_ended":
             self.over = True
         elif kind == "created":
@@ -66,15 +66,15 @@ class Wishes:
         first, count = fact["first_trial"], fact["trials"]
         self.trial_ids.extend(range(first, first + count))
 
-    def _wish(self, fact: Mapping[str, Any]) -> None:
-        wish = fact.get("wish")
-        if wish in ("pause", "activate"):
-            self._paused = wish == "pause"
-        elif wish == "cancel":
+    def _on_intent(self, fact: Mapping[str, Any]) -> None:
+        intent = fact.get("wish")
+        if intent in ("pause", "activate"):
+            self._paused = intent == "pause"
+        elif intent == "cancel":
             self._canceled = True
-        elif wish in ("kill", "delete"):
+        elif intent in ("kill", "delete"):
             self._killed = True
-        elif wish == "kill_trial":
+        elif intent == "kill_trial":
             self._killed_trials.add(fact.get("trial", 0))
 
     @property

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from detslurm.exec import workers
+from detslurm.exec import worker_pool
+from detslurm.exec.intents import Intents
 from detslurm.exec.outcome import Decision, Next
-from detslurm.exec.searching import SearchAgenda
-from detslurm.exec.wishes import Wishes
+from detslurm.exec.search_worker import SearchTrialQueue
 from detslurm.searcher import State
 from detslurm.store import EventLog, ExperimentDir, fold_facts, fold_trial
 from tests.sdk.scenes import YAML, Scene
@@ -34,18 +34,18 @@ class Desk:
         self.log: EventLog[State]
         self.experiment, self.log = scene.search(**about)
         scene.queue.put(ref, "RUNNING")
-        self.agenda = self.worker(ref)
+        self.trial_queue = self.worker(ref)
 
-    def worker(self, ref: str) -> SearchAgenda:
-        wishes = Wishes(self.experiment)
-        wishes.look()
+    def worker(self, ref: str) -> SearchTrialQueue:
+        intents = Intents(self.experiment)
+        intents.refresh()
         config = self.experiment.config()
-        return SearchAgenda(wishes, config, ref=ref, cluster=self.scene.queue)
+        return SearchTrialQueue(intents, config, ref=ref, cluster=self.scene.queue)
 
-    def took(self, agenda: SearchAgenda | None = None) -> int | None:
+    def took(self, trial_queue: SearchTrialQueue | None = None) -> int | None:
         """The index of the next trial of a worker; None when it may leave."""
-        agenda = agenda or self.agenda
-        task = agenda.take() if agenda.more() else None
+        trial_queue = trial_queue or self.trial_queue
+        task = trial_queue.take() if trial_queue.has_work() else None
         return None if task is None else task.index
 
     def others(self, *refs: str, state: str = "RUNNING") -> None:
@@ -77,7 +77,7 @@ def test_a_worker_keeps_its_trial_over_a_restart(desk: Desk) -> None:
 
 def test_a_former_self_is_not_heard(desk: Desk) -> None:
     """What a job's runs before its requeue say of the trial comes too late, for good or bad."""
-    former = desk.agenda.take()
+    former = desk.trial_queue.take()
     again = desk.worker("7_0").take()
     assert former is not None and again is not None
     assert (former.index, former.fencing_token, again.fencing_token) == (0, 1, 2)
@@ -90,7 +90,7 @@ def test_a_former_self_is_not_heard(desk: Desk) -> None:
     }
     desk.log.commit([report])
     view = fold_trial(desk.experiment.trial(former.trial_id))
-    desk.agenda.left(former, COMPLETED, view, going_on=False)
+    desk.trial_queue.release(former, COMPLETED, view, going_on=False)
     trial = desk.state().trials[0]
     assert (trial.status, trial.reached) == ("assigned", 0)
     desk.log.commit([{**report, "fencing_token": again.fencing_token}])
@@ -99,9 +99,9 @@ def test_a_former_self_is_not_heard(desk: Desk) -> None:
 
 def test_what_outlived_its_run_is_not_heard(desk: Desk) -> None:
     """Another run in the same allocation has another token, too: an orphan's report is too late."""
-    task = desk.agenda.take()
+    task = desk.trial_queue.take()
     assert task is not None
-    again = desk.agenda.again(task)
+    again = desk.trial_queue.retake(task)
     assert again is not None and (task.fencing_token, again.fencing_token) == (1, 2)
     report = {"e": "validated", "trial": 0, "length": 3, "metric": 0.1}
     desk.log.commit([{**report, "fencing_token": task.fencing_token}])
@@ -112,21 +112,21 @@ def test_what_outlived_its_run_is_not_heard(desk: Desk) -> None:
 
 def test_a_trial_given_back_is_first_in_the_queue(desk: Desk) -> None:
     """The next worker that asks gets the trial of one that was preempted."""
-    task = desk.agenda.take()
+    task = desk.trial_queue.take()
     assert task is not None
     view = fold_trial(desk.experiment.trial(task.trial_id))
-    desk.agenda.left(task, PREEMPTED, view, going_on=False)
+    desk.trial_queue.release(task, PREEMPTED, view, going_on=False)
     assert desk.took(desk.worker("7_1")) == 0
 
 
 def test_leaving_and_asking_is_one_decision(desk: Desk) -> None:
     """A worker that goes on has its next trial by the very fact that tells of the one before."""
-    task = desk.agenda.take()
+    task = desk.trial_queue.take()
     assert task is not None
     view = fold_trial(desk.experiment.trial(task.trial_id))
     desk.log.catch_up()
     before = desk.log.position
-    desk.agenda.left(task, COMPLETED, view, going_on=True)
+    desk.trial_queue.release(task, COMPLETED, view, going_on=True)
     assert desk.state().assignment("7_0") == 1
     assert desk.log.position == before + 1
     assert desk.took() == 1
@@ -209,7 +209,7 @@ def test_one_look_at_the_queue_before_leaving(desk: Desk) -> None:
 
 def test_workers_are_added_where_trials_wait(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """As many as lack, once; not while others come already, never more than may run."""
-    monkeypatch.setattr(workers, "_SOON", 0.0)
+    monkeypatch.setattr(worker_pool, "_SOON", 0.0)
     assert desk.took() == 0
     queue = desk.scene.queue
     for ref in ("7_1", "7_2"):
@@ -225,14 +225,14 @@ def test_workers_that_are_promised_are_waited_for(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of several that see the lack at once one submits; where it died on it, another does later."""
-    monkeypatch.setattr(workers, "_SOON", 0.0)
+    monkeypatch.setattr(worker_pool, "_SOON", 0.0)
     assert desk.took() == 0
     for ref in ("7_1", "7_2"):
         desk.scene.queue.put(ref, "COMPLETED")
     desk.experiment.append({"type": "adding_workers", "count": 2, "job": "8"})
     assert desk.took() == 0
     assert not [r for r in desk.scene.queue.requests if not r.dependency]
-    desk.scene.queue.put("101", "PENDING", "Dependency")  # the relief
+    desk.scene.queue.put("101", "PENDING", "Dependency")  # the standby worker
     desk.experiment.append({"type": "adding_workers", "count": 2, "job": "8"})
     assert desk.took() == 0
     assert not [r for r in desk.scene.queue.requests if not r.dependency], "a later promise"
@@ -244,7 +244,7 @@ def test_workers_about_to_be_free_are_counted_on(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A trial that was created by a report waits for the worker that reported."""
-    monkeypatch.setattr(workers, "_SOON", 0.0)
+    monkeypatch.setattr(worker_pool, "_SOON", 0.0)
     desk.others("7_1", "7_2")
     assert desk.took() == 2
     desk.finish(0)
@@ -255,55 +255,55 @@ def test_workers_about_to_be_free_are_counted_on(
     assert not [r for r in desk.scene.queue.requests if not r.dependency]
 
 
-def test_a_relief_stands_ready(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_standby_stands_ready(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that waits for the end of all that are alive; a second one only when it is gone."""
-    monkeypatch.setattr(workers, "_SOON", 0.0)
+    monkeypatch.setattr(worker_pool, "_SOON", 0.0)
     for _ in range(3):
         assert desk.took() == 0
-    (relief,) = [r for r in desk.scene.queue.requests if r.dependency]
-    assert relief.dependency == "afterany:7"
+    (standby,) = [r for r in desk.scene.queue.requests if r.dependency]
+    assert standby.dependency == "afterany:7"
     facts = fold_facts(desk.experiment)
-    assert [(job.relief, job.job_id) for job in facts.jobs] == [(False, "7"), (True, "101")]
+    assert [(job.standby, job.job_id) for job in facts.jobs] == [(False, "7"), (True, "101")]
     desk.scene.queue.put("101", "RUNNING")
-    agenda = desk.worker("101")
-    assert desk.took(agenda) == 1
+    trial_queue = desk.worker("101")
+    assert desk.took(trial_queue) == 1
     assert [r.dependency for r in desk.scene.queue.requests[1:]] == ["afterany:101:7"]
 
 
-def test_a_relief_that_finds_nothing_to_do_leaves_another_one(desk: Desk) -> None:
+def test_a_standby_that_finds_nothing_to_do_leaves_another_one(desk: Desk) -> None:
     """As long as anybody else works, who may still be killed."""
     desk.others("7_1", "7_2", "8")
     facts = desk.experiment
-    facts.append({"type": "submitted", "jobs": [{"job_id": "9", "relief": True}], "request": {}})
+    facts.append({"type": "submitted", "jobs": [{"job_id": "9", "standby": True}], "request": {}})
     desk.scene.queue.put("9", "RUNNING")
     assert desk.took(desk.worker("9")) is None
-    (relief,) = desk.scene.queue.requests
-    assert relief.dependency == "afterany:7:8:9"
+    (standby,) = desk.scene.queue.requests
+    assert standby.dependency == "afterany:7:8:9"
 
 
-def relief_after(desk: Desk, dependency: str | None) -> SearchAgenda:
-    """A relief that Slurm has started, after the end of these jobs."""
+def standby_after(desk: Desk, dependency: str | None) -> SearchTrialQueue:
+    """A standby worker that Slurm has started, after the end of these jobs."""
     request = {"dependency": dependency}
-    job = {"job_id": "9", "relief": True}
+    job = {"job_id": "9", "standby": True}
     desk.experiment.append({"type": "submitted", "jobs": [job], "request": request})
     desk.scene.queue.put("9", "RUNNING")
     return desk.worker("9")
 
 
-def test_a_relief_comes_when_those_before_it_have_ended(desk: Desk) -> None:
+def test_a_standby_comes_when_those_before_it_have_ended(desk: Desk) -> None:
     """Whom Slurm has forgotten since, as a site may make it do within seconds, is lost."""
     desk.others("7_1", "7_2", "8")
     del desk.scene.queue.jobs["7_1"], desk.scene.queue.jobs["8"]
-    assert desk.took(relief_after(desk, "afterany:7:70")) == 0
+    assert desk.took(standby_after(desk, "afterany:7:70")) == 0
     state = desk.state()
     assert (state.trials[0].lost, state.workers) == (1, {"7_2": 1, "8": 2, "9": 0})
 
 
-def test_a_relief_with_nobody_beside_it_leaves_none(desk: Desk) -> None:
+def test_a_standby_with_nobody_beside_it_leaves_none(desk: Desk) -> None:
     """Of whom nothing is known Slurm would start one after the other."""
     desk.others("7_1", "7_2", "8")
     desk.scene.queue.jobs.clear()
-    assert desk.took(relief_after(desk, None)) is None
+    assert desk.took(standby_after(desk, None)) is None
     assert desk.scene.queue.requests == []
 
 
@@ -311,9 +311,12 @@ def test_where_jobs_must_not_submit_jobs_none_does(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many trials wait."""
-    monkeypatch.setattr(workers, "_SOON", 0.0)
+    monkeypatch.setattr(worker_pool, "_SOON", 0.0)
     desk = Desk(scene)
-    desk.agenda._wishes.created = {**desk.agenda._wishes.created, "submit_from_jobs": False}
+    desk.trial_queue._intents.created = {
+        **desk.trial_queue._intents.created,
+        "submit_from_jobs": False,
+    }
     for ref in ("7_1", "7_2"):
         scene.queue.put(ref, "COMPLETED")
     assert [desk.took() for _ in range(3)] == [0, 0, 0]
@@ -325,13 +328,13 @@ def test_the_end_is_said_once_and_empties_the_queue(desk: Desk) -> None:
     while (index := desk.took()) is not None:
         desk.finish(index)
     assert desk.state().done
-    assert not desk.agenda.more()
+    assert not desk.trial_queue.has_work()
     facts = fold_facts(desk.experiment)
     assert facts.closed is not None and len(facts.closed) == 6
     assert desk.scene.queue.jobs["7_2"].state == "CANCELLED"
     count = facts.count
-    assert not desk.worker("7_1").more()
-    assert not desk.agenda.settled()
+    assert not desk.worker("7_1").has_work()
+    assert not desk.trial_queue.is_experiment_over()
     assert fold_facts(desk.experiment).count == count
 
 

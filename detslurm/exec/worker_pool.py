@@ -6,44 +6,44 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from detslurm.exec.intents import Intents
 from detslurm.exec.textlog import tell
-from detslurm.exec.wishes import Wishes
 from detslurm.searcher import State
 from detslurm.slurm import Cluster, JobInfo, SlurmError
-from detslurm.slurm.resubmit import relief_request, submitted_fact, workers_request
+from detslurm.slurm.resubmit import standby_request, submitted_fact, workers_request
 
-# Seconds between two looks at the queue: while trials wait for workers, and otherwise.
+# Seconds between two queries of the queue: while trials wait for workers, and otherwise.
 _SOON, _LATER = 10.0, 60.0
-# So many workers look that often; more of them look more seldom.
+# Up to this many workers query that often; more of them do so less often.
 _CROWD = 16
 
 
-class Workers:
-    """One worker's view of the others, by looks at the queue that are few."""
+class WorkerPool:
+    """One worker's view of the others, by few queries of the queue."""
 
-    def __init__(self, wishes: Wishes, *, ref: str, cluster: Cluster) -> None:
-        self._wishes, self._ref, self._cluster = wishes, ref, cluster
-        self._looked = time.monotonic()
+    def __init__(self, intents: Intents, *, ref: str, cluster: Cluster) -> None:
+        self._intents, self._ref, self._cluster = intents, ref, cluster
+        self._queried_at = time.monotonic()
         self._facts: list[dict[str, Any]] = []
         self._doubted = 0  # a promise of more workers that nobody has kept for a while
 
     def due(self, state: State) -> bool:
-        """Whether it is time to look at the queue again, though there is work."""
+        """Whether it is time to query the queue again, though there is work."""
         crowd = max(1.0, len(state.workers) / _CROWD)
         missing = _unattended(state) > 0 and len(state.workers) < self._wanted
         pause = (_SOON if missing else _LATER) * crowd
-        return time.monotonic() - self._looked >= pause
+        return time.monotonic() - self._queried_at >= pause
 
-    def look(self, state: State) -> dict[str, JobInfo] | None:
+    def query(self, state: State) -> dict[str, JobInfo] | None:
         """All workers that the queue knows; None where it does not answer."""
-        self._looked = time.monotonic()
-        self._facts = list(self._wishes.experiment.facts())
+        self._queried_at = time.monotonic()
+        self._facts = list(self._intents.experiment.facts())
         jobs = {_job_id(ref) for ref in state.workers} | set(self._job_ids())
         try:
             seen = self._cluster.query(sorted(jobs))
         except SlurmError:
             return None
-        folder = str(self._wishes.experiment.jobs)
+        folder = str(self._intents.experiment.jobs)
         return {ref: job for ref, job in seen.items() if not job.is_strange_to(folder)}
 
     def gone(self, state: State, seen: Mapping[str, JobInfo]) -> list[dict[str, Any]]:
@@ -52,7 +52,7 @@ class Workers:
         unclear = [ref for ref in others if ref not in seen or seen[ref].state == "COMPLETING"]
         known = {**seen, **self._evidence(unclear)}
         left = {ref: known[ref].departure for ref in others if ref in known}
-        # The queue's silence says nothing; but Slurm starts a relief when the others have ended.
+        # The queue's silence proves nothing; but Slurm starts a standby when the others ended.
         outlived = self._outlived
         left |= {ref: "lost" for ref in others if ref not in known and _job_id(ref) in outlived}
         return state.run_ended_events({ref: how for ref, how in left.items() if how is not None})
@@ -71,16 +71,16 @@ class Workers:
         if not refs:
             return {}
         try:
-            return self._cluster.evidence(refs, since=self._wishes.created.get("time"))
+            return self._cluster.evidence(refs, since=self._intents.created.get("time"))
         except SlurmError:
             return {}
 
     @property
     def _wanted(self) -> int:
-        return int(self._wishes.created.get("workers", 1))
+        return int(self._intents.created.get("workers", 1))
 
     def _jobs(self) -> Iterator[Mapping[str, Any]]:
-        for fact in self._facts or self._wishes.experiment.facts():
+        for fact in self._facts or self._intents.experiment.facts():
             if fact.get("type") == "submitted":
                 yield from fact["jobs"]
 
@@ -88,13 +88,13 @@ class Workers:
         return [job["job_id"] for job in self._jobs()]
 
     @property
-    def _reliefs(self) -> set[str]:
-        return {job["job_id"] for job in self._jobs() if job.get("relief")}
+    def _standbys(self) -> set[str]:
+        return {job["job_id"] for job in self._jobs() if job.get("standby")}
 
     @property
-    def is_relief(self) -> bool:
+    def is_standby(self) -> bool:
         """Whether this worker came because the others were gone."""
-        return self._ref in self._reliefs
+        return self._ref in self._standbys
 
     def lacking(self, state: State, seen: Mapping[str, JobInfo]) -> int:
         """How many workers trials wait for that nobody has asked for."""
@@ -103,26 +103,26 @@ class Workers:
         return max(0, min(_unattended(state) - coming, self._wanted - len(live)))
 
     def submit(self, count: int) -> None:
-        """Queue more workers, unless another worker is just doing so, or the user minds."""
-        wishes = self._wishes
-        wishes.look()
+        """Queue more workers, unless another worker is just doing so, or the user wants none."""
+        intents = self._intents
+        intents.refresh()
         claim = {"type": "adding_workers", "count": count, "job": self._ref}
-        if wishes.cause is not None or self._is_promised():
+        if intents.cause is not None or self._is_promised():
             return
-        if not wishes.experiment.append_next(claim, self._facts[-1]["n"]):
+        if not intents.experiment.append_next(claim, self._facts[-1]["n"]):
             return
-        request = workers_request(wishes.experiment.facts(), wishes.experiment.path, count)
+        request = workers_request(intents.experiment.facts(), intents.experiment.path, count)
         try:
             job_id = self._cluster.submit(request)
         except SlurmError as err:
             tell(f"no more workers can be submitted: {err}")
             return
-        wishes.experiment.append(submitted_fact(self._cluster.name, job_id, 0, request))
+        intents.experiment.append(submitted_fact(self._cluster.name, job_id, 0, request))
 
     def _is_promised(self) -> bool:
-        """Whether another worker was about to submit some when the queue was looked at.
+        """Whether another worker was about to submit some when the queue was queried.
 
-        A promise that has not been kept by the next look is no longer believed.
+        A promise that has not been kept by the next query is no longer believed.
         """
         promise = 0
         for fact in self._facts:
@@ -132,20 +132,20 @@ class Workers:
         self._doubted = promise
         return fresh
 
-    def keep_relief(self, seen: Mapping[str, JobInfo]) -> None:
-        """See that a worker stands ready for when all others are gone, however they went."""
-        reliefs = self._reliefs - {self._ref}
-        if any(ref in seen and seen[ref].waiting for ref in reliefs):
+    def keep_standby(self, seen: Mapping[str, JobInfo]) -> None:
+        """Queue a standby worker, which Slurm starts once all others are gone."""
+        standbys = self._standbys - {self._ref}
+        if any(ref in seen and seen[ref].waiting for ref in standbys):
             return
         live = [_job_id(ref) for ref, job in seen.items() if not job.final]
-        experiment = self._wishes.experiment
-        request = relief_request(experiment.facts(), experiment.path, sorted({*live, self._own}))
+        experiment = self._intents.experiment
+        request = standby_request(experiment.facts(), experiment.path, sorted({*live, self._own}))
         try:
             job_id = self._cluster.submit(request)
         except SlurmError as err:
-            tell(f"no relief can be submitted: {err}")
+            tell(f"no standby worker can be submitted: {err}")
             return
-        fact = submitted_fact(self._cluster.name, job_id, 0, request, relief=True)
+        fact = submitted_fact(self._cluster.name, job_id, 0, request, standby=True)
         experiment.append(fact)
 
     @property

@@ -1,4 +1,4 @@
-"""What a worker does next: which trial, and what to tell of the one before."""
+"""Which trial a worker runs next, and what it reports about the one before."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from detslurm.exec.intents import Intents
 from detslurm.exec.outcome import Decision
 from detslurm.exec.textlog import tell
-from detslurm.exec.wishes import Wishes
 from detslurm.searcher import TrialPlan
 from detslurm.searcher.sampling import Samples
 from detslurm.slurm import Cluster, SlurmError
@@ -29,55 +29,55 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Word:
-    """What the search has said of a trial meanwhile: to stop it, to rest; it may say neither."""
+class SearchVerdict:
+    """What the search has decided about a trial: to stop it, to let it rest, or neither."""
 
     stop: bool = False
     rest: bool = False
 
 
-class Agenda(Protocol):
+class TrialQueue(Protocol):
     """Where a worker's trials come from."""
 
-    def more(self) -> bool:
+    def has_work(self) -> bool:
         """Whether there is work for this worker, as far as it can tell."""
 
     def take(self) -> Task | None:
         """The trial to run now; None when others were faster."""
 
-    def again(self, task: Task) -> Task | None:
+    def retake(self, task: Task) -> Task | None:
         """The same trial for another run of it; None when it is not this worker's any more."""
 
-    def word(self, task: Task, view: TrialView) -> Word:
-        """What the search says of the trial, now that a run of it has ended."""
+    def verdict(self, task: Task, view: TrialView) -> SearchVerdict:
+        """What the search has decided about the trial, now that a run of it has ended."""
 
-    def ending(self, task: Task, decision: Decision) -> None:
+    def on_run_ending(self, task: Task, decision: Decision) -> None:
         """The run is about to get its end record."""
 
-    def left(self, task: Task, decision: Decision, view: TrialView, *, going_on: bool) -> None:
+    def release(self, task: Task, decision: Decision, view: TrialView, *, going_on: bool) -> None:
         """This worker has left the trial, and takes another one or not."""
 
-    def settled(self) -> bool:
+    def is_experiment_over(self) -> bool:
         """Whether the whole experiment has just ended, as far as this worker can tell."""
 
-    def remainder(self) -> range:
-        """The trials that a successor of this job has to see to."""
+    def remaining_trials(self) -> range:
+        """The trials that are left for a successor of this job."""
 
 
-class FixedAgenda:
+class StaticTrialQueue:
     """The worker's own share of trials that are known from the start, in their order."""
 
     def __init__(
         self,
-        wishes: Wishes,
+        intents: Intents,
         config: Mapping[str, Any],
         share: range,
         *,
         ref: str,
         cluster: Callable[[str | None], Cluster],
     ) -> None:
-        self._wishes, self._share = wishes, share
-        self._experiment: ExperimentDir = wishes.experiment
+        self._intents, self._share = intents, share
+        self._experiment: ExperimentDir = intents.experiment
         self._ref, self._cluster = ref, cluster
         searcher, seed = config["searcher"], config["reproducibility"]["experiment_seed"]
         self._searcher: Mapping[str, Any] = searcher
@@ -86,21 +86,21 @@ class FixedAgenda:
         self._gone: set[int] = set()  # over, or not for this job
         self._found: int | None = None
 
-    def more(self) -> bool:
+    def has_work(self) -> bool:
         self._found = self._next()
         return self._found is not None
 
     def take(self) -> Task | None:
-        index, self._found = self._found, None  # as `more` has just seen it
+        index, self._found = self._found, None  # as `has_work` has just seen it
         if index is None:
             return None
-        return Task(index, self._wishes.trial_ids[index], self._samples.plan(index))
+        return Task(index, self._intents.trial_ids[index], self._samples.plan(index))
 
     def _next(self) -> int | None:
         for index in self._indices():
             if index in self._gone:
                 continue
-            reason = self._refusal(self._wishes.trial_ids[index])
+            reason = self._refusal(self._intents.trial_ids[index])
             if reason is None:
                 return index
             tell(reason)
@@ -114,20 +114,20 @@ class FixedAgenda:
 
     @property
     def _adopted(self) -> list[int]:
-        return [index for index, ref in self._wishes.adopted.items() if ref == self._ref]
+        return [index for index, ref in self._intents.adopted.items() if ref == self._ref]
 
     def _with_replacements(self, index: int) -> Iterator[int]:
         current: int | None = index
         while current is not None:
             yield current
-            current = self._wishes.replaced.get(current)
+            current = self._intents.replaced.get(current)
 
     def _refusal(self, trial_id: int) -> str | None:
         """Why this job must not run the trial: it is over, or another job is at it."""
         view = fold_trial(self._experiment.trial(trial_id))
         if view.final:
             return f"trial {view.id} is over: {view.state} ({view.end_reason})"
-        if self._wishes.cause is None and self._wishes.cause_for(trial_id) is not None:
+        if self._intents.cause is None and self._intents.cause_for(trial_id) is not None:
             return f"trial {view.id} was killed by the user"
         if not view.runs or view.runs[-1].outcome is not None:
             return None
@@ -143,13 +143,13 @@ class FixedAgenda:
             return f"trial {view.id} is being run by job {other['ref']}; nothing to do here"
         return None
 
-    def again(self, task: Task) -> Task | None:
+    def retake(self, task: Task) -> Task | None:
         return task
 
-    def word(self, task: Task, view: TrialView) -> Word:
-        return Word()
+    def verdict(self, task: Task, view: TrialView) -> SearchVerdict:
+        return SearchVerdict()
 
-    def ending(self, task: Task, decision: Decision) -> None:
+    def on_run_ending(self, task: Task, decision: Decision) -> None:
         # Before the end record, or a crash between the two would leave the search a trial short.
         if decision.outcome == INVALID_HP and self._searcher["name"] == "random":
             self._replace(task.index)
@@ -159,42 +159,44 @@ class FixedAgenda:
     def _look_after_others(self, last: int) -> None:
         """Once the own share is done, go on with the next trial that is not, if its runner died."""
         left = (index for index in self._indices() if index not in self._gone and index != last)
-        if self._wishes.cause is not None or next(left, None) is not None:
+        if self._intents.cause is not None or next(left, None) is not None:
             return
         index = next(self._open(but=last), None)
         if index is None:
             return
         from detslurm.exec.adoption import adopt  # only here: runners start without it
 
-        if adopt(self._wishes, index, self._ref, self._cluster, most=self._max_restarts):
-            self._wishes.look()
-            tell(f"the runner of trial {self._wishes.trial_ids[index]} died: going on with it here")
+        if adopt(self._intents, index, self._ref, self._cluster, most=self._max_restarts):
+            self._intents.refresh()
+            tell(
+                f"the runner of trial {self._intents.trial_ids[index]} died: going on with it here"
+            )
 
     def _replace(self, index: int) -> None:
         """Another sample for one that makes no sense, once, whoever else tries the same."""
         from detslurm.searcher.method import may_replace  # only here: a runner starts without it
 
-        wishes, most = self._wishes, self._searcher["max_trials"]
+        intents, most = self._intents, self._searcher["max_trials"]
         first = None
-        while index not in wishes.replaced:
-            if not may_replace(len(wishes.replaced), most):
+        while index not in intents.replaced:
+            if not may_replace(len(intents.replaced), most):
                 return
             first = first or self._experiment.store.reserve_trials(self._experiment.id, 1)
             fact = {"type": "trials", "first_trial": first, "trials": 1, "replaces": index}
-            self._experiment.append_next(fact, wishes.seen)
-            wishes.look()
+            self._experiment.append_next(fact, intents.last_fact)
+            intents.refresh()
 
-    def left(self, task: Task, decision: Decision, view: TrialView, *, going_on: bool) -> None:
+    def release(self, task: Task, decision: Decision, view: TrialView, *, going_on: bool) -> None:
         if decision.outcome in TERMINAL:
             self._gone.add(task.index)
 
-    def settled(self) -> bool:
+    def is_experiment_over(self) -> bool:
         return next(self._open(), None) is None
 
     def _open(self, but: int | None = None) -> Iterator[int]:
         """Trials that are not over, but for one."""
         # Those that begin after the own one are the likeliest to run still: they are asked first.
-        ids, first = self._wishes.trial_ids, self._share.start
+        ids, first = self._intents.trial_ids, self._share.start
         for index in (*range(first, len(ids)), *range(first)):
             if index != but and not self._is_over(ids[index]):
                 yield index
@@ -203,7 +205,7 @@ class FixedAgenda:
         runs = self._experiment.trial(trial_id).runs()
         return bool(runs) and (runs[-1].end or {}).get("outcome") in TERMINAL
 
-    def remainder(self) -> range:
+    def remaining_trials(self) -> range:
         own, others = self._share, self._adopted
         left = [i for i in (*own, *others) if not self._gone.issuperset(self._with_replacements(i))]
         if not left:

@@ -1,4 +1,4 @@
-"""The agenda of a search's worker: it asks the search's log for trials."""
+"""The trial queue of a search's worker: it takes trials from the search's log."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from detslurm.exec.agenda import Task, Word
+from detslurm.exec.intents import Intents
 from detslurm.exec.outcome import Cause, Decision
 from detslurm.exec.sampling import SamplingError, sample
 from detslurm.exec.textlog import tell
-from detslurm.exec.wishes import Wishes
-from detslurm.exec.workers import Workers
+from detslurm.exec.trial_queue import SearchVerdict, Task
+from detslurm.exec.worker_pool import WorkerPool
 from detslurm.searcher import Search, State
 from detslurm.slurm import Cluster, JobInfo
 from detslurm.store import EventLog, StoreError, TrialView, fold_trial
@@ -30,20 +30,20 @@ _HOW = {
     "canceled": "canceled",
     "killed": "canceled",
 }
-# How long a worker waits for the answer of a method that runs elsewhere, and how often it looks.
-_PATIENCE, _LOOK = 30.0, 0.5
+# How long a worker waits for the answer of a method that runs elsewhere, and how often it polls.
+_PATIENCE, _POLL_SECONDS = 30.0, 0.5
 
 
-class SearchAgenda:
+class SearchTrialQueue:
     """Takes the first trial in the queue, whoever worked at it before."""
 
     def __init__(
-        self, wishes: Wishes, config: Mapping[str, Any], *, ref: str, cluster: Cluster
+        self, intents: Intents, config: Mapping[str, Any], *, ref: str, cluster: Cluster
     ) -> None:
-        self._wishes, self._ref = wishes, ref
+        self._intents, self._ref = intents, ref
         self._search = Search.from_config(config)
-        self._log: EventLog[State] = EventLog(wishes.experiment.search, self._search)
-        self._workers = Workers(wishes, ref=ref, cluster=cluster)
+        self._log: EventLog[State] = EventLog(intents.experiment.search, self._search)
+        self._pool = WorkerPool(intents, ref=ref, cluster=cluster)
         self._incarnation = secrets.token_hex(4)
         self._took = False
 
@@ -51,16 +51,16 @@ class SearchAgenda:
     def _state(self) -> State:
         return self._log.state
 
-    def more(self) -> bool:
+    def has_work(self) -> bool:
         self._log.catch_up()
-        if not self._has_work() and self._search.name == "custom":
+        if not self._has_trial() and self._search.name == "custom":
             self._wait_for_answer()
         if self._state.done:
             self._conclude()
             return False
-        return self._has_work() or self._take_over()
+        return self._has_trial() or self._take_over()
 
-    def _has_work(self) -> bool:
+    def _has_trial(self) -> bool:
         state = self._state
         return not state.done and (
             state.assignment(self._ref) is not None or state.next_in_queue() is not None
@@ -69,11 +69,11 @@ class SearchAgenda:
     def _wait_for_answer(self) -> None:
         """A method of the user's own answers after a while, or nobody is there to answer."""
         deadline = time.monotonic() + _PATIENCE
-        while not self._has_work() and not self._state.done and time.monotonic() < deadline:
-            self._wishes.look()
-            if self._wishes.cause is not None:
+        while not self._has_trial() and not self._state.done and time.monotonic() < deadline:
+            self._intents.refresh()
+            if self._intents.cause is not None:
                 return
-            time.sleep(_LOOK)  # another node's file: there is nothing to wait on
+            time.sleep(_POLL_SECONDS)  # another node's file: there is nothing to wait on
             self._log.catch_up()
 
     def _take_over(self) -> bool:
@@ -81,23 +81,23 @@ class SearchAgenda:
         state = self._state
         if not any(worker != self._ref for worker in state.workers):
             return False
-        seen = self._workers.look(state)
-        events = self._workers.gone(state, seen) if seen is not None else []
+        seen = self._pool.query(state)
+        events = self._pool.gone(state, seen) if seen is not None else []
         if events:
             self._commit(self._known(events))
-        if self._has_work():
+        if self._has_trial():
             return True
-        if seen is not None and self._workers.is_relief and not self._workers.is_last(seen):
-            self._keep_relief(seen)  # the others may still be killed after this one has left
+        if seen is not None and self._pool.is_standby and not self._pool.is_last(seen):
+            self._keep_standby(seen)  # the others may still be killed after this one has left
         return False
 
-    def _keep_relief(self, seen: Mapping[str, JobInfo]) -> None:
+    def _keep_standby(self, seen: Mapping[str, JobInfo]) -> None:
         if self._may_submit and self._search.name != "custom":
-            self._workers.keep_relief(seen)
+            self._pool.keep_standby(seen)
 
     @property
     def _may_submit(self) -> bool:
-        return bool(self._wishes.created.get("submit_from_jobs", True))
+        return bool(self._intents.created.get("submit_from_jobs", True))
 
     def take(self) -> Task | None:
         # What a former self of this job had is asked for anew: it may still be alive somewhere.
@@ -111,7 +111,7 @@ class SearchAgenda:
         if index is None:
             return None
         first = not self._took
-        if self._workers.is_relief if first else self._workers.due(self._state):
+        if self._pool.is_standby if first else self._pool.due(self._state):
             self._tend()
         self._took = True
         return self._task(index)
@@ -123,11 +123,11 @@ class SearchAgenda:
             return "stopped"
         if trial.settled:
             return "out_of_ops"
-        view = fold_trial(self._wishes.experiment.trial(self._trial_id(index)))
+        view = fold_trial(self._intents.experiment.trial(self._trial_id(index)))
         last = next((run.outcome for run in view.runs if run.outcome in TERMINAL), None)
         if last is not None:
             return _HOW[last]
-        killed = self._wishes.cause_for(view.id) is Cause.KILL and self._wishes.cause is None
+        killed = self._intents.cause_for(view.id) is Cause.KILL and self._intents.cause is None
         return "canceled" if killed else None
 
     def _refusal(self, index: int) -> str | None:
@@ -143,16 +143,16 @@ class SearchAgenda:
 
     def _tend(self) -> None:
         """See to the others: free what is lost, and let more come where trials wait."""
-        seen = self._workers.look(self._state)
+        seen = self._pool.query(self._state)
         if seen is None:
             return
-        events = self._workers.gone(self._state, seen)
+        events = self._pool.gone(self._state, seen)
         if events:
             self._commit(self._known(events))
-        lacking = self._workers.lacking(self._state, seen)
+        lacking = self._pool.lacking(self._state, seen)
         if lacking and self._may_submit:
-            self._workers.submit(lacking)
-        self._keep_relief(seen)
+            self._pool.submit(lacking)
+        self._keep_standby(seen)
 
     def _task(self, index: int) -> Task:
         plan = self._search.plan(self._state, index)
@@ -173,17 +173,17 @@ class SearchAgenda:
         trial = self._state.trials[index]
         if trial.source is None or not trial.reached:
             return 0
-        original = fold_trial(self._wishes.experiment.trial(self._trial_id(trial.source)))
+        original = fold_trial(self._intents.experiment.trial(self._trial_id(trial.source)))
         return next((c.steps for c in original.checkpoints if c.uuid == checkpoint), 0)
 
     def _trial_id(self, index: int) -> int:
-        wishes = self._wishes
-        while index >= len(wishes.trial_ids):
-            add_trials(wishes.experiment, wishes.seen)
-            wishes.look()
-        return wishes.trial_ids[index]
+        intents = self._intents
+        while index >= len(intents.trial_ids):
+            add_trials(intents.experiment, intents.last_fact)
+            intents.refresh()
+        return intents.trial_ids[index]
 
-    def again(self, task: Task) -> Task | None:
+    def retake(self, task: Task) -> Task | None:
         # Processes of the run before may have outlived its agent: they are not to be heard.
         self._incarnation = secrets.token_hex(4)
         self._commit([self._ask()])
@@ -191,17 +191,17 @@ class SearchAgenda:
             return None
         return replace(task, fencing_token=self._state.trials[task.index].fencing_token)
 
-    def word(self, task: Task, view: TrialView) -> Word:
+    def verdict(self, task: Task, view: TrialView) -> SearchVerdict:
         self._log.catch_up()
         trial = self._state.trials[task.index]
         rest = not trial.final and (trial.settled or view.out_of_ops)
-        return Word(stop=trial.stop, rest=rest)
+        return SearchVerdict(stop=trial.stop, rest=rest)
 
-    def ending(self, task: Task, decision: Decision) -> None:
+    def on_run_ending(self, task: Task, decision: Decision) -> None:
         pass
 
-    def left(self, task: Task, decision: Decision, view: TrialView, *, going_on: bool) -> None:
-        if decision.outcome in ("canceled", "killed") and self._wishes.cause is not None:
+    def release(self, task: Task, decision: Decision, view: TrialView, *, going_on: bool) -> None:
+        if decision.outcome in ("canceled", "killed") and self._intents.cause is not None:
             return  # everything ends: that is no affair of the search's
         how = _HOW.get(decision.outcome, "released")
         how = "non_retryable" if how == "errored" and view.non_retryable else how
@@ -215,7 +215,7 @@ class SearchAgenda:
         return {"e": "work_requested", "worker": self._ref, "incarnation": self._incarnation}
 
     def _known(self, left: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        return with_checkpoints(self._wishes.experiment, self._wishes.trial_ids, left)
+        return with_checkpoints(self._intents.experiment, self._intents.trial_ids, left)
 
     def _left(
         self, index: int, how: str, checkpoint: str | None = None, *, token: int | None = None
@@ -233,21 +233,21 @@ class SearchAgenda:
     def _commit(self, events: list[dict[str, Any]]) -> None:
         patiently(lambda: self._log.commit(events), _say, LONG)
 
-    def settled(self) -> bool:
+    def is_experiment_over(self) -> bool:
         return self._state.done and self._conclude()
 
     def _conclude(self) -> bool:
         """Say in the experiment's facts that its search is over; False where that is known."""
-        self._wishes.look()
-        if self._wishes.over:
+        self._intents.refresh()
+        if self._intents.over:
             return False
         state = self._state
         outcomes = [trial.outcome for trial in state.trials]
-        first = end_search(self._wishes.experiment, outcomes, state.verdict)
-        self._workers.dismiss()
+        first = end_search(self._intents.experiment, outcomes, state.verdict)
+        self._pool.dismiss()
         return first
 
-    def remainder(self) -> range:
+    def remaining_trials(self) -> range:
         return range(1)
 
 
