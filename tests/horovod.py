@@ -55,10 +55,14 @@ def horovod(pytestconfig: pytest.Config) -> None:
 
 
 def put_last(items: list[pytest.Item]) -> None:
-    """Let the tests that need Horovod come last, with the time that its build may take."""
+    """Let the tests that need Horovod come last, with the time that its build may take.
+
+    They are slow ones, too: the inner loop does not wait for a build.
+    """
     needing = _that_need_it(items)
     for item in needing:
         item.add_marker(pytest.mark.timeout(PATIENCE + 300))
+        item.add_marker("slow")
     items[:] = [item for item in items if item not in needing] + needing
 
 
