@@ -10,8 +10,8 @@ import socket
 from collections.abc import Mapping
 from typing import Any
 
-from detslurm.core.transports.choose import Place
-from detslurm.core.transports.order import Scope
+from detslurm.core.transports.call_sequence import Scope
+from detslurm.core.transports.choose import RankTopology
 
 PUB_PORT, PULL_PORT = 12360, 12376
 
@@ -51,23 +51,25 @@ class DistributedContext:
         _comm: Any = None,
         _salt: str = "",
     ) -> None:
-        place = _checked_place(rank, size, local_rank, local_size, cross_rank, cross_size)
-        self.rank, self.size = place.rank, place.size
-        self.local_rank, self.local_size = place.local_rank, place.local_size
-        self.cross_rank, self.cross_size = place.cross_rank, place.cross_size
-        self._team: Any = None
-        self._lean: Any = None
+        topology = _checked_topology(rank, size, local_rank, local_size, cross_rank, cross_size)
+        self.rank, self.size = topology.rank, topology.size
+        self.local_rank, self.local_size = topology.local_rank, topology.local_size
+        self.cross_rank, self.cross_size = topology.cross_rank, topology.cross_size
+        self._group: Any = None
+        self._fast_path: Any = None
         self._closed = False
         if self.size == 1:
             return
-        from detslurm.core.transports.build import Wishes, build_team
+        from detslurm.core.transports.build import TransportOptions, build_process_group
 
-        wish = transport or os.environ.get("DETSLURM_TRANSPORT") or "auto"
-        if self.local_size != self.size and wish != "mpi" and _comm is None:
+        requested = transport or os.environ.get("DETSLURM_TRANSPORT") or "auto"
+        if self.local_size != self.size and requested != "mpi" and _comm is None:
             assert chief_ip is not None, "chief_ip is needed when the trial has several nodes"
         ports = _ports_by_hand(os.environ, pub_port, pull_port, port_offset)
-        self._team = build_team(place, Wishes(wish, chief_ip, ports, force_tcp, _comm, _salt))
-        self._lean = self._team.lean()
+        self._group = build_process_group(
+            topology, TransportOptions(requested, chief_ip, ports, force_tcp, _comm, _salt)
+        )
+        self._fast_path = self._group.fast_path()
 
     @classmethod
     def _single(cls) -> DistributedContext:
@@ -148,14 +150,14 @@ class DistributedContext:
         """
         import tensorflow as tf
 
-        place, chief = _place_by_tf_config(os.environ.get("TF_CONFIG", ""))
-        if place.size > 1:
+        topology, chief = _topology_by_tf_config(os.environ.get("TF_CONFIG", ""))
+        if topology.size > 1:
             strategy = tf.distribute.MultiWorkerMirroredStrategy()
         elif len(tf.config.list_physical_devices("GPU")) > 1:
             strategy = tf.distribute.MirroredStrategy()
         else:
             strategy = tf.distribute.get_strategy()
-        context = cls(**place._asdict(), chief_ip=chief, port_offset=_port_offset())
+        context = cls(**topology._asdict(), chief_ip=chief, port_offset=_port_offset())
         return context, strategy
 
     @classmethod
@@ -164,18 +166,18 @@ class DistributedContext:
 
         Raises `DistributedError` when MPI came up with fewer processes than its launcher started.
         """
-        from detslurm.core.transports import mpiworld
         from detslurm.core.transports.choose import mpi_size
+        from detslurm.core.transports.mpi import world
 
         if comm is None:
             environ = dict(os.environ)
             expected = mpi_size(environ) or _slurm_tasks(environ)
-            comm = mpiworld.open_world(expected, environ)
+            comm = world.open_world(expected, environ)
         node = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
-        place = mpiworld.place_in(comm, node)
-        if place.size == 1:
+        topology = world.topology_in(comm, node)
+        if topology.size == 1:
             return cls._single()
-        return cls(**place._asdict(), transport="mpi", _comm=comm)
+        return cls(**topology._asdict(), transport="mpi", _comm=comm)
 
     @classmethod
     def from_slurm(cls, chief_ip: str | None = None) -> DistributedContext:
@@ -217,8 +219,8 @@ class DistributedContext:
 
     def gather(self, stuff: Any) -> list[Any] | None:
         """The chief gets a list of everybody's `stuff` by rank, workers get None."""
-        if self._lean is not None:
-            found: list[Any] | None = self._lean.gather(stuff)
+        if self._fast_path is not None:
+            found: list[Any] | None = self._fast_path.gather(stuff)
             return found
         return self._gather(Scope.ALL, self.rank, self.size, stuff)
 
@@ -228,8 +230,8 @@ class DistributedContext:
 
     def allgather(self, stuff: Any) -> list[Any]:
         """Everybody gets a list of everybody's `stuff` by rank."""
-        if self._lean is not None:
-            found: list[Any] = self._lean.allgather(stuff)
+        if self._fast_path is not None:
+            found: list[Any] = self._fast_path.allgather(stuff)
             return found
         return self._allgather(Scope.ALL, self.rank, self.size, stuff)
 
@@ -239,8 +241,8 @@ class DistributedContext:
 
     def broadcast(self, stuff: Any) -> Any:
         """Everybody gets the chief's `stuff`."""
-        if self._lean is not None:
-            return self._lean.broadcast(stuff)
+        if self._fast_path is not None:
+            return self._fast_path.broadcast(stuff)
         return self._broadcast(Scope.ALL, self.rank, self.size, stuff)
 
     def broadcast_local(self, stuff: Any = None) -> Any:
@@ -250,9 +252,9 @@ class DistributedContext:
     def close(self) -> None:
         """Leave the group of peers; calling it again does nothing."""
         self._closed = True
-        team, self._team, self._lean = self._team, None, None
-        if team is not None:
-            team.close()
+        group, self._group, self._fast_path = self._group, None, None
+        if group is not None:
+            group.close()
 
     def _gather(self, scope: Scope, rank: int, size: int, stuff: Any) -> list[Any] | None:
         if size < 2:
@@ -277,16 +279,16 @@ class DistributedContext:
         return pickle.loads(self._open().broadcast(scope, None)[0])
 
     def _open(self) -> Any:
-        if self._team is None:
+        if self._group is None:
             raise RuntimeError("this DistributedContext was closed")
-        return self._team
+        return self._group
 
     def _pickled(self, stuff: Any) -> bytes:
         try:
             return pickle.dumps(stuff, protocol=5)
         except Exception as err:
-            if self._team is not None:  # the others would wait for what can't be sent
-                self._team.fail(f"rank {self.rank} passed an object that can't be pickled: {err}")
+            if self._group is not None:  # the others would wait for what can't be sent
+                self._group.fail(f"rank {self.rank} passed an object that can't be pickled: {err}")
             raise
 
 
@@ -315,10 +317,10 @@ class _Numbers:
             ) from None
 
 
-def _place_by_tf_config(text: str) -> tuple[Place, str | None]:
+def _topology_by_tf_config(text: str) -> tuple[RankTopology, str | None]:
     """Where TF_CONFIG puts this process, and the chief's address; workers of a host are a node."""
     if not text:
-        return Place(0, 1, 0, 1, 0, 1), None
+        return RankTopology(0, 1, 0, 1, 0, 1), None
     try:
         said = json.loads(text)
         cluster, task = said["cluster"], said["task"]
@@ -329,26 +331,29 @@ def _place_by_tf_config(text: str) -> tuple[Place, str | None]:
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as err:
         raise ValueError(f"TF_CONFIG is none of a chief or worker among workers: {text}") from err
     local = (hosts[:rank].count(here), hosts.count(here))
-    return Place(rank, len(hosts), *local, nodes.index(here), len(nodes)), hosts[0]
+    return RankTopology(rank, len(hosts), *local, nodes.index(here), len(nodes)), hosts[0]
 
 
 def _tf_workers(cluster: Mapping[str, list[str]]) -> list[str]:
     return [*cluster.get("chief", ()), *cluster.get("worker", ())]
 
 
-def _checked_place(*given: int | None) -> Place:
+def _checked_topology(*given: int | None) -> RankTopology:
     if all(value is None for value in given):
-        return Place(0, 1, 0, 1, 0, 1)
+        return RankTopology(0, 1, 0, 1, 0, 1)
     numbers = [value for value in given if value is not None]
     if len(numbers) < len(given):
         raise ValueError(
             "rank, size, local_rank, local_size, cross_rank and cross_size: give all six or none"
         )
-    place = Place(*numbers)
-    pairs = (place[0:2], place[2:4], place[4:6])
-    if not all(0 <= number < count for number, count in pairs) or place.local_size > place.size:
-        raise ValueError(f"these ranks and sizes don't fit together: {place}")
-    return place
+    topology = RankTopology(*numbers)
+    pairs = (topology[0:2], topology[2:4], topology[4:6])
+    if (
+        not all(0 <= number < count for number, count in pairs)
+        or topology.local_size > topology.size
+    ):
+        raise ValueError(f"these ranks and sizes don't fit together: {topology}")
+    return topology
 
 
 def _ports_by_hand(

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from detslurm._identity import name_on_node
-from detslurm.core.transports.sockets import keep_from_children
+from detslurm.core.transports.sockets.link import keep_from_children
 from detslurm.store import RunLog, StoreError, StoreFull
 from detslurm.store.patience import SHORT, patiently
 

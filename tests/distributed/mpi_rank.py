@@ -12,7 +12,7 @@ import sys
 
 from detslurm.core import DistributedContext
 from tests.distributed import scenarios
-from tests.distributed.ranks import places
+from tests.distributed.ranks import topologies
 
 RANK = "TEST_RANK"
 
@@ -27,9 +27,9 @@ def context(shape: str) -> DistributedContext:
     if shape == "real":
         return DistributedContext.from_mpi()
     rank = int(os.environ.get(RANK) or mpi_rank())
-    place = places([int(n) for n in shape.split(",")])[rank]
+    topology = topologies([int(n) for n in shape.split(",")])[rank]
     transport = None if RANK in os.environ else "mpi"  # below a launcher it is found out
-    return DistributedContext(**place, chief_ip="127.0.0.1", transport=transport)
+    return DistributedContext(**topology, chief_ip="127.0.0.1", transport=transport)
 
 
 def launch(scenario: str, shape: str) -> int:

@@ -18,7 +18,7 @@ from tests.distributed import scenarios
 ON_TIME = 120
 
 
-def places(nodes: Sequence[int]) -> list[dict[str, Any]]:
+def topologies(nodes: Sequence[int]) -> list[dict[str, Any]]:
     """The rank arguments of every rank, with so many ranks on each node."""
     size = sum(nodes)
     return [
@@ -54,12 +54,12 @@ def in_threads(
 ) -> None:
     """Run a scenario with every rank a thread of this process; the first error is raised."""
     errors: list[BaseException] = []
-    # Other processes may do the same at this moment, and meet at the same place.
+    # Other processes may do the same at this moment, and meet at the same address.
     own = {"chief_ip": "127.0.0.1", "_salt": secrets.token_hex(8), **kwargs}
 
-    def work(place: dict[str, Any]) -> None:
+    def work(topology: dict[str, Any]) -> None:
         try:
-            dist = DistributedContext(**place, **own)
+            dist = DistributedContext(**topology, **own)
             try:
                 scenario(dist)
             finally:
@@ -67,7 +67,7 @@ def in_threads(
         except BaseException as err:
             errors.append(err)
 
-    threads = [threading.Thread(target=work, args=(p,), daemon=True) for p in places(nodes)]
+    threads = [threading.Thread(target=work, args=(p,), daemon=True) for p in topologies(nodes)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -77,9 +77,9 @@ def in_threads(
         assert not thread.is_alive(), "a rank hangs"
 
 
-def one_rank(scenario: str, place: dict[str, Any], transport: str) -> None:
+def one_rank(scenario: str, topology: dict[str, Any], transport: str) -> None:
     """Be one rank; exit 1 with a traceback when something is wrong."""
-    dist = DistributedContext(**place, chief_ip="127.0.0.1", transport=transport)
+    dist = DistributedContext(**topology, chief_ip="127.0.0.1", transport=transport)
     try:
         getattr(scenarios, scenario)(dist)
     finally:
@@ -90,17 +90,17 @@ def main() -> int:
     """Fork a process for every rank; 1 when one fails."""
     scenario, transport, shape = sys.argv[1:]
     children = {}
-    for place in places([int(n) for n in shape.split(",")]):
+    for topology in topologies([int(n) for n in shape.split(",")]):
         if (child := os.fork()) == 0:
             status = 1
             try:
-                one_rank(scenario, place, transport)
+                one_rank(scenario, topology, transport)
                 status = 0
             except BaseException:
-                print(f"--- rank {place['rank']}", file=sys.stderr)
+                print(f"--- rank {topology['rank']}", file=sys.stderr)
                 traceback.print_exc()
             os._exit(status)
-        children[child] = place["rank"]
+        children[child] = topology["rank"]
     failed = False
     while children:
         pid, status = os.wait()

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from detslurm.core import DistributedContext, DistributedError
-from detslurm.core.transports.sockets import SocketLink
+from detslurm.core.transports.sockets.link import SocketLink
 
 MB = 1_000_000
 DEATH = "TEST_DEATH"
@@ -134,7 +134,7 @@ def unpicklable(dist: DistributedContext) -> None:
 def interrupted(dist: DistributedContext) -> None:
     """A call that an exception of a signal handler cut short ends the group: half a message may
     have been read."""
-    health = dist._team._health
+    health = dist._group._health
     if dist.rank == dist.size - 1:
 
         def interrupt(_: int, frame: FrameType | None) -> None:
@@ -179,14 +179,14 @@ def goodbyes(dist: DistributedContext) -> None:
 def early_leaver(dist: DistributedContext) -> None:
     """Who has the chief's object may leave while another rank still has to fetch its own."""
     if dist.rank == dist.size - 1:
-        star = dist._team._cross
-        fetch = star._spread
+        communicator = dist._group._cross
+        fetch = communicator._spread
 
         def late(*args: Any) -> Any:
             time.sleep(1.5)
             return fetch(*args)
 
-        star._spread = late
+        communicator._spread = late
     data = os.urandom(MB) * 3 if dist.rank == 0 else None
     assert len(dist.broadcast(data)) == 3 * MB
 

@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 
 from detslurm.core import DistributedContext, DistributedError
-from detslurm.core._distributed import _place_by_tf_config
-from detslurm.core.transports.health import LOOK_EVERY, Health
-from detslurm.core.transports.proof import Address
-from detslurm.core.transports.rendezvous import Meeting, host, join
+from detslurm.core._distributed import _topology_by_tf_config
+from detslurm.core.transports.health import CHECK_INTERVAL, Health
+from detslurm.core.transports.sockets.handshake import Address
+from detslurm.core.transports.sockets.rendezvous import Rendezvous, host, join
 from tests.distributed import scenarios
-from tests.distributed.ranks import free_port, in_threads, places
+from tests.distributed.ranks import free_port, in_threads, topologies
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SHAPES = {  # ranks on each node
@@ -146,14 +146,14 @@ def test_a_process_of_another_run_is_refused(monkeypatch: pytest.MonkeyPatch) ->
     assert "belongs to another run" in said
 
 
-def _while_a_chief_waits(port: int, stranger: subprocess.Popen[str]) -> tuple[str, str]:
+def _while_a_chief_waits(port: int, unknown: subprocess.Popen[str]) -> tuple[str, str]:
     def chief() -> None:
         with DistributedContextOf(0, port) as dist:
             assert dist.allgather(0) == [0, 1]
 
     thread = threading.Thread(target=chief)
     thread.start()
-    out, said = stranger.communicate(timeout=120)
+    out, said = unknown.communicate(timeout=120)
     with DistributedContextOf(1, port) as dist:
         assert dist.allgather(1) == [0, 1]
     thread.join(120)
@@ -227,11 +227,11 @@ def test_a_rank_that_comes_late_is_waited_for(
     """Who has joined says now and then that it waits: the chief does not take it for dead."""
     monkeypatch.setenv("DETSLURM_JOIN_TIMEOUT", "60")
 
-    def meet(place: dict[str, Any]) -> list[int]:
-        if place["rank"] == 2:
-            time.sleep(2 * LOOK_EVERY)
+    def meet(topology: dict[str, Any]) -> list[int]:
+        if topology["rank"] == 2:
+            time.sleep(2 * CHECK_INTERVAL)
         dist = DistributedContext(
-            **place, chief_ip="127.0.0.1", transport=transport, _salt=f"{os.getpid()} {nodes}"
+            **topology, chief_ip="127.0.0.1", transport=transport, _salt=f"{os.getpid()} {nodes}"
         )
         try:
             return dist.allgather(dist.rank)
@@ -239,7 +239,7 @@ def test_a_rank_that_comes_late_is_waited_for(
             dist.close()
 
     with ThreadPoolExecutor(3) as pool:
-        assert list(pool.map(meet, places(nodes))) == [[0, 1, 2]] * 3
+        assert list(pool.map(meet, topologies(nodes))) == [[0, 1, 2]] * 3
 
 
 @pytest.mark.parametrize("transport", ["local", "tcp"])
@@ -250,10 +250,10 @@ def test_a_rank_that_dies_while_another_is_awaited(
     monkeypatch.setenv("DETSLURM_JOIN_TIMEOUT", "60")
     local = f"\0detslurm.{os.getpid()}"
     address: Address = local if transport == "local" else ("127.0.0.1", free_port())
-    meeting = Meeting([address], b"key")
+    where = Rendezvous([address], b"key")
     with ThreadPoolExecutor(1) as pool:
-        chief = pool.submit(host, meeting, 3, "the ranks")
-        data, control = join(meeting, 1, "the ranks")
+        chief = pool.submit(host, where, 3, "the ranks")
+        data, control = join(where, 1, "the ranks")
         with data, control:
             control.send(b"word")
         with pytest.raises(DistributedError, match="1 died while the others were joining"):
@@ -347,16 +347,18 @@ def test_workers_of_tensorflow(monkeypatch: pytest.MonkeyPatch) -> None:
     """They find each other by TF_CONFIG; those of one host are a node."""
     monkeypatch.setitem(sys.modules, "tensorflow", Tensorflow(0))
     monkeypatch.setenv("DETSLURM_RUN_TOKEN", f"{os.getpid()}.{time.monotonic_ns()}")
-    found = [_place_by_tf_config(tf_config("chief", 0, chief=["a:1"], worker=["[::1]:1", "a:2"]))]
+    found = [
+        _topology_by_tf_config(tf_config("chief", 0, chief=["a:1"], worker=["[::1]:1", "a:2"]))
+    ]
     found += [
-        _place_by_tf_config(tf_config("worker", i, chief=["a:1"], worker=["[::1]:1", "a:2"]))
+        _topology_by_tf_config(tf_config("worker", i, chief=["a:1"], worker=["[::1]:1", "a:2"]))
         for i in range(2)
     ]
     expected = [(0, 3, 0, 2, 0, 2), (1, 3, 0, 1, 1, 2), (2, 3, 1, 2, 0, 2)]
-    assert found == [(place, "a") for place in expected]
+    assert found == [(ranks, "a") for ranks in expected]
     for wrong in ("{", "[]", tf_config("ps", 0, worker=["a:1"]), tf_config("worker", 2)):
         with pytest.raises(ValueError, match="TF_CONFIG is none of"):
-            _place_by_tf_config(wrong)
+            _topology_by_tf_config(wrong)
 
     monkeypatch.setenv("TF_CONFIG", tf_config("worker", 0, worker=["localhost:1", "127.0.0.1:2"]))
     second = tf_config("worker", 1, worker=["localhost:1", "127.0.0.1:2"])

@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from detslurm.core.transports.health import DistributedError
-from detslurm.core.transports.mpiworld import check_size
+from detslurm.core.transports.mpi.world import check_size
 from tests.cluster import User
 from tests.cluster.waiting import wait_for
 from tests.distributed import scenarios

@@ -1,4 +1,4 @@
-"""Put the stars of a rank together from the transports that serve it."""
+"""Build the communicators of a rank from the transports that serve it."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from detslurm._identity import (
     secret_on_node,
     socket_names,
 )
-from detslurm.core.transports.choose import Choice, Place, choose
-from detslurm.core.transports.door import Pair
+from detslurm.core.transports.call_sequence import CallSequence
+from detslurm.core.transports.choose import RankTopology, TransportChoice, choose
 from detslurm.core.transports.health import Health
-from detslurm.core.transports.link import AnyStar, Link, Membership
-from detslurm.core.transports.order import Ledger
-from detslurm.core.transports.rendezvous import EVERYWHERE, Meeting, host, join
-from detslurm.core.transports.sockets import SocketLink
-from detslurm.core.transports.star import Star
-from detslurm.core.transports.team import Stars, Team
-from detslurm.core.transports.watch import Watch
+from detslurm.core.transports.link import Communicator, Link, Membership
+from detslurm.core.transports.process_group import Communicators, ProcessGroup
+from detslurm.core.transports.sockets.acceptor import ConnectionPair
+from detslurm.core.transports.sockets.communicator import SocketCommunicator
+from detslurm.core.transports.sockets.failure_detector import FailureDetector
+from detslurm.core.transports.sockets.link import SocketLink
+from detslurm.core.transports.sockets.rendezvous import ANY_ADDRESS, Rendezvous, host, join
 
 LOOPBACK = "127.0.0.1"
 
 
-class Wishes(NamedTuple):
+class TransportOptions(NamedTuple):
     """What the user has asked for."""
 
     transport: str = "auto"
@@ -42,129 +42,146 @@ class Wishes(NamedTuple):
     salt: str = ""
 
 
-def build_team(place: Place, wishes: Wishes) -> Team:
+def build_process_group(topology: RankTopology, options: TransportOptions) -> ProcessGroup:
     """Connect to all peers; returns when everybody has joined."""
     environ = dict(os.environ)
-    mpi4py = wishes.transport == "auto" and find_spec("mpi4py") is not None
-    choice = choose(place, wishes.transport, environ, force_tcp=wishes.force_tcp, mpi4py=mpi4py)
-    builder = _Builder(place, wishes, choice, environ)
+    mpi4py = options.transport == "auto" and find_spec("mpi4py") is not None
+    choice = choose(
+        topology, options.transport, environ, force_tcp=options.force_tcp, mpi4py=mpi4py
+    )
+    builder = _Builder(topology, options, choice, environ)
     try:
-        stars = Stars(builder.local(), builder.cross(), flat=choice.local == "mpi")
-        team = Team(place, stars, builder.ledger, builder.health)
-        team.join()
+        communicators = Communicators(builder.local(), builder.cross(), flat=choice.local == "mpi")
+        group = ProcessGroup(topology, communicators, builder.sequence, builder.health)
+        group.join()
     except BaseException as err:
-        builder.give_up(f"rank {place.rank} could not join: {err}")
+        builder.give_up(f"rank {topology.rank} could not join: {err}")
         raise
-    return team
+    return group
 
 
 class _Builder:
     def __init__(
-        self, place: Place, wishes: Wishes, choice: Choice, environ: dict[str, str]
+        self,
+        topology: RankTopology,
+        options: TransportOptions,
+        choice: TransportChoice,
+        environ: dict[str, str],
     ) -> None:
-        self._place, self._wishes, self._choice, self._environ = place, wishes, choice, environ
-        self.ledger, self.health = Ledger(), Health()
-        self._stars: list[AnyStar] = []
-        if choice.local == "mpi" or (choice.cross == "mpi" and place.local_rank == 0):
-            self._world = self._meet_in_mpi()
+        self._topology, self._options = topology, options
+        self._choice, self._environ = choice, environ
+        self.sequence, self.health = CallSequence(), Health()
+        self._communicators: list[Communicator] = []
+        if choice.local == "mpi" or (choice.cross == "mpi" and topology.local_rank == 0):
+            self._world = self._open_mpi()
 
     def give_up(self, reason: str) -> None:
-        """Let the others know, and leave."""
+        """Report the reason to the others, and leave."""
         self.health.fail(reason)
-        for star in self._stars:
-            star.close()
+        for communicator in self._communicators:
+            communicator.close()
 
-    def local(self) -> AnyStar | None:
-        """The star of this node."""
-        place = self._place
-        names = [f"local rank {i} of node {place.cross_rank}" for i in range(place.local_size)]
-        if self._choice.local == "mpi":  # all take part in making it, also who is alone
-            comm = self._world.Split(place.cross_rank, place.local_rank)
-            return self._mpi_star(comm, names) if place.local_size > 1 else None
-        if place.local_size == 1:
+    def local(self) -> Communicator | None:
+        """The communicator of this node."""
+        topology = self._topology
+        names = [
+            f"local rank {i} of node {topology.cross_rank}" for i in range(topology.local_size)
+        ]
+        if self._choice.local == "mpi":  # all take part in making it, also a rank that is alone
+            comm = self._world.Split(topology.cross_rank, topology.local_rank)
+            return self._mpi_communicator(comm, names) if topology.local_size > 1 else None
+        if topology.local_size == 1:
             return None
-        what = f"the processes of node {place.cross_rank}"
-        return self._socket_star(place.local_rank, names, self._local_meeting(), what)
+        what = f"the processes of node {topology.cross_rank}"
+        return self._socket_communicator(topology.local_rank, names, self._local_rendezvous(), what)
 
-    def cross(self) -> AnyStar | None:
-        """The star of the local chiefs, for those who are one, or of everybody."""
-        place = self._place
+    def cross(self) -> Communicator | None:
+        """The communicator of the local chiefs (None for other ranks), or of everybody."""
+        topology = self._topology
         if self._choice.local == "mpi":
-            names = [f"rank {i}" for i in range(place.size)]
-            return self._mpi_star(self._world.Split(0, place.rank), names)
-        if place.local_rank != 0 or place.local_size == place.size:
+            names = [f"rank {i}" for i in range(topology.size)]
+            return self._mpi_communicator(self._world.Split(0, topology.rank), names)
+        if topology.local_rank != 0 or topology.local_size == topology.size:
             return None
-        names = [f"the local chief of node {i}" for i in range(place.cross_size)]
+        names = [f"the local chief of node {i}" for i in range(topology.cross_size)]
         if self._choice.cross == "mpi":
-            return self._mpi_star(self._world.Split(0, place.cross_rank), names)
+            return self._mpi_communicator(self._world.Split(0, topology.cross_rank), names)
         what = "the local chiefs of the nodes"
-        return self._socket_star(place.cross_rank, names, self._cross_meeting(), what)
+        return self._socket_communicator(topology.cross_rank, names, self._cross_rendezvous(), what)
 
     # -- MPI ---------------------------------------------------------------------------------------
 
-    def _meet_in_mpi(self) -> Any:
-        from detslurm.core.transports import mpiworld
+    def _open_mpi(self) -> Any:
+        from detslurm.core.transports.mpi import world
 
-        place = self._place
-        expected = place.size if self._choice.local == "mpi" else place.cross_size
-        if self._wishes.comm is None:
-            return mpiworld.open_world(expected, self._environ)
-        mpiworld.check_size(self._wishes.comm.Get_size(), expected, self._environ)
-        return self._wishes.comm
+        topology = self._topology
+        expected = topology.size if self._choice.local == "mpi" else topology.cross_size
+        if self._options.comm is None:
+            return world.open_world(expected, self._environ)
+        world.check_size(self._options.comm.Get_size(), expected, self._environ)
+        return self._options.comm
 
-    def _mpi_star(self, comm: Any, names: list[str]) -> AnyStar:
+    def _mpi_communicator(self, comm: Any, names: list[str]) -> Communicator:
         from mpi4py import MPI
 
-        from detslurm.core.transports.mpi import MpiStar
+        from detslurm.core.transports.mpi.communicator import MpiCommunicator
 
-        star = MpiStar(MPI, comm, names, self.ledger, self.health)
-        self._stars.append(star)
-        return star
+        communicator = MpiCommunicator(MPI, comm, names, self.sequence, self.health)
+        self._communicators.append(communicator)
+        return communicator
 
     # -- sockets -----------------------------------------------------------------------------------
 
-    def _socket_star(self, index: int, names: list[str], meeting: Meeting, what: str) -> AnyStar:
-        pairs = host(meeting, len(names), what) if index == 0 else {0: join(meeting, index, what)}
+    def _socket_communicator(
+        self, index: int, names: list[str], rendezvous: Rendezvous, what: str
+    ) -> Communicator:
+        pairs = (
+            host(rendezvous, len(names), what) if index == 0 else {0: join(rendezvous, index, what)}
+        )
         found = _over_sockets(pairs, names, self.health)
-        star = Star(index, names, found, self.ledger, self.health)
-        self._stars.append(star)
-        return star
+        communicator = SocketCommunicator(index, names, found, self.sequence, self.health)
+        self._communicators.append(communicator)
+        return communicator
 
-    def _local_meeting(self) -> Meeting:
-        wishes, place = self._wishes, self._place
-        name = self._name("node", place.cross_rank)
+    def _local_rendezvous(self) -> Rendezvous:
+        options, topology = self._options, self._topology
+        name = self._name("node", topology.cross_rank)
         if self._choice.local == "unix":
             key = key_of(name, secret_on_node(self._environ))
-            return Meeting(socket_names(key), key)
+            return Rendezvous(socket_names(key), key)
         key = key_of(name, secret_of_user(self._environ))
-        alone = place.local_size == place.size
-        ports = wishes.ports if wishes.ports and alone else tuple(derived_ports(key))
-        return Meeting([(LOOPBACK, port) for port in ports], key, chosen=bool(wishes.ports))
+        alone = topology.local_size == topology.size
+        ports = options.ports if options.ports and alone else tuple(derived_ports(key))
+        return Rendezvous([(LOOPBACK, port) for port in ports], key, chosen=bool(options.ports))
 
-    def _cross_meeting(self) -> Meeting:
-        chief = self._wishes.chief_ip
+    def _cross_rendezvous(self) -> Rendezvous:
+        chief = self._options.chief_ip
         assert chief is not None
         name = self._name("chiefs")
         key = key_of(name, secret_of_user(self._environ))
-        ports = self._wishes.ports or derived_ports(key)
-        chosen = bool(self._wishes.ports)
-        return Meeting([(chief, port) for port in ports], key, chosen, interface_of(chief))
+        ports = self._options.ports or derived_ports(key)
+        chosen = bool(self._options.ports)
+        return Rendezvous([(chief, port) for port in ports], key, chosen, interface_of(chief))
 
     def _name(self, *more: object) -> str:
-        wishes, place = self._wishes, self._place
-        return run_name(self._environ, wishes.salt, *wishes.ports, place.size, *more)
+        options, topology = self._options, self._topology
+        return run_name(self._environ, options.salt, *options.ports, topology.size, *more)
 
 
-def _over_sockets(pairs: Mapping[int, Pair], names: list[str], health: Health) -> Membership:
-    watch = Watch({i: pair.control for i, pair in pairs.items()}, names.__getitem__, health)
+def _over_sockets(
+    pairs: Mapping[int, ConnectionPair], names: list[str], health: Health
+) -> Membership:
+    detector = FailureDetector(
+        {i: pair.control for i, pair in pairs.items()}, names.__getitem__, health
+    )
     on_wait: list[Callable[[], None]] = []
 
-    def link(peer: int, pair: Pair) -> Link:
+    def link(peer: int, pair: ConnectionPair) -> Link:
         return SocketLink(
-            pair.data, lambda: names[peer], health, on_wait, lambda: watch.explain(peer)
+            pair.data, lambda: names[peer], health, on_wait, lambda: detector.explain(peer)
         )
 
-    return Membership({i: link(i, pair) for i, pair in pairs.items()}, watch, on_wait)
+    return Membership({i: link(i, pair) for i, pair in pairs.items()}, detector, on_wait)
 
 
 def interface_of(chief: str) -> str | None:
@@ -175,14 +192,14 @@ def interface_of(chief: str) -> str | None:
     try:
         found = socket.getaddrinfo(chief, 0, type=socket.SOCK_STREAM)[0]
     except OSError:
-        return EVERYWHERE
+        return ANY_ADDRESS
     family, address = found[0], str(found[4][0])
     loopback = ipaddress.ip_address(address.partition("%")[0]).is_loopback
     if loopback:
-        return None if chief == "localhost" or chief == address else EVERYWHERE
+        return None if chief == "localhost" or chief == address else ANY_ADDRESS
     try:
         with socket.socket(family, socket.SOCK_STREAM) as probe:
             probe.bind((address, 0))
     except OSError:
-        return EVERYWHERE
+        return ANY_ADDRESS
     return None

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-WISHES = ("auto", "mpi", "local", "tcp")
+TRANSPORTS = ("auto", "mpi", "local", "tcp")
 
 
-class Place(NamedTuple):
-    """Where a process stands among the processes of its trial."""
+class RankTopology(NamedTuple):
+    """Rank and size of a process in its trial, on its node, and of its node among the nodes."""
 
     rank: int
     size: int
@@ -19,7 +19,7 @@ class Place(NamedTuple):
     cross_size: int
 
 
-class Choice(NamedTuple):
+class TransportChoice(NamedTuple):
     """What the links are made of: inside a node, and between nodes."""
 
     local: str  # mpi, unix or tcp
@@ -27,34 +27,39 @@ class Choice(NamedTuple):
 
 
 def choose(
-    place: Place, wish: str, environ: Mapping[str, str], *, force_tcp: bool, mpi4py: bool
-) -> Choice:
-    """The transports of this trial. Raises `ValueError` when the wish can't be served."""
-    if wish not in WISHES:
-        raise ValueError(f"transport {wish!r} is none of {', '.join(WISHES)}")
-    if wish == "local" and place.local_size != place.size:
+    topology: RankTopology,
+    requested: str,
+    environ: Mapping[str, str],
+    *,
+    force_tcp: bool,
+    mpi4py: bool,
+) -> TransportChoice:
+    """The transports of this trial. Raises `ValueError` when the requested one can't be used."""
+    if requested not in TRANSPORTS:
+        raise ValueError(f"transport {requested!r} is not one of {', '.join(TRANSPORTS)}")
+    if requested == "local" and topology.local_size != topology.size:
         raise ValueError("transport 'local' serves the processes of one node; there are several")
-    if wish == "tcp" or (force_tcp and wish == "auto"):
-        return Choice("tcp", "tcp")
+    if requested == "tcp" or (force_tcp and requested == "auto"):
+        return TransportChoice("tcp", "tcp")
     inside = "tcp" if force_tcp else "unix"
-    told = mpi_size(environ)
-    everybody = told == place.size or (told is None and wish == "mpi")
-    if wish == "mpi" or (wish == "auto" and mpi4py):
+    started = mpi_size(environ)
+    everybody = started == topology.size or (started is None and requested == "mpi")
+    if requested == "mpi" or (requested == "auto" and mpi4py):
         if everybody:
-            return Choice("mpi", "mpi")
-        if told == place.cross_size and place.cross_size > 1:
-            return Choice(inside, "mpi")
-    if wish == "mpi":
+            return TransportChoice("mpi", "mpi")
+        if started == topology.cross_size and topology.cross_size > 1:
+            return TransportChoice(inside, "mpi")
+    if requested == "mpi":
         raise ValueError(
-            f"transport 'mpi' with {place.size} ranks on {place.cross_size} nodes, but MPI was"
-            f" started with {told} processes; start every rank, or one per node, under"
+            f"transport 'mpi' with {topology.size} ranks on {topology.cross_size} nodes, but MPI"
+            f" was started with {started} processes; start every rank, or one per node, under"
             " `srun --mpi=pmix` or mpirun, or set DETSLURM_TRANSPORT=tcp"
         )
-    return Choice(inside, "tcp")
+    return TransportChoice(inside, "tcp")
 
 
 def mpi_size(environ: Mapping[str, str]) -> int | None:
-    """How many processes MPI's launcher says it has started, if there is one."""
+    """How many processes MPI's launcher has started, if there is one."""
     for name in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE"):
         if environ.get(name, "").isdigit():
             return int(environ[name])

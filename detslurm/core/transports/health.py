@@ -8,10 +8,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from detslurm.core.transports.order import Ledger
+    from detslurm.core.transports.call_sequence import CallSequence
 
-# A rank that waits looks around this often; nothing is ever slower for it.
-LOOK_EVERY = 0.5
+# A rank that waits checks its peers this often; no call is ever slower for it.
+CHECK_INTERVAL = 0.5
 
 
 class DistributedError(RuntimeError):
@@ -26,16 +26,16 @@ class Health:
         self._closed = False
         self._lock = threading.RLock()
         self._hooks: list[Callable[[str], None]] = []
-        self.lookers: list[Callable[[Ledger], None]] = []
+        self.checks: list[Callable[[CallSequence], None]] = []
 
     def on_failure(self, hook: Callable[[str], None]) -> None:
         """Call `hook(reason)` when the group fails, from whichever thread learns of it."""
         self._hooks.append(hook)
 
-    def look(self, ledger: Ledger) -> None:
-        """What a rank does now and then while it waits, in whichever star that is."""
-        for looker in self.lookers:
-            looker(ledger)
+    def run_checks(self, sequence: CallSequence) -> None:
+        """Run the checks that a waiting rank repeats, in whichever communicator it waits."""
+        for check in self.checks:
+            check(sequence)
 
     def fail(self, reason: str) -> None:
         """The group is over, by the first reason given; after `close()` nothing counts."""

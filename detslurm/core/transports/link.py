@@ -1,4 +1,4 @@
-"""What a star needs of a transport."""
+"""What a communicator needs of a transport."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
-from detslurm.core.transports.order import Call
+from detslurm.core.transports.call_sequence import Call
 
 Buffer = bytes | bytearray | memoryview
 Parts = Sequence[Buffer]
@@ -32,35 +32,35 @@ class Link(Protocol):
         ...
 
     def interrupt(self) -> None:
-        """Make whoever waits here look at the group's health at once."""
+        """Make a thread that waits here check the group's health at once."""
 
     def close(self) -> None:
-        """Let go, once what was sent can't be lost any more."""
+        """Close, once what was sent can't be lost any more."""
 
 
-class Word(enum.IntEnum):
-    """What a rank says beside the collective calls."""
+class ControlMessage(enum.IntEnum):
+    """What a rank sends beside the collective calls."""
 
-    BYE = 1  # I leave in peace
+    BYE = 1  # I leave in order
     ABORT = 2  # the group has failed, because ...
     WAITING = 3  # I wait for you in this call
 
 
 class Control(Protocol):
-    """Words between the ranks of a star, beside the links; tells when a peer dies."""
+    """Messages between the ranks of a communicator, beside the links; detects a peer's death."""
 
     waiting: dict[int, Call]
-    """Peer -> the latest call in which it said that it waits."""
+    """Peer -> the latest call in which it reported that it waits."""
 
-    def tell(self, word: Word, text: bytes = b"", peer: int | None = None) -> None:
-        """Say a word to one peer or to all; never blocks, never raises."""
+    def send(self, kind: ControlMessage, text: bytes = b"", peer: int | None = None) -> None:
+        """Send a message to one peer or to all; never blocks, never raises."""
 
     def close(self) -> None:
-        """Say goodbye and stop."""
+        """Take leave and stop."""
 
 
-class AnyStar(Protocol):
-    """One rank's place among those it talks to directly; index 0 is the root."""
+class Communicator(Protocol):
+    """Collective calls of one rank with those it is linked to; index 0 is the root."""
 
     names: list[str]
 
@@ -76,16 +76,16 @@ class AnyStar(Protocol):
         ...
 
     def close(self) -> None:
-        """Leave in peace."""
+        """Leave in order."""
 
 
 class Membership(NamedTuple):
-    """A star's links and control, as a transport gives them to one rank."""
+    """A communicator's links and control, as a transport gives them to one rank."""
 
     links: dict[int, Link]
     control: Control
     on_wait: list[Callable[[], None]]
-    """Filled by the star: what a link calls now and then while it waits."""
+    """Filled by the communicator: what a link calls periodically while it waits."""
 
 
 HEAD = struct.Struct("<BxxxIQQ")

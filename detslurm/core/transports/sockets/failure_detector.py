@@ -1,4 +1,4 @@
-"""A thread that learns of a peer's death or farewell while the rank computes or waits."""
+"""A thread that learns of a peer's death or orderly leave while the rank computes or waits."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from detslurm.core.transports.health import LOOK_EVERY, Health
-from detslurm.core.transports.link import Word
-from detslurm.core.transports.order import Call
+from detslurm.core.transports.call_sequence import Call
+from detslurm.core.transports.health import CHECK_INTERVAL, Health
+from detslurm.core.transports.link import ControlMessage
 
 _HEAD = struct.Struct("<BI")
 _LONGEST: Final = 1 << 16
-_LOOKS: Final = 200  # ten seconds: a dying process may lose its core between two connections
+_CHECKS: Final = 200  # ten seconds: a dying process may lose its core between two connections
 
 
-class Watch:
-    """The control connections of one rank in one star. It sleeps in the kernel all the time."""
+class FailureDetector:
+    """The control connections of one rank in one communicator. It sleeps until one is ready."""
 
     def __init__(
         self, sockets: dict[int, socket.socket], name: Callable[[int], str], health: Health
@@ -29,7 +29,7 @@ class Watch:
         self._sockets = sockets
         self._name = name
         self._health = health
-        self._heard = dict.fromkeys(sockets, b"")
+        self._received = dict.fromkeys(sockets, b"")
         self._gone = {peer: threading.Event() for peer in sockets}
         self._lock = threading.Lock()
         self._selector = selectors.DefaultSelector()
@@ -41,9 +41,9 @@ class Watch:
         self._thread = threading.Thread(target=self._run, name="detslurm-peers", daemon=True)
         self._thread.start()
 
-    def tell(self, word: Word, text: bytes = b"", peer: int | None = None) -> None:
-        """Say a word to one peer or to all; one that can't hear now isn't waited for."""
-        message = _HEAD.pack(word, len(text)) + text[:_LONGEST]
+    def send(self, kind: ControlMessage, text: bytes = b"", peer: int | None = None) -> None:
+        """Send a message to one peer or to all; one that can't receive now isn't waited for."""
+        message = _HEAD.pack(kind, len(text)) + text[:_LONGEST]
         with self._lock:
             for number, sock in self._sockets.items():
                 if peer is None or number == peer:
@@ -54,15 +54,15 @@ class Watch:
 
     def explain(self, peer: int) -> None:
         """Wait until the thread knows why the peer's connection has ended: soon, as a rule."""
-        for _ in range(_LOOKS):
-            if self._health.failure is not None or self._gone[peer].wait(LOOK_EVERY / 10):
+        for _ in range(_CHECKS):
+            if self._health.failure is not None or self._gone[peer].wait(CHECK_INTERVAL / 10):
                 return
 
     def close(self) -> None:
-        """Say goodbye to all and stop the thread."""
+        """Take leave of all peers and stop the thread."""
         if os.getpid() != self._owner:
             return
-        self.tell(Word.BYE)
+        self.send(ControlMessage.BYE)
         self._wake_out.shutdown(socket.SHUT_WR)  # closing isn't enough: forked loaders hold it, too
         self._wake_out.close()
         if threading.current_thread() is not self._thread:
@@ -88,21 +88,21 @@ class Watch:
         if not data:
             self._lost(peer, sock, "its connection closed")
             return
-        heard = self._heard[peer] + data
-        while len(heard) >= _HEAD.size:
-            word, size = _HEAD.unpack_from(heard)
-            if len(heard) < _HEAD.size + size:
+        received = self._received[peer] + data
+        while len(received) >= _HEAD.size:
+            kind, size = _HEAD.unpack_from(received)
+            if len(received) < _HEAD.size + size:
                 break
-            text, heard = heard[_HEAD.size : _HEAD.size + size], heard[_HEAD.size + size :]
-            self._hear(peer, word, text)
-        self._heard[peer] = heard
+            text, received = received[_HEAD.size : _HEAD.size + size], received[_HEAD.size + size :]
+            self._handle(peer, kind, text)
+        self._received[peer] = received
 
-    def _hear(self, peer: int, word: int, text: bytes) -> None:
-        if word == Word.BYE:
+    def _handle(self, peer: int, kind: int, text: bytes) -> None:
+        if kind == ControlMessage.BYE:
             self._gone[peer].set()
-        elif word == Word.ABORT:
+        elif kind == ControlMessage.ABORT:
             self._health.fail(text.decode())
-        elif word == Word.WAITING:
+        elif kind == ControlMessage.WAITING:
             self.waiting[peer] = Call.unpack(text)
 
     def _lost(self, peer: int, sock: socket.socket, why: str) -> None:

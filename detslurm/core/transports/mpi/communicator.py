@@ -1,4 +1,4 @@
-"""A star over MPI: every call begins with one small exchange, in which mistakes show at once.
+"""A communicator over MPI: each call begins with a small exchange, in which mistakes show at once.
 
 A process that MPI's launcher sees die ends the whole MPI job; that is how MPI wants it. What is
 noticed here is a rank that leaves in order while others wait for it, and one that died under a
@@ -12,12 +12,12 @@ import time
 from collections.abc import Sequence
 from typing import Any, Final
 
-from detslurm.core.transports.health import LOOK_EVERY, DistributedError, Health
-from detslurm.core.transports.link import Buffer, Parts, Word, split, table_of
-from detslurm.core.transports.mpicontrol import MpiControl
-from detslurm.core.transports.neighbours import Neighbours
-from detslurm.core.transports.order import Ledger, disagreement
-from detslurm.core.transports.slots import Slots
+from detslurm.core.transports.call_sequence import CallSequence, disagreement
+from detslurm.core.transports.health import CHECK_INTERVAL, DistributedError, Health
+from detslurm.core.transports.link import Buffer, ControlMessage, Parts, split, table_of
+from detslurm.core.transports.mpi.control import MpiControl
+from detslurm.core.transports.mpi.inline_buffers import InlineBuffers
+from detslurm.core.transports.mpi.local_peers import LocalPeers
 
 _CHUNK: Final = 1 << 28  # MPI counts in ints
 _BULK: Final = 71  # tag
@@ -29,20 +29,20 @@ _YIELDING: Final = 0.002
 _abandoned: list[object] = []
 
 
-class MpiStar:
-    """One process's place in a communicator of its own; index 0 is the root."""
+class MpiCommunicator:
+    """Collective calls over an MPI communicator of its own; index 0 is the root."""
 
     def __init__(
-        self, mpi: Any, comm: Any, names: list[str], ledger: Ledger, health: Health
+        self, mpi: Any, comm: Any, names: list[str], sequence: CallSequence, health: Health
     ) -> None:
         self.index: int = comm.Get_rank()
         self.names = names
-        self._mpi, self._comm, self._ledger, self._health = mpi, comm, ledger, health
-        self.slots = Slots(mpi, comm)
-        self._neighbours = Neighbours(comm)
+        self._mpi, self._comm, self._sequence, self._health = mpi, comm, sequence, health
+        self.buffers = InlineBuffers(mpi, comm)
+        self._local_peers = LocalPeers(comm)
         self.control = MpiControl(mpi, comm, health)
-        health.on_failure(self._tell_failure)
-        health.lookers.append(self._look)
+        health.on_failure(self._send_failure)
+        health.checks.append(self._check_peers)
 
     def gather(self, parts: Parts) -> list[Parts] | None:
         """The root gets everybody's parts by index, workers get None."""
@@ -51,16 +51,16 @@ class MpiStar:
 
     def gather_rest(self, parts: Parts) -> list[Parts] | None:
         """What is left of `gather` after the exchange."""
-        shapes = self.slots.shapes()
+        sizes = self.buffers.sizes()
         if self.index:
-            if shapes[self.index][1] > self.slots.inline:
+            if sizes[self.index][1] > self.buffers.inline:
                 for piece in _pieces(_on_the_wire(parts)):
                     self._finish(self._comm.Isend(self._spec(piece), 0, _BULK), piece)
             return None
         found = [parts]
-        for peer, (count, size) in enumerate(shapes[1:], start=1):
-            inline = size <= self.slots.inline
-            body = self.slots.bodies[peer][:size] if inline else self._receive(peer, size)
+        for peer, (count, size) in enumerate(sizes[1:], start=1):
+            inline = size <= self.buffers.inline
+            body = self.buffers.bodies[peer][:size] if inline else self._receive(peer, size)
             found.append(split(count, body))
         return found
 
@@ -72,7 +72,7 @@ class MpiStar:
     def allgather_rest(self, parts: Parts) -> Parts:
         """What is left of `allgather` after the exchange."""
         found: list[Any] = []
-        for peer, (count, size) in enumerate(self.slots.shapes()):
+        for peer, (count, size) in enumerate(self.buffers.sizes()):
             own = _on_the_wire(parts) if peer == self.index else None
             found += split(count, self._spread(peer, size, own))
         return found
@@ -84,43 +84,43 @@ class MpiStar:
 
     def broadcast_rest(self, parts: Parts | None) -> Parts:
         """What is left of `broadcast` after the exchange."""
-        count, size = self.slots.shapes()[0]
+        count, size = self.buffers.sizes()[0]
         own = None if parts is None else _on_the_wire(parts)
         body = self._spread(0, size, own)
         return split(count, body) if parts is None else parts
 
     def close(self) -> None:
-        """Leave in peace."""
+        """Leave in order."""
         self.control.close()
 
     def _exchange(self, parts: Parts) -> None:
         table, size = table_of(parts)
-        body = b"".join((table, *parts)) if size <= self.slots.inline else b""
+        body = b"".join((table, *parts)) if size <= self.buffers.inline else b""
         self.exchange(len(parts), size, body)
 
     def exchange(self, count: int, size: int, body: bytes) -> bool:
-        """Tell all others this call and what comes with it; whether all of it is in the slots."""
-        ledger, slots = self._ledger, self.slots
-        call = ledger.serial << 8 | ledger.code
+        """Send this call and its object to all others; whether all objects came inline."""
+        sequence, buffers = self._sequence, self.buffers
+        call = sequence.serial << 8 | sequence.code
         self.control.calls += 1
         try:
-            done = slots.send(call, count, size, body)
+            done = buffers.send(call, count, size, body)
         except self._mpi.Exception as err:
             raise self._broken(err) from err
         if not done:
-            self._finish(slots.request, slots)
-        if slots.all_in(call):
+            self._finish(buffers.request, buffers)
+        if buffers.all_in(call):
             return True
-        self._check(slots.calls())
+        self._check(buffers.calls())
         return False
 
     def _check(self, calls: Sequence[int]) -> None:
-        ledger = self._ledger
+        sequence = self._sequence
         for peer, call in enumerate(calls):
             serial, code = call >> 8, call & 255
-            if (serial, code) != (ledger.serial, ledger.code):
+            if (serial, code) != (sequence.serial, sequence.code):
                 theirs = (self.names[peer], code, serial)
-                mine = (self.names[self.index], ledger.code, ledger.serial)
+                mine = (self.names[self.index], sequence.code, sequence.serial)
                 raise self._health.error(disagreement(theirs, mine))
 
     def _receive(self, peer: int, size: int) -> bytearray:
@@ -130,9 +130,9 @@ class MpiStar:
         return body
 
     def _spread(self, root: int, size: int, own: Parts | None) -> Buffer:
-        """What the root has sent in its slot, or broadcasts now: `own`, in pieces."""
-        if size <= self.slots.inline:
-            return self.slots.bodies[root][:size]
+        """What the root has sent inline, or broadcasts now: `own`, in pieces."""
+        if size <= self.buffers.inline:
+            return self.buffers.bodies[root][:size]
         body = bytearray(size) if own is None else own[0] if len(own) == 1 else b"".join(own)
         for piece in _pieces([body]):
             self._finish(self._comm.Ibcast(self._spec(piece), root), body)
@@ -164,8 +164,8 @@ class MpiStar:
             raise
 
     def _broken(self, err: Exception) -> DistributedError:
-        """What a library that survives its processes (ULFM) says when one is gone."""
-        self.control.give_up(self._neighbours.dead)
+        """The error of a library that survives its processes (ULFM) when one is gone."""
+        self.control.give_up(self._local_peers.dead)
         return self._health.error(f"MPI has lost a rank, which died or can't be reached: {err}")
 
     def _wait(self, request: Any) -> None:
@@ -174,37 +174,37 @@ class MpiStar:
         while not request.Test():
             waited = time.monotonic() - began
             if waited > next_look or self._health.failure is not None:
-                if self.index and waited > LOOK_EVERY:
-                    self.control.tell(Word.WAITING, self._ledger.call.pack(), peer=0)
+                if self.index and waited > CHECK_INTERVAL:
+                    self.control.send(ControlMessage.WAITING, self._sequence.call.pack(), peer=0)
                 try:
-                    self._health.look(self._ledger)
+                    self._health.run_checks(self._sequence)
                 except DistributedError:
                     if request.Test():  # all had taken part before it failed
                         return
                     raise
                 self._check_left()
-                next_look = waited + LOOK_EVERY
+                next_look = waited + CHECK_INTERVAL
             time.sleep(pause)  # MPI has nothing to wait on
             pause = min(pause * 1.1, 0.001)
 
     def _check_left(self) -> None:
-        """Who took part in this call may leave while others are still at it."""
+        """A peer that took part in this call may leave while others are still in it."""
         for peer, calls in self.control.left.items():
             if calls < self.control.calls:
                 raise self._health.error(f"{self.names[peer]} has left the group")
 
-    def _tell_failure(self, reason: str) -> None:
-        self.control.tell(Word.ABORT, reason.encode())
+    def _send_failure(self, reason: str) -> None:
+        self.control.send(ControlMessage.ABORT, reason.encode())
 
-    def _look(self, ledger: Ledger) -> None:
-        dead = self._neighbours.dead()
-        self.control.listen()
+    def _check_peers(self, sequence: CallSequence) -> None:
+        dead = self._local_peers.dead()
+        self.control.receive_all()
         self._health.check()
         for peer in dead:
             if peer not in self.control.left:
-                self.control.give_up(self._neighbours.dead)
+                self.control.give_up(self._local_peers.dead)
                 raise self._health.error(f"{self.names[peer]} died")
-        if wrong := ledger.never_met(self.control.waiting, self.names, self.index):
+        if wrong := sequence.find_deadlock(self.control.waiting, self.names, self.index):
             raise self._health.error(wrong)
 
 
@@ -214,6 +214,6 @@ def _on_the_wire(parts: Parts) -> Parts:
 
 
 def _pieces(parts: Parts) -> list[memoryview]:
-    """Views of one body, cut at the same places for sender and receiver."""
+    """Views of one body, cut at the same topologies for sender and receiver."""
     whole = memoryview(parts[0] if len(parts) == 1 else b"".join(parts))
     return [whole[i : i + _CHUNK] for i in range(0, len(whole), _CHUNK)]

@@ -1,4 +1,4 @@
-"""How the processes of a star find each other by sockets."""
+"""How the processes of a communicator find each other by sockets."""
 
 from __future__ import annotations
 
@@ -12,52 +12,52 @@ import time
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from detslurm.core.transports import proof
-from detslurm.core.transports.door import Door, Pair, allow_connections
 from detslurm.core.transports.health import DistributedError, join_timeout, peer_timeout
-from detslurm.core.transports.proof import CONTROL, DATA, Address, Claim, Stranger
-from detslurm.core.transports.sockets import prepare
+from detslurm.core.transports.sockets import handshake
+from detslurm.core.transports.sockets.acceptor import Acceptor, ConnectionPair, allow_connections
+from detslurm.core.transports.sockets.handshake import CONTROL, DATA, Address, Claim, UnknownPeer
+from detslurm.core.transports.sockets.link import prepare
 
 logger = logging.getLogger("detslurm.core")
 
-_PATIENCE: Final = 5.0  # for an answer at first; a chief that is busy gets more each time
+_PATIENCE: Final = 5.0  # for an answer at first; a busy chief gets more each time
 _LONGEST: Final = 20.0
-EVERYWHERE: Final = ""  # all addresses of this host, IPv4 and IPv6
+ANY_ADDRESS: Final = ""  # all addresses of this host, IPv4 and IPv6
 _CLOSING: Final = 65.0  # the kernel keeps the port of an ended connection for a minute
 
 
-class Meeting(NamedTuple):
-    """Where a star meets: the addresses to try in order, and the key of the run."""
+class Rendezvous(NamedTuple):
+    """Where processes meet: the addresses to try in order, and the key of the run."""
 
     addresses: Sequence[Address]
     key: bytes
     chosen: bool = False
-    """Whether the user chose the address: then a stranger there is an error."""
+    """Whether the user chose the address: then another process there is an error."""
     bind_host: str | None = None
 
 
-def host(meeting: Meeting, size: int, what: str) -> dict[int, Pair]:
+def host(where: Rendezvous, size: int, what: str) -> dict[int, ConnectionPair]:
     """As the root: wait until all workers have joined. Raises `DistributedError` if they don't."""
     allow_connections(size, what)
-    with _listen(meeting, 2 * size) as listener:
-        return Door(listener, meeting.key, size, what).admit_all()
+    with _listen(where, 2 * size) as listener:
+        return Acceptor(listener, where.key, size, what).admit_all()
 
 
-def join(meeting: Meeting, index: int, what: str) -> Pair:
+def join(where: Rendezvous, index: int, what: str) -> ConnectionPair:
     """As worker `index`: find the root, however late it is. Raises `DistributedError` if not."""
     deadline = time.monotonic() + join_timeout()
     pause, patience = 0.01, _PATIENCE
     problem: Exception | None = None
     while time.monotonic() < deadline:
-        for address in meeting.addresses:
+        for address in where.addresses:
             try:
-                return _enter_twice(address, meeting.key, index, patience)
-            except Stranger as err:
+                return _open_pair(address, where.key, index, patience)
+            except UnknownPeer as err:
                 problem = err
-                if meeting.chosen and len(meeting.addresses) == 1:
+                if where.chosen and len(where.addresses) == 1:
                     raise DistributedError(f"{what}: {err}") from None
             except OSError as err:
-                problem = problem if isinstance(problem, Stranger) else err
+                problem = problem if isinstance(problem, UnknownPeer) else err
         time.sleep(pause)  # nothing tells when the other side begins to listen
         pause, patience = min(pause * 1.5, 0.25), min(patience * 1.1, _LONGEST)
     raise DistributedError(
@@ -66,32 +66,36 @@ def join(meeting: Meeting, index: int, what: str) -> Pair:
     )
 
 
-def _enter_twice(address: Address, key: bytes, index: int, patience: float) -> Pair:
-    attempt = proof.new_nonce()
-    data = _enter(address, key, Claim(index, DATA, attempt, proof.new_nonce()), patience)
+def _open_pair(address: Address, key: bytes, index: int, patience: float) -> ConnectionPair:
+    attempt = handshake.new_nonce()
+    data = _open_connection(
+        address, key, Claim(index, DATA, attempt, handshake.new_nonce()), patience
+    )
     try:
-        control = _enter(address, key, Claim(index, CONTROL, attempt, proof.new_nonce()), patience)
+        control = _open_connection(
+            address, key, Claim(index, CONTROL, attempt, handshake.new_nonce()), patience
+        )
     except BaseException:
         data.close()
         raise
-    return Pair(data, control)
+    return ConnectionPair(data, control)
 
 
-def _enter(address: Address, key: bytes, claim: Claim, patience: float) -> socket.socket:
+def _open_connection(address: Address, key: bytes, claim: Claim, patience: float) -> socket.socket:
     until = time.monotonic() + patience
     sock = _connect(address, patience)
-    port = proof.port_of(address)
+    port = handshake.port_of(address)
     try:
         try:
-            challenge = proof.challenge_in(_read(sock, proof.GREETING, until))
-        except Stranger:
-            raise Stranger(f"what listens at {_name(address)} is no peer") from None
-        sock.sendall(proof.hello(key, port, challenge, claim))
-        expected = proof.proof_of(b"host", key, port, challenge, claim)
-        if not hmac.compare_digest(_read(sock, proof.PROOF, until), expected):
-            raise Stranger(f"what listens at {_name(address)} belongs to another run")
+            challenge = handshake.challenge_in(_read(sock, handshake.GREETING, until))
+        except UnknownPeer:
+            raise UnknownPeer(f"what listens at {_name(address)} is not a peer") from None
+        sock.sendall(handshake.hello(key, port, challenge, claim))
+        expected = handshake.proof_of(b"host", key, port, challenge, claim)
+        if not hmac.compare_digest(_read(sock, handshake.PROOF, until), expected):
+            raise UnknownPeer(f"what listens at {_name(address)} belongs to another run")
         if claim.kind == CONTROL:
-            sock.sendall(proof.CONFIRMED)
+            sock.sendall(handshake.CONFIRMED)
         prepare(sock, peer_timeout(), control=claim.kind == CONTROL)
     except BaseException:
         sock.close()
@@ -114,38 +118,38 @@ def _connect(address: Address, patience: float) -> socket.socket:
     sock.settimeout(patience)
     try:
         sock.connect(address)
-        proof.check_user(sock, os.getuid())
+        handshake.check_user(sock, os.getuid())
     except BaseException:
         sock.close()
         raise
     return sock
 
 
-def _listen(meeting: Meeting, backlog: int) -> socket.socket:
+def _listen(where: Rendezvous, backlog: int) -> socket.socket:
     deadline = time.monotonic() + min(_CLOSING, join_timeout())
-    told = False
+    warned = False
     while True:
         try:
-            return _first_free(meeting, backlog)
+            return _first_free(where, backlog)
         except OSError as err:
-            names = ", ".join(map(_name, meeting.addresses))
+            names = ", ".join(map(_name, where.addresses))
             if err.errno != errno.EADDRINUSE or time.monotonic() > deadline:
                 raise DistributedError(f"can't listen at any of {names}: {err}") from err
-            if not told:
+            if not warned:
                 logger.warning("waiting for %s: %s", names, err)
-                told = True
+                warned = True
         time.sleep(0.25)  # the kernel doesn't tell when a port is free again
 
 
-def _first_free(meeting: Meeting, backlog: int) -> socket.socket:
-    *others, last = meeting.addresses
+def _first_free(where: Rendezvous, backlog: int) -> socket.socket:
+    *others, last = where.addresses
     for address in others:
         try:
-            return _bound(address, meeting.bind_host, backlog)
+            return _bound(address, where.bind_host, backlog)
         except OSError as err:
             if err.errno != errno.EADDRINUSE:
                 raise
-    return _bound(last, meeting.bind_host, backlog)
+    return _bound(last, where.bind_host, backlog)
 
 
 def _bound(address: Address, bind_host: str | None, backlog: int) -> socket.socket:
@@ -153,7 +157,7 @@ def _bound(address: Address, bind_host: str | None, backlog: int) -> socket.sock
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         where: Address | tuple[object, ...] = address
     else:
-        both = bind_host == EVERYWHERE and socket.has_dualstack_ipv6()
+        both = bind_host == ANY_ADDRESS and socket.has_dualstack_ipv6()
         target = "::" if both else address[0] if bind_host is None else bind_host or "0.0.0.0"
         family, _, _, _, where = socket.getaddrinfo(target, address[1], type=socket.SOCK_STREAM)[0]
         sock = socket.socket(family, socket.SOCK_STREAM)

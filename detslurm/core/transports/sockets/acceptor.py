@@ -1,7 +1,7 @@
-"""Where the root of a star waits for its workers: strangers neither enter nor keep others out.
+"""How the root of a communicator accepts its workers: unknown peers neither join nor block others.
 
-All who have come are heard at the same time. A worker's two connections count once it has confirmed
-them; it does so once, so that whatever an earlier attempt of it has left behind is just a stranger.
+All connections are served at the same time. A worker's two connections count once it has confirmed
+them; it does so once, so that what an earlier attempt of it has left behind is an unknown peer.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from detslurm.core.transports import proof
 from detslurm.core.transports.health import DistributedError, join_timeout, peer_timeout
-from detslurm.core.transports.proof import CONTROL, DATA, Claim, Stranger
-from detslurm.core.transports.sockets import prepare
+from detslurm.core.transports.sockets import handshake
+from detslurm.core.transports.sockets.handshake import CONTROL, DATA, Claim, UnknownPeer
+from detslurm.core.transports.sockets.link import prepare
 
 logger = logging.getLogger("detslurm.core")
 
-_PATIENCE: Final = 60.0  # for a guest to prove itself: it costs nothing but its connection
-_STRANGERS: Final = 64  # so many more connections than workers have are kept
+_PATIENCE: Final = 60.0  # for a candidate to prove itself: it costs nothing but its connection
+_SPARE_CONNECTIONS: Final = 64  # connections kept beyond the workers'
 _ENDED: Final = select.POLLRDHUP | select.POLLHUP | select.POLLERR
 
 
-class Pair(NamedTuple):
+class ConnectionPair(NamedTuple):
     """The two connections to a peer."""
 
     data: socket.socket
@@ -41,60 +41,60 @@ class Pair(NamedTuple):
         self.control.close()
 
 
-class _Guest:
-    """A connection that has not proven itself, or has not confirmed that it is here to stay."""
+class _Candidate:
+    """A connection that has not proven itself, or has not confirmed that it stays."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
         self.until = time.monotonic() + _PATIENCE
         self.claim: Claim | None = None
-        self._challenge = proof.new_nonce()
-        self._heard = b""
+        self._challenge = handshake.new_nonce()
+        self._received = b""
         sock.setblocking(False)
-        proof.check_user(sock, os.getuid())
-        sock.send(proof.greeting(self._challenge))
+        handshake.check_user(sock, os.getuid())
+        sock.send(handshake.greeting(self._challenge))
 
-    def hear(self, key: bytes, port: int, size: int) -> bool:
-        """Take in what it says; whether it has said all. Raises `Stranger` or `OSError`."""
-        wanted = proof.HELLO if self.claim is None else len(proof.CONFIRMED)
-        more = self.sock.recv(wanted - len(self._heard))
+    def receive(self, key: bytes, port: int, size: int) -> bool:
+        """Receive; whether its message is complete. Raises `UnknownPeer` or `OSError`."""
+        wanted = handshake.HELLO if self.claim is None else len(handshake.CONFIRMED)
+        more = self.sock.recv(wanted - len(self._received))
         if not more:
-            raise Stranger("it has hung up")
-        self._heard += more
-        if len(self._heard) < wanted:
+            raise UnknownPeer("it has closed the connection")
+        self._received += more
+        if len(self._received) < wanted:
             return False
         if self.claim is not None:
             return True
-        self.claim, self._heard = self._answer(key, port, size), b""
+        self.claim, self._received = self._answer(key, port, size), b""
         return self.claim.kind == DATA
 
     def _answer(self, key: bytes, port: int, size: int) -> Claim:
         try:
-            claim = proof.checked_claim(self._heard, key, port, self._challenge)
+            claim = handshake.checked_claim(self._received, key, port, self._challenge)
             if not 0 < claim.worker < size or claim.kind not in (DATA, CONTROL):
-                raise Stranger(f"number {claim.worker} is no place")
-        except Stranger:
-            self.sock.send(proof.REFUSED)
+                raise UnknownPeer(f"{claim.worker} is not the number of a worker")
+        except UnknownPeer:
+            self.sock.send(handshake.REFUSED)
             raise
-        self.sock.send(proof.proof_of(b"host", key, port, self._challenge, claim))
+        self.sock.send(handshake.proof_of(b"host", key, port, self._challenge, claim))
         return claim
 
 
-class Door:
-    """Lets the workers in, and learns when one that has joined dies."""
+class Acceptor:
+    """Accepts the workers, and learns when one that has joined dies."""
 
     def __init__(self, listener: socket.socket, key: bytes, size: int, what: str) -> None:
         self._listener, self._key, self._size, self._what = listener, key, size, what
-        self._port = proof.port_of(listener.getsockname())
+        self._port = handshake.port_of(listener.getsockname())
         self._deadline = time.monotonic() + join_timeout()
         self._poll = select.poll()
         self._poll.register(listener, select.POLLIN)
-        self._guests: dict[int, _Guest] = {}
+        self._candidates: dict[int, _Candidate] = {}
         self._halves: dict[tuple[int, bytes], socket.socket] = {}
-        self._pairs: dict[int, Pair] = {}
+        self._pairs: dict[int, ConnectionPair] = {}
         listener.setblocking(False)
 
-    def admit_all(self) -> dict[int, Pair]:
+    def admit_all(self) -> dict[int, ConnectionPair]:
         """Wait for all workers. Raises `DistributedError` where one does not come, or dies."""
         try:
             while len(self._pairs) < self._size - 1:
@@ -105,8 +105,8 @@ class Door:
                 pair.close()
             raise
         finally:
-            for guest in self._guests.values():
-                guest.sock.close()
+            for candidate in self._candidates.values():
+                candidate.sock.close()
             for sock in self._halves.values():
                 sock.close()
 
@@ -114,13 +114,13 @@ class Door:
         for number, event in self._poll.poll(self._milliseconds()):
             if number == self._listener.fileno():
                 self._accept()
-            elif number in self._guests:
+            elif number in self._candidates:
                 self._hear(number)
             elif event & _ENDED:
                 self._ended(number)
         now = time.monotonic()
-        for number in [n for n, guest in self._guests.items() if guest.until < now]:
-            self._refuse(number, "it says nothing")
+        for number in [n for n, candidate in self._candidates.items() if candidate.until < now]:
+            self._refuse(number, "it sends nothing")
         if now > self._deadline:
             missing = [i for i in range(1, self._size) if i not in self._pairs]
             raise DistributedError(
@@ -129,7 +129,7 @@ class Door:
             )
 
     def _milliseconds(self) -> int:
-        until = min([self._deadline, *(guest.until for guest in self._guests.values())])
+        until = min([self._deadline, *(candidate.until for candidate in self._candidates.values())])
         return max(0, math.ceil((until - time.monotonic()) * 1000)) + 1
 
     def _accept(self) -> None:
@@ -138,41 +138,41 @@ class Door:
         except OSError as err:
             if err.errno in (errno.EMFILE, errno.ENFILE):
                 self._make_room(err)
-            return  # who called has hung up
+            return  # the caller has hung up
         try:
-            guest = _Guest(sock)
-        except (Stranger, OSError) as err:
+            candidate = _Candidate(sock)
+        except (UnknownPeer, OSError) as err:
             self._warn(err)
             sock.close()
             return
-        self._guests[sock.fileno()] = guest
+        self._candidates[sock.fileno()] = candidate
         self._poll.register(sock, select.POLLIN)
         members = len(self._halves) + 2 * len(self._pairs)
-        if len(self._guests) + members > 2 * self._size + _STRANGERS:
-            self._refuse(next(iter(self._guests)), "too many others have come")
+        if len(self._candidates) + members > 2 * self._size + _SPARE_CONNECTIONS:
+            self._refuse(next(iter(self._candidates)), "too many others have connected")
 
     def _make_room(self, err: OSError) -> None:
-        if not self._guests:
+        if not self._candidates:
             raise too_many_files(self._what, self._size) from err
-        self._refuse(next(iter(self._guests)), "no more files can be opened")
+        self._refuse(next(iter(self._candidates)), "no more files can be opened")
 
     def _hear(self, number: int) -> None:
-        guest = self._guests[number]
+        candidate = self._candidates[number]
         try:
-            if not guest.hear(self._key, self._port, self._size):
+            if not candidate.receive(self._key, self._port, self._size):
                 return
         except BlockingIOError:
             return
-        except (Stranger, OSError) as err:
+        except (UnknownPeer, OSError) as err:
             self._refuse(number, err)
             return
-        assert guest.claim is not None
-        del self._guests[number]
-        if guest.claim.kind == DATA:
-            self._poll.modify(guest.sock, select.POLLRDHUP)
-            self._halves[guest.claim.attempted] = guest.sock
+        assert candidate.claim is not None
+        del self._candidates[number]
+        if candidate.claim.kind == DATA:
+            self._poll.modify(candidate.sock, select.POLLRDHUP)
+            self._halves[candidate.claim.attempted] = candidate.sock
         else:
-            self._complete(guest.claim, guest.sock)
+            self._complete(candidate.claim, candidate.sock)
 
     def _complete(self, claim: Claim, control: socket.socket) -> None:
         data = self._halves.pop(claim.attempted, None)
@@ -187,9 +187,9 @@ class Door:
             before.close()
         prepare(data, peer_timeout(), control=False)
         prepare(control, peer_timeout(), control=True)
-        # For its end alone: what comes first is the word that it waits.
+        # For its end alone: the first message on it reports that it waits.
         self._poll.modify(control, select.POLLRDHUP)
-        self._pairs[claim.worker] = Pair(data, control)
+        self._pairs[claim.worker] = ConnectionPair(data, control)
 
     def _ended(self, number: int) -> None:
         for attempted, half in self._halves.items():
@@ -200,7 +200,7 @@ class Door:
                 raise DistributedError(f"{self._what}: {index} died while the others were joining")
 
     def _half_ended(self, attempted: tuple[int, bytes]) -> None:
-        claims = [guest.claim for guest in self._guests.values()]
+        claims = [candidate.claim for candidate in self._candidates.values()]
         if any(claim is not None and claim.attempted == attempted for claim in claims):
             # A worker that has confirmed and died is dead; one that has not gives up this attempt.
             self._poll_no_more(self._halves[attempted])
@@ -209,10 +209,10 @@ class Door:
 
     def _refuse(self, number: int, why: object) -> None:
         self._warn(why)
-        guest = self._guests.pop(number)
-        self._forget(guest.sock)
-        if guest.claim is not None and guest.claim.attempted in self._halves:
-            self._forget(self._halves.pop(guest.claim.attempted))
+        candidate = self._candidates.pop(number)
+        self._forget(candidate.sock)
+        if candidate.claim is not None and candidate.claim.attempted in self._halves:
+            self._forget(self._halves.pop(candidate.claim.attempted))
 
     def _warn(self, why: object) -> None:
         logger.warning("%s: a connection was refused: %s", self._what, why)
@@ -227,22 +227,22 @@ class Door:
 
 
 def allow_connections(size: int, what: str) -> None:
-    """Raise this process's limit of open files where the connections of a star need that.
+    """Raise this process's limit of open files where the connections of a communicator need that.
 
     Raises `DistributedError` where it may not be raised so far.
     """
-    needed = len(list(Path("/proc/self/fd").iterdir())) + 2 * size + 2 * _STRANGERS
+    needed = len(list(Path("/proc/self/fd").iterdir())) + 2 * size + 2 * _SPARE_CONNECTIONS
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or needed <= soft:
         return
     allowed = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
     resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
-    if allowed < needed - _STRANGERS:  # what is left for the rest of the program
+    if allowed < needed - _SPARE_CONNECTIONS:  # what is left for the rest of the program
         raise too_many_files(what, size)
 
 
 def too_many_files(what: str, size: int) -> DistributedError:
-    """What stands in the way of so many peers, and what to do."""
+    """The error where a process may not open enough files, with the remedy."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     return DistributedError(
         f"{what}: {size} of them need {2 * size} connections, and this process may open {hard}"

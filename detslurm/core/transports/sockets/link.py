@@ -1,7 +1,7 @@
 """Links over stream sockets: unix sockets inside a node, TCP between nodes.
 
-A connection is its peer's life: the kernel ends it when the process dies, and its keep-alive
-probes tell when a host is gone, however long the living compute without a word.
+A connection lives as long as its peer: the kernel closes it when the process dies, and its
+keep-alive probes detect a host that is gone, however long living peers compute in silence.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import weakref
 from collections.abc import Callable
 from typing import Final
 
-from detslurm.core.transports.health import LOOK_EVERY, DistributedError, Health
+from detslurm.core.transports.health import CHECK_INTERVAL, DistributedError, Health
 from detslurm.core.transports.link import HEAD, Frame, Parts, head, split
 
 # Up to this size a frame is joined and travels with one system call on each side.
 _SMALL: Final = 1 << 16
-_TIMEVAL = struct.pack("@ll", 0, int(LOOK_EVERY * 1e6))
+_TIMEVAL = struct.pack("@ll", 0, int(CHECK_INTERVAL * 1e6))
 
 _open_sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 
@@ -160,8 +160,8 @@ class SocketLink:
         return body
 
     def _wait(self) -> None:
-        for look in self._on_wait:
-            look()
+        for check in self._on_wait:
+            check()
 
     def _gone(self) -> DistributedError:
         self._explain()
@@ -169,12 +169,12 @@ class SocketLink:
         return self._health.error(f"{self._name()} has left the group: it closed its context")
 
     def interrupt(self) -> None:
-        """Wake whoever waits on this socket."""
+        """Wake a thread that waits on this socket."""
         try:
             self._sock.shutdown(socket.SHUT_RDWR)
         except OSError:
             pass  # it is gone already
 
     def close(self) -> None:
-        """Let go; the kernel still delivers what was sent."""
+        """Close; the kernel still delivers what was sent."""
         self._sock.close()

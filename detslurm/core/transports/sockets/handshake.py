@@ -1,9 +1,9 @@
-"""What two processes say to each other before they are peers, and how both prove their key.
+"""The handshake of two processes before they are peers, in which both prove that they have the key.
 
-The chief greets with a challenge. The guest says who it is and proves the key for this challenge,
-the chief proves it for the guest's. Both proofs name the port at which the guest has called, so
-that nobody in between can pass them on from another port. A guest that has seen the chief's proof
-on its second connection confirms it: only then does it count, and it never calls again.
+The chief sends a challenge. The worker names itself and proves the key for this challenge, the
+chief proves it for the worker's. Both proofs name the port that the worker has connected to, so
+that nobody in between can relay them from another port. A worker that has seen the chief's proof on
+its second connection confirms it: only then does it count, and it never connects again.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _HELLO = struct.Struct(f"<IB{_NONCE}s{_NONCE}s{PROOF}s")
 HELLO: Final = _HELLO.size
 
 
-class Stranger(Exception):
-    """Somebody else's process is on the other side."""
+class UnknownPeer(Exception):
+    """The process on the other side is not one of this run."""
 
 
 class Claim(NamedTuple):
-    """What a guest says of a connection."""
+    """What a worker claims of a connection."""
 
     worker: int
     kind: int
@@ -48,39 +48,39 @@ class Claim(NamedTuple):
 
 
 def new_nonce() -> bytes:
-    """What nobody has seen before."""
+    """A random number that was never used before."""
     return secrets.token_bytes(_NONCE)
 
 
 def greeting(challenge: bytes) -> bytes:
-    """The chief's first words."""
+    """The chief's first message."""
     return _MAGIC + challenge
 
 
-def challenge_in(words: bytes) -> bytes:
-    """The challenge of a chief's first words. Raises `Stranger`."""
-    if not words.startswith(_MAGIC):
-        raise Stranger("no peer")
-    return words[len(_MAGIC) :]
+def challenge_in(message: bytes) -> bytes:
+    """The challenge in a chief's first message. Raises `UnknownPeer`."""
+    if not message.startswith(_MAGIC):
+        raise UnknownPeer("not a peer")
+    return message[len(_MAGIC) :]
 
 
 def hello(key: bytes, port: int, challenge: bytes, claim: Claim) -> bytes:
-    """The guest's words."""
-    own = proof_of(b"guest", key, port, challenge, claim)
+    """The worker's message."""
+    own = proof_of(b"worker", key, port, challenge, claim)
     return _HELLO.pack(claim.worker, claim.kind, claim.attempt, claim.nonce, own)
 
 
-def checked_claim(words: bytes, key: bytes, port: int, challenge: bytes) -> Claim:
-    """What a guest says, once it is proven. Raises `Stranger`."""
-    *said, theirs = _HELLO.unpack(words)
+def checked_claim(message: bytes, key: bytes, port: int, challenge: bytes) -> Claim:
+    """A worker's claim, once it is proven. Raises `UnknownPeer`."""
+    *said, theirs = _HELLO.unpack(message)
     claim = Claim(*said)
-    if not hmac.compare_digest(theirs, proof_of(b"guest", key, port, challenge, claim)):
-        raise Stranger("it does not belong to this run")
+    if not hmac.compare_digest(theirs, proof_of(b"worker", key, port, challenge, claim)):
+        raise UnknownPeer("it does not belong to this run")
     return claim
 
 
 def proof_of(role: bytes, key: bytes, port: int, challenge: bytes, claim: Claim) -> bytes:
-    """That whoever says this knows the key now, and at this port."""
+    """Proof that the sender has the key now, and at this port."""
     text = b"%s|%d|%d|%d|" % (role, port, claim.worker, claim.kind)
     return hmac.digest(key, text + claim.attempt + challenge + claim.nonce, "sha256")
 
@@ -91,10 +91,10 @@ def port_of(address: Any) -> int:
 
 
 def check_user(sock: socket.socket, own: int) -> None:
-    """Raise `Stranger` where another user's process is at the other end of a unix socket."""
+    """Raise `UnknownPeer` where another user's process is at the other end of a unix socket."""
     if sock.family != socket.AF_UNIX:
         return
     packed = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     _, uid, _ = struct.unpack("3i", packed)
     if uid != own:
-        raise Stranger(f"it belongs to user {uid}")
+        raise UnknownPeer(f"it belongs to user {uid}")

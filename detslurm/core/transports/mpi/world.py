@@ -1,4 +1,4 @@
-"""Where MPI processes come from: the world that a launcher has started, checked for its size."""
+"""The world of MPI processes that a launcher has started, checked for its size."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
 
-from detslurm.core.transports.choose import Place, mpi_size
+from detslurm.core.transports.choose import RankTopology, mpi_size
 from detslurm.core.transports.health import DistributedError
-from detslurm.core.transports.mpicontrol import say_goodbye
+from detslurm.core.transports.mpi.control import close_controls
 
 _at_exit: list[bool] = []
 
@@ -47,23 +47,23 @@ def check_size(found: int, expected: int, environ: Mapping[str, str], library: s
     )
 
 
-def place_in(comm: Any, node: str) -> Place:
+def topology_in(comm: Any, node: str) -> RankTopology:
     """The ranks of this process when those of one node name are one node."""
     nodes = comm.allgather(node)
     rank = comm.Get_rank()
     order = list(dict.fromkeys(nodes))
     here = nodes.count(node)
-    return Place(
+    return RankTopology(
         rank, len(nodes), nodes[:rank].count(node), here, order.index(node), len(order)
     )  # fmt: skip
 
 
 def _prepare_exit(mpi: Any) -> None:
-    """An uncaught exception must end the job: MPI_Finalize would wait for ever for the others."""
+    """An uncaught exception must end the job: MPI_Finalize would wait for the others."""
     if _at_exit:
         return
     _at_exit.append(True)
-    atexit.register(say_goodbye)
+    atexit.register(close_controls)
     before = sys.excepthook
 
     def abort(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class Scope(enum.IntEnum):
-    """Among whom a call is made; calls of each scope are counted apart."""
+    """Among which ranks a call is made; calls of each scope are counted apart."""
 
     ALL = 0
     LOCAL = 1
@@ -48,20 +48,20 @@ class Call(NamedTuple):
 
 
 def code_of(scope: Scope, op: Op) -> int:
-    """How a call is named in a frame."""
+    """The code of a call in a frame."""
     return scope << 4 | op
 
 
-def in_words(code: int, serial: int) -> str:
-    """A call as a user knows it."""
+def describe_call(code: int, serial: int) -> str:
+    """A call as its user writes it."""
     local = "_local" if code >> 4 else ""
     return f"{Op(code & 15).name.lower()}{local}() number {serial}"
 
 
-def never_meet(mine: Call, theirs: Call) -> bool:
-    """Whether two ranks that wait for each other, each in its call, wait for ever.
+def is_deadlock(mine: Call, theirs: Call) -> bool:
+    """Whether two ranks that wait for each other, each in its call, are deadlocked.
 
-    `theirs` may be old news: then `mine` has already served it, which its numbers tell.
+    `theirs` may be outdated: then `mine` has already served it, which its numbers show.
     """
     if mine.scope == theirs.scope:
         return mine.serial == theirs.serial and mine.code != theirs.code
@@ -71,14 +71,14 @@ def never_meet(mine: Call, theirs: Call) -> bool:
 
 
 def disagreement(theirs: tuple[str, int, int], mine: tuple[str, int, int]) -> str:
-    """What to tell the user of two ranks (name, code, serial) in different calls."""
+    """The message about two ranks (name, code, serial) in different calls."""
     return (
-        f"the ranks disagree: {theirs[0]} called {in_words(*theirs[1:])} where {mine[0]} called"
-        f" {in_words(*mine[1:])}; every rank must make the same calls in the same order"
+        f"the ranks disagree: {theirs[0]} called {describe_call(*theirs[1:])} where {mine[0]}"
+        f" called {describe_call(*mine[1:])}; every rank must make the same calls in the same order"
     )
 
 
-class Ledger:
+class CallSequence:
     """Counts the calls of this rank."""
 
     def __init__(self) -> None:
@@ -90,17 +90,17 @@ class Ledger:
         self.begin_as(int(scope), code_of(scope, op))
 
     def begin_as(self, scope: int, code: int) -> None:
-        """As `begin`, for who has it in plain numbers."""
+        """As `begin`, in plain numbers."""
         begun = self._begun
         begun[scope] = self.serial = begun[scope] + 1
         self.code = code
 
-    def never_met(
+    def find_deadlock(
         self, waiting: Mapping[int, Call], names: Sequence[str], index: int
     ) -> str | None:
-        """What is wrong when a peer that waits for this rank will never be served, else None."""
+        """The message about a peer that waits for this rank in vain, else None."""
         for peer, theirs in list(waiting.items()):
-            if never_meet(self.call, theirs):
+            if is_deadlock(self.call, theirs):
                 mine = (names[index], self.code, self.serial)
                 return disagreement((names[peer], theirs.code, theirs.serial), mine)
         return None

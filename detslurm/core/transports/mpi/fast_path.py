@@ -1,8 +1,8 @@
-"""The short cut for objects among all ranks when each is an MPI process.
+"""The fast path for objects among all ranks when each is an MPI process.
 
-What `Team` does by way of stars and frames is done here in one exchange of slots, in as few steps
-as Python allows: next to MPI's own microsecond every function call counts. An object that does
-not fit a slot goes on as everywhere else.
+What `ProcessGroup` does by way of communicators and frames is done here in one exchange of inline
+buffers, in as few steps as Python allows: next to MPI's own microsecond every function call counts.
+An object that does not fit its buffer takes the general path.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from collections.abc import Iterable
 from pickle import dumps, loads
 from typing import Any, Final
 
+from detslurm.core.transports.call_sequence import CallSequence, Op, Scope, code_of
 from detslurm.core.transports.health import DistributedError, Health
 from detslurm.core.transports.link import Buffer
-from detslurm.core.transports.mpi import MpiStar
-from detslurm.core.transports.order import Ledger, Op, Scope, code_of
+from detslurm.core.transports.mpi.communicator import MpiCommunicator
 
 _SCOPE: Final = int(Scope.ALL)
 _GATHER: Final = int(code_of(Scope.ALL, Op.GATHER))
@@ -22,20 +22,22 @@ _ALLGATHER: Final = int(code_of(Scope.ALL, Op.ALLGATHER))
 _BROADCAST: Final = int(code_of(Scope.ALL, Op.BROADCAST))
 
 
-class Lean:
-    """Calls on objects over a star whose indexes are the ranks."""
+class MpiFastPath:
+    """Calls on objects over a communicator whose indexes are the ranks."""
 
-    def __init__(self, star: MpiStar, ledger: Ledger, health: Health) -> None:
-        self._star, self._ledger, self._health = star, ledger, health
-        self._rank = star.index
-        self._chiefs, self._others = star.slots.bodies[0], star.slots.others
+    def __init__(
+        self, communicator: MpiCommunicator, sequence: CallSequence, health: Health
+    ) -> None:
+        self._communicator, self._sequence, self._health = communicator, sequence, health
+        self._rank = communicator.index
+        self._chiefs, self._others = communicator.buffers.bodies[0], communicator.buffers.others
 
     def gather(self, stuff: Any) -> list[Any] | None:
         """The chief gets everybody's object by rank, workers get None."""
         body = self._pickled(stuff) if self._rank else b""
         if self._swap(_GATHER, body):  # behind an object's last byte unpickling does not look
             return None if self._rank else [stuff, *map(loads, self._others)]
-        found = self._star.gather_rest((body,))
+        found = self._communicator.gather_rest((body,))
         return None if found is None else [stuff, *(loads(parts[0]) for parts in found[1:])]
 
     def allgather(self, stuff: Any) -> list[Any]:
@@ -43,7 +45,7 @@ class Lean:
         body = self._pickled(stuff)
         bodies: Iterable[Buffer] = self._others
         if not self._swap(_ALLGATHER, body):
-            bodies = list(self._star.allgather_rest((body,)))
+            bodies = list(self._communicator.allgather_rest((body,)))
             del bodies[self._rank]
         found = [*map(loads, bodies)]
         found.insert(self._rank, stuff)
@@ -54,10 +56,10 @@ class Lean:
         if self._rank == 0:
             body = self._pickled(stuff)
             if not self._swap(_BROADCAST, body):
-                self._star.broadcast_rest((body,))
+                self._communicator.broadcast_rest((body,))
             return stuff
         small = self._swap(_BROADCAST, b"")
-        return loads(self._chiefs if small else self._star.broadcast_rest(None)[0])
+        return loads(self._chiefs if small else self._communicator.broadcast_rest(None)[0])
 
     def _pickled(self, stuff: Any) -> bytes:
         try:
@@ -70,5 +72,5 @@ class Lean:
     def _swap(self, code: int, body: bytes) -> bool:
         if self._health.failure is not None:
             raise DistributedError(self._health.failure)
-        self._ledger.begin_as(_SCOPE, code)
-        return self._star.exchange(1, len(body), body)
+        self._sequence.begin_as(_SCOPE, code)
+        return self._communicator.exchange(1, len(body), body)

@@ -2,33 +2,38 @@
 
 from __future__ import annotations
 
+from detslurm.core.transports.call_sequence import CallSequence, disagreement
 from detslurm.core.transports.health import Health
-from detslurm.core.transports.link import Membership, Parts, Word
-from detslurm.core.transports.order import Ledger, disagreement
+from detslurm.core.transports.link import ControlMessage, Membership, Parts
 
 
-class Star:
-    """One rank's place in a star: index 0 is the root."""
+class SocketCommunicator:
+    """Collective calls over links to the root (index 0), or from it to all workers."""
 
     def __init__(
-        self, index: int, names: list[str], membership: Membership, ledger: Ledger, health: Health
+        self,
+        index: int,
+        names: list[str],
+        membership: Membership,
+        sequence: CallSequence,
+        health: Health,
     ) -> None:
         self.index = index
         self.names = names
         self._links = membership.links
         self._workers = [membership.links[i] for i in sorted(membership.links)]
         self._control = membership.control
-        self._ledger = ledger
+        self._sequence = sequence
         self._health = health
         membership.on_wait.append(self._wait)
-        health.lookers.append(self._look)
+        health.checks.append(self._check_peers)
         health.on_failure(self._spread)
 
     def gather(self, parts: Parts) -> list[Parts] | None:
         """The root gets everybody's parts by index, its own first; workers get None at once."""
-        ledger = self._ledger
+        sequence = self._sequence
         if self.index:
-            self._links[0].send(ledger.code, ledger.serial, parts)
+            self._links[0].send(sequence.code, sequence.serial, parts)
             return None
         return [parts, *(self._expect(peer) for peer in range(1, len(self.names)))]
 
@@ -43,34 +48,34 @@ class Star:
             return self._expect(0)
         assert parts is not None
         for link in self._workers:
-            link.send(self._ledger.code, self._ledger.serial, parts)
+            link.send(self._sequence.code, self._sequence.serial, parts)
         return parts
 
     def close(self) -> None:
-        """Leave in peace."""
+        """Leave in order."""
         self._control.close()
         for link in self._workers:
             link.close()
 
     def _expect(self, peer: int) -> Parts:
         code, serial, parts = self._links[peer].receive()
-        if code != self._ledger.code or serial != self._ledger.serial:
+        if code != self._sequence.code or serial != self._sequence.serial:
             theirs = (self.names[peer], code, serial)
-            mine = (self.names[self.index], self._ledger.code, self._ledger.serial)
+            mine = (self.names[self.index], self._sequence.code, self._sequence.serial)
             raise self._health.error(disagreement(theirs, mine))
         return parts
 
     def _wait(self) -> None:
         if self.index:
-            self._control.tell(Word.WAITING, self._ledger.call.pack(), peer=0)
-        self._health.look(self._ledger)
+            self._control.send(ControlMessage.WAITING, self._sequence.call.pack(), peer=0)
+        self._health.run_checks(self._sequence)
 
-    def _look(self, ledger: Ledger) -> None:
+    def _check_peers(self, sequence: CallSequence) -> None:
         self._health.check()
-        if wrong := ledger.never_met(self._control.waiting, self.names, self.index):
+        if wrong := sequence.find_deadlock(self._control.waiting, self.names, self.index):
             raise self._health.error(wrong)
 
     def _spread(self, reason: str) -> None:
-        self._control.tell(Word.ABORT, reason.encode())
+        self._control.send(ControlMessage.ABORT, reason.encode())
         for link in self._workers:
             link.interrupt()

@@ -1,7 +1,7 @@
-"""Which MPI processes of this node have died; MPI itself need not say so.
+"""Which MPI processes of this node have died; MPI itself need not report it.
 
 Most launchers end the whole job when a rank is killed. Where one was told not to, the others
-would wait for ever: who is on the dead rank's node sees it, and tells the rest.
+would wait without end: the ranks on the dead rank's node see it and report it to the rest.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 from detslurm._process import Identity, node
 
 
-class Neighbours:
+class LocalPeers:
     """The other processes of a communicator that run on this node."""
 
     def __init__(self, comm: Any) -> None:
@@ -21,5 +21,5 @@ class Neighbours:
         self._seen = {i: row for i, row in enumerate(rows) if row.node == here and i != own}
 
     def dead(self) -> list[int]:
-        """The indexes of those that have ended, in peace or not."""
+        """The indexes of those that have ended, in order or not."""
         return [index for index, peer in self._seen.items() if peer.is_dead()]

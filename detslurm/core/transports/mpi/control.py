@@ -1,4 +1,4 @@
-"""Words between MPI processes beside the collective calls."""
+"""Control messages between MPI processes beside the collective calls."""
 
 from __future__ import annotations
 
@@ -8,65 +8,65 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from detslurm.core.transports.call_sequence import Call
 from detslurm.core.transports.health import Health, peer_timeout
-from detslurm.core.transports.link import Word
-from detslurm.core.transports.order import Call
+from detslurm.core.transports.link import ControlMessage
 
-_WORD = 73  # tag
+_TAG = 73  # tag
 
 
 class MpiControl:
-    """Words by MPI messages, taken in whenever this rank waits long."""
+    """Control messages, received whenever this rank waits long."""
 
     def __init__(self, mpi: Any, comm: Any, health: Health) -> None:
         self.waiting: dict[int, Call] = {}
         self.left: dict[int, int] = {}
-        """Who has said goodbye -> in how many calls it took part to the end."""
+        """Peer that has left in order -> in how many calls it took part to the end."""
         self.calls = 0
         self._mpi, self._comm, self._health = mpi, comm, health
         self._thread = threading.get_ident()
-        self._unsaid: list[tuple[Word, bytes, int | None]] = []
+        self._queued: list[tuple[ControlMessage, bytes, int | None]] = []
         self._sent: list[tuple[Any, bytes]] = []
         self._closed = False
         self._dead: Callable[[], Iterable[int]] = tuple
         _open_controls.append(self)
 
-    def tell(self, word: Word, text: bytes = b"", peer: int | None = None) -> None:
-        """Say a word; from another thread it is said when this rank next waits or closes."""
-        self._unsaid.append((word, text[:1024], peer))
+    def send(self, kind: ControlMessage, text: bytes = b"", peer: int | None = None) -> None:
+        """Send a message; from another thread it goes out when this rank next waits or closes."""
+        self._queued.append((kind, text[:1024], peer))
         if threading.get_ident() == self._thread:
-            self._say_all()
+            self._send_queued()
 
-    def _say_all(self) -> None:
+    def _send_queued(self) -> None:
         own = self._comm.Get_rank()
-        while self._unsaid:
-            word, text, peer = self._unsaid.pop(0)
-            message = bytes([word]) + text
+        while self._queued:
+            kind, text, peer = self._queued.pop(0)
+            message = bytes([kind]) + text
             others = [i for i in range(self._comm.Get_size()) if i != own]
             for index in others if peer is None else [peer]:
-                request = self._comm.Isend([message, self._mpi.BYTE], index, _WORD)
+                request = self._comm.Isend([message, self._mpi.BYTE], index, _TAG)
                 self._sent.append((request, message))
         self._sent = [item for item in self._sent if not item[0].Test()]
 
-    def listen(self) -> None:
-        """Take in all words that have arrived."""
-        self._say_all()
+    def receive_all(self) -> None:
+        """Receive all messages that have arrived."""
+        self._send_queued()
         status = self._mpi.Status()
-        while (found := self._comm.Improbe(self._mpi.ANY_SOURCE, _WORD, status)) is not None:
+        while (found := self._comm.Improbe(self._mpi.ANY_SOURCE, _TAG, status)) is not None:
             text = bytearray(status.Get_count(self._mpi.BYTE))
             found.Recv([text, self._mpi.BYTE])
-            self._hear(status.Get_source(), text[0], bytes(text[1:]))
+            self._handle(status.Get_source(), text[0], bytes(text[1:]))
 
-    def _hear(self, peer: int, word: int, text: bytes) -> None:
-        if word == Word.BYE:
+    def _handle(self, peer: int, kind: int, text: bytes) -> None:
+        if kind == ControlMessage.BYE:
             self.left[peer] = int(text)
-        elif word == Word.ABORT:
+        elif kind == ControlMessage.ABORT:
             self._health.fail(text.decode(errors="replace"))
-        elif word == Word.WAITING:
+        elif kind == ControlMessage.WAITING:
             self.waiting[peer] = Call.unpack(text)
 
     def give_up(self, dead: Callable[[], Iterable[int]]) -> None:
-        """A rank has died: this process can't leave MPI in order any more. `dead` tells who."""
+        """A rank has died: this process can't leave MPI in order any more. `dead` lists them."""
         self._dead = dead
         _broken.append(self)
 
@@ -74,14 +74,14 @@ class MpiControl:
         """Whether MPI has been left already."""
         return bool(self._mpi.Is_finalized())
 
-    def wait_for_the_living(self) -> None:
+    def wait_for_survivors(self) -> None:
         """Let the others leave, too, for they may still be saving what can be saved."""
         others = set(range(self._comm.Get_size())) - {self._comm.Get_rank()}
         deadline = time.monotonic() + peer_timeout()
         while others - self.left.keys() - set(self._dead()) and time.monotonic() < deadline:
             try:
-                self.listen()
-            except self._mpi.Exception:  # there could be a word of the dead; then of the others
+                self.receive_all()
+            except self._mpi.Exception:  # a message of the dead may be pending; then of the others
                 self._comm.Ack_failed()
             time.sleep(0.01)  # MPI has nothing to wait on
 
@@ -90,24 +90,24 @@ class MpiControl:
         self._mpi.COMM_WORLD.Abort(1)
 
     def close(self) -> None:
-        """Say goodbye to all."""
+        """Take leave of all peers."""
         if not self._closed:
             self._closed = True
             _open_controls.remove(self)
-            self.tell(Word.BYE, b"%d" % self.calls)
-            self._say_all()
+            self.send(ControlMessage.BYE, b"%d" % self.calls)
+            self._send_queued()
 
 
 _open_controls: list[MpiControl] = []
 _broken: list[MpiControl] = []
 
 
-def say_goodbye() -> None:
+def close_controls() -> None:
     """At exit, before mpi4py's own handler, in which MPI_Finalize waits for all ranks."""
     for control in list(_open_controls):
         control.close()
     if _broken and not _broken[0].is_over():  # MPI_Finalize would wait for the dead
-        _broken[0].wait_for_the_living()
+        _broken[0].wait_for_survivors()
         sys.stdout.flush()
         sys.stderr.flush()
         _broken[0].abort()

@@ -1,4 +1,4 @@
-"""All ranks of a trial: the star of this node, and the star of the nodes' local chiefs."""
+"""All ranks of a trial: the communicator of this node, and that of the nodes' local chiefs."""
 
 from __future__ import annotations
 
@@ -6,62 +6,62 @@ import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from detslurm.core.transports.choose import Place
+from detslurm.core.transports.call_sequence import CallSequence, Op, Scope
+from detslurm.core.transports.choose import RankTopology
 from detslurm.core.transports.health import DistributedError, Health
-from detslurm.core.transports.lean import Lean
-from detslurm.core.transports.link import AnyStar, Parts
-from detslurm.core.transports.mpi import MpiStar
-from detslurm.core.transports.order import Ledger, Op, Scope
+from detslurm.core.transports.link import Communicator, Parts
+from detslurm.core.transports.mpi.communicator import MpiCommunicator
+from detslurm.core.transports.mpi.fast_path import MpiFastPath
 
-_PLACE = struct.Struct("<6q")
+_TOPOLOGY = struct.Struct("<6q")
 
 
-class Stars(NamedTuple):
-    """The stars that a rank is in."""
+class Communicators(NamedTuple):
+    """The communicators that a rank is in."""
 
-    local: AnyStar | None
+    local: Communicator | None
     """The processes of this node."""
-    cross: AnyStar | None
+    cross: Communicator | None
     """The local chiefs of the nodes, or with `flat` everybody."""
     flat: bool
 
 
-class Team:
-    """Collective calls on bytes, over one or two stars."""
+class ProcessGroup:
+    """Collective calls on bytes, over one or two communicators."""
 
     def __init__(
         self,
-        place: Place,
-        stars: Stars,
-        ledger: Ledger,
+        topology: RankTopology,
+        communicators: Communicators,
+        sequence: CallSequence,
         health: Health,
     ) -> None:
-        self._place = place
-        self._local, self._cross = stars.local, stars.cross
-        # Where everybody is in one star, nothing goes by way of the node's.
-        self._inner = None if stars.flat else stars.local
-        self._flat = stars.flat
-        self._ledger = ledger
+        self._topology = topology
+        self._local, self._cross = communicators.local, communicators.cross
+        # Where everybody is in one communicator, that of the node is not used.
+        self._inner = None if communicators.flat else communicators.local
+        self._flat = communicators.flat
+        self._sequence = sequence
         self._health = health
-        self._by_rank: list[int] | None = None  # place in the stars' order of each rank
+        self._by_rank: list[int] | None = None  # index in the communicators' order of each rank
 
     def join(self) -> None:
-        """Wait until everybody is here, and agree on who is who.
+        """Wait until everybody has joined, and agree on the ranks.
 
         Raises `DistributedError` when the ranks don't fit together.
         """
         self._begin(Scope.ALL, Op.JOIN)
-        rows = self._allgather([_PLACE.pack(*self._place)])
-        places = [Place(*_PLACE.unpack(row)) for row in rows]
-        if problem := why_not_one_team(places):
+        rows = self._allgather([_TOPOLOGY.pack(*self._topology)])
+        topologies = [RankTopology(*_TOPOLOGY.unpack(row)) for row in rows]
+        if problem := why_not_one_group(topologies):
             raise self._health.error(problem)
-        self._by_rank = sorted(range(len(places)), key=lambda i: places[i].rank)
-        self._name_peers(places)
+        self._by_rank = sorted(range(len(topologies)), key=lambda i: topologies[i].rank)
+        self._name_peers(topologies)
 
-    def lean(self) -> Lean | None:
-        """The short cut for calls among all ranks, where there is one."""
-        if self._flat and isinstance(self._cross, MpiStar):
-            return Lean(self._cross, self._ledger, self._health)
+    def fast_path(self) -> MpiFastPath | None:
+        """The fast path for calls among all ranks, where there is one."""
+        if self._flat and isinstance(self._cross, MpiCommunicator):
+            return MpiFastPath(self._cross, self._sequence, self._health)
         return None
 
     def gather(self, scope: Scope, data: bytes) -> Parts | None:
@@ -93,16 +93,16 @@ class Team:
         self._health.fail(reason)
 
     def close(self) -> None:
-        """Leave in peace."""
+        """Leave in order."""
         self._health.close()
-        for star in (self._cross, self._local):
-            if star is not None:
-                star.close()
+        for communicator in (self._cross, self._local):
+            if communicator is not None:
+                communicator.close()
 
     def _begin(self, scope: Scope, op: Op) -> None:
         if self._health.failure is not None:
             raise DistributedError(self._health.failure)
-        self._ledger.begin(scope, op)
+        self._sequence.begin(scope, op)
 
     def _gather_inside(self, parts: Parts) -> Parts | None:
         return parts if self._inner is None else _flat(self._inner.gather(parts))
@@ -135,24 +135,24 @@ class Team:
             return parts
         return [parts[i] for i in self._by_rank]
 
-    def _name_peers(self, places: Sequence[Place]) -> None:
+    def _name_peers(self, topologies: Sequence[RankTopology]) -> None:
         if self._local is not None:
-            here = [p for p in places if p.cross_rank == self._place.cross_rank]
+            here = [p for p in topologies if p.cross_rank == self._topology.cross_rank]
             self._local.names[:] = [f"rank {p.rank}" for p in here]
         if self._cross is not None:
-            there = places if self._flat else [p for p in places if p.local_rank == 0]
+            there = topologies if self._flat else [p for p in topologies if p.local_rank == 0]
             self._cross.names[:] = [f"rank {p.rank}" for p in there]
 
 
-def why_not_one_team(places: Sequence[Place]) -> str | None:
-    """What is wrong with ranks that call themselves so, listed node by node; None if nothing."""
-    size = len(places)
-    if wrong := sorted({p.size for p in places} - {size}):
+def why_not_one_group(topologies: Sequence[RankTopology]) -> str | None:
+    """Why these processes, listed node by node, are not one group; None if they are."""
+    size = len(topologies)
+    if wrong := sorted({p.size for p in topologies} - {size}):
         return f"{size} processes have joined, but some were told of {wrong[0]} in all"
-    if sorted(p.rank for p in places) != list(range(size)):
-        return f"the ranks of {size} processes are {sorted(p.rank for p in places)}"
-    if places[0].rank != 0:
-        return f"rank 0 must be local rank 0 of the first node; that is rank {places[0].rank}"
+    if sorted(p.rank for p in topologies) != list(range(size)):
+        return f"the ranks of {size} processes are {sorted(p.rank for p in topologies)}"
+    if topologies[0].rank != 0:
+        return f"rank 0 must be local rank 0 of the first node; that is rank {topologies[0].rank}"
     return None
 
 

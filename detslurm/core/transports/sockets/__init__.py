@@ -1,0 +1,1 @@
+"""Collective calls over unix sockets inside a node and TCP between nodes."""
