@@ -21,17 +21,24 @@ __all__ = ["CheckpointContext", "DownloadMode"]
 
 
 class DownloadMode(enum.Enum):
-    """How the processes of a node share a download."""
+    """How the processes of a node share a download.
+
+    Attributes:
+        LocalWorkersShareDownload: All processes of a node call together; one of them copies the
+            files and the others wait for it.
+        NoSharedDownload: Each process copies for itself, and no process waits for another one.
+    """
 
     LocalWorkersShareDownload = "LOCAL_WORKERS_SHARE_DOWNLOAD"
     NoSharedDownload = "NO_SHARED_DOWNLOAD"
 
 
 class CheckpointContext:
-    """Checkpoints of this trial in its checkpoint storage.
+    """Save, restore and delete checkpoints of this trial: `core.checkpoint`.
 
     A checkpoint exists from the moment when its record is committed, after all its files are on
-    disk; what a crash leaves before that is never taken for one and is removed by the next run.
+    disk. What a crash leaves before that moment is never taken for a checkpoint, and the next run
+    removes it.
     """
 
     def __init__(
@@ -64,13 +71,29 @@ class CheckpointContext:
         shard: bool = False,
         selector: Selector | None = None,
     ) -> str:
-        """Store the contents of a directory as a checkpoint; returns its storage id.
+        """Store the contents of a directory as a checkpoint.
 
-        With `shard` every rank must call; the checkpoint is the union of their directories (None
-        for nothing) and metadata. `selector` takes paths relative to `ckpt_dir` (directories end
-        in `/`). `metadata` needs an integer `steps_completed`. Before anything is copied it raises
-        `RuntimeError` for calls that make no sense (off the chief without `shard`, nothing to
-        upload, ranks that contradict each other), `ValueError` for metadata.
+        Calls that make no sense are refused before anything is copied.
+
+        Args:
+            ckpt_dir: The directory to store. With `shard` it may be None on ranks that have no
+                files.
+            metadata: Anything that JSON can express; none by default. Inside a job it needs an
+                integer `steps_completed`. With `shard` the ranks' mappings are merged.
+            shard: Whether all ranks call together, each with its part of the checkpoint. By default
+                only the chief may call.
+            selector: Gets each path relative to `ckpt_dir` (directories end in "/") and returns
+                whether to store it; by default everything is stored.
+
+        Returns:
+            The storage id of the checkpoint, a UUID.
+
+        Raises:
+            RuntimeError: If a worker calls without `shard`, if there is nothing to upload, or if
+                ranks contradict each other (different files of one name, different metadata of one
+                key). Also once another run has taken over the trial.
+            TypeError: If `metadata` is not a mapping.
+            ValueError: If `steps_completed` is needed and is not an integer.
         """
         source = None if ckpt_dir is None else Path(ckpt_dir)
         if shard:
@@ -100,11 +123,34 @@ class CheckpointContext:
     def store_path(
         self, metadata: dict[str, Any] | None = None, *, shard: bool = False
     ) -> Iterator[tuple[Path, str]]:
-        """Give a directory to save to, which becomes a checkpoint once the block ends.
+        """Give a directory to save to, which becomes a checkpoint when the block ends.
 
-        Yields the directory and the storage id. With `shard` every rank must enter, and the ranks
-        of a node share the directory (all ranks do on a shared file system). When a block raises,
-        nothing is recorded and the directory is removed. Errors as in `upload`.
+        When the block raises, nothing is recorded and the directory is removed.
+
+        Args:
+            metadata: As for `upload`; none by default.
+            shard: Whether all ranks enter together. The ranks of a node then share one directory;
+                on a shared file system all ranks do. By default only the chief may enter.
+
+        Yields:
+            The directory and the storage id of the checkpoint.
+
+        Raises:
+            RuntimeError: If a worker enters without `shard`, if ranks contradict each other, or if
+                another run has taken over the trial.
+            TypeError: If `metadata` is not a mapping.
+            ValueError: If `steps_completed` is needed and is not an integer.
+
+        Example:
+            import json
+
+            import detslurm as det
+
+            with det.core.init() as core:
+                with core.checkpoint.store_path({"steps_completed": 100}) as (path, storage_id):
+                    (path / "state.json").write_text(json.dumps({"weight": 0.5}))
+                with core.checkpoint.restore_path(storage_id) as path:
+                    assert json.loads((path / "state.json").read_text()) == {"weight": 0.5}
         """
         if shard:
             with self._sharded.store_path(metadata) as result:
@@ -172,10 +218,19 @@ class CheckpointContext:
         *,
         selector: Selector | None = None,
     ) -> None:
-        """Copy a checkpoint's files into a directory, which is created if it doesn't exist.
+        """Copy the files of a checkpoint into a directory.
 
-        In the default mode all ranks of a node must call with the same directory: one of them
-        copies what any of them selects. Raises `detslurm.errors.CheckpointNotFound`.
+        Args:
+            storage_id: The checkpoint's id.
+            ckpt_dir: Where to copy the files; the directory is created if it does not exist.
+            download_mode: By default all ranks of a node call with the same directory, and one of
+                them copies what any of them selects; with `NoSharedDownload` each rank copies for
+                itself.
+            selector: Gets each path relative to the checkpoint (directories end in "/") and returns
+                whether to copy it; by default everything is copied.
+
+        Raises:
+            CheckpointNotFound: If the checkpoint does not exist or is not complete.
         """
         fetch(
             self._dist, self._storage, storage_id, Path(ckpt_dir), selector, _shared(download_mode)
@@ -191,9 +246,21 @@ class CheckpointContext:
     ) -> Iterator[Path]:
         """Give a directory with the files of a checkpoint to read from.
 
-        On a shared file system that is the stored one itself, not a copy, and a `selector` has no
-        effect. Elsewhere it is a temporary one; in the default mode the ranks of a node share it
-        and must all call. Raises `detslurm.errors.CheckpointNotFound`.
+        On a shared file system that is the stored directory itself, not a copy: do not write to it.
+        Elsewhere it is a temporary directory, which is removed when the block ends.
+
+        Args:
+            storage_id: The checkpoint's id.
+            download_mode: By default the ranks of a node share one temporary directory and must all
+                enter; with `NoSharedDownload` each rank has its own.
+            selector: As for `download`; by default everything is there. It has no effect on a
+                shared file system.
+
+        Yields:
+            The directory.
+
+        Raises:
+            CheckpointNotFound: If the checkpoint does not exist or is not complete.
         """
         with fetched(
             self._dist, self._storage, storage_id, selector, _shared(download_mode)
@@ -201,7 +268,17 @@ class CheckpointContext:
             yield path
 
     def get_metadata(self, storage_id: str) -> dict[str, Any]:
-        """The metadata of a checkpoint ({} if it has none). Raises `CheckpointNotFound`."""
+        """Return the metadata that a checkpoint was stored with.
+
+        Args:
+            storage_id: The checkpoint's id.
+
+        Returns:
+            The metadata; empty if the checkpoint has none.
+
+        Raises:
+            CheckpointNotFound: If the checkpoint does not exist or is not complete.
+        """
         refuse_unknown(self._storage, storage_id)
         try:
             return self._storage.metadata(storage_id)
@@ -209,7 +286,15 @@ class CheckpointContext:
             return {}
 
     def delete(self, storage_id: str) -> None:
-        """Delete a checkpoint and its files; any rank may. Raises `CheckpointNotFound`."""
+        """Delete a checkpoint with all its files. Any rank may call.
+
+        Args:
+            storage_id: The checkpoint's id.
+
+        Raises:
+            CheckpointNotFound: If the checkpoint does not exist or is not complete.
+            RuntimeError: If another run has taken over the trial.
+        """
         refuse_unknown(self._storage, storage_id)
         self._records.refuse_superseded()  # the other run may go on from it
         # Recorded first: nobody may resume from a checkpoint that is half gone.

@@ -75,6 +75,15 @@ class Context:
 
     Without `with`, `start()` and `close()` do the same; what is left open is closed when Python
     ends.
+
+    Attributes:
+        checkpoint: Save, restore and delete checkpoints.
+        distributed: This process's rank, and collectives among the ranks.
+        preempt: Whether to save a checkpoint and exit.
+        train: Report metrics, progress and status.
+        searcher: The lengths that the search wants this trial to train to.
+        profiler: Record system metrics of this node.
+        info: The trial, its hyperparameters and its latest checkpoint; None outside a job.
     """
 
     checkpoint: CheckpointContext
@@ -125,7 +134,16 @@ class Context:
     def alert(
         self, title: str | None = None, description: str | None = None, level: str = "info"
     ) -> None:
-        """Record a message for people, and log it. `level` is debug, info, warn or error."""
+        """Record a message for people, and log it.
+
+        Args:
+            title: A short text; none by default.
+            description: A longer text; none by default.
+            level: "debug", "info" (the default), "warn" or "error".
+
+        Raises:
+            ValueError: If there is no such level.
+        """
         if level not in _ALERT_LEVELS:
             raise ValueError(f"level must be one of {', '.join(_ALERT_LEVELS)}, not {level!r}")
         logger.log(_ALERT_LEVELS[level], "alert: %s", ": ".join(filter(None, (title, description))))
@@ -191,12 +209,41 @@ def init(
     preempt_mode: PreemptMode = PreemptMode.WorkersAskChief,
     tensorboard_mode: TensorboardMode = TensorboardMode.AUTO,
 ) -> Context:
-    """Connect this process to its trial; use the result as a context manager, or `close()` it.
+    """Connect this process to its trial. Use the result as a context manager, or `close()` it.
 
-    Outside a detslurm job the script is tracked all the same, as an experiment of one trial, unless
-    DETSLURM_TRACK=0; event files are not written by themselves there. `checkpoint_storage` (a path,
-    a `file://`, `s3://` or `gs://` URI, or a `checkpoint_storage` section) replaces the configured
-    one. Raises `ValueError` when a task of several slots comes without `distributed`.
+    Outside a detslurm job the script is recorded all the same, as an experiment of one trial,
+    unless the environment has DETSLURM_TRACK=0. There TensorBoard files are written only where the
+    code asks for them.
+
+    A block that raises `InvalidHP` ends the trial as invalid, and the process exits with status 0.
+
+    Args:
+        distributed: The ranks of this trial; by default this process is the only one.
+        checkpoint_storage: Where to keep checkpoints, in place of the configured storage: a path, a
+            `file://`, `s3://` or `gs://` URI, or a mapping like the configuration's section
+            `checkpoint_storage` (but not of type `shared_fs`). By default the configuration
+            decides; outside a job the checkpoints are kept in the store.
+        preempt_mode: Which ranks may call `should_preempt()`, and how they agree. By default all
+            ranks call it equally often and get the chief's answer.
+        tensorboard_mode: Whether TensorBoard files are written and stored automatically (the
+            default) or by `train.upload_tensorboard_files()`.
+
+    Returns:
+        The context; its parts work from `start()` on, which entering its `with` block calls.
+
+    Raises:
+        ValueError: If the trial has several slots and `distributed` is None, or if
+            `checkpoint_storage` is malformed.
+        TypeError: If `checkpoint_storage` is neither text nor a mapping.
+
+    Example:
+        import detslurm as det
+
+        with det.core.init() as core:
+            for step in range(1, 4):
+                core.train.report_training_metrics(step, {"loss": 1 / step})
+                if core.preempt.should_preempt():
+                    break
     """
     return init_about(
         About(),

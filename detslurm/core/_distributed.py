@@ -19,18 +19,34 @@ PUB_PORT, PULL_PORT = 12360, 12376
 class DistributedContext:
     """Rank and size of this process, and simple collectives among the ranks of the trial.
 
-    `rank` of `size` counts in the whole trial, `local_rank` of `local_size` on this node, and
-    `cross_rank` of `cross_size` counts nodes; all six are given, or none for a single process. With
-    several nodes `chief_ip` is the address of rank 0. The constructor returns when all ranks have
-    joined.
+    Give all six ranks and sizes, or none of them for a single process. The constructor returns when
+    all ranks have joined.
 
     Every rank must make the same calls in the same order. A call raises `DistributedError` when
     ranks disagree, when one has died or left, or when a call of one was cut short (Ctrl-C, a signal
     handler that raises); after that no further call succeeds.
 
-    `transport` (or DETSLURM_TRANSPORT) is `auto`, `mpi`, `local` or `tcp`. Left alone, ports are
-    derived from the ids of the run; `pub_port` + `port_offset` (or INTER_TRAIN_PROCESS_COMM_PORT_1)
-    sets one by hand, `pull_port` the one to take when that is in use.
+    Args:
+        rank: This process among all of the trial, from 0, which is the chief. Default: 0.
+        size: The number of processes of the trial. Default: 1.
+        local_rank: This process among those of its node, from 0. Default: 0.
+        local_size: The number of processes of this node. Default: 1.
+        cross_rank: This node among those of the trial, from 0. Default: 0.
+        cross_size: The number of nodes. Default: 1.
+        chief_ip: The address of rank 0; needed with several nodes, except over MPI. No default.
+        pub_port: The TCP port on which the chief listens. By default, as long as none of the three
+            settings of ports is given, free ports are derived from the ids of the run;
+            INTER_TRAIN_PROCESS_COMM_PORT_1 overrides it.
+        pull_port: The TCP port to take when `pub_port` is in use. Default: see `pub_port`;
+            INTER_TRAIN_PROCESS_COMM_PORT_2 overrides it.
+        port_offset: Added to both ports, for several trials on one node. Default: 0.
+        force_tcp: Whether the processes of a node use TCP in place of Unix sockets; off by default.
+        transport: "auto", "mpi", "local" or "tcp". Default: DETSLURM_TRANSPORT, else "auto".
+
+    Raises:
+        ValueError: If some of the six ranks and sizes are missing, or don't fit together.
+        AssertionError: If there are several nodes and `chief_ip` is needed, but missing.
+        DistributedError: If the ranks can't meet.
     """
 
     def __init__(
@@ -77,9 +93,16 @@ class DistributedContext:
 
     @classmethod
     def from_torch_distributed(cls, chief_ip: str | None = None) -> DistributedContext:
-        """The context of a process that torchrun, or a launcher like it, has started.
+        """Make the context of a process that torchrun, or a launcher like it, has started.
 
-        With several nodes `chief_ip` or DET_CHIEF_IP is needed.
+        Args:
+            chief_ip: The address of rank 0; by default DET_CHIEF_IP. Needed with several nodes.
+
+        Returns:
+            The context, after all ranks have joined.
+
+        Raises:
+            KeyError: If no such launcher has started this process.
         """
         env = _Numbers("torch.distributed's launcher")
         return cls(
@@ -95,9 +118,16 @@ class DistributedContext:
 
     @classmethod
     def from_deepspeed(cls, chief_ip: str | None = None) -> DistributedContext:
-        """The context of a process that deepspeed's launcher has started.
+        """Make the context of a process that DeepSpeed's launcher has started.
 
-        With several nodes `chief_ip` or DET_CHIEF_IP is needed.
+        Args:
+            chief_ip: The address of rank 0; by default DET_CHIEF_IP. Needed with several nodes.
+
+        Returns:
+            The context, after all ranks have joined.
+
+        Raises:
+            KeyError: If DeepSpeed's launcher has not started this process.
         """
         env = _Numbers("deepspeed's launcher")
         return cls(
@@ -113,10 +143,18 @@ class DistributedContext:
 
     @classmethod
     def from_horovod(cls, hvd: Any, chief_ip: str | None = None) -> DistributedContext:
-        """The context of a process in which `hvd.init()` was called.
+        """Make the context of a process in which `hvd.init()` was called.
 
-        With several nodes `chief_ip` or DET_CHIEF_IP is needed. Raises `DistributedError` when
-        MPI's launcher has started several, and Horovod took each for a world of its own.
+        Args:
+            hvd: The module, such as `horovod.torch`.
+            chief_ip: The address of rank 0; by default DET_CHIEF_IP. Needed with several nodes.
+
+        Returns:
+            The context, after all ranks have joined.
+
+        Raises:
+            DistributedError: If MPI's launcher has started several processes, and Horovod took each
+                of them for a world of its own.
         """
         from detslurm.core.transports.choose import mpi_size
         from detslurm.core.transports.health import DistributedError
@@ -143,10 +181,15 @@ class DistributedContext:
 
     @classmethod
     def from_tf_config(cls) -> tuple[DistributedContext, Any]:
-        """The context of a worker of TensorFlow by TF_CONFIG, and the strategy to train with.
+        """Make the context of a TensorFlow worker from TF_CONFIG, and the strategy to train with.
 
-        That is a `MultiWorkerMirroredStrategy` where there are several workers. Without TF_CONFIG
-        the process is alone, with a `MirroredStrategy` on several GPUs and else TensorFlow's own.
+        Returns:
+            The context, and the strategy: `MultiWorkerMirroredStrategy` with several workers, else
+            `MirroredStrategy` with several GPUs, else TensorFlow's own. Without TF_CONFIG the
+            process is alone.
+
+        Raises:
+            ValueError: If TF_CONFIG does not describe a chief or a worker among workers.
         """
         import tensorflow as tf
 
@@ -162,9 +205,16 @@ class DistributedContext:
 
     @classmethod
     def from_mpi(cls, comm: Any = None) -> DistributedContext:
-        """The context of an MPI process: of all processes, or of those of an mpi4py communicator.
+        """Make the context of an MPI process.
 
-        Raises `DistributedError` when MPI came up with fewer processes than its launcher started.
+        Args:
+            comm: An mpi4py communicator whose processes are the ranks; by default all processes.
+
+        Returns:
+            The context, after all ranks have joined.
+
+        Raises:
+            DistributedError: If MPI came up with fewer processes than its launcher has started.
         """
         from detslurm.core.transports.choose import mpi_size
         from detslurm.core.transports.mpi import world
@@ -181,9 +231,16 @@ class DistributedContext:
 
     @classmethod
     def from_slurm(cls, chief_ip: str | None = None) -> DistributedContext:
-        """The context of a task of an `srun` step, one process a task.
+        """Make the context of a task of an `srun` step that has one process for each task.
 
-        With several nodes the chief is found at `chief_ip`, DET_CHIEF_IP, or the step's first node.
+        Args:
+            chief_ip: The address of rank 0; by default DET_CHIEF_IP, else the step's first node.
+
+        Returns:
+            The context, after all ranks have joined.
+
+        Raises:
+            KeyError: If srun has not started this process.
         """
         env = _Numbers("srun")
         nodes = os.environ.get("SLURM_STEP_NODELIST") or os.environ.get("SLURM_JOB_NODELIST", "")
@@ -202,51 +259,112 @@ class DistributedContext:
         )
 
     def get_rank(self) -> int:
-        """The unique id of this process within the trial."""
+        """Return this process's number among all of the trial, from 0."""
         return self.rank
 
     def get_local_rank(self) -> int:
-        """The unique id of this process within the trial on this node."""
+        """Return this process's number among those of the trial on this node, from 0."""
         return self.local_rank
 
     def get_size(self) -> int:
-        """The number of processes of the trial."""
+        """Return the number of processes of the trial."""
         return self.size
 
     def get_num_agents(self) -> int:
-        """The number of nodes of the trial."""
+        """Return the number of nodes of the trial."""
         return self.cross_size
 
     def gather(self, stuff: Any) -> list[Any] | None:
-        """The chief gets a list of everybody's `stuff` by rank, workers get None."""
+        """Bring an object of each rank to the chief.
+
+        Args:
+            stuff: This rank's object; it must be picklable.
+
+        Returns:
+            On the chief the objects of all ranks, by rank; None on workers.
+
+        Raises:
+            DistributedError: If ranks disagree, or one has died or left.
+        """
         if self._fast_path is not None:
             found: list[Any] | None = self._fast_path.gather(stuff)
             return found
         return self._gather(Scope.ALL, self.rank, self.size, stuff)
 
     def gather_local(self, stuff: Any) -> list[Any] | None:
-        """As `gather`, among the processes of this node."""
+        """Bring an object of each rank of this node to the local chief.
+
+        Args:
+            stuff: This rank's object; it must be picklable.
+
+        Returns:
+            On the local chief the objects by local rank; None on the others.
+
+        Raises:
+            DistributedError: If ranks disagree, or one has died or left.
+        """
         return self._gather(Scope.LOCAL, self.local_rank, self.local_size, stuff)
 
     def allgather(self, stuff: Any) -> list[Any]:
-        """Everybody gets a list of everybody's `stuff` by rank."""
+        """Bring an object of each rank to all ranks.
+
+        Args:
+            stuff: This rank's object; it must be picklable.
+
+        Returns:
+            The objects of all ranks, by rank.
+
+        Raises:
+            DistributedError: If ranks disagree, or one has died or left.
+        """
         if self._fast_path is not None:
             found: list[Any] = self._fast_path.allgather(stuff)
             return found
         return self._allgather(Scope.ALL, self.rank, self.size, stuff)
 
     def allgather_local(self, stuff: Any) -> list[Any]:
-        """As `allgather`, among the processes of this node."""
+        """Bring an object of each rank of this node to all ranks of this node.
+
+        Args:
+            stuff: This rank's object; it must be picklable.
+
+        Returns:
+            The objects by local rank.
+
+        Raises:
+            DistributedError: If ranks disagree, or one has died or left.
+        """
         return self._allgather(Scope.LOCAL, self.local_rank, self.local_size, stuff)
 
     def broadcast(self, stuff: Any) -> Any:
-        """Everybody gets the chief's `stuff`."""
+        """Bring the chief's object to all ranks.
+
+        Args:
+            stuff: The object on the chief, which must be picklable; ignored on workers.
+
+        Returns:
+            The chief's object.
+
+        Raises:
+            DistributedError: If ranks disagree, or one has died or left.
+        """
         if self._fast_path is not None:
             return self._fast_path.broadcast(stuff)
         return self._broadcast(Scope.ALL, self.rank, self.size, stuff)
 
     def broadcast_local(self, stuff: Any = None) -> Any:
-        """Everybody on this node gets the local chief's `stuff`."""
+        """Bring the local chief's object to all ranks of this node.
+
+        Args:
+            stuff: The object on the local chief, which must be picklable; ignored on the others.
+                None by default.
+
+        Returns:
+            The local chief's object.
+
+        Raises:
+            DistributedError: If ranks disagree, or one has died or left.
+        """
         return self._broadcast(Scope.LOCAL, self.local_rank, self.local_size, stuff)
 
     def close(self) -> None:

@@ -14,7 +14,14 @@ from detslurm.core._recorder import AnyRecorder
 
 
 class PreemptMode(enum.Enum):
-    """Who may call `should_preempt()`, and how the ranks come to agree."""
+    """Which ranks may call `should_preempt()`, and how they come to agree.
+
+    Attributes:
+        WorkersAskChief: All ranks call equally often and get the chief's answer.
+        ChiefOnly: Only the chief may call.
+        WorkersAskMaster: Each rank calls when it likes and sees its own node's flag; ranks may
+            differ for a moment.
+    """
 
     WorkersAskChief = "WORKERS_ASK_CHIEF"
     ChiefOnly = "CHIEF_ONLY"
@@ -22,7 +29,11 @@ class PreemptMode(enum.Enum):
 
 
 class PreemptContext:
-    """Tells when to save a checkpoint and leave: preemption, time limit, the user, the search."""
+    """Whether to save a checkpoint and exit now: `core.preempt`.
+
+    The reason may be preemption, the time limit, a request of the user, or a decision of the
+    search.
+    """
 
     def __init__(
         self,
@@ -38,18 +49,39 @@ class PreemptContext:
         self._started = self._preempted = self._acknowledged = False
 
     def start(self) -> PreemptContext:
-        """Begin to watch; called by `core.init()`. Raises `RuntimeError` when called twice."""
+        """Begin to watch; the context of `core.init()` calls it.
+
+        Returns:
+            This object.
+
+        Raises:
+            RuntimeError: If it was called before.
+        """
         if self._started:
             raise RuntimeError("PreemptContext.start() was called twice")
         self._started = True
         return self
 
     def should_preempt(self, auto_ack: bool = True) -> bool:
-        """True once this process should save a checkpoint and exit, and from then on.
+        """Return True once this process should save a checkpoint and exit, and from then on.
 
-        Cheap enough for every batch. With `auto_ack` the first True promises that the code leaves:
-        the trial goes on later whatever the exit code. In mode WorkersAskChief every rank must call
-        it equally often. Raises `RuntimeError` before `start()`, and on a worker in mode ChiefOnly.
+        It is cheap enough for every batch. In mode WorkersAskChief every rank must call it equally
+        often.
+
+        Args:
+            auto_ack: Whether the first True also acknowledges the request, which promises that the
+                code exits: the trial then goes on later, whatever the exit code. On by default.
+
+        Raises:
+            RuntimeError: Before `start()`, and on a worker in mode ChiefOnly.
+
+        Example:
+            import detslurm as det
+
+            with det.core.init() as core:
+                for batch in range(1000):
+                    if core.preempt.should_preempt():
+                        break  # save a checkpoint first
         """
         if not self._started:
             raise RuntimeError(
@@ -75,7 +107,7 @@ class PreemptContext:
         return seen
 
     def acknowledge_preemption_signal(self) -> None:
-        """Promise that this process leaves now with work left to do, to be continued later."""
+        """Promise that this process exits now with work left to do, which a later run continues."""
         self._acknowledged = True
         if self._flag is not None:
             self._flag.acknowledge()

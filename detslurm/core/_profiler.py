@@ -17,10 +17,11 @@ logger = logging.getLogger("detslurm.core")
 
 
 class ProfilerContext:
-    """Turns the profiling of this node on and off; it ends with the Core API's context.
+    """Record system metrics of this node while it is on: `core.profiler`.
 
-    Samples become records of the groups `cpu`, `memory`, `disk`, `network` and, where there are
-    GPUs, `gpu`, each averaged over some samples and under the node's name.
+    The samples become records of the groups `cpu`, `memory`, `disk`, `network` and, where there are
+    GPUs, `gpu`, each averaged over several samples. `detslurm trial profile` and `Trial.profile()`
+    show them. It is switched off when the context of `core.init()` is closed.
     """
 
     def __init__(
@@ -36,10 +37,18 @@ class ProfilerContext:
         self._sampling: _Sampling | None = None
 
     def on(self, sampling_interval: float = 1, samples_per_report: int = 10) -> None:
-        """Begin to sample every `sampling_interval` seconds; only one process of a node does.
+        """Begin to take samples; where it is on already nothing changes.
 
-        Where it is on already nothing changes. Raises `ValueError` for an interval below 0.1 or a
-        number of samples that is no positive integer, `RuntimeError` where psutil is missing.
+        Only local rank 0 of each node takes samples; the call has no effect on the others.
+
+        Args:
+            sampling_interval: Seconds between two samples, at least 0.1; 1 by default.
+            samples_per_report: How many samples are averaged for each record; 10 by default.
+
+        Raises:
+            ValueError: If the interval is too short, or the number of samples is not a positive
+                integer.
+            RuntimeError: If psutil is not installed.
         """
         if not sampling_interval >= 0.1:
             raise ValueError(f"sampling_interval must be at least 0.1, not {sampling_interval}")
@@ -65,7 +74,7 @@ class ProfilerContext:
             self._recorder.record({"t": "profile", "group": group, "metrics": metrics, "time": now})
 
     def off(self) -> None:
-        """End the sampling; where it is off already nothing happens."""
+        """Stop taking samples and record the rest; where it is off already nothing happens."""
         sampling, self._sampling = self._sampling, None
         if sampling is not None:
             sampling.stop()

@@ -13,7 +13,13 @@ from detslurm.core._recorder import AnyRecorder
 
 
 class Unit(enum.Enum):
-    """The unit of the searcher's lengths."""
+    """The unit of the searcher's lengths.
+
+    Attributes:
+        EPOCHS: Passes over the training data.
+        RECORDS: Samples of the training data.
+        BATCHES: Batches of the training data.
+    """
 
     EPOCHS = "EPOCHS"
     RECORDS = "RECORDS"
@@ -21,14 +27,19 @@ class Unit(enum.Enum):
 
 
 class SearcherMode(enum.Enum):
-    """Who may iterate over `operations()`."""
+    """Which ranks may iterate over `operations()`.
+
+    Attributes:
+        WorkersAskChief: All ranks iterate together and get the chief's operations.
+        ChiefOnly: Only the chief may iterate.
+    """
 
     WorkersAskChief = "WORKERS_ASK_CHIEF"
     ChiefOnly = "CHEIF_ONLY"  # the value is spelled so in the original, and it is public
 
 
 class SearcherOperation:
-    """Train until `length` (absolute, in configured units), validate, report."""
+    """A length that the search wants this trial to train to: train, validate, then report."""
 
     def __init__(self, recorder: AnyRecorder, goals: Goals, length: int, is_chief: bool) -> None:
         self._recorder = recorder
@@ -39,15 +50,25 @@ class SearcherOperation:
 
     @property
     def length(self) -> int:
-        """The total length to have trained when this operation is completed."""
+        """The total length to have trained when this operation is completed, in the configured
+        unit.
+        """
         return self._length
 
     @property
     def is_chief(self) -> bool:
+        """Whether this process is the chief, which reports."""
         return self._is_chief
 
     def report_progress(self, length: float) -> None:
-        """Tell how far the trial is, in the units of `length`. Chief only."""
+        """Report how far the trial is. Only the chief may call.
+
+        Args:
+            length: The length trained so far, in the unit of the operation's `length`.
+
+        Raises:
+            RuntimeError: If a worker calls, or the operation is completed already.
+        """
         self._chief_only("report_progress")
         if self._completed and length != self.length:
             raise RuntimeError("you must not call op.report_progress() after op.report_completed()")
@@ -55,9 +76,17 @@ class SearcherOperation:
         self._recorder.record({"t": "progress", "value": share})
 
     def report_completed(self, searcher_metric: Any) -> None:
-        """Complete the operation with the metric that the search is over. Chief only, once.
+        """Complete the operation with the metric that the search compares. Only the chief may call,
+        once.
 
-        A metric is a number; a custom search takes whatever JSON can say. NaN counts as worst.
+        Args:
+            searcher_metric: A number; NaN counts as the worst. A custom search takes anything that
+                JSON can express.
+
+        Raises:
+            RuntimeError: If a worker calls, or the operation is completed already.
+            TypeError: If the metric is not a number.
+            ValueError: If the metric is text that is not a number, or a custom search gets None.
         """
         self._chief_only("report_completed")
         if self._completed:
@@ -73,7 +102,7 @@ class SearcherOperation:
 
 
 class SearcherContext:
-    """Gives the operations of this trial, one after the other."""
+    """The operations that the search wants of this trial, one after the other: `core.searcher`."""
 
     def __init__(
         self,
@@ -92,11 +121,33 @@ class SearcherContext:
         searcher_mode: SearcherMode = SearcherMode.WorkersAskChief,
         auto_ack: bool = True,
     ) -> Iterator[SearcherOperation]:
-        """Iterate over the operations; ends when the search wants no more of this trial.
+        """Iterate over the operations; the iterator ends when the search wants no more of this
+        trial.
 
-        In mode WorkersAskChief all ranks must iterate in step. Raises `ValueError` when the
-        configuration has no `searcher.max_length`, `RuntimeError` when an operation was left
-        uncompleted.
+        Each operation must be completed by the chief before the next one. The lengths are absolute:
+        an operation of length 200 after one of 100 wants 100 more.
+
+        Args:
+            searcher_mode: By default all ranks iterate together; with `ChiefOnly` the chief alone.
+            auto_ack: Whether the end of the iteration also calls `acknowledge_out_of_ops()`; on by
+                default.
+
+        Yields:
+            The next operation. It waits where the search has to decide first.
+
+        Raises:
+            ValueError: If the configuration has no `searcher.max_length`.
+            RuntimeError: If an operation was not completed, or a worker iterates with `ChiefOnly`.
+
+        Example:
+            import detslurm as det
+
+            with det.core.init() as core:
+                trained = 0
+                for op in core.searcher.operations():
+                    while trained < op.length:
+                        trained += 1
+                    op.report_completed(1 / trained)
         """
         goals = self._goals
         if goals is None:
@@ -133,12 +184,12 @@ class SearcherContext:
         return in_step(self._dist, own, lambda lengths: lengths[0])
 
     def acknowledge_out_of_ops(self) -> None:
-        """Tell that this process leaves because the search has no more work for it."""
+        """Report that this process exits because the search has no more work for it."""
         if self._dist.rank == 0:
             self._recorder.record({"t": "out_of_ops"})
 
     def get_configured_units(self) -> Unit | None:
-        """The unit of the searcher's lengths, or None where the configuration names none."""
+        """Return the unit of the searcher's lengths, or None if the configuration names none."""
         return self._units
 
 

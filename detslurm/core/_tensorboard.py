@@ -28,10 +28,12 @@ Mangler = Callable[[Path, int], Path]
 
 
 class TensorboardMode(enum.Enum):
-    """Who takes care of TensorBoard files.
+    """Who writes and stores TensorBoard files.
 
-    AUTO: the chief writes every reported metric and stores its files from time to time, with each
-    checkpoint and at the end. MANUAL: nothing happens but by `upload_tensorboard_files()`.
+    Attributes:
+        AUTO: The chief writes every reported metric, and stores its files from time to time, with
+            each checkpoint and at the end.
+        MANUAL: Nothing is stored but by `upload_tensorboard_files()`.
     """
 
     AUTO = "AUTO"

@@ -32,14 +32,22 @@ logger = logging.getLogger("detslurm.core")
 
 
 class EarlyExitReason(enum.Enum):
-    """Why a trial ends before its time."""
+    """Why a trial ends before its time.
+
+    Attributes:
+        INVALID_HP: Its hyperparameters make no sense.
+        USER_REQUESTED_STOP: Its own code decided to stop.
+    """
 
     INVALID_HP = "EXITED_REASON_INVALID_HP"
     USER_REQUESTED_STOP = "EXITED_REASON_USER_REQUESTED_STOP"
 
 
 class TrainContext:
-    """Reports of a trial; the chief's are recorded, each on disk within seconds."""
+    """Report metrics, progress and status of this trial: `core.train`.
+
+    The chief's reports are recorded, each on disk within seconds; those of workers are ignored.
+    """
 
     def __init__(
         self,
@@ -76,25 +84,53 @@ class TrainContext:
         metrics: dict[str, Any],
         batch_metrics: list[dict[str, Any]] | None = None,
     ) -> None:
-        """Report training metrics at a step; `batch_metrics` are kept beside them."""
+        """Report metrics of the group "training".
+
+        Args:
+            steps_completed: The number of batches trained so far.
+            metrics: Values by name: numbers, arrays, text, lists, mappings.
+            batch_metrics: Metrics of each batch since the last report, kept beside them; none by
+                default.
+
+        Raises:
+            TypeError: If `steps_completed` is not an integer.
+            ValueError: If one of the metrics was already reported at this step.
+        """
         batches = [plain(batch) for batch in batch_metrics] if batch_metrics else None
         self._report("training", steps_completed, metrics, batches)
 
     def report_validation_metrics(self, steps_completed: int, metrics: dict[str, Any]) -> None:
-        """Report validation metrics at a step.
+        """Report metrics of the group "validation", by which searches and `best` checkpoints are
+        chosen.
 
-        Raises `RuntimeError` for a value of None, and for a searcher metric that is no number: NaN
-        and infinities are, and arrays with a single element; text, lists and True are not.
-        A search that stops trials early judges by these reports: when it stops this trial,
-        `should_preempt()` turns true. It raises `RuntimeError` for a report without its metric.
+        A search that stops trials early decides by these reports. When it stops this trial,
+        `should_preempt()` returns True.
+
+        Args:
+            steps_completed: The number of batches trained so far.
+            metrics: Values by name. The searcher's metric must be a number; NaN, infinities and
+                arrays with a single element are, while text, lists and True are not.
+
+        Raises:
+            RuntimeError: If a value is None, if the searcher's metric is not a number, or if the
+                search needs its metric and this report lacks it.
+            TypeError: If `steps_completed` is not an integer.
+            ValueError: If one of the metrics was already reported at this step.
         """
         self._report("validation", steps_completed, metrics)
 
     def report_metrics(self, group: str, steps_completed: int, metrics: dict[str, Any]) -> None:
-        """Report metrics of any group at a step.
+        """Report metrics of any group. Metrics of the same group and step are merged.
 
-        Metrics of the same group and step are merged. Raises `ValueError` for a group with a dot
-        in its name and for a metric that was already reported at this step.
+        Args:
+            group: The name of the group, without a dot.
+            steps_completed: The number of batches trained so far.
+            metrics: Values by name: numbers, arrays, text, lists, mappings.
+
+        Raises:
+            TypeError: If `steps_completed` is not an integer.
+            ValueError: If the group has a dot in its name, or one of the metrics was already
+                reported at this step.
         """
         self._report(group, steps_completed, metrics)
 
@@ -149,31 +185,55 @@ class TrainContext:
         self._lines = None
 
     def report_progress(self, progress: float) -> None:
-        """Tell how much of the training is done, from 0 to 1. Raises `ValueError` outside that."""
+        """Report how much of the training is done.
+
+        Args:
+            progress: From 0 to 1.
+
+        Raises:
+            ValueError: If it is outside of that range.
+        """
         if not 0.0 <= progress <= 1.0:
             raise ValueError(f"progress must be between 0 and 1, not {progress}")
         self._recorder.record({"t": "progress", "value": float(progress)})
 
     def set_status(self, status: str) -> None:
-        """Show a short text beside the trial."""
+        """Show a short text beside the trial.
+
+        Args:
+            status: The text; it replaces the one before.
+        """
         self._recorder.record({"t": "status", "text": str(status)})
 
     def set_metadata(self, metadata: dict[str, Any]) -> dict[str, Any] | None:
-        """Replace the metadata of this run; returns what was set."""
+        """Replace the metadata of this trial.
+
+        Args:
+            metadata: Anything that JSON can express.
+
+        Returns:
+            The metadata as recorded, in plain types.
+        """
         self._metadata = plain(metadata)
         self._recorder.record({"t": "run_metadata", "data": self._metadata})
         return self._metadata
 
     def get_metadata(self) -> dict[str, Any] | None:
-        """The metadata of this trial, or None if none was set."""
+        """Return the metadata of this trial, or None if none was set."""
         return self._metadata
 
     def get_experiment_best_validation(self) -> float | None:
-        """The best searcher metric of the whole experiment so far, or None before the first."""
+        """Return the best searcher metric of the whole experiment so far, or None before the first
+        one and outside a job.
+        """
         return self._best_validation()
 
     def get_tensorboard_path(self) -> Path:
-        """A directory of this process for TensorBoard files. Raises `ValueError` if untracked."""
+        """Return this process's directory for TensorBoard files.
+
+        Raises:
+            ValueError: If this run is not recorded.
+        """
         if self._tensorboard is None:
             raise ValueError("there is no TensorBoard path: this run is not tracked")
         return self._tensorboard.path
@@ -181,10 +241,17 @@ class TrainContext:
     def upload_tensorboard_files(
         self, selector: FileSelector = everything, mangler: Mangler = unmangled
     ) -> None:
-        """Store the files of this process's TensorBoard directory, as far as they are new.
+        """Store the files of this process's TensorBoard directory that are new or have changed.
 
-        `selector` gets each path relative to that directory; `mangler` gets it and the rank and
-        gives the path to store under. Raises `RuntimeError` in `TensorboardMode.AUTO`.
+        Args:
+            selector: Gets each path relative to that directory and returns whether to store the
+                file; by default all are stored.
+            mangler: Gets each path and the rank, and returns the relative path to store the file
+                under; by default the path itself.
+
+        Raises:
+            RuntimeError: In `TensorboardMode.AUTO`, where the files are stored anyway.
+            ValueError: If the mangler gives a path that is not below the trial's folder.
         """
         if self._tensorboard_mode is TensorboardMode.AUTO:
             raise RuntimeError(
@@ -195,7 +262,11 @@ class TrainContext:
             self._tensorboard.upload(selector, mangler)
 
     def report_early_exit(self, reason: EarlyExitReason) -> None:
-        """Tell that this trial ends before its time; the first report counts."""
+        """Report that this trial ends before its time; the first report counts.
+
+        Args:
+            reason: Why it ends.
+        """
         self._exit_early(reason)
 
     def _exit_early(self, reason: EarlyExitReason, text: str | None = None) -> None:

@@ -1,0 +1,149 @@
+"""What the public API consists of, and what its docstrings document."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import functools
+import importlib
+import inspect
+import re
+import textwrap
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from detslurm import errors
+
+SECTIONS = ("Args", "Attributes", "Example", "Raises", "Returns", "Yields")
+
+_HEADING = re.compile(r"^(\w+):$")
+_ENTRY = re.compile(r"^ {4}(\*{0,2}\w+): (.*)$")
+
+
+@dataclass(frozen=True)
+class Documented:
+    """A public function, method or class, its parameters and its docstring."""
+
+    name: str
+    subject: Any
+    parameters: tuple[inspect.Parameter, ...]
+
+    @property
+    def doc(self) -> Docstring:
+        return Docstring.of(inspect.getdoc(self.subject) or "")
+
+    def raised(self) -> set[str]:
+        """The names of the exceptions that its own body raises."""
+        function = inspect.unwrap(getattr(self.subject, "fget", None) or self.subject)
+        if inspect.isclass(function):
+            function = vars(function).get("__init__")
+        if not inspect.isfunction(function) or "<string>" in function.__code__.co_filename:
+            return set()
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+        calls = (node.exc for node in ast.walk(tree) if isinstance(node, ast.Raise))
+        names = (c.func for c in calls if isinstance(c, ast.Call))
+        found = {name.id for name in names if isinstance(name, ast.Name)}
+        return {name for name in found if name[0].isupper()} - {"NotImplementedError"}
+
+
+@dataclass
+class Docstring:
+    """A docstring's text and its sections; entries by name where a section has entries."""
+
+    text: str
+    sections: dict[str, list[str]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, text: str) -> Docstring:
+        found, lines = cls(text), None
+        for line in text.splitlines():
+            if heading := _HEADING.match(line):
+                lines = found.sections.setdefault(heading[1], [])
+            elif lines is not None and (line.startswith("    ") or not line):
+                lines.append(line)
+            else:
+                lines = None
+        return found
+
+    def entries(self, section: str) -> dict[str, str]:
+        """`name: text` of a section in order; text may go on in lines that are further in."""
+        found: dict[str, str] = {}
+        last = ""
+        for line in self.sections.get(section, ()):
+            if entry := _ENTRY.match(line):
+                last = entry[1]
+                found[last] = entry[2]
+            elif last:
+                found[last] += " " + line.strip()
+        return found
+
+    def example(self) -> str:
+        """The code of its example; empty where it has none."""
+        return textwrap.dedent("\n".join(self.sections.get("Example", ())))
+
+
+def public(module: str, ours: Callable[[type], bool]) -> Iterator[Documented]:
+    """Everything that users call of what a module exports; of classes that are `ours` to make,
+    the methods alone."""
+    package = importlib.import_module(module)
+    for name in exported(package):
+        subject = getattr(package, name)
+        if inspect.isclass(subject):
+            yield from _of_class(f"{module}.{name}", subject, ours(subject))
+        elif inspect.isfunction(subject):
+            yield Documented(f"{module}.{name}", subject, _parameters(subject))
+
+
+def exported(package: Any) -> list[str]:
+    """The names that a package exports, or those that it defines where it names none."""
+    if (names := getattr(package, "__all__", None)) is not None:
+        return list(names)
+    here = package.__name__
+    return [
+        name
+        for name, value in vars(package).items()
+        if not name.startswith("_") and getattr(value, "__module__", None) == here
+    ]
+
+
+def _of_class(name: str, subject: type, ours: bool) -> Iterator[Documented]:
+    made_by_users = not ours and not issubclass(subject, (Enum, BaseException))
+    yield Documented(name, subject, _parameters(subject) if made_by_users else ())
+    for member in dir(subject):
+        value, home = _defined(subject, member)
+        if member.startswith("_") or not home.__module__.startswith("detslurm"):
+            continue
+        function = value.__func__ if isinstance(value, (classmethod, staticmethod)) else value
+        if inspect.isfunction(function):
+            yield Documented(f"{name}.{member}", function, _parameters(function))
+        elif isinstance(function, (property, functools.cached_property)):
+            yield Documented(f"{name}.{member}", function, ())
+
+
+def _defined(subject: type, member: str) -> tuple[Any, type]:
+    for home in subject.__mro__:
+        if member in vars(home):
+            return vars(home)[member], home
+    return None, object
+
+
+def _parameters(subject: Any) -> tuple[inspect.Parameter, ...]:
+    found = inspect.signature(subject).parameters.values()
+    return tuple(p for p in found if p.name not in ("self", "cls") and not p.name.startswith("_"))
+
+
+def spelled(parameter: inspect.Parameter) -> str:
+    """As a docstring names it."""
+    stars = {inspect._ParameterKind.VAR_POSITIONAL: "*", inspect._ParameterKind.VAR_KEYWORD: "**"}
+    return stars.get(parameter.kind, "") + parameter.name
+
+
+def is_exception(name: str) -> bool:
+    """Whether users find an exception by that name."""
+    import detslurm
+    from detslurm import core, sdk, store
+
+    homes = (builtins, errors, detslurm, core, sdk, store)
+    return any(hasattr(home, name) for home in homes)

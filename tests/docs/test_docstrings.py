@@ -1,0 +1,91 @@
+"""The public API is documented: every argument by name with its default, and every error."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from enum import Enum
+from pathlib import Path
+
+import pytest
+
+from tests.docs.public import SECTIONS, Documented, is_exception, public, spelled
+
+MODULES = ("detslurm.core",)
+
+# What people start with has an example.
+STARTS = {
+    "detslurm.core": (
+        "init",
+        "CheckpointContext.store_path",
+        "PreemptContext.should_preempt",
+        "SearcherContext.operations",
+    ),
+}
+
+# Users get these from functions and other objects, and never make one.
+OURS = {
+    "CheckpointContext",
+    "Context",
+    "PreemptContext",
+    "ProfilerContext",
+    "SearcherContext",
+    "SearcherOperation",
+    "TrainContext",
+}
+
+
+def problems(one: Documented) -> Iterator[str]:
+    """What its docstring lacks, or has too much."""
+    doc = one.doc
+    if not doc.text.strip():
+        yield "has no docstring"
+    if strange := set(doc.sections) - set(SECTIONS):
+        yield f"has sections of no known kind: {sorted(strange)}"
+    names = {spelled(parameter): parameter for parameter in one.parameters}
+    if inspect.isclass(one.subject) and issubclass(one.subject, Enum):
+        members = list(one.subject.__members__)
+        if members != list(doc.entries("Attributes")):
+            yield f"has the members {members} and documents {list(doc.entries('Attributes'))}"
+    described = {
+        **doc.entries("Args"),
+        **(doc.entries("Attributes") if inspect.isclass(one.subject) else {}),
+    }
+    if list(names) != [name for name in described if name in names] or (
+        set(doc.entries("Args")) - set(names)
+    ):
+        yield f"takes {list(names)} and documents {list(described)}"
+    for name, parameter in names.items():
+        optional = parameter.default is not parameter.empty
+        if optional and "default" not in described.get(name, "default").lower():
+            yield f"does not give the default of {name}"
+    raises = doc.entries("Raises")
+    if missing := one.raised() - set(raises):
+        yield f"raises {sorted(missing)} without a word"
+    if unknown := [name for name in raises if not is_exception(name)]:
+        yield f"documents exceptions that users can't import: {unknown}"
+
+
+def documented(module: str) -> Iterator[Documented]:
+    yield from public(module, lambda subject: subject.__name__ in OURS)
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_docstrings_name_every_argument_and_error(module: str) -> None:
+    """Signatures and docstrings agree, argument by argument."""
+    found = [f"{one.name} {problem}" for one in documented(module) for problem in problems(one)]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_examples_run(module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each example works as it stands, by hand and in an empty directory."""
+    monkeypatch.setenv("DETSLURM_ROOT", str(tmp_path / "store"))
+    monkeypatch.setenv("DETSLURM_SITE", "")
+    examples = {one.name: code for one in documented(module) if (code := one.doc.example())}
+    for number, code in enumerate(examples.values()):
+        work = tmp_path / str(number)
+        work.mkdir()
+        monkeypatch.chdir(work)
+        exec(compile(code, list(examples)[number], "exec"), {"__name__": "example"})
+    assert {f"{module}.{name}" for name in STARTS.get(module, ())} <= set(examples)
