@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from scripts import architecture
+
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 ELSEWHERE = {"detslurm.launch": "launchers", "detslurm.sdk": "sdk"}
@@ -90,3 +92,8 @@ def test_light_things_stay_light(module: str) -> None:
     show = f"import sys, {module}; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", show], capture_output=True, text=True, check=True)
     assert not HEAVY & set(done.stdout.split())
+
+
+def test_the_picture_of_the_packages_is_true() -> None:
+    """docs/architecture.md shows the imports as they are; `scripts/architecture.py` draws them."""
+    assert architecture.main(["--check"]) == 0

@@ -38,7 +38,8 @@ class Command:
 def pages() -> list[Path]:
     """Every page of the documentation, and of the examples."""
     more = (sorted(REPOSITORY.glob(pattern)) for pattern in ("docs/*.md", "examples/*/README.md"))
-    return [REPOSITORY / "README.md", *chain.from_iterable(more)]
+    top = (REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md")
+    return [*top, *chain.from_iterable(more)]
 
 
 def blocks(page: Path) -> Iterator[Block]:

@@ -36,6 +36,14 @@ def headings(page: Path) -> set[str]:
     return {re.sub(r"[^\w -]", "", title).strip().lower().replace(" ", "-") for title in found}
 
 
+def test_the_guide_for_contributors_names_files_that_exist() -> None:
+    """What CONTRIBUTING.md says to copy from, or to enter something in, is there."""
+    text = (REPOSITORY / "CONTRIBUTING.md").read_text()
+    named = re.findall(r"`([\w./-]+/[\w.-]*)`", text)
+    assert len(named) > 20
+    assert [name for name in named if not (REPOSITORY / name).exists()] == []
+
+
 @pytest.mark.parametrize("section", [Slurm, SiteProfile, Partition], ids=lambda s: s.__name__)
 def test_every_setting_of_ours_is_described(section: type) -> None:
     """The keys that Determined does not have are all in the page about configuration."""
