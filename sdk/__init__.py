@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from detslurm.sdk.client import Client
-    from detslurm.sdk.errors import SubmitError
+    from detslurm.sdk.errors import LifecycleError, SubmitError
     from detslurm.sdk.experiment import Experiment
-    from detslurm.sdk.lifecycle_errors import LifecycleError
     from detslurm.sdk.trial import Trial
 
 __all__ = ["Client", "Experiment", "LifecycleError", "SubmitError", "Trial"]
@@ -21,7 +20,7 @@ __all__ = ["Client", "Experiment", "LifecycleError", "SubmitError", "Trial"]
 _LAZY = {
     "Client": "client",
     "Experiment": "experiment",
-    "LifecycleError": "lifecycle_errors",
+    "LifecycleError": "errors",
     "SubmitError": "errors",
     "Trial": "trial",
 }

@@ -1,14 +1,21 @@
-"""What has become of checkpoints that nobody has deleted through detslurm."""
+"""Checkpoints as their storage has them: which are still there, and copies of them."""
 
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
+from detslurm.sdk.errors import LifecycleError
 from detslurm.storage import SharedFS, from_config
 from detslurm.store import CheckpointView, ExperimentDir, StoreError
+
+if TYPE_CHECKING:
+    from detslurm.sdk.trial import Trial
 
 
 def marked(storage: SharedFS | None, checkpoints: Iterable[CheckpointView]) -> list[CheckpointView]:
@@ -37,3 +44,27 @@ def disk_of(experiment: ExperimentDir) -> SharedFS | None:
             return storage if next(entries, None) is not None else None
     except (StoreError, OSError, KeyError, ValueError):
         return None
+
+
+def download(trial: Trial, uuid: str, target: Path) -> Path:
+    """Copy a checkpoint; links in it become what they lead to."""
+    from detslurm.storage import from_config
+
+    if uuid not in [checkpoint.uuid for checkpoint in trial.checkpoints()]:
+        raise LifecycleError(f"trial {trial.id} has no checkpoint {uuid}")
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise LifecycleError(f"{target} exists already")
+    directory = trial.experiment._snapshot.directory
+    storage = from_config(directory.config()["checkpoint_storage"])
+    if not storage.exists(uuid):
+        raise LifecycleError(f"the files of checkpoint {uuid} are not under {storage.where}")
+    target.mkdir(parents=True, exist_ok=True)
+    storage.get(uuid, target)
+    _add_code(target, directory.code)
+    return target
+
+
+def _add_code(target: Path, frozen: Path) -> None:
+    """A PyTorchTrial's checkpoint in a bucket names the code only."""
+    if (target / "load_data.json").exists() and frozen.is_dir() and not (target / "code").exists():
+        shutil.copytree(frozen, target / "code", ignore=shutil.ignore_patterns("__pycache__"))

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from detslurm.sdk.queues import Connect, Queues, connector
 from detslurm.sdk.snapshot import ExperimentSnapshot, attach_job_status, read
-from detslurm.store import ExperimentDir, NotFound, Store, StoreError, TrialDir, fs
+from detslurm.store import ExperimentDir, ExperimentRow, NotFound, Store, StoreError, TrialDir, fs
 
 if TYPE_CHECKING:
     from detslurm.sdk.experiment import Experiment
     from detslurm.sdk.trial import Trial
-    from detslurm.store import ExperimentRow
 
 
 def warn_user(text: str) -> None:
@@ -121,13 +120,11 @@ class Client:
 
     def list_experiments(self, *, archived: bool = False) -> list[ExperimentRow]:
         """All experiments by id; archived ones on demand, deleted ones never."""
-        from detslurm.sdk.listing import rows
-
         if text := self.missing():
             if self._given or root_origin() != DEFAULT_ORIGIN:
                 raise NotFound(text)
             self.warn(text)  # nobody said that there is one
-        found = rows(self.store, self.queues, self.warn)
+        found = _rows(self.store, self.queues, self.warn)
         return [row for row in found if row.state != "DELETED" and (archived or not row.archived)]
 
     def trial(self, trial_id: int) -> Trial:
@@ -148,3 +145,39 @@ class Client:
         if text := self.missing():
             raise NotFound(text)
         return self.store.find_trial(trial_id)
+
+
+def _rows(store: Store, queues: Queues, warn: Callable[[str], None]) -> list[ExperimentRow]:
+    """Rows of all experiments, ascending; one look at the queue for all that are unfinished.
+
+    What can't be read is left out, and said.
+    """
+    from detslurm.store.index import Catalog
+
+    catalog = Catalog(store)
+    for problem in catalog.problems:
+        warn(f"left out: {problem}")
+    open_ones = list(_readable(store, catalog.unfinished, warn))
+    attach_job_status(open_ones, queues)
+    fresh = [one.view.row() for one in open_ones]
+    catalog.settle(fresh)
+    return sorted({**catalog.finished, **{r.id: r for r in fresh}}.values(), key=lambda r: r.id)
+
+
+def _readable(
+    store: Store, ids: Iterable[int], warn: Callable[[str], None]
+) -> Iterator[ExperimentSnapshot]:
+    """Those that exist, for their submission came so far, and can be read."""
+    unreadable: dict[int, StoreError] = {}
+    for number in ids:
+        try:
+            yield read(store.experiment(number))
+        except NotFound:
+            continue
+        except StoreError as error:
+            unreadable[number] = error
+    if unreadable:
+        more = ", ..." if len(unreadable) > 10 else ""
+        names = ", ".join(map(str, list(unreadable)[:10])) + more
+        first = next(iter(unreadable.values()))
+        warn(f"left out, for they can't be read: experiment {names} ({first})")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from detslurm.sdk.lifecycle_errors import LifecycleError
+from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.snapshot import ExperimentSnapshot
 from detslurm.store import ExperimentDir, NotFound
 from detslurm.store.fs import remove_tree

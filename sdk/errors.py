@@ -5,3 +5,7 @@ from __future__ import annotations
 
 class SubmitError(Exception):
     """An experiment can't be submitted; nothing was queued. Says what to do."""
+
+
+class LifecycleError(Exception):
+    """The experiment or trial can't do that now; the text says why and what helps."""

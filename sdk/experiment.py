@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import ValidationError
 
-from detslurm.sdk import actions, settings, unmanaged
+from detslurm.sdk import settings, unmanaged
+from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.job_status import JobRef, JobStatus, status_of
-from detslurm.sdk.lifecycle_errors import LifecycleError
 from detslurm.sdk.snapshot import ExperimentSnapshot, attach_job_status, read
 from detslurm.slurm.request import nice_of
 from detslurm.store import CheckpointView, ExperimentView, StoreError, TrialRow
@@ -134,7 +134,7 @@ class Experiment:
         self._refuse_when_over("pause")
         self._wish("pause")
         job_refs = self._unfinished_jobs()
-        actions.pause(job_refs, self._client.queues, runners=self.managed)
+        self._client.queues.pause(job_refs, runners=self.managed)
 
     def activate(self) -> None:
         """Go on: release what is held, and queue again what lost its job.
@@ -161,25 +161,25 @@ class Experiment:
         queue = self._snapshot.without_foreign_jobs(queue)
         trials = sorted({*self._snapshot.unfinished, *lost})
         job_statuses = {trial: status_of(known.get(trial), queue) for trial in trials}
-        done = actions.release(
-            [s.job_ref for s in job_statuses.values() if s.job_ref and s.alive], self._client.queues
+        done = self._client.queues.release(
+            [s.job_ref for s in job_statuses.values() if s.job_ref and s.alive]
         )
         self._resubmit([t for t, s in job_statuses.items() if _is_gone(s, queue.unreachable)])
         return done and not queue.unreachable
 
     def _activate_search(self) -> bool:
-        from detslurm.sdk.workers import go_on
+        from detslurm.sdk.worker_pool import go_on
 
         return go_on(self._snapshot, self._client.queues)
 
     def cancel(self) -> bool:
         """Let running trials checkpoint, then end all; False where it was over already."""
-        act = partial(actions.cancel, runners=self.managed)
+        act = partial(self._client.queues.cancel, runners=self.managed)
         return self._stop("cancel", act)
 
     def kill(self) -> bool:
         """End all its jobs now; False where it was over already."""
-        done = self._stop("kill", actions.kill)
+        done = self._stop("kill", self._client.queues.kill)
         if done and unmanaged.outside_slurm(self._snapshot):
             unmanaged.end(self._snapshot, self._snapshot.unfinished)
         return done
@@ -195,9 +195,9 @@ class Experiment:
         job_ref = self._snapshot.job_refs.get(trial_id)
         job_refs = [job_ref] if job_ref and job_ref not in self._snapshot.foreign_jobs else []
         if self._snapshot.facts.searching or any(job.each > 1 for job in self.view.jobs):
-            actions.notify(job_refs, self._client.queues)  # its job goes on with other trials
+            self._client.queues.notify(job_refs)  # its job goes on with other trials
         else:
-            actions.kill(job_refs, self._client.queues, whole=False)
+            self._client.queues.kill(job_refs, whole=False)
         return True
 
     def archive(self) -> None:
@@ -258,14 +258,14 @@ class Experiment:
         self._set("max_slots", max_slots)
         throttle = 0 if max_slots is None else max_slots // slots
         arrays = [p for p in self._unfinished_jobs() if "_" in p.ref]
-        actions.change(arrays, self._client.queues, ArrayTaskThrottle=throttle)
+        self._client.queues.change(arrays, ArrayTaskThrottle=throttle)
 
     def set_priority(self, priority: int) -> None:
         """From 1 (first) to 99 (last), among one's own jobs."""
         if not 1 <= settings.whole("priority", priority) <= 99:
             raise LifecycleError(f"priority is 1 (first) to 99 (last), not {priority}")
         self._set("priority", priority)
-        actions.change(self._unfinished_jobs(), self._client.queues, Nice=nice_of(priority))
+        self._client.queues.change(self._unfinished_jobs(), Nice=nice_of(priority))
 
     # -- how -------------------------------------------------------------------------------------
 
@@ -284,7 +284,7 @@ class Experiment:
         if self.view.finished:
             return False
         self._wish(wish)
-        act(self._unfinished_jobs(), self._client.queues)
+        act(self._unfinished_jobs())
         return True
 
     def _refuse_others(self) -> None:
@@ -332,7 +332,7 @@ class Experiment:
 
         ids = self._snapshot.facts.trial_ids
         if not self.managed:
-            from detslurm.sdk.userscripts import submit_again
+            from detslurm.sdk.unmanaged import submit_again
 
             submit_again(self._snapshot.directory, [ids.index(trial) for trial in trials])
             return

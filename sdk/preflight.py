@@ -1,4 +1,4 @@
-"""Look before queueing: what would fail hours later in the queue is said now."""
+"""Checks before anything is queued: what would fail hours later in the queue is reported now."""
 
 from __future__ import annotations
 
@@ -7,6 +7,10 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from typing import Any
+
+from detslurm import storage
+from detslurm.store import NotFound, Store
+from detslurm.store.reading import latest_checkpoint
 
 
 def sampler_problems(config: Mapping[str, Any]) -> list[str]:
@@ -30,3 +34,32 @@ def sampler_problems(config: Mapping[str, Any]) -> list[str]:
     except ValueError:
         problem = done.stderr.strip() or f"the sampler ended with status {done.returncode}"
     return [] if problem is None else [str(problem)]
+
+
+def warm_start_problems(config: Mapping[str, Any], store: Store) -> list[str]:
+    """Why the trials can't begin with the checkpoint that `searcher` names."""
+    searcher = config["searcher"]
+    number, uuid = searcher.get("source_trial_id"), searcher.get("source_checkpoint_uuid")
+    key = "source_checkpoint_uuid"
+    if number is not None:
+        key = "source_trial_id"
+        try:
+            latest = latest_checkpoint(store, number)
+        except NotFound as error:
+            return [f"searcher.{key}: {error}"]
+        if latest is None:
+            return [f"searcher.{key}: trial {number} has no checkpoint"]
+        uuid = latest.uuid
+    return [] if uuid is None else _missing(f"searcher.{key}", uuid, config["checkpoint_storage"])
+
+
+def _missing(key: str, uuid: str, section: Mapping[str, Any]) -> list[str]:
+    if section["type"] != "shared_fs":
+        return []  # a bucket answers slowly, and a directory may be there in the job alone
+    kept = storage.from_config(section)
+    try:
+        found = kept.exists(uuid)
+    except ValueError as error:
+        return [f"{key}: {error}"]
+    where = f"{kept.where}, the checkpoint_storage of this experiment"
+    return [] if found else [f"{key}: checkpoint {uuid} is not in {where}"]

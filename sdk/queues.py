@@ -1,8 +1,9 @@
-"""The clusters behind a store's experiments, each asked at most once for any number of jobs."""
+"""The clusters behind a store's experiments: what they know of jobs, and what is done with jobs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
+from functools import partial
 from pathlib import Path
 
 from detslurm.sdk.job_status import JobRef, QueueSnapshot
@@ -89,6 +90,69 @@ class Queues:
             self._warn(f"{name}: can't {what} now: {error}")
             return False
         return True
+
+    # -- actions: what the user wants is a fact already, and comes true at once here ---------------
+    # A runner that starts, or reads the facts, finds the intent without this. But for `release`:
+    # what is held has no runner.
+
+    def pause(self, job_refs: Iterable[JobRef], *, runners: bool = True) -> None:
+        """Keep what waits from starting; let what runs checkpoint, leave and hold itself."""
+
+        def act(cluster: Cluster, refs: list[str]) -> None:
+            cluster.hold(refs)
+            cluster.notify(refs, steps=not runners)
+
+        self._act_on(job_refs, "hold", act)
+
+    def release(self, job_refs: Iterable[JobRef]) -> bool:
+        """Let what is held start; False where a queue refuses, and it stays held."""
+        return self._act_on(job_refs, "release", lambda cluster, refs: cluster.release(refs))
+
+    def cancel(self, job_refs: Iterable[JobRef], *, runners: bool = True) -> None:
+        """Take what waits out of the queue; let what runs checkpoint and leave."""
+
+        def act(cluster: Cluster, refs: list[str]) -> None:
+            cluster.cancel(refs, pending_only=True)
+            cluster.notify(refs, steps=not runners)
+
+        self._act_on(job_refs, "cancel", act)
+
+    def notify(self, job_refs: Iterable[JobRef]) -> None:
+        """Let the runners of exactly these jobs read the facts now."""
+        self._act_on(job_refs, "notify", lambda cluster, refs: cluster.notify(refs), whole=False)
+
+    def kill(self, job_refs: Iterable[JobRef], *, whole: bool = True) -> None:
+        """End whole jobs, or exactly these elements."""
+        self._act_on(job_refs, "kill", lambda cluster, refs: cluster.cancel(refs), whole=whole)
+
+    def change(self, job_refs: Iterable[JobRef], **fields: str | int) -> None:
+        """Change fields of queued jobs."""
+
+        def act(cluster: Cluster, refs: list[str]) -> None:
+            for ref in refs:
+                cluster.update(ref, **fields)
+
+        self._act_on(job_refs, "change", act)
+
+    def _act_on(
+        self,
+        job_refs: Iterable[JobRef],
+        what: str,
+        action: Callable[[Cluster, list[str]], None],
+        *,
+        whole: bool = True,
+    ) -> bool:
+        """One call a cluster; `whole` jobs and arrays keep the calls short."""
+        done = True
+        for name, found in _by_cluster(job_refs).items():
+            refs = list(dict.fromkeys(job.job_id if whole else job.ref for job in found))
+            named = f"job {refs[0]}" if len(refs) == 1 else f"{len(refs)} jobs"
+            done &= self.act(name, f"{what} {named}", partial(_called, action, refs))
+        return done
+
+
+def _called(action: Callable[[Cluster, list[str]], None], refs: list[str], to: Cluster) -> None:
+    action(to, refs)
 
 
 def _by_cluster(job_refs: Iterable[JobRef]) -> dict[str, list[JobRef]]:

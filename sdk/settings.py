@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from detslurm.sdk.lifecycle_errors import LifecycleError
+from detslurm.sdk.errors import LifecycleError
 
 
 def line(what: str, value: object) -> str:

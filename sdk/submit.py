@@ -14,8 +14,7 @@ from detslurm.config.schema.environment import DEVICES
 from detslurm.sdk.context import ContextFiles, collect, freeze
 from detslurm.sdk.entrypoint import check_entrypoint
 from detslurm.sdk.errors import SubmitError
-from detslurm.sdk.preflight import sampler_problems
-from detslurm.sdk.warmstart import warm_start_problems
+from detslurm.sdk.preflight import sampler_problems, warm_start_problems
 from detslurm.searcher import RUNNABLE, Search, trial_count
 from detslurm.slurm import Cluster, ClusterLimits, JobRequest, SlurmError
 from detslurm.slurm.plan import JobArray, JobPlan, PlanError, plan_job, throttle

@@ -83,7 +83,7 @@ class Trial:
 
         Raises LifecycleError where it has no such checkpoint, or `target` holds something.
         """
-        from detslurm.sdk.downloads import download
+        from detslurm.sdk.checkpoints import download
 
         return download(self, uuid, Path(target))
 

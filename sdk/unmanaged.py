@@ -1,15 +1,16 @@
-"""Scripts that their users started by hand: no queue knows of them, so their own signs must do."""
+"""Experiments that detslurm did not submit: scripts outside of Slurm, and users' batch scripts."""
 
 from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from detslurm._process import Identity
+from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.job_status import JobStatus
-from detslurm.store import TrialDir, fs
+from detslurm.store import ExperimentDir, TrialDir, fs
 from detslurm.store.outcomes import KILLED
 
 if TYPE_CHECKING:
@@ -89,3 +90,42 @@ def end(one: ExperimentSnapshot, trials: list[int]) -> None:
             process = Identity.parse(run.start.get("process") or "")
             if process is not None and not run.start.get("interactive"):
                 process.send(signal.SIGTERM)
+
+
+def submit_again(experiment: ExperimentDir, indices: Sequence[int]) -> str:
+    """Queue the user's script once more for these trials; returns the job id.
+
+    Raises `LifecycleError` where nothing was kept of it, `SlurmError` where Slurm refuses.
+    """
+    from detslurm.slurm import detect_cluster, userscript
+    from detslurm.store.jobclaims import go_on
+
+    script = _script(experiment)
+    if "unknown" in script:
+        raise LifecycleError(
+            f"experiment {experiment.id} can't be submitted again: {script['unknown']}."
+            " Submit your batch script by hand; it begins a new experiment"
+        )
+    elements = [script["elements"][index] for index in indices] if script["elements"] else []
+    # Held until the store says whose trials the new job goes on with.
+    path = experiment.jobs / userscript.SCRIPT
+    job = userscript.submit_again(path, script, elements, hold=True)
+    go_on(experiment.store, script["cluster"], job, script["job"])
+    refs = [f"{job}_{element}" for element in elements] or [job]
+    experiment.append(userscript.submitted_fact(refs, indices, script))
+    detect_cluster("slurm").release([job])
+    return job
+
+
+def _script(experiment: ExperimentDir) -> Mapping[str, Any]:
+    """Which job it was, and what was kept of its script a little later."""
+    job: Mapping[str, Any] | None = None
+    kept: Mapping[str, Any] = {"unknown": "its job ended before its script was kept"}
+    for fact in experiment.facts():
+        if job is None and fact.get("type") == "submitted" and "script" in fact:
+            job = fact["script"]
+        elif fact.get("type") == "script":
+            kept = {key: value for key, value in fact.items() if key not in ("type", "n")}
+    if job is None:
+        return {"unknown": "it ran outside of Slurm"}
+    return dict(job) if "options" in job else {**kept, **job}

@@ -16,8 +16,7 @@ class Failure(NamedTuple):
 def described(error: Exception) -> Failure | None:
     """The words for a foreseeable error, None for a fault of our own."""
     from detslurm.config.errors import ConfigErrors
-    from detslurm.sdk.errors import SubmitError
-    from detslurm.sdk.lifecycle_errors import LifecycleError
+    from detslurm.sdk.errors import LifecycleError, SubmitError
     from detslurm.slurm.interface import SlurmError
     from detslurm.store.errors import StoreError
 

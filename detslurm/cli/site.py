@@ -24,12 +24,14 @@ def site() -> None:
 @click.option("--force", is_flag=True, help="Overwrite a file that exists.")
 def init(output: Path | None, force: bool) -> None:
     """Fill a site profile from what Slurm tells about this cluster."""
-    from detslurm.sdk.lifecycle_errors import LifecycleError
-    from detslurm.sdk.sites import profile_text
+    from detslurm.sdk.errors import LifecycleError
+    from detslurm.slurm.cluster import SlurmCluster
+    from detslurm.slurm.mpi import mpi_types
+    from detslurm.slurm.site import site_profile_from
 
     if output is not None and output.exists() and not force:
         raise LifecycleError(f"{output} exists already; --force overwrites it")
-    text = profile_text()
+    text = site_profile_from(SlurmCluster().limits(), mpi_types())
     if output is None:
         click.echo(text, nl=False)
         return

@@ -139,7 +139,7 @@ def download(
 
 def _chosen(trial: Trial, *, best: bool) -> str:
     from detslurm.cli import checkpoints
-    from detslurm.sdk.lifecycle_errors import LifecycleError
+    from detslurm.sdk.errors import LifecycleError
 
     found = checkpoints.of_trial(trial)
     if best:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from detslurm.sdk.lifecycle_errors import LifecycleError
+from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.resubmission import contiguous_ranges
 from detslurm.slurm import ClusterLimits, JobRequest, SlurmError
 from detslurm.slurm.resubmit import submitted_fact

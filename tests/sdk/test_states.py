@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from detslurm.sdk import listing
+from detslurm.sdk import client
 from detslurm.sdk import snapshot as snapshot_module
 from detslurm.sdk.snapshot import ExperimentSnapshot
 from detslurm.store import ExperimentDir, NotFound, RunLog, fold_facts
@@ -32,12 +32,12 @@ def test_listing_reads_a_finished_experiment_once(
         read.append(directory.id)
         return real(directory)
 
-    real = snapshot_module.read
-    monkeypatch.setattr(listing, "read", reading)
+    second, real = scene.client.experiment(2), snapshot_module.read
+    monkeypatch.setattr(client, "read", reading)
     first = scene.client.list_experiments()
     assert scene.client.list_experiments() == first
     assert read == [1, 2]
-    scene.client.experiment(2).set_name("new")
+    second.set_name("new")
     assert [row.name for row in scene.client.list_experiments()] == ["test", "new"]
     assert read == [1, 2, 2]
 
