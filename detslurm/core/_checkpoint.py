@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from detslurm.core._checkpoint_records import CheckpointRecords, plain_metadata
 from detslurm.core._distributed import DistributedContext
-from detslurm.core._fetching import fetch, fetched, refuse_unknown
+from detslurm.core._download import download_checkpoint, downloaded_checkpoint, refuse_unknown
 from detslurm.core._recorder import AnyRecorder
-from detslurm.core._records import CheckpointRecords, plain_metadata
-from detslurm.core._sharded import ShardedSaver, chosen_files
+from detslurm.core._sharded_upload import ShardedSaver, chosen_files
 from detslurm.storage import METADATA, Resources, Selector, Storage
 
 __all__ = ["CheckpointContext", "DownloadMode"]
@@ -232,7 +232,7 @@ class CheckpointContext:
         Raises:
             CheckpointNotFound: If the checkpoint does not exist or is not complete.
         """
-        fetch(
+        download_checkpoint(
             self._dist, self._storage, storage_id, Path(ckpt_dir), selector, _shared(download_mode)
         )
 
@@ -262,7 +262,7 @@ class CheckpointContext:
         Raises:
             CheckpointNotFound: If the checkpoint does not exist or is not complete.
         """
-        with fetched(
+        with downloaded_checkpoint(
             self._dist, self._storage, storage_id, selector, _shared(download_mode)
         ) as path:
             yield path

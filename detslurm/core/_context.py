@@ -23,11 +23,10 @@ from detslurm._errors import InvalidHP, MetricError
 from detslurm._flag import PreemptFlag
 from detslurm._info import ClusterInfo, get_cluster_info, on_close
 from detslurm._process import fatal_error
-from detslurm.core._about import About
 from detslurm.core._checkpoint import CheckpointContext
-from detslurm.core._console import MetricLines, show_log
+from detslurm.core._console_log import MetricLines, show_log
 from detslurm.core._distributed import DistributedContext
-from detslurm.core._goals import Lengths
+from detslurm.core._lengths import FixedLengths
 from detslurm.core._preempt import (
     PreemptContext,
     PreemptMode,
@@ -46,10 +45,11 @@ from detslurm.core._trial import (
     best_validation,
     collect_partial_checkpoints,
     experiment_of,
-    goals_of,
+    lengths_of,
     note_deletion,
     trial_of,
 )
+from detslurm.core._unmanaged_info import UnmanagedInfo
 from detslurm.storage import SharedFS, Storage
 from detslurm.store import StoreError, fold_trial
 from detslurm.store.patience import SHORT, patiently
@@ -245,8 +245,8 @@ def init(
                 if core.preempt.should_preempt():
                     break
     """
-    return init_about(
-        About(),
+    return init_with_info(
+        UnmanagedInfo(),
         distributed=distributed,
         checkpoint_storage=checkpoint_storage,
         preempt_mode=preempt_mode,
@@ -254,22 +254,22 @@ def init(
     )
 
 
-def init_about(
-    about: About,
+def init_with_info(
+    unmanaged_info: UnmanagedInfo,
     *,
     distributed: DistributedContext | None,
     checkpoint_storage: str | dict[str, Any] | None,
     preempt_mode: PreemptMode,
     tensorboard_mode: TensorboardMode,
 ) -> Context:
-    """As `init`; `about` describes the experiment outside of jobs, and has no effect in one."""
+    """As `init`; `unmanaged_info` describes an experiment outside of jobs, unused in a job."""
     info = get_cluster_info()
     given = _given_storage(checkpoint_storage)
     if distributed is None:
         _refuse_many_slots(info)
     dist = distributed or DistributedContext._single()
     if info is None or info.task_type != "TRIAL":
-        return _init_by_hand(dist, given, preempt_mode, tensorboard_mode, about)
+        return _init_by_hand(dist, given, preempt_mode, tensorboard_mode, unmanaged_info)
     return _init_in_job(info, dist, given, preempt_mode, tensorboard_mode)
 
 
@@ -327,7 +327,7 @@ def _init_in_job(
         searcher=SearcherContext(
             dist,
             recorder,
-            goals_of(config, view, search),
+            lengths_of(config, view, search),
             configured_unit(config["searcher"]),
         ),
         profiler=ProfilerContext(
@@ -369,9 +369,9 @@ def _init_by_hand(
     given: Storage | None,
     preempt_mode: PreemptMode,
     tensorboard_mode: TensorboardMode,
-    about: About,
+    unmanaged_info: UnmanagedInfo,
 ) -> Context:
-    tracked: Tracked = track_by_hand(dist, about)
+    tracked: Tracked = track_by_hand(dist, unmanaged_info)
     store = given or SharedFS(tracked.checkpoints)
     files = auto = lines = None
     if tracked.trial is not None:
@@ -391,9 +391,9 @@ def _init_by_hand(
             tensorboard_mode=tensorboard_mode,
             tensorboard=files,
             lines=lines,
-            metric=_numeric_metric(about.searcher),
+            metric=_numeric_metric(unmanaged_info.searcher),
         ),
-        searcher=SearcherContext(dist, tracked.recorder, Lengths([1]), Unit.EPOCHS),
+        searcher=SearcherContext(dist, tracked.recorder, FixedLengths([1]), Unit.EPOCHS),
         profiler=ProfilerContext(socket.gethostname(), dist, nullcontext(tracked.recorder)),
         info=None,
         _recorder=tracked.recorder,

@@ -5,31 +5,33 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from detslurm.core._about import About
+from detslurm.core._unmanaged_info import UnmanagedInfo
 from detslurm.store import ExperimentDir, Store, StoreError, TrialDir, fold_facts
 from detslurm.store.unmanaged import METRIC, number_of, unmanaged_config
 
 
-def place_for(store: Store, about: About, checkpoints: Path) -> tuple[TrialDir, int]:
+def place_for(
+    store: Store, unmanaged_info: UnmanagedInfo, checkpoints: Path
+) -> tuple[TrialDir, int]:
     """The trial to record, and the number of the experiment's newest fact.
 
     Raises `StoreError` where the user has ended the experiment of that name.
     """
-    named = about.external_experiment_id
+    named = unmanaged_info.external_experiment_id
     if named is None:
-        return _first_trial(_new_experiment(store, about, checkpoints)), 1
+        return _first_trial(_new_experiment(store, unmanaged_info, checkpoints)), 1
 
     made: list[ExperimentDir] = []
 
     def make() -> int:
-        made.append(_new_experiment(store, about, checkpoints))
+        made.append(_new_experiment(store, unmanaged_info, checkpoints))
         return made[-1].id
 
     number, is_new = number_of(store, ["experiment", named], make)
     if made and not is_new:  # another script was faster: nothing will ever run in this one
         made[-1].append({"type": "wish", "wish": "delete"})
     experiment = store.experiment(number)
-    trial = _trial(experiment, about, is_new=is_new)
+    trial = _trial(experiment, unmanaged_info, is_new=is_new)
     facts = fold_facts(experiment)
     if facts.wishes.stops(trial.id) or facts.wishes.deleted:
         raise StoreError(f"experiment {number} ({named}) was ended by its user")
@@ -38,7 +40,7 @@ def place_for(store: Store, about: About, checkpoints: Path) -> tuple[TrialDir, 
     return trial, experiment.append({"type": "found", "trials": [trial.id]}, facts.count)
 
 
-def _trial(experiment: ExperimentDir, about: About, *, is_new: bool) -> TrialDir:
+def _trial(experiment: ExperimentDir, unmanaged_info: UnmanagedInfo, *, is_new: bool) -> TrialDir:
     made = [_first_trial(experiment).id] if is_new else []
 
     def make() -> int:
@@ -46,9 +48,9 @@ def _trial(experiment: ExperimentDir, about: About, *, is_new: bool) -> TrialDir
             made.append(_another_trial(experiment))
         return made[0]
 
-    if about.external_trial_id is None:
+    if unmanaged_info.external_trial_id is None:
         return experiment.trial(make())
-    names = ["trial", str(experiment.id), about.external_trial_id]
+    names = ["trial", str(experiment.id), unmanaged_info.external_trial_id]
     number, _ = number_of(experiment.store, names, make)
     if made and made[0] != number:  # another script was faster: this one will never run
         experiment.append({"type": "wish", "wish": "kill_trial", "trial": made[0]})
@@ -66,15 +68,17 @@ def _another_trial(experiment: ExperimentDir) -> int:
     return trial
 
 
-def _new_experiment(store: Store, about: About, checkpoints: Path) -> ExperimentDir:
+def _new_experiment(
+    store: Store, unmanaged_info: UnmanagedInfo, checkpoints: Path
+) -> ExperimentDir:
     experiment = store.new_experiment()
-    name = about.name or Path(sys.argv[0]).name or "interactive"
+    name = unmanaged_info.name or Path(sys.argv[0]).name or "interactive"
     trial_id = store.reserve_trials(experiment.id, 1)
     experiment.prepare_trials(trial_id, 1)
     storage = {"type": "shared_fs", "host_path": str(checkpoints)}
     config = unmanaged_config(name, list(filter(None, sys.argv)) or [name], storage)
-    config["searcher"] = {**config["searcher"], **about.searcher}
-    experiment.write_config({**config, **about.config()}, "")
+    config["searcher"] = {**config["searcher"], **unmanaged_info.searcher}
+    experiment.write_config({**config, **unmanaged_info.config()}, "")
     created = {"name": name, "first_trial": trial_id, "trials": 1, "metric": METRIC}
-    experiment.create({**created, "managed": False, **about.created()})
+    experiment.create({**created, "managed": False, **unmanaged_info.created()})
     return experiment

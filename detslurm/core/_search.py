@@ -16,7 +16,7 @@ from typing import Any
 
 from detslurm._errors import MetricError
 from detslurm._info import ClusterInfo
-from detslurm.core._goals import max_length, number
+from detslurm.core._lengths import max_length, number
 from detslurm.core._metrics import plain
 from detslurm.searcher import Search, SearchTrial, State
 from detslurm.store import EventLog, ExperimentDir, StoreError

@@ -6,9 +6,9 @@ import enum
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from detslurm.core._agreement import in_step
+from detslurm.core._collective import run_collectively
 from detslurm.core._distributed import DistributedContext
-from detslurm.core._goals import Goals
+from detslurm.core._lengths import LengthSource
 from detslurm.core._recorder import AnyRecorder
 
 
@@ -41,9 +41,11 @@ class SearcherMode(enum.Enum):
 class SearcherOperation:
     """A length that the search wants this trial to train to: train, validate, then report."""
 
-    def __init__(self, recorder: AnyRecorder, goals: Goals, length: int, is_chief: bool) -> None:
+    def __init__(
+        self, recorder: AnyRecorder, lengths: LengthSource, length: int, is_chief: bool
+    ) -> None:
         self._recorder = recorder
-        self._goals = goals
+        self._lengths = lengths
         self._length = length
         self._is_chief = is_chief
         self._completed = False
@@ -91,9 +93,9 @@ class SearcherOperation:
         self._chief_only("report_completed")
         if self._completed:
             raise RuntimeError("you may only call op.report_completed() once")
-        value = self._goals.metric(searcher_metric)
+        value = self._lengths.metric(searcher_metric)
         self._recorder.commit({"t": "completed", "length": self.length, "metric": value})
-        self._goals.completed(self.length, value)
+        self._lengths.completed(self.length, value)
         self._completed = True
 
     def _chief_only(self, method: str) -> None:
@@ -108,12 +110,12 @@ class SearcherContext:
         self,
         dist: DistributedContext,
         recorder: AnyRecorder,
-        goals: Goals | None,
+        lengths: LengthSource | None,
         units: Unit | None,
     ) -> None:
         self._dist = dist
         self._recorder = recorder
-        self._goals = goals
+        self._lengths = lengths
         self._units = units
 
     def operations(
@@ -149,8 +151,8 @@ class SearcherContext:
                         trained += 1
                     op.report_completed(1 / trained)
         """
-        goals = self._goals
-        if goals is None:
+        lengths = self._lengths
+        if lengths is None:
             raise ValueError(
                 "searcher.operations() needs `searcher.max_length` in the experiment configuration"
             )
@@ -161,14 +163,14 @@ class SearcherContext:
                 f"rank={self._dist.rank}"
             )
         operation: SearcherOperation | None = None
-        while (length := self._agree(goals, operation, searcher_mode)) is not None:
-            operation = SearcherOperation(self._recorder, goals, length, is_chief)
+        while (length := self._agree(lengths, operation, searcher_mode)) is not None:
+            operation = SearcherOperation(self._recorder, lengths, length, is_chief)
             yield operation
         if auto_ack:
             self.acknowledge_out_of_ops()
 
     def _agree(
-        self, goals: Goals, last: SearcherOperation | None, mode: SearcherMode
+        self, lengths: LengthSource, last: SearcherOperation | None, mode: SearcherMode
     ) -> int | None:
         """The chief's next length; raises everywhere when it left its last operation open."""
 
@@ -177,11 +179,11 @@ class SearcherContext:
                 return None  # it may have read the store at another moment: the chief decides
             if last is not None and not last._completed:
                 raise RuntimeError("you must call op.report_completed() on each operation")
-            return goals.next()
+            return lengths.next()
 
         if mode is SearcherMode.ChiefOnly:
             return own()
-        return in_step(self._dist, own, lambda lengths: lengths[0])
+        return run_collectively(self._dist, own, lambda by_rank: by_rank[0])
 
     def acknowledge_out_of_ops(self) -> None:
         """Report that this process exits because the search has no more work for it."""

@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from detslurm.core._events import EventFile
+from detslurm.core._tensorboard_events import EventFile
 from detslurm.storage import Storage
 from detslurm.storage.interface import tensorboard_folder
 from detslurm.store import ExperimentDir, Store, TrialDir

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from detslurm._process import Identity, is_interactive
-from detslurm.core._about import About
-from detslurm.core._console import show_log
+from detslurm.core._console_log import show_log
 from detslurm.core._distributed import DistributedContext
 from detslurm.core._heartbeat import Heartbeat
 from detslurm.core._metrics import plain
 from detslurm.core._places import place_for
 from detslurm.core._recorder import AnyRecorder, NullRecorder, Recorder
+from detslurm.core._unmanaged_info import UnmanagedInfo
 from detslurm.store import ExperimentDir, Store, StoreError, TrialDir, fold_trial
 
 logger = logging.getLogger("detslurm.core")
@@ -40,12 +40,12 @@ class Tracked:
     start: Mapping[str, Any] | None = None
 
 
-def track_by_hand(dist: DistributedContext, about: About) -> Tracked:
+def track_by_hand(dist: DistributedContext, unmanaged_info: UnmanagedInfo) -> Tracked:
     """Start to track this process; a store that can't be written is a warning, not an error."""
     if os.environ.get(SWITCH, "1") == "0":
         return _untracked()
     try:
-        return _tracked(dist, about)
+        return _tracked(dist, unmanaged_info)
     except (StoreError, OSError) as err:
         logger.warning("this run is not tracked: the store can't be written (%s)", err)
         return _untracked()
@@ -60,15 +60,15 @@ def _untracked() -> Tracked:
     return Tracked(NullRecorder(), checkpoints, None)
 
 
-def _tracked(dist: DistributedContext, about: About) -> Tracked:
+def _tracked(dist: DistributedContext, unmanaged_info: UnmanagedInfo) -> Tracked:
     store = Store.open()
     checkpoints = store.path / "checkpoints"
     if dist.rank != 0:
         return Tracked(NullRecorder(), checkpoints, None)
     show_log()
-    trial, seen = place_for(store, about, checkpoints)
-    start = trial.open_run(_start(trial, about))
-    if about.external_experiment_id is not None:
+    trial, seen = place_for(store, unmanaged_info, checkpoints)
+    start = trial.open_run(_start(trial, unmanaged_info))
+    if unmanaged_info.external_experiment_id is not None:
         store.touch(trial.experiment_id)  # it may have been over before
     note_recorded(trial)
     run = start["run"]
@@ -84,7 +84,7 @@ def _tracked(dist: DistributedContext, about: About) -> Tracked:
     return Tracked(recorder, checkpoints, end, trial, start)
 
 
-def _start(trial: TrialDir, about: About) -> dict[str, Any]:
+def _start(trial: TrialDir, unmanaged_info: UnmanagedInfo) -> dict[str, Any]:
     host, latest = socket.gethostname(), fold_trial(trial).latest_checkpoint
     return {
         "trial": trial.id,
@@ -94,10 +94,10 @@ def _start(trial: TrialDir, about: About) -> dict[str, Any]:
         "interactive": is_interactive(),
         "host": host,
         "time": time.time(),
-        "hparams": plain(about.hparams),
+        "hparams": plain(unmanaged_info.hparams),
         "seed": 0,
         "resume": {"uuid": latest.uuid, "steps": latest.steps} if latest else None,
-        "continues": about.external_trial_id is not None,
+        "continues": unmanaged_info.external_trial_id is not None,
     }
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from detslurm._errors import MetricError
 from detslurm._flag import PreemptFlag
-from detslurm.core._console import MetricLines
+from detslurm.core._console_log import MetricLines
 from detslurm.core._distributed import DistributedContext
 from detslurm.core._metrics import plain
 from detslurm.core._recorder import AnyRecorder

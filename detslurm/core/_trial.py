@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from detslurm._info import EXPERIMENT_DIR_ENV, ClusterInfo
-from detslurm.core._goals import Goals, Lengths, max_length
+from detslurm.core._lengths import FixedLengths, LengthSource, max_length
 from detslurm.core._recorder import AnyRecorder, Recorder
 from detslurm.storage import Storage
 from detslurm.store import ExperimentDir, Store, StoreError, TrialDir, TrialView
@@ -38,9 +38,9 @@ def experiment_of(info: ClusterInfo) -> ExperimentDir:
     return ExperimentDir(Store(path.parent.parent), info.trial.experiment_id)
 
 
-def goals_of(
+def lengths_of(
     config: Mapping[str, Any], view: TrialView, search: TrialSearch | None
-) -> Goals | None:
+) -> LengthSource | None:
     """What `searcher.operations()` gives; None where the configuration has no lengths at all.
 
     Workers know of no search: the chief decides for them.
@@ -51,8 +51,8 @@ def goals_of(
     if search is not None:
         return search
     if length is None or (view.length or {}).get("length", -1) >= length:
-        return Lengths([])
-    return Lengths([length])
+        return FixedLengths([])
+    return FixedLengths([length])
 
 
 def collect_partial_checkpoints(trial: TrialDir, run: int, view: TrialView, store: Storage) -> None:

@@ -18,8 +18,8 @@ from typing import Any
 
 from detslurm._info import ClusterInfo, TrialInfo
 from detslurm.core import Context, DistributedContext, PreemptMode, TensorboardMode
-from detslurm.core._about import About
-from detslurm.core._context import init_about
+from detslurm.core._context import init_with_info
+from detslurm.core._unmanaged_info import UnmanagedInfo
 
 _PARTS = ("checkpoint", "distributed", "info", "preempt", "profiler", "searcher", "train")
 
@@ -70,7 +70,7 @@ def init_context(
     wanted, names = defaults or DefaultConfig(), unmanaged or UnmanagedConfig()
     if names.external_trial_id is not None and names.external_experiment_id is None:
         raise ValueError("external_trial_id needs external_experiment_id beside it")
-    about = About(
+    unmanaged_info = UnmanagedInfo(
         name=wanted.name,
         description=wanted.description,
         labels=tuple(wanted.labels or ()),
@@ -80,15 +80,15 @@ def init_context(
         external_experiment_id=names.external_experiment_id,
         external_trial_id=names.external_trial_id,
     )
-    context = init_about(
-        about,
+    context = init_with_info(
+        unmanaged_info,
         distributed=distributed,
         checkpoint_storage=checkpoint_storage or wanted.checkpoint_storage,
         preempt_mode=preempt_mode,
         tensorboard_mode=tensorboard_mode,
     )
     if context.info is None and context._run is not None:
-        context.info = _info(context._run, about)
+        context.info = _info(context._run, unmanaged_info)
     return context
 
 
@@ -118,15 +118,18 @@ def __getattr__(name: str) -> Any:
     return getattr(_context, name)
 
 
-def _info(run: Any, about: About) -> ClusterInfo:
+def _info(run: Any, unmanaged_info: UnmanagedInfo) -> ClusterInfo:
     """What a job would tell of the trial."""
     resume = run["resume"] or {}
     trial = TrialInfo(
         trial_id=run["trial"],
         experiment_id=run["experiment"],
         trial_seed=run["seed"],
-        hparams=dict(about.hparams),
-        config={"data": dict(about.data), "hyperparameters": about.config().get("hyperparameters")},
+        hparams=dict(unmanaged_info.hparams),
+        config={
+            "data": dict(unmanaged_info.data),
+            "hyperparameters": unmanaged_info.config().get("hyperparameters"),
+        },
         steps_completed=resume.get("steps", 0),
         trial_run_id=run["run"],
     )

@@ -17,7 +17,7 @@ from detslurm import core
 from detslurm._addresses import INTERFACE_ENV, LOOPBACK, own_address
 from detslurm._info import ClusterInfo, get_cluster_info
 from detslurm.core import DistributedContext, PreemptMode
-from detslurm.core._console import show_log
+from detslurm.core._console_log import show_log
 from detslurm.core.transports.choose import mpi_size
 from detslurm.pytorch._context import PyTorchTrialContext
 from detslurm.pytorch._ddp import start_process_group

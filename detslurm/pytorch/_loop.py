@@ -11,7 +11,7 @@ from typing import Any
 from detslurm._errors import InvalidHP
 from detslurm._info import get_cluster_info
 from detslurm.core import Context, EarlyExitReason
-from detslurm.core._agreement import in_step
+from detslurm.core._collective import run_collectively
 from detslurm.pytorch import _checkpoint_dir as files
 from detslurm.pytorch._averages import Partial, Stretch, averages, on_host, partial
 from detslurm.pytorch._context import PyTorchTrialContext
@@ -273,7 +273,7 @@ class TrainingLoop:
             metrics |= on_host(reducers.metrics(Phase.TRAINING, [part[1] for part in parts]))
             return metrics, any(part[2] for part in parts)
 
-        metrics, anybody_asked = in_step(self._dist, part, decide)
+        metrics, anybody_asked = run_collectively(self._dist, part, decide)
         with_time = self._with_time(metrics)
         if self._is_chief:
             step = self._state.batches_trained
@@ -304,7 +304,7 @@ class TrainingLoop:
         metrics = self._validation.metrics()
         state.last_val, state.validated = state.batches_trained, True
         metric = state.searcher_metric = self._judge.searcher_metric(metrics)
-        is_better = in_step(
+        is_better = run_collectively(
             self._dist,
             lambda: self._judge.is_to_be_saved(metric, state) if self._is_chief else False,
             lambda answers: answers[0],

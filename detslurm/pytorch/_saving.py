@@ -16,7 +16,7 @@ import torch
 import detslurm
 from detslurm.config.masking import shareable
 from detslurm.core import Context
-from detslurm.core._agreement import in_step
+from detslurm.core._collective import run_collectively
 from detslurm.errors import CheckpointNotFound
 from detslurm.pytorch import _checkpoint_dir as files
 from detslurm.pytorch import _sharded as sharded
@@ -144,7 +144,9 @@ class Checkpoints:
 
     def _from_chief(self, write: Callable[[], str]) -> str:
         dist = self._context.distributed
-        return in_step(dist, lambda: write() if dist.rank == 0 else "", lambda uuids: uuids[0])
+        return run_collectively(
+            dist, lambda: write() if dist.rank == 0 else "", lambda uuids: uuids[0]
+        )
 
     def _begin_in_background(self, contents: Contents) -> None:
         assert self._background is not None

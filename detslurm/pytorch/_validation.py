@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from detslurm.core._agreement import in_step
+from detslurm.core._collective import run_collectively
 from detslurm.errors import InvalidExperimentException
 from detslurm.pytorch._averages import array_of, kept, on_host
 from detslurm.pytorch._context import PyTorchTrialContext
@@ -79,8 +79,8 @@ class Validation:
         if self._sharded:
             # An error must end this process: the others wait in a forward pass, not for an answer.
             own = part()
-            return in_step(self._context.distributed, lambda: own, decide)
-        return in_step(self._context.distributed, part, decide)
+            return run_collectively(self._context.distributed, lambda: own, decide)
+        return run_collectively(self._context.distributed, part, decide)
 
     def _passes_together(self) -> int:
         """How many forward passes all ranks make: none can make one without the others."""
@@ -97,7 +97,7 @@ class Validation:
                 )
             return max(counts)
 
-        return in_step(self._context.distributed, count, most)
+        return run_collectively(self._context.distributed, count, most)
 
     def _keep_up(self, passes: int) -> None:
         """Take part in others' forward passes; what comes of it doesn't count."""
@@ -134,7 +134,7 @@ class Validation:
             metrics = {name: _number(v) for name, v in _without_tensors(parts[0][0]).items()}
             return metrics | self._reduced([own for _, own in parts])
 
-        return in_step(self._context.distributed, part, decide)
+        return run_collectively(self._context.distributed, part, decide)
 
     def _reduced(self, contributions: list[list[Any]]) -> dict[str, Any]:
         return on_host(self._context._reducers.metrics(Phase.VALIDATION, contributions))

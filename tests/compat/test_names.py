@@ -171,13 +171,13 @@ def test_what_a_slower_script_made_in_vain_stays_in_nobodys_way(
 ) -> None:
     """Several scripts begin at once with one name: no experiment, no trial waits for ever."""
     from detslurm.core import _places
-    from detslurm.core._about import About
+    from detslurm.core._unmanaged_info import UnmanagedInfo
 
     store = Store.open(tmp_path / "root")
 
     def place(trial: str) -> TrialDir:
-        about = About(external_experiment_id="e", external_trial_id=trial)
-        return _places.place_for(store, about, store.path / "checkpoints")[0]
+        unmanaged_info = UnmanagedInfo(external_experiment_id="e", external_trial_id=trial)
+        return _places.place_for(store, unmanaged_info, store.path / "checkpoints")[0]
 
     real = getattr(_places, step)
     ours: list[TrialDir] = []

@@ -18,7 +18,7 @@ from detslurm.core import (
     SearcherContext,
     SearcherMode,
 )
-from detslurm.core._goals import Lengths
+from detslurm.core._lengths import FixedLengths
 from detslurm.core._recorder import NullRecorder
 from detslurm.store import fold_experiment, read_records
 
@@ -88,7 +88,7 @@ class TestSearcherModes:
 
         def body(dist: DistributedContext) -> list[int]:
             mine = [4, 8] if dist.rank == 0 else [99]
-            searcher = SearcherContext(dist, NullRecorder(), Lengths(mine), None)
+            searcher = SearcherContext(dist, NullRecorder(), FixedLengths(mine), None)
             lengths = []
             for op in searcher.operations():
                 lengths.append(op.length)
@@ -109,7 +109,7 @@ class TestSearcherModes:
         """The chief forgot report_completed: no worker waits for it."""
 
         def body(dist: DistributedContext) -> None:
-            for _ in SearcherContext(dist, NullRecorder(), Lengths([4]), None).operations():
+            for _ in SearcherContext(dist, NullRecorder(), FixedLengths([4]), None).operations():
                 pass
 
         for outcome in on_ranks(2, body):
@@ -120,7 +120,7 @@ class TestSearcherModes:
 
         def body(dist: DistributedContext) -> list[int]:
             lengths = []
-            searcher = SearcherContext(dist, NullRecorder(), Lengths([4]), None)
+            searcher = SearcherContext(dist, NullRecorder(), FixedLengths([4]), None)
             for op in searcher.operations(SearcherMode.ChiefOnly):
                 op.report_completed(1)
                 lengths.append(op.length)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from detslurm import core
-from detslurm.core import TensorboardMode, _events, _tensorboard
+from detslurm.core import TensorboardMode, _tensorboard, _tensorboard_events
 from detslurm.sdk.client import Client
 
 from .jobs import Job, enter
@@ -76,7 +76,7 @@ class TestAuto:
         self, job: Job, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         """It says once what to install; metrics are recorded all the same."""
-        monkeypatch.setattr(_events, "find_spec", lambda _: None)
+        monkeypatch.setattr(_tensorboard_events, "find_spec", lambda _: None)
         with caplog.at_level("INFO"), core.init() as context:
             context.train.report_training_metrics(1, {"loss": 0.5})
             wait_until(lambda: "detslurm[tensorboard]" in caplog.text)

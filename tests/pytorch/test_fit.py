@@ -15,7 +15,7 @@ import torch
 import detslurm as det
 from detslurm import pytorch
 from detslurm.core import EarlyExitReason
-from detslurm.core._goals import Lengths
+from detslurm.core._lengths import FixedLengths
 from detslurm.pytorch import Batch, Epoch
 from detslurm.pytorch._checkpoint_dir import read_counters
 from detslurm.store import Store, fold_trial, read_records, trial_metrics
@@ -296,8 +296,8 @@ class TestLength:
         self, managed: Managed, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Each of its lengths ends with a validation, a checkpoint, and the metric it waits for."""
-        lengths = Lengths([5, 12, 16])
-        monkeypatch.setattr("detslurm.core._context.goals_of", lambda *_: lengths)
+        lengths = FixedLengths([5, 12, 16])
+        monkeypatch.setattr("detslurm.core._context.lengths_of", lambda *_: lengths)
         trial = in_job(managed, Scripted, checkpoint_policy="none")
         assert len(trial.losses) == 16
         assert managed.steps("training") == managed.steps("validation") == [5, 12, 16]

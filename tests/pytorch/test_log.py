@@ -10,7 +10,7 @@ import pytest
 
 import detslurm as det
 from detslurm import pytorch
-from detslurm.core._console import show_log
+from detslurm.core._console_log import show_log
 from detslurm.pytorch import Batch
 from tests.pytorch.fitting import fit, in_job
 from tests.pytorch.managed import Managed

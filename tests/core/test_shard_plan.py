@@ -6,16 +6,18 @@ from typing import Any
 
 import pytest
 
-from detslurm.core._sharding import Proposal, contested, merged_metadata, settled, shares
+from detslurm.core._shard_plan import Proposal, contested, merged_metadata, settled, shares
 
 HERE, THERE = (0, 8, 1), (0, 8, 2)
 
 
 def proposal(
-    resources: dict[str, int], place: tuple[int, int, int] | None = HERE, selective: bool = False
+    resources: dict[str, int],
+    directory_id: tuple[int, int, int] | None = HERE,
+    selective: bool = False,
 ) -> Proposal:
     """A rank's proposal without metadata."""
-    return Proposal(resources, place, selective, {})
+    return Proposal(resources, directory_id, selective, {})
 
 
 def test_the_lowest_rank_uploads_a_directory_that_several_name() -> None:

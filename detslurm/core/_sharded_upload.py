@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from detslurm.core._agreement import in_step
+from detslurm.core._checkpoint_records import CheckpointRecords, plain_metadata
+from detslurm.core._collective import run_collectively
 from detslurm.core._distributed import DistributedContext
-from detslurm.core._records import CheckpointRecords, plain_metadata
-from detslurm.core._sharding import (
+from detslurm.core._shard_plan import (
     Proposal,
     contested,
     merged_metadata,
@@ -24,7 +24,7 @@ from detslurm.storage import METADATA, Resources, Selector, Storage, list_resour
 from detslurm.storage.names import selected
 
 
-class Plan(NamedTuple):
+class UploadPlan(NamedTuple):
     """What the chief decided: each rank's share of the checkpoint's resources."""
 
     storage_id: str
@@ -32,7 +32,7 @@ class Plan(NamedTuple):
     shares: list[Resources]
 
 
-class Questions(NamedTuple):
+class UndecidedPlan(NamedTuple):
     """Shares before the contents of the files that several ranks have were compared."""
 
     shares: list[Resources]
@@ -58,13 +58,15 @@ class ShardedSaver:
     ) -> str:
         """Store the union of the ranks' directories."""
 
-        def ask(proposals: list[Proposal]) -> Questions:
+        def ask(proposals: list[Proposal]) -> UndecidedPlan:
             parts = shares(proposals)
             data = self._records.checked(merged_metadata([p.metadata for p in proposals]))
-            return Questions(parts, contested(parts), data)
+            return UndecidedPlan(parts, contested(parts), data)
 
-        questions = in_step(self._dist, lambda: self._proposal(directory, metadata, selector), ask)
-        return self._store(self._planned(directory, questions), directory)
+        undecided = run_collectively(
+            self._dist, lambda: self._proposal(directory, metadata, selector), ask
+        )
+        return self._store(self._planned(directory, undecided), directory)
 
     def _proposal(
         self,
@@ -79,16 +81,16 @@ class ShardedSaver:
             return Proposal({}, None, False, data)
         resources, status = chosen_files(directory, selector), directory.stat()
         # Device and inode name a directory on one node only: local disks repeat them on others.
-        place = (self._dist.cross_rank, status.st_dev, status.st_ino)
-        return Proposal(resources, place, selector is not None, data)
+        directory_id = (self._dist.cross_rank, status.st_dev, status.st_ino)
+        return Proposal(resources, directory_id, selector is not None, data)
 
-    def _planned(self, directory: Path | None, questions: Questions) -> Plan:
-        def plan(digests: list[dict[str, str]]) -> Plan:
-            parts = settled(questions.shares, questions.contested, digests)
-            return Plan(self._begin(), questions.metadata, parts)
+    def _planned(self, directory: Path | None, undecided: UndecidedPlan) -> UploadPlan:
+        def plan(digests: list[dict[str, str]]) -> UploadPlan:
+            parts = settled(undecided.shares, undecided.contested, digests)
+            return UploadPlan(self._begin(), undecided.metadata, parts)
 
-        return in_step(
-            self._dist, lambda: _digests(directory, questions.contested, self._dist.rank), plan
+        return run_collectively(
+            self._dist, lambda: _digests(directory, undecided.contested, self._dist.rank), plan
         )
 
     def _begin(self) -> str:
@@ -96,7 +98,7 @@ class ShardedSaver:
         self._storage.begin(storage_id)
         return storage_id
 
-    def _store(self, plan: Plan, directory: Path | None) -> str:
+    def _store(self, plan: UploadPlan, directory: Path | None) -> str:
         def put() -> None:
             if directory is not None:
                 self._storage.put(plan.storage_id, directory, plan.shares[self._dist.rank])
@@ -105,7 +107,7 @@ class ShardedSaver:
             self._commit(plan.storage_id, plan.metadata, _union(plan.shares))
 
         with self._discarding(plan.storage_id):
-            in_step(self._dist, put, commit)
+            run_collectively(self._dist, put, commit)
         return plan.storage_id
 
     def _commit(self, storage_id: str, metadata: dict[str, Any], resources: Resources) -> None:
@@ -133,11 +135,11 @@ class ShardedSaver:
     def store_path(self, metadata: Mapping[str, Any] | None) -> Iterator[tuple[Path, str]]:
         """Give all ranks of a node one directory; together they are the checkpoint."""
 
-        def begin(by_rank: list[dict[str, Any]]) -> Plan:
+        def begin(by_rank: list[dict[str, Any]]) -> UploadPlan:
             data = self._records.checked(merged_metadata(by_rank))
-            return Plan(self._begin(), data, [])
+            return UploadPlan(self._begin(), data, [])
 
-        plan = in_step(self._dist, lambda: plain_metadata(metadata), begin)
+        plan = run_collectively(self._dist, lambda: plain_metadata(metadata), begin)
         staging = self._storage.staging(plan.storage_id)
         with self._discarding(plan.storage_id):
             if staging is not None:
@@ -158,31 +160,31 @@ class ShardedSaver:
         except BaseException as error:
             failure = RuntimeError(f"saving failed: {type(error).__name__}: {error}")
             with contextlib.suppress(Exception):  # the first error is the one to see
-                in_step(self._dist, _raiser(failure), lambda _: None)
+                run_collectively(self._dist, _raiser(failure), lambda _: None)
             raise
-        in_step(self._dist, lambda: None, lambda _: None)
+        run_collectively(self._dist, lambda: None, lambda _: None)
 
-    def _seal_staging(self, plan: Plan) -> None:
+    def _seal_staging(self, plan: UploadPlan) -> None:
         def flush() -> Resources:
             # Each node brings its own writes to the disk, and lists what it certainly sees.
             return self._storage.flush(plan.storage_id) if self._dist.local_rank == 0 else {}
 
-        in_step(
+        run_collectively(
             self._dist,
             flush,
             lambda seen: self._commit(plan.storage_id, plan.metadata, _union(seen)),
         )
 
-    def _store_nodes(self, plan: Plan, path: Path) -> None:
-        def ask(proposals: list[Proposal]) -> Questions:
+    def _store_nodes(self, plan: UploadPlan, path: Path) -> None:
+        def ask(proposals: list[Proposal]) -> UndecidedPlan:
             parts = shares(proposals)
-            return Questions(parts, contested(parts), plan.metadata)
+            return UndecidedPlan(parts, contested(parts), plan.metadata)
 
-        questions = in_step(self._dist, lambda: self._proposal(path, None, None), ask)
-        parts = in_step(
+        undecided = run_collectively(self._dist, lambda: self._proposal(path, None, None), ask)
+        parts = run_collectively(
             self._dist,
-            lambda: _digests(path, questions.contested, self._dist.rank),
-            lambda digests: settled(questions.shares, questions.contested, digests),
+            lambda: _digests(path, undecided.contested, self._dist.rank),
+            lambda digests: settled(undecided.shares, undecided.contested, digests),
         )
         self._store(plan._replace(shares=parts), path)
 
@@ -202,7 +204,7 @@ def chosen_files(directory: Path, selector: Selector | None) -> Resources:
 @contextlib.contextmanager
 def shared_directory(dist: DistributedContext) -> Iterator[Path]:
     """A temporary directory that the ranks of a node share; removed when all have left it."""
-    path = in_step(
+    path = run_collectively(
         dist,
         lambda: Path(tempfile.mkdtemp(prefix="detslurm-")) if dist.local_rank == 0 else None,
         lambda paths: paths[0],

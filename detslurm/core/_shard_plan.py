@@ -10,10 +10,10 @@ Resources = dict[str, int]
 
 
 class Proposal(NamedTuple):
-    """What a rank would upload: its (selected) resources, and where they lie."""
+    """What a rank would upload: its (selected) resources, and the directory they are in."""
 
     resources: Resources
-    place: tuple[int, int, int] | None
+    directory_id: tuple[int, int, int] | None
     """Node, device and inode of its directory; None when the rank has nothing to upload."""
     selective: bool
     metadata: dict[str, Any]
@@ -24,7 +24,7 @@ def shares(proposals: Sequence[Proposal]) -> list[Resources]:
 
     A rank with a selector always uploads its selection. Raises `RuntimeError` if nobody uploads.
     """
-    if all(proposal.place is None for proposal in proposals):
+    if all(proposal.directory_id is None for proposal in proposals):
         raise RuntimeError(
             "cannot call .upload(ckpt_dir=None, shard=True) from all ranks; "
             "at least one rank must have a valid ckpt_dir"
@@ -32,10 +32,10 @@ def shares(proposals: Sequence[Proposal]) -> list[Resources]:
     seen = set()
     result: list[Resources] = []
     for proposal in proposals:
-        repeated = proposal.place in seen and not proposal.selective
-        result.append({} if proposal.place is None or repeated else proposal.resources)
+        repeated = proposal.directory_id in seen and not proposal.selective
+        result.append({} if proposal.directory_id is None or repeated else proposal.resources)
         if not proposal.selective:
-            seen.add(proposal.place)
+            seen.add(proposal.directory_id)
     return result
 
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 
-class Goals(Protocol):
-    """The lengths that are wanted of a trial, one after the other."""
+class LengthSource(Protocol):
+    """The lengths that a trial shall be trained to, one after the other."""
 
     def next(self) -> int | None:
         """The absolute length to train to now; None when nothing more is wanted (for now)."""
@@ -20,7 +20,7 @@ class Goals(Protocol):
         """The trial has trained to `length` and validated."""
 
 
-class Lengths:
+class FixedLengths:
     """Lengths that are known from the start."""
 
     def __init__(self, lengths: Sequence[int]) -> None:

@@ -1,4 +1,4 @@
-"""Bring a checkpoint to this node, once for all ranks that ask together."""
+"""Download a checkpoint to this node, once for all ranks that ask together."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from detslurm import errors
-from detslurm.core._agreement import in_step
+from detslurm.core._collective import run_collectively
 from detslurm.core._distributed import DistributedContext
-from detslurm.core._sharded import shared_directory
+from detslurm.core._sharded_upload import shared_directory
 from detslurm.storage import Selector, Storage
 from detslurm.storage.names import selected
 
 logger = logging.getLogger("detslurm.core")
 
 
-def fetch(
+def download_checkpoint(
     dist: DistributedContext,
     storage: Storage,
     storage_id: str,
@@ -28,14 +28,14 @@ def fetch(
 ) -> None:
     """Copy a checkpoint into a directory. Raises `CheckpointNotFound`."""
     if shared:
-        _fetch_together(dist, storage, storage_id, target, selector)
+        _download_together(dist, storage, storage_id, target, selector)
         return
     refuse_unknown(storage, storage_id)
     target.mkdir(parents=True, exist_ok=True)
     storage.get(storage_id, target, selector)
 
 
-def _fetch_together(
+def _download_together(
     dist: DistributedContext,
     storage: Storage,
     storage_id: str,
@@ -44,13 +44,13 @@ def _fetch_together(
 ) -> None:
     is_local_chief = dist.local_rank == 0
 
-    def look() -> list[str] | None:
+    def list_resources() -> list[str] | None:
         if not is_local_chief:
             return None
         refuse_unknown(storage, storage_id)
         return list(storage.resources(storage_id))
 
-    names = in_step(dist, look, lambda found: found[0], local=True) or []
+    names = run_collectively(dist, list_resources, lambda found: found[0], local=True) or []
 
     def choose() -> set[str]:
         return set(selected(dict.fromkeys(names, 0), selector))
@@ -60,11 +60,11 @@ def _fetch_together(
         target.mkdir(parents=True, exist_ok=True)
         storage.get(storage_id, target, wanted.__contains__)
 
-    in_step(dist, choose, get, local=True)
+    run_collectively(dist, choose, get, local=True)
 
 
 @contextlib.contextmanager
-def fetched(
+def downloaded_checkpoint(
     dist: DistributedContext,
     storage: Storage,
     storage_id: str,
@@ -80,7 +80,7 @@ def fetched(
         yield direct
         return
     with _target(dist, shared) as path:
-        fetch(dist, storage, storage_id, path, selector, shared)
+        download_checkpoint(dist, storage, storage_id, path, selector, shared)
         yield path
 
 

@@ -56,7 +56,7 @@ def describe(error: BaseException) -> str:
     return first if type(error) in _KNOWN and first else f"{type(error).__name__}: {first}"
 
 
-def in_step(
+def run_collectively(
     dist: DistributedContext,
     part: Callable[[], Part],
     decide: Callable[[list[Part]], Decision],

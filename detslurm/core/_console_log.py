@@ -1,4 +1,4 @@
-"""What a script that nobody submitted shows of itself, where the program has not said otherwise."""
+"""The log lines of a script that was not submitted, unless the program configures logging."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a script says of the experiment that it is recorded as, where nobody submitted one."""
+"""What a script declares of the experiment that it is recorded as, where none was submitted."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class About:
+class UnmanagedInfo:
     """Everything may be left out. With a name of the user's own for the experiment, later scripts
     add trials to it; with one for the trial, too, they go on with that trial."""
 
