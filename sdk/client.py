@@ -105,16 +105,16 @@ class Client:
 
     def _read(self, number: int) -> ExperimentSnapshot:
         one = read(self.directory(number))
-        if one.facts.wishes.deleted:
+        if one.facts.desired.deleted:
             raise NotFound(f"experiment {number} was deleted")
         return one
 
     def stored(self, experiment_id: int, *, deleted: bool = False) -> Experiment:
-        """An experiment as the store alone knows it: enough to wish something of it."""
+        """An experiment as the store alone knows it: enough to record an intent for it."""
         from detslurm.sdk.experiment import Experiment
 
         one = read(self.directory(experiment_id))
-        if one.facts.wishes.deleted and not deleted:
+        if one.facts.desired.deleted and not deleted:
             raise NotFound(f"experiment {experiment_id} was deleted")
         return Experiment(self, one)
 
@@ -135,7 +135,7 @@ class Client:
         return Trial(self.experiment(directory.experiment_id), trial_id)
 
     def stored_trial(self, trial_id: int) -> Trial:
-        """A trial as the store alone knows it: enough to wish something of it."""
+        """A trial as the store alone knows it: enough to record an intent for it."""
         from detslurm.sdk.trial import Trial
 
         directory = self._trial(trial_id)

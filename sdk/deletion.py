@@ -6,7 +6,7 @@ from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.snapshot import ExperimentSnapshot
 from detslurm.store import ExperimentDir, NotFound
 from detslurm.store.fs import remove_tree
-from detslurm.store.reading import begun_checkpoints
+from detslurm.store.reading import started_checkpoints
 
 _GONE = (
     *("trials", "metrics.h5", "summary.json", "code", "jobs"),
@@ -17,8 +17,8 @@ _GONE = (
 def delete(snapshot: ExperimentSnapshot) -> None:
     """Remove what lies in the storage, then everything but the facts, which keep the ids."""
     directory = snapshot.directory
-    if not snapshot.facts.wishes.deleted:
-        directory.append({"type": "wish", "wish": "delete"})
+    if not snapshot.facts.desired.deleted:
+        directory.append({"type": "intent", "intent": "delete"})
     _empty_storage(snapshot)
     for name in _GONE:
         _remove(directory, name)
@@ -28,7 +28,7 @@ def delete(snapshot: ExperimentSnapshot) -> None:
 def _empty_storage(snapshot: ExperimentSnapshot) -> None:
     begun = {row.id: row.run_count for row in snapshot.trials.values() if row.run_count}
     trials = [(snapshot.directory.trial(trial), runs) for trial, runs in begun.items()]
-    uuids = [uuid for trial, runs in trials for uuid in begun_checkpoints(trial, runs)]
+    uuids = [uuid for trial, runs in trials for uuid in started_checkpoints(trial, runs)]
     if not begun:
         return
     from detslurm.storage import from_config

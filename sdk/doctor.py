@@ -59,7 +59,7 @@ def store_findings(root: Path) -> Iterator[Finding]:
 def _root_findings(root: Path) -> Iterator[Finding]:
     """Whose the root is, and who shares it."""
     from detslurm._access import is_shared
-    from detslurm.store.root import group, weakness
+    from detslurm.store.root_access import group, weakness
 
     state = root.stat()
     if problem := weakness(root, state):

@@ -132,7 +132,7 @@ class Experiment:
     def pause(self) -> None:
         """Let running trials checkpoint and leave; nothing starts until `activate`."""
         self._refuse_when_over("pause")
-        self._wish("pause")
+        self._intent("pause")
         job_refs = self._unfinished_jobs()
         self._client.queues.pause(job_refs, runners=self.managed)
 
@@ -144,9 +144,9 @@ class Experiment:
         lost = self._lost_trials()
         if not lost:
             self._refuse_when_over("activate")
-        if self.view.wishes.stopping:
+        if self.view.desired.stopping:
             raise LifecycleError(f"experiment {self.id} is {self.state}: it can't go on")
-        self._wish("activate")
+        self._intent("activate")
         searching = self._snapshot.facts.searching
         if not (self._activate_search() if searching else self._activate_trials(lost)):
             raise LifecycleError(
@@ -188,7 +188,7 @@ class Experiment:
         """End one trial now; False where it was over already."""
         if trial_id not in self._snapshot.unfinished:
             return False
-        self._wish("kill_trial", trial=trial_id)
+        self._intent("kill_trial", trial=trial_id)
         if unmanaged.outside_slurm(self._snapshot):
             unmanaged.end(self._snapshot, [trial_id])
             return True
@@ -206,11 +206,11 @@ class Experiment:
             raise LifecycleError(
                 f"can't archive experiment {self.id}: it is {self.state}, not finished"
             )
-        self._wish("archive")
+        self._intent("archive")
 
     def unarchive(self) -> None:
         """Show it in lists again."""
-        self._wish("unarchive")
+        self._intent("unarchive")
 
     def delete(self) -> None:
         """Remove its checkpoints, logs, metrics and code; the id stays taken."""
@@ -269,9 +269,9 @@ class Experiment:
 
     # -- how -------------------------------------------------------------------------------------
 
-    def _wish(self, wish: str, **more: Any) -> None:
+    def _intent(self, intent: str, **more: Any) -> None:
         self._refuse_others()
-        self._snapshot.directory.append({"type": "wish", "wish": wish, **more})
+        self._snapshot.directory.append({"type": "intent", "intent": intent, **more})
 
     def _set(self, name: str, value: Any) -> None:
         self._refuse_others()
@@ -280,10 +280,10 @@ class Experiment:
     def _change_labels(self, change: Callable[[Collection[str]], set[str]]) -> None:
         self.set_labels(change(read(self._snapshot.directory).view.labels))
 
-    def _stop(self, wish: str, act: Callable[..., None]) -> bool:
+    def _stop(self, intent: str, act: Callable[..., None]) -> bool:
         if self.view.finished:
             return False
-        self._wish(wish)
+        self._intent(intent)
         act(self._unfinished_jobs())
         return True
 
@@ -292,7 +292,7 @@ class Experiment:
             raise LifecycleError(f"experiment {self.id} belongs to {owner}, who alone may do that")
 
     def _refuse_when_over(self, what: str) -> None:
-        if self.view.finished or self.view.wishes.stopping:
+        if self.view.finished or self.view.desired.stopping:
             raise LifecycleError(f"can't {what} experiment {self.id}: it is {self.state}")
 
     @property

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from detslurm.sdk.logs import EVERYTHING, Filter, LogLine, follow
 from detslurm.sdk.snapshot import attach_job_status
-from detslurm.store.outcomes import FINISHED
+from detslurm.store.states import FINISHED
 
 if TYPE_CHECKING:
     from detslurm.sdk.experiment import Experiment

@@ -11,7 +11,7 @@ from detslurm.slurm.arrays import JobArray, plan_arrays
 from detslurm.slurm.plan import throttle
 from detslurm.slurm.resubmit import submitted_fact, successor_request, workers_request
 from detslurm.store import ExperimentDir
-from detslurm.store.experimentfold import experiment_facts
+from detslurm.store.experiment_fold import experiment_facts
 
 
 def contiguous_ranges(indices: Iterable[int]) -> Iterator[range]:
@@ -98,7 +98,7 @@ def submit_workers(experiment: ExperimentDir, count: int, cluster: Cluster) -> s
 def _throttle(experiment: ExperimentDir, facts: Sequence[Mapping[str, Any]]) -> int | None:
     """How many trials may run at once by the configuration, and by what was set since."""
     plain = experiment.config()
-    changed = experiment_facts(facts).wishes.fields
+    changed = experiment_facts(facts).desired.fields
     most = changed.get("max_slots", plain["resources"].get("max_slots"))
     resources = {**plain["resources"], "max_slots": most}
     return throttle(ExperimentConfig.from_dict({**plain, "resources": resources}))

@@ -162,7 +162,7 @@ class SearchDriver:
     def _over(self) -> bool:
         for fact in self._experiment.facts(self._seen):
             self._seen = fact["n"]
-            self._stopped |= fact.get("wish") in ("cancel", "kill", "delete")
+            self._stopped |= fact.get("intent") in ("cancel", "kill", "delete")
         return self._stopped or self._log.state.done
 
     def _close(self) -> None:

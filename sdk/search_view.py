@@ -13,7 +13,7 @@ import msgspec
 from detslurm.sdk.job_status import JobRef
 from detslurm.searcher import Search, SearchTrial, State
 from detslurm.store import EventLog, ExperimentDir, ExperimentFacts, TrialRow
-from detslurm.store.outcomes import FINISHED
+from detslurm.store.states import FINISHED
 
 # How the search sees a trial, in the words that trials' states have.
 _STATES = {"waiting": "QUEUED", "paused": "PAUSED"}

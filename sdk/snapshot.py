@@ -25,9 +25,9 @@ from detslurm.store import (
     fs,
     view_trial,
 )
-from detslurm.store.experimentfold import experiment_view
-from detslurm.store.outcomes import FINISHED, UNKNOWN
-from detslurm.store.reading import Memory
+from detslurm.store.experiment_fold import experiment_view
+from detslurm.store.reading import ReadCache
+from detslurm.store.states import FINISHED, UNKNOWN
 
 if TYPE_CHECKING:
     from detslurm.sdk.search_view import SearchView
@@ -48,7 +48,7 @@ class ExperimentSnapshot:
     message: str | None = None
     heartbeats: dict[int, unmanaged.Heartbeat] = field(default_factory=dict)
     foreign_jobs: set[JobRef] = field(default_factory=set)  # other jobs under the ids of its own
-    _read: dict[int, Memory] = field(default_factory=dict)
+    _read: dict[int, ReadCache] = field(default_factory=dict)
 
     def without_foreign_jobs(self, queue: QueueSnapshot) -> QueueSnapshot:
         """What is seen of its own jobs: a cluster that counts anew gives their ids to others."""
@@ -69,7 +69,7 @@ class ExperimentSnapshot:
         self.facts.problems = self.problems
         if not self.facts.searching:
             return experiment_view(self.directory.id, self.facts, list(self.trials.values()))
-        search, paused = self._search, self.facts.wishes.paused
+        search, paused = self._search, self.facts.desired.paused
         self.trials = {n: search.refine(row, paused=paused) for n, row in self.trials.items()}
         view = experiment_view(self.directory.id, self.facts, list(self.trials.values()))
         return msgspec.structs.replace(view, progress=search.progress)
@@ -120,8 +120,8 @@ class ExperimentSnapshot:
 
     def read_trial(self, trial: int) -> TrialView:
         """Everything about one trial, read now."""
-        context, memory = self.facts.context(trial), self._read.setdefault(trial, {})
-        view = self._back_in_queue(view_trial(self.directory.trial(trial), context, memory))
+        context, cache = self.facts.context(trial), self._read.setdefault(trial, {})
+        view = self._back_in_queue(view_trial(self.directory.trial(trial), context, cache))
         if view.run_count or view.state == UNKNOWN or not self.facts.searching:
             self.trials[trial] = view.row()
         if view.state in FINISHED:
@@ -135,7 +135,7 @@ class ExperimentSnapshot:
             return view
         if status.job_ref is None or view.runs[-1].job.get("ref") != status.job_ref.ref:
             return view
-        state = "PAUSED" if self.facts.wishes.paused else "QUEUED"
+        state = "PAUSED" if self.facts.desired.paused else "QUEUED"
         return msgspec.structs.replace(view, state=state)
 
     def reread_waiting(self) -> None:
@@ -162,7 +162,7 @@ def attach_job_status(found: Sequence[ExperimentSnapshot], queues: Queues) -> No
     One query a cluster for all of them, none when all is over.
     """
     for one in found:
-        if unmanaged.outside_slurm(one) and not one.facts.wishes.deleted:
+        if unmanaged.outside_slurm(one) and not one.facts.desired.deleted:
             one.job_statuses = unmanaged.job_statuses(one)
             _mark_lost(one, {t: s for t, s in one.job_statuses.items() if s.alive is False})
     wanted = {id(one): _wanted(one) for one in found}
@@ -180,7 +180,7 @@ def attach_job_status(found: Sequence[ExperimentSnapshot], queues: Queues) -> No
 
 
 def _is_live_search(one: ExperimentSnapshot) -> bool:
-    return one.facts.searching and not one.facts.wishes.deleted
+    return one.facts.searching and not one.facts.desired.deleted
 
 
 def _needs_queue(one: ExperimentSnapshot, wanted: Mapping[int, Mapping[int, JobRef]]) -> bool:
@@ -188,7 +188,7 @@ def _needs_queue(one: ExperimentSnapshot, wanted: Mapping[int, Mapping[int, JobR
 
 
 def _wanted(one: ExperimentSnapshot) -> dict[int, JobRef]:
-    if one.facts.wishes.deleted:
+    if one.facts.desired.deleted:
         return {}
     known = one.job_refs
     return {trial: known[trial] for trial in one.unfinished if trial in known}
@@ -202,11 +202,11 @@ def assess_search(one: ExperimentSnapshot, queue: QueueSnapshot, queues: Queues)
     one.reread_waiting()
     alive = [p for p in one.worker_jobs if p in queue.jobs and not queue.jobs[p].final]
     dead = {t: s for t, s in one.job_statuses.items() if _is_dead(one, t, s, queue)}
-    if one.facts.wishes.stopping:
+    if one.facts.desired.stopping:
         _mark_lost(one, dead)
         return
     one.message = next(iter(one.facts.lost.values()), None) or _why_all_wait(one, alive, queue)
-    if alive or one.facts.wishes.paused or one.facts.lost:
+    if alive or one.facts.desired.paused or one.facts.lost:
         return
     if any(job_ref.cluster in queue.unreachable for job_ref in one.worker_jobs):
         return
@@ -219,7 +219,7 @@ def _why_all_wait(
     """Why none of a search's workers runs; the one that stands by for the others comes last."""
     if not all(queue.jobs[job_ref].waiting for job_ref in alive):
         return None
-    paused = one.facts.wishes.paused
+    paused = one.facts.desired.paused
     return next((status_of(job_ref, queue, paused=paused).message for job_ref in alive), None)
 
 
@@ -249,7 +249,7 @@ def _assess_trials(
     """Judge each unfinished trial; one whose job is dead is read again before it is believed."""
     if unmanaged.outside_slurm(one):
         return
-    paused = one.facts.wishes.paused
+    paused = one.facts.desired.paused
     one.job_statuses = {t: status_of(known.get(t), queue, paused=paused) for t in one.unfinished}
     one.reread_waiting()
     _mark_lost(one, {t: s for t, s in one.job_statuses.items() if _is_dead(one, t, s, queue)})
@@ -265,7 +265,7 @@ def _is_dead(one: ExperimentSnapshot, trial: int, status: JobStatus, queue: Queu
     if status.alive is not None or status.job_ref is None:
         return status.alive is False
     where = status.job_ref.cluster
-    if not one.facts.wishes.kills(trial) or where in queue.unreachable:
+    if not one.facts.desired.kills(trial) or where in queue.unreachable:
         return False
     return _killed_since(one.directory, trial) > KILL_UNCONFIRMED_SECONDS
 
@@ -279,7 +279,7 @@ def _killed_since(directory: ExperimentDir, trial: int) -> float:
 
 
 def _kills(fact: Mapping[str, Any], trial: int) -> bool:
-    intent = fact.get("wish") if fact.get("type") == "wish" else None
+    intent = fact.get("intent") if fact.get("type") == "intent" else None
     return intent == "kill" or (intent == "kill_trial" and fact.get("trial") == trial)
 
 
@@ -295,7 +295,7 @@ def _mark_lost(one: ExperimentSnapshot, dead: Mapping[int, JobStatus]) -> None:
             one.read_trial(trial)
             continue
         reason = f"{status.message}; it has no end record"
-        if not (one.facts.wishes.stops(trial) or unmanaged.outside_slurm(one)):
+        if not (one.facts.desired.stops(trial) or unmanaged.outside_slurm(one)):
             reason += f"; `detslurm e activate {one.directory.id}` queues it again"
         one.facts.lost[trial] = reason
         view = one.read_trial(trial)

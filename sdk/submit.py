@@ -20,7 +20,7 @@ from detslurm.slurm import Cluster, ClusterLimits, JobRequest, SlurmError
 from detslurm.slurm.plan import JobArray, JobPlan, PlanError, plan_job, throttle
 from detslurm.slurm.resubmit import kept, runner_command, standby_request, submitted_fact
 from detslurm.store import ExperimentDir, Store, StoreError, fs, probe
-from detslurm.store.searchend import BLOCK
+from detslurm.store.search_records import BLOCK
 
 _STARTUP_HOOK = "startup-hook.sh"
 
@@ -218,7 +218,7 @@ def submit(
         fs.claim_directory(experiment.search)
     experiment.create(created)
     if paused:
-        experiment.append({"type": "wish", "wish": "pause"})
+        experiment.append({"type": "intent", "intent": "pause"})
     job_ids: list[str] = []
     name = f"det-{experiment.id}"
     try:
@@ -243,7 +243,7 @@ def submit(
 def _take_back(experiment: ExperimentDir, cluster: Cluster, job_ids: Sequence[str]) -> None:
     """Nothing half submitted: what is queued leaves the queue, and the experiment is gone."""
     try:
-        experiment.append({"type": "wish", "wish": "delete"})
+        experiment.append({"type": "intent", "intent": "delete"})
     finally:
         with contextlib.suppress(SlurmError):  # then runners find the intent
             cluster.cancel(job_ids)

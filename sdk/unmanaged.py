@@ -11,7 +11,7 @@ from detslurm._process import Identity
 from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.job_status import JobStatus
 from detslurm.store import ExperimentDir, TrialDir, fs
-from detslurm.store.outcomes import KILLED
+from detslurm.store.states import KILLED
 
 if TYPE_CHECKING:
     from detslurm.sdk.snapshot import ExperimentSnapshot
@@ -98,7 +98,7 @@ def submit_again(experiment: ExperimentDir, indices: Sequence[int]) -> str:
     Raises `LifecycleError` where nothing was kept of it, `SlurmError` where Slurm refuses.
     """
     from detslurm.slurm import detect_cluster, userscript
-    from detslurm.store.jobclaims import go_on
+    from detslurm.store.job_claims import inherit_claims
 
     script = _script(experiment)
     if "unknown" in script:
@@ -110,7 +110,7 @@ def submit_again(experiment: ExperimentDir, indices: Sequence[int]) -> str:
     # Held until the store says whose trials the new job goes on with.
     path = experiment.jobs / userscript.SCRIPT
     job = userscript.submit_again(path, script, elements, hold=True)
-    go_on(experiment.store, script["cluster"], job, script["job"])
+    inherit_claims(experiment.store, script["cluster"], job, script["job"])
     refs = [f"{job}_{element}" for element in elements] or [job]
     experiment.append(userscript.submitted_fact(refs, indices, script))
     detect_cluster("slurm").release([job])

@@ -12,7 +12,7 @@ from detslurm.sdk.snapshot import ExperimentSnapshot
 from detslurm.searcher import Search, State
 from detslurm.slurm import Cluster
 from detslurm.store import EventLog, ExperimentDir, ExperimentFacts, fold_facts
-from detslurm.store.searchend import end_search, with_checkpoints
+from detslurm.store.search_records import end_search, with_checkpoints
 
 # Centres forbid polling the controller: so often it is asked while trials wait, and otherwise.
 _WAITING_SECONDS, _QUIET_SECONDS = 10.0, 60.0
@@ -57,7 +57,7 @@ class WorkerPool:
         if not log.state.runnable_soon or not self._due(bool(log.state.waiting())):
             return
         facts = fold_facts(self._experiment)
-        if facts.wishes.paused or facts.wishes.stopping:
+        if facts.desired.paused or facts.desired.stopping:
             return
         job_statuses = self._look(facts)
         if job_statuses is None:

@@ -35,7 +35,7 @@ def _refused_samples(experiment: Experiment) -> str | None:
     """That the code refused so many samples that the search gave up."""
     view, rows = experiment.view, experiment.trial_rows
     refused = [row for row in rows if row.invalid]
-    if not refused or not view.finished or view.wishes.stopping:
+    if not refused or not view.finished or view.desired.stopping:
         return None
     why = f"the last one: {refused[-1].end_reason}"
     if len(refused) == len(rows):
@@ -80,4 +80,4 @@ def reported_metrics(validation: ValidationView) -> dict[str, Any]:
 def _held_for_nothing(trial: Trial) -> bool:
     status = trial.job_status
     held = status is not None and status.job is not None and status.job.held
-    return held and not trial.experiment.view.wishes.paused
+    return held and not trial.experiment.view.desired.paused

@@ -52,7 +52,7 @@ from detslurm.core._trial import (
 from detslurm.core._unmanaged_info import UnmanagedInfo
 from detslurm.storage import SharedFS, Storage
 from detslurm.store import StoreError, fold_trial
-from detslurm.store.patience import SHORT, patiently
+from detslurm.store.retry import SHORT, with_retries
 
 if TYPE_CHECKING:
     from detslurm.core._search import TrialSearch
@@ -282,17 +282,17 @@ def _init_in_job(
 ) -> Context:
     trial, run = trial_of(info), info.trial._trial_run_id
     is_chief = dist.rank == 0
-    view, config = _patiently(lambda: fold_trial(trial)), info.trial._config
+    view, config = _with_retries(lambda: fold_trial(trial)), info.trial._config
     store = given or storage.from_config(config["checkpoint_storage"])
     recorder: AnyRecorder = NullRecorder()
     if is_chief:
-        recorder = _patiently(lambda: Recorder.of(trial.records_path(run)))
+        recorder = _with_retries(lambda: Recorder.of(trial.records_path(run)))
     if is_chief and not recorder.shared:  # the other may be saving now
         collect_partial_checkpoints(trial, run, view, store)
     flag = attach_flag()
     if flag is not None:
         end_with_agent(flag)
-    search = _patiently(lambda: _search(info, flag)) if is_chief else None
+    search = _with_retries(lambda: _search(info, flag)) if is_chief else None
     files = TensorboardFiles(store, trial, dist.rank)
     auto = AutoTensorboard(files) if is_chief and tensorboard_mode is TensorboardMode.AUTO else None
     lines = MetricLines() if is_chief and on_close() is not None else None
@@ -344,9 +344,9 @@ def _init_in_job(
     )
 
 
-def _patiently(act: Callable[[], T]) -> T:
+def _with_retries(act: Callable[[], T]) -> T:
     """Read what a start needs, over a hiccup of the file system."""
-    return patiently(act, lambda err: logger.warning("trying again: %s", err), SHORT)
+    return with_retries(act, lambda err: logger.warning("trying again: %s", err), SHORT)
 
 
 def _numeric_metric(searcher: Mapping[str, Any]) -> str | None:

@@ -34,7 +34,7 @@ class Heartbeat:
         self._experiment, self._trial = experiment, trial
         self._records = trial.records_path(run)
         self._on_kill: Callable[[], None] | None = on_kill
-        self._seen = seen  # what was wished before does not concern this run
+        self._seen = seen  # earlier intents do not concern this run
         self._is_killed = False
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
@@ -67,8 +67,8 @@ class Heartbeat:
     def _take_in(self, fact: Mapping[str, Any]) -> None:
         if fact.get("type") == "lost" and self._trial.id in (fact.get("trials") or ()):
             self._experiment.append({"type": "found", "trials": [self._trial.id]}, fact["n"])
-        elif fact.get("type") == "wish":
-            wish = fact.get("wish")
-            mine = wish == "kill_trial" and fact.get("trial") == self._trial.id
-            self._is_killed |= mine or wish in ("kill", "delete")
+        elif fact.get("type") == "intent":
+            intent = fact.get("intent")
+            mine = intent == "kill_trial" and fact.get("trial") == self._trial.id
+            self._is_killed |= mine or intent in ("kill", "delete")
         self._seen = fact["n"]  # now: what failed above is read again

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from detslurm.core._unmanaged_info import UnmanagedInfo
 from detslurm.store import ExperimentDir, Store, StoreError, TrialDir, fold_facts
-from detslurm.store.unmanaged import METRIC, number_of, unmanaged_config
+from detslurm.store.unmanaged import METRIC, claim_number, unmanaged_config
 
 
 def place_for(
@@ -27,13 +27,13 @@ def place_for(
         made.append(_new_experiment(store, unmanaged_info, checkpoints))
         return made[-1].id
 
-    number, is_new = number_of(store, ["experiment", named], make)
+    number, is_new = claim_number(store, ["experiment", named], make)
     if made and not is_new:  # another script was faster: nothing will ever run in this one
-        made[-1].append({"type": "wish", "wish": "delete"})
+        made[-1].append({"type": "intent", "intent": "delete"})
     experiment = store.experiment(number)
     trial = _trial(experiment, unmanaged_info, is_new=is_new)
     facts = fold_facts(experiment)
-    if facts.wishes.stops(trial.id) or facts.wishes.deleted:
+    if facts.desired.stops(trial.id) or facts.desired.deleted:
         raise StoreError(f"experiment {number} ({named}) was ended by its user")
     if trial.id not in facts.lost:
         return trial, facts.count
@@ -51,9 +51,9 @@ def _trial(experiment: ExperimentDir, unmanaged_info: UnmanagedInfo, *, is_new: 
     if unmanaged_info.external_trial_id is None:
         return experiment.trial(make())
     names = ["trial", str(experiment.id), unmanaged_info.external_trial_id]
-    number, _ = number_of(experiment.store, names, make)
+    number, _ = claim_number(experiment.store, names, make)
     if made and made[0] != number:  # another script was faster: this one will never run
-        experiment.append({"type": "wish", "wish": "kill_trial", "trial": made[0]})
+        experiment.append({"type": "intent", "intent": "kill_trial", "trial": made[0]})
     return experiment.trial(number)
 
 

@@ -18,7 +18,7 @@ from typing import Any
 from detslurm._identity import name_on_node
 from detslurm.core.transports.sockets.link import keep_from_children
 from detslurm.store import RunLog, StoreError, StoreFull
-from detslurm.store.patience import SHORT, patiently
+from detslurm.store.retry import SHORT, with_retries
 
 logger = logging.getLogger("detslurm.core")
 
@@ -145,7 +145,7 @@ def _insist(write: Callable[[], None]) -> None:
             return err
         return None
 
-    full = patiently(act, _warn, SHORT)
+    full = with_retries(act, _warn, SHORT)
     if full is not None:
         raise full
 

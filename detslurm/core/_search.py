@@ -20,7 +20,7 @@ from detslurm.core._lengths import max_length, number
 from detslurm.core._metrics import plain
 from detslurm.searcher import Search, SearchTrial, State
 from detslurm.store import EventLog, ExperimentDir, StoreError
-from detslurm.store.patience import SHORT, patiently
+from detslurm.store.retry import SHORT, with_retries
 
 logger = logging.getLogger("detslurm.core")
 
@@ -149,7 +149,7 @@ class TrialSearch:
             said["fencing_token"] = self._fencing_token
         event = self._search.judged(self._log.state, said)
         # Nobody loses a trained length to a hiccup.
-        patiently(lambda: self._log.commit([event]), _warn, SHORT)
+        with_retries(lambda: self._log.commit([event]), _warn, SHORT)
 
 
 def search_of(

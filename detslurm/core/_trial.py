@@ -14,12 +14,12 @@ from detslurm.core._lengths import FixedLengths, LengthSource, max_length
 from detslurm.core._recorder import AnyRecorder, Recorder
 from detslurm.storage import Storage
 from detslurm.store import ExperimentDir, Store, StoreError, TrialDir, TrialView
-from detslurm.store.patience import SHORT, patiently
-from detslurm.store.reading import begun_checkpoints
+from detslurm.store.reading import started_checkpoints
+from detslurm.store.retry import SHORT, with_retries
 
 if TYPE_CHECKING:
     from detslurm.core._search import TrialSearch
-    from detslurm.store.best import BestValidation
+    from detslurm.store.best_validation import BestValidation
 
 logger = logging.getLogger("detslurm.core")
 
@@ -58,7 +58,7 @@ def lengths_of(
 def collect_partial_checkpoints(trial: TrialDir, run: int, view: TrialView, store: Storage) -> None:
     """Remove what runs before this one began to save, unless it became one of the checkpoints."""
     known = {checkpoint.uuid for checkpoint in view.checkpoints}
-    for storage_id in set(begun_checkpoints(trial, run - 1)) - known:
+    for storage_id in set(started_checkpoints(trial, run - 1)) - known:
         try:
             store.discard(storage_id)
         except Exception as err:  # cloud libraries raise errors of all kinds
@@ -75,13 +75,13 @@ def best_validation(info: ClusterInfo, recorder: AnyRecorder) -> Callable[[], fl
 
     @cache
     def best() -> BestValidation:
-        from detslurm.store.best import BestValidation  # only here: most code never asks
+        from detslurm.store.best_validation import BestValidation  # only here: most code never asks
 
         return BestValidation(experiment_of(info))
 
     def ask() -> float | None:
         recorder.flush()  # what was reported a moment ago counts too
-        return patiently(best().value, _warn, SHORT)
+        return with_retries(best().value, _warn, SHORT)
 
     return ask
 

@@ -13,8 +13,8 @@ from detslurm.exec.intents import Intents
 from detslurm.slurm import Cluster, SlurmError
 from detslurm.slurm.resubmit import submitted_fact, successor_request
 from detslurm.store import ExperimentFacts, Job
-from detslurm.store.experimentfold import experiment_facts
-from detslurm.store.outcomes import LOST, TERMINAL
+from detslurm.store.experiment_fold import experiment_facts
+from detslurm.store.states import LOST, TERMINAL
 from detslurm.store.trial import Run
 
 _DIED = frozenset({"FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT"})

@@ -41,7 +41,7 @@ from detslurm.exec.textlog import tell
 from detslurm.exec.workdir import make_workdir, remove_workdir
 from detslurm.slurm import Allocation
 from detslurm.store import ExperimentDir, Store, StoreError, StoreFault
-from detslurm.store.patience import SHORT, patiently
+from detslurm.store.retry import SHORT, with_retries
 
 T = TypeVar("T")
 
@@ -59,12 +59,12 @@ class Agent:
             Store(experiment_dir.parent.parent), int(experiment_dir.name)
         )
         self._trial = self._experiment.trial(trial_id)
-        start = self._patiently(lambda: self._trial.start(run, fresh=True))
+        start = self._with_retries(lambda: self._trial.start(run, fresh=True))
         if start is None:
             raise SystemExit(f"detslurm agent: run {run} of trial {trial_id} was never started")
-        token = self._patiently(lambda: self._experiment.token(trial_id, run))
+        token = self._with_retries(lambda: self._experiment.token(trial_id, run))
         self._start = {**start, "token": token}
-        self._config: dict[str, Any] = self._patiently(self._experiment.config)
+        self._config: dict[str, Any] = self._with_retries(self._experiment.config)
         self._prefix = container_prefix(self._config)
         self._policies = LogPolicies(self._config.get("log_policies") or [])
         allocation = Allocation.from_environment()
@@ -91,9 +91,9 @@ class Agent:
         self._meeting_port: ports.Reservation | None = None
 
     @staticmethod
-    def _patiently(act: Callable[[], T]) -> T:
+    def _with_retries(act: Callable[[], T]) -> T:
         """Read what a start needs, over a hiccup of the file system."""
-        return patiently(act, lambda err: tell(f"{err}: trying again"), SHORT)
+        return with_retries(act, lambda err: tell(f"{err}: trying again"), SHORT)
 
     # -- the run ---------------------------------------------------------------------------------
 
@@ -107,7 +107,7 @@ class Agent:
             self._say(f"can't meet the other nodes: {err}")
             return self._finish(1)
         try:
-            workdir = self._patiently(self._make_workdir)
+            workdir = self._with_retries(self._make_workdir)
         except OSError as err:
             self._say(f"can't prepare the working directory: {err}")
             return self._finish(1)

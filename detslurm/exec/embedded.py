@@ -26,7 +26,7 @@ from detslurm.slurm import Allocation, JobInfo, SlurmError, detect_cluster
 from detslurm.slurm.allocation import step_of
 from detslurm.slurm.hostlist import expand_hostlist
 from detslurm.store import ExperimentDir, Store, StoreError, TrialDir, fold_trial
-from detslurm.store.patience import SHORT, patiently
+from detslurm.store.retry import SHORT, with_retries
 
 T = TypeVar("T")
 
@@ -111,18 +111,18 @@ class Embedded:
             decision = Decision("error", reason, Next.LEAVE)
         word = {"outcome": decision.outcome, "reason": decision.reason, "exit_code": exit_code}
         last = {**word, "time": time.time()}
-        _patiently(lambda: self._trial.write_end(self._start["run"], last))
+        _with_retries(lambda: self._trial.write_end(self._start["run"], last))
         if job is not None and not job.ending:
             self._requeue(decision.next)
 
     def _intent(self) -> Cause | None:
         """Why the user asked this run to stop, if it was the user."""
         intents = Intents(self._experiment)
-        _patiently(intents.refresh)
+        _with_retries(intents.refresh)
         return intents.cause_for(self._trial.id)
 
     def _decision(self, exit_code: int, cause: Cause | None) -> Decision:
-        view = _patiently(lambda: fold_trial(self._trial))
+        view = _with_retries(lambda: fold_trial(self._trial))
         return decide(
             Ended(
                 exit_code=exit_code,
@@ -174,11 +174,11 @@ def _open(
     trial: TrialDir, work: joining.Work, env: Mapping[str, str], *, launcher: bool
 ) -> Embedded:
     allocation, nodes = work.allocation, _nodes(work.allocation, env)
-    latest = _patiently(lambda: fold_trial(trial)).latest_checkpoint
+    latest = _with_retries(lambda: fold_trial(trial)).latest_checkpoint
     held = None
     if launcher and len(nodes) > 1:
         held = ports.reserve(f"{allocation.ref}.{work.step}.{allocation.restart_count}")
-    start = _patiently(
+    start = _with_retries(
         lambda: trial.open_run(
             {
                 "trial": trial.id,
@@ -199,13 +199,13 @@ def _open(
     return embedded
 
 
-def _patiently(act: Callable[[], T]) -> T:
+def _with_retries(act: Callable[[], T]) -> T:
     """Over a hiccup of the file system."""
 
     def say(error: StoreError) -> None:
         print(f"detslurm: {error}: trying again", file=sys.stderr, flush=True)
 
-    return patiently(act, say, SHORT)
+    return with_retries(act, say, SHORT)
 
 
 def _follow(store: Store, work: joining.Work, cluster: str) -> Embedded:

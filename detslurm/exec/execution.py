@@ -20,9 +20,9 @@ from detslurm.exec.textlog import TextLog, tell
 from detslurm.exec.trial_queue import Task, TrialQueue
 from detslurm.slurm import Allocation, Cluster, SlurmError
 from detslurm.store import StoreError, TrialDir, TrialView, fold_trial
-from detslurm.store.outcomes import INVALID_HP, RESTART
-from detslurm.store.patience import LONG, patiently
 from detslurm.store.reading import latest_checkpoint
+from detslurm.store.retry import LONG, with_retries
+from detslurm.store.states import INVALID_HP, RESTART
 
 if TYPE_CHECKING:
     from detslurm.exec.failure import Failure
@@ -77,40 +77,40 @@ class Execution:
 
     def view(self) -> TrialView:
         """The trial as its files tell now."""
-        return self._patiently(lambda: fold_trial(self._trial))
+        return self._with_retries(lambda: fold_trial(self._trial))
 
     @staticmethod
-    def _patiently(act: Callable[[], T]) -> T:
-        return patiently(act, _say, LONG)
+    def _with_retries(act: Callable[[], T]) -> T:
+        return with_retries(act, _say, LONG)
 
     @property
     def superseded(self) -> bool:
         """Whether another job goes on with this trial, so that this one is a zombie."""
-        return bool(self._run) and self._patiently(lambda: self._trial.superseded(self._run))
+        return bool(self._run) and self._with_retries(lambda: self._trial.superseded(self._run))
 
     def run(self) -> tuple[Decision, Report]:
         """Run the trial once. Raises `TrialEnded` or `RunTaken` where that is not ours to do."""
         before = self.view()
-        start = self._patiently(lambda: self._start(before))
+        start = self._with_retries(lambda: self._start(before))
         self._run = number = start["run"]
-        log = self._patiently(lambda: TextLog(self._trial.log_path(number)))
+        log = self._with_retries(lambda: TextLog(self._trial.log_path(number)))
         where = f"job {self._allocation.ref} on {start['host']}"
         log.say(f"run {number} of trial {self.task.trial_id} in {where}")
         begun = time.monotonic()
         try:
             report = self._begin(number, log)
             report.at_once = time.monotonic() - begun < _AT_ONCE
-            decision = self._patiently(lambda: self._decided(before, report))
+            decision = self._with_retries(lambda: self._decided(before, report))
             log.say(f"run {number} ended: {decision.outcome}: {decision.reason}")
         finally:
             log.close()
         # Only now: a reader that follows the log stops at the end record.
-        self._patiently(
+        self._with_retries(
             lambda: self._trial.write_end(number, _end_record(number, decision, report))
         )
         if report.vanished and decision.next is Next.LEAVE:
             self._clear_nodes(number)
-        ends = [run.end or {} for run in self._patiently(self._trial.runs)]
+        ends = [run.end or {} for run in self._with_retries(self._trial.runs)]
         self.excluded = [node for end in ends for node in end.get("exclude") or ()]
         return decision, report
 

@@ -37,7 +37,7 @@ class Intents:
 
     def _take(self, fact: Mapping[str, Any]) -> None:
         kind = fact.get("type")
-        if kind == "wish":
+        if kind == "intent":
             self._on_intent(fact)
         elif kind == "search_ended":
             self.over = True
@@ -67,7 +67,7 @@ class Intents:
         self.trial_ids.extend(range(first, first + count))
 
     def _on_intent(self, fact: Mapping[str, Any]) -> None:
-        intent = fact.get("wish")
+        intent = fact.get("intent")
         if intent in ("pause", "activate"):
             self._paused = intent == "pause"
         elif intent == "cancel":

@@ -21,8 +21,8 @@ from detslurm.slurm.interface import split_ref
 from detslurm.store import ExperimentDir, Store, TrialDir, fold_trial
 from detslurm.store.facts import put_record, read_record
 from detslurm.store.fs import claim_directory, ensure_directory
-from detslurm.store.jobclaims import claims_folder, first_job
-from detslurm.store.outcomes import PREEMPTED
+from detslurm.store.job_claims import claims_folder, first_job
+from detslurm.store.states import PREEMPTED
 from detslurm.store.unmanaged import METRIC, unmanaged_config
 from detslurm.store.views import RunView
 
@@ -186,7 +186,7 @@ def _make(store: Store, path: Path, work: Work, cluster: str) -> Claim:
     elements = elements_of(work)
     experiment = _experiment(store, work, elements, cluster)
     if not put_record(path, {"experiment": experiment.id, "elements": elements}):
-        experiment.append({"type": "wish", "wish": "delete"})  # somebody was faster after all
+        experiment.append({"type": "intent", "intent": "delete"})  # somebody was faster after all
         found = _claimed(store, path)
         assert found is not None
         return found

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from detslurm.exec.failure import Failure
 
-from detslurm.store.outcomes import ENDED
+from detslurm.store.states import ENDED
 
 
 class Cause(enum.StrEnum):

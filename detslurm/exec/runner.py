@@ -25,7 +25,7 @@ from detslurm.exec.textlog import tell
 from detslurm.exec.trial_queue import StaticTrialQueue, TrialQueue
 from detslurm.slurm import Allocation, Cluster, SlurmError, detect_cluster
 from detslurm.store import ExperimentDir, RunTaken, Store, StoreError, TrialEnded
-from detslurm.store.patience import LONG, patiently
+from detslurm.store.retry import LONG, with_retries
 
 T = TypeVar("T")
 
@@ -42,7 +42,7 @@ class Runner:
         self._inbox = SignalInbox([signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM])
         self._store = Store(experiment_dir.parent.parent)
         self._experiment = ExperimentDir(self._store, int(experiment_dir.name))
-        self._config: dict[str, Any] = self._patiently(self._experiment.config)
+        self._config: dict[str, Any] = self._with_retries(self._experiment.config)
         allocation = Allocation.from_environment()
         if allocation is None:
             raise SystemExit("detslurm runner: this is no job; `detslurm submit` starts it in one")
@@ -50,7 +50,7 @@ class Runner:
         output, since = _job_output(self._experiment.jobs, allocation)
         self._end_reason = partial(allocation.end_reason, output, since)
         self._intents = Intents(self._experiment)
-        self._patiently(self._intents.refresh)
+        self._with_retries(self._intents.refresh)
         self._trial_queue: TrialQueue = self._make_trial_queue(first, each)
         self._excluded: list[str] = []
         self._worked = self._failed = False
@@ -77,7 +77,7 @@ class Runner:
 
     def run(self) -> int:
         """Work; returns the exit status of the job: 0 unless a trial failed."""
-        while self._patiently(self._trial_queue.has_work):
+        while self._with_retries(self._trial_queue.has_work):
             cause = self._look()
             if cause is not None:
                 self._leave(cause)
@@ -85,7 +85,7 @@ class Runner:
             if self._worked and self._time_is_short():
                 self._give_way(Next.REQUEUE)
                 break
-            task = self._patiently(self._trial_queue.take)
+            task = self._with_retries(self._trial_queue.take)
             if task is None:
                 continue
             execution = Execution(
@@ -103,9 +103,9 @@ class Runner:
         return 1 if self._failed else 0
 
     @staticmethod
-    def _patiently(act: Callable[[], T]) -> T:
+    def _with_retries(act: Callable[[], T]) -> T:
         """Do what can be done twice, over minutes in which the store can't be used."""
-        return patiently(act, _say, LONG)
+        return with_retries(act, _say, LONG)
 
     def _look(self) -> Cause | None:
         try:
@@ -128,7 +128,7 @@ class Runner:
             while decision.next is Next.AGAIN and not self._on_excluded_node:
                 if execution.look() is not None:
                     return self._drop(execution, decision)
-                task = self._patiently(partial(self._trial_queue.retake, execution.task))
+                task = self._with_retries(partial(self._trial_queue.retake, execution.task))
                 if task is None:
                     return True
                 execution.task = task
@@ -150,7 +150,9 @@ class Runner:
 
     def _release_trial(self, execution: Execution, decision: Decision, *, going_on: bool) -> None:
         task, view = execution.task, execution.view()
-        self._patiently(lambda: self._trial_queue.release(task, decision, view, going_on=going_on))
+        self._with_retries(
+            lambda: self._trial_queue.release(task, decision, view, going_on=going_on)
+        )
 
     def _after(self, execution: Execution, decision: Decision, report: Report) -> bool:
         over = decision.next is Next.LEAVE
@@ -168,7 +170,7 @@ class Runner:
             if (
                 report.give_way
                 and self._look() is None
-                and self._patiently(self._trial_queue.has_work)
+                and self._with_retries(self._trial_queue.has_work)
             ):
                 self._give_way(Next.REQUEUE, ending=report.job_is_ending)
             return not report.give_way and not report.job_is_ending
@@ -238,7 +240,7 @@ class Runner:
 
         share = self._trial_queue.remaining_trials()
         request = successor_request(
-            self._patiently(lambda: list(self._experiment.facts())),
+            self._with_retries(lambda: list(self._experiment.facts())),
             self._experiment.path,
             share.start,
             each=len(share),
@@ -249,7 +251,7 @@ class Runner:
         cluster = self._cluster()
         job_id = cluster.submit(request)
         fact = submitted_fact(cluster.name, job_id, share.start, request, each=len(share))
-        self._patiently(lambda: self._experiment.append(fact))
+        self._with_retries(lambda: self._experiment.append(fact))
         return job_id
 
 

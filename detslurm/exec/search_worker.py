@@ -17,9 +17,9 @@ from detslurm.exec.worker_pool import WorkerPool
 from detslurm.searcher import Search, State
 from detslurm.slurm import Cluster, JobInfo
 from detslurm.store import EventLog, StoreError, TrialView, fold_trial
-from detslurm.store.outcomes import TERMINAL
-from detslurm.store.patience import LONG, patiently
-from detslurm.store.searchend import add_trials, end_search, with_checkpoints
+from detslurm.store.retry import LONG, with_retries
+from detslurm.store.search_records import add_trials, end_search, with_checkpoints
+from detslurm.store.states import TERMINAL
 
 # What the end of a run means to the search; all else is giving way.
 _HOW = {
@@ -231,7 +231,7 @@ class SearchTrialQueue:
         return event if checkpoint is None else {**event, "checkpoint": checkpoint}
 
     def _commit(self, events: list[dict[str, Any]]) -> None:
-        patiently(lambda: self._log.commit(events), _say, LONG)
+        with_retries(lambda: self._log.commit(events), _say, LONG)
 
     def is_experiment_over(self) -> bool:
         return self._state.done and self._conclude()

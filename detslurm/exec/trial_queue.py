@@ -13,7 +13,7 @@ from detslurm.searcher import TrialPlan
 from detslurm.searcher.sampling import Samples
 from detslurm.slurm import Cluster, SlurmError
 from detslurm.store import ExperimentDir, TrialView, fold_trial
-from detslurm.store.outcomes import COMPLETED, ERROR, INVALID_HP, TERMINAL
+from detslurm.store.states import COMPLETED, ERROR, INVALID_HP, TERMINAL
 
 
 @dataclass(frozen=True)

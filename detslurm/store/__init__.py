@@ -16,7 +16,7 @@ from detslurm.store.errors import (
     TrialEnded,
 )
 from detslurm.store.experiment import ExperimentDir
-from detslurm.store.runlog import RunLog, read_records
+from detslurm.store.run_log import RunLog, read_records
 from detslurm.store.store import Store
 from detslurm.store.trial import Run, TrialDir
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from detslurm.store.columns import Columns, metric_columns
     from detslurm.store.compaction import compact
     from detslurm.store.curve import MetricRow
-    from detslurm.store.eventlog import EventLog
-    from detslurm.store.experimentfold import ExperimentFacts
+    from detslurm.store.event_log import EventLog
+    from detslurm.store.experiment_fold import ExperimentFacts
     from detslurm.store.probing import Check, ProbeReport, probe
     from detslurm.store.profiling import ProfileRow, trial_profile
     from detslurm.store.reading import (
@@ -35,9 +35,10 @@ if TYPE_CHECKING:
         trial_metrics,
         view_trial,
     )
-    from detslurm.store.trialfold import TrialContext
+    from detslurm.store.trial_fold import FoldContext
     from detslurm.store.views import (
         CheckpointView,
+        DesiredState,
         ExperimentRow,
         ExperimentView,
         Job,
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
         TrialRow,
         TrialView,
         ValidationView,
-        Wishes,
     )
 
 __all__ = [
@@ -53,11 +53,13 @@ __all__ = [
     "CheckpointView",
     "Columns",
     "CorruptRecord",
+    "DesiredState",
     "EventLog",
     "ExperimentDir",
     "ExperimentFacts",
     "ExperimentRow",
     "ExperimentView",
+    "FoldContext",
     "Job",
     "MetricRow",
     "NoHardLinks",
@@ -73,13 +75,11 @@ __all__ = [
     "StoreError",
     "StoreFault",
     "StoreFull",
-    "TrialContext",
     "TrialDir",
     "TrialEnded",
     "TrialRow",
     "TrialView",
     "ValidationView",
-    "Wishes",
     "compact",
     "fold_experiment",
     "fold_facts",
@@ -97,8 +97,8 @@ _LATE = {
     "Check": "probing",
     "CheckpointView": "views",
     "Columns": "columns",
-    "EventLog": "eventlog",
-    "ExperimentFacts": "experimentfold",
+    "EventLog": "event_log",
+    "ExperimentFacts": "experiment_fold",
     "ExperimentRow": "views",
     "ExperimentView": "views",
     "Job": "views",
@@ -106,11 +106,11 @@ _LATE = {
     "ProbeReport": "probing",
     "ProfileRow": "profiling",
     "RunView": "views",
-    "TrialContext": "trialfold",
+    "FoldContext": "trial_fold",
     "TrialRow": "views",
     "TrialView": "views",
     "ValidationView": "views",
-    "Wishes": "views",
+    "DesiredState": "views",
     "compact": "compaction",
     "fold_experiment": "reading",
     "fold_facts": "reading",

@@ -25,7 +25,7 @@ _MASKED: Final = "config.masked.json"
 
 # Facts that change how a finished experiment reads: the index must learn of them.
 TOUCHING: Final = frozenset(
-    {"wish", "set", "lost", "found", "submitted", "trials", "checkpoint_deleted", "search_ended"}
+    {"intent", "set", "lost", "found", "submitted", "trials", "checkpoint_deleted", "search_ended"}
 )
 
 

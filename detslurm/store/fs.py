@@ -16,7 +16,7 @@ from detslurm import _access
 from detslurm.store.errors import LINKLESS, NoHardLinks, StoreError, explained
 
 # A file that lies on no disk: to link it into a store can only fail.
-_ELSEWHERE: Final = "/proc/version"
+_OTHER_FILE_SYSTEM: Final = "/proc/version"
 
 # ESTALE means that a name now leads to another file: opening it again by name finds that one.
 REOPENS: Final = 10
@@ -175,7 +175,7 @@ def read_file(path: AnyPath, *, start: int = 0, expected: bool = False) -> bytes
     name = os.fspath(path)
     data = _read_by_name(name, start)
     if data is None and expected:
-        doubt(name)
+        forget_missing(name)
         data = _read_by_name(name, start)
     return data
 
@@ -209,7 +209,7 @@ def _read_once(name: str, start: int) -> bytes:
         close_quietly(handle)
 
 
-def doubt(name: str) -> None:
+def forget_missing(name: str) -> None:
     """Forget that there is no such name: whoever asks next asks the file server.
 
     NFS looks for changes of a folder when that is opened. FUSE forgets a missing name when it is
@@ -220,11 +220,11 @@ def doubt(name: str) -> None:
         os.close(os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
     except FileNotFoundError:
         if os.path.dirname(folder) != folder:
-            doubt(folder)
+            forget_missing(folder)
     except OSError:
         pass
     try:
-        os.link(_ELSEWHERE, name)
+        os.link(_OTHER_FILE_SYSTEM, name)
     except OSError:
         pass
 
@@ -233,12 +233,12 @@ def refresh(folder: AnyPath) -> None:
     """Let this node see `folder` as the file server has it now: names, missing names and sizes.
 
     All kinds of clients forget what they knew when they list it. What the list says is no proof
-    even so; it is for small folders, where `doubt` would be needed for one name after the other.
+    even so; it is for small folders, where `forget_missing` would be needed for each name.
     """
     try:
         os.listdir(folder)
     except FileNotFoundError:
-        doubt(os.fspath(folder))
+        forget_missing(os.fspath(folder))
     except OSError:
         pass
 
@@ -248,7 +248,7 @@ def exists(path: AnyPath, *, expected: bool = False) -> bool:
     if _is_known(path):
         return True
     if expected:
-        doubt(os.fspath(path))
+        forget_missing(os.fspath(path))
     return expected and _is_known(path)
 
 

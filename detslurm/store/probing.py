@@ -157,7 +157,7 @@ def _fsync(place: Path) -> str:
 
 
 def _append(place: Path) -> str:
-    from detslurm.store.runlog import RunLog, read_records
+    from detslurm.store.run_log import RunLog, read_records
 
     with RunLog.open(place / "log") as log:
         log.append({"t": "probe", "n": 1})

@@ -15,15 +15,15 @@ from detslurm.store import fs, summary
 from detslurm.store.curve import MetricRow, Span, clean_rows, last_valid_steps
 from detslurm.store.errors import CorruptRecord, Problem, StoreFault
 from detslurm.store.experiment import BUCKETS, ExperimentDir
-from detslurm.store.experimentfold import ExperimentFacts, experiment_facts, experiment_view
+from detslurm.store.experiment_fold import ExperimentFacts, experiment_facts, experiment_view
 from detslurm.store.frame import MARK, checked, restored, unframe
-from detslurm.store.outcomes import UNKNOWN
-from detslurm.store.runlog import lines_of
+from detslurm.store.run_log import lines_of
+from detslurm.store.states import UNKNOWN
 from detslurm.store.trial import Run, TrialDir
-from detslurm.store.trialfold import (
+from detslurm.store.trial_fold import (
     VALIDATION,
+    FoldContext,
     RunFacts,
-    TrialContext,
     resumed_steps,
     trial_view,
     well_formed,
@@ -45,11 +45,11 @@ class _Head(msgspec.Struct, gc=False):
 _head = msgspec.json.Decoder(_Head).decode
 
 
-def cuts(runs: Sequence[Run]) -> dict[int, int]:
+def counted_bytes(runs: Sequence[Run]) -> dict[int, int]:
     """How many bytes of each run's log count: as many as every later run saw when it began."""
     bounds: dict[int, int] = {}
     for run in runs:
-        for number, seen in (run.start.get("cut") or {}).items():
+        for number, seen in (run.start.get("counted_bytes") or {}).items():
             earlier = int(number)
             if earlier < run.number:
                 bounds[earlier] = min(seen, bounds.get(earlier, seen))
@@ -57,7 +57,7 @@ def cuts(runs: Sequence[Run]) -> dict[int, int]:
 
 
 @dataclass
-class LogSoFar:
+class PartialLog:
     """What a run's log holds up to byte `end`; of metrics outside validations only the steps."""
 
     end: int = 0
@@ -65,8 +65,8 @@ class LogSoFar:
     steps: array[int] = field(default_factory=lambda: array("q"))
     problems: list[Problem] = field(default_factory=list)
 
-    def read_on(self, name: str, limit: int | None) -> list[Problem]:
-        """Take in what is new; returns what may be whole at the next look."""
+    def read_new(self, name: str, limit: int | None) -> list[Problem]:
+        """Take in what is new; returns what may be whole the next time."""
         torn: list[Problem] = []
         for offset, line in lines_of(name, limit, self.end, torn):
             self.end = offset + len(line) + 1
@@ -86,18 +86,18 @@ class LogSoFar:
             self.problems.append(Problem(name, offset, MALFORMED))
 
 
-Memory = dict[int, LogSoFar]
-"""What was read of a trial's runs, by number: who looks again reads only what is new."""
+ReadCache = dict[int, PartialLog]
+"""What was read of a trial's runs, by number: a second reading takes only what is new."""
 
 
-def run_facts(trial: TrialDir, run: Run, limit: int | None, memory: Memory) -> RunFacts:
+def run_facts(trial: TrialDir, run: Run, limit: int | None, cache: ReadCache) -> RunFacts:
     """Read one run, or read on where it was read before."""
-    log = memory.get(run.number)
+    log = cache.get(run.number)
     # A later run may have cut it off, and where a file server was given what was written last
     # first, it shows zeros for a moment.
     if log is None or log.problems or (limit is not None and limit < log.end):
-        log = memory[run.number] = LogSoFar()
-    torn = log.read_on(str(trial.records_path(run.number)), limit)
+        log = cache[run.number] = PartialLog()
+    torn = log.read_new(str(trial.records_path(run.number)), limit)
     return RunFacts(
         number=run.number,
         start=run.start,
@@ -126,17 +126,17 @@ def _step_alone(raw: bytes) -> int | None:
 
 
 def fold_trial(
-    trial: TrialDir, context: TrialContext | None = None, memory: Memory | None = None
+    trial: TrialDir, context: FoldContext | None = None, cache: ReadCache | None = None
 ) -> TrialView:
-    """A trial as its files tell; without a context neither wishes nor the metric are known."""
+    """A trial as its files tell; without a context neither intents nor the metric are known."""
     runs = trial.runs()
-    bounds = cuts(runs)
-    memory = {} if memory is None else memory
-    read = [run_facts(trial, run, bounds.get(run.number), memory) for run in runs]
-    return trial_view(trial.id, trial.experiment_id, read, context or TrialContext())
+    bounds = counted_bytes(runs)
+    cache = {} if cache is None else cache
+    read = [run_facts(trial, run, bounds.get(run.number), cache) for run in runs]
+    return trial_view(trial.id, trial.experiment_id, read, context or FoldContext())
 
 
-def begun_checkpoints(trial: TrialDir, runs: int) -> list[str]:
+def started_checkpoints(trial: TrialDir, runs: int) -> list[str]:
     """All checkpoints that runs 1..`runs` began to save, also where later runs don't count them."""
     begun: dict[str, None] = {}
     for number in range(1, runs + 1):
@@ -153,14 +153,14 @@ def begun_checkpoints(trial: TrialDir, runs: int) -> list[str]:
 
 
 def view_trial(
-    trial: TrialDir, context: TrialContext | None = None, memory: Memory | None = None
+    trial: TrialDir, context: FoldContext | None = None, cache: ReadCache | None = None
 ) -> TrialView:
     """As `fold_trial`, to be shown: UNKNOWN where a file can't be read, with the reason.
 
     Whoever acts on a trial must not take what can't be read for something that is not there.
     """
     try:
-        return fold_trial(trial, context, memory)
+        return fold_trial(trial, context, cache)
     except StoreFault as fault:
         reason = os.strerror(fault.errno or 0)
         return TrialView(
@@ -194,7 +194,7 @@ def logged_metrics(
 ) -> list[MetricRow]:
     """As `trial_metrics`, from the logs alone: of all runs, or of those that are known."""
     runs = trial.runs() if known is None else known
-    bounds = cuts(runs)
+    bounds = counted_bytes(runs)
     rows: list[MetricRow] = []
     spans = []
     for run in runs:
@@ -244,7 +244,7 @@ def fold_experiment(
     experiment: ExperimentDir,
     alive: Mapping[int, bool | None] | None = None,
     *,
-    fold: Callable[[TrialDir, TrialContext], TrialView] = fold_trial,
+    fold: Callable[[TrialDir, FoldContext], TrialView] = fold_trial,
 ) -> ExperimentView:
     """An experiment as its files tell; `alive` is what the queue says about trials' jobs.
 
@@ -254,14 +254,14 @@ def fold_experiment(
     """
     facts = fold_facts(experiment)
     known = summary.load(experiment)
-    rows = known.standing(facts)
+    rows = known.valid_rows(facts)
     cached, problems = len(rows), list(facts.problems)
-    began = begun(experiment, facts, len(facts.trial_ids) - cached)
+    started = started_trials(experiment, facts, len(facts.trial_ids) - cached)
     for trial_id in facts.trial_ids:
         if trial_id in rows:
             continue
         context = facts.context(trial_id, (alive or {}).get(trial_id))
-        if began is None or trial_id in began:
+        if started is None or trial_id in started:
             view = fold(experiment.trial(trial_id), context)
         else:
             view = trial_view(trial_id, experiment.id, (), context)
@@ -277,7 +277,9 @@ def fold_experiment(
     return result
 
 
-def begun(experiment: ExperimentDir, facts: ExperimentFacts, unread: int) -> set[int] | None:
+def started_trials(
+    experiment: ExperimentDir, facts: ExperimentFacts, unread: int
+) -> set[int] | None:
     """Trials with a directory, by listing, where asking for each by name would cost much more.
 
     A listing may be a minute old, which is fine for a view: a trial shows as queued that long.

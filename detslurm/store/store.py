@@ -38,7 +38,7 @@ class Store:
         Where there is none it is created, for its user alone. Raises `StoreError` where others
         could harm it, or it is somebody else's.
         """
-        from detslurm.store.root import prepare  # only here: readers find the root as it is
+        from detslurm.store.root_access import prepare  # only here: readers take it as it is
 
         path = Path(root if root is not None else _settings_root()).expanduser().absolute()
         prepare(path)

@@ -9,7 +9,7 @@ import msgspec
 from detslurm.store import fs
 from detslurm.store.errors import CorruptRecord, StoreError
 from detslurm.store.experiment import ExperimentDir
-from detslurm.store.experimentfold import ExperimentFacts
+from detslurm.store.experiment_fold import ExperimentFacts
 from detslurm.store.frame import frame, unframe
 from detslurm.store.views import ExperimentView, TrialRow
 
@@ -24,7 +24,7 @@ class Summary(msgspec.Struct):
     final: bool = False
     trials: list[TrialRow] = msgspec.field(default_factory=list)
 
-    def standing(self, facts: ExperimentFacts) -> dict[int, TrialRow]:
+    def valid_rows(self, facts: ExperimentFacts) -> dict[int, TrialRow]:
         """The rows that still hold, given what was added to the experiment since."""
         again = facts.submitted_after(self.facts)
         return {

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from detslurm.store import fs
 from detslurm.store.errors import RunTaken, TrialEnded
 from detslurm.store.facts import put_record, read_record
-from detslurm.store.outcomes import LOST, TERMINAL
-from detslurm.store.runlog import LogContent, read_records
+from detslurm.store.run_log import LogContent, read_records
+from detslurm.store.states import LOST, TERMINAL
 
 
 class Run(NamedTuple):
@@ -96,8 +96,8 @@ class TrialDir:
         """The records of one node of a run; none where it recorded nothing."""
         return read_records(self.node_records_path(run, node)).records
 
-    def seen(self, runs: int) -> dict[str, int]:
-        """How many bytes the logs of runs 1..`runs` have now: a later run's `cut`."""
+    def log_sizes(self, runs: int) -> dict[str, int]:
+        """How many bytes the logs of runs 1..`runs` have now: a later run's `counted_bytes`."""
         return {str(n): fs.size_of(self.records_path(n)) or 0 for n in range(1, runs + 1)}
 
     def fence(self, run: int, by: Mapping[str, Any]) -> dict[str, Any]:
@@ -127,7 +127,12 @@ class TrialDir:
                 if _fencing_token(runs[-1].start) > _fencing_token(record):
                     raise RunTaken(f"trial {self.id} has been given to another worker meanwhile")
                 self._close(runs[-1], record)
-            start = {"type": "run", "run": number, **record, "cut": self.seen(len(runs))}
+            start = {
+                "type": "run",
+                "run": number,
+                **record,
+                "counted_bytes": self.log_sizes(len(runs)),
+            }
             if self._claim(number, start):
                 return start
             if _fencing_token(self.start(number, fresh=True) or {}) >= _fencing_token(record):

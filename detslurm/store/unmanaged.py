@@ -9,7 +9,7 @@ from typing import Any
 from detslurm.store.errors import StoreError
 from detslurm.store.facts import put_record, read_record
 from detslurm.store.fs import ensure_directory
-from detslurm.store.jobclaims import claims_folder
+from detslurm.store.job_claims import claims_folder
 from detslurm.store.store import Store
 
 METRIC = "loss"
@@ -31,7 +31,7 @@ def unmanaged_config(
     }
 
 
-def number_of(store: Store, names: Sequence[str], make: Callable[[], int]) -> tuple[int, bool]:
+def claim_number(store: Store, names: Sequence[str], make: Callable[[], int]) -> tuple[int, bool]:
     """The number that belongs to what a user names so, and whether `make` gave it just now.
 
     Raises `StoreError` where another process was faster and what it wrote can't be read.

@@ -87,8 +87,8 @@ class TrialView(TrialRow, frozen=True, kw_only=True):
         return TrialRow(**{name: getattr(self, name) for name in TrialRow.__struct_fields__})
 
 
-class Wishes(msgspec.Struct, frozen=True, kw_only=True):
-    """What the user wants, folded: the latest intent counts, and stopping cannot be taken back."""
+class DesiredState(msgspec.Struct, frozen=True, kw_only=True):
+    """The fold of all intents: the latest intent counts, and stopping cannot be taken back."""
 
     paused: bool = False
     stopping: str | None = None  # "cancel" or "kill"
@@ -158,12 +158,12 @@ class ExperimentRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class ExperimentView(ExperimentRow, frozen=True, kw_only=True):
-    """An experiment with its wishes, jobs and trials."""
+    """An experiment with its desired state, jobs and trials."""
 
     facts: int = 0
     first_trial: int = 0
     max_restarts: int = 0
-    wishes: Wishes = Wishes()
+    desired: DesiredState = DesiredState()
     fields: dict[str, Any] = msgspec.field(default_factory=dict)
     jobs: tuple[Job, ...] = ()
     trials: tuple[TrialRow, ...] = ()

@@ -104,7 +104,7 @@ def test_an_unconfirmed_deletion_deletes_nothing(
     assert result.out == ""
     assert "Aborting experiment deletion." in result.err
     assert experiment.code.exists()
-    assert not fold_facts(experiment).wishes.deleted
+    assert not fold_facts(experiment).desired.deleted
 
 
 def test_download_model_def(scene: Scene, detslurm: Detslurm, tmp_path: Path) -> None:

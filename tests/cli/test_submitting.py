@@ -69,7 +69,7 @@ def test_a_disk_that_fills_up_between_two_arrays(
 def test_a_refused_array_is_named_though_the_queue_falls_silent(
     scene: Scene, config: Path, detslurm: Detslurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is queued already can't be taken back; its runners find the wish to end."""
+    """What is queued already can't be taken back; its runners find the intent to end."""
     config.write_text(YAML)
     limits = ClusterLimits(cluster="test", max_array_size=1)
     monkeypatch.setattr(scene.queue, "limits", lambda: limits)

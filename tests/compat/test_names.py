@@ -157,7 +157,7 @@ for lr in (0.1, 0.2):
         assert [row.steps for row in trial_metrics(experiment.trial(1))] == [1, 2]
         start = experiment.trial(1).start(2) or {}
         assert Identity.parse(start["process"]) == Identity.own()
-        experiment.append({"type": "wish", "wish": "kill"})
+        experiment.append({"type": "intent", "intent": "kill"})
         core_v2.init(unmanaged=named("t"))  # a warning says that nothing is recorded
         core_v2.close()
         assert fold_trial(experiment.trial(1)).run_count == 2

@@ -10,7 +10,7 @@ import pytest
 
 from detslurm.core import _recorder
 from detslurm.core._recorder import Recorder
-from detslurm.store import StoreFault, patience, read_records
+from detslurm.store import StoreFault, read_records, retry
 from tests.core.waiting import wait_until
 from tests.store.faults import failing
 
@@ -19,7 +19,7 @@ from tests.store.faults import failing
 def recorder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Recorder:
     """One that writes every moment, and does not wait between two tries."""
     monkeypatch.setattr(_recorder, "_FLUSH_EVERY", 0.01)
-    monkeypatch.setattr(patience, "time", SimpleNamespace(sleep=lambda seconds: None))
+    monkeypatch.setattr(retry, "time", SimpleNamespace(sleep=lambda seconds: None))
     return Recorder.of(tmp_path / "log")
 
 

@@ -278,8 +278,8 @@ def test_limits_wishes_and_scancel(desk: Desk, site: Cluster) -> None:
     # Slurm may warn as soon as the limit is near, also code that has not begun to listen.
     site.command("scontrol", "update", f"JobId={jobs['limit']}", "EndTime=now+60seconds")
     desk.user.run("scancel", jobs["kill"])
-    for wish in ("pause", "cancel"):
-        desk.run("experiment", wish, str(numbers[wish]))
+    for intent in ("pause", "cancel"):
+        desk.run("experiment", intent, str(numbers[intent]))
     for name, outcome in (("pause", "paused"), ("cancel", "canceled"), ("kill", "canceled")):
         wait_for(lambda: desk.outcomes(numbers[name]) == [outcome], PATIENCE, f"{name} to be heard")  # noqa: B023
         assert len(desk.trial(numbers[name]).checkpoints) == 1

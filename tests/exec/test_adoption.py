@@ -163,7 +163,7 @@ def test_what_kills_runner_after_runner_is_left_alone(
 def test_the_users_wish_goes_before(scene: Scene, experiment: ExperimentDir) -> None:
     """A paused experiment adopts nothing."""
     trial_queue = queue_of(scene, experiment, 1)
-    experiment.append({"type": "wish", "wish": "pause"})
+    experiment.append({"type": "intent", "intent": "pause"})
     trial_queue._intents.refresh()
     done(scene, experiment, trial_queue, 1)
     assert not trial_queue.has_work()

@@ -17,8 +17,8 @@ import pytest
 from detslurm.exec.attempt import Report
 from detslurm.exec.execution import Execution
 from detslurm.exec.runner import Runner
-from detslurm.store import ExperimentDir, fold_experiment, fs, patience
-from detslurm.store.runlog import RunLog
+from detslurm.store import ExperimentDir, fold_experiment, fs, retry
+from detslurm.store.run_log import RunLog
 from tests.sdk.scenes import Scene
 from tests.store.faults import CALLS
 
@@ -57,7 +57,7 @@ def hiccup(at: int) -> Iterator[Callable[[], bool]]:
 def job(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """This process is a job's, its steps end well at once, and nobody waits."""
     monkeypatch.setenv("DETSLURM_LOCAL_JOB_ID", "7")
-    monkeypatch.setattr(patience, "time", SimpleNamespace(sleep=lambda seconds: None))
+    monkeypatch.setattr(retry, "time", SimpleNamespace(sleep=lambda seconds: None))
     monkeypatch.setattr(os, "fsync", lambda handle: None)  # most of the time otherwise
     monkeypatch.setattr(Execution, "_attempt", trained)
     monkeypatch.setattr(Runner, "_settle", lambda runner: None)  # it is let go at any error

@@ -12,7 +12,7 @@ from detslurm.exec import joining
 from detslurm.slurm import Allocation, userscript
 from detslurm.slurm.allocation import step_of
 from detslurm.store import Store, TrialDir
-from detslurm.store.jobclaims import claims_folder
+from detslurm.store.job_claims import claims_folder
 from detslurm.store.views import RunView
 
 

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from detslurm.store import RunLog, Store
-from tests.store.test_eventlog import ask, opened
+from tests.store.test_event_log import ask, opened
 
 
 def main(root: Path, name: str, count: int) -> None:

@@ -59,7 +59,7 @@ print(json.dumps([(run.host, run.outcome) for trial in trials for run in trial.v
 SEEN = """\
 import json, sys
 from pathlib import Path
-from tests.store.test_eventlog import opened
+from tests.store.test_event_log import opened
 print(json.dumps(opened(Path(sys.argv[1])).catch_up()["seen"]))
 """
 

@@ -1,4 +1,4 @@
-"""Wishes become facts first, then calls on the queue."""
+"""Intents become facts first, then calls on the queue."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from detslurm.store import ExperimentDir, RunLog, fold_facts
 from tests.sdk.scenes import Scene
 
 
-def wishes(experiment: ExperimentDir) -> list[str]:
-    return [fact["wish"] for fact in experiment.facts() if fact["type"] == "wish"]
+def intents(experiment: ExperimentDir) -> list[str]:
+    return [fact["intent"] for fact in experiment.facts() if fact["type"] == "intent"]
 
 
 def test_pause_holds_what_waits_and_taps_what_runs(scene: Scene) -> None:
-    """One hold and one notification for the whole array; the wish is in the store."""
+    """One hold and one notification for the whole array; the intent is in the store."""
     experiment = scene.experiment(4, job="7")
     scene.run(experiment, 0, ref="7_0")
     scene.queue.put("7_0", "RUNNING")
     scene.client.experiment(1).pause()
-    assert wishes(experiment) == ["pause"]
+    assert intents(experiment) == ["pause"]
     assert scene.queue.calls == [("hold", "7"), ("notify", "7")]
     assert scene.client.experiment(1).state == "PAUSED"
 
@@ -35,7 +35,7 @@ def test_activate_releases_what_is_held(scene: Scene) -> None:
     experiment = scene.experiment(2, job="7")
     scene.client.experiment(1).pause()
     scene.client.experiment(1).activate()
-    assert wishes(experiment) == ["pause", "activate"]
+    assert intents(experiment) == ["pause", "activate"]
     assert scene.queue.calls[-1] == ("release", "7")
     assert all(job.reason == "Priority" for job in scene.queue.jobs.values())
     assert scene.queue.requests == []
@@ -74,13 +74,13 @@ def test_activate_submits_nothing_while_the_queue_is_silent(scene: Scene) -> Non
     scene.queue.down = True
     with pytest.raises(LifecycleError, match=r"slurm does not answer.*again"):
         scene.client.experiment(1).activate()
-    assert wishes(experiment) == ["activate"]
+    assert intents(experiment) == ["activate"]
     assert scene.queue.requests == []
     assert scene.warnings
 
 
 def test_activate_says_when_nothing_was_released(scene: Scene) -> None:
-    """What is held stays held until somebody releases it: no runner is there to see the wish."""
+    """What is held stays held until somebody releases it: no runner is there to see the intent."""
     scene.experiment(job="7")
     scene.client.experiment(1).pause()
 
@@ -170,7 +170,7 @@ def test_cancel_removes_what_waits_and_taps_what_runs(scene: Scene) -> None:
     scene.run(experiment, 0, ref="7_0")
     scene.queue.put("7_0", "RUNNING")
     assert scene.client.experiment(1).cancel()
-    assert wishes(experiment) == ["cancel"]
+    assert intents(experiment) == ["cancel"]
     assert scene.queue.jobs["7_0"].state == "RUNNING"
     assert scene.queue.jobs["7_1"].state == "CANCELLED"
     assert ("notify", "7") in scene.queue.calls
@@ -182,7 +182,7 @@ def test_kill_ends_every_job_with_one_call(scene: Scene) -> None:
     experiment = scene.experiment(2, job="7")
     scene.submitted(experiment, "8", 1, 1)
     assert scene.client.experiment(1).kill()
-    assert wishes(experiment) == ["kill"]
+    assert intents(experiment) == ["kill"]
     assert scene.queue.calls == [("cancel", "7", "8")]
     assert not scene.client.experiment(1).kill()
 
@@ -208,16 +208,16 @@ def test_kill_trial_ends_exactly_that_element(scene: Scene) -> None:
     assert scene.queue.calls == [("cancel", "7_1")]
     assert scene.client.experiment(1).view.trial_states == {"QUEUED": 2, "CANCELED": 1}
     assert not scene.client.trial(2).kill()
-    assert wishes(experiment) == ["kill_trial"]
+    assert intents(experiment) == ["kill_trial"]
 
 
-@pytest.mark.parametrize("wish", ["pause", "cancel", "kill"])
-def test_a_wish_is_recorded_although_the_controller_is_down(scene: Scene, wish: str) -> None:
+@pytest.mark.parametrize("intent", ["pause", "cancel", "kill"])
+def test_an_intent_is_recorded_although_the_controller_is_down(scene: Scene, intent: str) -> None:
     """The fact is what counts: runners find it by themselves."""
     experiment = scene.experiment(job="7")
     scene.queue.down = True
-    getattr(scene.client.experiment(1), wish)()
-    assert wishes(experiment) == [wish]
+    getattr(scene.client.experiment(1), intent)()
+    assert intents(experiment) == [intent]
     assert scene.warnings
 
 
@@ -228,7 +228,7 @@ def test_what_is_over_can_be_neither_paused_nor_activated(scene: Scene) -> None:
     for act in ("pause", "activate"):
         with pytest.raises(LifecycleError, match="COMPLETED"):
             getattr(scene.client.experiment(1), act)()
-    assert wishes(experiment) == []
+    assert intents(experiment) == []
 
 
 def test_a_killed_experiment_cannot_be_activated(scene: Scene) -> None:
@@ -371,7 +371,7 @@ def test_an_active_experiment_is_not_deleted(scene: Scene) -> None:
     with pytest.raises(LifecycleError, match="kill it first"):
         scene.client.experiment(1).delete()
     assert experiment.code.exists()
-    assert wishes(experiment) == []
+    assert intents(experiment) == []
 
 
 def test_the_code_comes_back_as_it_was_frozen(scene: Scene, tmp_path: Path) -> None:

@@ -54,10 +54,10 @@ def test_a_store_that_was_not_there_is_found(scene: Scene) -> None:
 def test_a_notified_runner_sees_the_intent(scene: Scene) -> None:
     """However often it has looked before."""
     intents = Intents(scene.experiment())
-    for wish, cause in (("pause", Cause.PAUSE), ("activate", None), ("cancel", Cause.CANCEL)):
+    for intent, cause in (("pause", Cause.PAUSE), ("activate", None), ("cancel", Cause.CANCEL)):
         intents.refresh()
         with on("login"):
-            getattr(scene.client.experiment(1), wish)()
+            getattr(scene.client.experiment(1), intent)()
         intents.refresh()
         assert intents.cause is cause
 

@@ -163,7 +163,7 @@ def test_a_method_saved_too_early_is_refused(experiment: ExperimentDir, tmp_path
 def test_the_users_word_ends_it(experiment: ExperimentDir, tmp_path: Path) -> None:
     """A canceled experiment's runner leaves, and the search is neither completed nor failed."""
     trainers = Trainers(experiment)
-    experiment.append({"type": "wish", "wish": "cancel"})
+    experiment.append({"type": "intent", "intent": "cancel"})
     saved = search(experiment, RandomSearch(2, 2), tmp_path / "kept", trainers)
     assert not saved.state.experiment_completed and not trainers.ended
 
@@ -178,7 +178,7 @@ def test_it_looks_less_and_less_often_while_nothing_happens(
     def sleep(seconds: float) -> None:
         pauses.append(seconds)
         if len(pauses) == 8:
-            experiment.append({"type": "wish", "wish": "kill"})
+            experiment.append({"type": "intent", "intent": "kill"})
 
     search(experiment, RandomSearch(2, 2), tmp_path / "kept", trainers, sleep)
     assert pauses == [0.25, 0.5, 1, 2, 4, 8, 10, 10]

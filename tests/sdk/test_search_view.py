@@ -151,7 +151,7 @@ class TestWorkers:
 
 
 class TestWishing:
-    """Wishes act on workers."""
+    """Intents act on workers."""
 
     def test_killing_a_trial_leaves_its_worker_alive(self, scene: Scene) -> None:
         """The worker is told to look, and goes on with the next trial."""

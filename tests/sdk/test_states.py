@@ -84,7 +84,7 @@ def test_the_progress_of_what_was_killed(scene: Scene) -> None:
         records.append({"t": "progress", "value": 0.5})
     trial.write_end(1, {"outcome": "killed", "time": 1.0})
     assert scene.client.experiment(1).view.progress == 1.0  # the rest has completed
-    experiment.append({"type": "wish", "wish": "kill"})
+    experiment.append({"type": "intent", "intent": "kill"})
     assert scene.client.experiment(1).view.progress == 0.75
 
 
@@ -95,7 +95,7 @@ def test_a_trial_whose_run_died_with_its_node(scene: Scene, paused: bool, state:
     for index in range(2):  # the first worker has gone on with the other's trial
         scene.run(experiment, index, losses=[0.5], ref="7_0")
     if paused:
-        experiment.append({"type": "wish", "wish": "pause"})
+        experiment.append({"type": "intent", "intent": "pause"})
     for index in range(2):
         scene.queue.put(f"7_{index}", "PENDING", "BeginTime")
     one, other = scene.client.experiment(1).trials()

@@ -90,12 +90,12 @@ def test_the_controller_is_asked_rarely(scene: Scene) -> None:
     assert len(staff.queue.queries) == 2
 
 
-@pytest.mark.parametrize("wish", ["pause", "cancel"])
-def test_what_the_user_stopped_gets_no_workers(scene: Scene, wish: str) -> None:
+@pytest.mark.parametrize("intent", ["pause", "cancel"])
+def test_what_the_user_stopped_gets_no_workers(scene: Scene, intent: str) -> None:
     """Nothing is queued for an experiment that is paused or canceled."""
     staff = Staff(scene)
     staff.create(1)
-    staff.experiment.append({"type": "wish", "wish": wish})
+    staff.experiment.append({"type": "intent", "intent": intent})
     assert staff.look() == []
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 from unittest import mock
 
-from detslurm.store import fs, runlog
+from detslurm.store import fs, run_log
 
 KINDS = ("coherent", "nfs", "fuse")
 
@@ -59,7 +59,7 @@ def nodes(root: Path, kind: str) -> Iterator[None]:
         return
     _nodes = Nodes(root, kind)
     try:
-        with mock.patch.object(fs, "os", _nodes), mock.patch.object(runlog, "os", _nodes):
+        with mock.patch.object(fs, "os", _nodes), mock.patch.object(run_log, "os", _nodes):
             yield
     finally:
         _nodes = None

@@ -24,7 +24,7 @@ from detslurm.store import (
     trial_metrics,
 )
 from detslurm.store.facts import read_record
-from detslurm.store.runlog import read_records
+from detslurm.store.run_log import read_records
 from tests.store import scenes
 from tests.store.faults import AFTER, BEFORE, HALFWAY, failing_at, killed_at
 
@@ -73,8 +73,8 @@ COMMITS: dict[str, tuple[Work, Look]] = {
         lambda store: _only(store).append({"type": "note", "text": "x"}),
         lambda store: sum(fact["type"] == "note" for fact in _only(store).facts()),
     ),
-    "a wish": (
-        lambda store: _only(store).append({"type": "wish", "wish": "archive"}),
+    "an intent": (
+        lambda store: _only(store).append({"type": "intent", "intent": "archive"}),
         lambda store: fold_experiment(_only(store)).archived,
     ),
     "a block of trials": (
@@ -204,7 +204,7 @@ SCRIPT = """
 import sys
 from detslurm.store import RunLog, Store
 store = Store.open(sys.argv[1])
-store.experiment(1).append({"type": "wish", "wish": "archive"})
+store.experiment(1).append({"type": "intent", "intent": "archive"})
 trial = store.find_trial(1)
 with RunLog.open(trial.records_path(1)) as log:
     log.commit({"t": "checkpoint", "uuid": "new", "steps": 20})

@@ -1,4 +1,4 @@
-"""Views follow from facts: terminal states win, wishes count, oddities are skipped."""
+"""Views follow from facts: terminal states win, intents count, oddities are skipped."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detslurm.store import (
+    DesiredState,
+    FoldContext,
     RunLog,
     Store,
-    TrialContext,
     TrialView,
-    Wishes,
     fold_experiment,
     fold_trial,
 )
-from detslurm.store.experimentfold import experiment_facts, experiment_state
+from detslurm.store.experiment_fold import experiment_facts, experiment_state
 from detslurm.store.facts import put_record
 from detslurm.store.frame import frame
-from detslurm.store.outcomes import FINISHED, TERMINAL, TRIAL_STATES
-from detslurm.store.reading import begun_checkpoints
-from detslurm.store.trialfold import RunFacts, trial_view, well_formed
+from detslurm.store.reading import started_checkpoints
+from detslurm.store.states import FINISHED, TERMINAL, TRIAL_STATES
+from detslurm.store.trial_fold import RunFacts, trial_view, well_formed
 from tests.store import scenes
 
 OUTCOMES = st.sampled_from(
@@ -35,7 +35,7 @@ EVIDENCE = st.sampled_from([None, True, False])
 
 def view(*runs: RunFacts, **context: Any) -> TrialView:
     """The view of trial 1 with these runs."""
-    return trial_view(1, 1, runs, TrialContext(metric="loss", **context))
+    return trial_view(1, 1, runs, FoldContext(metric="loss", **context))
 
 
 def ended(*outcomes: str | None) -> list[RunFacts]:
@@ -50,16 +50,16 @@ def ended(*outcomes: str | None) -> list[RunFacts]:
 def test_a_terminal_end_record_wins(
     ends: list[dict[str, Any] | None], stopping: bool, alive: bool | None
 ) -> None:
-    """Once a run ended for good nothing changes the state: no wish, no queue, no later run."""
+    """Once a run ended for good nothing changes the state: no intent, no queue, no later run."""
     runs = [RunFacts(number=n, end=end) for n, end in enumerate(ends, 1)]
-    wishes = Wishes(stopping="kill" if stopping else None)
-    found = view(*runs, wishes=wishes, alive=alive)
+    desired = DesiredState(stopping="kill" if stopping else None)
+    found = view(*runs, desired=desired, alive=alive)
     assert found.state in TRIAL_STATES
     words = [end["outcome"] for end in ends if end and end["outcome"] in TERMINAL]
     assert found.final == bool(words)
     if words:
         assert found.state == TERMINAL[words[0]]
-        assert found == view(*runs, wishes=Wishes(paused=True))
+        assert found == view(*runs, desired=DesiredState(paused=True))
         assert found.ended == 5.0
     assert found.restarts == sum((end or {}).get("outcome") == "restart" for end in ends)
 
@@ -78,15 +78,15 @@ def test_a_run_that_continues_the_trial_opens_it_again() -> None:
         ([None], {}, "RUNNING"),
         (["preempted"], {}, "QUEUED"),
         (["restart", None], {}, "RUNNING"),
-        (["paused"], {"wishes": Wishes(paused=True)}, "PAUSED"),
-        ([], {"wishes": Wishes(paused=True)}, "PAUSED"),
-        ([None], {"wishes": Wishes(paused=True)}, "RUNNING"),
-        ([], {"wishes": Wishes(stopping="cancel")}, "CANCELED"),
-        (["preempted"], {"wishes": Wishes(stopping="kill")}, "CANCELED"),
-        ([None], {"wishes": Wishes(stopping="kill")}, "RUNNING"),
-        ([None], {"wishes": Wishes(stopping="kill"), "alive": False}, "CANCELED"),
-        ([None], {"wishes": Wishes(killed_trials=frozenset({2}))}, "RUNNING"),
-        ([], {"wishes": Wishes(killed_trials=frozenset({1}))}, "CANCELED"),
+        (["paused"], {"desired": DesiredState(paused=True)}, "PAUSED"),
+        ([], {"desired": DesiredState(paused=True)}, "PAUSED"),
+        ([None], {"desired": DesiredState(paused=True)}, "RUNNING"),
+        ([], {"desired": DesiredState(stopping="cancel")}, "CANCELED"),
+        (["preempted"], {"desired": DesiredState(stopping="kill")}, "CANCELED"),
+        ([None], {"desired": DesiredState(stopping="kill")}, "RUNNING"),
+        ([None], {"desired": DesiredState(stopping="kill"), "alive": False}, "CANCELED"),
+        ([None], {"desired": DesiredState(killed_trials=frozenset({2}))}, "RUNNING"),
+        ([], {"desired": DesiredState(killed_trials=frozenset({1}))}, "CANCELED"),
         ([None], {"alive": True}, "RUNNING"),
         ([None], {"alive": None}, "RUNNING"),
         ([None], {"alive": False}, "ERROR"),
@@ -103,24 +103,24 @@ def test_states_of_trials(outcomes: list[Any], context: dict[str, Any], state: s
 WISHES = st.sampled_from(["pause", "activate", "cancel", "kill", "archive", "unarchive"])
 
 
-def _folded(wishes: list[str]) -> Wishes:
-    facts = [{"n": n, "type": "wish", "wish": wish} for n, wish in enumerate(wishes, 2)]
-    return experiment_facts(facts).wishes
+def _folded(intents: list[str]) -> DesiredState:
+    facts = [{"n": n, "type": "intent", "intent": intent} for n, intent in enumerate(intents, 2)]
+    return experiment_facts(facts).desired
 
 
 @given(st.lists(WISHES), st.randoms())
-def test_stopping_does_not_depend_on_the_order_of_wishes(wishes: list[str], random: Any) -> None:
+def test_stopping_does_not_depend_on_the_order_of_intents(intents: list[str], random: Any) -> None:
     """Kill beats cancel, neither is taken back; pausing and archiving take the latest."""
-    folded = _folded(wishes)
-    shuffled = list(wishes)
+    folded = _folded(intents)
+    shuffled = list(intents)
     random.shuffle(shuffled)
     assert _folded(shuffled).stopping == folded.stopping
     assert folded.stopping == (
-        "kill" if "kill" in wishes else "cancel" if "cancel" in wishes else None
+        "kill" if "kill" in intents else "cancel" if "cancel" in intents else None
     )
-    pauses = [wish for wish in wishes if wish in ("pause", "activate")]
+    pauses = [intent for intent in intents if intent in ("pause", "activate")]
     assert folded.paused == (pauses[-1:] == ["pause"])
-    archives = [wish for wish in wishes if "archive" in wish]
+    archives = [intent for intent in intents if "archive" in intent]
     assert folded.archived == (archives[-1:] == ["archive"])
 
 
@@ -130,16 +130,16 @@ def test_an_experiment_is_over_when_all_its_trials_are(
 ) -> None:
     """Its state is final exactly then, does not depend on the trials' order, and is an error
     only if no trial completed."""
-    state = experiment_state(Wishes(stopping=stopping), states)
-    assert state == experiment_state(Wishes(stopping=stopping), states[::-1])
+    state = experiment_state(DesiredState(stopping=stopping), states)
+    assert state == experiment_state(DesiredState(stopping=stopping), states[::-1])
     over = bool(states) and FINISHED.issuperset(states)
     assert (state in FINISHED) == over
     if state == "ERROR":
         assert "COMPLETED" not in states
     if not over and stopping is None:
         assert state == "ACTIVE"
-        assert experiment_state(Wishes(paused=True), states) == "PAUSED"
-    assert experiment_state(Wishes(deleted=True), states) == "DELETED"
+        assert experiment_state(DesiredState(paused=True), states) == "PAUSED"
+    assert experiment_state(DesiredState(deleted=True), states) == "DELETED"
 
 
 JUNK = st.dictionaries(
@@ -210,7 +210,7 @@ def test_a_fact_of_a_newer_version_is_not_misread(store: Store) -> None:
     """A schema from the future is reported rather than half understood."""
     made = scenes.experiment(store)
     number = 2
-    put_record(made.log.name(number), {"v": 99, "type": "wish", "wish": "kill"})
+    put_record(made.log.name(number), {"v": 99, "type": "intent", "intent": "kill"})
     found = fold_experiment(made)
     assert found.state == "ACTIVE"
     assert "newer" in found.problems[0].reason
@@ -227,13 +227,13 @@ def test_the_latest_checkpoint_is_the_newest_runs(store: Store) -> None:
     found = fold_trial(trial)
     assert found.latest_checkpoint is not None
     assert found.latest_checkpoint.uuid == "c"
-    assert begun_checkpoints(trial, 1) == ["a", "b", "half"]
+    assert started_checkpoints(trial, 1) == ["a", "b", "half"]
     assert found.restarts == 1
     scenes.run(trial, [{"t": "checkpoint_deleted", "uuid": "c"}])
     found = fold_trial(trial)
     assert found.latest_checkpoint is not None
     assert found.latest_checkpoint.uuid == "b"
-    context = TrialContext(deleted_checkpoints=frozenset({"a", "b"}))
+    context = FoldContext(deleted_checkpoints=frozenset({"a", "b"}))
     assert fold_trial(trial, context).latest_checkpoint is None
     assert len(fold_trial(trial, context).checkpoints) == 3
 
@@ -246,9 +246,9 @@ def test_a_zombies_checkpoint_is_superseded(store: Store) -> None:
         trial.open_run({"resume": {"uuid": "a", "steps": 10}})
         zombie.commit(scenes.checkpoint("late", 99))
         zombie.commit(scenes.metrics(99, "validation", loss=0.0))
-    found = fold_trial(trial, TrialContext(metric="loss"))
+    found = fold_trial(trial, FoldContext(metric="loss"))
     assert [checkpoint.uuid for checkpoint in found.checkpoints] == ["a"]
-    assert begun_checkpoints(trial, 2) == ["a", "late"]
+    assert started_checkpoints(trial, 2) == ["a", "late"]
     assert found.best_validation is None
     assert found.steps == 10
 

@@ -85,10 +85,10 @@ def test_a_late_wish_reaches_the_listing(store: Store) -> None:
     first, second = scenes.finished(store, name="a"), scenes.finished(store, name="b")
     assert _names(store) == ["a", "b"]
     first.append({"type": "set", "field": "name", "value": "renamed"})
-    second.append({"type": "wish", "wish": "archive"})
+    second.append({"type": "intent", "intent": "archive"})
     rows = Store.open(store.path).overview()
     assert [(row.name, row.archived) for row in rows] == [("renamed", False), ("b", True)]
-    second.append({"type": "wish", "wish": "delete"})
+    second.append({"type": "intent", "intent": "delete"})
     assert _names(store) == ["renamed"]
     assert _names(Store.open(store.path)) == ["renamed"]
 
@@ -145,7 +145,7 @@ def test_unfinished_experiments_are_read_anew(store: Store) -> None:
     assert [row.state for row in store.overview()] == ["ACTIVE"]
     scenes.run(made.trial(1), [{"t": "progress", "value": 0.5}])
     assert [row.progress for row in store.overview()] == [0.25]
-    made.append({"type": "wish", "wish": "pause"})
+    made.append({"type": "intent", "intent": "pause"})
     assert [row.state for row in store.overview()] == ["PAUSED"]
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from detslurm import _access
 from detslurm.store import ExperimentDir, Store, StoreError, compact
-from detslurm.store.root import COMMON, SHARED, weakness
+from detslurm.store.root_access import COMMON, SHARED, weakness
 from tests.store import scenes
 
 CONFIG = {"data": {"secrets": {"token": "hush"}}}
@@ -146,7 +146,7 @@ def test_what_root_writes_stays_readable_for_the_owner(place: Path) -> None:
     for path in (place / "store", *(place / "store").rglob("*")):
         os.chown(path, 12345, 12345)
     _access.look_again()
-    made.append({"type": "wish", "wish": "kill"})
+    made.append({"type": "intent", "intent": "kill"})
     made.store.overview()
     found = {path.stat().st_uid for path in (place / "store").rglob("*")}
     assert found == {12345}

@@ -13,7 +13,7 @@ def claims_folder(store: Store) -> Path:
     return store.own("embedded")
 
 
-def go_on(store: Store, cluster: str, job: str, first_job: str) -> None:
+def inherit_claims(store: Store, cluster: str, job: str, first_job: str) -> None:
     """Let a new job go on with what the claims of its script's first job stand for."""
     put_record(_path(store, cluster, job), {"job": first_job})
 

@@ -1,4 +1,4 @@
-"""Trying again: a shared file system hiccups now and then, and comes back."""
+"""Retries: a shared file system fails for a moment now and then, and comes back."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ LONG: Final = (*SHORT, *(15.0,) * 14)
 The steps stay short: until a search's last worker reaches the store nobody stands by for it."""
 
 
-def patiently(
-    act: Callable[[], T], tell: Callable[[StoreError], None], pauses: Sequence[float]
+def with_retries(
+    act: Callable[[], T], report: Callable[[StoreError], None], pauses: Sequence[float]
 ) -> T:
-    """What `act` gives, tried again after each of the pauses; answers of the store are no faults.
+    """The result of `act`, retried after each of the pauses; what the store answers is final.
 
-    `act` must be such that doing it twice does no harm.
+    `act` must be idempotent.
     """
     for pause in pauses:
         try:
@@ -32,6 +32,6 @@ def patiently(
         except (NotFound, RunTaken, TrialEnded):
             raise
         except StoreError as error:
-            tell(error)
+            report(error)
         time.sleep(pause)
     return act()

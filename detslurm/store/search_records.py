@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from detslurm.store.experiment import ExperimentDir
-from detslurm.store.experimentfold import experiment_facts
+from detslurm.store.experiment_fold import experiment_facts
 from detslurm.store.reading import fold_trial
 
 # Ids are reserved by so many.

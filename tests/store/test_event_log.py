@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from detslurm.store import EventLog, StoreError, fs
-from detslurm.store.eventlog import PACK_OF, SNAPSHOT_EVERY
+from detslurm.store.event_log import PACK_OF, SNAPSHOT_EVERY
 from tests.store.faults import AFTER, BEFORE, HALFWAY, failing, failing_at, killed_at, race
 
 State = dict[str, Any]

@@ -10,8 +10,8 @@ import msgspec
 
 from detslurm.store.curve import MetricRow, Span, clean_rows, last_valid_steps
 from detslurm.store.errors import Problem
-from detslurm.store.outcomes import CLOSED, INVALID_HP, OUT_OF_OPS, RESTART, TERMINAL
-from detslurm.store.views import CheckpointView, RunView, TrialView, ValidationView, Wishes
+from detslurm.store.states import CLOSED, INVALID_HP, OUT_OF_OPS, RESTART, TERMINAL
+from detslurm.store.views import CheckpointView, DesiredState, RunView, TrialView, ValidationView
 
 VALIDATION = "validation"
 
@@ -59,7 +59,7 @@ def resumed_steps(start: dict[str, Any]) -> int:
     return int((start.get("resume") or {}).get("steps") or 0)
 
 
-class TrialContext(msgspec.Struct, frozen=True, kw_only=True):
+class FoldContext(msgspec.Struct, frozen=True, kw_only=True):
     """What a trial's fold takes from its experiment.
 
     `alive` is evidence from the queue about the trial's job: True (it waits or runs), False (it
@@ -68,7 +68,7 @@ class TrialContext(msgspec.Struct, frozen=True, kw_only=True):
 
     metric: str | None = None
     smaller_is_better: bool = True
-    wishes: Wishes = Wishes()
+    desired: DesiredState = DesiredState()
     deleted_checkpoints: frozenset[str] = frozenset()
     lost: str | None = None
     alive: bool | None = None
@@ -76,7 +76,7 @@ class TrialContext(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def trial_view(
-    trial_id: int, experiment_id: int, runs: Sequence[RunFacts], context: TrialContext
+    trial_id: int, experiment_id: int, runs: Sequence[RunFacts], context: FoldContext
 ) -> TrialView:
     """The view of a trial whose runs come in ascending order."""
     last = end_record(runs)
@@ -139,7 +139,7 @@ def _state(
     trial_id: int,
     runs: Sequence[RunFacts],
     last: dict[str, Any] | None,
-    context: TrialContext,
+    context: FoldContext,
 ) -> tuple[str, str | None]:
     if last is not None:
         return TERMINAL[last["outcome"]], last.get("reason")
@@ -147,15 +147,15 @@ def _state(
         return CLOSED.get(context.closed, "COMPLETED"), "the search is over"
     running = bool(runs) and runs[-1].end is None
     gone = context.lost is not None or context.alive is False
-    if context.wishes.stops(trial_id) and (gone or not running):
+    if context.desired.stops(trial_id) and (gone or not running):
         return "CANCELED", "stopped by the user"
-    if gone and (running or not context.wishes.paused):
+    if gone and (running or not context.desired.paused):
         return "ERROR", context.lost or "its job is gone and has no end record"
     if running:
         return "RUNNING", None
     reason = (runs[-1].end or {}).get("reason") if runs else None
     resting = bool(runs) and _outcome(runs[-1]) == OUT_OF_OPS
-    return ("PAUSED" if context.wishes.paused or resting else "QUEUED"), reason
+    return ("PAUSED" if context.desired.paused or resting else "QUEUED"), reason
 
 
 def _end_time(runs: Sequence[RunFacts], last: dict[str, Any] | None) -> float | None:

@@ -1,4 +1,4 @@
-"""The words for how runs end and how trials and experiments stand."""
+"""The outcomes of runs, and the states of trials and experiments."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ TERMINAL: Final = {
     KILLED: "CANCELED",
 }
 
-# How a trial stands that the search has closed, by the search's word for it; all others completed.
+# The state of a trial that the search has closed, by the outcome it gave; all others completed.
 CLOSED: Final = {"errored": "ERROR", "canceled": "CANCELED"}
 
 UNKNOWN: Final = "UNKNOWN"
-"""How a trial stands whose files can't be read: it may be running, or over."""
+"""The state of a trial whose files can't be read: it may be running, or over."""
 
 TRIAL_STATES: Final = ("QUEUED", "RUNNING", "PAUSED", "COMPLETED", "ERROR", "CANCELED", UNKNOWN)
 FINISHED: Final = frozenset({"COMPLETED", "ERROR", "CANCELED"})

@@ -11,8 +11,8 @@ from unittest import mock
 import pytest
 
 from detslurm.store import ExperimentDir, RunLog, Store, TrialDir, fold_experiment, fold_trial
-from detslurm.store.best import BestValidation
-from detslurm.store.reading import Memory
+from detslurm.store.best_validation import BestValidation
+from detslurm.store.reading import ReadCache
 from tests.store import scenes
 from tests.store.scenes import metrics
 
@@ -76,11 +76,11 @@ def test_a_watched_trial_is_read_once(store: Store, read: Bytes) -> None:
     """Who looks again and again, as `wait` does, reads what was reported since."""
     trial = scenes.trial(store)
     scenes.run(trial, [])
-    memory: Memory = {}
+    cache: ReadCache = {}
     for steps in range(1, 10):
         report(trial, 1, steps, 1.0)
         before = read.count
-        assert fold_trial(trial, memory=memory).steps == steps
+        assert fold_trial(trial, cache=cache).steps == steps
         assert read.count - before <= trial.records_path(1).stat().st_size / steps + 2000
 
 
@@ -95,12 +95,12 @@ def test_what_was_not_whole_yet_is_read_again(store: Store) -> None:
     whole = name.read_bytes()
     hole = whole.index(b"0.25")
     name.write_bytes(whole[: hole - 200] + bytes(400) + whole[hole + 200 :])
-    best, memory = BestValidation(experiment), Memory()
-    assert best.value() == 0.5 and fold_trial(trial, memory=memory).problems
+    best, cache = BestValidation(experiment), ReadCache()
+    assert best.value() == 0.5 and fold_trial(trial, cache=cache).problems
     name.write_bytes(whole)
     assert best.value() == 0.25
-    assert fold_trial(trial, memory=memory) == fold_trial(trial)
-    assert fold_trial(trial, memory=memory).problems == ()
+    assert fold_trial(trial, cache=cache) == fold_trial(trial)
+    assert fold_trial(trial, cache=cache).problems == ()
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -109,15 +109,15 @@ def test_it_is_what_the_fold_says(store: Store, place: Path, seed: int) -> None:
     draw = random.Random(seed)
     experiment = scenes.experiment(store, 3, smaller_is_better=bool(seed % 2))
     best = BestValidation(experiment)
-    memories: dict[int, Memory] = {1: {}, 2: {}, 3: {}}
+    memories: dict[int, ReadCache] = {1: {}, 2: {}, 3: {}}
     for _ in range(60):
         something(draw, experiment)
         if draw.random() < 0.7:
             assert best.value() == fold_experiment(experiment).best_value
         if draw.random() < 0.7:
-            for number, memory in memories.items():
+            for number, cache in memories.items():
                 trial = experiment.trial(number)
-                assert fold_trial(trial, memory=memory) == fold_trial(trial)
+                assert fold_trial(trial, cache=cache) == fold_trial(trial)
 
 
 def something(draw: random.Random, experiment: ExperimentDir) -> None:

@@ -1,4 +1,4 @@
-"""The folds that turn an experiment's facts and trials into wishes and a view. Pure."""
+"""The folds that turn an experiment's facts and trials into its desired state and a view. Pure."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 
 from detslurm.store.errors import Problem
-from detslurm.store.outcomes import FINISHED
-from detslurm.store.trialfold import TrialContext, better
-from detslurm.store.views import ExperimentView, Job, TrialRow, Wishes
+from detslurm.store.states import FINISHED
+from detslurm.store.trial_fold import FoldContext, better
+from detslurm.store.views import DesiredState, ExperimentView, Job, TrialRow
 
 
 class ExperimentFacts(msgspec.Struct, kw_only=True):
@@ -24,7 +24,7 @@ class ExperimentFacts(msgspec.Struct, kw_only=True):
 
     created: dict[str, Any] = msgspec.field(default_factory=dict)
     count: int = 0
-    wishes: Wishes = Wishes()
+    desired: DesiredState = DesiredState()
     jobs: tuple[Job, ...] = ()
     folder: str = ""  # in which its jobs work: other jobs may come to have their ids
     trial_ids: tuple[int, ...] = ()
@@ -42,20 +42,20 @@ class ExperimentFacts(msgspec.Struct, kw_only=True):
 
     def submitted_after(self, number: int) -> set[int]:
         """Trials that facts past `number` submitted (again)."""
-        return set().union(*(self.covered(job) for job in self.jobs if job.fact > number))
+        return set().union(*(self.trials_of(job) for job in self.jobs if job.fact > number))
 
-    def covered(self, job: Job) -> set[int]:
+    def trials_of(self, job: Job) -> set[int]:
         """The trials that a job works for, with what replaces them."""
         share = range(job.first_index, job.first_index + job.count)
         more = {self.trial_ids[new] for new, first in self.origin.items() if first in share}
         return {*self.trial_ids[share.start : share.stop], *more}
 
-    def context(self, trial_id: int, alive: bool | None = None) -> TrialContext:
+    def context(self, trial_id: int, alive: bool | None = None) -> FoldContext:
         """What the fold of one of its trials needs."""
-        return TrialContext(
+        return FoldContext(
             metric=self.created.get("metric"),
             smaller_is_better=self.created.get("smaller_is_better", True),
-            wishes=self.wishes,
+            desired=self.desired,
             deleted_checkpoints=self.deleted_checkpoints,
             lost=self.lost.get(trial_id),
             alive=alive,
@@ -94,7 +94,7 @@ def _submitted(state: ExperimentFacts, fact: Mapping[str, Any]) -> None:
     # A new submission gives lost trials another chance; a search's workers take any trial.
     if state.created.get("search"):
         state.lost.clear()
-    for trial in set().union(*map(state.covered, jobs)) if state.lost else ():
+    for trial in set().union(*map(state.trials_of, jobs)) if state.lost else ():
         state.lost.pop(trial, None)
 
 
@@ -107,27 +107,27 @@ def _job(job: Mapping[str, Any], number: int) -> Job:
     return Job(**{"cluster": "slurm", "job_id": "", **known, "fact": number})
 
 
-def _wish(state: ExperimentFacts, fact: Mapping[str, Any]) -> None:
-    wish, wishes = fact.get("wish"), state.wishes
+def _intent(state: ExperimentFacts, fact: Mapping[str, Any]) -> None:
+    intent, desired = fact.get("intent"), state.desired
     changed: dict[str, Any] = {}
-    if wish in ("pause", "activate"):
-        changed["paused"] = wish == "pause"
-        if wish == "activate" and state.created.get("search"):
+    if intent in ("pause", "activate"):
+        changed["paused"] = intent == "pause"
+        if intent == "activate" and state.created.get("search"):
             state.lost.clear()  # its trials go to whatever workers there are from now on
-    elif wish in ("archive", "unarchive"):
-        changed["archived"] = wish == "archive"
-    elif wish in ("cancel", "kill"):
-        changed["stopping"] = "kill" if "kill" in (wish, wishes.stopping) else "cancel"
-    elif wish == "kill_trial":
-        changed["killed_trials"] = wishes.killed_trials | {fact.get("trial", 0)}
-    elif wish == "delete":
+    elif intent in ("archive", "unarchive"):
+        changed["archived"] = intent == "archive"
+    elif intent in ("cancel", "kill"):
+        changed["stopping"] = "kill" if "kill" in (intent, desired.stopping) else "cancel"
+    elif intent == "kill_trial":
+        changed["killed_trials"] = desired.killed_trials | {fact.get("trial", 0)}
+    elif intent == "delete":
         changed["deleted"] = True
-    state.wishes = msgspec.structs.replace(wishes, **changed)
+    state.desired = msgspec.structs.replace(desired, **changed)
 
 
 def _set(state: ExperimentFacts, fact: Mapping[str, Any]) -> None:
-    fields = {**state.wishes.fields, str(fact.get("field")): fact.get("value")}
-    state.wishes = msgspec.structs.replace(state.wishes, fields=fields)
+    fields = {**state.desired.fields, str(fact.get("field")): fact.get("value")}
+    state.desired = msgspec.structs.replace(state.desired, fields=fields)
 
 
 def _lost(state: ExperimentFacts, fact: Mapping[str, Any]) -> None:
@@ -161,7 +161,7 @@ _FOLDS = {
     "trials": _trials,
     "submitted": _submitted,
     "script": _script,
-    "wish": _wish,
+    "intent": _intent,
     "set": _set,
     "lost": _lost,
     "found": _found,
@@ -175,9 +175,9 @@ def experiment_view(
     experiment_id: int, facts: ExperimentFacts, trials: Sequence[TrialRow]
 ) -> ExperimentView:
     """The view of an experiment whose trials come in the order of their ids."""
-    created, wishes, fields = facts.created, facts.wishes, facts.wishes.fields
+    created, desired, fields = facts.created, facts.desired, facts.desired.fields
     state = experiment_state(
-        wishes,
+        desired,
         [trial.state for trial in trials],
         searching=facts.searching,
         verdict=facts.verdict if facts.searching or not _all_refused(trials) else "errored",
@@ -202,7 +202,7 @@ def experiment_view(
         description=_text(fields.get("description", created.get("description"))),
         labels=_labels(fields.get("labels", created.get("labels"))),
         notes=_text(fields.get("notes", created.get("notes"))),
-        archived=wishes.archived,
+        archived=desired.archived,
         metric=created.get("metric"),
         smaller_is_better=smaller,
         best_trial=best.id if best else None,
@@ -211,7 +211,7 @@ def experiment_view(
         facts=facts.count,
         first_trial=created.get("first_trial", 0),
         max_restarts=created.get("max_restarts", 0),
-        wishes=wishes,
+        desired=desired,
         fields=fields,
         jobs=facts.jobs,
         trials=tuple(trials),
@@ -240,39 +240,39 @@ def _all_refused(trials: Sequence[TrialRow]) -> bool:
 
 
 def experiment_state(
-    wishes: Wishes,
+    desired: DesiredState,
     trial_states: Sequence[str],
     *,
     searching: bool = False,
     verdict: str | None = None,
     abandoned: bool = False,
 ) -> str:
-    """The experiment's state: final once every trial is, else what the user wishes.
+    """The experiment's state: final once every trial is, else what the user wants.
 
     While a search goes on more trials may come, unless the user stops it or it is `abandoned`: all
     its workers are gone. `verdict` is its own word for how it ended.
     """
-    if wishes.deleted:
+    if desired.deleted:
         return "DELETED"
     over = all(state in FINISHED for state in trial_states)
-    if searching and over and wishes.stopping is not None:
+    if searching and over and desired.stopping is not None:
         return "CANCELED"
     if searching and over and abandoned:
         return "ERROR"
     if verdict in _VERDICTS:
         return _VERDICTS[verdict]
     if trial_states and over and not searching:
-        return _final_state(wishes, set(trial_states))
-    if wishes.stopping is not None:
-        return "STOPPING_KILLED" if wishes.stopping == "kill" else "STOPPING_CANCELED"
-    return "PAUSED" if wishes.paused else "ACTIVE"
+        return _final_state(desired, set(trial_states))
+    if desired.stopping is not None:
+        return "STOPPING_KILLED" if desired.stopping == "kill" else "STOPPING_CANCELED"
+    return "PAUSED" if desired.paused else "ACTIVE"
 
 
 _VERDICTS = {"errored": "ERROR", "canceled": "CANCELED"}
 
 
-def _final_state(wishes: Wishes, states: set[str]) -> str:
-    if wishes.stopping is not None and "CANCELED" in states:
+def _final_state(desired: DesiredState, states: set[str]) -> str:
+    if desired.stopping is not None and "CANCELED" in states:
         return "CANCELED"
     if "COMPLETED" in states:
         return "COMPLETED"

@@ -8,12 +8,12 @@ from detslurm.store import summary
 from detslurm.store.curve import last_valid_steps
 from detslurm.store.errors import CorruptRecord
 from detslurm.store.experiment import ExperimentDir
-from detslurm.store.experimentfold import experiment_facts
-from detslurm.store.outcomes import TERMINAL
-from detslurm.store.reading import begun, cuts, line_facts
-from detslurm.store.runlog import lines_of
+from detslurm.store.experiment_fold import experiment_facts
+from detslurm.store.reading import counted_bytes, line_facts, started_trials
+from detslurm.store.run_log import lines_of
+from detslurm.store.states import TERMINAL
 from detslurm.store.trial import Run, TrialDir
-from detslurm.store.trialfold import RunFacts, TrialContext, best_of, clean_validations
+from detslurm.store.trial_fold import FoldContext, RunFacts, best_of, clean_validations
 from detslurm.store.views import ValidationView
 
 
@@ -31,10 +31,10 @@ class BestValidation:
         self._facts += self._experiment.facts(after=len(self._facts))
         facts = experiment_facts(self._facts)
         if self._over is None:
-            rows = summary.load(self._experiment).standing(facts)
+            rows = summary.load(self._experiment).valid_rows(facts)
             self._over = {row.id: row.best_validation for row in rows.values()}
         unread = [number for number in facts.trial_ids if number not in self._over]
-        started = begun(self._experiment, facts, len(unread))
+        started = started_trials(self._experiment, facts, len(unread))
         for number in unread:
             if started is None or number in started:
                 self._look_at(self._experiment.trial(number), facts.context(number))
@@ -47,9 +47,9 @@ class BestValidation:
         reader = self._trials.get(number)
         return reader.best if reader is not None else None
 
-    def _look_at(self, trial: TrialDir, context: TrialContext) -> None:
+    def _look_at(self, trial: TrialDir, context: FoldContext) -> None:
         reader = self._trials.setdefault(trial.id, _Reader(trial))
-        reader.read_on(context)
+        reader.read_new(context)
         if reader.over and self._over is not None:
             self._over[trial.id] = reader.best
             del self._trials[trial.id]
@@ -64,11 +64,11 @@ class _Reader:
         self.best: ValidationView | None = None
         self.over = False
 
-    def read_on(self, context: TrialContext) -> None:
+    def read_new(self, context: FoldContext) -> None:
         """Take in what is new."""
         self._find_runs()
-        bounds = cuts([reader.run for reader in self._runs])
-        news = [reader.read_on(bounds.get(reader.run.number)) for reader in self._runs]
+        bounds = counted_bytes([reader.run for reader in self._runs])
+        news = [reader.read_new(bounds.get(reader.run.number)) for reader in self._runs]
         if any(news):
             facts = [reader.facts for reader in self._runs]
             limits = last_valid_steps([one.span for one in facts])
@@ -118,7 +118,7 @@ class _RunReader:
             self.run = self.run._replace(end=self._trial.end(self.run.number))
         return self.run.end is not None
 
-    def read_on(self, limit: int | None) -> bool:
+    def read_new(self, limit: int | None) -> bool:
         """Take in what is new up to `limit`; whether anything has changed."""
         again = self._broken or (limit is not None and limit < self._offset)
         if again:
