@@ -4,9 +4,15 @@ from __future__ import annotations
 
 
 class InvalidHP(Exception):
-    """Raise it in training code to say that this trial's hyperparameters make no sense.
+    """Raise it in training code if this trial's hyperparameters make no sense.
 
     The trial ends without a restart; the experiment goes on with its other trials.
+
+    Args:
+        msg: What is wrong with them; a general sentence by default.
+
+    Raises:
+        TypeError: If the message is not text.
     """
 
     def __init__(self, msg: str = "the hyperparameters of this trial were declared invalid"):

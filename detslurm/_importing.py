@@ -19,14 +19,28 @@ _in_use = threading.Lock()
 
 @contextmanager
 def import_from_path(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Inside the block imports find the modules in `path` first, and none in the working directory.
+    """Inside the block, import modules from `path` first, and none from the working directory.
 
-    with detslurm.import_from_path(checkpoint / "code"):
-        import model_def
+    Modules of the working directory that were imported before are hidden inside the block; modules
+    that came from `path` are forgotten after it. No `__pycache__` is written.
 
-    Modules of the working directory that were imported before are out of sight meanwhile and back
-    afterwards; those that came from `path` are forgotten. No `__pycache__` is written there. Raises
-    `RuntimeError` inside another such block, of this thread or of any other.
+    Args:
+        path: The directory to import from.
+
+    Raises:
+        RuntimeError: Inside another such block, of this thread or of any other.
+
+    Example:
+        from pathlib import Path
+
+        import detslurm as det
+
+        code = Path("checkpoint/code")
+        code.mkdir(parents=True)
+        (code / "model_def.py").write_text("layers = 3")
+        with det.import_from_path(code):
+            import model_def
+        assert model_def.layers == 3
     """
     if not _in_use.acquire(blocking=False):
         raise RuntimeError("import_from_path() can't be nested, nor used by two threads at once")

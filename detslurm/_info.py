@@ -43,7 +43,13 @@ OF_A_RUN = ("DET_", "DETSLURM_PREEMPT", JOB_ENV)
 
 @dataclass(frozen=True)
 class RendezvousInfo:
-    """Where the nodes of this run are: addresses, this node's index, slots on each."""
+    """Where the nodes of this run are.
+
+    Attributes:
+        container_addrs: One address for each node, in the order of ranks.
+        container_rank: This node's index among them.
+        container_slot_counts: The number of slots on each node.
+    """
 
     container_addrs: list[str]
     container_rank: int
@@ -52,7 +58,14 @@ class RendezvousInfo:
 
 @dataclass(frozen=True, init=False)
 class TrialInfo:
-    """The trial that this process works for."""
+    """The trial that this process works for.
+
+    Attributes:
+        trial_id: The trial's id.
+        experiment_id: The experiment's id.
+        trial_seed: The seed of this trial, the same in all its runs.
+        hparams: The trial's hyperparameters by name.
+    """
 
     trial_id: int
     experiment_id: int
@@ -119,7 +132,21 @@ def _experiment_config(env: Mapping[str, str]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class ClusterInfo:
-    """Everything that is known of the task this process belongs to."""
+    """Everything that is known of the task that this process belongs to.
+
+    Attributes:
+        master_url: The store, as a `file://` URL.
+        cluster_id: The name of the cluster.
+        agent_id: The name of this node.
+        slot_ids: The indexes of this node's slots.
+        task_id: The id of the trial's task.
+        allocation_id: The id of this run.
+        session_token: Empty: there is no server.
+        task_type: "TRIAL" for the processes of a trial.
+        gpu_uuids: The UUIDs of this node's GPUs.
+        master_cert_name: None: there is no server.
+        master_cert_file: None: there is no server.
+    """
 
     master_url: str
     cluster_id: str
@@ -168,19 +195,23 @@ class ClusterInfo:
 
     @property
     def trial(self) -> TrialInfo:
-        """The trial of this task. Raises `RuntimeError` for a task that is no trial."""
+        """The trial of this task.
+
+        Raises:
+            RuntimeError: If this task is not a trial.
+        """
         if self._trial_info is None:
             raise RuntimeError(f"this task is of type {self.task_type}: it has no trial")
         return self._trial_info
 
     @property
     def latest_checkpoint(self) -> str | None:
-        """The storage id to resume from, or None for a fresh start."""
+        """The storage id of the checkpoint to resume from, or None to start from the beginning."""
         return self._latest_checkpoint if self.task_type == "TRIAL" else None
 
     @property
     def user_data(self) -> dict[str, Any]:
-        """The `data` section of the experiment configuration."""
+        """The `data` section of the experiment's configuration."""
         if self._trial_info is None:
             return {}
         data: dict[str, Any] = self._trial_info._config.get("data") or {}
@@ -193,12 +224,12 @@ class ClusterInfo:
 
     @property
     def container_addrs(self) -> list[str]:
-        """One address per node, in rank order."""
+        """One address for each node, in the order of ranks."""
         return self._rendezvous.container_addrs
 
     @property
     def container_slot_counts(self) -> list[int]:
-        """Slots on each node, in rank order."""
+        """The number of slots on each node, in the order of ranks."""
         return self._rendezvous.container_slot_counts
 
     @property

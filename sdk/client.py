@@ -18,12 +18,19 @@ if TYPE_CHECKING:
 
 
 def warn_user(text: str) -> None:
-    """How the SDK says what is no error, unless told otherwise."""
+    """Issue a Python warning; how a `Client` reports what is not an error, by default.
+
+    Args:
+        text: What the user should know.
+    """
     warnings.warn(text, stacklevel=2)
 
 
 def default_root() -> Path:
-    """Where the store is; a site profile is read only where the environment leaves it open."""
+    """Return the directory of the store that commands and clients use by default.
+
+    That is DETSLURM_ROOT, else `root` of the site profile, else `~/detslurm`.
+    """
     named = os.environ.get("DETSLURM_ROOT")
     if named and not named.startswith("~") and "$" not in named:
         return Path(named).absolute()
@@ -36,7 +43,7 @@ DEFAULT_ORIGIN = "the default"
 
 
 def root_origin() -> str:
-    """Who says where `default_root` is."""
+    """Return who decided where `default_root` is, as a phrase for messages."""
     if os.environ.get("DETSLURM_ROOT"):
         return "by DETSLURM_ROOT"
     from detslurm.config import load_site
@@ -46,7 +53,16 @@ def root_origin() -> str:
 
 
 class Client:
-    """A store and the clusters behind it."""
+    """A store, and the clusters whose queues know its jobs.
+
+    Args:
+        root: The directory of the store; by default the one that the commands use. It need not
+            exist: the first submission makes it.
+        warn: Gets a sentence for everything that the user should know and that is not an error,
+            such as a queue that does not answer. By default it becomes a Python warning.
+        connect: Gets the name of a cluster and returns it; by default Slurm's commands, or the
+            scheduler of this machine.
+    """
 
     def __init__(
         self,
@@ -63,7 +79,10 @@ class Client:
         self.queues = Queues(connect or connector(path), warn)
 
     def missing(self) -> str | None:
-        """Where there should be a store and is none, and who says so; None where there is one."""
+        """Return why there is no store, in a sentence that names the directory and who chose it.
+
+        None if there is a store.
+        """
         path = self.store.path
         if fs.exists(path / "experiments", expected=True):
             return None
@@ -73,22 +92,53 @@ class Client:
         return f"there is no store at {path} ({origin}); the first submission makes one"
 
     def directory(self, experiment_id: int) -> ExperimentDir:
-        """The place of an experiment, or NotFound; a deleted one keeps its place."""
+        """Return the directory of an experiment in the store; a deleted one still has it.
+
+        Args:
+            experiment_id: The experiment's id.
+
+        Raises:
+            NotFound: If there is no such experiment, or no store.
+        """
         if text := self.missing():
             raise NotFound(text)
         return self.store.experiment(experiment_id)
 
     def experiment(self, experiment_id: int) -> Experiment:
-        """An experiment by id, as it stands now. Raises NotFound."""
+        """Return an experiment as it is now, by the store and the queue.
+
+        Args:
+            experiment_id: The experiment's id.
+
+        Raises:
+            NotFound: If there is no such experiment, or it was deleted.
+            StoreError: If it can't be read.
+
+        Example:
+            import detslurm as det
+            from detslurm.sdk import Client
+
+            with det.core.init() as core:  # by hand: recorded as experiment 1
+                core.train.report_validation_metrics(1, {"loss": 0.5})
+            experiment = Client().experiment(1)
+            trial = experiment.first_trial()
+            assert trial.metrics("validation").metrics == {"loss": [0.5]}
+        """
         return self.experiments([experiment_id])[0]
 
     def experiments(
         self, ids: Iterable[int], *, skip: Callable[[StoreError], None] | None = None
     ) -> list[Experiment]:
-        """Experiments by id, with one look at the queue for all of them.
+        """Return several experiments as they are now, with one query of the queue for all of them.
 
-        Raises NotFound for those that don't exist, StoreError for those that can't be read, unless
-        `skip` takes the errors.
+        Args:
+            ids: The experiments' ids.
+            skip: Gets the error for each experiment that does not exist or can't be read, which is
+                then left out. By default such an error is raised.
+
+        Raises:
+            NotFound: If one does not exist or was deleted, and `skip` is not given.
+            StoreError: If one can't be read, and `skip` is not given.
         """
         from detslurm.sdk.experiment import Experiment
 
@@ -110,7 +160,18 @@ class Client:
         return one
 
     def stored(self, experiment_id: int, *, deleted: bool = False) -> Experiment:
-        """An experiment as the store alone knows it: enough to record an intent for it."""
+        """Return an experiment as the store alone knows it, without a query of the queue.
+
+        That is enough to change it, and much faster.
+
+        Args:
+            experiment_id: The experiment's id.
+            deleted: Whether to return a deleted experiment, too; off by default.
+
+        Raises:
+            NotFound: If there is no such experiment, or it was deleted.
+            StoreError: If it can't be read.
+        """
         from detslurm.sdk.experiment import Experiment
 
         one = read(self.directory(experiment_id))
@@ -119,7 +180,16 @@ class Client:
         return Experiment(self, one)
 
     def list_experiments(self, *, archived: bool = False) -> list[ExperimentRow]:
-        """All experiments by id; archived ones on demand, deleted ones never."""
+        """Return a row for each experiment, by id; deleted ones are left out.
+
+        Experiments that can't be read are left out, with a warning.
+
+        Args:
+            archived: Whether to include archived experiments; off by default.
+
+        Raises:
+            NotFound: If there is no store where the user said it is.
+        """
         if text := self.missing():
             if self._given or root_origin() != DEFAULT_ORIGIN:
                 raise NotFound(text)
@@ -128,14 +198,30 @@ class Client:
         return [row for row in found if row.state != "DELETED" and (archived or not row.archived)]
 
     def trial(self, trial_id: int) -> Trial:
-        """A trial by id, as it stands now. Raises NotFound."""
+        """Return a trial as it is now, by the store and the queue.
+
+        Args:
+            trial_id: The trial's id.
+
+        Raises:
+            NotFound: If there is no such trial.
+            StoreError: If its experiment can't be read.
+        """
         from detslurm.sdk.trial import Trial
 
         directory = self._trial(trial_id)
         return Trial(self.experiment(directory.experiment_id), trial_id)
 
     def stored_trial(self, trial_id: int) -> Trial:
-        """A trial as the store alone knows it: enough to record an intent for it."""
+        """Return a trial as the store alone knows it, without a query of the queue.
+
+        Args:
+            trial_id: The trial's id.
+
+        Raises:
+            NotFound: If there is no such trial.
+            StoreError: If its experiment can't be read.
+        """
         from detslurm.sdk.trial import Trial
 
         directory = self._trial(trial_id)

@@ -24,7 +24,15 @@ if TYPE_CHECKING:
 
 
 class Experiment:
-    """One experiment; `view` is how it stood when it was last looked at."""
+    """One experiment, as it was when it was read last: `Client().experiment(ID)` gives it.
+
+    Methods that change it write to the store first and then act on the queue. A queue that does not
+    answer is reported by the client's `warn`: the jobs' runners read the store every minute. Only
+    the owner may change an experiment: `LifecycleError` for others.
+
+    Attributes:
+        view: Everything about it and its trials, as it was when it was read last.
+    """
 
     def __init__(self, client: Client, snapshot: ExperimentSnapshot) -> None:
         self._client = client
@@ -33,26 +41,30 @@ class Experiment:
 
     @property
     def id(self) -> int:
-        """Its id."""
+        """The experiment's id."""
         return self._snapshot.directory.id
 
     @property
     def path(self) -> Path:
-        """Its directory in the store."""
+        """The experiment's directory in the store."""
         return self._snapshot.directory.path
 
     @property
     def state(self) -> str:
-        """Its state."""
+        """The experiment's state, such as "ACTIVE" or "COMPLETED"."""
         return self.view.state
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """The experiment's name."""
         return self.view.name
 
     def reload(self) -> Experiment:
-        """Look again, at the store and, while something is unfinished, at the queue."""
+        """Read it again from the store and, while something is unfinished, query the queue.
+
+        Returns:
+            This object.
+        """
         self._snapshot = read(self._snapshot.directory)
         attach_job_status([self._snapshot], self._client.queues)
         self.view = self._snapshot.view
@@ -62,7 +74,11 @@ class Experiment:
 
     @property
     def config(self) -> dict[str, Any]:
-        """The resolved configuration, secrets masked. Raises StoreError where it can't be read."""
+        """The resolved configuration, with secrets masked.
+
+        Raises:
+            StoreError: If it can't be read.
+        """
         from detslurm.config import ExperimentConfig
 
         plain = self._snapshot.directory.config()
@@ -73,21 +89,32 @@ class Experiment:
 
     @property
     def trial_rows(self) -> list[TrialRow]:
-        """How its trials stand, by id."""
+        """The experiment's trials in short, by id."""
         return list(self._snapshot.trials.values())
 
     def job_status(self, trial_id: int) -> JobStatus | None:
-        """What is known of a trial's job; None for finished trials, whose jobs don't matter."""
+        """Return what is known of a trial's job.
+
+        Args:
+            trial_id: The trial's id.
+
+        Returns:
+            The status, or None for a finished trial.
+        """
         return self._snapshot.job_statuses.get(trial_id)
 
     def trials(self) -> list[Trial]:
-        """Its trials, by id."""
+        """Return the experiment's trials, by id."""
         from detslurm.sdk.trial import Trial
 
         return [Trial(self, number) for number in self._snapshot.trials]
 
     def first_trial(self) -> Trial:
-        """The trial with the smallest id. Raises LifecycleError where there is none."""
+        """Return the trial with the smallest id.
+
+        Raises:
+            LifecycleError: If there is no trial yet.
+        """
         from detslurm.sdk.trial import Trial
 
         search = self._snapshot.search
@@ -97,11 +124,18 @@ class Experiment:
         return Trial(self, ids[0])
 
     def checkpoints(self) -> list[CheckpointView]:
-        """Committed checkpoints of all its trials that were not deleted."""
+        """Return the committed checkpoints of all trials, those that were deleted left out."""
         return [c for trial in self.trials() if trial.row.run_count for c in trial.checkpoints()]
 
     def as_stored(self, checkpoints: Iterable[CheckpointView]) -> list[CheckpointView]:
-        """Checkpoints as their storage has them, where that is a disk that this machine sees."""
+        """Compare checkpoints with their storage, if that is a disk that this machine sees.
+
+        Args:
+            checkpoints: Checkpoints as they were recorded.
+
+        Returns:
+            The same checkpoints; those whose files are gone have the state "DELETED".
+        """
         from detslurm.sdk.checkpoints import marked
 
         found = list(checkpoints)
@@ -115,7 +149,17 @@ class Experiment:
         return disk_of(self._snapshot.directory)
 
     def download_code(self, output_dir: Path | str = ".") -> Path:
-        """Pack the frozen code into `experiment_<id>_model_def.tgz` and return its path."""
+        """Pack the code that the experiment runs into `experiment_<id>_model_def.tgz`.
+
+        Args:
+            output_dir: Where to put the file; the working directory by default.
+
+        Returns:
+            The path of the file.
+
+        Raises:
+            LifecycleError: If the submission broke off before the code was copied.
+        """
         import tarfile
 
         code = self._snapshot.directory.code
@@ -130,16 +174,22 @@ class Experiment:
     # -- intents ----------------------------------------------------------------------------------
 
     def pause(self) -> None:
-        """Let running trials checkpoint and leave; nothing starts until `activate`."""
+        """Let running trials save and exit; nothing starts until `activate()`.
+
+        Raises:
+            LifecycleError: If the experiment is over.
+        """
         self._refuse_when_over("pause")
         self._intent("pause")
         job_refs = self._unfinished_jobs()
         self._client.queues.pause(job_refs, runners=self.managed)
 
     def activate(self) -> None:
-        """Go on: release what is held, and queue again what lost its job.
+        """Go on: release jobs that are held, and queue again what lost its job.
 
-        Raises LifecycleError where the queue does not answer, for what is held stays so.
+        Raises:
+            LifecycleError: If the experiment is over or being stopped, or if the queue does not
+                answer: what is held then stays held.
         """
         lost = self._lost_trials()
         if not lost:
@@ -173,19 +223,34 @@ class Experiment:
         return go_on(self._snapshot, self._client.queues)
 
     def cancel(self) -> bool:
-        """Let running trials checkpoint, then end all; False where it was over already."""
+        """Let running trials save and exit, and end the experiment.
+
+        Returns:
+            False if it was over already.
+        """
         act = partial(self._client.queues.cancel, runners=self.managed)
         return self._stop("cancel", act)
 
     def kill(self) -> bool:
-        """End all its jobs now; False where it was over already."""
+        """End all jobs of the experiment now.
+
+        Returns:
+            False if it was over already.
+        """
         done = self._stop("kill", self._client.queues.kill)
         if done and unmanaged.outside_slurm(self._snapshot):
             unmanaged.end(self._snapshot, self._snapshot.unfinished)
         return done
 
     def kill_trial(self, trial_id: int) -> bool:
-        """End one trial now; False where it was over already."""
+        """End one trial now.
+
+        Args:
+            trial_id: The trial's id.
+
+        Returns:
+            False if it was over already.
+        """
         if trial_id not in self._snapshot.unfinished:
             return False
         self._intent("kill_trial", trial=trial_id)
@@ -201,7 +266,11 @@ class Experiment:
         return True
 
     def archive(self) -> None:
-        """Leave it out of lists."""
+        """Leave the experiment out of lists.
+
+        Raises:
+            LifecycleError: If it is not finished.
+        """
         if not self.view.finished:
             raise LifecycleError(
                 f"can't archive experiment {self.id}: it is {self.state}, not finished"
@@ -209,11 +278,15 @@ class Experiment:
         self._intent("archive")
 
     def unarchive(self) -> None:
-        """Show it in lists again."""
+        """Show the experiment in lists again."""
         self._intent("unarchive")
 
     def delete(self) -> None:
-        """Remove its checkpoints, logs, metrics and code; the id stays taken."""
+        """Remove the experiment's checkpoints, logs, metrics and code. Its id is not given again.
+
+        Raises:
+            LifecycleError: If it is not finished.
+        """
         from detslurm.sdk.deletion import delete
 
         if not self.view.finished:
@@ -226,32 +299,84 @@ class Experiment:
     # -- settings --------------------------------------------------------------------------------
 
     def set_name(self, name: str) -> None:
-        """Give it another name."""
+        """Give the experiment another name.
+
+        Args:
+            name: One line of printable text.
+
+        Raises:
+            LifecycleError: If it is not such a line.
+            TypeError: If it is not text.
+        """
         self._set("name", settings.line("a name", name))
 
     def set_description(self, text: str) -> None:
-        """Describe it anew."""
+        """Replace the experiment's description.
+
+        Args:
+            text: Printable text.
+
+        Raises:
+            LifecycleError: If it is not printable.
+            TypeError: If it is not text.
+        """
         self._set("description", settings.text("a description", text))
 
     def set_notes(self, text: str) -> None:
-        """Replace its notes."""
+        """Replace the experiment's notes.
+
+        Args:
+            text: Printable text.
+
+        Raises:
+            LifecycleError: If it is not printable.
+            TypeError: If it is not text.
+        """
         self._set("notes", settings.text("notes", text))
 
     def set_labels(self, labels: Iterable[str]) -> None:
-        """Replace its labels."""
+        """Replace the experiment's labels.
+
+        Args:
+            labels: Lines of printable text.
+
+        Raises:
+            LifecycleError: If one is not such a line.
+            TypeError: If one is not text.
+        """
         self._set("labels", settings.labels(labels))
 
     def add_label(self, label: str) -> None:
-        """Add a label."""
+        """Add a label.
+
+        Args:
+            label: One line of printable text.
+
+        Raises:
+            LifecycleError: If it is not such a line.
+            TypeError: If it is not text.
+        """
         settings.line("a label", label)
         self._change_labels(lambda labels: {*labels, label})
 
     def remove_label(self, label: str) -> None:
-        """Remove a label; one that it does not have is no error."""
+        """Remove a label; nothing happens if the experiment does not have it.
+
+        Args:
+            label: The label.
+        """
         self._change_labels(lambda labels: {*labels} - {label})
 
     def set_max_slots(self, max_slots: int | None) -> None:
-        """How many slots its trials may hold at once; None for any number."""
+        """Limit how many slots the experiment's trials may hold at once.
+
+        Args:
+            max_slots: The number of slots, or None for no limit.
+
+        Raises:
+            LifecycleError: If one trial needs more slots.
+            TypeError: If it is neither a whole number nor None.
+        """
         slots = self.view.slots or 1
         if max_slots is not None and settings.whole("max_slots", max_slots) < slots:
             raise LifecycleError(f"{max_slots} slots are less than one trial needs ({slots})")
@@ -261,7 +386,15 @@ class Experiment:
         self._client.queues.change(arrays, ArrayTaskThrottle=throttle)
 
     def set_priority(self, priority: int) -> None:
-        """From 1 (first) to 99 (last), among one's own jobs."""
+        """Change the order among the user's own jobs.
+
+        Args:
+            priority: From 1 (first) to 99 (last).
+
+        Raises:
+            LifecycleError: If it is outside of that range.
+            TypeError: If it is not a whole number.
+        """
         if not 1 <= settings.whole("priority", priority) <= 99:
             raise LifecycleError(f"priority is 1 (first) to 99 (last), not {priority}")
         self._set("priority", priority)
@@ -310,12 +443,12 @@ class Experiment:
 
     @property
     def search(self) -> SearchView | None:
-        """Its search, where results decide which trials there are."""
+        """The experiment's search; None if results do not decide which trials there are."""
         return self._snapshot.search
 
     @property
     def message(self) -> str | None:
-        """What the user should know of the whole experiment."""
+        """What the user should know of the whole experiment; None if there is nothing."""
         return self._snapshot.message
 
     def _lost_trials(self) -> list[int]:

@@ -36,7 +36,14 @@ class SubmissionMark(NamedTuple):
 
 
 class SearchRunner:
-    """What runners have in common: the method, and `state`, what it knows of its search."""
+    """What both runners of custom search methods have in common.
+
+    Args:
+        search_method: The search method to run.
+
+    Attributes:
+        state: What the method knows of its search.
+    """
 
     def __init__(self, search_method: SearchMethod) -> None:
         self.search_method = search_method
@@ -62,10 +69,17 @@ class SearchRunner:
 
 
 class LocalSearchRunner(SearchRunner):
-    """Runs a method in this process, on any machine that sees the store and the queue.
+    """Run a search method in this process, on any machine that sees the store and the queue.
 
-    Everything is kept below `searcher_dir`: a runner that was killed goes on with the same search
-    when it is started with the same directory. Raises `FileExistsError` where that is a file.
+    A runner that was killed goes on with the same search when it is started with the same
+    directory.
+
+    Args:
+        search_method: The search method to run.
+        searcher_dir: Where to keep the state of the search; by default the working directory.
+
+    Raises:
+        FileExistsError: If `searcher_dir` is a file.
     """
 
     def __init__(self, search_method: SearchMethod, searcher_dir: Path | str | None = None) -> None:
@@ -78,7 +92,20 @@ class LocalSearchRunner(SearchRunner):
     def run(
         self, exp_config: Config, model_dir: str | None = None, includes: Paths | None = None
     ) -> int:
-        """Submit the experiment, or go on with it, until its search is over; returns its id."""
+        """Submit the experiment, or go on with it, until its search is over.
+
+        Args:
+            exp_config: The configuration: a mapping, or the path of a YAML file.
+            model_dir: The directory of code; by default the working directory.
+            includes: More files and directories to ship; none by default.
+
+        Returns:
+            The experiment's id.
+
+        Raises:
+            RuntimeError: If the method was saved for another experiment.
+            SubmitError: If the experiment can't be submitted.
+        """
         store = Store.open()
         experiment = self._known(store)
         if experiment is None:
@@ -105,9 +132,17 @@ class LocalSearchRunner(SearchRunner):
 
 
 class RemoteSearchRunner(SearchRunner):
-    """Runs a method inside an experiment of its own; `context` is what `core.init()` gave.
+    """Run a search method inside an experiment of its own.
 
-    The method is kept in this experiment's checkpoints: preempted or killed, it goes on.
+    The method is kept in that experiment's checkpoints, so that it goes on after a preemption or a
+    crash.
+
+    Args:
+        search_method: The search method to run.
+        context: What `core.init()` gave.
+
+    Raises:
+        RuntimeError: If this process is not part of an experiment.
     """
 
     def __init__(self, search_method: SearchMethod, context: Any) -> None:
@@ -120,9 +155,20 @@ class RemoteSearchRunner(SearchRunner):
     def run(
         self, exp_config: Config, model_dir: str | None = None, includes: Paths | None = None
     ) -> int:
-        """Submit the experiment, or go on with it, until its search is over; returns its id.
+        """Submit the experiment, or go on with it, until its search is over or this run has to
+        exit.
 
-        It also returns when this experiment has to give way; it is then run again later.
+        Args:
+            exp_config: The configuration: a mapping, or the path of a YAML file.
+            model_dir: The directory of code; by default the working directory.
+            includes: More files and directories to ship; none by default.
+
+        Returns:
+            The experiment's id.
+
+        Raises:
+            RuntimeError: If the method was saved for another experiment.
+            SubmitError: If the experiment can't be submitted.
         """
         info = self._context.info
         store = Store.open(info.master_url.removeprefix("file://"))

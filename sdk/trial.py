@@ -26,7 +26,12 @@ if TYPE_CHECKING:
 
 
 class Trial:
-    """One trial of an experiment; looks through the experiment's last look."""
+    """One trial, as it was when its experiment was read last: `Client().trial(ID)` gives it.
+
+    Attributes:
+        experiment: The experiment that it belongs to.
+        id: The trial's id.
+    """
 
     def __init__(self, experiment: Experiment, trial_id: int) -> None:
         self.experiment = experiment
@@ -34,12 +39,12 @@ class Trial:
 
     @property
     def directory(self) -> TrialDir:
-        """Its place in the store."""
+        """The trial's directory in the store."""
         return self.experiment._snapshot.directory.trial(self.id)
 
     @property
     def row(self) -> TrialRow:
-        """How it stood when the experiment was last looked at."""
+        """The trial in short, as it was when its experiment was read last."""
         snapshot = self.experiment._snapshot
         known = snapshot.trials.get(self.id)
         # One that waits for its first worker is no row of its experiment yet.
@@ -47,41 +52,59 @@ class Trial:
 
     @cached_property
     def view(self) -> TrialView:
-        """Everything about it, read when it is first asked for."""
+        """Everything about the trial, read when it is first asked for."""
         return self.experiment._snapshot.read_trial(self.id)
 
     @property
     def state(self) -> str:
-        """Its state."""
+        """The trial's state, such as "RUNNING" or "COMPLETED"."""
         return self.row.state
 
     @property
     def job_status(self) -> JobStatus | None:
-        """What is known of its job while it is unfinished."""
+        """What is known of the trial's job; None once the trial is finished."""
         return self.experiment.job_status(self.id)
 
     def reload(self) -> Trial:
-        """Look again."""
+        """Read it again from the store, and query the queue.
+
+        Returns:
+            This object.
+        """
         self.experiment.reload()
         self.__dict__.pop("view", None)
         return self
 
     def kill(self) -> bool:
-        """End it now; False where it was over already."""
+        """End the trial now.
+
+        Returns:
+            False if it was over already.
+        """
         return self.experiment.kill_trial(self.id)
 
     def checkpoints(self) -> list[CheckpointView]:
-        """Its committed checkpoints that were not deleted, oldest first.
+        """Return the trial's committed checkpoints, oldest first; those that were deleted are left
+        out.
 
-        Those whose files somebody has removed from a disk by hand are DELETED.
+        Those whose files somebody has removed from a disk have the state "DELETED".
         """
         known = [c for c in self.view.checkpoints if c.state == "COMPLETED"]
         return self.experiment.as_stored(known)
 
     def download(self, uuid: str, target: Path | str) -> Path:
-        """Copy one of its checkpoints to a directory, with the code that trained it.
+        """Copy one of the trial's checkpoints to a directory, with the code that trained it.
 
-        Raises LifecycleError where it has no such checkpoint, or `target` holds something.
+        Args:
+            uuid: The checkpoint's storage id.
+            target: The directory, which must be empty or not exist.
+
+        Returns:
+            The directory.
+
+        Raises:
+            LifecycleError: If the trial has no such checkpoint, its files are gone, or `target`
+                holds something.
         """
         from detslurm.sdk.checkpoints import download
 

@@ -28,7 +28,17 @@ _context: Context | None = None
 
 @dataclass
 class DefaultConfig:
-    """The experiment's configuration where no job brings one. All of it may be left out."""
+    """The experiment's configuration where no job brings one.
+
+    Args:
+        name: The experiment's name; by default the script's.
+        hparams: The hyperparameters; none by default.
+        data: What `info.user_data` gives; nothing by default.
+        description: A longer text; none by default.
+        labels: The experiment's labels; none by default.
+        checkpoint_storage: As for `core.init()`; by default the store.
+        searcher: A mapping of which `metric` and `smaller_is_better` count; empty by default.
+    """
 
     name: str | None = None
     hparams: dict[str, Any] | None = None
@@ -41,10 +51,16 @@ class DefaultConfig:
 
 @dataclass
 class UnmanagedConfig:
-    """Outside of jobs: what the user calls the experiment and the trial.
+    """Outside of jobs: the user's own names for the experiment and the trial.
 
-    A later script that uses the same names records another run of the same trial, and finds its
-    latest checkpoint in `core_v2.info`. `workspace` and `project` have no effect.
+    A later script with the same names records another run of the same trial, and finds its latest
+    checkpoint in `core_v2.info`.
+
+    Args:
+        workspace: Has no effect; None by default.
+        project: Has no effect; None by default.
+        external_experiment_id: The experiment's name; by default each script makes an experiment.
+        external_trial_id: The trial's name; by default each script adds a trial.
     """
 
     workspace: str | None = None
@@ -63,9 +79,19 @@ def init_context(
     preempt_mode: PreemptMode = PreemptMode.WorkersAskChief,
     tensorboard_mode: TensorboardMode = TensorboardMode.AUTO,
 ) -> Context:
-    """A context to use with `with`; arguments as for `core.init()`. `client` has no effect.
+    """Make a context to use in a `with` block.
 
-    Raises `ValueError` for a trial's name without an experiment's.
+    Args:
+        defaults: The configuration outside of jobs; by default that of `DefaultConfig()`.
+        unmanaged: Names outside of jobs; by default none.
+        client: Has no effect; None by default.
+        distributed: As for `core.init()`; by default this process is the only one.
+        checkpoint_storage: As for `core.init()`; by default that of `defaults`.
+        preempt_mode: As for `core.init()`, with the same default.
+        tensorboard_mode: As for `core.init()`, with the same default.
+
+    Raises:
+        ValueError: If a trial is named without an experiment, or as `core.init()`.
     """
     wanted, names = defaults or DefaultConfig(), unmanaged or UnmanagedConfig()
     if names.external_trial_id is not None and names.external_experiment_id is None:
@@ -93,8 +119,21 @@ def init_context(
 
 
 def init(**arguments: Any) -> None:
-    """Begin; from now on this module has `train`, `checkpoint`, `preempt`, `searcher`, `profiler`,
-    `distributed` and `info`. Arguments as for `init_context`; an earlier run is closed first."""
+    """Begin; an earlier run is closed first.
+
+    From now on this module has `train`, `checkpoint`, `preempt`, `searcher`, `profiler`,
+    `distributed` and `info`.
+
+    Args:
+        **arguments: As for `init_context`.
+
+    Example:
+        from detslurm.experimental import core_v2
+
+        core_v2.init(defaults=core_v2.DefaultConfig(name="mine", hparams={"lr": 0.1}))
+        core_v2.train.report_training_metrics(steps_completed=1, metrics={"loss": 0.5})
+        core_v2.close()
+    """
     global _context
     close()
     context = init_context(**arguments)
@@ -103,7 +142,7 @@ def init(**arguments: Any) -> None:
 
 
 def close() -> None:
-    """End what `init()` began; without it nothing happens."""
+    """End what `init()` began; nothing happens where nothing was begun."""
     global _context
     context, _context = _context, None
     if context is not None:

@@ -109,8 +109,9 @@ def exported(package: Any) -> list[str]:
 
 
 def _of_class(name: str, subject: type, ours: bool) -> Iterator[Documented]:
-    made_by_users = not ours and not issubclass(subject, (Enum, BaseException))
-    yield Documented(name, subject, _parameters(subject) if made_by_users else ())
+    plain = issubclass(subject, BaseException) and "__init__" not in vars(subject)
+    hidden = ours or plain or issubclass(subject, Enum)
+    yield Documented(name, subject, () if hidden else _parameters(subject))
     for member in dir(subject):
         value, home = _defined(subject, member)
         if member.startswith("_") or not home.__module__.startswith("detslurm"):

@@ -11,27 +11,43 @@ import pytest
 
 from tests.docs.public import SECTIONS, Documented, is_exception, public, spelled
 
-MODULES = ("detslurm.core",)
+MODULES = (
+    "detslurm",
+    "detslurm.core",
+    "detslurm.errors",
+    "detslurm.experimental.core_v2",
+    "detslurm.launch",
+    "detslurm.sdk",
+    "detslurm.sdk.client",
+)
 
 # What people start with has an example.
 STARTS = {
+    "detslurm": ("import_from_path",),
     "detslurm.core": (
         "init",
         "CheckpointContext.store_path",
         "PreemptContext.should_preempt",
         "SearcherContext.operations",
     ),
+    "detslurm.experimental.core_v2": ("init",),
+    "detslurm.sdk": ("Client.experiment",),
 }
 
 # Users get these from functions and other objects, and never make one.
 OURS = {
     "CheckpointContext",
+    "ClusterInfo",
     "Context",
+    "Experiment",
     "PreemptContext",
     "ProfilerContext",
+    "RendezvousInfo",
     "SearcherContext",
     "SearcherOperation",
     "TrainContext",
+    "Trial",
+    "TrialInfo",
 }
 
 
