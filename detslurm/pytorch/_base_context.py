@@ -42,7 +42,11 @@ class TrialContext:
             self._batch_sizes = total, _per_slot(total, max(slots_per_trial, 1))
 
     def get_experiment_config(self) -> dict[str, Any]:
-        """The experiment configuration. Raises `ValueError` when there is none."""
+        """Return the experiment's configuration.
+
+        Raises:
+            ValueError: If there is none: outside of jobs `pytorch.init(exp_conf=...)` takes it.
+        """
         if self._exp_conf is None:
             raise ValueError(
                 "there is no experiment configuration: outside of a job, pass it to"
@@ -51,22 +55,30 @@ class TrialContext:
         return self._exp_conf
 
     def get_data_config(self) -> dict[str, Any]:
-        """The `data` section of the experiment configuration."""
+        """Return the `data` section of the experiment's configuration.
+
+        Raises:
+            ValueError: If there is no configuration.
+        """
         data: dict[str, Any] = self.get_experiment_config().get("data") or {}
         return data
 
     def get_experiment_id(self) -> int:
-        """The experiment of this trial; 1 outside of a job."""
+        """Return the id of this trial's experiment; 1 outside of jobs."""
         info = self._core.info if self._core is not None else None
         return 1 if info is None else info.trial.experiment_id
 
     def get_trial_id(self) -> int:
-        """This trial; 1 outside of a job."""
+        """Return the id of this trial; 1 outside of jobs."""
         info = self._core.info if self._core is not None else None
         return 1 if info is None else info.trial.trial_id
 
     def get_hparams(self) -> dict[str, Any]:
-        """All hyperparameters. Raises `ValueError` when none were given."""
+        """Return all hyperparameters by name.
+
+        Raises:
+            ValueError: If none were given to `pytorch.init()`.
+        """
         if self._hparams is None:
             raise ValueError(
                 "there are no hyperparameters: pass them with pytorch.init(hparams=...);"
@@ -75,7 +87,14 @@ class TrialContext:
         return self._hparams
 
     def get_hparam(self, name: str) -> Any:
-        """One hyperparameter. Raises `ValueError` when there is none of this name."""
+        """Return one hyperparameter.
+
+        Args:
+            name: Its name.
+
+        Raises:
+            ValueError: If there is none of this name.
+        """
         hparams = self.get_hparams()
         if name not in hparams:
             raise ValueError(
@@ -85,11 +104,20 @@ class TrialContext:
         return hparams[name]
 
     def get_global_batch_size(self) -> int:
-        """Records in a batch over all slots: the hyperparameter `global_batch_size`."""
+        """Return the number of records in a batch over all slots: the hyperparameter
+        `global_batch_size`.
+
+        Raises:
+            ValueError: If the hyperparameter is not set.
+        """
         return self._sizes()[0]
 
     def get_per_slot_batch_size(self) -> int:
-        """This slot's part of `global_batch_size`."""
+        """Return this slot's part of `global_batch_size`, rounded down.
+
+        Raises:
+            ValueError: If the hyperparameter is not set.
+        """
         return self._sizes()[1]
 
     def _sizes(self) -> tuple[int, int]:
@@ -101,20 +129,37 @@ class TrialContext:
         return self._batch_sizes
 
     def set_stop_requested(self, stop_requested: bool) -> None:
-        """Ask to end training: after this batch there is a validation and a checkpoint, then
-        `fit()` returns. With several ranks the request of any of them counts for all, at the next
-        report at the latest."""
+        """Ask to end training: after this batch come a validation and a checkpoint, then `fit()`
+        returns.
+
+        With several ranks the request of any of them counts for all, at the next report at the
+        latest.
+
+        Args:
+            stop_requested: Whether to end.
+
+        Raises:
+            AssertionError: If it is neither True nor False.
+        """
         assert isinstance(stop_requested, bool), (
             f"set_stop_requested() takes True or False, not {stop_requested!r}"
         )
         self._stop_requested = stop_requested
 
     def get_stop_requested(self) -> bool:
-        """Whether `set_stop_requested(True)` was called."""
+        """Return whether `set_stop_requested(True)` was called."""
         return self._stop_requested
 
     def set_enable_tensorboard_logging(self, enable_tensorboard_logging: bool) -> None:
-        """Whether metrics are written to TensorBoard files, and these kept with the trial."""
+        """Choose whether metrics are written to TensorBoard files and these are kept with the
+        trial.
+
+        Args:
+            enable_tensorboard_logging: Whether to do so.
+
+        Raises:
+            AssertionError: If it is neither True nor False.
+        """
         assert isinstance(enable_tensorboard_logging, bool), (
             "set_enable_tensorboard_logging() takes True or False,"
             f" not {enable_tensorboard_logging!r}"
@@ -124,12 +169,14 @@ class TrialContext:
             self._core._tensorboard.enabled = enable_tensorboard_logging
 
     def get_enable_tensorboard_logging(self) -> bool:
-        """Whether that is done by itself."""
+        """Return whether metrics are written to TensorBoard files."""
         return self._tensorboard_logging
 
     def get_tensorboard_path(self) -> Path:
-        """A directory for TensorBoard files, kept with the trial; a temporary one where nothing is
-        recorded, or where the trial was loaded from a checkpoint."""
+        """Return a directory for TensorBoard files, which are kept with the trial.
+
+        It is a temporary one where nothing is recorded, or the trial was loaded from a checkpoint.
+        """
         if self._core is not None:
             with suppress(ValueError):  # it is not tracked
                 return self._core.train.get_tensorboard_path()
@@ -139,7 +186,9 @@ class TrialContext:
         return self._scratch
 
     def get_tensorboard_writer(self) -> Any:
-        """A `torch.utils.tensorboard.SummaryWriter` for that directory."""
+        """Return a `torch.utils.tensorboard.SummaryWriter` for the directory of
+        `get_tensorboard_path()`.
+        """
         if self._writer is None:
             from torch.utils.tensorboard import SummaryWriter
 

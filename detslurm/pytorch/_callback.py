@@ -8,67 +8,115 @@ from typing import Any
 class PyTorchCallback:
     """Hooks around training, validation and checkpoints; override those of interest.
 
-    Every rank runs its own copy, but for what is said of the chief below. A callback that keeps
-    something must save it with `state_dict()` and `load_state_dict()`: a trial may be stopped and
-    go on elsewhere at any time.
+    Every rank runs its own copy, unless a hook says that it is called on the chief only. A callback
+    that keeps something must save it with `state_dict()` and `load_state_dict()`: a trial may be
+    stopped and go on elsewhere at any time.
     """
 
     def on_trial_startup(self, first_batch_idx: int, checkpoint_uuid: str | None) -> None:
-        """Before anything else, with the first batch to train and the checkpoint to start from.
+        """Called before anything else.
 
-        The checkpoint is the trial's latest, or else the one that it starts warm from, or None.
+        Args:
+            first_batch_idx: The first batch that this run trains.
+            checkpoint_uuid: The checkpoint to start from: the trial's latest, or else the one of
+                its warm start, or None.
         """
 
     def on_training_start(self) -> None:
-        """After the checkpoint was loaded, before training begins."""
+        """Called after the checkpoint was loaded, before training begins."""
 
     def on_training_epoch_start(self, epoch_idx: int) -> None:
-        """Before the first batch of an epoch; not when a trial goes on in the middle of one."""
+        """Called before the first batch of an epoch; not when a trial goes on in the middle of one.
+
+        Args:
+            epoch_idx: The epoch, counted from 0.
+        """
 
     def on_training_epoch_end(self, epoch_idx: int) -> None:
-        """After the last batch of an epoch."""
+        """Called after the last batch of an epoch.
+
+        Args:
+            epoch_idx: The epoch, counted from 0.
+        """
 
     def on_training_workload_end(
         self, avg_metrics: dict[str, Any], batch_metrics: list[dict[str, Any]]
     ) -> None:
-        """After a stretch of batches whose metrics are reported together."""
+        """Called after the batches whose metrics are reported together.
+
+        Args:
+            avg_metrics: The metrics that are reported, averaged over batches and ranks.
+            batch_metrics: The metrics of each batch on this rank.
+        """
 
     def on_validation_start(self) -> None:
-        """Before a validation."""
+        """Called before a validation."""
 
     def on_validation_epoch_start(self) -> None:
-        """Before the first batch of a validation."""
+        """Called before the first batch of a validation."""
 
     def on_validation_epoch_end(self, outputs: list[Any]) -> None:
-        """After the last batch of a validation, with what every batch returned on this rank."""
+        """Called after the last batch of a validation.
+
+        Args:
+            outputs: What `evaluate_batch()` returned for each batch on this rank.
+        """
 
     def on_validation_end(self, metrics: dict[str, Any]) -> None:
-        """After a validation, with the metrics over all ranks."""
+        """Called after a validation.
+
+        Args:
+            metrics: The metrics over all ranks.
+        """
 
     def on_checkpoint_load_start(self, checkpoint: dict[str, Any]) -> None:
-        """Before states are restored from what was loaded."""
+        """Called before states are restored.
+
+        Args:
+            checkpoint: What was loaded.
+        """
 
     def on_checkpoint_save_start(self, checkpoint: dict[str, Any]) -> None:
-        """Before a checkpoint is written; what is added here is written, too."""
+        """Called before a checkpoint is written.
+
+        Args:
+            checkpoint: What will be written; what is added here is written, too.
+        """
 
     def on_checkpoint_end(self, checkpoint_dir: str) -> None:
-        """Deprecated: override `on_checkpoint_write_end`. Chief only."""
+        """Deprecated: override `on_checkpoint_write_end`. Called on the chief only.
+
+        Args:
+            checkpoint_dir: The directory with the checkpoint's files.
+        """
 
     def on_checkpoint_write_end(self, checkpoint_dir: str) -> None:
-        """After a checkpoint was written to a directory. Chief only."""
+        """Called on the chief only, after a checkpoint was written to a directory.
+
+        Args:
+            checkpoint_dir: The directory with the checkpoint's files.
+        """
 
     def on_checkpoint_upload_end(self, uuid: str) -> None:
-        """After a checkpoint is complete in the storage."""
+        """Called after a checkpoint is complete in the storage.
+
+        Args:
+            uuid: The checkpoint's storage id.
+        """
 
     def on_trial_shutdown(self) -> None:
-        """Before leaving: the trial is done, stopped and may go on later, or failed.
+        """Called last: the trial is done, stopped and may go on later, or failed.
 
-        The last callback is called first, and each of them even if another one's fails.
+        The last callback is called first, and each of them even if another one fails.
         """
 
     def state_dict(self) -> dict[str, Any]:
-        """What is to be saved of this callback with every checkpoint; it must be picklable."""
+        """Return what every checkpoint saves of this callback; it must be picklable."""
         return {}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take up what `state_dict()` had saved."""
+        """Restore what `state_dict()` returned.
+
+        Args:
+            state_dict: The state of this callback in the checkpoint.
+        """

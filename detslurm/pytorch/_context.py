@@ -28,7 +28,15 @@ ClipGrads = Callable[[Any], Any]
 class PyTorchTrialContext(TrialContext):
     """Wraps models, optimizers and schedulers, and runs backward passes and steps.
 
-    What is wrapped is trained on all slots and saved in checkpoints.
+    What is wrapped is trained on all slots and saved in checkpoints. `pytorch.init()` gives it.
+
+    Attributes:
+        distributed: The ranks of the trial.
+        device: This slot's device.
+        models: The wrapped models.
+        optimizers: The wrapped optimizers.
+        lr_schedulers: The wrapped schedulers.
+        experimental: Less common settings.
     """
 
     def __init__(
@@ -89,8 +97,17 @@ class PyTorchTrialContext(TrialContext):
     def wrap_model(self, model: nn.Module) -> nn.Module:
         """Move a model to this slot's device, and on several slots average its gradients.
 
-        Use what is returned; make the optimizer from its parameters. A model that `fully_shard()`
-        has split up over the slots is left as it is: it does that by itself.
+        A model that `fully_shard()` has split up over the slots is left as it is.
+
+        Args:
+            model: The model.
+
+        Returns:
+            The model to use, and to make the optimizer from.
+
+        Raises:
+            InvalidExperimentException: If a model that `fully_shard()` has split up is to train on
+                Horovod.
         """
         if any(is_sharded(parameter) for parameter in model.parameters()):
             if not self._peers.TAKES_SHARDED:
@@ -115,10 +132,21 @@ class PyTorchTrialContext(TrialContext):
     ) -> torch.optim.Optimizer:
         """Register an optimizer of wrapped models' parameters.
 
-        `backward_passes_per_step` is the number of backward passes over the same parameters in one
-        `train_batch()`; `fp16_compression` sends gradients in half precision. With
-        `average_aggregated_gradients` (the default) gradients that are aggregated over batches are
-        averaged, otherwise added up.
+        Args:
+            optimizer: The optimizer.
+            backward_passes_per_step: The number of backward passes over the same parameters in one
+                `train_batch()`; 1 by default.
+            fp16_compression: Whether gradients are sent in half precision; off by default.
+            average_aggregated_gradients: Whether gradients that are aggregated over batches are
+                averaged, not added up. By default the configuration's `optimizations` say so;
+                averaged if they don't.
+
+        Returns:
+            The optimizer.
+
+        Raises:
+            InvalidExperimentException: If `backward_passes_per_step` is less than 1, or optimizers
+                differ in `average_aggregated_gradients`.
         """
         if backward_passes_per_step < 1:
             raise InvalidExperimentException(
@@ -146,7 +174,21 @@ class PyTorchTrialContext(TrialContext):
     def wrap_lr_scheduler(
         self, lr_scheduler: Any, step_mode: LRScheduler.StepMode, frequency: int = 1
     ) -> Any:
-        """Register a scheduler of a wrapped optimizer, and when it steps; returns it as it is."""
+        """Register a scheduler of a wrapped optimizer, and when it steps.
+
+        Args:
+            lr_scheduler: The scheduler of torch.
+            step_mode: When it steps.
+            frequency: The number of epochs, batches or optimizer steps between two of its steps, as
+                the mode says; 1 by default.
+
+        Returns:
+            The scheduler as it was given.
+
+        Raises:
+            InvalidExperimentException: If its optimizer is not wrapped, or a `ReduceLROnPlateau` is
+                not to be stepped by hand.
+        """
         manual = step_mode is LRScheduler.StepMode.MANUAL_STEP
         if isinstance(lr_scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau) and not manual:
             raise InvalidExperimentException(
@@ -163,9 +205,18 @@ class PyTorchTrialContext(TrialContext):
         return lr_scheduler
 
     def wrap_scaler(self, scaler: Any) -> Any:
-        """Register a `torch.amp.GradScaler` that the trial uses as in plain PyTorch.
+        """Register a gradient scaler that the trial uses as in plain PyTorch.
 
         Call it before `wrap_model()`, and pass the scaler to `step_optimizer()`.
+
+        Args:
+            scaler: A `torch.amp.GradScaler`.
+
+        Returns:
+            The scaler.
+
+        Raises:
+            InvalidExperimentException: If a model was wrapped before, or there is a scaler already.
         """
         self._before_models("wrap_scaler()")
         return self._amp.wrap(scaler, lambda: self._steps_now, self._average)
@@ -181,10 +232,17 @@ class PyTorchTrialContext(TrialContext):
         for_training: bool = True,
         for_validation: bool = True,
     ) -> MetricReducer:
-        """Register a metric of your own: a `MetricReducer`, or a function of a list of values.
+        """Register a metric of your own.
 
-        A function's values come from calling `update(value)` on what is returned. With a `name`
-        the reducer gives one metric, otherwise a dict of them.
+        Args:
+            reducer: A `MetricReducer`, or a function of the list of all values. A function's values
+                come from calling `update(value)` on what is returned.
+            name: The name of the metric. By default the reducer gives a dict of metrics.
+            for_training: Whether it gives training metrics; on by default.
+            for_validation: Whether it gives validation metrics; on by default.
+
+        Returns:
+            The reducer.
         """
         return self._reducers.wrap(reducer, name, for_training, for_validation)
 
@@ -208,6 +266,28 @@ class PyTorchTrialContext(TrialContext):
         """Deprecated: only `enabled=False` is possible, which changes nothing.
 
         Apex's amp has given way to torch's own: `context.experimental.use_amp()`.
+
+        Args:
+            models: Returned as they are.
+            optimizers: Returned as they are.
+            enabled: Must be False; the default, True, is refused.
+            opt_level: Has no effect; "O1" by default.
+            cast_model_type: Has no effect; None by default.
+            patch_torch_functions: Has no effect; None by default.
+            keep_batchnorm_fp32: Has no effect; None by default.
+            master_weights: Has no effect; None by default.
+            loss_scale: Has no effect; None by default.
+            cast_model_outputs: Has no effect; None by default.
+            num_losses: Has no effect; 1 by default.
+            verbosity: Has no effect; 1 by default.
+            min_loss_scale: Has no effect; None by default.
+            max_loss_scale: Has no effect; 2**24 by default.
+
+        Returns:
+            The models and the optimizers.
+
+        Raises:
+            InvalidExperimentException: Unless `enabled` is False.
         """
         if enabled:
             raise InvalidExperimentException(
@@ -226,11 +306,17 @@ class PyTorchTrialContext(TrialContext):
         retain_graph: bool = False,
         create_graph: bool = False,
     ) -> None:
-        """Compute gradients, as `loss.backward()`.
+        """Compute gradients, as `loss.backward()` does.
 
-        Under gradient aggregation the loss is divided by the number of batches first. On several
-        slots every parameter may take part in one backward pass a batch, unless the optimizer was
-        wrapped with more `backward_passes_per_step`.
+        Under gradient aggregation the loss is divided by the number of batches first, if gradients
+        are averaged. On several slots every parameter may take part in one backward pass for each
+        batch, unless the optimizer was wrapped with more `backward_passes_per_step`.
+
+        Args:
+            loss: The loss of the batch.
+            gradient: As for `Tensor.backward()`; None by default.
+            retain_graph: As for `Tensor.backward()`; off by default.
+            create_graph: As for `Tensor.backward()`; off by default. It retains the graph, too.
         """
         if self._aggregation > 1 and self._averages:
             loss = loss / self._aggregation
@@ -255,8 +341,18 @@ class PyTorchTrialContext(TrialContext):
     ) -> None:
         """Step an optimizer and zero its gradients; call it in every `train_batch()`.
 
-        Under gradient aggregation the step happens in every `aggregation_frequency`-th batch only.
-        `clip_grads` gets the parameters before the step. `scaler` is the one of `wrap_scaler()`.
+        Under gradient aggregation the step happens only in every `aggregation_frequency`-th batch.
+
+        Args:
+            optimizer: A wrapped optimizer.
+            clip_grads: Gets the optimizer's parameters before the step; by default gradients are
+                not clipped.
+            auto_zero_grads: Whether to zero the gradients after the step; on by default.
+            scaler: The scaler of `wrap_scaler()`; by default there is none.
+
+        Raises:
+            InvalidExperimentException: If gradients are aggregated and `auto_zero_grads` is off, or
+                the scaler is not the one that was wrapped.
         """
         if self._aggregation > 1 and not auto_zero_grads:
             raise InvalidExperimentException(
@@ -300,28 +396,48 @@ class PyTorchTrialContext(TrialContext):
             )
 
     def to_device(self, data: Any) -> Any:
-        """The same data on this slot's device; looks into dicts, lists and tuples."""
+        """Return data on this slot's device.
+
+        Args:
+            data: Tensors and arrays, also inside of dicts, lists and tuples.
+        """
         return to_device(data, self.device, self._warned_types)
 
     def _moved(self, batch: Any) -> Any:
         return self.to_device(batch) if self._auto_to_device else batch
 
     def is_epoch_start(self) -> bool:
-        """Whether this batch is the first of its epoch."""
+        """Return whether this batch is the first of its epoch.
+
+        Raises:
+            InternalException: If training has not begun.
+        """
         return self._position()[1] == 0
 
     def is_epoch_end(self) -> bool:
-        """Whether this batch is the last of its epoch."""
+        """Return whether this batch is the last of its epoch.
+
+        Raises:
+            InternalException: If training has not begun.
+        """
         return self._position()[1] == (self._epoch_len or 0) - 1
 
     def current_train_batch(self) -> int:
-        """The batch that is being trained on, counted over epochs."""
+        """Return the batch that is being trained on, counted from 0 over all epochs.
+
+        Raises:
+            InternalException: If training has not begun.
+        """
         self._position()
         assert self._current_batch is not None
         return self._current_batch
 
     def current_train_epoch(self) -> int:
-        """The epoch of the batch that is being trained on."""
+        """Return the epoch of the batch that is being trained on, counted from 0.
+
+        Raises:
+            InternalException: If training has not begun.
+        """
         return self._position()[0]
 
     def _position(self) -> tuple[int, int]:
@@ -343,30 +459,44 @@ class PyTorchTrialContext(TrialContext):
                 stack.enter_context(model.no_sync())
 
     def get_trial_seed(self) -> int:
-        """The trial's seed. Raises `InternalException` outside of a job: there is none."""
+        """Return the trial's seed.
+
+        Raises:
+            InternalException: Outside of jobs, where there is none.
+        """
         if self._trial_seed is None:
             raise InternalException("there is no trial seed outside of a job: choose one yourself")
         return self._trial_seed
 
     def get_initial_batch(self) -> int:
-        """The first batch that this run trains on."""
+        """Return the first batch that this run trains on, counted from 0."""
         return self._steps_completed
 
     def set_profiler(self, *args: Any, **kwargs: Any) -> None:
-        """Run a `torch.profiler.profile` with these arguments; TensorBoard shows the results."""
+        """Run torch's profiler during training; TensorBoard shows what it finds.
+
+        Args:
+            *args: For `torch.profiler.profile`.
+            **kwargs: For `torch.profiler.profile`.
+        """
         handler = torch.profiler.tensorboard_trace_handler(str(self.get_tensorboard_path()))
         self.profiler = torch.profiler.profile(*args, **{"on_trace_ready": handler, **kwargs})
 
 
 class PyTorchExperimentalContext:
-    """Less common wishes; `context.experimental` is one of these."""
+    """Less common settings: `context.experimental`."""
 
     def __init__(self, parent: PyTorchTrialContext) -> None:
         self._parent = parent
 
     def use_amp(self) -> None:
-        """Train in automatic mixed precision with a scaler of its own; call it before
-        `wrap_model()`, and leave scalers and autocast out of the trial's code."""
+        """Train in automatic mixed precision, with a scaler of its own.
+
+        Call it before `wrap_model()`, and leave scalers and autocast out of the trial's code.
+
+        Raises:
+            InvalidExperimentException: If a model was wrapped before, or there is a scaler already.
+        """
         self._parent._before_models("use_amp()")
         self._parent._amp.use()
 
@@ -375,14 +505,17 @@ class PyTorchExperimentalContext:
         self._parent._auto_to_device = False
 
     def disable_dataset_reproducibility_checks(self) -> None:
-        """Allow any `torch.utils.data.DataLoader`; its order, shards and position are then the
-        trial's own care. `pytorch.samplers` may help."""
+        """Allow any `torch.utils.data.DataLoader`.
+
+        Its order, its shards and where it goes on after a restart are then up to the trial;
+        `pytorch.samplers` may help.
+        """
         self._parent._reproducible = False
 
     def save_in_background(self) -> None:
         """Go on with training while a checkpoint is written, from a copy in the host's memory.
 
-        It counts once it is complete, as ever; leaving waits for it. What goes wrong, but for a
+        A checkpoint counts once it is complete, and exiting waits for it. An error, unless it is a
         lack of space, is raised at the next report, checkpoint or validation.
         `on_checkpoint_upload_end()` is called then, too, and `on_checkpoint_write_end()` in another
         thread. Sharded models, and several ranks with gradients for a later step, save in the
@@ -397,7 +530,14 @@ class PyTorchExperimentalContext:
         for_training: bool = True,
         for_validation: bool = True,
     ) -> MetricReducer:
-        """The older name of `context.wrap_reducer()`."""
+        """Register a metric of your own: the older name of `context.wrap_reducer()`.
+
+        Args:
+            reducer: As for `context.wrap_reducer()`.
+            name: As for `context.wrap_reducer()`, with the same default.
+            for_training: As for `context.wrap_reducer()`, with the same default.
+            for_validation: As for `context.wrap_reducer()`, with the same default.
+        """
         return self._parent.wrap_reducer(reducer, name, for_training, for_validation)
 
 

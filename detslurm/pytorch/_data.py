@@ -41,6 +41,28 @@ class DataLoader:
 
     The torch DataLoader that does the loading is made by `get_data_loader()`, which knows the shard
     and the batch to start with. With `shuffle` the order of every epoch follows from a seed alone.
+
+    Args:
+        dataset: A map-style data set.
+        batch_size: Records in a batch; 1 by default. None needs a `batch_sampler`.
+        shuffle: Whether to shuffle the records, another way in every epoch; off by default.
+        sampler: Which records to draw; by default all in order.
+        batch_sampler: Which batches to draw, in place of the arguments before; by default they
+            decide.
+        num_workers: Processes that load batches; 0, the default, loads in this process.
+        collate_fn: Makes a batch of a list of records; torch's own by default.
+        pin_memory: Whether to load into pinned memory; off by default.
+        drop_last: Whether to leave out the last batch if it is smaller; off by default.
+        timeout: Seconds to wait for a batch of a worker; 0, the default, waits without a limit.
+        worker_init_fn: Called with its number in each worker; nothing by default.
+        multiprocessing_context: How workers are started; by default as the platform does.
+        generator: Gives the seed of the order; torch's own by default.
+        prefetch_factor: Batches that each worker loads in advance; by default as in torch.
+        persistent_workers: Whether workers outlive an epoch; off by default.
+
+    Raises:
+        ValueError: For an iterable-style data set, for no batches without a `batch_sampler`, and
+            for what torch refuses.
     """
 
     def __init__(
@@ -112,11 +134,17 @@ class DataLoader:
         *,
         seed: int | None = None,
     ) -> data.DataLoader:
-        """The torch DataLoader of one shard; `skip` counts batches of the shard, over epochs.
+        """Return the torch DataLoader of one shard.
 
-        Skipped batches are never loaded. All ranks, and all runs of a trial, need the same `seed`
-        for the same order: by default that of `generator`, or torch's own (`torch.initial_seed()`).
-        With a `seed` and without `repeat` it is the same order in every iteration.
+        Args:
+            repeat: Whether to begin again after every epoch, without an end; off by default.
+            skip: How many batches of the shard to leave out, counted over epochs; 0 by default.
+                They are never loaded.
+            num_replicas: The number of shards; 1 by default.
+            rank: The shard, from 0, which is the default.
+            seed: What the order follows from; all ranks and all runs of a trial need the same. By
+                default that of `generator`, or torch's own. With a seed and without `repeat` every
+                iteration has the same order.
         """
         same_again = seed is not None and not repeat
         if seed is None:
@@ -192,7 +220,21 @@ def _seeded(batches: Any, seed: int) -> Source:
 def adapt_batch_sampler(
     batch_sampler: Source, repeat: bool = False, skip: int = 0, num_replicas: int = 1, rank: int = 0
 ) -> Source:
-    """Repeat, then shard, then skip the batches of any batch sampler."""
+    """Repeat, then shard, then skip the batches of any batch sampler.
+
+    Args:
+        batch_sampler: The batches.
+        repeat: Whether to begin again after every epoch, without an end; off by default.
+        skip: How many batches of the shard to leave out; 0 by default.
+        num_replicas: The number of shards; 1 by default.
+        rank: The shard, from 0, which is the default.
+
+    Returns:
+        The sampler of the shard's batches.
+
+    Raises:
+        ValueError: If there is no such shard, or `skip` is negative.
+    """
     if repeat:
         batch_sampler = RepeatBatchSampler(batch_sampler)
     if num_replicas != 1 or rank != 0:
@@ -203,10 +245,14 @@ def adapt_batch_sampler(
 
 
 def data_length(data: Any) -> int:
-    """The number of records in a batch: the first dimension of its first tensor or array.
+    """Return the number of records in a batch: the first dimension of its first tensor or array.
 
-    Raises `ValueError` when there is none in it, `TypeError` when it is no tensor, array, dict,
-    list or tuple.
+    Args:
+        data: A tensor, an array, or a dict, list or tuple of them.
+
+    Raises:
+        ValueError: If there is no tensor or array in it.
+        TypeError: If it is of another type.
     """
     if isinstance(data, torch.Tensor | np.ndarray):
         return len(data)
@@ -232,10 +278,16 @@ def _first_tensor(batch: Any) -> Any:
 
 
 def to_device(data: Any, device: Any, warned_types: set[type] | None = None) -> Any:
-    """The same data with every tensor and array in it moved to a device.
+    """Return data with every tensor and array in it moved to a device.
 
-    Looks into dicts, lists, tuples and named tuples, and lets objects with a `to()` of their own
-    move themselves. Anything else stays, with one warning a type (remembered in `warned_types`).
+    Objects with a `to()` of their own move themselves. Anything else stays, with one warning for
+    each type.
+
+    Args:
+        data: Tensors and arrays, also inside of dicts, lists, tuples and named tuples.
+        device: The device, as torch takes it.
+        warned_types: Types for which no warning is needed; it grows. By default one set for the
+            whole process.
     """
     if isinstance(data, torch.Tensor):
         # A pinned tensor is copied while the host goes on. On the way back the host has to wait.

@@ -35,17 +35,30 @@ def init(
     aggregation_frequency: int = 1,
     enable_tensorboard_logging: bool = True,
 ) -> Iterator[PyTorchTrialContext]:
-    """Give the context of a trial; use the Trainer inside the block.
+    """Connect the ranks and give the context of a trial; use the Trainer inside the block.
 
-    In a job the configuration and the ranks are the job's, `exp_conf` and `distributed` are
-    ignored, and all ranks are seeded with the trial's seed. Hyperparameters are never taken from
-    the job by themselves: pass `detslurm.get_cluster_info().trial.hparams`. Gradients are
-    exchanged and applied every `aggregation_frequency` batches.
+    In a job the configuration and the ranks are the job's, and all ranks are seeded with the
+    trial's seed. With USE_HOROVOD=1 in the environment, as `detslurm.launch.horovod` sets it,
+    Horovod connects the ranks.
 
-    With USE_HOROVOD=1 in the environment, as `detslurm.launch.horovod` has it, Horovod connects
-    the ranks.
+    Args:
+        hparams: The hyperparameters; none by default. In a job pass
+            `detslurm.get_cluster_info().trial.hparams`: they are not taken from the job.
+        exp_conf: The experiment's configuration, outside of jobs; none by default.
+        distributed: The ranks, outside of jobs; by default those that a launcher has started, or
+            this process alone.
+        aggregation_frequency: After how many batches gradients are exchanged and applied; 1 by
+            default.
+        enable_tensorboard_logging: Whether metrics are written to TensorBoard files and these are
+            kept with the trial; on by default.
 
-    Raises `ValueError` in a job of several slots whose processes no launcher has started.
+    Yields:
+        The context.
+
+    Raises:
+        ValueError: In a job of several slots whose processes no launcher has started.
+        InvalidExperimentException: If `aggregation_frequency` is less than 1, or the hyperparameter
+            `global_batch_size` is less than the number of slots.
     """
     show_log()
     info = _trial_info()

@@ -27,7 +27,12 @@ logger = logging.getLogger("detslurm.pytorch")
 
 
 class CheckpointLoadContext(PyTorchTrialContext):
-    """The context of a trial that is loaded to be used, not trained: no job, no peers."""
+    """The context of a trial that is loaded to be used, not trained: no job, no peers.
+
+    Args:
+        hparams: The hyperparameters; none by default.
+        exp_conf: The experiment's configuration; none by default.
+    """
 
     def __init__(
         self, hparams: Mapping[str, Any] | None = None, exp_conf: Mapping[str, Any] | None = None
@@ -53,14 +58,22 @@ def load_trial_from_checkpoint_path(
     torch_load_kwargs: dict[str, Any] | None = None,
     **kwargs: Any,
 ) -> PyTorchTrial:
-    """The trial that wrote a checkpoint, with its weights, ready for use.
+    """Return the trial that wrote a checkpoint, with its weights, ready for use.
 
-    `path` is a directory with the checkpoint's files, of detslurm or of Determined 0.13 to 0.38.
-    The class is imported from the code in it unless `trial_class` is given; `trial_kwargs` go to
-    its constructor after the context, `torch_load_kwargs` to `torch.load`. Loading runs that code.
+    Checkpoints may be detslurm's, or those of Determined 0.13 to 0.38. Loading runs the code that
+    is in the checkpoint.
 
-    Raises `FileNotFoundError` when `path` is no checkpoint, `ValueError` when the class can't be
-    found or arguments contradict each other, `PermissionError` when others can change its code.
+    Args:
+        path: A directory with the checkpoint's files.
+        trial_class: The trial's class; by default imported from the code in the checkpoint.
+        trial_kwargs: More arguments for its constructor, after the context; none by default.
+        torch_load_kwargs: Arguments for `torch.load`; none by default.
+        **kwargs: Deprecated: as `torch_load_kwargs`.
+
+    Raises:
+        FileNotFoundError: If `path` is not a directory.
+        ValueError: If the class can't be found, or arguments contradict each other.
+        PermissionError: If others can change the code in the checkpoint.
     """
     if kwargs and torch_load_kwargs:
         raise ValueError("give either torch_load_kwargs or the deprecated **kwargs, not both")

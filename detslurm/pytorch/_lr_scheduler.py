@@ -7,18 +7,28 @@ from typing import Any
 
 
 class LRScheduler:
-    """A scheduler, its state kept over checkpoints, stepped as often as `step_mode` wants.
+    """A learning rate scheduler whose state is kept over checkpoints, and when it steps.
 
-    `frequency` is in epochs, batches or optimizer steps, as the mode says.
+    Args:
+        scheduler: The scheduler of torch.
+        step_mode: When it steps.
+        frequency: The number of epochs, batches or optimizer steps between two of its steps, as the
+            mode says; 1 by default.
+
+    Raises:
+        TypeError: If `step_mode` is not an `LRScheduler.StepMode`.
+        ValueError: If `frequency` is less than 1.
     """
 
     class StepMode(enum.Enum):
         """When `scheduler.step()` is called.
 
-        STEP_EVERY_EPOCH: after every `frequency` epochs. STEP_EVERY_BATCH: after every `frequency`
-        batches; under gradient aggregation as often, but together at the optimizer's step.
-        STEP_EVERY_OPTIMIZER_STEP: after every `frequency` steps of the optimizer. MANUAL_STEP:
-        never; the code of the trial calls it.
+        Attributes:
+            STEP_EVERY_EPOCH: After every `frequency` epochs.
+            STEP_EVERY_BATCH: After every `frequency` batches; under gradient aggregation as often,
+                but together at the optimizer's step.
+            MANUAL_STEP: Never; the code of the trial calls it.
+            STEP_EVERY_OPTIMIZER_STEP: After every `frequency` steps of the optimizer.
         """
 
         STEP_EVERY_EPOCH = 1
@@ -42,19 +52,31 @@ class LRScheduler:
 
     @property
     def frequency(self) -> int:
-        """How many epochs, batches or optimizer steps lie between two of its steps."""
+        """The number of epochs, batches or optimizer steps between two of its steps."""
         return self._frequency
 
     def step(self, *args: Any, **kwargs: Any) -> None:
-        """Step the scheduler."""
+        """Step the scheduler.
+
+        Args:
+            *args: For the scheduler's own `step()`.
+            **kwargs: For the scheduler's own `step()`.
+        """
         self._scheduler.step(*args, **kwargs)
 
     def get_last_lr(self) -> list[Any]:
-        """The learning rates that the last step has set."""
+        """Return the learning rates that the last step has set."""
         return list(self._scheduler.get_last_lr())
 
     def step_after(self, batch_idx: int, epoch_len: int, aggregation_frequency: int = 1) -> None:
-        """Step the scheduler as often as is due after this batch."""
+        """Step the scheduler as often as is due after a batch.
+
+        Args:
+            batch_idx: The batch, counted from 0 at the start of training.
+            epoch_len: The number of batches of an epoch.
+            aggregation_frequency: The number of batches for each step of the optimizer; 1 by
+                default.
+        """
         for _ in range(self._steps_due(batch_idx, epoch_len, aggregation_frequency)):
             self._scheduler.step()
 
@@ -75,10 +97,14 @@ class LRScheduler:
         return after // self._frequency - before // self._frequency
 
     def state_dict(self) -> dict[str, Any]:
-        """The state of the scheduler."""
+        """Return the state of the scheduler."""
         state: dict[str, Any] = self._scheduler.state_dict()
         return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Put the scheduler into a state that it was in."""
+        """Restore the state of the scheduler.
+
+        Args:
+            state_dict: What `state_dict()` returned.
+        """
         self._scheduler.load_state_dict(state_dict)

@@ -17,7 +17,14 @@ from detslurm.pytorch._nested import Place, replaced
 
 
 class Reducer(enum.Enum):
-    """How the values of a validation metric in many batches become one."""
+    """How the values of a validation metric in many batches become one.
+
+    Attributes:
+        AVG: Their mean.
+        SUM: Their sum.
+        MAX: The largest.
+        MIN: The smallest.
+    """
 
     AVG = 1
     SUM = 2
@@ -25,7 +32,11 @@ class Reducer(enum.Enum):
     MIN = 4
 
     def reduce(self, values: Sequence[Any]) -> Any:
-        """One value of many; an average weighs every value the same."""
+        """Return one value for many; a mean weighs every value the same.
+
+        Args:
+            values: The values.
+        """
         match self:
             case Reducer.AVG:
                 return sum(values) / len(values)
@@ -40,24 +51,28 @@ class Reducer(enum.Enum):
 class MetricReducer(abc.ABC):
     """A metric of your own over many batches and ranks; hand it to `context.wrap_reducer()`.
 
-    How it collects values is up to you: call a method of yours for every batch. At the end of a
-    stretch of training or of a validation, each rank condenses what it has in
+    How it collects values is up to you: call a method of yours for every batch. At each report of
+    training metrics, and at the end of a validation, each rank condenses what it has in
     `per_slot_reduce()`, and `cross_slot_reduce()` makes the metric of what all ranks have.
     """
 
     @abc.abstractmethod
     def reset(self) -> None:
-        """Forget all values: another stretch of training, or a validation, begins."""
+        """Forget all values: the next report's batches, or a validation, begin."""
 
     @abc.abstractmethod
     def per_slot_reduce(self) -> Any:
-        """What this rank contributes; it must be picklable, and better small."""
+        """Return what this rank contributes; it must be picklable, and better small."""
 
     @abc.abstractmethod
     def cross_slot_reduce(self, per_slot_metrics: list[Any]) -> Any:
-        """The metric, from the contributions of all ranks.
+        """Return the metric, from the contributions of all ranks.
 
-        A dict of metrics when the reducer was wrapped without a name, otherwise a single value.
+        It is a dict of metrics when the reducer was wrapped without a name, otherwise a single
+        value.
+
+        Args:
+            per_slot_metrics: What `per_slot_reduce()` returned, by rank.
         """
 
 

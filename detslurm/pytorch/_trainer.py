@@ -25,7 +25,15 @@ _OWN_LENGTHS = ("pbt", "custom")
 
 
 class Trainer:
-    """Trains a `PyTorchTrial`; made and used inside `pytorch.init()`."""
+    """Trains a `PyTorchTrial`; made and used inside `pytorch.init()`.
+
+    Args:
+        trial: The trial.
+        context: What `pytorch.init()` gave, with which the trial was made.
+
+    Raises:
+        TypeError: If `trial` is not a `PyTorchTrial`.
+    """
 
     def __init__(self, trial: PyTorchTrial, context: PyTorchTrialContext) -> None:
         if not isinstance(trial, PyTorchTrial):
@@ -44,7 +52,14 @@ class Trainer:
         begin_on_batch: int = 0,
         end_after_batch: int | None = None,
     ) -> None:
-        """Deprecated: use `fit(profiling_enabled=True)`. Only `enabled` has an effect."""
+        """Deprecated: use `fit(profiling_enabled=True)`.
+
+        Args:
+            sync_timings: Has no effect; True by default.
+            enabled: Whether to record system metrics of the node; off by default.
+            begin_on_batch: Has no effect; 0 by default.
+            end_after_batch: Has no effect; None by default.
+        """
         logger.warning(
             "configure_profiler() is deprecated: use fit(profiling_enabled=True). The node is"
             " measured during all of the training; context.set_profiler() looks into single batches"
@@ -63,15 +78,72 @@ class Trainer:
         test_mode: bool = False,
         profiling_enabled: bool = False,
     ) -> None:
-        """Train, validate, save, report; returns when done, or when the trial has to leave.
+        """Train, validate, save and report; returns when done, or when the trial has to exit.
 
-        Periods of None mean never. `max_length` is needed outside of jobs; in a job the search's
-        `max_length` counts if it has one. `checkpoint_policy` says which validations are followed
-        by a checkpoint: `best` (better than all before in the experiment), `all` or `none`; there
-        is always one at the end and when the trial has to leave. `latest_checkpoint` is what to go
-        on from, `detslurm.get_cluster_info().latest_checkpoint` as a rule. `test_mode` trains and
-        validates one batch. Raises `ValueError` and `TypeError` for arguments that make no sense,
-        `RuntimeError` when called a second time in one `pytorch.init()`.
+        Periods of None mean never. There is always a checkpoint at the end, and when the trial has
+        to exit.
+
+        Args:
+            checkpoint_period: How often to save; never by default.
+            validation_period: How often to validate; by default only at the end.
+            max_length: How far to train. It has no default outside of jobs; in a job a `max_length`
+                of the search counts instead.
+            reporting_period: How often to report training metrics, and to react to preemption;
+                `Batch(100)` by default.
+            checkpoint_policy: Which validations are followed by a checkpoint: "best" (the default:
+                better than all before in the experiment), "all" or "none".
+            latest_checkpoint: The checkpoint to go on from, as a rule
+                `detslurm.get_cluster_info().latest_checkpoint`; by default training starts from the
+                beginning.
+            step_zero_validation: Whether to validate before the first batch; off by default.
+            test_mode: Whether to train and validate one batch only, outside of jobs; off by
+                default.
+            profiling_enabled: Whether to record system metrics of the node; off by default.
+
+        Raises:
+            ValueError: If there is no length to train to, or the policy or `test_mode` make no
+                sense here.
+            TypeError: If a length or a period is not a `Batch` or an `Epoch`.
+            RuntimeError: If it is called a second time in one `pytorch.init()`.
+
+        Example:
+            import torch
+
+            from detslurm import pytorch
+
+
+            class Line(pytorch.PyTorchTrial):
+                def __init__(self, context):
+                    self.context = context
+                    self.model = context.wrap_model(torch.nn.Linear(1, 1))
+                    optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+                    self.optimizer = context.wrap_optimizer(optimizer)
+
+                def build_training_data_loader(self):
+                    x = torch.linspace(0, 1, 64).reshape(-1, 1)
+                    data = torch.utils.data.TensorDataset(x, 3 * x)
+                    return pytorch.DataLoader(data, batch_size=16, shuffle=True)
+
+                def build_validation_data_loader(self):
+                    return self.build_training_data_loader()
+
+                def loss(self, batch):
+                    x, y = batch
+                    return torch.nn.functional.mse_loss(self.model(x), y)
+
+                def train_batch(self, batch, epoch_idx, batch_idx):
+                    loss = self.loss(batch)
+                    self.context.backward(loss)
+                    self.context.step_optimizer(self.optimizer)
+                    return {"loss": loss}
+
+                def evaluate_batch(self, batch, batch_idx):
+                    return {"validation_loss": self.loss(batch)}
+
+
+            with pytorch.init() as context:
+                trainer = pytorch.Trainer(Line(context), context)
+                trainer.fit(max_length=pytorch.Epoch(2), validation_period=pytorch.Epoch(1))
         """
         info = get_cluster_info() if self._context._managed else None
         if test_mode and info is not None:
@@ -106,7 +178,15 @@ class Trainer:
         self.run(plan, profile=profiling_enabled)
 
     def run(self, plan: Plan, *, profile: bool = False) -> None:
-        """Train by a complete plan."""
+        """Train by a complete plan, which `fit()` makes of its arguments.
+
+        Args:
+            plan: What to do how often, and how far to train.
+            profile: Whether to record system metrics of the node; off by default.
+
+        Raises:
+            RuntimeError: If training was begun before in the same `pytorch.init()`.
+        """
         self._check_trial()
         self._refuse_second_fit()
         if self._context.distributed.rank == 0:
@@ -139,7 +219,14 @@ class Trainer:
         self._context._fitted = True
 
     def managed(self, plan: Plan) -> Plan:
-        """The plan with the length that counts in a job. Raises `ValueError` for lack of one."""
+        """Return a plan with the length that counts in a job.
+
+        Args:
+            plan: The plan as the script wants it.
+
+        Raises:
+            ValueError: If neither the plan nor the configuration has a length.
+        """
         max_length, follows_search = self._managed_length(plan.max_length)
         return replace(plan, max_length=max_length, follows_search=follows_search)
 

@@ -17,10 +17,14 @@ from detslurm.pytorch._reducer import Reducer
 
 
 class PyTorchTrial(abc.ABC):
-    """Models, optimizers, data, and what to do with one batch; the Trainer does the rest.
+    """Models, optimizers, data, and what to do with one batch; derive from it. The Trainer does the
+    rest.
 
     In `__init__` make models, optimizers and schedulers and wrap them with `context.wrap_model()`,
     `wrap_optimizer()` and `wrap_lr_scheduler()`: what is not wrapped is not saved in checkpoints.
+
+    Args:
+        context: What `pytorch.init()` gave.
     """
 
     trial_context_class = PyTorchTrialContext
@@ -35,36 +39,56 @@ class PyTorchTrial(abc.ABC):
     ) -> torch.Tensor | dict[str, Any]:
         """Train on one batch: forward, `context.backward()`, `context.step_optimizer()`.
 
-        Returns metrics; a bare tensor is the metric `loss`. Epochs and batches count from the
-        start of training, as this slot sees them.
+        Args:
+            batch: A batch of the training data, on this slot's device.
+            epoch_idx: The epoch, counted from 0 at the start of training.
+            batch_idx: The batch, counted from 0 at the start of training, as this slot sees them.
+
+        Returns:
+            Metrics by name; a bare tensor is the metric `loss`.
         """
 
     @abc.abstractmethod
     def build_training_data_loader(self) -> DataLoader:
-        """The data to train on."""
+        """Return the data to train on."""
 
     @abc.abstractmethod
     def build_validation_data_loader(self) -> DataLoader:
-        """The data to validate on."""
+        """Return the data to validate on."""
 
     def build_callbacks(self) -> dict[str, PyTorchCallback]:
-        """Callbacks by name; the name finds a callback's state in a checkpoint."""
+        """Return callbacks by name; by the name a callback finds its state in a checkpoint."""
         return {}
 
     def evaluate_batch(self, batch: TorchData, batch_idx: int) -> dict[str, Any]:
-        """Validation metrics of one batch; override this or `evaluate_full_dataset()`."""
+        """Return validation metrics of one batch. Override this or `evaluate_full_dataset()`.
+
+        Args:
+            batch: A batch of the validation data, on this slot's device.
+            batch_idx: The batch, counted from 0 in each validation.
+        """
         raise NotImplementedError
 
     def evaluation_reducer(self) -> Reducer | dict[str, Reducer]:
-        """How the metrics of all batches become one: for all of them, or for each by name."""
+        """Return how the metrics of all batches become one: for all metrics, or for each by
+        name.
+        """
         return Reducer.AVG
 
     def evaluate_full_dataset(self, data_loader: torch.utils.data.DataLoader) -> dict[str, Any]:
-        """Validation metrics of the whole data set; the chief alone evaluates all of it."""
+        """Return validation metrics of the whole data set, which the chief alone evaluates.
+
+        Args:
+            data_loader: The validation data, not split up among the slots.
+        """
         raise NotImplementedError
 
     def get_batch_length(self, batch: Any) -> int:
-        """The number of records in a batch; override it for batches of your own type."""
+        """Return the number of records in a batch; override it for batches of your own type.
+
+        Args:
+            batch: A batch as the data loader gives it.
+        """
         return data_length(batch)
 
 

@@ -10,7 +10,12 @@ from typing import Any
 class TrainUnit:
     """A length of training, or a period; use `Batch` or `Epoch`.
 
-    As a period an int means every so many, a container such as `[5, 30, 45]` just after these.
+    Args:
+        value: A number. As a period, also a container such as `[5, 30, 45]`, which means just after
+            each of these.
+
+    Raises:
+        TypeError: If it is neither an int nor a container.
     """
 
     def __init__(self, value: int | Container[int]) -> None:
@@ -21,7 +26,11 @@ class TrainUnit:
         self.value = value
 
     def should_stop(self, step_num: int) -> bool:
-        """Whether something with this period is due after so many steps."""
+        """Return whether something with this period is due.
+
+        Args:
+            step_num: How many batches or epochs are done.
+        """
         if not isinstance(self.value, int):
             return step_num in self.value
         return self.value < 1 or (step_num > 0 and step_num % self.value == 0)
@@ -37,11 +46,25 @@ class TrainUnit:
 
 
 class Batch(TrainUnit):
-    """So many batches, as every slot counts them."""
+    """A number of batches, as every slot counts them.
+
+    Args:
+        value: The number; as a period, also a container of numbers.
+
+    Raises:
+        TypeError: If it is neither an int nor a container.
+    """
 
 
 class Epoch(TrainUnit):
-    """So many passes over the training data."""
+    """A number of passes over the training data.
+
+    Args:
+        value: The number; as a period, also a container of numbers.
+
+    Raises:
+        TypeError: If it is neither an int nor a container.
+    """
 
 
 class Record(TrainUnit):

@@ -153,23 +153,39 @@ def _both(first: Callable[[int], None], second: Callable[[int], None]) -> Callab
 
 
 class RepeatSampler(_Repeat, Sampler):  # type: ignore[misc]
-    """Endless: the records of `sampler` over and over; its length is that of one pass."""
+    """The records of a sampler again and again, without an end; its length is that of one pass.
+
+    Args:
+        sampler: The records.
+    """
 
     def __init__(self, sampler: Source) -> None:
         _Repeat.__init__(self, sampler)
 
 
 class RepeatBatchSampler(_Repeat, BatchSampler):  # type: ignore[misc]
-    """Endless: the batches of `batch_sampler` over and over; its length is that of one pass."""
+    """The batches of a sampler again and again, without an end; its length is that of one pass.
+
+    Args:
+        batch_sampler: The batches.
+    """
 
     def __init__(self, batch_sampler: Source) -> None:
         _Repeat.__init__(self, batch_sampler)
 
 
 class DistributedSampler(_Shard, Sampler):  # type: ignore[misc]
-    """The records of this shard, dealt round robin to `num_workers` ranks.
+    """The records of one shard, dealt round robin.
 
     Unlike torch's class of this name it neither shuffles nor pads, and takes any sampler.
+
+    Args:
+        sampler: The records.
+        num_workers: The number of shards.
+        rank: The shard, from 0.
+
+    Raises:
+        ValueError: If there is no such shard.
     """
 
     def __init__(self, sampler: Source, num_workers: int, rank: int) -> None:
@@ -177,10 +193,18 @@ class DistributedSampler(_Shard, Sampler):  # type: ignore[misc]
 
 
 class DistributedBatchSampler(_Shard, BatchSampler):  # type: ignore[misc]
-    """The batches of this shard: whole batches, dealt round robin to `num_workers` ranks.
+    """The batches of one shard: whole batches, dealt round robin.
 
-    Without a repeat below it, low ranks have one batch more when the number of batches can't be
-    divided evenly.
+    Unless the batches are repeated, low ranks have one batch more when the number of batches can't
+    be divided evenly.
+
+    Args:
+        batch_sampler: The batches.
+        num_workers: The number of shards.
+        rank: The shard, from 0.
+
+    Raises:
+        ValueError: If there is no such shard.
     """
 
     def __init__(self, batch_sampler: Source, num_workers: int, rank: int) -> None:
@@ -188,10 +212,17 @@ class DistributedBatchSampler(_Shard, BatchSampler):  # type: ignore[misc]
 
 
 class SkipSampler(_Skip, Sampler):  # type: ignore[misc]
-    """The records of `sampler` but the first `skip`; its length is that of `sampler`.
+    """The records of a sampler without the first ones; its length is that of the sampler.
 
     To go on in the middle of an epoch prefer `SkipBatchSampler`: it is right for batches of any
     size. Skip after repeating, or every epoch loses its beginning.
+
+    Args:
+        sampler: The records.
+        skip: How many records to leave out.
+
+    Raises:
+        ValueError: If `skip` is negative.
     """
 
     def __init__(self, sampler: Source, skip: int) -> None:
@@ -199,9 +230,16 @@ class SkipSampler(_Skip, Sampler):  # type: ignore[misc]
 
 
 class SkipBatchSampler(_Skip, BatchSampler):  # type: ignore[misc]
-    """The batches of `batch_sampler` but the first `skip`; its length is that of `batch_sampler`.
+    """The batches of a sampler without the first ones; its length is that of the sampler.
 
     Skip after repeating, or every epoch loses its beginning.
+
+    Args:
+        batch_sampler: The batches.
+        skip: How many batches to leave out.
+
+    Raises:
+        ValueError: If `skip` is negative.
     """
 
     def __init__(self, batch_sampler: Source, skip: int) -> None:
@@ -209,10 +247,14 @@ class SkipBatchSampler(_Skip, BatchSampler):  # type: ignore[misc]
 
 
 class ReproducibleShuffleSampler(_Shuffle, Sampler):  # type: ignore[misc]
-    """The records of `sampler` in an order that `seed` and the number of the iteration give.
+    """The records of a sampler in an order that the seed and the number of the iteration determine.
 
     The best way to shuffle. All of `sampler` is read at the start of an iteration: repeat after
     shuffling, never before.
+
+    Args:
+        sampler: The records.
+        seed: What the orders follow from.
     """
 
     def __init__(self, sampler: Source, seed: int) -> None:
@@ -220,9 +262,13 @@ class ReproducibleShuffleSampler(_Shuffle, Sampler):  # type: ignore[misc]
 
 
 class ReproducibleShuffleBatchSampler(_Shuffle, BatchSampler):  # type: ignore[misc]
-    """The batches of `batch_sampler`, whole, in an order that `seed` and the iteration give.
+    """The batches of a sampler, whole, in an order that the seed and the iteration determine.
 
     For data that must stay together; otherwise shuffle records. Repeat after shuffling.
+
+    Args:
+        batch_sampler: The batches.
+        seed: What the orders follow from.
     """
 
     def __init__(self, batch_sampler: Source, seed: int) -> None:

@@ -38,7 +38,7 @@ class Documented:
         """The names of the exceptions that its own body raises."""
         function = inspect.unwrap(getattr(self.subject, "fget", None) or self.subject)
         if inspect.isclass(function):
-            function = vars(function).get("__init__")
+            function = vars(function).get("__init__") if self.parameters else None
         if not inspect.isfunction(function) or "<string>" in function.__code__.co_filename:
             return set()
         tree = ast.parse(textwrap.dedent(inspect.getsource(function)))

@@ -17,6 +17,8 @@ MODULES = (
     "detslurm.errors",
     "detslurm.experimental.core_v2",
     "detslurm.launch",
+    "detslurm.pytorch",
+    "detslurm.pytorch.samplers",
     "detslurm.sdk",
     "detslurm.sdk.client",
 )
@@ -31,6 +33,7 @@ STARTS = {
         "SearcherContext.operations",
     ),
     "detslurm.experimental.core_v2": ("init",),
+    "detslurm.pytorch": ("Trainer.fit",),
     "detslurm.sdk": ("Client.experiment",),
 }
 
@@ -42,6 +45,8 @@ OURS = {
     "Experiment",
     "PreemptContext",
     "ProfilerContext",
+    "PyTorchExperimentalContext",
+    "PyTorchTrialContext",
     "RendezvousInfo",
     "SearcherContext",
     "SearcherOperation",
