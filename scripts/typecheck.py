@@ -15,6 +15,7 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 TREE = REPOSITORY / ".lint"
+COMMAND = "detslurm_command.py"
 CHECKED = ("tests", "benchmarks", "scripts")
 
 
@@ -31,7 +32,7 @@ def lay_out() -> list[str]:
     """Make the tree anew; the folders in it to check."""
     folders = package_folders()
     top = folders.pop("detslurm")
-    for stale in (TREE / "detslurm", *(TREE / name for name in CHECKED)):
+    for stale in (TREE / "detslurm", TREE / COMMAND, *(TREE / name for name in CHECKED)):
         _remove(stale)
     package = TREE / "detslurm"
     package.mkdir(parents=True)
@@ -44,7 +45,8 @@ def lay_out() -> list[str]:
     present = [name for name in CHECKED if any((REPOSITORY / name).rglob("*.py"))]
     for name in present:
         (TREE / name).symlink_to(REPOSITORY / name)
-    return ["detslurm", *present]
+    (TREE / COMMAND).symlink_to(REPOSITORY / COMMAND)
+    return ["detslurm", COMMAND, *present]
 
 
 def _remove(path: Path) -> None:

@@ -73,7 +73,7 @@ def slurm_strange() -> Iterator[Cluster]:
             kill_wait=5,
             min_job_age=10,
             job_name_prefix="site x=",
-            own_host_names=os.geteuid() == 0,
+            debian_hosts=True,
             umask=0o027,
             shared_tmp=True,
             variables={"TZ": "Asia/Tokyo", "LC_ALL": "de_DE.UTF-8"},

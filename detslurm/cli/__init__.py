@@ -11,7 +11,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if argv is not None:
         return _run(argv)
     try:
-        return _run()
+        return _run_interruptible()
     except KeyboardInterrupt:  # on the way in or out
         return 130
     finally:
@@ -23,3 +23,15 @@ def _run(argv: Sequence[str] | None = None) -> int:
     from detslurm.cli.app import run
 
     return run(argv)
+
+
+def _run_interruptible() -> int:
+    """With Ctrl-C as an exception, as commands expect it, only once the imports are done:
+    one that Python raises within its import system may be printed, and lost."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from detslurm.cli.app import run
+
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    return run()

@@ -17,6 +17,7 @@ from detslurm.cli.app import app
 from scripts import cli_reference
 from tests.sdk.scenes import Scene
 
+REPOSITORY = Path(__file__).resolve().parents[2]
 DETSLURM = [sys.executable, "-m", "detslurm.cli"]
 
 
@@ -108,6 +109,54 @@ def test_ctrl_c_ends_following_without_a_mess(scene: Scene) -> None:
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 130
         assert b"Traceback" not in process.stderr.read()
+
+
+# The program in children, each with a Ctrl-C after another number of the audit events (imports,
+# files opened, ...) that follow its first line; the first child has none and counts them.
+EARLY = """\
+import os, signal, sys
+
+def count(event, args):
+    global seen
+    if seen is not None:
+        seen += 1
+        if seen == number:
+            os.kill(os.getpid(), signal.SIGINT)
+    elif event == "exec" and args[0].co_filename.endswith("detslurm_command.py"):
+        seen = 0
+
+def program():
+    sys.addaudithook(count)
+    from detslurm_command import main
+    status = main()
+    os.pwrite(counts, b"%d" % seen, 0)
+    sys.exit(status)
+
+counts = os.memfd_create("counts")
+seen, number = None, 0
+offsets = None
+while number is not None:
+    child = os.fork()
+    if not child:
+        os.dup2(1, 2)
+        program()
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    print("after", number, "status", status, flush=True)
+    offsets = offsets or iter(range(1, int(os.pread(counts, 9, 0)), 67))
+    number = next(offsets, None)
+"""
+
+
+def test_ctrl_c_from_our_first_line_on(scene: Scene) -> None:
+    """Exit status 130, or the end by the signal itself, and no traceback, whenever it comes."""
+    assert scene.store.path.exists()
+    argv = ["env", "--default-signal=INT", sys.executable, "-c", EARLY, "e", "describe", "7"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, cwd=REPOSITORY)
+    assert "Traceback" not in done.stdout
+    whole, *ends = [x.split()[-1] for x in done.stdout.splitlines() if x.startswith("after ")]
+    assert whole == "1"
+    assert len(ends) > 10, done
+    assert set(ends) <= {"130", str(-signal.SIGINT)}, done.stdout
 
 
 # Ctrl-C in the middle of Python's own end.

@@ -111,7 +111,7 @@ class Cluster:
         (etc / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
         (etc / "job_submit.lua").write_text(config.job_submit_lua(spec))
         for node in spec.node_names():
-            (etc / f"hosts.{node}").write_text(config.hosts(node))
+            (etc / f"hosts.{node}").write_text(config.hosts(spec, node))
         if spec.accounting:
             secret = etc / "slurmdbd.conf"
             secret.touch(mode=0o600)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 import socket
+from pathlib import Path
 
 from tests.cluster.spec import ClusterSpec, Layout, Ports
 
@@ -156,9 +157,11 @@ end
 """
 
 
-def hosts(host: str) -> str:
-    """The text of /etc/hosts as Debian's installer leaves it on `host`."""
-    return f"127.0.0.1\tlocalhost\n127.0.1.1\t{host}\n"
+def hosts(spec: ClusterSpec, host: str) -> str:
+    """The text of the node's /etc/hosts."""
+    if spec.debian_hosts:
+        return f"127.0.0.1\tlocalhost\n127.0.1.1\t{host}\n"
+    return f"{Path('/etc/hosts').read_text()}\n127.0.0.1\t{host}\n"
 
 
 def slurmdbd_conf(spec: ClusterSpec, layout: Layout, ports: Ports) -> str:

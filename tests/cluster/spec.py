@@ -32,9 +32,11 @@ class ClusterSpec:
     slurmd_timeout: int = 10
     job_name_prefix: str = ""
     """What a job_submit plugin of the site puts before the name of every job."""
-    own_host_names: bool = False
-    """Each node has a host name of its own, and 127.0.1.1 for it in /etc/hosts, as Debian
-    installs it; needs root."""
+    own_host_names: bool = os.geteuid() == 0
+    """Each node has a host name of its own, by which Open MPI tells what shares its memory."""
+    debian_hosts: bool = False
+    """Where nodes have names of their own, their /etc/hosts has 127.0.1.1 for them, as Debian
+    installs it; else 127.0.0.1."""
     umask: int = 0o022
     shared_tmp: bool = False
     """Users keep TMPDIR in their home directories, which all nodes share."""

@@ -1,0 +1,14 @@
+"""Where the `detslurm` script begins, outside the package, whose own import takes its time.
+
+Until a command begins, Ctrl-C ends the process at once and in silence.
+"""
+
+import signal
+
+# Whoever started it with Ctrl-C ignored (nohup, a background job of a shell script) meant that.
+if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+from detslurm.cli import main
+
+__all__ = ["main"]
