@@ -24,6 +24,7 @@ __all__ = [
     "ClusterInfo",
     "InvalidHP",
     "RendezvousInfo",
+    "ResourcesInfo",
     "TrialInfo",
     "__version__",
     "core",
@@ -36,9 +37,15 @@ __all__ = [
 if TYPE_CHECKING:
     from detslurm import core, errors, experimental
     from detslurm._importing import import_from_path
-    from detslurm._info import ClusterInfo, RendezvousInfo, TrialInfo, get_cluster_info
+    from detslurm._info import (
+        ClusterInfo,
+        RendezvousInfo,
+        ResourcesInfo,
+        TrialInfo,
+        get_cluster_info,
+    )
 
-_FROM_INFO = ("ClusterInfo", "RendezvousInfo", "TrialInfo", "get_cluster_info")
+_FROM_INFO = ("ClusterInfo", "RendezvousInfo", "ResourcesInfo", "TrialInfo", "get_cluster_info")
 
 
 def __getattr__(name: str) -> Any:

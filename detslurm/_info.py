@@ -56,6 +56,13 @@ class RendezvousInfo:
     container_slot_counts: list[int]
 
 
+@dataclass(frozen=True)
+class ResourcesInfo:
+    """What this node has for this run."""
+
+    gpu_uuids: list[str]
+
+
 @dataclass(frozen=True, init=False)
 class TrialInfo:
     """The trial that this process works for.
@@ -130,7 +137,7 @@ def _experiment_config(env: Mapping[str, str]) -> dict[str, Any]:
     return config
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class ClusterInfo:
     """Everything that is known of the task that this process belongs to.
 
@@ -156,12 +163,46 @@ class ClusterInfo:
     allocation_id: str
     session_token: str
     task_type: str
-    gpu_uuids: list[str]
-    master_cert_name: str | None = None
-    master_cert_file: str | None = None
-    _latest_checkpoint: str | None = None
-    _trial_info: TrialInfo | None = None
-    _rendezvous_info: RendezvousInfo | None = None
+    master_cert_name: str | None
+    master_cert_file: str | None
+    _latest_checkpoint: str | None
+    _trial_info: TrialInfo | None
+    _rendezvous_info: RendezvousInfo | None
+    _resources_info: ResourcesInfo | None
+
+    def __init__(
+        self,
+        master_url: str,
+        cluster_id: str,
+        agent_id: str,
+        slot_ids: list[int],
+        task_id: str,
+        allocation_id: str,
+        session_token: str,
+        task_type: str,
+        master_cert_name: str | None = None,
+        master_cert_file: str | None = None,
+        latest_checkpoint: str | None = None,
+        trial_info: TrialInfo | None = None,
+        rendezvous_info: RendezvousInfo | None = None,
+        resources_info: ResourcesInfo | None = None,
+    ) -> None:
+        vars(self).update(
+            master_url=master_url,
+            cluster_id=cluster_id,
+            agent_id=agent_id,
+            slot_ids=slot_ids,
+            task_id=task_id,
+            allocation_id=allocation_id,
+            session_token=session_token,
+            task_type=task_type,
+            master_cert_name=master_cert_name,
+            master_cert_file=master_cert_file,
+            _latest_checkpoint=latest_checkpoint,
+            _trial_info=trial_info,
+            _rendezvous_info=rendezvous_info,
+            _resources_info=resources_info,
+        )
 
     @classmethod
     def _from_environment(cls, env: Mapping[str, str]) -> ClusterInfo | None:
@@ -183,14 +224,14 @@ class ClusterInfo:
             allocation_id=env["DET_ALLOCATION_ID"],
             session_token=env["DET_SESSION_TOKEN"],
             task_type=env["DET_TASK_TYPE"],
-            gpu_uuids=json.loads(env.get("DETSLURM_GPU_UUIDS", "[]")),
             master_cert_name=env.get("DET_MASTER_CERT_NAME"),
             master_cert_file=env.get("DET_MASTER_CERT_FILE"),
-            _latest_checkpoint=env.get("DET_LATEST_CHECKPOINT"),
-            _trial_info=(
+            latest_checkpoint=env.get("DET_LATEST_CHECKPOINT"),
+            trial_info=(
                 TrialInfo._from_environment(env) if env["DET_TASK_TYPE"] == "TRIAL" else None
             ),
-            _rendezvous_info=RendezvousInfo(**json.loads(rendezvous)) if rendezvous else None,
+            rendezvous_info=RendezvousInfo(**json.loads(rendezvous)) if rendezvous else None,
+            resources_info=ResourcesInfo(json.loads(env.get("DETSLURM_GPU_UUIDS", "[]"))),
         )
 
     @property
@@ -216,6 +257,11 @@ class ClusterInfo:
             return {}
         data: dict[str, Any] = self._trial_info._config.get("data") or {}
         return data
+
+    @property
+    def gpu_uuids(self) -> list[str]:
+        """The GPUs of this node, as far as their ids are known."""
+        return self._resources_info.gpu_uuids if self._resources_info else []
 
     @property
     def _rendezvous(self) -> RendezvousInfo:

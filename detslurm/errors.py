@@ -1,10 +1,36 @@
-"""Errors that the public API raises."""
+"""Errors that the public API raises, and names that scripts for Determined catch."""
 
 from __future__ import annotations
+
+from typing import Any
 
 
 class CheckpointNotFound(Exception):
     """There is no complete checkpoint with this storage id."""
+
+
+class InvalidCheckpointException(Exception):
+    """A checkpoint can't be used."""
+
+
+class NoDirectStorageAccess(Exception):
+    """The storage of a checkpoint can't be reached from here."""
+
+
+class ProxiedDownloadFailed(Exception):
+    """A checkpoint could not be downloaded through a server."""
+
+
+class MultipleDownloadsFailed(Exception):
+    """Every way to download a checkpoint failed."""
+
+
+class EnterpriseOnlyError(Exception):
+    """Something asked for is there in an edition for sale only. Never raised here."""
+
+
+class StopLoadingImplementation(Exception):
+    """The loading of a trial's code is to stop here."""
 
 
 class InvalidExperimentException(Exception):
@@ -18,9 +44,23 @@ class InternalException(Exception):
 class InvalidConfigurationException(InvalidExperimentException):
     """The configuration of an experiment makes no sense."""
 
+    def __init__(self, config: dict[str, Any], message: str) -> None:
+        super().__init__(config, message)
+
+    def __str__(self) -> str:
+        config, message = self.args
+        return f"{message} (configuration: {config})"
+
 
 class InvalidDataTypeException(InvalidExperimentException):
     """The code of a trial gave something of a type that can't be used."""
+
+    def __init__(self, typ: type, message: str) -> None:
+        super().__init__(typ, message)
+
+    def __str__(self) -> str:
+        typ, message = self.args
+        return f"{message} (type: {typ.__name__})"
 
 
 class InvalidModelException(InvalidExperimentException):

@@ -2,7 +2,7 @@
 
 from detslurm.experimental import core_v2
 
-core_v2.init(defaults=core_v2.DefaultConfig(name="mine", hparams={"lr": 0.1}))
+core_v2.init(config=core_v2.Config(name="mine", hparams={"lr": 0.1}))
 core_v2.train.report_training_metrics(steps_completed=1, metrics={"loss": 0.5})
 core_v2.close()
 
@@ -20,6 +20,7 @@ from detslurm._info import ClusterInfo, TrialInfo
 from detslurm.core import Context, DistributedContext, PreemptMode, TensorboardMode
 from detslurm.core._context import init_with_info
 from detslurm.core._unmanaged_info import UnmanagedInfo
+from detslurm.store import Store
 
 _PARTS = ("checkpoint", "distributed", "info", "preempt", "profiler", "searcher", "train")
 
@@ -27,8 +28,11 @@ _context: Context | None = None
 
 
 @dataclass
-class DefaultConfig:
-    """The experiment's configuration where no job brings one.
+class Config:
+    """What a script says of itself outside of jobs.
+
+    A later script with the same external ids records another run of the same trial, and finds its
+    latest checkpoint in `core_v2.info`.
 
     Args:
         name: The experiment's name; by default the script's.
@@ -36,8 +40,13 @@ class DefaultConfig:
         data: What `info.user_data` gives; nothing by default.
         description: A longer text; none by default.
         labels: The experiment's labels; none by default.
+        workspace: Has no effect; None by default.
+        project: Has no effect; None by default.
         checkpoint_storage: As for `core.init()`; by default the store.
         searcher: A mapping of which `metric` and `smaller_is_better` count; empty by default.
+        external_experiment_id: The user's own name for the experiment; by default each script
+            makes an experiment.
+        external_trial_id: The user's own name for the trial; by default each script adds a trial.
     """
 
     name: str | None = None
@@ -45,34 +54,24 @@ class DefaultConfig:
     data: dict[str, Any] | None = None
     description: str | None = None
     labels: list[str] | None = None
-    checkpoint_storage: str | dict[str, Any] | None = None
-    searcher: dict[str, Any] | None = None
-
-
-@dataclass
-class UnmanagedConfig:
-    """Outside of jobs: the user's own names for the experiment and the trial.
-
-    A later script with the same names records another run of the same trial, and finds its latest
-    checkpoint in `core_v2.info`.
-
-    Args:
-        workspace: Has no effect; None by default.
-        project: Has no effect; None by default.
-        external_experiment_id: The experiment's name; by default each script makes an experiment.
-        external_trial_id: The trial's name; by default each script adds a trial.
-    """
-
     workspace: str | None = None
     project: str | None = None
+    checkpoint_storage: str | dict[str, Any] | None = None
+    searcher: dict[str, Any] | None = None
     external_experiment_id: str | None = None
     external_trial_id: str | None = None
 
 
+# The older names of its halves: what the experiment is, and where it belongs.
+DefaultConfig = Config
+UnmanagedConfig = Config
+
+
 def init_context(
     *,
-    defaults: DefaultConfig | None = None,
-    unmanaged: UnmanagedConfig | None = None,
+    config: Config | None = None,
+    defaults: Config | None = None,
+    unmanaged: Config | None = None,
     client: object = None,
     distributed: DistributedContext | None = None,
     checkpoint_storage: str | dict[str, Any] | None = None,
@@ -82,18 +81,22 @@ def init_context(
     """Make a context to use in a `with` block.
 
     Args:
-        defaults: The configuration outside of jobs; by default that of `DefaultConfig()`.
-        unmanaged: Names outside of jobs; by default none.
+        config: What counts outside of jobs; by default that of `Config()`.
+        defaults: The same, but for the external ids; None by default.
+        unmanaged: The external ids alone; None by default.
         client: Has no effect; None by default.
         distributed: As for `core.init()`; by default this process is the only one.
-        checkpoint_storage: As for `core.init()`; by default that of `defaults`.
+        checkpoint_storage: As for `core.init()`; by default that of `config`.
         preempt_mode: As for `core.init()`, with the same default.
         tensorboard_mode: As for `core.init()`, with the same default.
 
     Raises:
-        ValueError: If a trial is named without an experiment, or as `core.init()`.
+        ValueError: If a trial is named without an experiment, if `config` comes beside `defaults`
+            or `unmanaged`, or as `core.init()`.
     """
-    wanted, names = defaults or DefaultConfig(), unmanaged or UnmanagedConfig()
+    if config is not None and (defaults or unmanaged):
+        raise ValueError("config replaces defaults and unmanaged: give one or the others")
+    wanted, names = config or defaults or Config(), config or unmanaged or Config()
     if names.external_trial_id is not None and names.external_experiment_id is None:
         raise ValueError("external_trial_id needs external_experiment_id beside it")
     unmanaged_info = UnmanagedInfo(
@@ -130,7 +133,7 @@ def init(**arguments: Any) -> None:
     Example:
         from detslurm.experimental import core_v2
 
-        core_v2.init(defaults=core_v2.DefaultConfig(name="mine", hparams={"lr": 0.1}))
+        core_v2.init(config=core_v2.Config(name="mine", hparams={"lr": 0.1}))
         core_v2.train.report_training_metrics(steps_completed=1, metrics={"loss": 0.5})
         core_v2.close()
     """
@@ -147,6 +150,21 @@ def close() -> None:
     context, _context = _context, None
     if context is not None:
         context.close()
+
+
+def url_reverse_webui_exp_view() -> str:
+    """Where the experiment is: its folder in the store, for there is no web interface.
+
+    Returns:
+        The folder as a `file://` URL.
+
+    Raises:
+        RuntimeError: If the run is not recorded, or none has begun.
+    """
+    info = __getattr__("info")
+    if info is None:
+        raise RuntimeError("this run is not recorded")
+    return f"{info.master_url}/experiments/{info.trial.experiment_id}"
 
 
 def __getattr__(name: str) -> Any:
@@ -174,7 +192,7 @@ def _info(run: Any, unmanaged_info: UnmanagedInfo) -> ClusterInfo:
     )
     task = f"{trial.experiment_id}.{trial.trial_id}"
     return ClusterInfo(
-        master_url="",
+        master_url=f"file://{Store.open().path}",
         cluster_id="none",
         agent_id=socket.gethostname(),
         slot_ids=[],
@@ -182,7 +200,6 @@ def _info(run: Any, unmanaged_info: UnmanagedInfo) -> ClusterInfo:
         allocation_id=f"{task}.{run['run']}",
         session_token="",
         task_type="TRIAL",
-        gpu_uuids=[],
-        _latest_checkpoint=resume.get("uuid"),
-        _trial_info=trial,
+        latest_checkpoint=resume.get("uuid"),
+        trial_info=trial,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import subprocess
 import sys
 import threading
@@ -20,9 +21,11 @@ def test_the_names_are_there(tmp_path: Path) -> None:
     """As code written for Determined imports them."""
     code = """
 import determined as det
-from determined.errors import (CheckpointNotFound, CheckpointStateException, InternalException,
-    InvalidConfigurationException, InvalidDataTypeException, InvalidExperimentException,
-    InvalidModelException, SkipWorkloadException, WorkerError, WorkerFinishedGracefully)
+from determined.errors import (CheckpointNotFound, CheckpointStateException, EnterpriseOnlyError,
+    InternalException, InvalidCheckpointException, InvalidConfigurationException,
+    InvalidDataTypeException, InvalidExperimentException, InvalidModelException,
+    MultipleDownloadsFailed, NoDirectStorageAccess, ProxiedDownloadFailed, SkipWorkloadException,
+    StopLoadingImplementation, WorkerError, WorkerFinishedGracefully)
 from determined.searcher import LocalSearchRunner, RemoteSearchRunner, SearchRunner
 from determined.experimental import client, core_v2, Client
 assert det.errors.InternalException is InternalException
@@ -35,11 +38,22 @@ info = det.TrialInfo(1, 2, 3, {"a": 1}, {"b": 2}, 4, 5, False, "eth0")
 assert (info._config, info._steps_completed, info._trial_run_id) == ({"b": 2}, 4, 5)
 assert det.TrialInfo(trial_id=1, experiment_id=2, trial_seed=3, hparams={}, config={},
     steps_completed=4, trial_run_id=5, debug=True, inter_node_network_interface=None)._debug
+info = det.ClusterInfo("m", "c", "a", [0], "t", "r", "s", "TRIAL", None, None, "uuid", info,
+    det.RendezvousInfo(["a"], 0, [1]), det.ResourcesInfo(["gpu"]))
+assert (info.latest_checkpoint, info.user_data, info.container_rank) == ("uuid", {}, 0)
+assert info.gpu_uuids == ["gpu"] and info.trial.trial_id == 1
 with det.import_from_path("."):
     pass
 """
     said(code, tmp_path)
     assert issubclass(errors.InvalidModelException, errors.InvalidExperimentException)
+    for error in (
+        errors.InvalidConfigurationException({"a": 1}, "wrong"),
+        errors.InvalidDataTypeException(int, "wrong"),
+    ):
+        assert str(error).startswith("wrong") and str(pickle.loads(pickle.dumps(error))) == str(
+            error
+        )
 
 
 def test_the_package_is_the_command(tmp_path: Path) -> None:
@@ -117,14 +131,16 @@ class TestCoreV2:
         code = """
 from determined.experimental import core_v2
 for lr in (0.1, 0.2):
-    core_v2.init(defaults=core_v2.DefaultConfig(
+    core_v2.init(config=core_v2.Config(
         name="mine", labels=["a"], hparams={"lr": lr}, data={"d": 1},
         searcher={"name": "single", "metric": "acc", "smaller_is_better": False}))
     assert core_v2.info.trial.hparams == {"lr": lr} and core_v2.info.user_data == {"d": 1}
     core_v2.train.report_validation_metrics(steps_completed=1, metrics={"acc": lr})
     assert not core_v2.preempt.should_preempt()
+    print(core_v2.url_reverse_webui_exp_view())
 """
-        said(code, tmp_path, DETSLURM_ROOT=str(root))
+        shown = said(code, tmp_path, DETSLURM_ROOT=str(root))
+        assert shown.split() == [f"file://{root}/experiments/{number}" for number in (1, 2)]
         for number, lr in ((1, 0.1), (2, 0.2)):
             view = fold_experiment(Store(root).experiment(number))
             assert (view.name, view.labels, view.state) == ("mine", ("a",), "COMPLETED")
@@ -162,7 +178,9 @@ for lr in (0.1, 0.2):
         core_v2.close()
         assert fold_trial(experiment.trial(1)).run_count == 2
         with pytest.raises(ValueError, match="external_experiment_id"):
-            core_v2.init(unmanaged=core_v2.UnmanagedConfig(external_trial_id="t"))
+            core_v2.init(config=core_v2.Config(external_trial_id="t"))
+        with pytest.raises(ValueError, match="replaces"):
+            core_v2.init(config=core_v2.Config(), defaults=core_v2.DefaultConfig(name="n"))
 
 
 @pytest.mark.parametrize("step", ["_new_experiment", "_another_trial"])
