@@ -58,7 +58,11 @@ class RendezvousInfo:
 
 @dataclass(frozen=True)
 class ResourcesInfo:
-    """What this node has for this run."""
+    """What this node has for this run.
+
+    Attributes:
+        gpu_uuids: The UUIDs of this node's GPUs.
+    """
 
     gpu_uuids: list[str]
 
@@ -150,7 +154,6 @@ class ClusterInfo:
         allocation_id: The id of this run.
         session_token: Empty: there is no server.
         task_type: "TRIAL" for the processes of a trial.
-        gpu_uuids: The UUIDs of this node's GPUs.
         master_cert_name: None: there is no server.
         master_cert_file: None: there is no server.
     """
@@ -260,7 +263,7 @@ class ClusterInfo:
 
     @property
     def gpu_uuids(self) -> list[str]:
-        """The GPUs of this node, as far as their ids are known."""
+        """The UUIDs of this node's GPUs."""
         return self._resources_info.gpu_uuids if self._resources_info else []
 
     @property

@@ -42,7 +42,12 @@ class InternalException(Exception):
 
 
 class InvalidConfigurationException(InvalidExperimentException):
-    """The configuration of an experiment makes no sense."""
+    """The configuration of an experiment makes no sense.
+
+    Args:
+        config: The configuration.
+        message: What is wrong with it.
+    """
 
     def __init__(self, config: dict[str, Any], message: str) -> None:
         super().__init__(config, message)
@@ -53,7 +58,12 @@ class InvalidConfigurationException(InvalidExperimentException):
 
 
 class InvalidDataTypeException(InvalidExperimentException):
-    """The code of a trial gave something of a type that can't be used."""
+    """The code of a trial gave something of a type that can't be used.
+
+    Args:
+        typ: The type.
+        message: Where it came from, or what was expected.
+    """
 
     def __init__(self, typ: type, message: str) -> None:
         super().__init__(typ, message)
