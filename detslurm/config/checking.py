@@ -16,13 +16,13 @@ import msgspec
 from msgspec import inspect as schema
 
 from detslurm.config import describe
-from detslurm.config.elsewhere import unknown_key_hint
 from detslurm.config.errors import Position, Problem
-from detslurm.config.fitting import fits, within
-from detslurm.config.nodes import Node, key_path
+from detslurm.config.key_suggestions import unknown_key_hint
 from detslurm.config.rules import rules_of
 from detslurm.config.schema.hyperparameters import Hyperparameters, Range
 from detslurm.config.schema.searcher import Custom
+from detslurm.config.type_match import in_bounds, matches
+from detslurm.config.yaml_node import YamlNode, key_path
 
 Extra = Mapping[str, Any]
 Owners = Mapping[str, list[str]]
@@ -48,12 +48,12 @@ class Checker:
         self.ignored: list[Noted] = []
         self.deprecated: list[Noted] = []
 
-    def check(self, node: Node, kind: Any, path: str = "") -> Checker:
+    def check(self, node: YamlNode, kind: Any, path: str = "") -> Checker:
         """Check `node` as a `kind` (a struct or any other type)."""
         self._value(node, type_info(kind), path, _NO_EXTRA)
         return self
 
-    def _value(self, node: Node, kind: schema.Type, path: str, extra: Extra) -> None:
+    def _value(self, node: YamlNode, kind: schema.Type, path: str, extra: Extra) -> None:
         if isinstance(kind, schema.Metadata):
             extra = {**extra, **(kind.extra or {})}
             kind = kind.type
@@ -67,20 +67,20 @@ class Checker:
             self._content(node, path, extra)
         return None
 
-    def _alternatives(self, node: Node, kind: schema.Type, path: str, extra: Extra) -> None:
+    def _alternatives(self, node: YamlNode, kind: schema.Type, path: str, extra: Extra) -> None:
         if isinstance(kind, schema.UnionType):
             structs = [m for m in describe.members(kind) if isinstance(m, schema.StructType)]
             if len(structs) > 1 and node.is_mapping:
                 return self._tagged(node, structs, path)
-            fitting = [m for m in kind.types if fits(node.value, m)]
+            fitting = [m for m in kind.types if matches(node.value, m)]
             if fitting:
                 return self._value(node, fitting[0], path, _without_check(extra))
             return self._wrong_kind(node, kind, path, extra)
-        if not fits(node.value, kind):
+        if not matches(node.value, kind):
             return self._wrong_kind(node, kind, path, extra)
         return self._one(node, kind, path, extra)
 
-    def _one(self, node: Node, kind: schema.Type, path: str, extra: Extra) -> None:
+    def _one(self, node: YamlNode, kind: schema.Type, path: str, extra: Extra) -> None:
         if isinstance(kind, schema.StructType):
             self._struct(node, kind, path)
         elif isinstance(kind, schema.CustomType):
@@ -92,7 +92,7 @@ class Checker:
         elif isinstance(kind, schema.VarTupleType):
             self._list(node, kind, path, extra)
         elif isinstance(kind, schema.IntType | schema.FloatType):
-            if not within(node.value, kind):
+            if not in_bounds(node.value, kind):
                 self._wrong_kind(node, kind, path, extra)
         elif isinstance(kind, schema.StrType):
             self._text(node, kind, path, extra)
@@ -101,20 +101,20 @@ class Checker:
             hint = f"did you mean {describe.quoted(near)}?" if near else ""
             self._wrong_kind(node, kind, path, extra, hint)
 
-    def _list(self, node: Node, kind: schema.VarTupleType, path: str, extra: Extra) -> None:
+    def _list(self, node: YamlNode, kind: schema.VarTupleType, path: str, extra: Extra) -> None:
         if len(node.value) < (kind.min_length or 0):
             self._report(node.at, path, "at least one item is expected, found an empty list")
         for index, item in enumerate(node.value):
             passed = {key: value for key, value in extra.items() if key == "secret"}
             self._value(item, kind.item_type, key_path(path, index), passed)
 
-    def _text(self, node: Node, kind: schema.StrType, path: str, extra: Extra) -> None:
+    def _text(self, node: YamlNode, kind: schema.StrType, path: str, extra: Extra) -> None:
         too_short = len(node.value) < (kind.min_length or 0)
         if too_short or (kind.pattern and not re.search(kind.pattern, node.value)):
             self._wrong_kind(node, kind, path, extra)
 
     def _struct(
-        self, node: Node, kind: schema.StructType, path: str, others: Owners = _NO_OWNERS
+        self, node: YamlNode, kind: schema.StructType, path: str, others: Owners = _NO_OWNERS
     ) -> None:
         before = len(self.problems)
         fields = {field.encode_name: field for field in kind.fields}
@@ -128,7 +128,7 @@ class Checker:
             if len(self.problems) == before:
                 self._rules(node, kind, path)
 
-    def _field(self, node: Node, field: schema.Field, path: str) -> None:
+    def _field(self, node: YamlNode, field: schema.Field, path: str) -> None:
         extra = (isinstance(field.type, schema.Metadata) and field.type.extra) or _NO_EXTRA
         if node.value is None and not isinstance(field.type, schema.AnyType):
             return
@@ -137,7 +137,7 @@ class Checker:
             notes.append(Noted(path, node.where, extra.get("deprecated", "")))
         self._value(node, field.type, path, _NO_EXTRA)
 
-    def _required(self, node: Node, kind: schema.StructType, path: str) -> None:
+    def _required(self, node: YamlNode, kind: schema.StructType, path: str) -> None:
         for field in kind.fields:
             child = node.value.get(field.encode_name)
             given = child is not None and (
@@ -149,7 +149,7 @@ class Checker:
                 message = f"{name} is required but missing: {want} is expected"
                 self._report(node.where, key_path(path, name), message)
 
-    def _rules(self, node: Node, kind: schema.StructType, path: str) -> None:
+    def _rules(self, node: YamlNode, kind: schema.StructType, path: str) -> None:
         given = {key: child.plain() for key, child in node.value.items() if child.value is not None}
         for field, message, hint in rules_of(kind.cls)(given):
             child = node.value.get(field) if field else None
@@ -158,7 +158,7 @@ class Checker:
 
     def _unknown(
         self,
-        node: Node,
+        node: YamlNode,
         key: str,
         kind: schema.StructType,
         path: str,
@@ -175,7 +175,7 @@ class Checker:
             hint = unknown_key_hint(key, [*known, *filter(None, [kind.tag_field])], path)
         self._report(node.where, key_path(path, key), message, hint)
 
-    def _tagged(self, node: Node, structs: list[schema.StructType], path: str) -> None:
+    def _tagged(self, node: YamlNode, structs: list[schema.StructType], path: str) -> None:
         field = str(structs[0].tag_field)
         by_tag = {str(struct.tag): struct for struct in structs}
         tag = node.get(field)
@@ -190,7 +190,7 @@ class Checker:
             self._struct(node, by_tag[tag.value], path, _owners(structs))
 
     def _untagged(
-        self, node: Node, structs: list[schema.StructType], field: str, path: str
+        self, node: YamlNode, structs: list[schema.StructType], field: str, path: str
     ) -> None:
         tags = describe.one_of(struct.tag for struct in structs)
         if self._complete:
@@ -201,7 +201,7 @@ class Checker:
             if key not in owners and key != field:
                 self._unknown(child, key, structs[0], path, _NO_OWNERS)
 
-    def _hyperparameters(self, node: Node, path: str) -> None:
+    def _hyperparameters(self, node: YamlNode, path: str) -> None:
         for name, spec in node.value.items():
             below = key_path(path, name)
             if not spec.is_mapping:
@@ -218,14 +218,14 @@ class Checker:
                 self._report(kind.at, key_path(below, "type"), message, _TYPE_HINT)
 
     def _wrong_kind(
-        self, node: Node, kind: schema.Type, path: str, extra: Extra, hint: str = ""
+        self, node: YamlNode, kind: schema.Type, path: str, extra: Extra, hint: str = ""
     ) -> None:
         want = describe.expected(kind, extra)
         seen = describe.found(node, bool(extra.get("secret")))
         hint = hint or describe.conversion_hint(node, kind)
         self._report(node.at, path, f"{want} is expected, found {seen}", hint)
 
-    def _content(self, node: Node, path: str, extra: Extra) -> None:
+    def _content(self, node: YamlNode, path: str, extra: Extra) -> None:
         wrong = extra["check"](node.plain())
         if wrong is None:
             return
@@ -266,7 +266,7 @@ def _without_check(extra: Extra) -> Extra:
     return {key: value for key, value in extra.items() if key != "check"}
 
 
-def _is_default(node: Node, field: schema.Field) -> bool:
+def _is_default(node: YamlNode, field: schema.Field) -> bool:
     plain = node.plain()
     default = msgspec.json.decode(msgspec.json.encode(field.default))
     return plain in ({}, []) or bool(plain == default)

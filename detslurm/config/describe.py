@@ -9,8 +9,8 @@ from typing import Any
 
 from msgspec import inspect as schema
 
-from detslurm.config.nodes import Node
 from detslurm.config.schema.hyperparameters import Hyperparameters
+from detslurm.config.yaml_node import YamlNode
 
 _SHOWN = 40
 _PLAIN: dict[type, str] = {
@@ -70,7 +70,7 @@ def _plural(text: str) -> str:
     return known.get(text, text)
 
 
-def found(node: Node, secret: bool = False) -> str:
+def found(node: YamlNode, secret: bool = False) -> str:
     """What stands there, shortened; of a secret only its kind."""
     value = node.value
     if isinstance(value, dict):
@@ -103,7 +103,7 @@ def _shape(name: str) -> str:
     return name.lower().replace("-", "_")
 
 
-def conversion_hint(node: Node, kind: schema.Type) -> str:
+def conversion_hint(node: YamlNode, kind: schema.Type) -> str:
     """What to write instead, where the value is nearly right."""
     value = node.value
     wants = {type(m) for m in members(kind)}

@@ -8,21 +8,21 @@ from collections.abc import Iterator
 from typing import Any
 
 from detslurm.config.errors import Problem
-from detslurm.config.nodes import Node, key_path
 from detslurm.config.schema.slurm import limit_seconds
+from detslurm.config.yaml_node import YamlNode, key_path
 
 MAX_TRIALS = 1_000_000
 _COUNTED = ("int", "double", "log")
 _TRIAL_CLASS = re.compile(r"[a-zA-Z0-9_.]+:[a-zA-Z0-9_]+")
 
 
-def experiment_problems(root: Node) -> Iterator[Problem]:
+def experiment_problems(root: YamlNode) -> Iterator[Problem]:
     """All broken rules; values of a wrong kind are left to the checker."""
     for rule in (_workspace, _grid, _slots, _single_node, _signal_lead, _length):
         yield from rule(root)
 
 
-def _workspace(root: Node) -> Iterator[Problem]:
+def _workspace(root: YamlNode) -> Iterator[Problem]:
     given = {key: root.get(key) for key in ("workspace", "project")}
     named = {key: node for key, node in given.items() if node and node.value != ""}
     if len(named) == 1:
@@ -30,7 +30,7 @@ def _workspace(root: Node) -> Iterator[Problem]:
         yield Problem.at(node.at, key, "workspace and project must be set both, or neither")
 
 
-def _grid(root: Node) -> Iterator[Problem]:
+def _grid(root: YamlNode) -> Iterator[Problem]:
     name, space = root.get("searcher", "name"), root.get("hyperparameters")
     if name is None or name.value != "grid" or space is None or not space.is_mapping:
         return
@@ -42,7 +42,7 @@ def _grid(root: Node) -> Iterator[Problem]:
         yield Problem.at(space.where, "hyperparameters", message, "lower some count")
 
 
-def _uncounted(node: Node, path: str) -> Iterator[Problem]:
+def _uncounted(node: YamlNode, path: str) -> Iterator[Problem]:
     if node.is_list:
         for index, item in enumerate(node.value):
             yield from _uncounted(item, key_path(path, index))
@@ -55,7 +55,7 @@ def _uncounted(node: Node, path: str) -> Iterator[Problem]:
             yield from _uncounted(child, key_path(path, key))
 
 
-def _points(node: Node) -> int:
+def _points(node: YamlNode) -> int:
     if not node.is_mapping:
         return 1
     if "type" not in node.value:
@@ -72,7 +72,7 @@ def _points(node: Node) -> int:
     return count
 
 
-def _slots(root: Node) -> Iterator[Problem]:
+def _slots(root: YamlNode) -> Iterator[Problem]:
     most = root.get("resources", "max_slots")
     slots = _number(root.get("resources", "slots_per_trial"), 1)
     if most and _number(most, slots) < slots:
@@ -83,7 +83,7 @@ def _slots(root: Node) -> Iterator[Problem]:
         )
 
 
-def _single_node(root: Node) -> Iterator[Problem]:
+def _single_node(root: YamlNode) -> Iterator[Problem]:
     single = root.get("resources", "is_single_node")
     per_node = root.get("slurm", "slots_per_node")
     slots = _number(root.get("resources", "slots_per_trial"), 1)
@@ -95,7 +95,7 @@ def _single_node(root: Node) -> Iterator[Problem]:
         )
 
 
-def _signal_lead(root: Node) -> Iterator[Problem]:
+def _signal_lead(root: YamlNode) -> Iterator[Problem]:
     limit, lead = root.get("slurm", "time"), root.get("slurm", "signal_lead")
     if limit is None or not isinstance(limit.value, int | str):
         return
@@ -105,7 +105,7 @@ def _signal_lead(root: Node) -> Iterator[Problem]:
         yield Problem.at(lead.at, "slurm.signal_lead", message, "set it below slurm.time")
 
 
-def names_trial_class(root: Node) -> bool:
+def names_trial_class(root: YamlNode) -> bool:
     """Whether the entrypoint is a Trial class: then the configuration says how to train it."""
     given = root.get("entrypoint")
     text = given.plain() if given else None
@@ -115,7 +115,7 @@ def names_trial_class(root: Node) -> bool:
     return "--trial" in words or (len(words) == 1 and bool(_TRIAL_CLASS.fullmatch(str(words[0]))))
 
 
-def _length(root: Node) -> Iterator[Problem]:
+def _length(root: YamlNode) -> Iterator[Problem]:
     searcher = root.get("searcher")
     name, most = root.get("searcher", "name"), root.get("searcher", "max_time")
     if searcher is None or name is None or name.value not in ("single", "random", "grid"):
@@ -130,6 +130,6 @@ def _length(root: Node) -> Iterator[Problem]:
         yield Problem.at(where, "searcher.max_length", message, hint)
 
 
-def _number(node: Node | None, default: int) -> int:
+def _number(node: YamlNode | None, default: int) -> int:
     value: Any = node.value if node else None
     return value if type(value) is int else default

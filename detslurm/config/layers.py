@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 from detslurm.config.describe import found
 from detslurm.config.errors import ConfigErrors, Problem
-from detslurm.config.nodes import Node
+from detslurm.config.yaml_node import YamlNode
 
 
-def as_mapping(root: Node) -> Node:
+def as_mapping(root: YamlNode) -> YamlNode:
     """The document as a mapping (an empty one for an empty document), or ConfigErrors."""
     if root.value is None:
         return root._replace(value={})

@@ -15,13 +15,13 @@ from detslurm.config.errors import ConfigErrors, Position, Problem
 from detslurm.config.experiment_rules import experiment_problems, names_trial_class
 from detslurm.config.layers import as_mapping, order
 from detslurm.config.merging import merge
-from detslurm.config.nodes import Node, locate
-from detslurm.config.normal import normalise
+from detslurm.config.normalize import normalize
 from detslurm.config.overrides import apply_override
 from detslurm.config.reading import parse, read_file
 from detslurm.config.schema.experiment import FIT, ExperimentConfig
 from detslurm.config.site import SiteProfile, store_root
 from detslurm.config.templates import find_template
+from detslurm.config.yaml_node import YamlNode, locate
 
 T = TypeVar("T")
 STDIN = "<stdin>"
@@ -58,7 +58,7 @@ def load_experiment(
         user = load.keep(lambda o=override, u=user: apply_override(u, o), user)  # type: ignore[misc]
     layers = [user]
     if template is not None:
-        layers.append(load.keep(lambda: load.template(template), Node({}, user.at)))
+        layers.append(load.keep(lambda: load.template(template), YamlNode({}, user.at)))
     config = load.complete(layers)
     given = _merged(layers).plain()
     return LoadedExperiment(config=config, given=given, warnings=load.warnings(), text=text)
@@ -81,7 +81,7 @@ class _Load:
             self._problems += error.problems
             return otherwise
 
-    def user(self, source: str | Path | Mapping[str, Any]) -> tuple[str, Node]:
+    def user(self, source: str | Path | Mapping[str, Any]) -> tuple[str, YamlNode]:
         """The user's text and nodes; without them there is nothing more to check."""
         if isinstance(source, Mapping):
             node = locate(source, Position(GIVEN))
@@ -90,15 +90,15 @@ class _Load:
         text = read_file(Path(source), name)
         return text, as_mapping(parse(text, name))
 
-    def template(self, template: str | Path) -> Node:
+    def template(self, template: str | Path) -> YamlNode:
         path = find_template(template, store_root(self._site))
         return as_mapping(parse(read_file(path), str(path)))
 
-    def complete(self, layers: list[Node]) -> ExperimentConfig:
+    def complete(self, layers: list[YamlNode]) -> ExperimentConfig:
         """Check each layer by itself, merge them over site and defaults, check the whole."""
         for layer in layers:
             self._note(Checker(complete=False).check(layer, ExperimentConfig))
-        merged = _merged([normalise(layer) for layer in layers])
+        merged = _merged([normalize(layer) for layer in layers])
         merged = self._over_site(merged)
         self._problems += Checker(complete=True).check(merged, ExperimentConfig).problems
         self._problems += experiment_problems(merged)
@@ -108,7 +108,7 @@ class _Load:
             self._deprecated = [n for n in self._deprecated if not n.advice.startswith(FIT)]
         return ExperimentConfig.from_dict(derive(merged.plain()))
 
-    def _over_site(self, config: Node) -> Node:
+    def _over_site(self, config: YamlNode) -> YamlNode:
         site = Position(self._site.source or "<site>")
         below = _merged([config, *self._located(self._site.layers(""), site)])
         pool = below.get("resources", "resource_pool")
@@ -117,8 +117,8 @@ class _Load:
         layers = self._located(self._site.layers(name), site)
         return _merged([config, *layers, locate(root, Position("<defaults>"))])
 
-    def _located(self, layers: Iterable[Mapping[str, Any]], at: Position) -> list[Node]:
-        return [normalise(locate(layer, at)) for layer in layers]
+    def _located(self, layers: Iterable[Mapping[str, Any]], at: Position) -> list[YamlNode]:
+        return [normalize(locate(layer, at)) for layer in layers]
 
     def _note(self, checker: Checker) -> None:
         self._problems += checker.problems
@@ -134,7 +134,7 @@ class _Load:
         return tuple(filter(None, texts))
 
 
-def _merged(layers: Sequence[Node]) -> Node:
+def _merged(layers: Sequence[YamlNode]) -> YamlNode:
     merged = layers[0]
     for lower in layers[1:]:
         merged = merge(merged, lower)

@@ -11,18 +11,18 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import Any
 
-from detslurm.config.nodes import Node
+from detslurm.config.yaml_node import YamlNode
 
 Path = tuple[str, ...]
-Rule = Callable[[Node, Node, Path], Node]
+Rule = Callable[[YamlNode, YamlNode, Path], YamlNode]
 
 
-def merge(high: Node, low: Node, path: Path = ()) -> Node:
+def merge(high: YamlNode, low: YamlNode, path: Path = ()) -> YamlNode:
     """What `high` says, and where it says nothing, what `low` says."""
     return _RULES.get(path, _generic)(high, low, path)
 
 
-def _generic(high: Node, low: Node, path: Path) -> Node:
+def _generic(high: YamlNode, low: YamlNode, path: Path) -> YamlNode:
     if not (high.is_mapping and low.is_mapping):
         return high
     merged = dict(high.value)
@@ -31,7 +31,7 @@ def _generic(high: Node, low: Node, path: Path) -> Node:
     return high._replace(value=merged)
 
 
-def _anywhere(high: Node, low: Node, path: Path) -> Node:
+def _anywhere(high: YamlNode, low: YamlNode, path: Path) -> YamlNode:
     # Below the user's own keys no rule applies, whatever the keys are called.
     if not (high.is_mapping and low.is_mapping):
         return high
@@ -41,7 +41,7 @@ def _anywhere(high: Node, low: Node, path: Path) -> Node:
     return high._replace(value=merged)
 
 
-def _hyperparameters(high: Node, low: Node, path: Path) -> Node:
+def _hyperparameters(high: YamlNode, low: YamlNode, path: Path) -> YamlNode:
     if not (_nested(high) and _nested(low)):
         return high
     merged = dict(high.value)
@@ -50,14 +50,14 @@ def _hyperparameters(high: Node, low: Node, path: Path) -> Node:
     return high._replace(value=merged)
 
 
-def _nested(node: Node) -> bool:
+def _nested(node: YamlNode) -> bool:
     return node.is_mapping and "type" not in node.value
 
 
 def _union(tag: str, common: frozenset[str]) -> Rule:
     """Fields of a member merge only into the same member; common ones always."""
 
-    def rule(high: Node, low: Node, path: Path) -> Node:
+    def rule(high: YamlNode, low: YamlNode, path: Path) -> YamlNode:
         ours, theirs = high.get(tag), low.get(tag)
         if ours is None or theirs is None or ours.value == theirs.value:
             return _generic(high, low, path)
@@ -69,10 +69,10 @@ def _union(tag: str, common: frozenset[str]) -> Rule:
     return rule
 
 
-def _by(identity: Callable[[Node], Hashable]) -> Rule:
+def _by(identity: Callable[[YamlNode], Hashable]) -> Rule:
     """The higher list, then those of the lower that it has none of the same identity for."""
 
-    def rule(high: Node, low: Node, path: Path) -> Node:
+    def rule(high: YamlNode, low: YamlNode, path: Path) -> YamlNode:
         if not (high.is_list and low.is_list):
             return high
         taken = {identity(item) for item in high.value}
@@ -82,18 +82,18 @@ def _by(identity: Callable[[Node], Hashable]) -> Rule:
     return rule
 
 
-def _key(name: str) -> Callable[[Node], Hashable]:
+def _key(name: str) -> Callable[[YamlNode], Hashable]:
     return lambda node: _hashable(node.plain().get(name) if node.is_mapping else node.plain())
 
 
-def _policy(node: Node) -> Hashable:
+def _policy(node: YamlNode) -> Hashable:
     fields = node.plain() if node.is_mapping else {}
     if fields.get("name") is not None:
         return _hashable(fields["name"])
     return _hashable([fields.get("action"), fields.get("pattern")])
 
 
-def _itself(node: Node) -> Hashable:
+def _itself(node: YamlNode) -> Hashable:
     return _hashable(node.plain())
 
 
@@ -102,14 +102,14 @@ def _hashable(value: Any) -> Hashable:
     return repr(value)
 
 
-def _after(high: Node, low: Node, path: Path) -> Node:
+def _after(high: YamlNode, low: YamlNode, path: Path) -> YamlNode:
     """The lower list first, then the higher one: the later entry wins."""
     if not (high.is_list and low.is_list):
         return high
     return high._replace(value=low.value + high.value)
 
 
-def _after_once(high: Node, low: Node, path: Path) -> Node:
+def _after_once(high: YamlNode, low: YamlNode, path: Path) -> YamlNode:
     if not (high.is_list and low.is_list):
         return high
     seen = {_itself(item) for item in low.value}

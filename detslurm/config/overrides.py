@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from detslurm.config.errors import ConfigErrors, Position, Problem
-from detslurm.config.nodes import MAX_DEPTH, Node, key_path
 from detslurm.config.reading import parse
+from detslurm.config.yaml_node import MAX_DEPTH, YamlNode, key_path
 
 
-def apply_override(root: Node, override: str) -> Node:
+def apply_override(root: YamlNode, override: str) -> YamlNode:
     """The configuration with one key set; the value is YAML."""
     path, equals, text = override.partition("=")
     keys = path.strip().split(".")
@@ -20,13 +20,13 @@ def apply_override(root: Node, override: str) -> Node:
     return _set(root, keys, value._replace(at=Position(name), key_at=Position(name)), name, "")
 
 
-def _set(node: Node, keys: list[str], value: Node, name: str, path: str) -> Node:
+def _set(node: YamlNode, keys: list[str], value: YamlNode, name: str, path: str) -> YamlNode:
     below = key_path(path, keys[0])
     if len(keys) == 1:
         return node.put(keys[0], value)
     child = node.value.get(keys[0])
     if child is None or child.value is None:
-        child = Node({}, Position(name), Position(name))
+        child = YamlNode({}, Position(name), Position(name))
     if not child.is_mapping:
         message = f"{below} is no mapping (see {child.at}), so that nothing goes below it"
         raise _error(name, below, message)

@@ -11,8 +11,8 @@ from typing import Any
 import yaml
 
 from detslurm.config.errors import ConfigErrors, Position, Problem
-from detslurm.config.nodes import MAX_DEPTH, MAX_VALUES, Node, Scalar, scalar_problem
 from detslurm.config.scalars import resolve
+from detslurm.config.yaml_node import MAX_DEPTH, MAX_VALUES, Scalar, YamlNode, scalar_problem
 
 MAX_BYTES = 4 << 20
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -58,7 +58,7 @@ def _decode(data: bytes, name: str) -> str:
         raise ConfigErrors([Problem(name, line, column, "", message)]) from None
 
 
-def parse(text: str, name: str) -> Node:
+def parse(text: str, name: str) -> YamlNode:
     """The nodes of one YAML document."""
     _refuse_binary(text, name)
     composer = _Composer(name)
@@ -102,13 +102,13 @@ class _Composer:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._anchors: dict[str, tuple[Node, int]] = {}
+        self._anchors: dict[str, tuple[YamlNode, int]] = {}
         self._count = 0
         self.problems: list[Problem] = []
 
-    def document(self, events: Iterator[Any]) -> Node:
+    def document(self, events: Iterator[Any]) -> YamlNode:
         self._events = events
-        root = Node(None, Position(self._name, 1, 1))
+        root = YamlNode(None, Position(self._name, 1, 1))
         documents = 0
         for event in events:
             if isinstance(event, yaml.DocumentStartEvent):
@@ -119,7 +119,7 @@ class _Composer:
                 root = self._node(next(events), 0)
         return root
 
-    def _node(self, event: Any, depth: int) -> Node:
+    def _node(self, event: Any, depth: int) -> YamlNode:
         if depth > MAX_DEPTH:
             self._fatal(event, f"the data is nested more than {MAX_DEPTH} levels deep")
         self._count += 1
@@ -129,7 +129,7 @@ class _Composer:
             return self._alias(event)
         before = self._count
         if isinstance(event, yaml.ScalarEvent):
-            node = Node(self._scalar(event), self._at(event))
+            node = YamlNode(self._scalar(event), self._at(event))
         elif isinstance(event, yaml.SequenceStartEvent):
             node = self._sequence(event, depth)
         else:
@@ -138,10 +138,10 @@ class _Composer:
             self._anchors[event.anchor] = (node, self._count - before + 1)
         return node
 
-    def _alias(self, event: Any) -> Node:
+    def _alias(self, event: Any) -> YamlNode:
         if event.anchor not in self._anchors:
             self._problem(event, f"there is no anchor &{event.anchor} before this")
-            return Node(None, self._at(event))
+            return YamlNode(None, self._at(event))
         node, size = self._anchors[event.anchor]
         # Aliases of aliases grow without bound when they are written out.
         self._count += size
@@ -149,17 +149,17 @@ class _Composer:
             self._fatal(event, f"written out, the aliases give more than {MAX_VALUES} values")
         return node
 
-    def _sequence(self, start: Any, depth: int) -> Node:
+    def _sequence(self, start: Any, depth: int) -> YamlNode:
         self._check_tag(start, "seq")
         items = []
         while not isinstance(event := next(self._events), yaml.SequenceEndEvent):
             items.append(self._node(event, depth + 1))
-        return Node(items, self._at(start))
+        return YamlNode(items, self._at(start))
 
-    def _mapping(self, start: Any, depth: int) -> Node:
+    def _mapping(self, start: Any, depth: int) -> YamlNode:
         self._check_tag(start, "map")
-        entries: dict[str, Node] = {}
-        inherited: list[Node] = []
+        entries: dict[str, YamlNode] = {}
+        inherited: list[YamlNode] = []
         while not isinstance(event := next(self._events), yaml.MappingEndEvent):
             key = self._key(event, depth)
             value = self._node(next(self._events), depth + 1)
@@ -170,9 +170,11 @@ class _Composer:
                 self._problem(event, f'the key "{key}" is already in line {line}', key)
             elif key is not None:
                 entries[key] = value._replace(key_at=self._at(event))
-        return Node(self._inherit(entries, inherited), self._at(start))
+        return YamlNode(self._inherit(entries, inherited), self._at(start))
 
-    def _inherit(self, entries: dict[str, Node], sources: list[Node]) -> dict[str, Node]:
+    def _inherit(
+        self, entries: dict[str, YamlNode], sources: list[YamlNode]
+    ) -> dict[str, YamlNode]:
         for source in sources:
             if not source.is_mapping:
                 self._problem_at(source.at, "<< takes a mapping, or a list of mappings")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from detslurm.config.nodes import Scalar
+from detslurm.config.yaml_node import Scalar
 
 _NULL = frozenset(("", "~", "null", "Null", "NULL"))
 _BOOL = {

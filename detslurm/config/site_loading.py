@@ -7,12 +7,12 @@ from pathlib import Path
 from detslurm.config.checking import Checker
 from detslurm.config.errors import ConfigErrors
 from detslurm.config.layers import as_mapping, order
-from detslurm.config.nodes import Node, key_path
-from detslurm.config.normal import normalise, without_nulls
+from detslurm.config.normalize import normalize, without_nulls
 from detslurm.config.reading import parse, read_file
 from detslurm.config.schema.experiment import ExperimentConfig
 from detslurm.config.schema.slurm import canonical_limit
 from detslurm.config.site import SiteProfile, decode_site
+from detslurm.config.yaml_node import YamlNode, key_path
 
 
 def read_site(path: Path) -> SiteProfile:
@@ -26,11 +26,11 @@ def read_site(path: Path) -> SiteProfile:
     ]
     if problems:
         raise ConfigErrors(order(problems))
-    plain = _normal(root).plain()
+    plain = _normalized(root).plain()
     return decode_site({**plain, "source": str(path)})
 
 
-def _normal(root: Node) -> Node:
+def _normalized(root: YamlNode) -> YamlNode:
     """Forms as in an experiment: a profile has the same keys in other places."""
     root = _section(without_nulls(root))
     if partitions := root.get("partitions"):
@@ -39,18 +39,18 @@ def _normal(root: Node) -> Node:
     return root
 
 
-def _section(node: Node) -> Node:
+def _section(node: YamlNode) -> YamlNode:
     if limit := node.get("time"):
         node = node.put("time", limit._replace(value=canonical_limit(limit.value)))
     if defaults := node.get("defaults"):
-        node = node.put("defaults", normalise(defaults))
+        node = node.put("defaults", normalize(defaults))
     if storage := node.get("checkpoint_storage"):
-        wrapped = normalise(node._replace(value={"checkpoint_storage": storage}))
+        wrapped = normalize(node._replace(value={"checkpoint_storage": storage}))
         node = node.put("checkpoint_storage", wrapped.value["checkpoint_storage"])
     return node
 
 
-def _defaults(root: Node) -> list[tuple[str, Node]]:
+def _defaults(root: YamlNode) -> list[tuple[str, YamlNode]]:
     found = [("defaults", root.get("defaults"))]
     partitions = root.get("partitions")
     if partitions and partitions.is_mapping:

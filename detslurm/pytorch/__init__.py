@@ -17,12 +17,15 @@ if TYPE_CHECKING:
         to_device,
     )
     from detslurm.pytorch._init import init
-    from detslurm.pytorch._load import CheckpointLoadContext, load_trial_from_checkpoint_path
     from detslurm.pytorch._lr_scheduler import LRScheduler
     from detslurm.pytorch._reducer import MetricReducer, Reducer
     from detslurm.pytorch._trainer import Trainer
     from detslurm.pytorch._trial import PyTorchTrial
     from detslurm.pytorch._units import Batch, Epoch, TrainUnit
+    from detslurm.pytorch.checkpointing._load import (
+        CheckpointLoadContext,
+        load_trial_from_checkpoint_path,
+    )
 
 __all__ = [
     "Batch",
@@ -52,7 +55,7 @@ _HOMES = {
     "_context": ("PyTorchExperimentalContext", "PyTorchTrialContext"),
     "_data": ("DataLoader", "TorchData", "adapt_batch_sampler", "data_length", "to_device"),
     "_init": ("init",),
-    "_load": ("CheckpointLoadContext", "load_trial_from_checkpoint_path"),
+    "checkpointing._load": ("CheckpointLoadContext", "load_trial_from_checkpoint_path"),
     "_lr_scheduler": ("LRScheduler",),
     "_reducer": ("MetricReducer", "Reducer"),
     "_trainer": ("Trainer",),

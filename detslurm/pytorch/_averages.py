@@ -1,4 +1,4 @@
-"""Training metrics of a stretch of batches, and their averages over batches and ranks."""
+"""Training metrics of a window of batches, and their averages over batches and ranks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Partial = dict[str, tuple[float, int] | None]
 """Sum and number of a metric's values; None for what can't be averaged."""
 
 
-class Stretch:
+class MetricsWindow:
     """The metrics of every batch since the last report; tensors on a device wait there."""
 
     def __init__(self) -> None:

@@ -16,11 +16,11 @@ from detslurm.pytorch import _ddp
 from detslurm.pytorch._amp import MixedPrecision
 from detslurm.pytorch._base_context import TrialContext
 from detslurm.pytorch._data import to_device
+from detslurm.pytorch._data_parallel import DataParallel, average_gradients
 from detslurm.pytorch._ddp import is_sharded
 from detslurm.pytorch._lr_scheduler import LRScheduler
-from detslurm.pytorch._mistakes import Watch
-from detslurm.pytorch._peers import Peers, average_gradients
 from detslurm.pytorch._reducer import MetricReducer, Reducers
+from detslurm.pytorch._sanity_checks import SanityChecks
 
 ClipGrads = Callable[[Any], Any]
 
@@ -86,11 +86,11 @@ class PyTorchTrialContext(TrialContext):
         self._epoch_len: int | None = None
         self._steps_now = True
         self._fitted = False
-        self._watch = Watch(is_chief=dist.rank == 0)
+        self._sanity_checks = SanityChecks(is_chief=dist.rank == 0)
 
-    def _connect_by(self, peers: Peers) -> None:
-        self._peers = peers
-        self._by_hand = not peers.AVERAGES_IN_BACKWARD  # gradients are averaged at the step
+    def _connect_by(self, data_parallel: DataParallel) -> None:
+        self._data_parallel = data_parallel
+        self._by_hand = not data_parallel.AVERAGES_IN_BACKWARD  # gradients are averaged at the step
 
     # Wrapping
 
@@ -110,7 +110,7 @@ class PyTorchTrialContext(TrialContext):
                 Horovod.
         """
         if any(is_sharded(parameter) for parameter in model.parameters()):
-            if not self._peers.TAKES_SHARDED:
+            if not self._data_parallel.TAKES_SHARDED:
                 raise InvalidExperimentException(
                     "a model that fully_shard() has split up can't train on Horovod: start the"
                     " trial with detslurm.launch.torch_distributed"
@@ -119,7 +119,7 @@ class PyTorchTrialContext(TrialContext):
             return model
         model = model.to(self.device)
         if self.distributed.size > 1:
-            model = self._peers.replicate(model, self.device)
+            model = self._data_parallel.replicate(model, self.device)
         self.models.append(model)
         return model
 
@@ -156,7 +156,7 @@ class PyTorchTrialContext(TrialContext):
         if self.distributed.size > 1:
             self._by_hand = self._by_hand or backward_passes_per_step > 1
             if fp16_compression:
-                self._peers.compress_gradients(self.models)
+                self._data_parallel.compress_gradients(self.models)
                 self._compressed.add(id(optimizer))
         optimizer.zero_grad()
         self.optimizers.append(optimizer)
@@ -359,7 +359,7 @@ class PyTorchTrialContext(TrialContext):
                 "with aggregation_frequency > 1 step_optimizer() needs auto_zero_grads=True"
             )
         self._check_scaler(scaler)
-        self._watch.stepping(optimizer, self.optimizers)
+        self._sanity_checks.stepping(optimizer, self.optimizers)
         if not self._steps_now:
             return
         self._average(optimizer)
@@ -379,7 +379,7 @@ class PyTorchTrialContext(TrialContext):
         if not self._by_hand or self.distributed.size == 1 or id(optimizer) in self._averaged:
             return
         compressed, size = id(optimizer) in self._compressed, self.distributed.size
-        average_gradients(_parameters(optimizer), self._peers, size, compressed=compressed)
+        average_gradients(_parameters(optimizer), self._data_parallel, size, compressed=compressed)
         self._averaged.add(id(optimizer))
 
     def _check_scaler(self, scaler: Any) -> None:

@@ -62,7 +62,7 @@ def init(
     """
     show_log()
     info = _trial_info()
-    peers = _horovod() if os.environ.get("USE_HOROVOD") else None
+    data_parallel = _horovod() if os.environ.get("USE_HOROVOD") else None
     dist = _ranks(info, distributed)
     made = core.init(distributed=dist, preempt_mode=PreemptMode.ChiefOnly)
     with made as core_context:
@@ -87,9 +87,9 @@ def init(
         context.set_enable_tensorboard_logging(enable_tensorboard_logging)
         optimizations = (exp_conf or {}).get("optimizations") or {}
         context._average_default = optimizations.get("average_aggregated_gradients", True)
-        if peers is not None:
-            context._connect_by(peers)
-        started = peers is None and start_process_group(
+        if data_parallel is not None:
+            context._connect_by(data_parallel)
+        started = data_parallel is None and start_process_group(
             context.distributed, context.device, _own_addr(info, dist)
         )
         yield context

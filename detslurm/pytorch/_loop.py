@@ -12,11 +12,9 @@ from detslurm._errors import InvalidHP
 from detslurm._info import get_cluster_info
 from detslurm.core import Context, EarlyExitReason
 from detslurm.core._collective import run_collectively
-from detslurm.pytorch import _checkpoint_dir as files
-from detslurm.pytorch._averages import Partial, Stretch, averages, on_host, partial
+from detslurm.pytorch._averages import MetricsWindow, Partial, averages, on_host, partial
 from detslurm.pytorch._context import PyTorchTrialContext
 from detslurm.pytorch._hooks import Hooks
-from detslurm.pytorch._judge import Judge
 from detslurm.pytorch._loaders import (
     ENDLESS,
     checked,
@@ -24,16 +22,18 @@ from detslurm.pytorch._loaders import (
     training_batches,
     validation_batches,
 )
-from detslurm.pytorch._log import TrainingLog, in_words
-from detslurm.pytorch._mistakes import explain
 from detslurm.pytorch._plan import Goal, Measures, Plan, goals
 from detslurm.pytorch._reducer import Phase
-from detslurm.pytorch._saving import Checkpoints
+from detslurm.pytorch._sanity_checks import explain
 from detslurm.pytorch._schedule import Due
 from detslurm.pytorch._state import TrialState
 from detslurm.pytorch._stopping import Stop, Stopper
+from detslurm.pytorch._training_log import TrainingLog, format_metrics
 from detslurm.pytorch._trial import PyTorchTrial, evaluates_batches, train_batch_of
 from detslurm.pytorch._validation import Validation
+from detslurm.pytorch.checkpointing import _checkpoint_dir as files
+from detslurm.pytorch.checkpointing._checkpoint_policy import CheckpointPolicy
+from detslurm.pytorch.checkpointing._saving import Checkpoints
 
 logger = logging.getLogger("detslurm.pytorch")
 
@@ -48,7 +48,7 @@ class TrainingLoop:
         self._dist = context.distributed
         self._is_chief = self._dist.rank == 0
         self._state = TrialState()
-        self._stretch = Stretch()
+        self._window = MetricsWindow()
         self._saving = self._is_copy = False
         self._batches: Iterator[Any] = iter(())
         self._log = TrainingLog(trial, self._dist.size)
@@ -139,13 +139,13 @@ class TrainingLoop:
         context._epoch_len = self._epoch_len
         at_most = 1 if self._plan.test_mode else None
         self._validation = Validation(trial, context, self._hooks, validation, at_most)
-        self._judge = self._make_judge()
+        self._policy = self._make_policy()
 
-    def _make_judge(self) -> Judge:
+    def _make_policy(self) -> CheckpointPolicy:
         context, plan = self._context, self._plan
         best = self._core.train.get_experiment_best_validation if context._managed else None
         searcher = (context._exp_conf or {}).get("searcher") or {}
-        return Judge(plan.policy, searcher, best, needed=plan.follows_search)
+        return CheckpointPolicy(plan.policy, searcher, best, needed=plan.follows_search)
 
     # Training
 
@@ -170,7 +170,7 @@ class TrainingLoop:
         state = self._state
         stop = self._before_training()
         while stop is Stop.NO and state.batches_trained < goal.batches:
-            due = self._train_stretch(goal)
+            due = self._train_window(goal)
             anybody_asked = self._report_training(goal)
             stop = self._stopper.agreed(state.batches_trained, anybody_asked)
             if stop is Stop.PREEMPTED:
@@ -181,7 +181,7 @@ class TrainingLoop:
                 self._save()
             else:
                 self._checkpoints.check()
-            self._after_stretch(goal)
+            self._after_window(goal)
             stop = self._stopper.agreed(state.batches_trained, anybody_asked)
         if stop is not Stop.NO:
             who = "asked from outside" if stop is Stop.PREEMPTED else "at the trial's own wish"
@@ -210,12 +210,12 @@ class TrainingLoop:
     def _due(self, goal_batches: int) -> Due:
         return self._plan.schedule.due(self._state.batches_trained, self._epoch_len, goal_batches)
 
-    def _train_stretch(self, goal: Goal) -> Due:
+    def _train_window(self, goal: Goal) -> Due:
         """Train until something is due or the trial has to leave."""
         for model in self._context.models:
             model.train()
         self._context._reducers.reset()
-        self._stretch = Stretch()
+        self._window = MetricsWindow()
         self._log.begin()
         state, schedule, stopper = self._state, self._plan.schedule, self._stopper
         while True:
@@ -245,7 +245,7 @@ class TrainingLoop:
         context._amp.after_batch()
         for scheduler in context.lr_schedulers:
             scheduler.step_after(batch_idx, self._epoch_len, context._aggregation)
-        self._stretch.add(result)
+        self._window.add(result)
         self._log.add(batch)
         if context.profiler is not None:
             context.profiler.step()
@@ -254,12 +254,12 @@ class TrainingLoop:
             state.epochs_trained = epoch_idx + 1
             self._hooks.on_training_epoch_end(epoch_idx)
 
-    # Between stretches
+    # Between windows
 
     def _report_training(self, goal: Goal) -> bool:
         """Report averages over batches and ranks; whether any rank asked to stop."""
-        self._context._watch.reporting(self._context.models)
-        batches = self._stretch.batches()
+        self._context._sanity_checks.reporting(self._context.models)
+        batches = self._window.batches()
         reducers = self._context._reducers
         chief_only = not self._plan.average_training_metrics
 
@@ -279,7 +279,7 @@ class TrainingLoop:
             step = self._state.batches_trained
             self._core.train.report_training_metrics(step, with_time, batches)
             epoch = f" (epoch {step / self._epoch_len:.1f})" if self._epoch_len < ENDLESS else ""
-            self._log.tell(f"batch {step} of {goal.batches}{epoch}", metrics)
+            self._log.log(f"batch {step} of {goal.batches}{epoch}", metrics)
         self._hooks.on_training_workload_end(with_time, batches)
         return anybody_asked
 
@@ -288,7 +288,7 @@ class TrainingLoop:
         batches = self._state.batches_trained
         return {"batches": batches, "epochs": batches // self._epoch_len} | metrics
 
-    def _after_stretch(self, goal: Goal) -> None:
+    def _after_window(self, goal: Goal) -> None:
         if not self._is_chief:
             return
         batches = self._state.batches_trained
@@ -303,13 +303,13 @@ class TrainingLoop:
         state = self._state
         metrics = self._validation.metrics()
         state.last_val, state.validated = state.batches_trained, True
-        metric = state.searcher_metric = self._judge.searcher_metric(metrics)
+        metric = state.searcher_metric = self._policy.searcher_metric(metrics)
         is_better = run_collectively(
             self._dist,
-            lambda: self._judge.is_to_be_saved(metric, state) if self._is_chief else False,
+            lambda: self._policy.is_to_be_saved(metric, state) if self._is_chief else False,
             lambda answers: answers[0],
         )
-        self._say("validation after batch %d: %s", state.batches_trained, in_words(metrics))
+        self._say("validation after batch %d: %s", state.batches_trained, format_metrics(metrics))
         if self._is_chief:
             self._core.train.report_validation_metrics(
                 state.batches_trained, self._with_time(metrics)

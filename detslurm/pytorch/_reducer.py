@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from detslurm import InvalidHP
-from detslurm.pytorch._nested import Place, replaced
+from detslurm.pytorch._pytree import TreePath, replaced
 
 
 class Reducer(enum.Enum):
@@ -158,7 +158,7 @@ class Wrapped:
         return {self.name: found}
 
 
-def _on_host(place: Place, tensor: torch.Tensor) -> torch.Tensor:
+def _on_host(tree_path: TreePath, tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().cpu()
 
 
@@ -197,7 +197,7 @@ class Reducers:
         return [wrapped for wrapped in self._all if phase in wrapped.phases]
 
     def reset(self) -> None:
-        """Begin anew, all of them: a stretch of training or a validation begins."""
+        """Begin anew, all of them: a window of training or a validation begins."""
         for wrapped in self._all:
             with wrapped.blamed("reset"):
                 wrapped.reducer.reset()

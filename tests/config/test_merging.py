@@ -10,15 +10,15 @@ import pytest
 from detslurm.config import ConfigErrors, ExperimentConfig, load_experiment, load_site
 from detslurm.config.errors import Position
 from detslurm.config.merging import merge
-from detslurm.config.nodes import locate
-from detslurm.config.normal import normalise
+from detslurm.config.normalize import normalize
+from detslurm.config.yaml_node import locate
 
 MINIMAL = {"entrypoint": "a", "searcher": {"name": "single", "metric": "m"}}
 
 
 def merged(high: Any, low: Any) -> Any:
     at = Position("x")
-    return merge(normalise(locate(high, at)), normalise(locate(low, at))).plain()
+    return merge(normalize(locate(high, at)), normalize(locate(low, at))).plain()
 
 
 RULES = [

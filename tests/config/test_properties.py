@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from detslurm.config import ConfigErrors, ExperimentConfig, load_experiment
 from detslurm.config.errors import Position
 from detslurm.config.merging import merge
-from detslurm.config.nodes import Node, locate
-from detslurm.config.normal import normalise
+from detslurm.config.normalize import normalize
 from detslurm.config.reading import parse
 from detslurm.config.site import SiteProfile
+from detslurm.config.yaml_node import YamlNode, locate
 from tests.config.full import FULL
 from tests.config.strategies import BENT_DATA, CONFIGS, PARTIALS
 
@@ -119,8 +119,8 @@ def test_yaml_and_data_give_the_same(plain: dict[str, Any]) -> None:
     assert outcome(plain) == outcome(parse(text, "f").plain())
 
 
-def node(plain: Any) -> Node:
-    return normalise(locate(plain, Position("x")))
+def node(plain: Any) -> YamlNode:
+    return normalize(locate(plain, Position("x")))
 
 
 @given(PARTIALS, PARTIALS, PARTIALS)

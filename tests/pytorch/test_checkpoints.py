@@ -339,7 +339,9 @@ def test_objects_are_unpickled_with_a_warning(
     assert "read by pickle, which runs code" in caplog.text
 
     Keeper.loaded = None
-    monkeypatch.setattr("detslurm.pytorch._checkpoint_dir.others_can_change", lambda _: True)
+    monkeypatch.setattr(
+        "detslurm.pytorch.checkpointing._checkpoint_dir.others_can_change", lambda _: True
+    )
     with pytest.raises(pickle.UnpicklingError, match="others can write it: pickle would run code"):
         fit(Trial, max_length=Batch(6), latest_checkpoint=str(folder))
     assert Keeper.loaded is None

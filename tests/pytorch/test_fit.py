@@ -17,7 +17,7 @@ from detslurm import pytorch
 from detslurm.core import EarlyExitReason
 from detslurm.core._lengths import FixedLengths
 from detslurm.pytorch import Batch, Epoch
-from detslurm.pytorch._checkpoint_dir import read_counters
+from detslurm.pytorch.checkpointing._checkpoint_dir import read_counters
 from detslurm.store import Store, fold_trial, read_records, trial_metrics
 from tests.pytorch.fitting import Scripted, fit, in_job, returning
 from tests.pytorch.managed import Managed

@@ -17,7 +17,7 @@ from torch import nn
 
 from detslurm import pytorch
 from detslurm.pytorch import Batch
-from detslurm.pytorch._saving import Checkpoints
+from detslurm.pytorch.checkpointing._saving import Checkpoints
 from detslurm.store import Store, fold_trial
 from tests.pytorch.fitting import fit, in_job
 from tests.pytorch.managed import Managed

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from detslurm.pytorch._checkpoint_dir import read_state
 from detslurm.pytorch._units import NEVER, Batch, Epoch
+from detslurm.pytorch.checkpointing._checkpoint_dir import read_state
 from detslurm.pytorch.harness import main, plan, trial_class
 from tests.pytorch.managed import Managed
 

@@ -212,18 +212,18 @@ def test_averaging_waits_for_no_gpu_where_all_have_gradients(monkeypatch: Any) -
     """What copies from the host, or to it, stops each step until all kernels are done."""
     import torch
 
-    from detslurm.pytorch._peers import average_gradients
+    from detslurm.pytorch._data_parallel import average_gradients
 
-    peers: Any = SimpleNamespace(add_up=lambda flat: flat.mul_(2))
+    data_parallel: Any = SimpleNamespace(add_up=lambda flat: flat.mul_(2))
 
     def wait(*_: Any) -> None:
         raise AssertionError("a GPU would have to be waited for")
 
     one, other = (torch.nn.Parameter(torch.ones(3)) for _ in range(2))
     one.grad = torch.full((3,), 4.0)
-    average_gradients([one, other], peers, 2, compressed=False)
+    average_gradients([one, other], data_parallel, 2, compressed=False)
     assert one.grad.tolist() == [4.0] * 3 and other.grad is None
     for name in ("new_tensor", "tolist", "item"):
         monkeypatch.setattr(torch.Tensor, name, wait)
     other.grad = torch.zeros(3)
-    average_gradients([one, other], peers, 2, compressed=True)
+    average_gradients([one, other], data_parallel, 2, compressed=True)

@@ -84,7 +84,7 @@ def test_any_number_of_ranks_goes_on(root: Path, tmp_path: Path) -> None:
 
 def test_reading_runs_no_code(tmp_path: Path) -> None:
     """Torch unpickles the table of contents; here one that would run something is refused."""
-    from detslurm.pytorch import _dcp
+    from detslurm.pytorch.checkpointing import _dcp
 
     folder = tmp_path / "sharded"
     with pytest.warns(UserWarning, match="single process"):

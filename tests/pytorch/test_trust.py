@@ -19,7 +19,7 @@ import pytest
 
 from detslurm import pytorch
 from detslurm.pytorch import Batch
-from detslurm.pytorch._trust import others_can_change
+from detslurm.pytorch.checkpointing._trust import others_can_change
 from detslurm.sdk import Client
 from tests.pytorch.fitting import fit, in_job
 from tests.pytorch.managed import Managed

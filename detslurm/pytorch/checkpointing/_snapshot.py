@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from detslurm.pytorch._nested import Place, replaced
+from detslurm.pytorch._pytree import TreePath, replaced
 
 
 class Snapshots:
@@ -22,7 +22,7 @@ class Snapshots:
         free = {kind: list(buffers) for kind, buffers in self._buffers.items()}
         seen: dict[Any, torch.Tensor] = {}
 
-        def copied(place: Place, tensor: torch.Tensor) -> torch.Tensor:
+        def copied(tree_path: TreePath, tensor: torch.Tensor) -> torch.Tensor:
             if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.is_sparse:
                 return copy.deepcopy(tensor)
             kind = (tensor.dtype, tensor.shape, tensor.stride(), tensor.is_cuda)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from detslurm.config.nodes import Node
 from detslurm.config.schema.environment import DEVICES
 from detslurm.config.schema.resources import memory_bytes
 from detslurm.config.schema.slurm import canonical_limit
+from detslurm.config.yaml_node import YamlNode
 
 FREE = frozenset(
     (
@@ -30,7 +30,7 @@ FREE = frozenset(
 Path = tuple[str, ...]
 
 
-def normalise(root: Node) -> Node:
+def normalize(root: YamlNode) -> YamlNode:
     """The same configuration without nulls and with one form for each thing."""
     node = without_nulls(root)
     for path, change in _FORMS.items():
@@ -38,7 +38,7 @@ def normalise(root: Node) -> Node:
     return node
 
 
-def without_nulls(node: Node, path: Path = ()) -> Node:
+def without_nulls(node: YamlNode, path: Path = ()) -> YamlNode:
     """Drop entries that are null, but not those of the user's own."""
     if path in FREE:
         return node
@@ -50,7 +50,7 @@ def without_nulls(node: Node, path: Path = ()) -> Node:
     return node
 
 
-def _change(node: Node, path: Path, change: Callable[[Node], Node]) -> Node:
+def _change(node: YamlNode, path: Path, change: Callable[[YamlNode], YamlNode]) -> YamlNode:
     child = node.get(path[0])
     if child is None:
         return node
@@ -58,7 +58,7 @@ def _change(node: Node, path: Path, change: Callable[[Node], Node]) -> Node:
     return node.put(path[0], new)
 
 
-def _image(node: Node) -> Node:
+def _image(node: YamlNode) -> YamlNode:
     if isinstance(node.value, str):
         text = node._replace(key_at=None)
         return node._replace(value=dict.fromkeys(DEVICES, text))
@@ -69,7 +69,7 @@ def _image(node: Node) -> Node:
     return node
 
 
-def _variables(node: Node) -> Node:
+def _variables(node: YamlNode) -> YamlNode:
     if node.is_list:
         return node._replace(value=dict.fromkeys(DEVICES, node._replace(key_at=None)))
     if node.is_mapping and (gpu := node.get("gpu")) is not None and gpu.is_list:
@@ -82,38 +82,40 @@ def _variables(node: Node) -> Node:
     return node
 
 
-def _each(change: Callable[[Node], Node]) -> Callable[[Node], Node]:
-    def run(node: Node) -> Node:
+def _each(change: Callable[[YamlNode], YamlNode]) -> Callable[[YamlNode], YamlNode]:
+    def run(node: YamlNode) -> YamlNode:
         return node._replace(value=[change(item) for item in node.value]) if node.is_list else node
 
     return run
 
 
-def _action(policy: Node) -> Node:
+def _action(policy: YamlNode) -> YamlNode:
     kind = policy.get("action", "type")
     return policy.put("action", kind) if kind else policy
 
 
-def _device(node: Node) -> Node:
+def _device(node: YamlNode) -> YamlNode:
     if not isinstance(node.value, str) or ":" not in node.value:
         return node
     parts = dict(zip(("host_path", "container_path", "mode"), node.value.split(":"), strict=False))
-    return node._replace(value={key: Node(text, node.at) for key, text in parts.items() if text})
+    return node._replace(
+        value={key: YamlNode(text, node.at) for key, text in parts.items() if text}
+    )
 
 
-def _size(node: Node) -> Node:
+def _size(node: YamlNode) -> YamlNode:
     if not isinstance(node.value, str):
         return node
     size = memory_bytes(node.value)
     return node if size is None else node._replace(value=size)
 
 
-def _limit(node: Node) -> Node:
+def _limit(node: YamlNode) -> YamlNode:
     text = canonical_limit(node.value) if isinstance(node.value, int | str) else None
     return node if text is None else node._replace(value=text)
 
 
-def _storage(node: Node) -> Node:
+def _storage(node: YamlNode) -> YamlNode:
     old = node.get("checkpoint_path")
     if old is None or node.get("type") is None or node.value["type"].value != "shared_fs":
         return node
@@ -121,7 +123,7 @@ def _storage(node: Node) -> Node:
     return node._replace(value={"storage_path": old, **rest})
 
 
-def _slots(node: Node) -> Node:
+def _slots(node: YamlNode) -> YamlNode:
     # Determined's name for commands, which templates for both kinds of task have.
     other = node.get("slots")
     if other is None:
@@ -130,7 +132,7 @@ def _slots(node: Node) -> Node:
     return node._replace(value={"slots_per_trial": other, **rest})
 
 
-_FORMS: dict[Path, Callable[[Node], Node]] = {
+_FORMS: dict[Path, Callable[[YamlNode], YamlNode]] = {
     ("environment", "image"): _image,
     ("environment", "environment_variables"): _variables,
     ("log_policies",): _each(_action),

@@ -1,4 +1,4 @@
-"""Which plain values are of which type of the schema: nothing is converted, 5.0 is no integer."""
+"""Which plain values match which type of the schema, without conversion (5.0 is not an integer)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import inspect as schema
 
-_FITS: dict[type, Callable[[Any], bool]] = {
+_MATCHES: dict[type, Callable[[Any], bool]] = {
     schema.AnyType: lambda value: True,
     schema.NoneType: lambda value: value is None,
     schema.BoolType: lambda value: isinstance(value, bool),
@@ -22,16 +22,16 @@ _FITS: dict[type, Callable[[Any], bool]] = {
 }
 
 
-def fits(value: Any, kind: schema.Type) -> bool:
+def matches(value: Any, kind: schema.Type) -> bool:
     """Whether a plain value is of the right kind, leaving bounds and contents aside."""
     if isinstance(kind, schema.Metadata):
-        return fits(value, kind.type)
+        return matches(value, kind.type)
     if isinstance(kind, schema.UnionType):
-        return any(fits(value, member) for member in kind.types)
-    return _FITS[type(kind)](value)
+        return any(matches(value, member) for member in kind.types)
+    return _MATCHES[type(kind)](value)
 
 
-def within(value: float, kind: schema.IntType | schema.FloatType) -> bool:
+def in_bounds(value: float, kind: schema.IntType | schema.FloatType) -> bool:
     """Whether a number keeps its bounds."""
     return (
         (kind.ge is None or value >= kind.ge)

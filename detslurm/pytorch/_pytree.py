@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-Place = tuple[Any, ...]
+TreePath = tuple[Any, ...]
 """Keys and indices that lead to a tensor."""
 
 
@@ -18,20 +18,20 @@ def _itself(value: Any) -> Any:
 
 def replaced(
     value: Any,
-    tensor: Callable[[Place, torch.Tensor], torch.Tensor],
+    tensor: Callable[[TreePath, torch.Tensor], torch.Tensor],
     other: Callable[[Any], Any] = _itself,
-    place: Place = (),
+    tree_path: TreePath = (),
 ) -> Any:
     """The same structure, its dictionaries and lists new ones, with what the functions make of
     each tensor and of everything else."""
     if isinstance(value, torch.Tensor):
-        return tensor(place, value)
+        return tensor(tree_path, value)
     if isinstance(value, dict):
         new = copy.copy(value)  # the states of modules have attributes, too
         for key, item in value.items():
-            new[key] = replaced(item, tensor, other, (*place, key))
+            new[key] = replaced(item, tensor, other, (*tree_path, key))
         return new
     if type(value) in (list, tuple):
-        items = (replaced(v, tensor, other, (*place, i)) for i, v in enumerate(value))
+        items = (replaced(v, tensor, other, (*tree_path, i)) for i, v in enumerate(value))
         return type(value)(items)
     return other(value)

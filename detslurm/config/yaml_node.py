@@ -1,4 +1,4 @@
-"""Configurations before they are typed: plain values that remember where they stand."""
+"""Configurations before they are typed: plain values with their positions in a file."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ MAX_VALUES = 200_000
 _INT64 = range(-(2**63), 2**63)
 
 
-class Node(NamedTuple):
-    """A value and its place; `key_at` is the place of its key, inside a mapping."""
+class YamlNode(NamedTuple):
+    """A value and its position; `key_at` is the position of its key, inside a mapping."""
 
-    value: Any  # Scalar | list[Node] | dict[str, Node]
+    value: Any  # Scalar | list[YamlNode] | dict[str, YamlNode]
     at: Position
     key_at: Position | None = None
 
     @property
     def where(self) -> Position:
-        """The place to name when the whole entry is meant: that of its key."""
+        """The position to report when the whole entry is meant: that of its key."""
         return self.key_at or self.at
 
     @property
@@ -34,21 +34,21 @@ class Node(NamedTuple):
     def is_list(self) -> bool:
         return isinstance(self.value, list)
 
-    def get(self, *path: str) -> Node | None:
+    def get(self, *path: str) -> YamlNode | None:
         """The node below, by keys; None where there is none or it is null."""
-        node: Node | None = self
+        node: YamlNode | None = self
         for key in path:
             if node is None or not node.is_mapping:
                 return None
             node = node.value.get(key)
         return None if node is None or node.value is None else node
 
-    def put(self, key: str, child: Node) -> Node:
+    def put(self, key: str, child: YamlNode) -> YamlNode:
         """The same mapping with one entry more, or another one."""
         return self._replace(value={**self.value, key: child})
 
     def plain(self) -> Any:
-        """The value without places."""
+        """The value without positions."""
         if isinstance(self.value, dict):
             return {key: child.plain() for key, child in self.value.items()}
         if isinstance(self.value, list):
@@ -73,12 +73,12 @@ def scalar_problem(value: Scalar) -> str | None:
         if "\0" in value:
             return "the text holds a NUL character"
         if any("\ud800" <= c <= "\udfff" for c in value):
-            return "the text holds half a surrogate pair, which is no character"
+            return "the text holds half a surrogate pair, which is not a character"
     return None
 
 
-def locate(plain: Any, at: Position) -> Node:
-    """Nodes of plain data that comes from no file: all stand `at` the same place."""
+def locate(plain: Any, at: Position) -> YamlNode:
+    """Nodes of plain data that does not come from a file: all have the same position."""
     problems: list[Problem] = []
     node = _locate(plain, at, "", problems, [0])
     if problems:
@@ -86,7 +86,9 @@ def locate(plain: Any, at: Position) -> Node:
     return node
 
 
-def _locate(plain: Any, at: Position, path: str, problems: list[Problem], count: list[int]) -> Node:
+def _locate(
+    plain: Any, at: Position, path: str, problems: list[Problem], count: list[int]
+) -> YamlNode:
     count[0] += 1
     depth = path.count(".") + path.count("[")
     if depth > MAX_DEPTH or count[0] > MAX_VALUES:
@@ -98,16 +100,16 @@ def _locate(plain: Any, at: Position, path: str, problems: list[Problem], count:
             if wrong:
                 problems.append(Problem.at(at, path, wrong))
             entries[str(key)] = _locate(value, at, key_path(path, str(key)), problems, count)
-        return Node(entries, at)
+        return YamlNode(entries, at)
     if isinstance(plain, list | tuple):
         items = [
             _locate(item, at, key_path(path, i), problems, count) for i, item in enumerate(plain)
         ]
-        return Node(items, at)
+        return YamlNode(items, at)
     if not isinstance(plain, str | int | float | None):
         message: str | None = f"a value of type {type(plain).__name__} can't be configured"
     else:
         message = scalar_problem(plain)
     if message:
         problems.append(Problem.at(at, path, message))
-    return Node(plain, at)
+    return YamlNode(plain, at)

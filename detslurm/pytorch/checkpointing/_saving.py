@@ -18,18 +18,23 @@ from detslurm.config.masking import shareable
 from detslurm.core import Context
 from detslurm.core._collective import run_collectively
 from detslurm.errors import CheckpointNotFound
-from detslurm.pytorch import _checkpoint_dir as files
-from detslurm.pytorch import _sharded as sharded
-from detslurm.pytorch._code import add_code, frozen_code
 from detslurm.pytorch._context import PyTorchTrialContext
-from detslurm.pytorch._full import is_full, telling_why
 from detslurm.pytorch._hooks import Hooks
-from detslurm.pytorch._options import Options
 from detslurm.pytorch._rng import rng_state
-from detslurm.pytorch._snapshot import Snapshots
 from detslurm.pytorch._state import TrialState
-from detslurm.pytorch._states import collect, gradients, restore, restore_gradients
 from detslurm.pytorch._trial import PyTorchTrial
+from detslurm.pytorch.checkpointing import _checkpoint_dir as files
+from detslurm.pytorch.checkpointing import _sharded as sharded
+from detslurm.pytorch.checkpointing._code import add_code, frozen_code
+from detslurm.pytorch.checkpointing._disk_full import explaining_full_disk, is_full
+from detslurm.pytorch.checkpointing._options import Options
+from detslurm.pytorch.checkpointing._snapshot import Snapshots
+from detslurm.pytorch.checkpointing._state_dict import (
+    collect,
+    gradients,
+    restore,
+    restore_gradients,
+)
 
 logger = logging.getLogger("detslurm.pytorch")
 
@@ -200,7 +205,7 @@ class Checkpoints:
             "detslurm_version": detslurm.__version__,
         }
         store_path = self._core.checkpoint.store_path(metadata, shard=shard)
-        with store_path as (path, uuid), telling_why(path / files.STATE):
+        with store_path as (path, uuid), explaining_full_disk(path / files.STATE):
             if contents.gathered is not None:
                 torch.save(contents.gathered, path / _GRADIENTS.format(rank))
             if contents.sharded:

@@ -12,7 +12,7 @@ from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
 from detslurm.pytorch._ddp import is_sharded
 
 
-class Peers(Protocol):
+class DataParallel(Protocol):
     """The modules `_ddp` and `_horovod` are two of these."""
 
     AVERAGES_IN_BACKWARD: bool
@@ -35,7 +35,7 @@ class Peers(Protocol):
 
 @torch.no_grad()  # type: ignore[untyped-decorator]
 def average_gradients(
-    parameters: Iterable[Any], peers: Peers, size: int, *, compressed: bool
+    parameters: Iterable[Any], data_parallel: DataParallel, size: int, *, compressed: bool
 ) -> None:
     """Average gradients over all ranks, all of one type at once.
 
@@ -57,7 +57,7 @@ def average_gradients(
         sent.append(alike[0].new_tensor(mine) if lacks else alike[0].new_ones(len(alike)))
         flat = _flatten_dense_tensors(sent)
         flat = (flat.half() if compressed else flat).div_(size)
-        peers.add_up(flat)
+        data_parallel.add_up(flat)
         *averages, present = _unflatten_dense_tensors(flat, sent)
         there = present.tolist() if lacks else []
         for index, (parameter, average) in enumerate(zip(alike, averages, strict=True)):

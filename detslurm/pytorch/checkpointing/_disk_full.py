@@ -1,4 +1,4 @@
-"""Disks and quotas that are full: torch and shutil don't tell, and training can go on."""
+"""Full disks and quotas: torch and shutil don't report them, and training can go on."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def is_full(error: BaseException) -> bool:
 
 
 @contextmanager
-def telling_why(file: Path) -> Iterator[None]:
+def explaining_full_disk(file: Path) -> Iterator[None]:
     """Raise what the file system says when writing fails, an `OSError` with its path and reason.
 
     Torch says "unexpected pos" and shutil has a list: one more write to the file finds out.

@@ -1,4 +1,4 @@
-"""Where an unknown key might belong: a nearby spelling, or another section."""
+"""Suggestions for an unknown key: a nearby spelling, or the section that it belongs to."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from msgspec import inspect as schema
 from detslurm.config import describe
 from detslurm.config.schema.experiment import ExperimentConfig
 
-_FOREIGN = {  # words of other tools, and of sbatch itself
+_FOREIGN = {  # names in other tools, and in sbatch itself
     "slots": "resources.slots_per_trial",
     "gpus": "resources.slots_per_trial",
     "num_gpus": "resources.slots_per_trial",
@@ -36,12 +36,12 @@ _FOREIGN = {  # words of other tools, and of sbatch itself
 
 
 def unknown_key_hint(key: str, known: list[str], path: str) -> str:
-    """What to say to someone who wrote `key` at `path`, where only `known` keys are."""
+    """The hint for a user who wrote `key` at `path`, where only `known` keys are allowed."""
     near = describe.nearest(key, known, 0.8)
     if near:
         return f"did you mean {describe.quoted(near)}?"
-    if place := _places().get(key) or _FOREIGN.get(key.lower().replace("-", "_")):
-        return f"did you mean {place}?"
+    if path_elsewhere := _paths_by_key().get(key) or _FOREIGN.get(key.lower().replace("-", "_")):
+        return f"did you mean {path_elsewhere}?"
     if near := describe.nearest(key, known):
         return f"did you mean {describe.quoted(near)}?"
     if len(known) <= 12:
@@ -50,12 +50,12 @@ def unknown_key_hint(key: str, known: list[str], path: str) -> str:
 
 
 @functools.cache
-def _places() -> dict[str, str]:
+def _paths_by_key() -> dict[str, str]:
     """Every key of the schema that is found in one place only (or first there)."""
-    places: dict[str, str] = {}
+    paths: dict[str, str] = {}
     for key, path in _walk(schema.type_info(ExperimentConfig), ""):
-        places.setdefault(key, path)
-    return places
+        paths.setdefault(key, path)
+    return paths
 
 
 def _walk(kind: schema.Type, path: str) -> Iterator[tuple[str, str]]:

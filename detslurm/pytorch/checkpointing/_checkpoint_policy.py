@@ -14,7 +14,7 @@ from detslurm.pytorch._plan import Policy
 from detslurm.pytorch._state import TrialState
 
 
-class Judge:
+class CheckpointPolicy:
     """Compares validations by the metric of the searcher."""
 
     def __init__(

@@ -1,6 +1,6 @@
 """State that is spread over the ranks: of models that `fully_shard()` or DTensors split up.
 
-In a checkpoint `state_dict.pth` has a tensor without contents (of the meta device) in the place of
+In a checkpoint `state_dict.pth` has a tensor without contents (of the meta device) at the place of
 each such tensor; all ranks write the contents to `sharded/`. There any number of ranks finds its
 parts of them, also a single one without shards.
 """
@@ -15,7 +15,7 @@ import torch
 
 from detslurm.pytorch._context import PyTorchTrialContext
 from detslurm.pytorch._ddp import bare, is_sharded
-from detslurm.pytorch._nested import Place, replaced
+from detslurm.pytorch._pytree import TreePath, replaced
 
 FOLDER = "sharded"
 
@@ -26,10 +26,10 @@ def split(state: State) -> tuple[State, dict[str, torch.Tensor]]:
     """The state without the contents of sharded tensors, and these tensors by name."""
     parts: dict[str, torch.Tensor] = {}
 
-    def without(place: Place, tensor: torch.Tensor) -> torch.Tensor:
+    def without(tree_path: TreePath, tensor: torch.Tensor) -> torch.Tensor:
         if not is_sharded(tensor):
             return tensor
-        parts[_name(place)] = tensor.detach()
+        parts[_name(tree_path)] = tensor.detach()
         return torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")
 
     return replaced(state, without), parts
@@ -37,7 +37,7 @@ def split(state: State) -> tuple[State, dict[str, torch.Tensor]]:
 
 def write(path: Path, parts: dict[str, torch.Tensor]) -> None:
     """Write sharded tensors into a checkpoint's directory; a collective of all ranks."""
-    from detslurm.pytorch import _dcp
+    from detslurm.pytorch.checkpointing import _dcp
 
     _dcp.write(path / FOLDER, parts)
 
@@ -50,20 +50,20 @@ def joined(state: State, path: Path, context: PyTorchTrialContext) -> State:
     likes = dict(_likes(context))
     wanted: dict[str, torch.Tensor] = {}
 
-    def fitted(place: Place, saved: torch.Tensor) -> torch.Tensor:
-        like = likes.get(place[: _DEPTH.get(place[0], 0)])
+    def fitted(tree_path: TreePath, saved: torch.Tensor) -> torch.Tensor:
+        like = likes.get(tree_path[: _DEPTH.get(tree_path[0], 0)])
         if like is not None and like.shape != saved.shape:
             like = None
         if saved.device.type == "meta":
             made = torch.empty(saved.shape, dtype=saved.dtype)
             if like is not None:
                 made = torch.empty_like(like, dtype=saved.dtype, requires_grad=False)
-            return wanted.setdefault(_name(place), made)
+            return wanted.setdefault(_name(tree_path), made)
         return spread(saved, like) if like is not None and is_sharded(like) else saved
 
     whole = replaced(state, fitted)
     if wanted:
-        from detslurm.pytorch import _dcp
+        from detslurm.pytorch.checkpointing import _dcp
 
         _dcp.read_into(path / FOLDER, wanted)
     return dict(whole)
@@ -73,8 +73,8 @@ _MODELS, _OPTIMIZERS, _GRADIENTS = "models_state_dict", "optimizers_state_dict",
 _DEPTH = {_MODELS: 3, _OPTIMIZERS: 4, _GRADIENTS: 3}
 
 
-def _likes(context: PyTorchTrialContext) -> Iterator[tuple[Place, torch.Tensor]]:
-    """The trial's own tensors, by the place of what is saved of them or belongs to them."""
+def _likes(context: PyTorchTrialContext) -> Iterator[tuple[TreePath, torch.Tensor]]:
+    """The trial's own tensors, by the path of what is saved of them or belongs to them."""
     for index, model in enumerate(context.models):
         for name, value in bare(model).state_dict().items():
             if isinstance(value, torch.Tensor):
@@ -94,5 +94,5 @@ def spread(saved: torch.Tensor, like: Any) -> torch.Tensor:
     return distribute_tensor(on_device, like.device_mesh, like.placements, src_data_rank=None)
 
 
-def _name(place: Place) -> str:
-    return "/".join(map(str, place))
+def _name(tree_path: TreePath) -> str:
+    return "/".join(map(str, tree_path))

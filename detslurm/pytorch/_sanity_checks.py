@@ -1,4 +1,4 @@
-"""Mistakes in a trial that raise nothing and learn nothing: said once, when training begins."""
+"""Checks for mistakes in a trial that raise no error but prevent learning: warned of once."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ def explain(err: RuntimeError) -> None:
         )
 
 
-class Watch:
-    """Looks at the first steps of a trial's optimizers."""
+class SanityChecks:
+    """Checks the first steps of a trial's optimizers."""
 
     def __init__(self, *, is_chief: bool) -> None:
-        self._is_chief = is_chief  # what it says goes for all ranks
+        self._is_chief = is_chief  # its warnings are the same on all ranks
         self._stepped: set[int] = set()
         self._over = False
 
     def stepping(
         self, optimizer: torch.optim.Optimizer, wrapped: Iterable[torch.optim.Optimizer]
     ) -> None:
-        """Look at an optimizer that is to step, when it does for the first time."""
+        """Check an optimizer before its first step."""
         if id(optimizer) in self._stepped:
             return
         self._stepped.add(id(optimizer))
@@ -50,14 +50,14 @@ class Watch:
             )
 
     def reporting(self, models: Collection[nn.Module]) -> None:
-        """Look at what was done before the first report."""
+        """Check what was done before the first report."""
         if self._over:
             return
         self._over = True
         if not self._stepped:
             self._warn(
                 "train_batch() does not call context.step_optimizer(optimizer): nothing is learned"
-                " unless it steps by itself, without aggregated gradients and mixed precision"
+                " unless it steps on its own, without aggregated gradients and mixed precision"
             )
         if any(isinstance(model, Replicated) and not model.was_called for model in models):
             self._warn(

@@ -13,7 +13,7 @@ from detslurm.pytorch._callback import PyTorchCallback
 from detslurm.pytorch._context import PyTorchTrialContext
 from detslurm.pytorch._ddp import bare, is_sharded
 from detslurm.pytorch._rng import set_rng_state
-from detslurm.pytorch._sharded import spread
+from detslurm.pytorch.checkpointing._sharded import spread
 
 logger = logging.getLogger("detslurm.pytorch")
 

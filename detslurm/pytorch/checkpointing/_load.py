@@ -15,13 +15,13 @@ import torch
 
 from detslurm.compat import standing_in
 from detslurm.core import DistributedContext
-from detslurm.pytorch import _checkpoint_dir as files
-from detslurm.pytorch._code import code_of
 from detslurm.pytorch._context import PyTorchTrialContext
-from detslurm.pytorch._sharded import joined
-from detslurm.pytorch._states import restore_models
 from detslurm.pytorch._trial import PyTorchTrial
-from detslurm.pytorch._trust import others_can_change_below
+from detslurm.pytorch.checkpointing import _checkpoint_dir as files
+from detslurm.pytorch.checkpointing._code import code_of
+from detslurm.pytorch.checkpointing._sharded import joined
+from detslurm.pytorch.checkpointing._state_dict import restore_models
+from detslurm.pytorch.checkpointing._trust import others_can_change_below
 
 logger = logging.getLogger("detslurm.pytorch")
 

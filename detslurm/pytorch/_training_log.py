@@ -1,4 +1,4 @@
-"""What training says of itself, and where it is heard when the program has not said so."""
+"""The log lines of training."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from detslurm.pytorch._trial import PyTorchTrial
 logger = logging.getLogger("detslurm.pytorch")
 
 
-def in_words(metrics: Mapping[str, Any]) -> str:
+def format_metrics(metrics: Mapping[str, Any]) -> str:
     """The metrics that are numbers, on one line."""
     return ", ".join(f"{name} {value:.4g}" for name, value in _numbers(metrics).items())
 
@@ -54,9 +54,11 @@ class TrainingLog:
             logger.warning("records are not counted: %s", err)
             self._length = None
 
-    def tell(self, where: str, metrics: Mapping[str, Any]) -> None:
+    def log(self, where: str, metrics: Mapping[str, Any]) -> None:
         """Log a line; the first NaN of a metric is worth a warning."""
-        logger.info("%s: %s", where, ", ".join(filter(None, (in_words(metrics), self._speed()))))
+        logger.info(
+            "%s: %s", where, ", ".join(filter(None, (format_metrics(metrics), self._speed())))
+        )
         nan = {name for name, value in _numbers(metrics).items() if math.isnan(value)}
         new, self._known_nan = nan - self._known_nan, self._known_nan | nan
         if new:
