@@ -20,7 +20,13 @@ _STATE_FILE = "searcher_state.json"
 
 
 class ExitedReason(enum.Enum):
-    """Why a trial ended before the method closed it."""
+    """Why a trial ended before the method closed it.
+
+    Attributes:
+        ERRORED: It failed after all its restarts.
+        USER_CANCELED: The user ended it.
+        INVALID_HP: Its code declared its hyperparameters invalid.
+    """
 
     ERRORED = "ERRORED"
     USER_CANCELED = "USER_CANCELED"
@@ -28,22 +34,30 @@ class ExitedReason(enum.Enum):
 
 
 class Operation(abc.ABC):
-    """What a method asks for."""
+    """Something that a search method asks for."""
 
     @abc.abstractmethod
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, as the search's log keeps it."""
+        """Return plain data, as the search's log keeps it."""
 
 
 @dataclass(frozen=True)
 class Create(Operation):
-    """Add a trial; `checkpoint`, a mapping with a `uuid`, is where it starts from."""
+    """Add a trial.
+
+    Args:
+        request_id: The trial's name for the method, a `uuid.uuid4()`.
+        hparams: The trial's hyperparameters.
+        checkpoint: What it starts from, as a mapping with a `uuid`; by default it starts from the
+            beginning.
+    """
 
     request_id: UUID
     hparams: dict[str, Any]
     checkpoint: Mapping[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
+        """Return plain data, as the search's log keeps it."""
         return {
             "op": "create",
             "request_id": str(self.request_id),
@@ -54,12 +68,18 @@ class Create(Operation):
 
 @dataclass(frozen=True)
 class ValidateAfter(Operation):
-    """Let a trial train to `length` (absolute) and report its metric."""
+    """Let a trial train to a length and report its metric.
+
+    Args:
+        request_id: The trial's name.
+        length: The length, counted from the beginning of the trial, in the search's unit.
+    """
 
     request_id: UUID
     length: int
 
     def to_dict(self) -> dict[str, Any]:
+        """Return plain data, as the search's log keeps it."""
         return {
             "op": "validate_after",
             "request_id": str(self.request_id),
@@ -69,38 +89,64 @@ class ValidateAfter(Operation):
 
 @dataclass(frozen=True)
 class Close(Operation):
-    """Ask nothing more of a trial: it closes once its last `ValidateAfter` is completed."""
+    """Ask nothing more of a trial: it closes once its last `ValidateAfter` is completed.
+
+    Args:
+        request_id: The trial's name.
+    """
 
     request_id: UUID
 
     def to_dict(self) -> dict[str, Any]:
+        """Return plain data, as the search's log keeps it."""
         return {"op": "close", "request_id": str(self.request_id)}
 
 
 @dataclass(frozen=True)
 class Progress(Operation):
-    """Tell which part of the search is done, 0 to 1."""
+    """Report which part of the search is done; the runner sends it after each event.
+
+    Args:
+        progress: From 0 to 1.
+    """
 
     progress: float
 
     def to_dict(self) -> dict[str, Any]:
+        """Return plain data, as the search's log keeps it."""
         return {"op": "progress", "progress": float(self.progress)}
 
 
 @dataclass(frozen=True)
 class Shutdown(Operation):
-    """End the search: completed, or else as canceled or failed."""
+    """End the search: completed, unless one of the arguments says otherwise.
+
+    Args:
+        cancel: Whether it counts as canceled; off by default.
+        failure: Whether it counts as failed; off by default.
+    """
 
     cancel: bool = False
     failure: bool = False
 
     def to_dict(self) -> dict[str, Any]:
+        """Return plain data, as the search's log keeps it."""
         return {"op": "shutdown", "cancel": self.cancel, "failure": self.failure}
 
 
 @dataclass
 class SearcherState:
-    """What every method wants to know of its search; kept by the runner, passed to each call."""
+    """What every method may need to know of its search; kept by the runner, passed to each call.
+
+    Args:
+        failures: Trials that failed; none by default.
+        trial_progress: The progress of each trial, as the runner knows it; empty by default.
+        trials_closed: Trials that have closed; none by default.
+        trials_created: Trials that were created; none by default.
+        last_event_id: The number of the last event that was handled; 0 by default.
+        experiment_completed: Whether the search is completed; False by default.
+        experiment_failed: Whether the search has failed; False by default.
+    """
 
     failures: set[UUID] = field(default_factory=set)
     trial_progress: dict[UUID, float] = field(default_factory=dict)
@@ -111,7 +157,7 @@ class SearcherState:
     experiment_failed: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
+        """Return plain data for JSON."""
         return {
             "failures": sorted(map(str, self.failures)),
             "trialProgress": {str(k): v for k, v in self.trial_progress.items()},
@@ -123,7 +169,11 @@ class SearcherState:
         }
 
     def from_dict(self, d: Mapping[str, Any]) -> None:
-        """Take over what `to_dict` gave."""
+        """Restore what `to_dict()` returned.
+
+        Args:
+            d: What `to_dict()` returned.
+        """
         self.failures = set(map(UUID, d.get("failures", ())))
         self.trial_progress = {UUID(k): v for k, v in d.get("trialProgress", {}).items()}
         self.trials_closed = set(map(UUID, d.get("trialsClosed", ())))
@@ -134,48 +184,113 @@ class SearcherState:
 
 
 class SearchMethod(abc.ABC):
-    """The base of a custom method. Handlers get the search's state and return operations."""
+    """The base of a search method of your own.
+
+    Its handlers get the search's state and return the operations that they ask for. They are called
+    in the order of the events; the runner saves the method before its operations take effect.
+    """
 
     @abc.abstractmethod
     def initial_operations(self, searcher_state: SearcherState) -> list[Operation]:
-        """The operations that the search begins with."""
+        """Return the operations that the search begins with.
+
+        Args:
+            searcher_state: What is known of the search.
+        """
 
     @abc.abstractmethod
     def on_trial_created(self, searcher_state: SearcherState, request_id: UUID) -> list[Operation]:
-        """A trial was created."""
+        """Handle that a trial was created.
+
+        Args:
+            searcher_state: What is known of the search.
+            request_id: The trial's name.
+
+        Returns:
+            The operations to ask for.
+        """
 
     @abc.abstractmethod
     def on_validation_completed(
         self, searcher_state: SearcherState, request_id: UUID, metric: Any, train_length: int
     ) -> list[Operation]:
-        """A trial has trained to a length that was asked for, and reports its metric."""
+        """Handle that a trial has trained to a length that was asked for.
+
+        Args:
+            searcher_state: What is known of the search.
+            request_id: The trial's name.
+            metric: What the trial gave to `report_completed()`: a number, or anything that JSON can
+                express.
+            train_length: The length, in the search's unit.
+
+        Returns:
+            The operations to ask for.
+        """
 
     @abc.abstractmethod
     def on_trial_closed(self, searcher_state: SearcherState, request_id: UUID) -> list[Operation]:
-        """A trial has closed, however."""
+        """Handle that a trial has closed, whatever the reason.
+
+        Args:
+            searcher_state: What is known of the search.
+            request_id: The trial's name.
+
+        Returns:
+            The operations to ask for.
+        """
 
     @abc.abstractmethod
     def progress(self, searcher_state: SearcherState) -> float:
-        """The part of the search that is done, 0 to 1."""
+        """Return which part of the search is done, from 0 to 1.
+
+        Args:
+            searcher_state: What is known of the search.
+        """
 
     @abc.abstractmethod
     def on_trial_exited_early(
         self, searcher_state: SearcherState, request_id: UUID, exited_reason: ExitedReason
     ) -> list[Operation]:
-        """A trial ended without having trained as long as it was asked to."""
+        """Handle that a trial ended without having trained as long as it was asked to.
+
+        Args:
+            searcher_state: What is known of the search.
+            request_id: The trial's name.
+            exited_reason: Why it ended.
+
+        Returns:
+            The operations to ask for.
+        """
 
     def save(self, searcher_state: SearcherState, path: Path, *, experiment_id: int) -> None:
-        """Save everything to a directory: the search's state, then the method's own."""
+        """Save the search's state and the method's own to a directory; the runner calls it.
+
+        Args:
+            searcher_state: What is known of the search.
+            path: The directory.
+            experiment_id: The search's experiment.
+        """
         content = {**searcher_state.to_dict(), "experimentId": experiment_id}
         path.joinpath(_STATE_FILE).write_text(json.dumps(content))
         self.save_method_state(path)
 
     @abc.abstractmethod
     def save_method_state(self, path: Path) -> None:
-        """Save what the method itself must remember to a directory."""
+        """Save what the method itself must remember to a directory.
+
+        Args:
+            path: The directory.
+        """
 
     def load(self, path: Path) -> tuple[SearcherState, int]:
-        """Load what `save` wrote; the search's state and the experiment's id."""
+        """Load what `save()` wrote; the runner calls it.
+
+        Args:
+            path: The directory.
+
+        Returns:
+            The search's state, and the id of its experiment.
+        """
         content = json.loads(path.joinpath(_STATE_FILE).read_text())
         state = SearcherState()
         state.from_dict(content)
@@ -184,7 +299,11 @@ class SearchMethod(abc.ABC):
 
     @abc.abstractmethod
     def load_method_state(self, path: Path) -> None:
-        """Load what `save_method_state` wrote."""
+        """Load what `save_method_state()` wrote.
+
+        Args:
+            path: The directory.
+        """
 
 
 def answer(method: SearchMethod, state: SearcherState, event: Mapping[str, Any]) -> list[Operation]:

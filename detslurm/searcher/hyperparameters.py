@@ -22,7 +22,15 @@ def is_nested(spec: Any) -> bool:
 
 
 def draw(space: Space, stream: RandomStream) -> Sample:
-    """One sample of every hyperparameter, nested ones included."""
+    """Draw one sample of every hyperparameter, nested ones included.
+
+    Args:
+        space: The configuration's section `hyperparameters`, as plain data.
+        stream: Where random numbers come from; it moves on.
+
+    Returns:
+        The values by name, in sorted order.
+    """
     return {key: _draw_one(space[key], stream) for key in sorted(space)}
 
 
@@ -60,7 +68,11 @@ def choices(space: Space) -> Iterator[int | None]:
 
 
 class Grid:
-    """The full product of all axes, taken from its end: the first trial has the largest values."""
+    """The full product of all axes, taken from its end: the first trial has the largest values.
+
+    Args:
+        space: The configuration's section `hyperparameters`, as plain data.
+    """
 
     def __init__(self, space: Space) -> None:
         self._axes = list(_axes(space))
@@ -69,7 +81,14 @@ class Grid:
         return math.prod(len(values) for _, values in self._axes)
 
     def point(self, index: int) -> Sample:
-        """The sample of trial `index`, counted from 0 in order of creation."""
+        """Return the sample of one trial.
+
+        Args:
+            index: The trial, counted from 0 in the order of creation.
+
+        Raises:
+            IndexError: If the grid has no such point.
+        """
         rest = len(self) - 1 - index
         if not 0 <= rest < len(self):
             raise IndexError(f"the grid has {len(self)} points; there is none with index {index}")

@@ -17,9 +17,13 @@ _MASK32 = 0xFFFFFFFF
 
 
 class RandomStream:
-    """Draws of one experiment, in order; `seed` is its `experiment_seed` (32 bits).
+    """The random numbers of one experiment, drawn in order.
 
-    `drawn` is how many words have been drawn.
+    Args:
+        seed: The configuration's `experiment_seed`, of which 32 bits count.
+
+    Attributes:
+        drawn: How many words of 32 bits were drawn.
     """
 
     def __init__(self, seed: int) -> None:
@@ -28,12 +32,16 @@ class RandomStream:
         self._mt.setstate((3, (*_initial_state(seed & _MASK32), 624), None))
 
     def word(self) -> int:
-        """The next 32 random bits."""
+        """Draw the next 32 random bits."""
         self.drawn += 1
         return self._mt.getrandbits(32)
 
     def below(self, n: int) -> int:
-        """A uniform integer in [0, n), by masked rejection; n = 1 draws nothing."""
+        """Draw a uniform integer from 0 to n - 1, by masked rejection; n = 1 draws nothing.
+
+        Args:
+            n: How many integers there are.
+        """
         top = n - 1
         if top == 0:
             return 0
@@ -46,21 +54,35 @@ class RandomStream:
                 return value & mask
 
     def skip(self, words: int) -> None:
-        """Go on as if so many words had been drawn."""
+        """Go on as if words had been drawn.
+
+        Args:
+            words: How many words of 32 bits.
+        """
         if words:
             self._mt.getrandbits(32 * words)
             self.drawn += words
 
     def uniform(self, low: float, high: float) -> float:
-        """A uniform number in [low, high) with 53 random bits."""
+        """Draw a uniform number in [low, high), with 53 random bits.
+
+        Args:
+            low: The smallest number.
+            high: What all numbers are below.
+        """
         a, b = self.word() >> 5, self.word() >> 6
         return low + (high - low) * ((a * 67108864.0 + b) / 9007199254740992.0)
 
     def choice(self, values: Sequence[T]) -> T:
+        """Draw one of several values.
+
+        Args:
+            values: The values, each as likely as the others.
+        """
         return values[self.below(len(values))]
 
     def uuid4(self) -> uuid.UUID:
-        """A random UUID from four little-endian words."""
+        """Draw a random UUID, from four little-endian words."""
         data = b"".join(self.word().to_bytes(4, "little") for _ in range(4))
         return uuid.UUID(bytes=data, version=4)
 

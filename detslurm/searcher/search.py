@@ -36,7 +36,23 @@ _OUTCOMES = {
 
 
 class Search:
-    """The search of one experiment; it holds no state, the state is passed in."""
+    """The search of one experiment as a pure function of its events; the state is passed in.
+
+    Args:
+        config: The resolved configuration, as plain data.
+
+    Example:
+        from detslurm.searcher import Search
+
+        config = {
+            "searcher": {"name": "random", "metric": "loss", "max_trials": 2},
+            "hyperparameters": {"lr": {"type": "double", "minval": 0.0, "maxval": 1.0}},
+            "reproducibility": {"experiment_seed": 7},
+        }
+        search = Search.from_config(config)
+        plan = search.plan(search.initial(), 0)
+        assert 0.0 <= plan.hparams["lr"] < 1.0
+    """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self.searcher: Mapping[str, Any] = config["searcher"]
@@ -48,7 +64,11 @@ class Search:
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Search:
-        """The search of a resolved configuration, as plain data."""
+        """Make the search of a configuration.
+
+        Args:
+            config: The resolved configuration, as plain data.
+        """
         return cls(config)
 
     @property
@@ -90,14 +110,19 @@ class Search:
         return self.method.judges_reports
 
     def initial(self) -> State:
-        """The state before any event: the first trials are created and wait."""
+        """Return the state before any event: the first trials are created and wait."""
         state = State()
         self.method.start(state)
         state.done = self.method.over(state)
         return state
 
     def apply(self, state: State, events: Iterable[Mapping[str, Any]]) -> None:
-        """Fold events into the state, in place; what doesn't fit changes nothing."""
+        """Fold events into the state, in place; an event that doesn't fit changes nothing.
+
+        Args:
+            state: The state, which changes.
+            events: Events of the search's log, in order.
+        """
         for plain in events:
             event = read_event(plain)
             if event is not None and not state.done:
@@ -105,15 +130,31 @@ class Search:
                 state.done = self.method.over(state)
 
     def dump(self, state: State) -> bytes:
-        """The state as bytes."""
+        """Return a state as bytes.
+
+        Args:
+            state: The state.
+        """
         return _ENCODER.encode(state)
 
     def load(self, data: bytes) -> State:
-        """The state from what `dump` gave."""
+        """Return the state that `dump()` gave as bytes.
+
+        Args:
+            data: The bytes.
+        """
         return _DECODER.decode(data)
 
     def plan(self, state: State, index: int) -> TrialPlan:
-        """What trial `index` trains: drawn in order of creation, or as the state has it."""
+        """Return what a trial trains: drawn in the order of creation, or as the state has it.
+
+        Args:
+            state: The state.
+            index: The trial.
+
+        Raises:
+            IndexError: If there is no such trial.
+        """
         trial = state.trials[_within(state, index)]
         plan = self.samples.plan(index)
         return TrialPlan(
@@ -123,19 +164,44 @@ class Search:
         )
 
     def progress(self, state: State) -> float:
-        """The part of the search that is done, 0 to 1."""
+        """Return the part of the search that is done, from 0 to 1.
+
+        Args:
+            state: The state.
+        """
         return 1.0 if state.done else min(max(self.method.progress(state), 0.0), 1.0)
 
     def unsampled(self, state: State) -> list[int]:
-        """Trials that have a worker, but no hyperparameters yet: someone has to sample them."""
+        """Return trials that have a worker, but no hyperparameters yet: a sampler has to draw them.
+
+        Args:
+            state: The state.
+        """
         return self.method.unsampled(state)
 
     def judged(self, state: State, event: dict[str, Any]) -> dict[str, Any]:
-        """The `validated` event to commit for a report, with a pruner's verdict if there is one."""
+        """Return the `validated` event to commit for a report, with a pruner's verdict if there is
+        one.
+
+        Args:
+            state: The state.
+            event: The event without a verdict.
+
+        Raises:
+            IndexError: If there is no such trial.
+        """
         return self.method.judged(state, _within(state, event["trial"]), event)
 
     def next_report(self, state: State, index: int) -> int | None:
-        """The time from which a report of this trial can change anything; None: no report can."""
+        """Return from which time a report of a trial can change anything, or None if no report can.
+
+        Args:
+            state: The state.
+            index: The trial.
+
+        Raises:
+            IndexError: If there is no such trial.
+        """
         trial = state.trials[_within(state, index)]
         if trial.status == "closed" or trial.stop or state.done:
             return None

@@ -83,7 +83,7 @@ class Dialogue(msgspec.Struct):
 
 
 class State(msgspec.Struct, gc=False):
-    """The whole search after some number of facts."""
+    """The whole search after some number of events."""
 
     trials: list[SearchTrial] = []
     queue: list[tuple[int, int, int]] = []  # heap of rank, ticket, trial
@@ -126,15 +126,23 @@ class State(msgspec.Struct, gc=False):
         return "canceled" if counted and self.cancels >= counted else "completed"
 
     def assignment(self, worker: str) -> int | None:
-        """The trial that `worker` has."""
+        """Return the trial that a worker has, or None.
+
+        Args:
+            worker: The worker.
+        """
         return self.workers.get(worker)
 
     def assigned(self) -> dict[str, int]:
-        """Every worker that has a trial, and which."""
+        """Return every worker that has a trial, and which."""
         return dict(self.workers)
 
     def run_ended_events(self, gone: Mapping[str, str]) -> list[dict[str, Any]]:
-        """The events that take their trials from workers that are gone (to the outcome of each)."""
+        """Return the events that take their trials from workers that are gone.
+
+        Args:
+            gone: These workers, with the outcome of each one's run.
+        """
         return [
             {
                 "e": "run_ended",
@@ -148,32 +156,51 @@ class State(msgspec.Struct, gc=False):
         ]
 
     def waiting(self) -> list[int]:
-        """The trials that wait for a worker, the first in the queue first."""
+        """Return the trials that wait for a worker, the first in the queue first."""
         return [i for _, _, i in sorted(self.queue) if self.trials[i].status == "waiting"]
 
     def next_in_queue(self) -> int | None:
-        """The trial that the next worker gets."""
+        """Return the trial that the next worker gets, or None."""
         while self.queue and self.trials[self.queue[0][2]].status != "waiting":
             heapq.heappop(self.queue)
         return self.queue[0][2] if self.queue else None
 
     def create(self, trial: SearchTrial) -> int:
-        """Add a trial, paused; its index."""
+        """Add a trial, paused.
+
+        Args:
+            trial: The trial.
+
+        Returns:
+            Its index.
+        """
         self.trials.append(trial)
         self.open += 1
         return len(self.trials) - 1
 
     def enqueue(self, index: int, rank: int) -> None:
-        """Put a paused trial into the queue."""
+        """Put a paused trial into the queue.
+
+        Args:
+            index: The trial.
+            rank: RETURNED, PROMOTED or CREATED, in the order of the queue.
+        """
         self.trials[index].status = "waiting"
         heapq.heappush(self.queue, (rank, self.next_ticket, index))
         self.next_ticket += 1
 
     def assign(self, worker: str, incarnation: str | None = None) -> int | None:
-        """Give `worker` the first trial in the queue, unless it has one.
+        """Give a worker the first trial in the queue, unless it has one.
 
         A worker that has one and asks in another incarnation was restarted: what its former self
         reports from now on comes from a run whose files count no more.
+
+        Args:
+            worker: The worker.
+            incarnation: Which of its processes asks; None by default.
+
+        Returns:
+            The worker's trial, or None if no trial waits.
         """
         if worker in self.workers:
             index = self.workers[worker]
@@ -193,14 +220,23 @@ class State(msgspec.Struct, gc=False):
         trial.fencing_token, trial.resumed_at = trial.fencing_token + 1, trial.reached
 
     def release(self, index: int) -> None:
-        """Take a trial from its worker; it is paused."""
+        """Take a trial from its worker; it is paused.
+
+        Args:
+            index: The trial.
+        """
         trial = self.trials[index]
         if trial.worker is not None:
             del self.workers[trial.worker]
         trial.status, trial.worker = "paused", None
 
     def close(self, index: int, outcome: str) -> None:
-        """Nothing more will run of a trial that no worker has."""
+        """End a trial that no worker has.
+
+        Args:
+            index: The trial.
+            outcome: How it ended.
+        """
         trial = self.trials[index]
         trial.status, trial.outcome = "closed", outcome
         self.open -= 1
@@ -218,7 +254,11 @@ class State(msgspec.Struct, gc=False):
                 self.close(index, "errored")
 
     def finish(self, index: int) -> None:
-        """Ask nothing more of a trial: it closes now, or when its worker leaves it."""
+        """Ask nothing more of a trial: it closes now, or when its worker leaves it.
+
+        Args:
+            index: The trial.
+        """
         trial = self.trials[index]
         trial.final = True
         if trial.status in ("paused", "waiting"):

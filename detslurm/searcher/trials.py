@@ -18,7 +18,13 @@ RUNNABLE = ("single", "random", "grid")
 
 @dataclass(frozen=True)
 class TrialPlan:
-    """What one trial is to train: its hyperparameters, its seed and a stable request id."""
+    """What one trial is to train.
+
+    Args:
+        hparams: Its hyperparameters.
+        seed: Its seed.
+        request_id: Its name for the search, a UUID that follows from the experiment's seed.
+    """
 
     hparams: Sample
     seed: int
@@ -26,7 +32,12 @@ class TrialPlan:
 
 
 def trial_count(searcher: Mapping[str, Any], space: Mapping[str, Any]) -> int:
-    """How many trials the search asks for."""
+    """Return how many trials a search asks for.
+
+    Args:
+        searcher: The configuration's section `searcher`, as plain data.
+        space: The configuration's section `hyperparameters`, as plain data.
+    """
     name = searcher["name"]
     if name == "single":
         return 1
@@ -38,7 +49,17 @@ def trial_count(searcher: Mapping[str, Any], space: Mapping[str, Any]) -> int:
 def trial_plan(
     searcher: Mapping[str, Any], space: Mapping[str, Any], seed: int, index: int
 ) -> TrialPlan:
-    """The plan of trial `index` (from 0, in order of creation) under `experiment_seed` = seed."""
+    """Return the plan of one trial.
+
+    Args:
+        searcher: The configuration's section `searcher`, as plain data.
+        space: The configuration's section `hyperparameters`, as plain data.
+        seed: The configuration's `experiment_seed`.
+        index: The trial, counted from 0 in the order of creation.
+
+    Raises:
+        IndexError: If there is no such trial.
+    """
     if not 0 <= index < trial_count(searcher, space):
         raise IndexError(f"this search has no trial with index {index}")
     stream = RandomStream(seed)

@@ -21,6 +21,7 @@ MODULES = (
     "detslurm.pytorch.samplers",
     "detslurm.sdk",
     "detslurm.sdk.client",
+    "detslurm.searcher",
 )
 
 # What people start with has an example.
@@ -35,6 +36,7 @@ STARTS = {
     "detslurm.experimental.core_v2": ("init",),
     "detslurm.pytorch": ("Trainer.fit",),
     "detslurm.sdk": ("Client.experiment",),
+    "detslurm.searcher": ("Search",),
 }
 
 # Users get these from functions and other objects, and never make one.
@@ -49,7 +51,9 @@ OURS = {
     "PyTorchTrialContext",
     "RendezvousInfo",
     "SearcherContext",
+    "SearchTrial",
     "SearcherOperation",
+    "State",
     "TrainContext",
     "Trial",
     "TrialInfo",
