@@ -16,6 +16,7 @@ SHORTEST = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(1200)  # after a change of the recipe it installs first
 @pytest.mark.parametrize("debian", ["trixie", "sid"])
 def test_newer_slurm_and_python(debian: str) -> None:

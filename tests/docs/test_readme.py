@@ -51,6 +51,7 @@ def end_local_cluster(user: User) -> None:
     user.run(sys.executable, "-c", code, env={"PYTHONPATH": str(REPOSITORY)})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", RUN, ids=lambda page: page.name)
 def test_every_command_runs_and_prints_what_the_page_shows(page: Path, reader: User) -> None:
     """Files of the page are written, its commands run in order, their output is as shown."""

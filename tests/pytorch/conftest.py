@@ -38,8 +38,9 @@ def managed(root: Path, monkeypatch: pytest.MonkeyPatch) -> Managed:
 
 
 @pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
+def one_thread(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Small tensors are faster on one thread, and other tests run beside this one."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -54,9 +55,9 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def two(store: Path) -> Results:
-    """What each of two ranks under torchrun returned, of all scenarios."""
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    return on_ranks(2, torchrun, "everything", store.parent / "out", DETSLURM_ROOT=str(store))
+    """What each of two ranks returned, of all scenarios."""
+    forked = [sys.executable, "-m", "tests.pytorch.forked", "2"]
+    return on_ranks(2, forked, "everything", store.parent / "out", DETSLURM_ROOT=str(store))
 
 
 def on_ranks(

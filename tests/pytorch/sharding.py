@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.distributed.fsdp import fully_shard
 
 from detslurm import pytorch
 from detslurm.errors import InvalidExperimentException
@@ -35,8 +36,6 @@ class Sharded(Plain):
 
     def split(self, net: Any) -> nn.Module:
         if self.context.distributed.size > 1:
-            from torch.distributed.fsdp import fully_shard
-
             for layer in (net[0], net[2], net):  # net[2] has one row: most ranks have none of it
                 fully_shard(layer)
         return net

@@ -22,10 +22,9 @@ pytestmark = pytest.mark.usefixtures("root")
 def on_ranks(count: int, scenario: str, folder: Path, **environment: str) -> dict[str, Any]:
     """What rank 0 returned; the others must have seen the same."""
     folder.mkdir()
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    scenario_of = [f"--nproc-per-node={count}", "-m", "tests.pytorch.sharding", scenario]
+    forked = [sys.executable, "-m", "tests.pytorch.forked", str(count)]
     done = subprocess.run(
-        [*torchrun, *scenario_of, str(folder)],
+        [*forked, "-m", "tests.pytorch.sharding", scenario, str(folder)],
         cwd=Path(__file__).parents[2],
         env=os.environ | {"OMP_NUM_THREADS": "1"} | environment,
         capture_output=True,
@@ -46,6 +45,7 @@ def close(ours: Any, theirs: Any) -> bool:
     return bool(ours == pytest.approx(theirs, rel=1e-9, abs=1e-12))
 
 
+@pytest.mark.slow
 def test_any_number_of_ranks_goes_on(root: Path, tmp_path: Path) -> None:
     """Four ranks, two, one: the losses and weights of one process that never stopped, even when
     they stop between two steps of the optimizer; without and with shards, and back."""

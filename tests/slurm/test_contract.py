@@ -210,6 +210,7 @@ def test_a_dependent_job_waits(bench: Bench) -> None:
     assert bench.log(second)[0]["time"] >= bench.log(first)[-1]["time"]
 
 
+@pytest.mark.slow
 def test_the_time_limit_announces_itself(bench: Bench) -> None:
     """SIGUSR1 comes before the limit, to the batch process alone."""
     # The job must be listening by then, 20 s after its start. Slurm looks every 30 s, and signals

@@ -91,6 +91,7 @@ def test_no_process_outlives_its_job(local: Bench) -> None:
     assert strays(local_cluster(local)) == []
 
 
+@pytest.mark.slow
 def test_a_stubborn_job_is_killed(local: Bench) -> None:
     """Past its limit a job gets SIGTERM, with the reason in its output, and then SIGKILL."""
     # It must be listening by the time of the first signal, which comes after 20 s.
