@@ -1,5 +1,5 @@
 """Time limits that nobody grants: Slurm takes such a job, unless told otherwise, and never starts
-it. What is asked here costs a call only on sites that have such limits."""
+it. What is asked here costs calls only on sites that have such limits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from detslurm.slurm.interface import ClusterLimits, PartitionLimits, SlurmError
 from detslurm.slurm.queue import parse_duration
 from detslurm.slurm.request import JobRequest
 
-_PATIENCE = 20.0
+_PATIENCE = 5.0  # what can't be asked is not checked; the job is then queued all the same
 _TIME = re.compile("--time(?:=|$)|-t")
 
 
@@ -24,6 +24,16 @@ class Qos:
 
     longest: float | None = None
     flags: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Association:
+    """One of the user's: its account, the partition it is for (or all), and what it says."""
+
+    account: str
+    partition: str = ""
+    default_qos: str = ""
+    longest: float | None = None
 
 
 def time_problem(request: JobRequest, limits: ClusterLimits, qos: str | None) -> str | None:
@@ -37,12 +47,7 @@ def time_problem(request: JobRequest, limits: ClusterLimits, qos: str | None) ->
     asked = _asked(request, here)
     if asked is None:
         return None
-    longest = here.max_time if here is not None else None
-    if not _exceeds(asked, longest) and not _may_exceed(asked, limits):
-        return None
-    known = ask_qos() if limits.accounting else {}
-    qos = qos or (_default_qos(limits, request) if known else None)
-    said = refusal(asked, here, known, qos)
+    said = _refusal(asked, here, request, limits, qos)
     if said is None:
         return None
     wanted = "no time limit" if asked == math.inf else f"{asked:g} minutes"
@@ -51,6 +56,28 @@ def time_problem(request: JobRequest, limits: ClusterLimits, qos: str | None) ->
         f"{who} {wanted}, and {said}: it would wait for ever."
         " Ask for less with slurm.time: training goes on in the next segment by itself"
     )
+
+
+def _refusal(
+    asked: float,
+    here: PartitionLimits | None,
+    request: JobRequest,
+    limits: ClusterLimits,
+    qos: str | None,
+) -> str | None:
+    """Ask for what counts, as little as need be, and judge."""
+    own = _own_associations(request, here, limits) if limits.enforces_qos else []
+    if not (
+        (here is not None and _exceeds(asked, here.max_time))
+        or _exceeds(asked, granted(own))
+        or _may_exceed(asked, limits)
+    ):
+        return None
+    known = ask_qos() if limits.accounting else {}
+    if not qos and known:
+        named = {one.default_qos for one in own or _own_associations(request, here, limits)}
+        qos = named.pop() if len(named) == 1 else None
+    return refusal(asked, here, known, qos, granted(own))
 
 
 def _others_say(request: JobRequest, limits: ClusterLimits) -> bool:
@@ -71,9 +98,16 @@ def _asked(request: JobRequest, here: PartitionLimits | None) -> float | None:
 
 
 def refusal(
-    asked: float, here: PartitionLimits | None, known: dict[str, Qos], qos: str | None
+    asked: float,
+    here: PartitionLimits | None,
+    known: dict[str, Qos],
+    qos: str | None,
+    own_longest: float | None = None,
 ) -> str | None:
-    """Which limit is in the way of a job that asks for so many minutes."""
+    """Which limit is in the way of a job that asks for so many minutes.
+
+    `own_longest` is what the user's association grants where no QOS says anything.
+    """
     own = known.get(qos or "")
     lifted = own is not None and "PartitionTimeLimit" in own.flags
     # An unknown QOS may lift the partition's limit only if there is one that can.
@@ -88,7 +122,17 @@ def refusal(
     for name, one in order:
         if one is not None and one.longest is not None:
             return _said(name, one.longest) if asked > one.longest else None
-    return None
+    if own_longest is None or asked <= own_longest:
+        return None
+    # A QOS that is not known may grant more.
+    more = own is None and any(asked <= (each.longest or 0) for each in known.values())
+    return None if more else _said("your account", own_longest)
+
+
+def granted(own: list[Association]) -> float | None:
+    """The longest that any of them grants; None where one has no limit, or none is known."""
+    longest = [one.longest for one in own if one.longest is not None]
+    return max(longest) if longest and len(longest) == len(own) else None
 
 
 def _exceeds(asked: float, longest: float | None) -> bool:
@@ -113,22 +157,45 @@ def ask_qos() -> dict[str, Qos]:
     return {name: Qos(_minutes(wall), frozenset(flags.split(","))) for name, wall, flags in said}
 
 
-def _default_qos(limits: ClusterLimits, request: JobRequest) -> str | None:
-    """The QOS of a request that names none, where there is no doubt."""
+def _own_associations(
+    request: JobRequest, here: PartitionLimits | None, limits: ClusterLimits
+) -> list[Association]:
+    """The associations that this job may be one of, with one call to the accounting database."""
     try:
         user = pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
-        return None
+        return []
     who = [f"user={user}", f"cluster={limits.cluster}"]
-    rows = _sacctmgr("show", "assoc", "where", *who, "format=Account,DefaultQOS,Partition")
-    names = {qos for account, qos, _ in rows if request.account in (None, account)}
-    return names.pop() if len(names) == 1 else None
+    columns = "format=Account,Partition,DefaultQOS,QOS,MaxWall"
+    rows = _sacctmgr("show", "assoc", "where", *who, columns)
+    found = [
+        Association(account, at, default or _fallback(qos), _minutes(wall))
+        for account, at, default, qos, wall in rows
+    ]
+    partition = here.name if here is not None else request.partition
+    return applicable(found, request.account or os.environ.get("SBATCH_ACCOUNT"), partition)
+
+
+def _fallback(qos: str) -> str:
+    """Slurm's own default among the QOS of an association that names none."""
+    return "normal" if "normal" in qos.split(",") else ""
+
+
+def applicable(
+    found: list[Association], account: str | None, partition: str | None
+) -> list[Association]:
+    """Of an account's associations the partition's own counts, else the one for all."""
+    chosen: dict[str, Association] = {}
+    for one in sorted(found, key=lambda one: one.partition == partition):
+        if one.partition in ("", partition) and account in (None, one.account):
+            chosen[one.account] = one
+    return list(chosen.values())
 
 
 def _sacctmgr(*words: str) -> list[list[str]]:
     argv = ["sacctmgr", "--noheader", "--parsable2", *words]
     rows = [line.split("|") for line in command.run(argv, patience=_PATIENCE).splitlines()]
-    if any(len(row) != 3 for row in rows):
+    if any(len(row) != words[-1].count(",") + 1 for row in rows):
         raise SlurmError(f"sacctmgr: {rows!r} can't be understood")
     return rows
 

@@ -11,7 +11,14 @@ import pytest
 
 from detslurm.slurm import JobRequest, command
 from detslurm.slurm.interface import ClusterLimits, PartitionLimits
-from detslurm.slurm.walltime import Qos, refusal, time_problem
+from detslurm.slurm.walltime import (
+    Association,
+    Qos,
+    applicable,
+    granted,
+    refusal,
+    time_problem,
+)
 
 SHORT = PartitionLimits(name="short", max_time=30)
 OPEN = PartitionLimits(name="open")
@@ -55,6 +62,39 @@ def test_whose_limit_is_in_the_way(
     assert said is None if whose is None else str(said).startswith(f"{whose} gives")
 
 
+@pytest.mark.parametrize(
+    ("asked", "qos", "own", "refused"),
+    [
+        (31, "normal", 30, True),
+        (30, "normal", 30, False),
+        (31, "normal", None, False),
+        (math.inf, "normal", 30, True),
+        (31, "above", 30, False),  # a QOS with a limit of its own counts in its place
+        (31, None, 30, False),  # perhaps one that grants more
+        (61, None, 30, True),
+    ],
+)
+def test_the_limit_of_an_association(
+    asked: float, qos: str | None, own: float | None, refused: bool
+) -> None:
+    """It counts where no QOS has a limit."""
+    said = refusal(asked, OPEN, KNOWN, qos, own)
+    assert (said == "your account gives a job at most 30 minutes") is refused
+
+
+def test_which_association_counts() -> None:
+    """The partition's before the account's; of several accounts the most generous."""
+    wide, low = Association("lab"), Association("lab", "low", longest=7)
+    other = Association("lab2", longest=25)
+    found = [low, wide, other]
+    assert applicable(found, "lab", "low") == [low]
+    assert applicable(found, "lab", "main") == [wide]
+    assert applicable(found, None, None) == [wide, other]
+    assert granted([wide, other]) is None
+    assert granted([low, other]) == 25
+    assert granted([]) is None
+
+
 @pytest.mark.parametrize(("minutes", "who"), [(25, "slurm.time asks for 25"), (None, "it has 60")])
 def test_a_default_time_limit_counts_like_one_that_was_asked_for(
     monkeypatch: pytest.MonkeyPatch, minutes: int | None, who: str
@@ -64,6 +104,8 @@ def test_a_default_time_limit_counts_like_one_that_was_asked_for(
 
     def said(argv: list[str], **_: object) -> str:
         calls.append(argv[0])
+        if "assoc" in argv:
+            return "lab|||normal|\n"
         return "normal||\nsmall|00:20:00|DenyOnLimit\n"
 
     def called(argv: list[str]) -> subprocess.CompletedProcess[str]:
@@ -76,9 +118,9 @@ def test_a_default_time_limit_counts_like_one_that_was_asked_for(
     main = PartitionLimits(name="main", default=True, default_time=60)
     strict = ClusterLimits(enforces_qos=True, partitions={"main": main})
     assert who in str(time_problem(request, strict, "small"))
-    assert calls == ["scontrol", "sacctmgr"]
+    assert calls == ["sacctmgr", "scontrol", "sacctmgr"]
     assert time_problem(request, replace(strict, enforces_qos=False), "small") is None
-    assert calls == ["scontrol", "sacctmgr"]
+    assert calls == ["sacctmgr", "scontrol", "sacctmgr"]
 
 
 @pytest.mark.parametrize(
