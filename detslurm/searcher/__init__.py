@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from detslurm.searcher.mt19937 import RandomStream
     from detslurm.searcher.search import Search
     from detslurm.searcher.state import SearchTrial, State
-    from detslurm.searcher.trials import RUNNABLE, TrialPlan, trial_count, trial_plan
+    from detslurm.searcher.trials import RUNNABLE, TrialPlan, trial_count
 
     # The runners submit jobs, so they live far above this package; users find them here.
     LocalSearchRunner: Any
@@ -49,7 +49,6 @@ __all__ = [
     "ValidateAfter",
     "draw",
     "trial_count",
-    "trial_plan",
 ]
 
 _MODULES = {
@@ -68,7 +67,7 @@ _MODULES = {
     "detslurm.searcher.search": ("Search",),
     "detslurm.searcher.state": ("State", "SearchTrial"),
     "detslurm.searcher.mt19937": ("RandomStream",),
-    "detslurm.searcher.trials": ("RUNNABLE", "TrialPlan", "trial_count", "trial_plan"),
+    "detslurm.searcher.trials": ("RUNNABLE", "TrialPlan", "trial_count"),
     "detslurm.sdk.search_runners": (
         "LocalSearchRunner",
         "RemoteSearchRunner",

@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from detslurm.searcher.hyperparameters import Grid, Sample, draw
-from detslurm.searcher.mt19937 import RandomStream
+from detslurm.searcher.hyperparameters import Grid, Sample
 
 RUNNABLE = ("single", "random", "grid")
 
@@ -44,31 +43,3 @@ def trial_count(searcher: Mapping[str, Any], space: Mapping[str, Any]) -> int:
     if name == "grid":
         return len(Grid(space))
     return int(searcher["max_trials"])
-
-
-def trial_plan(
-    searcher: Mapping[str, Any], space: Mapping[str, Any], seed: int, index: int
-) -> TrialPlan:
-    """Return the plan of one trial.
-
-    Args:
-        searcher: The configuration's section `searcher`, as plain data.
-        space: The configuration's section `hyperparameters`, as plain data.
-        seed: The configuration's `experiment_seed`.
-        index: The trial, counted from 0 in the order of creation.
-
-    Raises:
-        IndexError: If there is no such trial.
-    """
-    if not 0 <= index < trial_count(searcher, space):
-        raise IndexError(f"this search has no trial with index {index}")
-    stream = RandomStream(seed)
-    sample: Sample = {}
-    for _ in range(index + 1):
-        if searcher["name"] != "grid":
-            sample = draw(space, stream)
-        request_id = str(stream.uuid4())
-        trial_seed = stream.below(2**31)
-    if searcher["name"] == "grid":
-        sample = Grid(space).point(index)
-    return TrialPlan(hparams=sample, seed=trial_seed, request_id=request_id)

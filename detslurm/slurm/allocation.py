@@ -15,10 +15,6 @@ from detslurm.slurm.interface import SlurmError
 
 LOCAL_PREFIX = "DETSLURM_LOCAL_"
 
-# A line that a step writes reaches the runner whole, never mixed with another node's, up to this
-# many bytes with its newline: slurmstepd's buffer. Longer ones are cut and interleaved.
-STEP_LINE_BYTES = 1024
-
 # Step numbers from here on are Slurm's own: the batch script, an interactive step.
 _RESERVED_STEPS = 0xFFFFFFF0
 

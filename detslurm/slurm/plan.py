@@ -40,11 +40,10 @@ class JobPlan:
         name: str,
         command: Sequence[str],
         folder: Path,
-        after_job: str | None = None,
         comment: str | None = None,
         hold: bool = False,
     ) -> JobRequest:
-        """The job of one array; `after_job` is the job id of the array that it names in `after`."""
+        """The job of one array, less its dependency on others."""
         return self.template.with_changes(
             name=name,
             command=tuple(command),
@@ -53,7 +52,6 @@ class JobPlan:
             hold=hold,
             count=array.count if array.count > 1 else None,
             throttle=array.throttle if array.count > 1 else None,
-            dependency=f"afterany:{after_job}" if after_job else None,
         )
 
 

@@ -15,7 +15,6 @@ PREEMPTED: Final = "preempted"
 TIME_LIMIT: Final = "time_limit"
 ENDED: Final = "ended"  # by Slurm, which did not say why
 PAUSED: Final = "paused"
-NODE_FAILED: Final = "node_failed"
 LOST: Final = "lost"
 OUT_OF_OPS: Final = "out_of_ops"  # paused by the search until it is promoted, or the search ends
 
@@ -34,5 +33,4 @@ CLOSED: Final = {"errored": "ERROR", "canceled": "CANCELED"}
 UNKNOWN: Final = "UNKNOWN"
 """The state of a trial whose files can't be read: it may be running, or over."""
 
-TRIAL_STATES: Final = ("QUEUED", "RUNNING", "PAUSED", "COMPLETED", "ERROR", "CANCELED", UNKNOWN)
 FINISHED: Final = frozenset({"COMPLETED", "ERROR", "CANCELED"})

@@ -13,9 +13,7 @@ from detslurm.store.experiment import ExperimentDir
 from detslurm.store.trial import TrialDir
 
 if TYPE_CHECKING:
-    from detslurm.store.index import Catalog
     from detslurm.store.ledger import Ledger, LedgerState
-    from detslurm.store.views import ExperimentRow
 
 
 class Store:
@@ -70,18 +68,6 @@ class Store:
         from detslurm.store.index import ledger_state
 
         return ledger_state(self)
-
-    def catalog(self) -> Catalog:
-        """What is finished, as rows, and what is not, as ids: the start of every listing."""
-        from detslurm.store.index import Catalog
-
-        return Catalog(self)
-
-    def overview(self) -> list[ExperimentRow]:
-        """Rows of all experiments but deleted ones, by id, as far as files alone tell."""
-        from detslurm.store.overview import overview
-
-        return overview(self)
 
     def touch(self, experiment_id: int) -> None:
         """Tell the index that this experiment has news."""

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from detslurm.store import fs
 from detslurm.store.errors import RunTaken, TrialEnded
 from detslurm.store.facts import put_record, read_record
-from detslurm.store.run_log import LogContent, read_records
+from detslurm.store.run_log import read_records
 from detslurm.store.states import LOST, TERMINAL
 
 
@@ -87,10 +87,6 @@ class TrialDir:
             number = len(found) + 1
             found.append(Run(number, start, self.end(number)))
         return found
-
-    def records(self, run: int, limit: int | None = None, after: int = 0) -> LogContent:
-        """What a run recorded (see `read_records`)."""
-        return read_records(self.records_path(run), limit, after)
 
     def node_records(self, run: int, node: int) -> list[dict[str, Any]]:
         """The records of one node of a run; none where it recorded nothing."""

@@ -15,6 +15,7 @@ from detslurm import errors
 from detslurm._process import Identity
 from detslurm.store import Store, TrialDir, fold_experiment, fold_trial, trial_metrics
 from tests.compat.test_import import said
+from tests.store.listing import rows_of
 
 
 def test_the_names_are_there(tmp_path: Path) -> None:
@@ -213,4 +214,4 @@ def test_what_a_slower_script_made_in_vain_stays_in_nobodys_way(
         trial.write_end(trial.open_run({})["run"], {"outcome": "completed"})
     first = fold_experiment(store.experiment(1))
     assert first.state == "COMPLETED" or first.trial_states == {"COMPLETED": 2, "CANCELED": 1}
-    assert [row.id for row in store.overview()] == [1]
+    assert [row.id for row in rows_of(store)] == [1]

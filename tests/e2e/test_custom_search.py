@@ -17,6 +17,7 @@ from tests.cluster import Cluster
 from tests.cluster.waiting import wait_for
 from tests.e2e.desk import PATIENCE, Desk
 from tests.e2e.test_main_job import make_room
+from tests.store.listing import rows_of
 
 pytestmark = [pytest.mark.cluster, pytest.mark.strange_site]
 
@@ -187,7 +188,7 @@ def test_a_method_on_the_users_machine(desk: Desk, site: Cluster) -> None:
     done = desk.user.run(*argv)
     assert done.stdout.split()[-1] == "1"
     assert_done_once(desk, 1)
-    assert len(desk.store.overview()) == 1
+    assert len(rows_of(desk.store)) == 1
     assert {path.name for path in Path(desk.user.cwd or "", "kept").iterdir()} == {
         "submission", "exp_1",
     }  # fmt: skip
@@ -214,7 +215,7 @@ def test_a_method_inside_an_experiment(desk: Desk) -> None:
     assert_done_once(desk, inner)
     desk.wait_for_state(outer, "COMPLETED")
     assert desk.outcomes(outer) == ["preempted", "restart", "completed"]
-    assert len(desk.store.overview()) == 2
+    assert len(rows_of(desk.store)) == 2
     assert desk.view(outer).progress == 1.0
     assert len(desk.trial(outer).checkpoints) > 2
     assert sum(c.state == "COMPLETED" for c in desk.trial(outer).checkpoints) == 2

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from detslurm.searcher import RandomStream, Search, State, trial_plan
+from detslurm.searcher import RandomStream, Search, State
 from detslurm.searcher.explore import explore
+from detslurm.searcher.sampling import Samples
 from tests.searcher.drive import ask, leave, reached, report, run, search, train
 
 LENGTH: dict[str, Any] = {"max_length": {"epochs": 5}}
@@ -84,7 +85,7 @@ def test_a_grid_runs_from_its_end() -> None:
     state = run(chosen, loss)
     assert [chosen.plan(state, i).hparams["x"] for i in range(5)] == [4, 3, 2, 1, 0]
     assert [chosen.plan(state, i) for i in (4, 0)] == [
-        trial_plan({"name": "grid"}, space, 0, i) for i in (4, 0)
+        Samples("grid", space, 0).plan(i) for i in (4, 0)
     ]
     with pytest.raises(IndexError):
         chosen.plan(state, 5)

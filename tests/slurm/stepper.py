@@ -7,7 +7,10 @@ import sys
 from pathlib import Path
 
 from detslurm.slurm import Allocation
-from detslurm.slurm.allocation import STEP_LINE_BYTES
+
+# A line that a step writes reaches the runner whole, never mixed with another node's, up to this
+# many bytes with its newline: slurmstepd's buffer. Longer ones are cut and interleaved.
+STEP_LINE_BYTES = 1024
 
 AGENT = f"""
 import os

@@ -171,15 +171,13 @@ def test_reserved_options_are_refused_by_name() -> None:
 
 
 def test_requests_of_a_plan() -> None:
-    """One trial is a plain job, more are an array; a later array can wait for an earlier one."""
+    """One trial is a plain job, more are an array."""
     one = plan(1)
     request = one.request(one.arrays[0], name="n", command=["c"], folder=Path("/f"))
     assert not request.is_array
     many = plan(5, site=SiteProfile(tres_supported=False))
-    request = many.request(
-        many.arrays[0], name="n", command=["c"], folder=Path("/f"), after_job="7", hold=True
-    )
-    assert (request.count, request.dependency, request.hold) == (5, "afterany:7", True)
+    request = many.request(many.arrays[0], name="n", command=["c"], folder=Path("/f"), hold=True)
+    assert (request.count, request.hold) == (5, True)
     assert request.gres == "gpu:1"
 
 

@@ -19,8 +19,10 @@ from detslurm.store import (
     fold_trial,
 )
 from detslurm.store.facts import FactLog
+from detslurm.store.index import Catalog
 from tests.store import scenes
 from tests.store.faults import failing, race, refusing
+from tests.store.listing import rows_of
 
 
 def _claim(trial: TrialDir, run: int, who: int) -> bool:
@@ -208,8 +210,8 @@ def test_a_block_that_cant_be_read_never_collides(store: Store, harm: str) -> No
         else:
             stack.enter_context(refusing(block))
         assert store.reserve_trials(1, 1) > 1_000_000
-        assert [row.state for row in store.overview()] == ["COMPLETED"]
-        assert store.catalog().problems and str(block) in store.catalog().problems[0]
+        assert [row.state for row in rows_of(store)] == ["COMPLETED"]
+        assert str(block) in Catalog(store).problems[0]
         assert store.find_trial(1).experiment_id == 1
     block.write_bytes(sound)
     if harm == "refused":  # nothing that was left out meanwhile stays so

@@ -27,6 +27,7 @@ from detslurm.store.facts import read_record
 from detslurm.store.run_log import read_records
 from tests.store import scenes
 from tests.store.faults import AFTER, BEFORE, HALFWAY, failing_at, killed_at
+from tests.store.listing import rows_of
 
 Work = Callable[[Store], object]
 Look = Callable[[Store], object]
@@ -60,7 +61,7 @@ def _code(store: Store) -> object:
 
 def _end_and_list(store: Store) -> None:
     _trial(store).write_end(1, {"outcome": "completed"})
-    store.overview()
+    rows_of(store)
 
 
 def _compact(store: Store) -> None:
@@ -83,7 +84,7 @@ COMMITS: dict[str, tuple[Work, Look]] = {
     ),
     "a new experiment": (
         scenes.experiment,
-        lambda store: len(store.overview()),
+        lambda store: len(rows_of(store)),
     ),
     "the claim of a run": (
         lambda store: _trial(store).open_run({"job": {"job_id": "2"}}),
@@ -104,7 +105,7 @@ COMMITS: dict[str, tuple[Work, Look]] = {
     ),
     "the index and a summary": (
         _end_and_list,
-        lambda store: [row.state for row in store.overview()],
+        lambda store: [row.state for row in rows_of(store)],
     ),
 }
 
@@ -127,7 +128,7 @@ def _assert_sound(root: Path) -> None:
         if not path.name.startswith(".") and path.parent.name != "jobs":
             record = read_record(path, expected=True) if path.name != "index.json" else {}
             assert record is not None and record.get("type") != "corrupt", path
-    for row in store.overview():
+    for row in rows_of(store):
         view = fold_experiment(store.experiment(row.id))
         # Only the log in hand may have been cut short, and its reader says so.
         assert all(problem.path.endswith(".jsonl") for problem in view.problems)
@@ -203,13 +204,14 @@ def test_an_error_at_any_call_is_the_stores_own_and_can_be_retried(
 SCRIPT = """
 import sys
 from detslurm.store import RunLog, Store
+from tests.store.listing import rows_of
 store = Store.open(sys.argv[1])
 store.experiment(1).append({"type": "intent", "intent": "archive"})
 trial = store.find_trial(1)
 with RunLog.open(trial.records_path(1)) as log:
     log.commit({"t": "checkpoint", "uuid": "new", "steps": 20})
 trial.write_end(1, {"outcome": "completed"})
-store.overview()
+rows_of(store)
 """
 
 

@@ -22,10 +22,11 @@ from detslurm.store.experiment_fold import experiment_facts, experiment_state
 from detslurm.store.facts import put_record
 from detslurm.store.frame import frame
 from detslurm.store.reading import started_checkpoints
-from detslurm.store.states import FINISHED, TERMINAL, TRIAL_STATES
+from detslurm.store.states import FINISHED, TERMINAL, UNKNOWN
 from detslurm.store.trial_fold import RunFacts, trial_view, well_formed
 from tests.store import scenes
 
+TRIAL_STATES = ("QUEUED", "RUNNING", "PAUSED", "COMPLETED", "ERROR", "CANCELED", UNKNOWN)
 OUTCOMES = st.sampled_from(
     [*TERMINAL, "restart", "preempted", "time_limit", "paused", "node_failed", "lost", "new"]
 )

@@ -17,12 +17,13 @@ from detslurm.store.errors import explained
 from detslurm.store.index import STALE_AFTER
 from tests.store import scenes
 from tests.store.faults import failing, race
+from tests.store.listing import rows_of
 
 MANY = 1000
 
 
 def _names(store: Store) -> list[str]:
-    return [row.name for row in store.overview()]
+    return [row.name for row in rows_of(store)]
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +33,7 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     with mock.patch.object(os, "fsync"):  # this is about reading
         for number in range(MANY):
             scenes.finished(store, name=f"experiment {number}")
-        store.overview()
+        rows_of(store)
     yield store
     shutil.rmtree(store.path)
 
@@ -40,8 +41,9 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 LISTING = """
 import re, sys, time
 from detslurm.store import Store
+from tests.store.listing import rows_of
 began = time.process_time()
-rows = Store.open(sys.argv[1]).overview()
+rows = rows_of(Store.open(sys.argv[1]))
 spent = time.process_time() - began
 with open("/proc/self/status") as file:
     peak = int(re.search("VmHWM:\\s+(\\d+)", file.read())[1]) / 1024
@@ -73,9 +75,10 @@ def _path_calls(many: Store, code: str, trace: Path) -> list[str]:
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
 def test_listing_and_looking_up_take_a_handful_of_path_calls(many: Store, tmp_path: Path) -> None:
     """The budget is 200 path calls; what it takes does not grow with what is finished."""
-    head = "import sys; from detslurm.store import Store; store = Store.open(sys.argv[1]);"
+    head = "import sys; from detslurm.store import Store;"
+    head += "from tests.store.listing import rows_of; store = Store.open(sys.argv[1]);"
     # Lines of strace also hold the program's arguments: hence one more than is asked for.
-    assert len(_path_calls(many, head + "store.overview()", tmp_path / "list")) <= 10
+    assert len(_path_calls(many, head + "rows_of(store)", tmp_path / "list")) <= 10
     look = head + f"assert store.find_trial({MANY // 2}).experiment_id == {MANY // 2}"
     assert len(_path_calls(many, look, tmp_path / "find")) <= 10 + STALE_AFTER
 
@@ -86,7 +89,7 @@ def test_a_late_wish_reaches_the_listing(store: Store) -> None:
     assert _names(store) == ["a", "b"]
     first.append({"type": "set", "field": "name", "value": "renamed"})
     second.append({"type": "intent", "intent": "archive"})
-    rows = Store.open(store.path).overview()
+    rows = rows_of(Store.open(store.path))
     assert [(row.name, row.archived) for row in rows] == [("renamed", False), ("b", True)]
     second.append({"type": "intent", "intent": "delete"})
     assert _names(store) == ["renamed"]
@@ -97,7 +100,7 @@ def test_every_cache_may_be_lost_or_damaged(store: Store) -> None:
     """Without index and summaries, or with garbage in them, the listing is the same."""
     for number in range(3):
         scenes.finished(store, name=str(number), description="d" * number)
-    rows = store.overview()
+    rows = rows_of(store)
     caches = [store.path / "index.json", *store.path.glob("experiments/*/summary.json")]
     assert len(caches) == 4
     for damage in (
@@ -109,8 +112,8 @@ def test_every_cache_may_be_lost_or_damaged(store: Store) -> None:
     ):
         for cache in caches:
             cache.unlink() if damage is None else cache.write_bytes(damage)
-        assert store.overview() == rows
-        assert store.overview() == rows
+        assert rows_of(store) == rows
+        assert rows_of(store) == rows
 
 
 def test_an_index_that_cannot_be_written_costs_time_only(store: Store) -> None:
@@ -136,26 +139,26 @@ def test_racing_listers_agree(store: Store) -> None:
         return all(_names(Store.open(store.path)) == list("012345") for _ in range(10))
 
     assert race(4, work) == [True] * 4
-    assert {row.state for row in store.overview()} == {"COMPLETED"}
+    assert {row.state for row in rows_of(store)} == {"COMPLETED"}
 
 
 def test_unfinished_experiments_are_read_anew(store: Store) -> None:
     """What still moves is never served from a cache."""
     made = scenes.experiment(store, trials=2)
-    assert [row.state for row in store.overview()] == ["ACTIVE"]
+    assert [row.state for row in rows_of(store)] == ["ACTIVE"]
     scenes.run(made.trial(1), [{"t": "progress", "value": 0.5}])
-    assert [row.progress for row in store.overview()] == [0.25]
+    assert [row.progress for row in rows_of(store)] == [0.25]
     made.append({"type": "intent", "intent": "pause"})
-    assert [row.state for row in store.overview()] == ["PAUSED"]
+    assert [row.state for row in rows_of(store)] == ["PAUSED"]
 
 
 def test_an_experiment_is_invisible_until_it_is_created(store: Store) -> None:
     """A submission that broke off before the `created` fact leaves nothing to see."""
     half = store.new_experiment()
     store.reserve_trials(half.id, 10)
-    assert store.overview() == []
+    assert rows_of(store) == []
     whole = scenes.finished(store)
-    assert [row.id for row in store.overview()] == [whole.id] == [2]
+    assert [row.id for row in rows_of(store)] == [whole.id] == [2]
 
 
 def _crowd(store: Store, trials: int, done: int) -> ExperimentDir:
@@ -187,7 +190,7 @@ def test_what_is_decided_later_overrules_the_summary(store: Store) -> None:
     assert rows[7].latest_checkpoint is not None
     made.trial(3).claim_run(2, {"continues": True})
     made.append({"type": "submitted", "jobs": [{"job_id": "9", "first_index": 2}]})
-    assert [row.state for row in store.overview()] == ["ACTIVE"]
+    assert [row.state for row in rows_of(store)] == ["ACTIVE"]
     assert fold_experiment(made).trials[2].state == "RUNNING"
 
 

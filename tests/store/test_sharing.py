@@ -14,6 +14,7 @@ from detslurm import _access
 from detslurm.store import ExperimentDir, Store, StoreError, compact
 from detslurm.store.root_access import COMMON, SHARED, weakness
 from tests.store import scenes
+from tests.store.listing import rows_of
 
 CONFIG = {"data": {"secrets": {"token": "hush"}}}
 MASKED = {"data": {"secrets": {"token": "***"}}}
@@ -45,7 +46,7 @@ def full(root: Path) -> ExperimentDir:
     with made.freeze_code():
         pass
     compact(made)
-    store.overview()
+    rows_of(store)
     return made
 
 
@@ -147,7 +148,7 @@ def test_what_root_writes_stays_readable_for_the_owner(place: Path) -> None:
         os.chown(path, 12345, 12345)
     _access.look_again()
     made.append({"type": "intent", "intent": "kill"})
-    made.store.overview()
+    rows_of(made.store)
     found = {path.stat().st_uid for path in (place / "store").rglob("*")}
     assert found == {12345}
     with pytest.raises(StoreError, match="belongs to user 12345"):

@@ -1,16 +1,14 @@
-"""Every experiment as a row, from files alone."""
+"""Every experiment as a row, as a listing by files alone gives it."""
 
 from __future__ import annotations
 
-from detslurm.store.errors import NotFound
-from detslurm.store.reading import fold_experiment
-from detslurm.store.store import Store
-from detslurm.store.views import ExperimentRow
+from detslurm.store import ExperimentRow, NotFound, Store, fold_experiment
+from detslurm.store.index import Catalog
 
 
-def overview(store: Store) -> list[ExperimentRow]:
+def rows_of(store: Store) -> list[ExperimentRow]:
     """Rows of all experiments but deleted ones, by id; only unfinished ones are folded."""
-    catalog = store.catalog()
+    catalog = Catalog(store)
     fresh: list[ExperimentRow] = []
     for number in catalog.unfinished:
         try:
