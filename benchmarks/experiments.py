@@ -7,8 +7,7 @@ import textwrap
 import time
 from pathlib import Path
 
-from detslurm.config import load_experiment
-from detslurm.sdk import submit as submission
+from detslurm.sdk import Client
 from detslurm.slurm import JobRequest, LocalCluster
 from detslurm.store import ExperimentDir, RunLog, Store
 
@@ -37,11 +36,8 @@ def submitted(
     (context / "train.py").write_text(textwrap.dedent(script))
     config = context / "experiment.yaml"
     config.write_text(textwrap.dedent(CONFIG).format(entrypoint=entrypoint, slurm=slurm))
-    cluster, store = Nowhere(root), Store.open(root)
-    loaded = load_experiment(str(config))
-    plan = submission.plan(loaded, context, (), cluster=cluster, store=store, site=None)
-    done = submission.submit(plan, cluster=cluster, store=store)
-    return store.experiment(done.experiment_id)
+    client = Client(root, connect=lambda name: Nowhere(root))
+    return client.store.experiment(client.submit(config).experiment_id)
 
 
 def job_environment(environment: dict[str, str]) -> dict[str, str]:

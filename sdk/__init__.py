@@ -10,19 +10,31 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from detslurm.config.errors import ConfigErrors
     from detslurm.sdk.client import Client
     from detslurm.sdk.errors import LifecycleError, SubmitError
     from detslurm.sdk.experiment import Experiment
     from detslurm.sdk.trial import Trial
+    from detslurm.slurm.interface import SlurmError
 
-__all__ = ["Client", "Experiment", "LifecycleError", "SubmitError", "Trial"]
+__all__ = [
+    "Client",
+    "ConfigErrors",
+    "Experiment",
+    "LifecycleError",
+    "SlurmError",
+    "SubmitError",
+    "Trial",
+]
 
 _LAZY = {
-    "Client": "client",
-    "Experiment": "experiment",
-    "LifecycleError": "errors",
-    "SubmitError": "errors",
-    "Trial": "trial",
+    "Client": "detslurm.sdk.client",
+    "ConfigErrors": "detslurm.config.errors",
+    "Experiment": "detslurm.sdk.experiment",
+    "LifecycleError": "detslurm.sdk.errors",
+    "SlurmError": "detslurm.slurm.interface",
+    "SubmitError": "detslurm.sdk.errors",
+    "Trial": "detslurm.sdk.trial",
 }
 
 
@@ -32,4 +44,4 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(f"{__name__}.{_LAZY[name]}"), name)
+    return getattr(import_module(_LAZY[name]), name)

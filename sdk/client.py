@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from detslurm.sdk.queues import Connect, Queues, connector
 from detslurm.sdk.snapshot import ExperimentSnapshot, attach_job_status, read
@@ -14,7 +14,12 @@ from detslurm.store import ExperimentDir, ExperimentRow, NotFound, Store, StoreE
 
 if TYPE_CHECKING:
     from detslurm.sdk.experiment import Experiment
+    from detslurm.sdk.submission.planning import Plan
+    from detslurm.sdk.submission.submit import Submitted
     from detslurm.sdk.trial import Trial
+
+Config = Mapping[str, Any] | str | os.PathLike[str]
+"""A configuration, or the path of a file with one (`-`: standard input)."""
 
 
 def warn_user(text: str) -> None:
@@ -226,6 +231,129 @@ class Client:
 
         directory = self._trial(trial_id)
         return Trial(self.stored(directory.experiment_id), trial_id)
+
+    def plan(
+        self,
+        config: Config,
+        context_dir: os.PathLike[str] | str | None = None,
+        *,
+        includes: Iterable[os.PathLike[str] | str] = (),
+        overrides: Sequence[str] = (),
+        template: str | os.PathLike[str] | None = None,
+        cluster: str = "auto",
+        method_runner: str | None = None,
+    ) -> Plan:
+        """Check a submission as far as it can be checked now; nothing is queued.
+
+        Args:
+            config: As for `submit`.
+            context_dir: As for `submit`, with the same default.
+            includes: As for `submit`; by default nothing.
+            overrides: As for `submit`; by default nothing.
+            template: As for `submit`; by default none.
+            cluster: As for `submit`; by default `auto`.
+            method_runner: As for `submit`; by default nobody.
+
+        Raises:
+            ConfigErrors: If the configuration is wrong.
+            SubmitError: If something else is wrong, or the cluster would refuse the job.
+            SlurmError: If the cluster does not answer.
+            StoreError: If the store can't be used.
+
+        Example:
+            from pathlib import Path
+
+            from detslurm.sdk import Client
+
+            Path("train.py").write_text("print('trained')")
+            config = {
+                "name": "grid",
+                "entrypoint": "python3 train.py",
+                "hyperparameters": {"lr": {"type": "categorical", "vals": [0.1, 0.2]}},
+                "searcher": {"name": "grid", "metric": "loss"},
+                "slurm": {"slot_type": "cpu"},
+            }
+            plan = Client().plan(config, cluster="local")
+            assert plan.trials == 2
+        """
+        from detslurm.config import load_experiment, load_site
+        from detslurm.sdk.submission.planning import make_plan
+        from detslurm.sdk.submission.submit import check
+
+        site = load_site()
+        source = config if isinstance(config, Mapping) else os.fspath(config)
+        named = None if template is None else os.fspath(template)
+        loaded = load_experiment(source, overrides=overrides, template=named, site=site)
+        if context_dir is None:
+            in_file = isinstance(source, str) and source != "-"
+            context_dir = Path(str(source)).parent if in_file else Path.cwd()
+        store = Store.open(self.store.path)
+        made = make_plan(
+            loaded,
+            Path(context_dir),
+            [Path(path) for path in includes],
+            cluster=self.queues.cluster(cluster),
+            site=site,
+            store=store,
+            method_runner=method_runner,
+        )
+        for warning in made.warnings:
+            self.warn(warning)
+        check(made, store)
+        return made
+
+    def submit(
+        self,
+        config: Config | Plan,
+        context_dir: os.PathLike[str] | str | None = None,
+        *,
+        includes: Iterable[os.PathLike[str] | str] = (),
+        overrides: Sequence[str] = (),
+        template: str | os.PathLike[str] | None = None,
+        cluster: str = "auto",
+        paused: bool = False,
+        method_runner: str | None = None,
+    ) -> Submitted:
+        """Create an experiment and queue its jobs: all of them, or nothing at all.
+
+        `Client().submit("experiment.yaml", overrides=["searcher.max_trials=8"])` does what
+        `detslurm submit` does; the result has the ids of the experiment, its trials and its jobs.
+
+        Args:
+            config: The configuration as a mapping, or the path of a YAML file (`-` is standard
+                input), or what `plan` made: then all other arguments but `paused` are ignored.
+            context_dir: The directory of the code, which is copied. By default that of the
+                configuration file, and the current directory where there is no such file.
+            includes: More files and directories to copy beside the code; by default none.
+            overrides: Changes of single keys, each as `a.b=YAML`; by default none.
+            template: The name or path of a template to merge below the configuration; by default
+                none.
+            cluster: `slurm`, `local` (this machine), or by default `auto`: Slurm if it is set up.
+            paused: Whether the jobs are held until `Experiment.activate`; by default they are not.
+            method_runner: For a custom search, what identifies the process that runs its method:
+                the search runners pass it. By default nobody, and a custom search is refused.
+
+        Raises:
+            ConfigErrors: If the configuration is wrong; it names every problem with file and line.
+            SubmitError: If something else is wrong, or the cluster refuses the job.
+            SlurmError: If the cluster does not answer.
+            StoreError: If the store can't be used.
+        """
+        from detslurm.sdk.submission.planning import Plan
+        from detslurm.sdk.submission.submit import submit
+
+        plan = config
+        if not isinstance(plan, Plan):
+            plan = self.plan(
+                plan,
+                context_dir,
+                includes=includes,
+                overrides=overrides,
+                template=template,
+                cluster=cluster,
+                method_runner=method_runner,
+            )
+        return submit(plan, self.store, paused=paused)
 
     def _trial(self, trial_id: int) -> TrialDir:
         if text := self.missing():

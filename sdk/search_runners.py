@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from detslurm.sdk.client import Client, Config
 from detslurm.sdk.method_storage import CheckpointStorage, DirectoryStorage
 from detslurm.sdk.queues import Queues, connector
 from detslurm.sdk.search_driver import MethodStorage, SavedMethod, SearchDriver, load
@@ -19,7 +20,6 @@ from detslurm.store import ExperimentDir, NotFound, Store, fs
 
 logger = logging.getLogger("detslurm.searcher")
 
-Config = Mapping[str, Any] | str | os.PathLike[str]
 Paths = Iterable[str | os.PathLike[str]]
 
 _MARK_FILE = "submission"
@@ -60,7 +60,7 @@ class SearchRunner:
                 f"the method was saved for experiment {saved.experiment_id}, not {experiment.id}"
             )
         self.state = saved.state
-        queues = Queues(connector(experiment.store.path), logger.warning)
+        queues = Queues(connector(experiment.store.path), _warn)
         workers = WorkerPool(
             experiment, queues, most=_max_workers(experiment.config()["resources"])
         )
@@ -197,16 +197,27 @@ def _max_workers(resources: Mapping[str, Any]) -> int | None:
 
 def submit_once(
     store: Store,
-    cluster_name: str,
+    cluster: str,
     mark: SubmissionMark,
     exp_config: Config,
     model_dir: str | None,
     includes: Paths | None,
 ) -> ExperimentDir:
     """The experiment that was submitted with this mark; submits it where there is none."""
-    return _find_marked(store, mark) or _submit(
-        store, cluster_name, mark.text, exp_config, model_dir, includes
+    if (known := _find_marked(store, mark)) is not None:
+        return known
+    done = Client(store.path, warn=_warn).submit(
+        exp_config,
+        model_dir if model_dir is not None else ".",
+        includes=includes or (),
+        cluster=cluster,
+        method_runner=mark.text,
     )
+    return store.experiment(done.experiment_id)
+
+
+def _warn(text: str) -> None:
+    logger.warning("%s", text)
 
 
 def _find_marked(store: Store, mark: SubmissionMark) -> ExperimentDir | None:
@@ -221,33 +232,3 @@ def _find_marked(store: Store, mark: SubmissionMark) -> ExperimentDir | None:
         if experiment.created().get("runner") == mark.text:
             return experiment
     return None
-
-
-def _submit(
-    store: Store,
-    cluster_name: str,
-    mark: str,
-    exp_config: Config,
-    model_dir: str | None,
-    includes: Paths | None,
-) -> ExperimentDir:
-    from detslurm.config import load_experiment, load_site  # only here: slow to import
-    from detslurm.sdk import submit
-    from detslurm.slurm.detect import detect_cluster
-
-    source = exp_config if isinstance(exp_config, Mapping) else Path(exp_config)
-    site = load_site()
-    loaded = load_experiment(source, site=site)
-    cluster = detect_cluster(cluster_name, root=store.path)
-    plan = submit.plan(
-        loaded,
-        Path(model_dir if model_dir is not None else "."),
-        [Path(path) for path in includes or ()],
-        cluster=cluster,
-        site=site,
-        store=store,
-    )
-    for warning in plan.warnings:
-        logger.warning("%s", warning)
-    done = submit.submit(plan, cluster=cluster, store=store, runner=mark)
-    return store.experiment(done.experiment_id)

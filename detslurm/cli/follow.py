@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from detslurm.cli.logs import show
-from detslurm.cli.output import note, number, warn
-from detslurm.store import Store, TrialView
+from detslurm.cli.output import note, number
 
-
-def follow_first_trial(store: Store, experiment_id: int) -> None:
-    """Follow the first trial's log until the trial is over."""
+if TYPE_CHECKING:
     from detslurm.sdk.client import Client
+    from detslurm.store import TrialView
+
+
+def follow_first_trial(client: Client, experiment_id: int) -> None:
+    """Follow the first trial's log until the trial is over."""
     from detslurm.sdk.polling import follow_logs
 
-    trial = Client(store.path, warn=warn).experiment(experiment_id).first_trial()
+    trial = client.experiment(experiment_id).first_trial()
     note("Waiting for first trial to begin...")
     note(f"Following first trial with ID {trial.id}")
     show(follow_logs(trial, report=note))

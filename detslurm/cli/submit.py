@@ -8,16 +8,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from detslurm.cli.output import note, warn
+from detslurm.cli.ids import client
+from detslurm.cli.output import note
 
 if TYPE_CHECKING:
-    from detslurm.sdk.submit import Plan
-    from detslurm.slurm import Cluster
+    from detslurm.sdk.submission.planning import Plan
     from detslurm.store import Store
-
-_CUSTOM = """\
-searcher.name: a custom search is submitted by the script that runs its method, not by `submit`: \
-call detslurm.searcher.LocalSearchRunner there (docs/custom-search.md)"""
 
 
 @click.command()
@@ -70,55 +66,46 @@ def submit(
     as_json: bool,
 ) -> None:
     """Submit CONFIG with the code in CONTEXT_DIR (default: CONFIG's own directory)."""
-    from detslurm.config import load_experiment, load_site
-    from detslurm.sdk import submit as submission
-    from detslurm.sdk.errors import SubmitError
-    from detslurm.slurm.detect import detect_cluster
-    from detslurm.store import Store
-
     if follow and as_json:
         raise click.UsageError("--follow prints a log and --json a document: take one of them")
-    site = load_site()
-    loaded = load_experiment(config_file, overrides=overrides, template=template, site=site)
-    if context_dir is None:
-        context_dir = Path.cwd() if config_file == "-" else Path(config_file).parent
-    store = Store.open()
-    cluster = detect_cluster(cluster_name, root=store.path)
-    plan = submission.plan(loaded, context_dir, includes, cluster=cluster, site=site, store=store)
-    for warning in plan.warnings:
-        warn(warning)
-    submission.check(plan, cluster=cluster, store=store)
-    if plan.config.to_dict()["searcher"]["name"] == "custom":
-        raise SubmitError(_CUSTOM)
+    mine = client()
+    plan = mine.plan(
+        config_file,
+        context_dir,
+        includes=includes,
+        overrides=overrides,
+        template=template,
+        cluster=cluster_name,
+    )
     if dry_run:
-        _show(plan, cluster=cluster, store=store, as_json=as_json)
+        _show(plan, mine.store, as_json=as_json)
         return
     note(f"Preparing files: {plan.context.summary}")
-    done = submission.submit(plan, cluster=cluster, store=store, paused=paused)
+    done = mine.submit(plan, paused=paused)
     if as_json:
         click.echo(json.dumps(done.to_dict()))
     else:
         click.echo(f"Created experiment {done.experiment_id}")
         what = "1 trial" if done.trials == 1 else f"{done.trials} trials"
         jobs = ", ".join(done.job_ids)
-        click.echo(f"Queued {what} on {cluster.name}: job {jobs}{' (paused)' if paused else ''}")
+        click.echo(f"Queued {what} on {done.cluster}: job {jobs}{' (paused)' if paused else ''}")
     if follow:
         from detslurm.cli.follow import follow_first_trial
 
-        follow_first_trial(store, done.experiment_id)
+        follow_first_trial(mine, done.experiment_id)
 
 
-def _show(plan: Plan, *, cluster: Cluster, store: Store, as_json: bool) -> None:
+def _show(plan: Plan, store: Store, *, as_json: bool) -> None:
     """The plan and the batch script of its first array, as they would be."""
-    from detslurm.sdk import submit as submission
+    from detslurm.sdk.submission.submit import requests
 
     place = store.path / "experiments" / "<id>"
-    jobs = list(submission.requests(plan, place, name="det-<id>"))
-    script = cluster.script(jobs[0][1])
+    jobs = list(requests(plan, place, name="det-<id>"))
+    script = plan.cluster.script(jobs[0][1])
     shape = plan.jobs.template
     facts = {
         "name": plan.config.name,
-        "cluster": cluster.name,
+        "cluster": plan.cluster.name,
         "partition": shape.partition or "(default)",
         "trials": plan.trials,
         "slots_per_trial": shape.slots,

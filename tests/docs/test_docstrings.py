@@ -43,6 +43,7 @@ STARTS = {
 OURS = {
     "CheckpointContext",
     "ClusterInfo",
+    "ConfigErrors",
     "Context",
     "Experiment",
     "PreemptContext",
@@ -53,6 +54,7 @@ OURS = {
     "SearcherContext",
     "SearchTrial",
     "SearcherOperation",
+    "SlurmError",
     "State",
     "TrainContext",
     "Trial",

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from detslurm.sdk.context import MAX_BYTES, collect
 from detslurm.sdk.errors import SubmitError
+from detslurm.sdk.submission.context import MAX_BYTES, collect
 
 
 def test_links_to_directories_above_are_left_out(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from detslurm.compat import standing_in
-from detslurm.sdk import modules
-from detslurm.sdk.entrypoint import Findings, check_entrypoint, launchers
+from detslurm.sdk.submission import modules
+from detslurm.sdk.submission.entrypoint import Findings, check_entrypoint, launchers
 
 CODE = {
     "train.py": "print('training')",
@@ -205,7 +205,7 @@ def test_nothing_of_the_users_is_imported(files: dict[str, Path], tmp_path: Path
     (shop / "fit.py").write_text("raise SystemExit('imported')")
     script = (
         "from pathlib import Path; import sys\n"
-        "from detslurm.sdk.entrypoint import check_entrypoint\n"
+        "from detslurm.sdk.submission.entrypoint import check_entrypoint\n"
         "for entrypoint in ('python3 -m shop.fit', 'python3 -m torch.distributed.run'):\n"
         "    found = check_entrypoint(entrypoint, {}, prepared=False)\n"
         "    assert not found.problems, found.problems\n"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from detslurm.sdk.preflight import sampler_problems
+from detslurm.sdk.submission.preflight import sampler_problems
 
 
 def optunas(**searcher: Any) -> dict[str, Any]:

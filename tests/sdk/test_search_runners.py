@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from detslurm.sdk.errors import SubmitError
 from detslurm.sdk.search_runners import LocalSearchRunner, SubmissionMark, _find_marked
 from detslurm.store import ExperimentDir, Store
 from tests.sdk.methods import RandomSearch
@@ -37,3 +38,42 @@ def test_only_later_experiments_are_looked_at(
     found = _find_marked(scene.store, mark)
     assert found is not None and found.id == own.id
     assert _find_marked(scene.store, SubmissionMark("another", own.id)) is not None
+
+
+def test_a_runner_asks_the_cluster_before_it_submits(
+    scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `detslurm submit` does: what the cluster would refuse creates no experiment."""
+    monkeypatch.setenv("DETSLURM_ROOT", str(scene.root))
+    monkeypatch.setenv("DETSLURM_SITE", "")
+    queue = scene.queue
+    monkeypatch.setattr("detslurm.slurm.detect.detect_cluster", lambda name, root=None: queue)
+    monkeypatch.setattr(queue, "check", lambda request: ["no such account"])
+    (tmp_path / "train.py").touch()
+    config = {
+        "name": "searched",
+        "entrypoint": "python3 train.py",
+        "searcher": {"name": "custom", "metric": "loss", "unit": "batches"},
+        "slurm": {"slot_type": "cpu"},
+    }
+    runner = LocalSearchRunner(RandomSearch(1, 1), tmp_path / "kept")
+    with pytest.raises(SubmitError, match="no such account"):
+        runner.run(config, str(tmp_path))
+    assert scene.client.list_experiments() == []
+
+
+def test_the_client_submits(scene: Scene, tmp_path: Path) -> None:
+    """A configuration in Python, with the code beside it; a custom search needs its runner."""
+    (tmp_path / "train.py").touch()
+    config = {
+        "name": "from-python",
+        "entrypoint": "python3 train.py",
+        "searcher": {"name": "single", "metric": "loss"},
+        "slurm": {"slot_type": "cpu"},
+    }
+    done = scene.client.submit(config, tmp_path, overrides=["name=renamed"], paused=True)
+    experiment = scene.client.experiment(done.experiment_id)
+    assert (experiment.name, experiment.state) == ("renamed", "PAUSED")
+    assert [job.job_id for job in experiment.view.jobs] == list(done.job_ids)
+    with pytest.raises(SubmitError, match="LocalSearchRunner"):
+        scene.client.submit({**config, "searcher": {"name": "custom", "metric": "loss"}}, tmp_path)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from detslurm.sdk.preflight import warm_start_problems
+from detslurm.sdk.submission.preflight import warm_start_problems
 from tests.sdk.scenes import Scene
 
 

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from detslurm.sdk import modules
+from detslurm.sdk.submission import modules
 
 _PYTHON = re.compile(r"(.*/)?python(\d(\.\d+)?)?")
 _TRIAL = re.compile(r"([a-zA-Z0-9_.]+):([a-zA-Z0-9_]+)")

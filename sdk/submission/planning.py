@@ -1,0 +1,169 @@
+"""The plan of a submission: everything that is decided before anything is written or queued."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from detslurm.config import ExperimentConfig, LoadedExperiment, SiteProfile
+from detslurm.config.schema.environment import DEVICES
+from detslurm.sdk.errors import SubmitError
+from detslurm.sdk.submission.context import ContextFiles, collect
+from detslurm.sdk.submission.entrypoint import check_entrypoint
+from detslurm.sdk.submission.preflight import sampler_problems, warm_start_problems
+from detslurm.searcher import RUNNABLE, Search, trial_count
+from detslurm.slurm import Cluster, ClusterLimits, JobRequest, SlurmError
+from detslurm.slurm.plan import JobPlan, PlanError, plan_job
+from detslurm.store import Store, probe
+from detslurm.store.search_records import BLOCK
+
+_STARTUP_HOOK = "startup-hook.sh"
+_CUSTOM = """\
+searcher.name: a custom search is submitted by the script that runs its method: \
+call detslurm.searcher.LocalSearchRunner there (docs/custom-search.md)"""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that is decided before anything is written or queued."""
+
+    cluster: Cluster
+    config: ExperimentConfig
+    text: str
+    context: ContextFiles
+    trials: int  # for a search: how many there may be
+    each: int  # how many of them one job runs, one after the other
+    jobs: JobPlan
+    on_preempt: str
+    kill_wait: int
+    warnings: tuple[str, ...]
+    submit_from_jobs: bool = True
+    method_runner: str | None = None  # what runs the method of a custom search
+
+    @property
+    def is_search(self) -> bool:
+        """Whether results decide which trials there will be: its jobs are workers for any."""
+        return self.config.to_dict()["searcher"]["name"] not in RUNNABLE
+
+    @property
+    def workers(self) -> int:
+        """How many elements all arrays have together."""
+        return sum(array.count for array in self.jobs.arrays)
+
+
+def make_plan(
+    loaded: LoadedExperiment,
+    context_dir: Path,
+    includes: Sequence[Path],
+    *,
+    cluster: Cluster,
+    site: SiteProfile | None,
+    store: Store,
+    method_runner: str | None = None,
+) -> Plan:
+    """Decide everything that can be decided now. Raises `SubmitError` naming all problems."""
+    config, plain = loaded.config, loaded.config.to_dict()
+    context = collect(context_dir, includes)
+    files = {file.name: file.source for file in context.files}
+    found = check_entrypoint(config.entrypoint, files, prepared=_prepared(config, files))
+    submit_from_jobs = site is None or site.submit_from_jobs
+    trials, elements, problems = _counted(plain, submit_from_jobs)
+    report = probe(store.path, fast=True)
+    problems = [
+        *found.problems,
+        *problems,
+        *([_CUSTOM] if plain["searcher"]["name"] == "custom" and method_runner is None else []),
+        *sampler_problems(plain),
+        *warm_start_problems(plain, store),
+        *(f"{error}; run `detslurm doctor` for details" for error in report.errors),
+    ]
+    if problems:
+        raise SubmitError("\n".join(problems))
+    limits, jobs = _jobs(config, site, cluster, elements)
+    visible = report.warnings if cluster.name != "local" else ()  # a local job runs right here
+    notes = (*found.warnings, *_search_notes(plain), *context.notes, *jobs.notes, *visible)
+    return Plan(
+        cluster=cluster,
+        config=config,
+        text=loaded.text,
+        context=context,
+        trials=trials,
+        each=config.slurm.trials_per_job,
+        jobs=jobs,
+        on_preempt=_on_preempt(config, limits, jobs.template),
+        kill_wait=limits.kill_wait,
+        warnings=(*loaded.warnings, *notes),
+        submit_from_jobs=submit_from_jobs,
+        method_runner=method_runner,
+    )
+
+
+def _jobs(
+    config: ExperimentConfig, site: SiteProfile | None, cluster: Cluster, elements: int
+) -> tuple[ClusterLimits, JobPlan]:
+    """The jobs within the cluster's limits. Raises `SubmitError`."""
+    try:
+        limits = cluster.limits()
+        jobs = plan_job(config, site, limits, elements)
+    except (SlurmError, PlanError) as err:
+        raise SubmitError(str(err)) from err
+    if problem := cluster.time_problem(jobs.template):
+        raise SubmitError(problem)
+    return limits, jobs
+
+
+def _counted(config: dict[str, Any], submit_from_jobs: bool) -> tuple[int, int, list[str]]:
+    """How many trials and array elements, or why that can't be known."""
+    try:
+        return *_trials_and_jobs(config, submit_from_jobs), []
+    except ValueError as err:
+        return 0, 0, [f"searcher.name: {err}"]
+
+
+def _trials_and_jobs(config: dict[str, Any], submit_from_jobs: bool) -> tuple[int, int]:
+    """How many trials there are, or may be, and how many jobs for them. Raises `ValueError`.
+
+    The jobs of a search are workers: as many as trials may run at once, and where jobs must not
+    submit others, one for each trial that there may be.
+    """
+    searcher, each = config["searcher"], config["slurm"]["trials_per_job"]
+    if searcher["name"] in RUNNABLE:
+        trials = trial_count(searcher, config["hyperparameters"])
+        return trials, -(-trials // each)
+    first = Search.from_config(config).initial().created
+    trials = max(searcher.get("max_trials") or 0, first) or BLOCK
+    at_once = first if submit_from_jobs or not first else trials
+    return trials, -(-at_once // each)
+
+
+def _search_notes(config: dict[str, Any]) -> list[str]:
+    if config["searcher"]["name"] in RUNNABLE:
+        return []
+    from detslurm.searcher.preview import preview, shortfall
+
+    note = shortfall(preview(config))
+    return [] if note is None else [note]
+
+
+def _prepared(config: ExperimentConfig, files: Collection[str]) -> bool:
+    """Whether the job's environment is made by something that does not run here."""
+    slurm, variables = config.slurm, config.environment.environment_variables
+    names = [name for device in DEVICES for name in variables.of(device)]
+    return bool(
+        slurm.setup
+        or slurm.modules
+        or slurm.container_prefix
+        or _STARTUP_HOOK in files
+        or any(name == "PATH" or name.startswith("PYTHON") for name in names)
+    )
+
+
+def _on_preempt(config: ExperimentConfig, limits: ClusterLimits, request: JobRequest) -> str:
+    """How a job gives way: requeue itself, or queue a successor where requeueing is void."""
+    wanted = config.slurm.on_preempt
+    if wanted != "auto":
+        return wanted
+    partition = limits.partition(request.partition)
+    return "successor" if partition and "CANCEL" in partition.preempt_mode else "requeue"

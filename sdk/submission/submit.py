@@ -1,0 +1,190 @@
+"""Submitting a plan: the experiment in the store, and its jobs in the queue."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from detslurm.sdk.errors import SubmitError
+from detslurm.sdk.submission.context import freeze
+from detslurm.sdk.submission.planning import Plan
+from detslurm.slurm import Cluster, JobRequest, SlurmError
+from detslurm.slurm.plan import JobArray, throttle
+from detslurm.slurm.resubmit import kept, runner_command, standby_request, submitted_fact
+from detslurm.store import ExperimentDir, Store, StoreError, fs
+
+
+@dataclass(frozen=True)
+class Submitted:
+    """An experiment that was submitted: its id, its trials' ids, its jobs' ids and cluster."""
+
+    experiment_id: int
+    first_trial: int
+    trials: int  # of a search: how many there may be
+    job_ids: tuple[str, ...]
+    cluster: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for scripts."""
+        return {
+            "experiment_id": self.experiment_id,
+            "trial_ids": list(range(self.first_trial, self.first_trial + self.trials)),
+            "job_ids": list(self.job_ids),
+        }
+
+
+def requests(
+    plan: Plan, experiment_dir: Path, *, name: str = "det", paused: bool = False
+) -> Iterator[tuple[JobArray, JobRequest]]:
+    """The jobs of a plan as they are submitted, less the dependencies among them."""
+    for array in plan.jobs.arrays:
+        yield (
+            array,
+            plan.jobs.request(
+                array,
+                name=name,
+                command=_command(plan, experiment_dir, array),
+                folder=experiment_dir / "jobs",
+                comment=plan.config.name,
+                hold=paused,
+            ),
+        )
+
+
+def _command(plan: Plan, experiment_dir: Path, array: JobArray) -> tuple[str, ...]:
+    if plan.is_search:
+        return runner_command(experiment_dir, 0)
+    return runner_command(experiment_dir, array.first * plan.each, plan.each)
+
+
+def check(plan: Plan, store: Store) -> None:
+    """Ask the cluster whether it would accept the job. Raises `SubmitError`."""
+    refusals = plan.cluster.check(
+        _first_request(plan, store.path / "experiments" / "0", store.path)
+    )
+    if refusals:
+        raise SubmitError("\n".join(refusals))
+
+
+def _first_request(plan: Plan, experiment_dir: Path, folder: Path) -> JobRequest:
+    """The job of the first element: what all others are like."""
+    array = plan.jobs.arrays[0] if plan.jobs.arrays else JobArray(0, 1)
+    return plan.jobs.request(
+        array,
+        name=f"det-{experiment_dir.name}",
+        command=_command(plan, experiment_dir, array),
+        folder=folder,
+        comment=plan.config.name,
+    )
+
+
+def submit(plan: Plan, store: Store, *, paused: bool = False) -> Submitted:
+    """Create the experiment and queue its jobs, or raise `SubmitError` and queue nothing.
+
+    A crash at any moment leaves either no experiment, or one that records what was queued.
+    """
+    cluster = plan.cluster
+    experiment = store.new_experiment()
+    with experiment.freeze_code() as stage:
+        freeze(plan.context, Path(stage))
+    first_trial = store.reserve_trials(experiment.id, plan.trials)
+    experiment.prepare_trials(first_trial, plan.trials)
+    experiment.write_config(plan.config.to_dict(), plan.text, plan.config.masked())
+    created = _created(plan, first_trial, cluster.name)
+    if plan.is_search:
+        created |= _about_search(plan)
+        fs.claim_directory(experiment.search)
+    experiment.create(created)
+    if paused:
+        experiment.append({"type": "intent", "intent": "pause"})
+    job_ids: list[str] = []
+    name = f"det-{experiment.id}"
+    try:
+        for array, request in requests(plan, experiment.path, name=name, paused=paused):
+            after = job_ids[array.after] if array.after is not None else None
+            dependent = request.with_changes(dependency=f"afterany:{after}" if after else None)
+            job_ids.append(cluster.submit(dependent))
+            first, each = (0, 1) if plan.is_search else (array.first * plan.each, plan.each)
+            experiment.append(submitted_fact(cluster.name, job_ids[-1], first, request, each=each))
+        if not plan.jobs.arrays:
+            _keep_template(plan, experiment)
+        elif plan.is_search:
+            job_ids.append(_submit_standby(experiment, cluster, job_ids, hold=paused))
+    except BaseException as err:
+        _take_back(experiment, cluster, job_ids)
+        if isinstance(err, SlurmError):
+            raise SubmitError(f"the cluster refused the job: {err}{_size(plan, err)}") from err
+        raise
+    return Submitted(experiment.id, first_trial, plan.trials, tuple(job_ids), cluster.name)
+
+
+def _take_back(experiment: ExperimentDir, cluster: Cluster, job_ids: Sequence[str]) -> None:
+    """Nothing half submitted: what is queued leaves the queue, and the experiment is gone."""
+    try:
+        experiment.append({"type": "intent", "intent": "delete"})
+    finally:
+        with contextlib.suppress(SlurmError):  # then runners find the intent
+            cluster.cancel(job_ids)
+    if not job_ids:  # else a runner may have begun that reads them
+        from detslurm.sdk.deletion import delete
+        from detslurm.sdk.snapshot import read
+
+        with contextlib.suppress(StoreError, OSError):
+            delete(read(experiment))
+
+
+def _size(plan: Plan, refusal: SlurmError) -> str:
+    """How many jobs it would have been, where that is the reason."""
+    if "trials_per_job" not in refusal.advice:
+        return ""
+    return f" It is {plan.each} now, which makes {plan.workers} elements."
+
+
+def _created(plan: Plan, first_trial: int, cluster: str) -> dict[str, Any]:
+    config = plan.config.to_dict()
+    searcher, resources = config["searcher"], config["resources"]
+    return {
+        "name": config["name"],
+        "description": config["description"],
+        "labels": config["labels"],
+        "time": time.time(),
+        "first_trial": first_trial,
+        "trials": plan.trials,
+        "metric": searcher["metric"],
+        "smaller_is_better": searcher.get("smaller_is_better", True),
+        "slots": resources["slots_per_trial"],
+        "pool": plan.jobs.template.partition or "",
+        "max_restarts": config["max_restarts"],
+        "cluster": cluster,
+        "on_preempt": plan.on_preempt,
+        "kill_wait": plan.kill_wait,
+        "signal_lead": plan.jobs.template.signal_lead,
+    }
+
+
+def _about_search(plan: Plan) -> dict[str, Any]:
+    about = {"search": True, "submit_from_jobs": plan.submit_from_jobs}
+    runner = {} if plan.method_runner is None else {"runner": plan.method_runner}
+    limit = throttle(plan.config)
+    workers = plan.workers if limit is None else min(plan.workers, limit)
+    return {**about, "workers": workers, **runner}
+
+
+def _submit_standby(
+    experiment: ExperimentDir, cluster: Cluster, jobs: Sequence[str], *, hold: bool
+) -> str:
+    """One more worker, which waits until all others are gone: should they have been killed."""
+    request = standby_request(experiment.facts(), experiment.path, jobs)
+    job_id = cluster.submit(request.with_changes(hold=hold))
+    experiment.append(submitted_fact(cluster.name, job_id, 0, request, standby=True))
+    return job_id
+
+
+def _keep_template(plan: Plan, experiment: ExperimentDir) -> None:
+    """What a job of this search is like, though none is wanted yet: its method begins later."""
+    request = _first_request(plan, experiment.path, experiment.jobs)
+    experiment.append({"type": "submitted", "jobs": [], "request": kept(request)})
