@@ -12,7 +12,12 @@ from detslurm.store import Job
 
 
 class JobRef(NamedTuple):
-    """Where a trial's newest job is: in which cluster, and what to call it there."""
+    """Where a job is.
+
+    Attributes:
+        cluster: The name of the cluster.
+        ref: The job's id there, or `ARRAY_INDEX` for an element of an array.
+    """
 
     cluster: str
     ref: str
@@ -25,7 +30,14 @@ class JobRef(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class JobStatus:
-    """What is known of a trial's job: `alive` is None where nobody can tell."""
+    """What is known of a trial's job.
+
+    Attributes:
+        job_ref: The newest job that was submitted for the trial; None if there is none.
+        job: What the queue knows of it; None if it is not there.
+        alive: Whether it still waits or runs; None if unknown.
+        message: What the user should know of it; None if there is nothing.
+    """
 
     job_ref: JobRef | None
     job: JobInfo | None = None

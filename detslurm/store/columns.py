@@ -13,7 +13,13 @@ from detslurm.store.trial import TrialDir
 
 
 class Columns(NamedTuple):
-    """One group's metrics by step: numbers, NaN where a step has none. Nested names are dotted."""
+    """One group's metrics as columns.
+
+    Attributes:
+        steps: The steps of the reports, in ascending order.
+        metrics: For each name a number for each step, NaN where a step has none. Nested names are
+            dotted.
+    """
 
     steps: Sequence[int]
     metrics: Mapping[str, Sequence[float]]

@@ -10,7 +10,16 @@ import msgspec
 
 
 class MetricRow(msgspec.Struct, frozen=True, gc=False):
-    """Metrics of one group at one step; `batch` holds per-batch metrics where reported."""
+    """Metrics of one group at one step.
+
+    Attributes:
+        group: The group, such as "training".
+        steps: How many batches were trained.
+        metrics: Values by name.
+        run: The number of the run that reported them last.
+        time: When they were reported, in seconds since 1970; None if unknown.
+        batch: The metrics of each batch, if they were reported.
+    """
 
     group: str
     steps: int

@@ -10,10 +10,15 @@ from detslurm.store.trial import TrialDir
 
 
 class ProfileRow(msgspec.Struct, frozen=True, gc=False):
-    """Averaged system metrics of one group on one node, as recorded at one time.
+    """Averaged system metrics of one group on one node.
 
-    `metrics` has numbers, or for things of which a node has several (disks, GPUs) a mapping of
-    numbers under the name of each.
+    Attributes:
+        time: When they were recorded, in seconds since 1970.
+        run: The number of the run.
+        node: The name of the node.
+        group: "cpu", "memory", "disk", "network" or "gpu".
+        metrics: Numbers by name. For things of which a node has several (disks, GPUs) a mapping of
+            numbers under the name of each.
     """
 
     time: float

@@ -10,7 +10,18 @@ from detslurm.store.errors import Problem
 
 
 class CheckpointView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A committed checkpoint."""
+    """A committed checkpoint.
+
+    Attributes:
+        uuid: Its storage id.
+        trial: The id of the trial that saved it.
+        run: The number of the run that saved it.
+        steps: How many batches were trained.
+        time: When it was committed, in seconds since 1970.
+        resources: Its files with their sizes in bytes; directories end in "/".
+        metadata: What it was stored with.
+        state: "COMPLETED", or "DELETED".
+    """
 
     uuid: str
     trial: int
@@ -23,7 +34,13 @@ class CheckpointView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 
 class ValidationView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One validation on the clean curve; `value` is the searcher metric, None where it lacks."""
+    """One validation on the clean curve.
+
+    Attributes:
+        steps: How many batches were trained.
+        value: The searcher's metric; None if the report lacks it.
+        metrics: Everything that was reported.
+    """
 
     steps: int
     value: float | None
@@ -31,7 +48,20 @@ class ValidationView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 
 class RunView(msgspec.Struct, frozen=True, kw_only=True):
-    """One execution of a trial."""
+    """One execution of a trial.
+
+    Attributes:
+        number: Its number, from 1.
+        started: When it began, in seconds since 1970.
+        ended: When it ended, in seconds since 1970; None while it goes on.
+        outcome: How it ended, such as "completed" or "preempted"; None while it goes on.
+        reason: Why it ended so, in a sentence.
+        exit_code: The exit code of its entrypoint.
+        job: The job that ran it: its cluster, its `ref` there, and its nodes.
+        host: The first node.
+        resumed_from: The storage id of the checkpoint that it began with; None if it had none.
+        resumed_steps: How many batches were trained in that checkpoint.
+    """
 
     number: int
     started: float | None = None
@@ -46,7 +76,29 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TrialRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A trial as a line of a table; `final` once it has its end record, whatever is intended."""
+    """A trial in short, as a line of a table.
+
+    Attributes:
+        id: Its id.
+        experiment_id: The experiment that it belongs to.
+        state: QUEUED, RUNNING, PAUSED, COMPLETED, CANCELED, ERROR, or UNKNOWN if a file can't be
+            read.
+        final: Whether it has its end record, so that its state does not change.
+        hparams: Its hyperparameters; None before its first run.
+        started: When its first run began, in seconds since 1970.
+        ended: When its last run ended, in seconds since 1970; None while it is unfinished.
+        run_count: The number of its runs.
+        restarts: How many of `max_restarts` it has used.
+        steps: How many batches it has trained, by its reports and checkpoints.
+        progress: Which part of its training is done, from 0 to 1.
+        status: The text of `set_status()`.
+        end_reason: Why it is in this state, in a sentence; None if nothing is to be said.
+        invalid: Whether its code declared its hyperparameters invalid.
+        exit_code: The exit code of its last run.
+        latest_checkpoint: Its newest checkpoint.
+        best_validation: The validation with the best searcher metric.
+        last_validation: The newest validation.
+    """
 
     id: int
     experiment_id: int
@@ -61,7 +113,7 @@ class TrialRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     progress: float = 0.0
     status: str | None = None
     end_reason: str | None = None
-    invalid: bool = False  # its code refused its hyperparameters
+    invalid: bool = False
     exit_code: int | None = None
     latest_checkpoint: CheckpointView | None = None
     best_validation: ValidationView | None = None
@@ -69,15 +121,28 @@ class TrialRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class TrialView(TrialRow, frozen=True, kw_only=True):
-    """A trial with all that its files say, metrics of training aside."""
+    """A trial with everything that its files hold, except metrics of training. As `TrialRow`, and:
+
+    Attributes:
+        seed: Its seed.
+        runs: Its runs, in order.
+        checkpoints: Its committed checkpoints, in order.
+        early_exit: What the code of the newest run asked for, such as "invalid_hp".
+        early_exit_text: The message that came with it.
+        non_retryable: Why the newest run would fail in the same way again; None if it might not.
+        out_of_ops: Whether the newest run's code saw that the search wants no more for now.
+        metadata: What `set_metadata()` recorded.
+        length: The length and the metric of the newest completed operation.
+        problems: What was unreadable in its files.
+    """
 
     seed: int | None = None
     runs: tuple[RunView, ...] = ()
     checkpoints: tuple[CheckpointView, ...] = ()
-    early_exit: str | None = None  # what the newest run's code asked for, such as invalid_hp
+    early_exit: str | None = None
     early_exit_text: str | None = None
-    non_retryable: str | None = None  # why the newest run would fail in the same way again
-    out_of_ops: bool = False  # the newest run's code saw that the search wants no more for now
+    non_retryable: str | None = None
+    out_of_ops: bool = False
     metadata: dict[str, Any] = msgspec.field(default_factory=dict)
     length: dict[str, Any] | None = None
     problems: tuple[Problem, ...] = ()
@@ -88,10 +153,20 @@ class TrialView(TrialRow, frozen=True, kw_only=True):
 
 
 class DesiredState(msgspec.Struct, frozen=True, kw_only=True):
-    """The fold of all intents: the latest intent counts, and stopping cannot be taken back."""
+    """What the user wants of an experiment: the latest intent counts, and stopping can't be taken
+    back.
+
+    Attributes:
+        paused: Whether nothing may run.
+        stopping: "cancel" or "kill"; None if it is to go on.
+        archived: Whether lists leave it out.
+        deleted: Whether it was deleted.
+        killed_trials: The ids of trials that were killed.
+        fields: Settings that were changed, by name.
+    """
 
     paused: bool = False
-    stopping: str | None = None  # "cancel" or "kill"
+    stopping: str | None = None
     archived: bool = False
     deleted: bool = False
     killed_trials: frozenset[int] = frozenset()
@@ -107,16 +182,27 @@ class DesiredState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """One submission: which jobs run which of the experiment's trials (by index)."""
+    """One submission: which jobs run which of the experiment's trials.
+
+    Attributes:
+        cluster: The name of the cluster.
+        job_id: The id of the job or of the array.
+        first_index: The first trial, counted from 0 in the experiment.
+        count: The number of trials.
+        array: Whether it is an array.
+        each: How many trials one element runs, one after the other.
+        standby: Whether it is a search's worker that starts when all others are gone.
+        fact: The number of the fact that records it.
+    """
 
     cluster: str
     job_id: str
     first_index: int = 0
     count: int = 1
     array: bool = False
-    each: int = 1  # how many trials one element runs, one after the other
-    standby: bool = False  # a search's worker that comes when all others are gone
-    fact: int = 0  # the number of the fact that says so
+    each: int = 1
+    standby: bool = False
+    fact: int = 0
 
     @property
     def refs(self) -> list[str]:
@@ -127,7 +213,32 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExperimentRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An experiment as a line of a table."""
+    """An experiment in short, as a line of a table.
+
+    Attributes:
+        id: Its id.
+        name: Its name.
+        owner: The user who submitted it.
+        state: ACTIVE, PAUSED, STOPPING_CANCELED, STOPPING_KILLED, COMPLETED, CANCELED, ERROR or
+            DELETED.
+        progress: Which part of it is done, from 0 to 1.
+        created: When it was submitted, in seconds since 1970.
+        started: When its first run began, in seconds since 1970.
+        ended: When its last run ended, in seconds since 1970; None while it is unfinished.
+        pool: The partition; None for the default one.
+        slots: The number of slots of each trial.
+        trial_count: The number of its trials.
+        trial_states: How many trials are in each state.
+        description: Its description.
+        labels: Its labels.
+        notes: Its notes.
+        archived: Whether lists leave it out.
+        metric: The searcher's metric.
+        smaller_is_better: Whether the best metric is the smallest.
+        best_trial: The id of the trial with the best searcher metric.
+        best_value: That metric.
+        cluster: The name of the cluster.
+    """
 
     id: int
     name: str = ""
@@ -158,7 +269,18 @@ class ExperimentRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class ExperimentView(ExperimentRow, frozen=True, kw_only=True):
-    """An experiment with its desired state, jobs and trials."""
+    """An experiment with its desired state, jobs and trials. As `ExperimentRow`, and:
+
+    Attributes:
+        facts: The number of its facts.
+        first_trial: The id of its first trial.
+        max_restarts: How many restarts each trial may use.
+        desired: What the user wants of it.
+        fields: Settings that were changed after the submission, such as `priority`.
+        jobs: Its submissions, in order.
+        trials: Its trials in short, by id.
+        problems: What was unreadable in its files.
+    """
 
     facts: int = 0
     first_trial: int = 0

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.public import SECTIONS, Documented, is_exception, public, spelled
+from detslurm import store
+from detslurm.sdk.job_status import JobRef, JobStatus
+from tests.docs.public import SECTIONS, Docstring, Documented, is_exception, public, spelled
 
 MODULES = (
     "detslurm",
@@ -38,6 +40,13 @@ STARTS = {
     "detslurm.sdk": ("Client.experiment",),
     "detslurm.searcher": ("Search",),
 }
+
+# What the SDK returns.
+RETURNED = (
+    *(store.CheckpointView, store.Columns, store.ExperimentRow, store.ExperimentView),
+    *(store.MetricRow, store.ProfileRow, store.RunView, store.TrialRow, store.TrialView),
+    *(store.ValidationView, store.Job, JobRef, JobStatus),
+)
 
 # Users get these from functions and other objects, and never make one.
 OURS = {
@@ -91,6 +100,13 @@ def problems(one: Documented) -> Iterator[str]:
         yield f"raises {sorted(missing)} without a word"
     if unknown := [name for name in raises if not is_exception(name)]:
         yield f"documents exceptions that users can't import: {unknown}"
+
+
+def test_results_name_every_field() -> None:
+    """What the SDK returns is documented field by field; of a base class, with the base."""
+    for subject in RETURNED:
+        doc = Docstring.of(inspect.getdoc(subject) or "")
+        assert list(doc.entries("Attributes")) == list(subject.__annotations__), subject
 
 
 def documented(module: str) -> Iterator[Documented]:
