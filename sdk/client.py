@@ -338,6 +338,22 @@ class Client:
             SubmitError: If something else is wrong, or the cluster refuses the job.
             SlurmError: If the cluster does not answer.
             StoreError: If the store can't be used.
+
+        Example:
+            from pathlib import Path
+
+            from detslurm.sdk import Client
+
+            Path("train.py").write_text("print('training')")
+            config = {
+                "name": "first",
+                "entrypoint": "python3 train.py",
+                "searcher": {"name": "single", "metric": "loss", "max_length": {"batches": 10}},
+                "slurm": {"slot_type": "cpu"},
+            }
+            client = Client()
+            submitted = client.submit(config, ".", overrides=["description=an example"])
+            print(client.experiment(submitted.experiment_id).state)
         """
         from detslurm.sdk.submission.planning import Plan
         from detslurm.sdk.submission.submit import submit

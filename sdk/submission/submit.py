@@ -20,11 +20,19 @@ from detslurm.store import ExperimentDir, Store, StoreError, fs
 
 @dataclass(frozen=True)
 class Submitted:
-    """An experiment that was submitted: its id, its trials' ids, its jobs' ids and cluster."""
+    """An experiment that was submitted.
+
+    Attributes:
+        experiment_id: The id of the experiment.
+        first_trial: The id of its first trial; the others follow.
+        trials: The number of its trials; in a search, how many there may be.
+        job_ids: The ids of the jobs that were queued.
+        cluster: The name of the cluster.
+    """
 
     experiment_id: int
     first_trial: int
-    trials: int  # of a search: how many there may be
+    trials: int
     job_ids: tuple[str, ...]
     cluster: str
 

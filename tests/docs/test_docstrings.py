@@ -11,7 +11,9 @@ import pytest
 
 from detslurm import store
 from detslurm.sdk.job_status import JobRef, JobStatus
+from detslurm.sdk.submission.submit import Submitted
 from tests.docs.public import SECTIONS, Docstring, Documented, is_exception, public, spelled
+from tests.sdk.scenes import Queue
 
 MODULES = (
     "detslurm",
@@ -37,7 +39,7 @@ STARTS = {
     ),
     "detslurm.experimental.core_v2": ("init",),
     "detslurm.pytorch": ("Trainer.fit",),
-    "detslurm.sdk": ("Client.experiment",),
+    "detslurm.sdk": ("Client.experiment", "Client.submit"),
     "detslurm.searcher": ("Search",),
 }
 
@@ -45,7 +47,7 @@ STARTS = {
 RETURNED = (
     *(store.CheckpointView, store.Columns, store.ExperimentRow, store.ExperimentView),
     *(store.MetricRow, store.ProfileRow, store.RunView, store.TrialRow, store.TrialView),
-    *(store.ValidationView, store.Job, JobRef, JobStatus),
+    *(store.ValidationView, store.Job, JobRef, JobStatus, Submitted),
 )
 
 # Users get these from functions and other objects, and never make one.
@@ -125,6 +127,8 @@ def test_examples_run(module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     """Each example works as it stands, by hand and in an empty directory."""
     monkeypatch.setenv("DETSLURM_ROOT", str(tmp_path / "store"))
     monkeypatch.setenv("DETSLURM_SITE", "")
+    queue = Queue("local")
+    monkeypatch.setattr("detslurm.slurm.detect.detect_cluster", lambda *_, **__: queue)
     examples = {one.name: code for one in documented(module) if (code := one.doc.example())}
     for number, code in enumerate(examples.values()):
         work = tmp_path / str(number)
