@@ -3,37 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable
 
-from detslurm.sdk.job_status import JobRef, JobStatus, status_of
+from detslurm.sdk.job_status import JobRef
 from detslurm.sdk.queues import Queues
 from detslurm.sdk.resubmission import submit_workers
 from detslurm.sdk.snapshot import ExperimentSnapshot
 from detslurm.searcher import Search, State
-from detslurm.slurm import Cluster
+from detslurm.searcher.workers import Workers
+from detslurm.slurm import Cluster, JobInfo
 from detslurm.store import EventLog, ExperimentDir, ExperimentFacts, fold_facts
 from detslurm.store.search_records import end_search, with_checkpoints
 
 # Centres forbid polling the controller: so often it is asked while trials wait, and otherwise.
 _WAITING_SECONDS, _QUIET_SECONDS = 10.0, 60.0
-
-
-def missing_workers(state: State, alive: Collection[str], most: int | None) -> int:
-    """How many workers to add: `alive` ones without a trial are about to take one."""
-    free = sum(ref not in state.workers for ref in alive)
-    wanted = len(state.waiting()) - free
-    room = wanted if most is None else most - len(alive)
-    return max(0, min(wanted, room))
-
-
-def run_ended_events(
-    state: State, job_statuses: Mapping[str, JobStatus]
-) -> list[dict[str, object]]:
-    """The events that take trials from workers that do not work at them any more."""
-    jobs = {ref: status.job for ref, status in job_statuses.items()}
-    # Nothing is concluded from the queue's silence.
-    left = {ref: job.departure for ref, job in jobs.items() if job is not None}
-    return state.run_ended_events({ref: how for ref, how in left.items() if how is not None})
 
 
 class WorkerPool:
@@ -59,15 +42,15 @@ class WorkerPool:
         facts = fold_facts(self._experiment)
         if facts.desired.paused or facts.desired.stopping:
             return
-        job_statuses = self._look(facts)
-        if job_statuses is None:
+        jobs = self._query(facts)
+        if jobs is None:
             return
-        state = log.catch_up()  # who left before that look has said so
-        if events := run_ended_events(state, job_statuses):
+        workers = Workers.of(jobs)
+        state = log.catch_up()  # a worker that left before the query has reported it by now
+        if events := workers.run_ended_events(state):
             state = log.commit(events)
-        alive = [ref for ref, status in job_statuses.items() if status.alive]
-        self._gone |= {ref for ref, status in job_statuses.items() if status.alive is False}
-        if count := missing_workers(state, alive, self._most):
+        self._gone |= jobs.keys() - workers.alive
+        if count := workers.missing(state, self._most):
             self._queues.act(_cluster(facts), f"submit {count} workers", self._submit(count))
 
     def _submit(self, count: int) -> Callable[[Cluster], None]:
@@ -84,15 +67,15 @@ class WorkerPool:
         self._looked = now
         return True
 
-    def _look(self, facts: ExperimentFacts) -> dict[str, JobStatus] | None:
-        """How all workers stand that may be alive; None where the queue does not answer."""
+    def _query(self, facts: ExperimentFacts) -> dict[str, JobInfo] | None:
+        """The jobs of workers that may be alive; None where the queue does not answer."""
         name = _cluster(facts)
         refs = [ref for job in facts.jobs for ref in job.refs if ref not in self._gone]
         job_refs = {ref: JobRef(name, ref) for ref in refs}
         queue = self._queues.query(job_refs.values(), since=facts.created.get("time"))
         if name in queue.unreachable:
             return None
-        return {ref: status_of(job_ref, queue) for ref, job_ref in job_refs.items()}
+        return {ref: queue.jobs[job] for ref, job in job_refs.items() if job in queue.jobs}
 
     def end(self, state: State) -> None:
         """The search is over: say so, and let nothing wait in the queue any more."""
@@ -119,25 +102,20 @@ def go_on(one: ExperimentSnapshot, queues: Queues) -> bool:
     queue = one.without_foreign_jobs(queues.query((), queue_only=one.worker_jobs))
     if queue.unreachable:
         return False  # who can't be seen must not be replaced
-    alive = [
-        job_ref
-        for job_ref in one.worker_jobs
-        if job_ref in queue.jobs and not queue.jobs[job_ref].final
-    ]
-    done = queues.release(alive)
+    jobs = {ref: queue.jobs[ref] for ref in one.worker_jobs if ref in queue.jobs}
+    done = queues.release([ref for ref, job in jobs.items() if not job.final])
+    workers = Workers.of({ref.ref: job for ref, job in jobs.items()})
     log: EventLog[State] = EventLog(
         one.directory.search, Search.from_config(one.directory.config())
     )
     state = log.catch_up()
     # A queue that answered without knowing a job counts: the user asked.
-    gone = state.workers.keys() - {job_ref.ref for job_ref in alive}
-    if events := state.run_ended_events(dict.fromkeys(gone, "released")):
+    gone = dict.fromkeys(state.workers.keys() - workers.alive, "released")
+    workers = workers._replace(held=frozenset(), departed={**workers.departed, **gone})
+    if events := workers.run_ended_events(state):
         state = log.commit(with_checkpoints(one.directory, one.facts.trial_ids, events))
-    most = int(one.facts.created.get("workers") or 1)
-    standbys = {ref for job in one.facts.jobs if job.standby for ref in job.refs}
-    working = [job_ref for job_ref in alive if job_ref.ref not in standbys]
-    count = min(len(state.waiting()), most) - len(working)
-    if count > 0:
+    count = workers.missing(state, int(one.facts.created.get("workers") or 1))
+    if count:
         cluster = queues.cluster(str(one.facts.created.get("cluster") or "slurm"))
         submit_workers(one.directory, count, cluster)
     return done

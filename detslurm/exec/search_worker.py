@@ -149,9 +149,9 @@ class SearchTrialQueue:
         events = self._pool.gone(self._state, seen)
         if events:
             self._commit(self._known(events))
-        lacking = self._pool.lacking(self._state, seen)
-        if lacking and self._may_submit:
-            self._pool.submit(lacking)
+        missing = self._pool.missing(self._state, seen)
+        if missing and self._may_submit:
+            self._pool.submit(missing)
         self._keep_standby(seen)
 
     def _task(self, index: int) -> Task:

@@ -9,6 +9,7 @@ from typing import Any
 from detslurm.exec.intents import Intents
 from detslurm.exec.textlog import tell
 from detslurm.searcher import State
+from detslurm.searcher.workers import Workers
 from detslurm.slurm import Cluster, JobInfo, SlurmError
 from detslurm.slurm.resubmit import standby_request, submitted_fact, workers_request
 
@@ -30,8 +31,8 @@ class WorkerPool:
     def due(self, state: State) -> bool:
         """Whether it is time to query the queue again, though there is work."""
         crowd = max(1.0, len(state.workers) / _CROWD)
-        missing = _unattended(state) > 0 and len(state.workers) < self._wanted
-        pause = (_SOON if missing else _LATER) * crowd
+        known = Workers(alive=frozenset(state.workers))  # as far as the search itself knows
+        pause = (_SOON if known.missing(state, self._limit) else _LATER) * crowd
         return time.monotonic() - self._queried_at >= pause
 
     def query(self, state: State) -> dict[str, JobInfo] | None:
@@ -51,11 +52,12 @@ class WorkerPool:
         others = [ref for ref in state.workers if ref != self._ref]
         unclear = [ref for ref in others if ref not in seen or seen[ref].state == "COMPLETING"]
         known = {**seen, **self._evidence(unclear)}
-        left = {ref: known[ref].departure for ref in others if ref in known}
+        workers = Workers.of({ref: known[ref] for ref in others if ref in known})
         # The queue's silence proves nothing; but Slurm starts a standby when the others ended.
         outlived = self._outlived
-        left |= {ref: "lost" for ref in others if ref not in known and _job_id(ref) in outlived}
-        return state.run_ended_events({ref: how for ref, how in left.items() if how is not None})
+        lost = [ref for ref in others if ref not in known and _job_id(ref) in outlived]
+        workers = workers._replace(departed={**workers.departed, **dict.fromkeys(lost, "lost")})
+        return workers.run_ended_events(state)
 
     @property
     def _outlived(self) -> set[str]:
@@ -76,7 +78,7 @@ class WorkerPool:
             return {}
 
     @property
-    def _wanted(self) -> int:
+    def _limit(self) -> int:
         return int(self._intents.created.get("workers", 1))
 
     def _jobs(self) -> Iterator[Mapping[str, Any]]:
@@ -96,11 +98,9 @@ class WorkerPool:
         """Whether this worker came because the others were gone."""
         return self._ref in self._standbys
 
-    def lacking(self, state: State, seen: Mapping[str, JobInfo]) -> int:
+    def missing(self, state: State, seen: Mapping[str, JobInfo]) -> int:
         """How many workers trials wait for that nobody has asked for."""
-        live = [job for job in seen.values() if not (job.final or job.held or _for_later(job))]
-        coming = sum(job.waiting for job in live)
-        return max(0, min(_unattended(state) - coming, self._wanted - len(live)))
+        return Workers.of(seen).missing(state, self._limit)
 
     def submit(self, count: int) -> None:
         """Queue more workers, unless another worker is just doing so, or the user wants none."""
@@ -166,14 +166,3 @@ class WorkerPool:
 
 def _job_id(ref: str) -> str:
     return ref.partition("_")[0]
-
-
-def _unattended(state: State) -> int:
-    """Trials that wait for a worker, less the workers that are about to be free for them."""
-    held = (state.trials[index] for index in state.workers.values())
-    return len(state.waiting()) - sum(trial.stop or trial.settled for trial in held)
-
-
-def _for_later(job: JobInfo) -> bool:
-    """Whether a job waits for the end of others."""
-    return job.waiting and "Dependency" in job.reason

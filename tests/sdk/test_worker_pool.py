@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from detslurm.sdk.queues import Queues
-from detslurm.sdk.worker_pool import WorkerPool, missing_workers
+from detslurm.sdk.worker_pool import WorkerPool
 from detslurm.searcher import State
 from detslurm.store import EventLog, ExperimentDir
 
@@ -107,9 +107,3 @@ def test_a_queue_that_is_silent_or_refuses_is_asked_again(scene: Scene) -> None:
     assert staff.look() == []
     staff.queue.down = False
     assert staff.look() == [None]
-
-
-def test_free_workers_count() -> None:
-    """Those that live without a trial will take what waits."""
-    state = State()
-    assert missing_workers(state, ["1"], None) == 0

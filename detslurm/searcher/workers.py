@@ -1,0 +1,93 @@
+"""Which workers a search lacks, and which runs ended with their workers: one policy for all.
+
+A search's own workers follow it, the runner of a custom method, and `experiment activate`. It is
+applied in two steps: first the events are committed, then the missing workers are counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol
+
+from detslurm.searcher.state import State
+
+
+class WorkerJob(Protocol):
+    """What the queue knows of a worker's job: a `JobInfo`."""
+
+    @property
+    def waiting(self) -> bool: ...
+
+    @property
+    def held(self) -> bool: ...
+
+    @property
+    def final(self) -> bool: ...
+
+    @property
+    def ending(self) -> bool: ...
+
+    @property
+    def departure(self) -> str | None: ...
+
+    @property
+    def reason(self) -> str: ...
+
+
+class Workers(NamedTuple):
+    """The workers of a search, by the refs of their jobs."""
+
+    alive: frozenset[str]
+    """Those that wait or run."""
+    ending: frozenset[str] = frozenset()
+    """Of these, those that take no further trial: their allocation ends."""
+    held: frozenset[str] = frozenset()
+    """Of these, those that wait for their user's release."""
+    standby: frozenset[str] = frozenset()
+    """Of these, those that wait for the end of all others."""
+    departed: Mapping[str, str] = {}
+    """Workers that have given up their trial, with the outcome of their run."""
+
+    @classmethod
+    def of(cls, jobs: Mapping[str, WorkerJob]) -> Workers:
+        """Return the workers as the queue shows them; one that it does not name is unknown.
+
+        Args:
+            jobs: The jobs by their refs.
+        """
+        return cls(
+            alive=frozenset(ref for ref, job in jobs.items() if not job.final),
+            ending=frozenset(
+                ref for ref, job in jobs.items() if job.ending and not (job.waiting or job.final)
+            ),
+            held=frozenset(ref for ref, job in jobs.items() if job.held),
+            standby=frozenset(
+                ref for ref, job in jobs.items() if job.waiting and "Dependency" in job.reason
+            ),
+            departed={ref: how for ref, job in jobs.items() if (how := job.departure) is not None},
+        )
+
+    def run_ended_events(self, state: State) -> list[dict[str, Any]]:
+        """Return the events that take their trials from workers that have departed.
+
+        Args:
+            state: The search.
+        """
+        return state.run_ended_events(self.departed)
+
+    def missing(self, state: State, limit: int | None) -> int:
+        """Return how many workers to submit for the trials that wait.
+
+        A worker without a trial is about to take one, and one whose trial has nothing left to do is
+        about to be free. Held and standby workers are not counted on, nor against the limit.
+
+        Args:
+            state: The search, after the events.
+            limit: How many workers there may be at once; None for any number.
+        """
+        counted = self.alive - self.held - self.standby
+        trials = (state.trials[index] for index in state.workers.values())
+        free = len(counted - self.ending - state.workers.keys())
+        free += sum(trial.stop or trial.settled for trial in trials)
+        wanted = len(state.waiting()) - free
+        return max(0, wanted if limit is None else min(wanted, limit - len(counted)))
