@@ -227,7 +227,7 @@ class Cluster:
         text = self.command("scontrol", "-o", "show", "job", job_id, check=False)
         return dict(word.split("=", 1) for word in text.split() if "=" in word)
 
-    def wait_state(self, job_id: str, *states: str, timeout: float = 120.0) -> dict[str, str]:
+    def wait_state(self, job_id: str, *states: str, timeout: float = 240.0) -> dict[str, str]:
         """Wait until a job is in one of `states`, e.g. "RUNNING"; its record then."""
 
         def there() -> dict[str, str]:

@@ -8,10 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster import Cluster, User, has_pmix
-from tests.conftest import at_work
+from tests.cluster import User, has_pmix
 from tests.e2e.desk import EXAMPLES, Desk
-from tests.e2e.digits import SEED, Training, training
 
 pytestmark = pytest.mark.cluster
 
@@ -36,15 +34,6 @@ def desk(alice: User) -> Desk:
 def digits(desk: Desk) -> Path:
     """The digits example, copied to the user's directory; its configuration."""
     return copy_example(desk, "digits") / "experiment.yaml"
-
-
-@pytest.fixture(scope="session")
-def undisturbed(slurm: Cluster) -> Training:
-    """What the digits example gives when nothing disturbs it."""
-    desk = Desk(at_work(slurm.user("alice"), slurm, "undisturbed"))
-    number = desk.submit(copy_example(desk, "digits") / "experiment.yaml", SEED)
-    desk.wait_for_state(number, "COMPLETED")
-    return training(desk, number)
 
 
 def copy_example(desk: Desk, name: str) -> Path:

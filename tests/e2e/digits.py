@@ -11,9 +11,6 @@ from tests.e2e.desk import Desk
 SEED = "reproducibility.experiment_seed=7"
 BATCHES_AN_EPOCH = 47
 EPOCHS = 10
-HELD_AT = 60
-"""In the middle of an epoch, and just reported."""
-
 ASKS = """\
             if core_context.preempt.should_preempt():
 """
@@ -49,13 +46,6 @@ def training(desk: Desk, number: int) -> Training:
     steps = [steps for group, steps, _ in history if group == "training"]
     assert steps == list(range(10, EPOCHS * BATCHES_AN_EPOCH + 1, 10))
     return Training(history, _final_model(desk, number))
-
-
-def assert_same_training(desk: Desk, number: int, undisturbed: Training) -> None:
-    """It gave the same bits."""
-    found = training(desk, number)
-    assert found.history == undisturbed.history
-    assert found.model == undisturbed.model
 
 
 def _final_model(desk: Desk, number: int) -> dict[str, bytes]:

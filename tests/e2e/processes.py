@@ -60,7 +60,7 @@ def processes_of(desk: Desk, number: int) -> set[int]:
 def kill_runner(desk: Desk, number: int) -> None:
     """kill -9 of the runner; all processes of its job must be gone soon."""
     os.kill(find_process(f"detslurm.exec.runner {desk.experiment(number).path} "), signal.SIGKILL)
-    wait_for(lambda: not processes_of(desk, number), 60, "no process of the job's to remain")
+    wait_for(lambda: not processes_of(desk, number), PATIENCE, "no process of the job's to remain")
 
 
 def _all(what: str) -> Iterator[tuple[int, bytes]]:

@@ -257,7 +257,7 @@ def test_activate_says_what_it_can_not_do(desk: Desk, site: Cluster) -> None:
     with desk.user.popen(["srun", "--job-name=bare", "python3", "train.py", "99"]) as srun:
         number = named(desk, "bare", steps=1)
         os.kill(find_program(desk, r"\S*python3 train.py 99\b"), signal.SIGKILL)
-        srun.communicate(timeout=120)
+        srun.communicate(timeout=PATIENCE)
     refused = desk.run("experiment", "activate", str(number), check=False)
     assert refused.returncode != 0
     assert "its job had no batch script" in refused.stderr

@@ -161,7 +161,7 @@ def test_the_users_process_killed(desk: Desk) -> None:
     pid = pid_of_code(desk, number)
     desk.user.run("scancel", "--signal=INT", "--batch", desk.job(number))
     os.kill(pid, signal.SIGKILL)
-    wait_for(lambda: desk.outcomes(number) == ["restart", None], 30, "the second run")
+    wait_for(lambda: desk.outcomes(number) == ["restart", None], PATIENCE, "the second run")
     wait_for(lambda: pid_of_code(desk, number) != pid, PATIENCE, "another process")
     let_go(desk, number)
     desk.wait_for_state(number, "COMPLETED")
@@ -175,7 +175,7 @@ def test_the_runner_killed(desk: Desk, site: Cluster) -> None:
     runner = find_process(f"detslurm.exec.runner {desk.experiment(number).path} ")
     os.kill(runner, signal.SIGKILL)
     site.wait_state(desk.job(number), "FAILED")
-    wait_for(lambda: not is_alive(pid), 30, "the code to be gone")
+    wait_for(lambda: not is_alive(pid), PATIENCE, "the code to be gone")
     described = desk.run("experiment", "describe", str(number)).stdout
     assert "ERROR" in described
     desk.run("experiment", "activate", str(number))
@@ -304,7 +304,7 @@ def test_kill_and_cancel(desk: Desk, site: Cluster) -> None:
     desk.wait_for_state(canceled, "CANCELED")
     assert desk.outcomes(canceled) == ["canceled"]
     wait_for(lambda: not site.queued(desk.user.name), PATIENCE, "an empty queue")
-    wait_for(lambda: not any(map(is_alive, pids)), 30, "the processes to be gone")
+    wait_for(lambda: not any(map(is_alive, pids)), PATIENCE, "the processes to be gone")
 
 
 def test_a_plain_scancel_is_the_end(desk: Desk, slurm: Cluster) -> None:

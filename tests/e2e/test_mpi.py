@@ -62,8 +62,8 @@ def test_whatever_is_killed_the_run_starts_again_and_leaves_nothing(desk: Desk) 
         ranks = pids(desk, number, run)
         old = processes_of(desk, number)
         os.kill(ranks[0] if victim == "rank" else find_program(desk, victim), signal.SIGKILL)
-        wait_for(lambda: len(desk.outcomes(number)) == run + 1, 30, "the next run")  # noqa: B023
-        wait_for(lambda: not old - {runner} & processes_of(desk, number), 30, "the end")  # noqa: B023
+        wait_for(lambda: len(desk.outcomes(number)) == run + 1, PATIENCE, "the next run")  # noqa: B023
+        wait_for(lambda: not old - {runner} & processes_of(desk, number), PATIENCE, "the end")  # noqa: B023
     pids(desk, number, 4)
     assert desk.outcomes(number) == ["restart", "restart", "restart", None]
     assert len({run.job["ref"] for run in desk.trial(number).runs}) == 1

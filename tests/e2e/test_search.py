@@ -242,7 +242,7 @@ def test_a_search_outlives_all_its_workers(desk: Desk, site: Cluster) -> None:
     old = processes_of(desk, number)
     for runner in find_processes(f"detslurm.exec.runner {desk.experiment(number).path} "):
         os.kill(runner, signal.SIGKILL)
-    wait_for(lambda: not any(map(is_alive, old)), 60, "their code to be gone")
+    wait_for(lambda: not any(map(is_alive, old)), PATIENCE, "their code to be gone")
     let_go(desk, number)
     desk.wait_for_state(number, "COMPLETED")
     state = assert_sound(desk, number)

@@ -13,7 +13,8 @@ from tests.cluster import User
 from tests.cluster.waiting import wait_for
 from tests.e2e.conftest import copy_example
 from tests.e2e.desk import PATIENCE, Desk
-from tests.e2e.digits import HELD_AT, SEED, Training, assert_same_training, hold
+from tests.e2e.digits import SEED
+from tests.e2e.exact import HELD_AT, assert_undisturbed, project
 from tests.e2e.processes import is_alive
 from tests.e2e.test_failures import CRASHES_TWICE, WAITS, let_go, pid_of_code
 from tests.e2e.test_orphans import assert_no_orphan_lives_beside_the_next_run
@@ -23,11 +24,9 @@ from tests.e2e.test_orphans import assert_no_orphan_lives_beside_the_next_run
 class TestWhereThePreemptedAreCancelled:
     """PreemptMode=CANCEL, no accounting, jobs get their own signal."""
 
-    def test_a_successor_goes_on(self, desk: Desk, undisturbed: Training) -> None:
+    def test_a_successor_goes_on(self, desk: Desk) -> None:
         """The preempted trial saves, queues a successor, and loses nothing."""
-        digits = copy_example(desk, "digits") / "experiment.yaml"
-        hold(digits, HELD_AT)
-        number = desk.submit(digits, SEED, "resources.resource_pool=low")
+        number = desk.submit(project(desk, HELD_AT), "resources.resource_pool=low")
         desk.wait_for_steps(number, HELD_AT)
         desk.user.run(
             "sbatch", "-p", "high", "-N4", "--exclusive", "-o", "/dev/null", "--wrap=sleep 1"
@@ -38,7 +37,7 @@ class TestWhereThePreemptedAreCancelled:
         first, second = (run.job["job_id"] for run in trial.runs)
         assert first != second
         assert [job.job_id for job in desk.view(number).jobs] == [first, second]
-        assert_same_training(desk, number, undisturbed)
+        assert_undisturbed(desk, number)
 
     def test_arrays_are_split_at_the_sites_limit(self, desk: Desk) -> None:
         """24 trials with MaxArraySize=21 are two arrays; every trial runs once."""
@@ -112,18 +111,16 @@ class TestWithoutSlurm:
         assert "COMPLETED" in local.run("experiment", "list").stdout
         assert "epoch 10" in local.run("experiment", "logs", str(number)).stdout
 
-    def test_pause_and_activate(self, local: Desk, undisturbed: Training) -> None:
+    def test_pause_and_activate(self, local: Desk) -> None:
         """The same bits come out of a training that was paused in between."""
-        digits = copy_example(local, "digits") / "experiment.yaml"
-        hold(digits, HELD_AT)
-        number = local.submit(digits, SEED)
+        number = local.submit(project(local, HELD_AT))
         local.wait_for_steps(number, HELD_AT)
         local.run("experiment", "pause", str(number))
         local.wait_for_state(number, "PAUSED")
         wait_for(lambda: local.outcomes(number) == ["paused"], PATIENCE, "the end of the run")
         local.run("experiment", "activate", str(number))
         local.wait_for_state(number, "COMPLETED")
-        assert_same_training(local, number, undisturbed)
+        assert_undisturbed(local, number)
 
     def test_restarts(self, local: Desk) -> None:
         """Crashing code is restarted from its checkpoint."""
@@ -137,7 +134,7 @@ class TestWithoutSlurm:
         pid = pid_of_code(local, number)
         local.run("experiment", "kill", str(number))
         local.wait_for_state(number, "CANCELED")
-        wait_for(lambda: not is_alive(pid), 30, "the code to be gone")
+        wait_for(lambda: not is_alive(pid), PATIENCE, "the code to be gone")
 
     def test_a_killed_runner(self, local: Desk) -> None:
         """kill -9 of the runner takes the code with it; activate goes on."""
@@ -147,7 +144,7 @@ class TestWithoutSlurm:
         pid = pid_of_code(local, number)
         runner = find_process(f"detslurm.exec.runner {local.experiment(number).path} ")
         os.kill(runner, signal.SIGKILL)
-        wait_for(lambda: not is_alive(pid), 30, "the code to be gone")
+        wait_for(lambda: not is_alive(pid), PATIENCE, "the code to be gone")
         wait_for(
             lambda: "ERROR" in local.run("experiment", "describe", str(number)).stdout,
             PATIENCE,

@@ -372,6 +372,6 @@ def test_interrupting_a_submission_leaves_no_mess(desk: Desk, site: Cluster) -> 
     # Before, Python itself may still be starting, and says what it likes.
     wait_for(desk.store.path.exists, PATIENCE, "the submission to begin")
     os.killpg(process.pid, signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=PATIENCE)
     assert "Traceback" not in err, shlex.quote(err)
     assert process.returncode in (0, 130)

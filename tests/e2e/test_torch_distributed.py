@@ -170,9 +170,9 @@ def test_whatever_is_killed_the_run_starts_again_and_leaves_nothing(desk: Desk) 
         alive = pids(desk, number, run)
         programs = ancestors(alive[3])
         os.kill(alive[3] if victim == "rank" else programs[victim], signal.SIGKILL)
-        wait_for(lambda: len(desk.outcomes(number)) == run + 1, 30, "the next run")  # noqa: B023
+        wait_for(lambda: len(desk.outcomes(number)) == run + 1, PATIENCE, "the next run")  # noqa: B023
         old = [*alive.values(), *programs.values()]
-        wait_for(lambda: not any(map(is_alive, old)), 30, f"the {victim}'s run to be gone")  # noqa: B023
+        wait_for(lambda: not any(map(is_alive, old)), PATIENCE, f"the {victim}'s run to be gone")  # noqa: B023
     pids(desk, number, 4)
     assert desk.outcomes(number) == ["restart", "restart", "restart", None]
     assert len({run.job["ref"] for run in desk.trial(number).runs}) == 1
