@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from detslurm._process import fatal_error
 
 if TYPE_CHECKING:
-    from detslurm.exec.embedded import Embedded
+    from detslurm.exec.unmanaged_job import UnmanagedJob
 
 
 _REQUIRED = (
@@ -303,7 +303,7 @@ def in_run(env: MutableMapping[str, str]) -> bool:
 
 
 _info: ClusterInfo | None = None
-_embedded: Embedded | None = None
+_unmanaged_job: UnmanagedJob | None = None
 
 
 def get_cluster_info() -> ClusterInfo | None:
@@ -321,30 +321,30 @@ def get_cluster_info() -> ClusterInfo | None:
 
 
 def _join() -> None:
-    global _embedded
-    from detslurm.exec.embedded import join
+    global _unmanaged_job
+    from detslurm.exec.unmanaged_job import join
     from detslurm.store import StoreError
 
     try:
-        _embedded = join()
+        _unmanaged_job = join()
     except (StoreError, OSError) as err:
         import logging  # only here: node agents start without its half dozen imports
 
         logger = logging.getLogger("detslurm.core")
-        logger.warning("this run is not tracked: the store can't be used (%s)", err)
+        logger.warning("this run is not recorded: the store can't be used (%s)", err)
         return
-    if _embedded is not None:
-        os.environ.update(_embedded.environment())
-        _embedded.watch_signals()
-        atexit.register(_close_at_exit, _embedded)
+    if _unmanaged_job is not None:
+        os.environ.update(_unmanaged_job.environment())
+        _unmanaged_job.watch_signals()
+        atexit.register(_close_at_exit, _unmanaged_job)
 
 
-def _close_at_exit(embedded: Embedded) -> None:
+def _close_at_exit(unmanaged: UnmanagedJob) -> None:
     """End the run of a script that never called `core.init()`; after that the first word stands."""
     error = fatal_error()
-    embedded.close("completed" if error is None else "error", repr(error))
+    unmanaged.close("completed" if error is None else "error", repr(error))
 
 
 def on_close() -> Callable[[str, str], None] | None:
     """Who wants to hear how this process's training ended, beside the store."""
-    return None if _embedded is None else _embedded.close
+    return None if _unmanaged_job is None else _unmanaged_job.close

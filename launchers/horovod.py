@@ -20,9 +20,9 @@ from typing import Any
 
 from detslurm._flag import PreemptFlag
 from detslurm.launch import mpi
-from detslurm.launch.entry import launch
+from detslurm.launch.arguments import LauncherArgs, UsageError
+from detslurm.launch.launcher import launch
 from detslurm.launch.nodes import Nodes, cpus_here
-from detslurm.launch.words import UsageError, Words
 
 # By the names that horovodrun's parser gives them.
 _SLURMS = {
@@ -53,16 +53,16 @@ def main(argv: Sequence[str]) -> int:
     return launch(argv, _run, usage=__doc__)
 
 
-def _run(words: Words, nodes: Nodes, flag: PreemptFlag | None) -> int:
+def _run(args: LauncherArgs, nodes: Nodes, flag: PreemptFlag | None) -> int:
     if importlib.util.find_spec("horovod") is None:
         raise UsageError(
             "error: Horovod is not installed for this Python; it has to be built with the site's"
             " MPI and for the torch that is installed: docs/pytorch.md says how"
         )
-    env, mpi_args = tuned(words.overrides) if words.overrides else ({}, [])
+    env, mpi_args = tuned(args.overrides) if args.overrides else ({}, [])
     os.environ.update({**env, "USE_HOROVOD": "1"})
     os.environ.setdefault("OMP_NUM_THREADS", str(max(cpus_here(os.environ) // nodes.slots, 1)))
-    return mpi.run(Words(mpi_args, words.command), nodes, flag)
+    return mpi.run(LauncherArgs(mpi_args, args.command), nodes, flag)
 
 
 def tuned(options: Sequence[str]) -> tuple[dict[str, str], list[str]]:

@@ -24,13 +24,13 @@ from pathlib import Path
 from detslurm._flag import PreemptFlag
 from detslurm._info import get_cluster_info
 from detslurm.exec.entrypoint import container_prefix
-from detslurm.exec.stepdesk import STEPS_ENV
+from detslurm.exec.step_server import STEP_SERVER_ENV
 from detslurm.launch import ranks
-from detslurm.launch.entry import launch
-from detslurm.launch.nodedesk import NodeDesk
+from detslurm.launch.arguments import LauncherArgs, UsageError
+from detslurm.launch.launcher import launch
 from detslurm.launch.nodes import Nodes
+from detslurm.launch.rank_server import RankServer
 from detslurm.launch.supervision import supervise
-from detslurm.launch.words import UsageError, Words
 from detslurm.slurm import Allocation
 
 _RANK = "OMPI_COMM_WORLD_RANK,PMIX_RANK,PMI_RANK,MPI_LOCALRANKID"
@@ -53,44 +53,44 @@ def main(argv: Sequence[str]) -> int:
     return launch(argv, run, usage=__doc__)
 
 
-def run(words: Words, nodes: Nodes, flag: PreemptFlag | None) -> int:
+def run(args: LauncherArgs, nodes: Nodes, flag: PreemptFlag | None) -> int:
     """Run this node's ranks to their end; returns the exit status."""
-    return (_on_several_nodes if nodes.several else _on_one_node)(words, nodes, flag)
+    return (_run_multi_node if nodes.is_multi_node else _run_single_node)(args, nodes, flag)
 
 
-def _on_one_node(words: Words, nodes: Nodes, flag: PreemptFlag | None) -> int:
-    argv = command(_mpirun(), words, nodes)
+def _run_single_node(args: LauncherArgs, nodes: Nodes, flag: PreemptFlag | None) -> int:
+    argv = command(_mpirun(), args, nodes)
     return supervise(argv, environment(os.environ, nodes), flag=flag)
 
 
-def _on_several_nodes(words: Words, nodes: Nodes, flag: PreemptFlag | None) -> int:
+def _run_multi_node(args: LauncherArgs, nodes: Nodes, flag: PreemptFlag | None) -> int:
     """The first node's launcher starts the step; each looks after the ranks of its own node."""
     exits = ranks.ExitLog()
     ours = {"DET_CHIEF_IP": nodes.chief, ranks.EXIT_LOG_ENV: exits.name}
-    desk = NodeDesk(nodes.rank, {**os.environ, **ours}, nodes.slots)
-    desk.start()
+    server = RankServer(nodes.rank, {**os.environ, **ours}, nodes.slots)
+    server.start()
     if nodes.rank == 0:
         kept = {k: v for k, v in os.environ.items() if not k.startswith(_OTHER_MPI)}
-        return supervise(_outside(step(words, nodes), flag), kept, flag=flag, exits=exits)
-    ended_by = desk.wait(flag)
+        return supervise(_through_runner(step(args, nodes), flag), kept, flag=flag, exits=exits)
+    ended_by = server.wait(flag)
     return 128 + ended_by if ended_by is not None else exits.first_failure() or 0
 
 
-def _outside(argv: list[str], flag: PreemptFlag | None) -> list[str]:
+def _through_runner(argv: list[str], flag: PreemptFlag | None) -> list[str]:
     # Inside this step Slurm's signal at a preemption would reach srun, which would kill the ranks.
-    if flag is not None or STEPS_ENV not in os.environ:
+    if flag is not None or STEP_SERVER_ENV not in os.environ:
         return argv  # a batch script of the user's own: there is no runner
-    return [sys.executable, "-m", "detslurm.launch.beside", *argv]
+    return [sys.executable, "-m", "detslurm.launch.srun_proxy", *argv]
 
 
-def step(words: Words, nodes: Nodes) -> list[str]:
+def step(args: LauncherArgs, nodes: Nodes) -> list[str]:
     """The command line of the step that runs all ranks."""
     allocation = Allocation.from_environment()
     if allocation is None or allocation.cluster != "slurm":
         raise UsageError("error: several nodes without Slurm: there is no srun to start the ranks")
     info = get_cluster_info()
     config = info.trial._config if info is not None else {}
-    rank = [sys.executable, "-m", "detslurm.launch.mpi_rank", *ending_together(words.command)]
+    rank = [sys.executable, "-m", "detslurm.launch.mpi_rank", *aborting_together(args.command)]
     # Started from outside, each rank is in a container of its own, and all are in the same image.
     rank = [*container_prefix(config), *rank]
     argv = allocation.step_command(
@@ -98,7 +98,7 @@ def step(words: Words, nodes: Nodes) -> list[str]:
     )
     border = argv.index("--")
     # Each rank goes to the working directory of its own node by itself.
-    return [*argv[:border], "--chdir=/", *words.overrides, *argv[border:]]
+    return [*argv[:border], "--chdir=/", *args.overrides, *argv[border:]]
 
 
 def _mpirun() -> str:
@@ -110,23 +110,23 @@ def _mpirun() -> str:
     return found
 
 
-def command(mpirun: str, words: Words, nodes: Nodes) -> list[str]:
+def command(mpirun: str, args: LauncherArgs, nodes: Nodes) -> list[str]:
     """The command line of mpirun."""
     return [
         mpirun,
-        *([] if _counts(words.overrides) else ["-n", str(nodes.slots)]),
-        *words.overrides,
+        *([] if _counts(args.overrides) else ["-n", str(nodes.slots)]),
+        *args.overrides,
         *(sys.executable, "-m", "detslurm.launch.wrap_rank", _RANK, "--"),
-        *ending_together(words.command),
+        *aborting_together(args.command),
     ]
 
 
 def _counts(overrides: Sequence[str]) -> bool:
     """Whether the user says how many processes: of two numbers Open MPI 5 takes the first."""
-    return any(word.partition("=")[0] in _COUNT for word in overrides)
+    return any(arg.partition("=")[0] in _COUNT for arg in overrides)
 
 
-def ending_together(script: Sequence[str]) -> list[str]:
+def aborting_together(script: Sequence[str]) -> list[str]:
     """The worker's command, such that an exception in one rank can't leave the others waiting."""
     if script[0] == sys.executable and importlib.util.find_spec("mpi4py") is not None:
         return [sys.executable, "-m", "mpi4py", *script[1:]]

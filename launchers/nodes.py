@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from detslurm._info import get_cluster_info, in_run
-from detslurm.exec.embedded import Embedded, join
 from detslurm.exec.environment import PORT_ENV
-from detslurm.launch.words import UsageError
+from detslurm.exec.unmanaged_job import UnmanagedJob, join
+from detslurm.launch.arguments import UsageError
 from detslurm.slurm.allocation import visible_gpus
 
 
@@ -28,11 +28,11 @@ class Nodes:
         return self.addrs[0]
 
     @property
-    def several(self) -> bool:
+    def is_multi_node(self) -> bool:
         return len(self.addrs) > 1
 
 
-def enter(argv: Sequence[str]) -> Embedded | None:
+def join_run(argv: Sequence[str]) -> UnmanagedJob | None:
     """Let this process be in a run: the one that its agent started it for, or one of its own.
 
     Its own it gets, and the environment for it, in a job that was not submitted through detslurm.
@@ -47,10 +47,10 @@ def enter(argv: Sequence[str]) -> Embedded | None:
             f"error: srun started {tasks} launchers on {nodes} nodes; one launcher starts all"
             " workers of its node: add --ntasks-per-node=1 to srun"
         )
-    embedded = join(argv, launcher=True)
-    if embedded is not None:
-        env.update(embedded.environment(slots=len(visible_gpus(env)) or 1))
-    return embedded
+    unmanaged = join(argv, launcher=True)
+    if unmanaged is not None:
+        env.update(unmanaged.environment(slots=len(visible_gpus(env)) or 1))
+    return unmanaged
 
 
 def nodes_here() -> Nodes:

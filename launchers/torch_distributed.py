@@ -17,12 +17,12 @@ from collections.abc import Sequence
 
 from detslurm._addresses import INTERFACE_ENV, first_interface, interface_with
 from detslurm._flag import PreemptFlag
-from detslurm.launch.entry import launch
+from detslurm.launch.arguments import LauncherArgs
+from detslurm.launch.launcher import launch
 from detslurm.launch.nodes import Nodes, cpus_here
 from detslurm.launch.supervision import supervise
-from detslurm.launch.words import Words
 
-_MEETING = ("--rdzv", "--master", "--standalone", "--node")
+_RENDEZVOUS = ("--rdzv", "--master", "--standalone", "--node")
 # How long torchrun waits for workers that it asked to end before it kills them.
 _SHUTDOWN_SECONDS = "10"
 
@@ -32,11 +32,11 @@ def main(argv: Sequence[str]) -> int:
     return launch(argv, _run, usage=__doc__)
 
 
-def _run(words: Words, nodes: Nodes, flag: PreemptFlag | None) -> int:
-    return supervise(torchrun(words, nodes), environment(words, nodes), flag=flag)
+def _run(args: LauncherArgs, nodes: Nodes, flag: PreemptFlag | None) -> int:
+    return supervise(torchrun(args, nodes), environment(args, nodes), flag=flag)
 
 
-def torchrun(words: Words, nodes: Nodes) -> list[str]:
+def torchrun(args: LauncherArgs, nodes: Nodes) -> list[str]:
     """The command line of torch.distributed.run for this node."""
     return [
         sys.executable,
@@ -45,25 +45,25 @@ def torchrun(words: Words, nodes: Nodes) -> list[str]:
         f"--nnodes={len(nodes.addrs)}",
         f"--nproc-per-node={nodes.slots}",
         "--max-restarts=0",
-        *_meeting_point(words, nodes),
-        *words.overrides,
+        *_rendezvous_options(args, nodes),
+        *args.overrides,
         "--no-python",
         *(sys.executable, "-m", "detslurm.launch.wrap_rank", "RANK", "--"),
-        *words.command,
+        *args.command,
     ]
 
 
-def _meeting_point(words: Words, nodes: Nodes) -> list[str]:
-    if nodes.several:
+def _rendezvous_options(args: LauncherArgs, nodes: Nodes) -> list[str]:
+    if nodes.is_multi_node:
         port = [f"--master-port={nodes.port}"] if nodes.port is not None else []
         return [f"--node-rank={nodes.rank}", f"--master-addr={nodes.chief}", *port]
-    chosen = any(word.startswith(_MEETING) for word in words.overrides)
+    chosen = any(arg.startswith(_RENDEZVOUS) for arg in args.overrides)
     return [] if chosen else ["--standalone"]
 
 
-def environment(words: Words, nodes: Nodes) -> dict[str, str]:
+def environment(args: LauncherArgs, nodes: Nodes) -> dict[str, str]:
     """The environment of torchrun, which its workers inherit."""
-    threads = max(cpus_here(os.environ) // _workers(words, nodes), 1)
+    threads = max(cpus_here(os.environ) // _workers(args, nodes), 1)
     defaults = {
         "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": _SHUTDOWN_SECONDS,
         "OMP_NUM_THREADS": str(threads),  # else torchrun sets 1 and says so
@@ -72,14 +72,14 @@ def environment(words: Words, nodes: Nodes) -> dict[str, str]:
     if names := os.environ.get(INTERFACE_ENV):
         interface = first_interface(names)
         defaults |= {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface}
-    elif nodes.several and (found := interface_with(nodes.addrs[nodes.rank])):
+    elif nodes.is_multi_node and (found := interface_with(nodes.addrs[nodes.rank])):
         # Else gloo takes the address of the host's name, which may lead nowhere but here.
         defaults["GLOO_SOCKET_IFNAME"] = found
     return {**defaults, **os.environ, **ours}
 
 
-def _workers(words: Words, nodes: Nodes) -> int:
-    given = dict(word.replace("_", "-").partition("=")[::2] for word in words.overrides)
+def _workers(args: LauncherArgs, nodes: Nodes) -> int:
+    given = dict(arg.replace("_", "-").partition("=")[::2] for arg in args.overrides)
     count = given.get("--nproc-per-node", "")
     return int(count) if count.isdigit() and count != "0" else nodes.slots
 

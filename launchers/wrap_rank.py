@@ -19,7 +19,7 @@ import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 
-from detslurm.exec.lines import LONGEST, LineSplitter
+from detslurm.exec.line_splitter import LONGEST, LineSplitter
 from detslurm.exec.processes import (
     catching,
     descendants,
@@ -28,7 +28,7 @@ from detslurm.exec.processes import (
     in_cgroup_of_step,
     signal_each,
 )
-from detslurm.exec.signals import SignalInbox, let_pass
+from detslurm.exec.signals import SignalInbox, discard_signals
 from detslurm.launch import ranks
 from detslurm.launch.supervision import unblock
 
@@ -54,19 +54,19 @@ def main(argv: Sequence[str], *, is_task: bool = False) -> int:
 
     `is_task`: srun has started this process; with cgroups Slurm signals it, and not the command.
     """
-    words = list(argv)
-    if words[:1] and words[0] in ("-h", "--help"):
+    args = list(argv)
+    if args[:1] and args[0] in ("-h", "--help"):
         print(__doc__)
         return 0
-    if words[:1] == ["--no-redirect-stdio"]:
-        del words[0]
-    command = words[2:] if words[1:2] == ["--"] else words[1:]
+    if args[:1] == ["--no-redirect-stdio"]:
+        del args[0]
+    command = args[2:] if args[1:2] == ["--"] else args[1:]
     if not command:
         print(USAGE, file=sys.stderr)
         return 1
-    rank = rank_of(words[0], os.environ)
+    rank = rank_of(args[0], os.environ)
     if rank is None:
-        print(f"wrap_rank: none of {words[0]} is set to a rank", file=sys.stderr)
+        print(f"wrap_rank: none of {args[0]} is set to a rank", file=sys.stderr)
         return 1
     try:
         ranks.check_flag()
@@ -75,7 +75,7 @@ def main(argv: Sequence[str], *, is_task: bool = False) -> int:
         return 1
     die_with_parent()
     if ranks.has_flag():
-        let_pass()
+        discard_signals()
     unblock()
     status = Wrapped(rank, command, alone=is_task and in_cgroup_of_step()).run()
     ranks.report_exit(rank, status)
@@ -120,7 +120,7 @@ class Wrapped:
                 ended_at = time.monotonic()
             if ended_at and (not self._streams or time.monotonic() > ended_at + _STRAGGLERS):
                 break
-            for key, _ in self._selector.select(self._patience(ended_at is not None)):
+            for key, _ in self._selector.select(self._select_timeout(ended_at is not None)):
                 if key.fd == self._inbox.fileno():
                     self._on_signals()
                 else:
@@ -131,8 +131,8 @@ class Wrapped:
             self._write(ours, splitter.close())
         return exit_status(self._child.returncode)
 
-    def _patience(self, ended: bool) -> float | None:
-        waiting = ended or any(splitter.waits() for splitter, _ in self._streams.values())
+    def _select_timeout(self, ended: bool) -> float | None:
+        waiting = ended or any(splitter.has_pending() for splitter, _ in self._streams.values())
         return 0.2 if waiting else None
 
     def _on_signals(self) -> None:

@@ -238,7 +238,7 @@ class Experiment:
             False if it was over already.
         """
         done = self._stop("kill", self._client.queues.kill)
-        if done and unmanaged.outside_slurm(self._snapshot):
+        if done and unmanaged.is_unmanaged_script(self._snapshot):
             unmanaged.end(self._snapshot, self._snapshot.unfinished)
         return done
 
@@ -254,7 +254,7 @@ class Experiment:
         if trial_id not in self._snapshot.unfinished:
             return False
         self._intent("kill_trial", trial=trial_id)
-        if unmanaged.outside_slurm(self._snapshot):
+        if unmanaged.is_unmanaged_script(self._snapshot):
             unmanaged.end(self._snapshot, [trial_id])
             return True
         job_ref = self._snapshot.job_refs.get(trial_id)

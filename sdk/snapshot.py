@@ -162,7 +162,7 @@ def attach_job_status(found: Sequence[ExperimentSnapshot], queues: Queues) -> No
     One query a cluster for all of them, none when all is over.
     """
     for one in found:
-        if unmanaged.outside_slurm(one) and not one.facts.desired.deleted:
+        if unmanaged.is_unmanaged_script(one) and not one.facts.desired.deleted:
             one.job_statuses = unmanaged.job_statuses(one)
             _mark_lost(one, {t: s for t, s in one.job_statuses.items() if s.alive is False})
     wanted = {id(one): _wanted(one) for one in found}
@@ -247,7 +247,7 @@ def _assess_trials(
     one: ExperimentSnapshot, known: Mapping[int, JobRef], queue: QueueSnapshot
 ) -> None:
     """Judge each unfinished trial; one whose job is dead is read again before it is believed."""
-    if unmanaged.outside_slurm(one):
+    if unmanaged.is_unmanaged_script(one):
         return
     paused = one.facts.desired.paused
     one.job_statuses = {t: status_of(known.get(t), queue, paused=paused) for t in one.unfinished}
@@ -295,7 +295,7 @@ def _mark_lost(one: ExperimentSnapshot, dead: Mapping[int, JobStatus]) -> None:
             one.read_trial(trial)
             continue
         reason = f"{status.message}; it has no end record"
-        if not (one.facts.desired.stops(trial) or unmanaged.outside_slurm(one)):
+        if not (one.facts.desired.stops(trial) or unmanaged.is_unmanaged_script(one)):
             reason += f"; `detslurm e activate {one.directory.id}` queues it again"
         one.facts.lost[trial] = reason
         view = one.read_trial(trial)

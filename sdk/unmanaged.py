@@ -30,7 +30,7 @@ class Heartbeat(NamedTuple):
     since: float
 
 
-def outside_slurm(one: ExperimentSnapshot) -> bool:
+def is_unmanaged_script(one: ExperimentSnapshot) -> bool:
     """Whether an experiment is a script that ran outside of jobs."""
     created = one.facts.created
     return not created.get("managed", True) and created.get("cluster") is None

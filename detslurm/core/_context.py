@@ -38,7 +38,6 @@ from detslurm.core._profiler import ProfilerContext
 from detslurm.core._recorder import AnyRecorder, NullRecorder, Recorder
 from detslurm.core._searcher import SearcherContext, Unit, configured_unit
 from detslurm.core._tensorboard import AutoTensorboard, TensorboardFiles, TensorboardMode
-from detslurm.core._tracking import Tracked, note_recorded, track_by_hand
 from detslurm.core._train import EarlyExitReason, TrainContext
 from detslurm.core._trial import (
     NodeRecorder,
@@ -50,6 +49,7 @@ from detslurm.core._trial import (
     trial_of,
 )
 from detslurm.core._unmanaged_info import UnmanagedInfo
+from detslurm.core._unmanaged_script import UnmanagedScript, note_recorded, record_unmanaged
 from detslurm.storage import SharedFS, Storage
 from detslurm.store import StoreError, fold_trial
 from detslurm.store.retry import SHORT, with_retries
@@ -269,7 +269,7 @@ def init_with_info(
         _refuse_many_slots(info)
     dist = distributed or DistributedContext._single()
     if info is None or info.task_type != "TRIAL":
-        return _init_by_hand(dist, given, preempt_mode, tensorboard_mode, unmanaged_info)
+        return _init_unmanaged(dist, given, preempt_mode, tensorboard_mode, unmanaged_info)
     return _init_in_job(info, dist, given, preempt_mode, tensorboard_mode)
 
 
@@ -364,27 +364,27 @@ def _search(info: ClusterInfo, flag: PreemptFlag | None) -> TrialSearch | None:
     return search_of(experiment, info, must_leave=lambda: flag is not None and flag.preempt)
 
 
-def _init_by_hand(
+def _init_unmanaged(
     dist: DistributedContext,
     given: Storage | None,
     preempt_mode: PreemptMode,
     tensorboard_mode: TensorboardMode,
     unmanaged_info: UnmanagedInfo,
 ) -> Context:
-    tracked: Tracked = track_by_hand(dist, unmanaged_info)
-    store = given or SharedFS(tracked.checkpoints)
+    script: UnmanagedScript = record_unmanaged(dist, unmanaged_info)
+    store = given or SharedFS(script.checkpoints)
     files = auto = lines = None
-    if tracked.trial is not None:
+    if script.trial is not None:
         lines = MetricLines()
-        files = TensorboardFiles(store, tracked.trial, dist.rank)
+        files = TensorboardFiles(store, script.trial, dist.rank)
         auto = AutoTensorboard(files) if tensorboard_mode is TensorboardMode.AUTO else None
     return Context(
-        checkpoint=CheckpointContext(dist, store, tracked.recorder, needs_steps=False),
+        checkpoint=CheckpointContext(dist, store, script.recorder, needs_steps=False),
         distributed=dist,
-        preempt=PreemptContext(dist, tracked.recorder, None, preempt_mode),
+        preempt=PreemptContext(dist, script.recorder, None, preempt_mode),
         train=TrainContext(
             dist,
-            tracked.recorder,
+            script.recorder,
             flag=None,
             best_validation=lambda: None,
             metadata=None,
@@ -393,14 +393,14 @@ def _init_by_hand(
             lines=lines,
             metric=_numeric_metric(unmanaged_info.searcher),
         ),
-        searcher=SearcherContext(dist, tracked.recorder, FixedLengths([1]), Unit.EPOCHS),
-        profiler=ProfilerContext(socket.gethostname(), dist, nullcontext(tracked.recorder)),
+        searcher=SearcherContext(dist, script.recorder, FixedLengths([1]), Unit.EPOCHS),
+        profiler=ProfilerContext(socket.gethostname(), dist, nullcontext(script.recorder)),
         info=None,
-        _recorder=tracked.recorder,
+        _recorder=script.recorder,
         _tensorboard=auto,
-        _on_close=tracked.end,
+        _on_close=script.end,
         _lines=lines,
-        _run=tracked.start,
+        _run=script.start,
     )
 
 

@@ -81,7 +81,7 @@ class DistributedContext:
         requested = transport or os.environ.get("DETSLURM_TRANSPORT") or "auto"
         if self.local_size != self.size and requested != "mpi" and _comm is None:
             assert chief_ip is not None, "chief_ip is needed when the trial has several nodes"
-        ports = _ports_by_hand(os.environ, pub_port, pull_port, port_offset)
+        ports = _explicit_ports(os.environ, pub_port, pull_port, port_offset)
         self._group = build_process_group(
             topology, TransportOptions(requested, chief_ip, ports, force_tcp, _comm, _salt)
         )
@@ -474,7 +474,7 @@ def _checked_topology(*given: int | None) -> RankTopology:
     return topology
 
 
-def _ports_by_hand(
+def _explicit_ports(
     environ: Mapping[str, str], pub_port: int, pull_port: int, offset: int
 ) -> tuple[int, ...]:
     """The ports that somebody chose, in the order to try them; empty when nobody did."""

@@ -183,7 +183,7 @@ def _sign_for(path: Path) -> socket.socket:
 
 
 class NullRecorder:
-    """Takes records and forgets them: for workers that don't report and untracked runs."""
+    """Takes records and forgets them: for workers that don't report and unrecorded runs."""
 
     shared = False
 

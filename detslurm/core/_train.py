@@ -235,7 +235,7 @@ class TrainContext:
             ValueError: If this run is not recorded.
         """
         if self._tensorboard is None:
-            raise ValueError("there is no TensorBoard path: this run is not tracked")
+            raise ValueError("there is no TensorBoard path: this run is not recorded")
         return self._tensorboard.path
 
     def upload_tensorboard_files(

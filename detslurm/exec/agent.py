@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 from detslurm._addresses import interface_of, own_address
 from detslurm._flag import PreemptFlag
 from detslurm._info import job_of
-from detslurm.exec import control, ports, processes
+from detslurm.exec import agent_protocol, ports, processes
 from detslurm.exec.entrypoint import (
     HOOK_FAILED,
     container_prefix,
@@ -32,12 +32,12 @@ from detslurm.exec.entrypoint import (
     with_startup_hook,
 )
 from detslurm.exec.environment import python_first, run_environment, user_variables
-from detslurm.exec.leftovers import Mark, end_leftovers
-from detslurm.exec.lines import LineSplitter
-from detslurm.exec.outlet import Outlet
-from detslurm.exec.policies import LogPolicies, Match, Search
-from detslurm.exec.signals import SignalInbox, let_pass
-from detslurm.exec.textlog import tell
+from detslurm.exec.line_splitter import LineSplitter
+from detslurm.exec.log_policies import LogPolicies, PatternMatcher, PolicyMatch
+from detslurm.exec.orphans import RunMark, end_orphans
+from detslurm.exec.pipe_writer import PipeWriter
+from detslurm.exec.signals import SignalInbox, discard_signals
+from detslurm.exec.textlog import print_message
 from detslurm.exec.workdir import make_workdir, remove_workdir
 from detslurm.slurm import Allocation
 from detslurm.store import ExperimentDir, Store, StoreError, StoreFault
@@ -46,9 +46,9 @@ from detslurm.store.retry import SHORT, with_retries
 T = TypeVar("T")
 
 # What the entrypoint leaves behind gets this long between SIGTERM and SIGKILL.
-_LEFTOVER_GRACE = 5.0
+_REMAINING_GRACE = 5.0
 # Seconds that log policies may take at the end for what they have not searched yet.
-_LAST_SEARCH = 20.0
+_MATCHERS_GRACE = 20.0
 
 
 class Agent:
@@ -76,40 +76,40 @@ class Agent:
         self._flag = PreemptFlag.create()
         # In the handler itself: the ranks must hear of it whatever this process is busy with.
         raise_flag = {signal.SIGTERM: self._flag.request_preemption}
-        let_pass()
+        discard_signals()
         self._inbox = SignalInbox([signal.SIGTERM, signal.SIGUSR1], raise_flag)
         self._commands = LineSplitter()
         self._selector = selectors.PollSelector()  # unlike epoll it takes files, too
         self._selector.register(sys.stdin.fileno(), selectors.EVENT_READ, self._on_commands)
         self._selector.register(self._inbox.fileno(), selectors.EVENT_READ, self._on_signals)
-        self._upwards = Outlet(1)
-        self._said_stop = self._said_invalid = False
+        self._to_runner = PipeWriter(1)
+        self._reported_stop = self._reported_invalid = False
         self._why: str | None = None  # what went wrong, where the exit status does not tell
         self._child: subprocess.Popen[bytes] | None = None
         self._peers: dict[str, Any] | None = None
         self._output: LineSplitter | None = None
-        self._meeting_port: ports.Reservation | None = None
+        self._rendezvous_port: ports.Reservation | None = None
 
     @staticmethod
     def _with_retries(act: Callable[[], T]) -> T:
         """Read what a start needs, over a hiccup of the file system."""
-        return with_retries(act, lambda err: tell(f"{err}: trying again"), SHORT)
+        return with_retries(act, lambda err: print_message(f"{err}: trying again"), SHORT)
 
     # -- the run ---------------------------------------------------------------------------------
 
     def run(self) -> int:
         """Run the entrypoint to its end; returns the exit status for the step."""
         self._report({"event": "up", "node": self._rank})
-        self._clear_the_node()
+        self._end_orphans()
         try:
             self._rendezvous()
         except OSError as err:
-            self._say(f"can't meet the other nodes: {err}")
+            self._log_message(f"can't meet the other nodes: {err}")
             return self._finish(1)
         try:
             workdir = self._with_retries(self._make_workdir)
         except OSError as err:
-            self._say(f"can't prepare the working directory: {err}")
+            self._log_message(f"can't prepare the working directory: {err}")
             return self._finish(1)
         try:
             status = self._supervise(workdir)
@@ -119,15 +119,15 @@ class Agent:
                 remove_workdir(_library_of(workdir))
         return self._finish(status)
 
-    def _clear_the_node(self) -> None:
+    def _end_orphans(self) -> None:
         """End what earlier runs left here, before any node of this one begins."""
         job = job_of(os.environ) or ""
-        own = Mark(str(self._experiment.path), self._trial.id, self._start["run"], job)
-        found, left = end_leftovers(own, self._is_over)
+        own = RunMark(str(self._experiment.path), self._trial.id, self._start["run"], job)
+        found, left = end_orphans(own, self._is_over)
         if found:
-            self._say(f"ended {found} processes that an earlier run had left on this node")
+            self._log_message(f"ended {found} processes that an earlier run had left on this node")
         if left:
-            self._say(f"{left} of them don't end: they may still use what this run needs")
+            self._log_message(f"{left} of them don't end: they may still use what this run needs")
 
     def _is_over(self, trial: int, run: int) -> bool:
         try:
@@ -145,7 +145,7 @@ class Agent:
             raise StoreFault(str(err), err.errno or errno.EIO, str(code)) from err
 
     def _rendezvous(self) -> None:
-        """Wait until every node has said its address and slots; the runner is the meeting point."""
+        """Wait until every node has reported its address and slots to the runner."""
         here: dict[str, Any] = {
             "addr": self._address(),
             "slots": len(self._slot_ids),
@@ -153,12 +153,12 @@ class Agent:
         if self._allocation.node_count == 1:
             self._peers = {"container_addrs": [here["addr"]], "container_rank": 0}
             self._peers["container_slot_counts"] = [here["slots"]]
-            self._peers["token"] = control.new_token()
+            self._peers["token"] = agent_protocol.new_token()
             return
         if self._rank == 0:
-            self._meeting_port = ports.reserve(f"{self._allocation.ref}.{self._start['run']}")
-            here["port"] = self._meeting_port.port
-        self._report({"event": "here", "node": self._rank, **here})
+            self._rendezvous_port = ports.reserve(f"{self._allocation.ref}.{self._start['run']}")
+            here["port"] = self._rendezvous_port.port
+        self._report({"event": "arrived", "node": self._rank, **here})
         while self._peers is None:
             self._wait(timeout=1.0)
 
@@ -173,7 +173,7 @@ class Agent:
         try:
             child = processes.start(self._argv(workdir), self._environment(workdir), workdir)
         except (OSError, ValueError) as err:
-            self._say(f"can't start the entrypoint: {err}")
+            self._log_message(f"can't start the entrypoint: {err}")
             return 127 if isinstance(err, FileNotFoundError) else 126
         self._child = child
         assert child.stdout is not None
@@ -181,14 +181,14 @@ class Agent:
         self._output = LineSplitter()
         while child.poll() is None:
             self._wait(timeout=0.5)
-            self._pass_on()
-        self._end_leftovers()
+            self._report_flags()
+        self._end_remaining()
         while self._output is not None and self._read_output():
             pass
         if self._output is not None:  # something that got away keeps it open
             self._log_bytes(self._output.close())
             self._output = None
-        self._end_searches()
+        self._end_matchers()
         self._why = _hook_failure(workdir)
         return processes.exit_status(child.returncode)
 
@@ -218,12 +218,12 @@ class Agent:
 
         return inside(found, _library_of(workdir))
 
-    def _end_leftovers(self) -> None:
+    def _end_remaining(self) -> None:
         """End what the entrypoint left behind; while preempted, let it finish saving first."""
         while self._flag.preempt and self._output is not None and self._others():
             self._wait(timeout=0.2)
         self._signal_all(signal.SIGTERM)
-        deadline = time.monotonic() + _LEFTOVER_GRACE
+        deadline = time.monotonic() + _REMAINING_GRACE
         while self._others():
             self._wait(timeout=0.1)
             if time.monotonic() > deadline:
@@ -235,32 +235,32 @@ class Agent:
 
     def _others(self) -> list[int]:
         """The processes below this one that are the code's."""
-        own = {search.pid for search in self._policies.searches}
+        own = {matcher.pid for matcher in self._policies.matchers}
         return [pid for pid in processes.descendants(os.getpid()) if pid not in own]
 
-    def _end_searches(self) -> None:
+    def _end_matchers(self) -> None:
         """Wait for what the log policies still find in the last lines, but not for long."""
         self._policies.close()
-        deadline = time.monotonic() + (1.0 if self._flag.preempt else _LAST_SEARCH)
-        while self._policies.searches and time.monotonic() < deadline:
+        deadline = time.monotonic() + (1.0 if self._flag.preempt else _MATCHERS_GRACE)
+        while self._policies.matchers and time.monotonic() < deadline:
             self._wait(timeout=0.5)
         for match in self._policies.abandon():
-            self._say(f"the last lines were not searched for log policy {match.name!r}")
+            self._log_message(f"the last lines were not searched for log policy {match.name!r}")
 
-    def _pass_on(self) -> None:
-        """Let the runner hear what ranks of this node found out, so that all nodes leave."""
-        if self._flag.stop and not self._said_stop:  # the search wants no more of this trial
-            self._said_stop = True
+    def _report_flags(self) -> None:
+        """Report what ranks of this node have flagged, so that the runner stops all nodes."""
+        if self._flag.stop and not self._reported_stop:  # the search wants no more of this trial
+            self._reported_stop = True
             self._flag.request_preemption()
             self._report({"event": "stop", "node": self._rank})
-        if self._flag.early_exit and not self._said_invalid:
-            self._said_invalid = True
+        if self._flag.early_exit and not self._reported_invalid:
+            self._reported_invalid = True
             self._report({"event": "invalid_hp", "node": self._rank})
 
     def _finish(self, status: int) -> int:
         preempted = self._flag.preempt
         self._on_signals()  # what raised the flag a moment ago is to be told before
-        self._pass_on()
+        self._report_flags()
         self._report(
             {
                 "event": "ended",
@@ -271,7 +271,7 @@ class Agent:
                 "why": self._why,
             }
         )
-        while self._upwards.waiting:
+        while self._to_runner.waiting:
             self._wait(timeout=0.5)
         return status
 
@@ -292,24 +292,24 @@ class Agent:
 
     def _of_the_moment(self) -> Iterator[tuple[int, int, Callable[[], object]]]:
         """What else to wait for now. Output that nobody takes is not read: the code waits then."""
-        if self._upwards.waiting:
-            yield self._upwards.fileno(), selectors.EVENT_WRITE, self._upwards.push
-        for search in self._policies.searches:
-            yield search.fileno(), selectors.EVENT_READ, partial(self._on_search, search)
-            if search.outlet.waiting:
-                yield search.outlet.fileno(), selectors.EVENT_WRITE, search.push
-        if self._output is not None and not (self._upwards.full or self._policies.behind):
+        if self._to_runner.waiting:
+            yield self._to_runner.fileno(), selectors.EVENT_WRITE, self._to_runner.push
+        for matcher in self._policies.matchers:
+            yield matcher.fileno(), selectors.EVENT_READ, partial(self._on_matcher, matcher)
+            if matcher.writer.waiting:
+                yield matcher.writer.fileno(), selectors.EVENT_WRITE, matcher.push
+        if self._output is not None and not (self._to_runner.full or self._policies.behind):
             assert self._child is not None and self._child.stdout is not None
             yield self._child.stdout.fileno(), selectors.EVENT_READ, self._read_output
 
-    def _on_search(self, search: Search) -> None:
-        found = search.result()
-        self._policies.searches.remove(search)
+    def _on_matcher(self, matcher: PatternMatcher) -> None:
+        found = matcher.result()
+        self._policies.matchers.remove(matcher)
         if found:
-            self._report_match(search.match)
+            self._report_match(matcher.match)
         elif found is None:
-            self._say(
-                f"log policy {search.match.name!r} is no longer looked for:"
+            self._log_message(
+                f"log policy {matcher.match.name!r} is no longer looked for:"
                 " its pattern takes too long on what the code prints"
             )
 
@@ -328,13 +328,13 @@ class Agent:
             # The runner is gone: nobody would ever look after this run again.
             self._kill()
         for line in self._commands.feed(chunk):
-            word = line.decode()
-            if word == control.PREEMPT:
+            command = line.decode()
+            if command == agent_protocol.PREEMPT:
                 self._flag.request_preemption()
-            elif word == control.KILL:
+            elif command == agent_protocol.KILL:
                 return self._kill()  # once: every node that fails makes the runner say it again
-            elif word.startswith(control.PEERS):
-                peers = json.loads(word.removeprefix(control.PEERS))
+            elif command.startswith(agent_protocol.PEERS):
+                peers = json.loads(command.removeprefix(agent_protocol.PEERS))
                 self._peers = {**peers, "container_rank": self._rank}
 
     def _kill(self) -> None:
@@ -361,28 +361,28 @@ class Agent:
     # -- upwards ---------------------------------------------------------------------------------
 
     def _log_bytes(self, lines: Iterator[bytes]) -> None:
-        self._log([line.decode("utf-8", "replace") for line in lines])
+        self._log_lines([line.decode("utf-8", "replace") for line in lines])
 
-    def _log(self, lines: list[str]) -> None:
+    def _log_lines(self, lines: list[str]) -> None:
         for match in self._policies.matches(lines):
             self._report_match(match)
         out = []
         for line in lines:
-            line = control.defused(line)
+            line = agent_protocol.sanitized(line)
             line = line if line.startswith("[rank=") else f"[rank={self._rank}] {line}"
-            out.append(control.log_line(self._rank, line))
+            out.append(agent_protocol.log_line(self._rank, line))
         if out:
-            self._upwards.put(b"".join(out))
+            self._to_runner.put(b"".join(out))
 
-    def _report_match(self, match: Match) -> None:
+    def _report_match(self, match: PolicyMatch) -> None:
         policy = {"name": match.name, "action": match.action}
         self._report({"event": "policy", "node": self._rank, **policy})
 
-    def _say(self, text: str) -> None:
-        self._log([f"detslurm: {text}"])
+    def _log_message(self, text: str) -> None:
+        self._log_lines([f"detslurm: {text}"])
 
     def _report(self, report: Mapping[str, Any]) -> None:
-        self._upwards.put(control.report_line(dict(report)))
+        self._to_runner.put(agent_protocol.report_line(dict(report)))
 
 
 def _hook_failure(workdir: Path) -> str | None:

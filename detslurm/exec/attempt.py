@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from detslurm.exec import control
-from detslurm.exec.lines import LineSplitter
+from detslurm.exec import agent_protocol
+from detslurm.exec.line_splitter import LineSplitter
 from detslurm.exec.outcome import Cause
 from detslurm.exec.processes import exit_status
 from detslurm.exec.signals import SignalInbox
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 # How often the runner looks at the user's intents by itself; the CLI can
 # notify it to do so at once.
-_LOOK_EVERY = 60.0
+_REFRESH_SECONDS = 60.0
 # srun says this at every step on clusters without a task plugin, --quiet or not; of the ranks that
 # it starts for a launcher too.
 _NOISE = re.compile(r"(\[rank=\d+\] )?srun: cluster configuration lacks support for cpu binding")
@@ -41,8 +41,8 @@ _KILL_GRACE = 10.0
 
 
 @dataclass
-class Report:
-    """What an attempt came to, as far as the runner saw it."""
+class AttemptResult:
+    """How an attempt ended, as far as the runner observed it."""
 
     exit_code: int = 0
     cause: Cause | None = None
@@ -52,30 +52,30 @@ class Report:
     exclude: list[str] = field(default_factory=list)
     began: bool = False  # a step that never began is no fault of the code's
     refused: bool = False  # Slurm starts no more steps in this job
-    unanswered: bool = False  # srun found no controller that could start the step
-    vanished: bool = False  # an agent was gone without a word, and what it ran may live on
+    controller_silent: bool = False  # srun found no controller that could start the step
+    agent_lost: bool = False  # an agent was gone without a word, and what it ran may live on
     non_retryable: str | None = None  # why no step can begin here
     why: str | None = None  # what went wrong, where the exit code does not tell
     at_once: bool = False  # it was over before long
     failure: Failure | None = None  # an error of the code, met at once
     job_is_ending: bool = False
-    give_way: bool = False  # Slurm wants the allocation back, whatever becomes of the trial
+    yield_allocation: bool = False  # Slurm wants the allocation back, whatever becomes of the trial
 
 
 @dataclass(frozen=True)
 class Limits:
     """Seconds: from a request to stop to the kill, and from Slurm's TERM to its KILL.
 
-    `meeting` is from the arrival of the first node's agent to that of the last one's.
+    `rendezvous` is from the arrival of the first node's agent to that of the last one's.
     """
 
     preemption_timeout: float
     kill_wait: float
-    meeting: float = 600.0  # where a thousand nodes start at once, file systems are slow
+    rendezvous: float = 600.0  # where a thousand nodes start at once, file systems are slow
 
 
 class Attempt:
-    """Runs one step; `look` tells what the user wants, the inbox what Slurm wants."""
+    """Runs one step; `stop_cause` queries the user's intents, the inbox has Slurm's signals."""
 
     def __init__(
         self,
@@ -84,26 +84,26 @@ class Attempt:
         *,
         inbox: SignalInbox,
         log: TextLog,
-        look: Callable[[], Cause | None],
+        stop_cause: Callable[[], Cause | None],
         why_signalled: Callable[[], Cause],
         end_reason: Callable[[], Cause],
         limits: Limits,
     ) -> None:
         self._nodes, self._inbox, self._log = nodes, inbox, log
-        self._look, self._limits = look, limits
+        self._stop_cause, self._limits = stop_cause, limits
         self._why_signalled, self._end_reason = why_signalled, end_reason
-        self._report = Report()
+        self._result = AttemptResult()
         self._lines = LineSplitter(rewrites=False)  # no report may be taken for a rewrite
-        self._whole = control.Reassembler()
+        self._whole = agent_protocol.Reassembler()
         self._exit_codes: dict[int, int] = {}
         self._acknowledged: dict[int, bool] = {}
-        self._here: dict[int, dict[str, Any]] = {}
+        self._arrived: dict[int, dict[str, Any]] = {}
         self._first_failure: int | None = None
-        self._heard_from_agents = False
-        self._meet_by: float | None = None
+        self._agents_preempted = False
+        self._rendezvous_deadline: float | None = None
         self._kill_at: float | None = None
         self._give_up_at: float | None = None
-        self._next_look = time.monotonic() + _LOOK_EVERY
+        self._next_refresh = time.monotonic() + _REFRESH_SECONDS
         self._step = subprocess.Popen(
             argv,
             stdin=subprocess.PIPE,
@@ -112,14 +112,14 @@ class Attempt:
             bufsize=0,
         )
 
-    def run(self) -> Report:
+    def run(self) -> AttemptResult:
         """Watch the step to its end."""
         assert self._step.stdout is not None
         fd = self._step.stdout.fileno()
         with selectors.DefaultSelector() as selector:
             selector.register(fd, selectors.EVENT_READ)
             selector.register(self._inbox.fileno(), selectors.EVENT_READ)
-            self._on_intent(self._look())
+            self._on_intent(self._stop_cause())
             while not self._given_up():
                 ready = {key.fd for key, _ in selector.select(self._timeout())}
                 if self._inbox.fileno() in ready:
@@ -128,7 +128,7 @@ class Attempt:
                     break
                 self._on_time()
         self._finish()
-        return self._report
+        return self._result
 
     # -- what comes in ---------------------------------------------------------------------------
 
@@ -140,13 +140,13 @@ class Attempt:
             line = self._whole.line(data)
             if line is None:
                 continue
-            report = control.parse_report(line)
+            report = agent_protocol.parse_report(line)
             if report is None:
                 if not _NOISE.fullmatch(line):
                     text.append(line)
                 if line.startswith("srun: "):
-                    self._report.refused |= _REFUSAL in line
-                    self._report.unanswered |= is_transient(line)
+                    self._result.refused |= _REFUSAL in line
+                    self._result.controller_silent |= is_transient(line)
             else:
                 self._on_report(report)
         if text:
@@ -155,20 +155,22 @@ class Attempt:
 
     def _on_report(self, report: dict[str, Any]) -> None:
         event, node = report.get("event"), int(report.get("node", 0))
-        self._report.began = True
-        if event == "here":
-            self._here[node] = report
-            self._meet_by = self._meet_by or time.monotonic() + self._limits.meeting
-            if len(self._here) == len(self._nodes):
-                self._meet_by = None
-                self._introduce()
+        self._result.began = True
+        if event == "arrived":
+            self._arrived[node] = report
+            self._rendezvous_deadline = (
+                self._rendezvous_deadline or time.monotonic() + self._limits.rendezvous
+            )
+            if len(self._arrived) == len(self._nodes):
+                self._rendezvous_deadline = None
+                self._send_peers()
         elif event == "preempted":
-            self._heard_from_agents |= self._report.cause is None
+            self._agents_preempted |= self._result.cause is None
             self._stop(Cause.PREEMPTION)
         elif event == "stop":
             self._stop(Cause.STOP)
         elif event == "invalid_hp":
-            self._report.invalid_hp = True
+            self._result.invalid_hp = True
             self._kill_by(_INVALID_GRACE)
         elif event == "policy":
             self._on_policy(node, str(report["name"]), report.get("action"))
@@ -179,35 +181,38 @@ class Attempt:
         code = int(report["exit_code"])
         self._exit_codes[node] = code
         self._acknowledged[node] = bool(report["acknowledged"])
-        self._report.why = self._report.why or report.get("why")
+        self._result.why = self._result.why or report.get("why")
         if code and not report["preempted"]:
             self._first_failure = self._first_failure or code
             if len(self._exit_codes) < len(self._nodes):
-                self._log.say(f"the code on {self._nodes[node]} failed: ending the other nodes")
+                self._log.add_message(
+                    f"the code on {self._nodes[node]} failed: ending the other nodes"
+                )
                 self._kill()
 
     def _on_policy(self, node: int, name: str, action: str | None) -> None:
-        self._log.say(f"log policy {name!r} matched on {self._nodes[node]}")
+        self._log.add_message(f"log policy {name!r} matched on {self._nodes[node]}")
         if action == "cancel_retries":
-            self._report.cancel_retries = name
+            self._result.cancel_retries = name
         elif action == "exclude_node":
-            self._report.exclude.append(self._nodes[node])
+            self._result.exclude.append(self._nodes[node])
 
     def _on_signals(self) -> None:
         signals = self._inbox.take()
         if signal.SIGTERM in signals:
             # The whole job is being ended: there is KillWait left to write down how.
-            self._report.job_is_ending = True
+            self._result.job_is_ending = True
             self._give_up_at = time.monotonic() + self._limits.kill_wait / 2
-            if self._heard_from_agents:
-                self._report.cause = None  # they can't tell a preemption from other ends
-            self._report.give_way = False  # whoever cancels the job doesn't want it back
+            if self._agents_preempted:
+                self._result.cause = None  # they can't tell a preemption from other ends
+            self._result.yield_allocation = False  # whoever cancels the job doesn't want it back
             self._stop(self._end_reason())
         if signal.SIGUSR1 in signals:
-            self._send(control.PREEMPT)  # at once: a busy controller takes its time to say why
+            # At once: a busy controller may take long to report the cause.
+            self._send(agent_protocol.PREEMPT)
             self._stop(self._why_signalled())
         if signal.SIGUSR2 in signals:
-            self._on_intent(self._look())
+            self._on_intent(self._stop_cause())
 
     def _on_intent(self, cause: Cause | None) -> None:
         if cause is not None:
@@ -215,72 +220,72 @@ class Attempt:
 
     def _on_time(self) -> None:
         now = time.monotonic()
-        if now >= self._next_look:
-            self._next_look = now + _LOOK_EVERY
-            self._on_intent(self._look())
-        if self._meet_by is not None and now >= self._meet_by:
-            self._meet_by = None
-            self._without_all_nodes()
+        if now >= self._next_refresh:
+            self._next_refresh = now + _REFRESH_SECONDS
+            self._on_intent(self._stop_cause())
+        if self._rendezvous_deadline is not None and now >= self._rendezvous_deadline:
+            self._rendezvous_deadline = None
+            self._on_missing_nodes()
         if self._kill_at is not None and now >= self._kill_at:
             self._kill_at = None
-            self._log.say("the code did not leave in time: killing it")
+            self._log.add_message("the code did not leave in time: killing it")
             self._kill()
 
-    def _without_all_nodes(self) -> None:
-        missing = [node for n, node in enumerate(self._nodes) if n not in self._here]
+    def _on_missing_nodes(self) -> None:
+        missing = [node for n, node in enumerate(self._nodes) if n not in self._arrived]
         more = f" and {len(missing) - 8} more" if len(missing) > 8 else ""
         where = f"{', '.join(missing[:8])}{more}"
-        self._report.why = f"no agent came up on {where} within {self._limits.meeting:.0f} s"
-        self._log.say(f"{self._report.why}: ending the other nodes")
+        self._result.why = f"no agent came up on {where} within {self._limits.rendezvous:.0f} s"
+        self._log.add_message(f"{self._result.why}: ending the other nodes")
         self._kill()
 
     # -- what goes out ---------------------------------------------------------------------------
 
     def _stop(self, cause: Cause) -> None:
-        known = self._report.cause
+        known = self._result.cause
         if known not in (Cause.KILL, Cause.ENDING):  # agents see a preemption in every end
-            self._report.give_way |= cause in (Cause.PREEMPTION, Cause.TIME_LIMIT)
+            self._result.yield_allocation |= cause in (Cause.PREEMPTION, Cause.TIME_LIMIT)
         if known is cause or (known is not None and not _outranks(cause, known)):
             return
-        self._report.cause = cause
+        self._result.cause = cause
         if cause is Cause.KILL:
             self._kill()
         else:
-            self._log.say(f"asking the code to stop: {_WHY.get(cause, cause.value)}")
-            self._send(control.PREEMPT)
+            self._log.add_message(f"asking the code to stop: {_WHY.get(cause, cause.value)}")
+            self._send(agent_protocol.PREEMPT)
             self._kill_by(self._limits.preemption_timeout)
 
     def _kill_by(self, seconds: float) -> None:
         self._kill_at = min(self._kill_at or float("inf"), time.monotonic() + seconds)
 
     def _kill(self) -> None:
-        self._send(control.KILL)
+        self._send(agent_protocol.KILL)
         self._give_up_at = min(self._give_up_at or float("inf"), time.monotonic() + _KILL_GRACE)
 
-    def _introduce(self) -> None:
-        ordered = [self._here[node] for node in sorted(self._here)]
+    def _send_peers(self) -> None:
+        ordered = [self._arrived[node] for node in sorted(self._arrived)]
         slots = [int(here["slots"]) for here in ordered]
         if len(set(slots)) > 1:
-            self._log.say(f"the nodes have different numbers of slots: {slots}")
+            self._log.add_message(f"the nodes have different numbers of slots: {slots}")
         peers = {
             "container_addrs": [here["addr"] for here in ordered],
             "container_slot_counts": slots,
             "port": ordered[0]["port"],
-            "token": control.new_token(),
+            "token": agent_protocol.new_token(),
         }
-        self._send(control.PEERS + json.dumps(peers))
+        self._send(agent_protocol.PEERS + json.dumps(peers))
 
-    def _send(self, word: str) -> None:
+    def _send(self, command: str) -> None:
         assert self._step.stdin is not None
         try:
-            write_all(self._step.stdin.fileno(), f"{word}\n".encode())
+            write_all(self._step.stdin.fileno(), f"{command}\n".encode())
         except BrokenPipeError:
             pass  # the step is ending by itself
 
     # -- the end ---------------------------------------------------------------------------------
 
     def _timeout(self) -> float:
-        moments = [self._next_look, self._meet_by, self._kill_at, self._give_up_at]
+        moments = [self._next_refresh, self._rendezvous_deadline, self._kill_at, self._give_up_at]
         return max(0.0, min(m for m in moments if m is not None) - time.monotonic())
 
     def _given_up(self) -> bool:
@@ -297,18 +302,18 @@ class Attempt:
                 pipe.close()
         failures = [code for _, code in sorted(self._exit_codes.items()) if code]
         if self._first_failure or failures:
-            self._report.exit_code = self._first_failure or failures[0]
+            self._result.exit_code = self._first_failure or failures[0]
         elif len(self._exit_codes) < len(self._nodes):
             killed = 128 + signal.SIGKILL
-            self._report.exit_code = killed if self._report.job_is_ending else status or 1
-        self._report.acknowledged = any(self._acknowledged.values())
+            self._result.exit_code = killed if self._result.job_is_ending else status or 1
+        self._result.acknowledged = any(self._acknowledged.values())
         # srun ends the other nodes of a failed step with the very signal of a preemption: theirs
         # was one only if no node had failed before, or vanished without a word.
-        silent = len(self._exit_codes) < len(self._nodes) and not self._report.job_is_ending
-        self._report.vanished = silent and self._report.began
-        if self._heard_from_agents and (self._first_failure or silent):
-            self._report.cause = None
-            self._report.give_way = False
+        silent = len(self._exit_codes) < len(self._nodes) and not self._result.job_is_ending
+        self._result.agent_lost = silent and self._result.began
+        if self._agents_preempted and (self._first_failure or silent):
+            self._result.cause = None
+            self._result.yield_allocation = False
 
 
 _WHY = {

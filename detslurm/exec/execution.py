@@ -11,12 +11,12 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from detslurm.exec.attempt import Attempt, Limits, Report
+from detslurm.exec.attempt import Attempt, AttemptResult, Limits
 from detslurm.exec.intents import Intents
-from detslurm.exec.outcome import Cause, Decision, Ended, Next, decide
+from detslurm.exec.outcome import Action, AttemptFacts, Cause, Decision, decide
 from detslurm.exec.signals import SignalInbox
-from detslurm.exec.stepdesk import steps_beside
-from detslurm.exec.textlog import TextLog, tell
+from detslurm.exec.step_server import serve_steps
+from detslurm.exec.textlog import TextLog, print_message
 from detslurm.exec.trial_queue import Task, TrialQueue
 from detslurm.slurm import Allocation, Cluster, SlurmError
 from detslurm.store import StoreError, TrialDir, TrialView, fold_trial
@@ -36,7 +36,7 @@ SLURM_LATE = 90
 _STEP_PAUSE = 2.0
 # So long a step is tried again while Slurm's controller does not answer: it may be restarted, or
 # busy for a while. The allocation would be lost otherwise.
-_CONTROLLER_PATIENCE = 1800.0
+_CONTROLLER_TIMEOUT = 1800.0
 # Seconds to end what a run has left; a job that is being ended has not much more.
 _CLEARING = 20.0
 # A run that lasted longer failed after some work: what it worked on may have been the cause.
@@ -49,7 +49,7 @@ _ENDINGS = {
     "requeued": Cause.PREEMPTION,
     "node_failed": Cause.PREEMPTION,
 }
-_GIVING_WAY = (Cause.PREEMPTION, Cause.TIME_LIMIT)
+_YIELDING = (Cause.PREEMPTION, Cause.TIME_LIMIT)
 
 
 class Execution:
@@ -70,7 +70,7 @@ class Execution:
         self.task = task
         self._trial_queue, self._intents, self._config = trial_queue, intents, config
         self._allocation, self._cluster, self._inbox = allocation, cluster, inbox
-        self._said = end_reason
+        self._read_end_reason = end_reason
         self._trial: TrialDir = intents.experiment.trial(task.trial_id)
         self._run = 0
         self.excluded: list[str] = []
@@ -81,43 +81,43 @@ class Execution:
 
     @staticmethod
     def _with_retries(act: Callable[[], T]) -> T:
-        return with_retries(act, _say, LONG)
+        return with_retries(act, _log_store_error, LONG)
 
     @property
     def superseded(self) -> bool:
         """Whether another job goes on with this trial, so that this one is a zombie."""
         return bool(self._run) and self._with_retries(lambda: self._trial.superseded(self._run))
 
-    def run(self) -> tuple[Decision, Report]:
+    def run(self) -> tuple[Decision, AttemptResult]:
         """Run the trial once. Raises `TrialEnded` or `RunTaken` where that is not ours to do."""
         before = self.view()
         start = self._with_retries(lambda: self._start(before))
         self._run = number = start["run"]
         log = self._with_retries(lambda: TextLog(self._trial.log_path(number)))
         where = f"job {self._allocation.ref} on {start['host']}"
-        log.say(f"run {number} of trial {self.task.trial_id} in {where}")
+        log.add_message(f"run {number} of trial {self.task.trial_id} in {where}")
         begun = time.monotonic()
         try:
-            report = self._begin(number, log)
-            report.at_once = time.monotonic() - begun < _AT_ONCE
-            decision = self._with_retries(lambda: self._decided(before, report))
-            log.say(f"run {number} ended: {decision.outcome}: {decision.reason}")
+            result = self._run_step(number, log)
+            result.at_once = time.monotonic() - begun < _AT_ONCE
+            decision = self._with_retries(lambda: self._decide(before, result))
+            log.add_message(f"run {number} ended: {decision.outcome}: {decision.reason}")
         finally:
             log.close()
         # Only now: a reader that follows the log stops at the end record.
         self._with_retries(
-            lambda: self._trial.write_end(number, _end_record(number, decision, report))
+            lambda: self._trial.write_end(number, _end_record(number, decision, result))
         )
-        if report.vanished and decision.next is Next.LEAVE:
+        if result.agent_lost and decision.action is Action.STOP:
             self._clear_nodes(number)
         ends = [run.end or {} for run in self._with_retries(self._trial.runs)]
         self.excluded = [node for end in ends for node in end.get("exclude") or ()]
-        return decision, report
+        return decision, result
 
     def _clear_nodes(self, number: int) -> None:
         """End what the run has left, where no agent of a next one comes to do it."""
         place = [str(self._intents.experiment.path), str(self._trial.id), str(number)]
-        argv = [sys.executable, "-m", "detslurm.exec.leftovers", *place]
+        argv = [sys.executable, "-m", "detslurm.exec.orphans", *place]
         with contextlib.suppress(SlurmError, OSError, subprocess.TimeoutExpired):
             step = self._allocation.step_command(argv)
             subprocess.run(step, stdin=subprocess.DEVNULL, timeout=_CLEARING, check=False)
@@ -164,36 +164,36 @@ class Execution:
         source: str | None = searcher.get("source_checkpoint_uuid")
         return source
 
-    def _decided(self, before: TrialView, report: Report) -> Decision:
-        decision = decide(self._ended(before, report))
+    def _decide(self, before: TrialView, result: AttemptResult) -> Decision:
+        decision = decide(self._facts(before, result))
         self._trial_queue.on_run_ending(self.task, decision)
         return decision
 
-    def _begin(self, number: int, log: TextLog) -> Report:
+    def _run_step(self, number: int, log: TextLog) -> AttemptResult:
         """The attempt that began, or why none can; a silent controller is no fault of the code."""
-        until, pause = time.monotonic() + _CONTROLLER_PATIENCE, _STEP_PAUSE
+        until, pause = time.monotonic() + _CONTROLLER_TIMEOUT, _STEP_PAUSE
         while True:
             try:
-                with steps_beside(self._allocation.node_count, self._environment_beside):
-                    report = self._attempt(number, log)
+                with serve_steps(self._allocation.node_count, self._step_environment):
+                    result = self._attempt(number, log)
             except SlurmError as err:  # this allocation is of no use
-                log.say(str(err))
-                return Report(exit_code=1, non_retryable=err.said)
-            if report.began or not report.exit_code:
-                self._make_sure(report)
-                return report
-            if report.cause is not None:
-                report.acknowledged = True  # code that never ran has nothing to save
-                self._make_sure(report)
-                return report
-            if not report.unanswered or time.monotonic() > until:
-                self._find_out(report, log)
-                return report
-            log.say("Slurm does not answer, so that the step can't begin: trying again")
+                log.add_message(str(err))
+                return AttemptResult(exit_code=1, non_retryable=err.said)
+            if result.began or not result.exit_code:
+                self._confirm_cause(result)
+                return result
+            if result.cause is not None:
+                result.acknowledged = True  # code that never ran has nothing to save
+                self._confirm_cause(result)
+                return result
+            if not result.controller_silent or time.monotonic() > until:
+                self._explain_refusal(result, log)
+                return result
+            log.add_message("Slurm does not answer, so that the step can't begin: trying again")
             self._inbox.wait(pause)
             pause = min(2 * pause, 60.0)
 
-    def _attempt(self, number: int, log: TextLog) -> Report:
+    def _attempt(self, number: int, log: TextLog) -> AttemptResult:
         agent = [sys.executable, "-m", "detslurm.exec.agent"]
         experiment = self._intents.experiment
         argv = [*agent, str(experiment.path), str(self._trial.id), str(number)]
@@ -204,55 +204,55 @@ class Execution:
             self._allocation.nodes,
             inbox=self._inbox,
             log=log,
-            look=self.look,
+            stop_cause=self.stop_cause,
             why_signalled=self._why_signalled,
             end_reason=self._end_reason,
             limits=Limits(timeout, float(self._intents.created.get("kill_wait", 30))),
         ).run()
 
-    def _environment_beside(self, launchers: Mapping[str, str]) -> dict[str, str]:
+    def _step_environment(self, launchers: Mapping[str, str]) -> dict[str, str]:
         from detslurm.exec.containers import starting_environment  # only here: others pay nothing
         from detslurm.exec.entrypoint import container_prefix
 
         inside = bool(container_prefix(self._config))
         return starting_environment(self._config, launchers) if inside else dict(launchers)
 
-    def _find_out(self, report: Report, log: TextLog) -> None:
+    def _explain_refusal(self, result: AttemptResult, log: TextLog) -> None:
         """Why no step could begin: usually the job is being ended, and nobody has said so yet."""
         # The agents of a preempted job get their SIGTERM also while they start.
-        refused = report.refused or report.exit_code == 128 + signal.SIGTERM
+        refused = result.refused or result.exit_code == 128 + signal.SIGTERM
         ending = self._job_is_ending()
         if not refused and not ending:
-            log.say("the step could not begin")
+            log.add_message("the step could not begin")
             self._inbox.wait(_STEP_PAUSE)
             return
-        log.say("the step could not begin: the job is being ended")
-        report.acknowledged = True
+        log.add_message("the step could not begin: the job is being ended")
+        result.acknowledged = True
         if ending:
-            self._hear_why(report)
+            self._await_end_reason(result)
         else:  # the grace of a preemption, of which the runner hears nothing
-            report.cause, report.give_way = Cause.PREEMPTION, True
+            result.cause, result.yield_allocation = Cause.PREEMPTION, True
 
-    def _make_sure(self, report: Report) -> None:
+    def _confirm_cause(self, result: AttemptResult) -> None:
         """Whether it was a preemption of the step alone, or the signal of a job's end.
 
         The nodes do not hear of an end in the same moment: the code may have left before this
         process was signalled, and a job that somebody has cancelled must not be requeued.
         """
-        if report.job_is_ending:
-            if report.cause is Cause.ENDING:  # Slurm's word may have come late
-                report.cause = self._end_reason()
-                report.give_way = report.cause in _GIVING_WAY
-        elif report.cause is Cause.PREEMPTION and self._job_is_ending():
-            self._hear_why(report)
+        if result.job_is_ending:
+            if result.cause is Cause.ENDING:  # Slurm's word may have come late
+                result.cause = self._end_reason()
+                result.yield_allocation = result.cause in _YIELDING
+        elif result.cause is Cause.PREEMPTION and self._job_is_ending():
+            self._await_end_reason(result)
 
-    def _hear_why(self, report: Report) -> None:
+    def _await_end_reason(self, result: AttemptResult) -> None:
         """Wait for the SIGTERM that is on its way to this process, and read why it came."""
         until = time.monotonic() + float(self._intents.created.get("kill_wait", 30))
         while signal.SIGTERM not in self._inbox.take() and time.monotonic() < until:
             self._inbox.wait(max(0.0, until - time.monotonic()))
-        report.job_is_ending, report.cause = True, self._end_reason()
-        report.give_way = report.cause in _GIVING_WAY
+        result.job_is_ending, result.cause = True, self._end_reason()
+        result.yield_allocation = result.cause in _YIELDING
 
     def _job_is_ending(self) -> bool:
         """Whether the queue says so; a job in the grace of its preemption is running to it."""
@@ -262,37 +262,39 @@ class Execution:
             return False
         return own is not None and own.ending
 
-    def _ended(self, before: TrialView, report: Report) -> Ended:
+    def _facts(self, before: TrialView, result: AttemptResult) -> AttemptFacts:
         after = self.view()
         verdict = self._trial_queue.verdict(self.task, after)
-        stopped = verdict.stop and report.cause not in (Cause.KILL, Cause.CANCEL)
+        stopped = verdict.stop and result.cause not in (Cause.KILL, Cause.CANCEL)
         stopped = stopped and after.non_retryable is None
-        report.failure = self._failure(before, after, report)
-        return Ended(
-            exit_code=report.exit_code,
-            cause=Cause.STOP if stopped else report.cause,
-            acknowledged=report.acknowledged,
-            invalid_hp=_refusal(after, report),
+        result.failure = self._failure(before, after, result)
+        return AttemptFacts(
+            exit_code=result.exit_code,
+            cause=Cause.STOP if stopped else result.cause,
+            acknowledged=result.acknowledged,
+            invalid_hp=_refusal(after, result),
             new_checkpoint=len(after.checkpoints) > len(before.checkpoints),
-            cancel_retries=report.cancel_retries,
-            non_retryable=after.non_retryable or report.non_retryable,
+            cancel_retries=result.cancel_retries,
+            non_retryable=after.non_retryable or result.non_retryable,
             restarts=before.restarts,
             max_restarts=self._config["max_restarts"],
             resting=verdict.rest,
-            why=report.why,
-            failure=report.failure,
-            earlier=self._earlier_failure() if report.failure is not None else None,
+            why=result.why,
+            failure=result.failure,
+            earlier=self._earlier_failure() if result.failure is not None else None,
             restart_repeated=bool(self._config.get("restart_repeated_failures")),
         )
 
-    def _failure(self, before: TrialView, after: TrialView, report: Report) -> Failure | None:
+    def _failure(
+        self, before: TrialView, after: TrialView, result: AttemptResult
+    ) -> Failure | None:
         """The error of the code that ended this run at once, with no step gained."""
         gained = after.steps > before.steps or len(after.checkpoints) > len(before.checkpoints)
-        if gained or not report.at_once or report.cause is not None or not report.exit_code:
+        if gained or not result.at_once or result.cause is not None or not result.exit_code:
             return None
         from detslurm.exec.failure import EXITS, failure_in  # only here: runners start without it
 
-        return failure_in(self._trial.log_path(self._run)) if report.exit_code in EXITS else None
+        return failure_in(self._trial.log_path(self._run)) if result.exit_code in EXITS else None
 
     def _earlier_failure(self) -> Failure | None:
         """That of the run before, if it made this run a restart."""
@@ -301,7 +303,7 @@ class Execution:
         end = self._trial.end(self._run - 1) or {}
         return Failure.from_dict(end.get("failure")) if end.get("outcome") == RESTART else None
 
-    def look(self) -> Cause | None:
+    def stop_cause(self) -> Cause | None:
         """Why the trial should not run now, or None; as last known while the store is silent."""
         try:
             if self._run and self._trial.superseded(self._run):
@@ -309,15 +311,15 @@ class Execution:
             self._intents.refresh()
             self._intents.mark_found(self.task.trial_id)
         except StoreError as error:
-            _say(error)
+            _log_store_error(error)
         return self._intents.cause_for(self.task.trial_id)
 
     def _end_reason(self) -> Cause:
         """Why the whole job is being ended, by what Slurm said in its output."""
-        intent = self.look()
+        intent = self.stop_cause()
         if intent is not None:
             return intent
-        return _ENDINGS.get(self._said() or "", Cause.ENDING)
+        return _ENDINGS.get(self._read_end_reason() or "", Cause.ENDING)
 
     def _why_signalled(self) -> Cause:
         """Time limit or preemption: SIGUSR1 means both on sites with preempt_send_user_signal."""
@@ -330,26 +332,26 @@ class Execution:
         return Cause.TIME_LIMIT if left is not None and left <= lead else Cause.PREEMPTION
 
 
-def _say(error: StoreError) -> None:
-    tell(f"the store can't be used now: {error}")
+def _log_store_error(error: StoreError) -> None:
+    print_message(f"the store can't be used now: {error}")
 
 
-def _refusal(view: TrialView, report: Report) -> str | None:
-    if view.early_exit != INVALID_HP and not report.invalid_hp:
+def _refusal(view: TrialView, result: AttemptResult) -> str | None:
+    if view.early_exit != INVALID_HP and not result.invalid_hp:
         return None
     said = f": {view.early_exit_text}" if view.early_exit_text else " by the code"
     return f"its hyperparameters were declared invalid{said}"
 
 
-def _end_record(number: int, decision: Decision, report: Report) -> dict[str, Any]:
-    failure = report.failure
+def _end_record(number: int, decision: Decision, result: AttemptResult) -> dict[str, Any]:
+    failure = result.failure
     return {
         "type": "end",
         "run": number,
         "outcome": decision.outcome,
         "reason": decision.reason,
-        "exit_code": report.exit_code,
-        "exclude": report.exclude,
+        "exit_code": result.exit_code,
+        "exclude": result.exclude,
         "time": time.time(),
         **({} if failure is None else {"failure": failure.to_dict()}),
     }

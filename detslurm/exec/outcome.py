@@ -29,17 +29,17 @@ class Cause(enum.StrEnum):
     STOP = "stop"  # the search wants no more of this trial
 
 
-class Next(enum.Enum):
+class Action(enum.Enum):
     """What the runner does after the run's end is recorded."""
 
-    LEAVE = "leave"
-    AGAIN = "again"
+    STOP = "stop"
+    RETRY = "retry"
     REQUEUE = "requeue"
     HOLD = "hold"
 
 
 @dataclass(frozen=True)
-class Ended:
+class AttemptFacts:
     """The facts of one ended attempt.
 
     `exit_code` follows the shell: 128 + N for death by signal N. `new_checkpoint` says whether this
@@ -72,85 +72,85 @@ class Decision:
 
     outcome: str
     reason: str
-    next: Next
+    action: Action
 
 
 _DEADLY = frozenset(128 + s for s in (signal.SIGTERM, signal.SIGKILL, signal.SIGINT))
 
 
-def decide(ended: Ended) -> Decision:
+def decide(facts: AttemptFacts) -> Decision:
     """The outcome of an attempt."""
-    if ended.cause is Cause.KILL:
-        return Decision("killed", "killed by the user", Next.LEAVE)
-    if ended.cause is Cause.STOP:
-        return Decision("completed", "stopped by the search", Next.LEAVE)
-    if ended.cause is not None and (ended.acknowledged or _cut_short(ended)):
-        return _stopped(ended.cause)
-    if ended.invalid_hp is not None:
-        return Decision("invalid_hp", ended.invalid_hp, Next.LEAVE)
-    if ended.exit_code == 0 and ended.resting:
-        return Decision("out_of_ops", "the search has no more for it now", Next.LEAVE)
-    if ended.exit_code == 0:
-        return Decision("completed", "the code exited with 0", Next.LEAVE)
-    return _failed(ended)
+    if facts.cause is Cause.KILL:
+        return Decision("killed", "killed by the user", Action.STOP)
+    if facts.cause is Cause.STOP:
+        return Decision("completed", "stopped by the search", Action.STOP)
+    if facts.cause is not None and (facts.acknowledged or _cut_short(facts)):
+        return _stopped(facts.cause)
+    if facts.invalid_hp is not None:
+        return Decision("invalid_hp", facts.invalid_hp, Action.STOP)
+    if facts.exit_code == 0 and facts.resting:
+        return Decision("out_of_ops", "the search has no more for it now", Action.STOP)
+    if facts.exit_code == 0:
+        return Decision("completed", "the code exited with 0", Action.STOP)
+    return _failed(facts)
 
 
-def _cut_short(ended: Ended) -> bool:
+def _cut_short(facts: AttemptFacts) -> bool:
     # The code did not acknowledge, but it was ended by the signal that came with the request: that
     # is no fault of its own. At a time limit it must at least have saved something, or a script
     # that never checkpoints would be chained for ever.
-    if ended.exit_code not in _DEADLY:
+    if facts.exit_code not in _DEADLY:
         return False
-    return ended.cause is not Cause.TIME_LIMIT or ended.new_checkpoint
+    return facts.cause is not Cause.TIME_LIMIT or facts.new_checkpoint
 
 
 def _stopped(cause: Cause) -> Decision:
     if cause is Cause.CANCEL:
-        return Decision("canceled", "canceled by the user", Next.LEAVE)
+        return Decision("canceled", "canceled by the user", Action.STOP)
     if cause is Cause.PAUSE:
-        return Decision("paused", "paused by the user", Next.HOLD)
+        return Decision("paused", "paused by the user", Action.HOLD)
     if cause is Cause.TIME_LIMIT:
-        return Decision("time_limit", "the job's time limit was near", Next.REQUEUE)
+        return Decision("time_limit", "the job's time limit was near", Action.REQUEUE)
     if cause is Cause.ENDING:
         # Somebody may have cancelled the job; what Slurm preempts to the end, it requeues itself.
-        return Decision(ENDED, "Slurm ended the job and did not say why", Next.LEAVE)
-    return Decision("preempted", "preempted by Slurm", Next.REQUEUE)
+        return Decision(ENDED, "Slurm ended the job and did not say why", Action.STOP)
+    return Decision("preempted", "preempted by Slurm", Action.REQUEUE)
 
 
-_AFTER_FAILURE = {None: Next.AGAIN, Cause.PAUSE: Next.HOLD, Cause.ENDING: Next.LEAVE}
+_AFTER_FAILURE = {None: Action.RETRY, Cause.PAUSE: Action.HOLD, Cause.ENDING: Action.STOP}
 
 
-def _failed(ended: Ended) -> Decision:
-    how = _how(ended)
-    if ended.cause is Cause.CANCEL:
-        return Decision("canceled", f"canceled by the user; {how}", Next.LEAVE)
-    if ended.non_retryable is not None:
-        return Decision("error", f"{ended.non_retryable}; a restart would not help", Next.LEAVE)
-    if ended.cancel_retries is not None:
-        reason = f"{how}; log policy {ended.cancel_retries!r} forbids a restart"
-        return Decision("error", reason, Next.LEAVE)
-    if ended.failure is not None and ended.failure == ended.earlier and not ended.restart_repeated:
-        reason = f"the code failed in the same way twice, at once: {ended.failure.error}"
+def _failed(facts: AttemptFacts) -> Decision:
+    how = _how(facts)
+    if facts.cause is Cause.CANCEL:
+        return Decision("canceled", f"canceled by the user; {how}", Action.STOP)
+    if facts.non_retryable is not None:
+        return Decision("error", f"{facts.non_retryable}; a restart would not help", Action.STOP)
+    if facts.cancel_retries is not None:
+        reason = f"{how}; log policy {facts.cancel_retries!r} forbids a restart"
+        return Decision("error", reason, Action.STOP)
+    if facts.failure is not None and facts.failure == facts.earlier and not facts.restart_repeated:
+        reason = f"the code failed in the same way twice, at once: {facts.failure.error}"
         more = "a restart would not help (restart_repeated_failures: true tries it)"
-        return Decision("error", f"{reason}; {more}", Next.LEAVE)
-    if ended.restarts >= ended.max_restarts:
-        reason = f"{how} after {ended.restarts} of {ended.max_restarts} restarts"
-        return Decision("error", reason, Next.LEAVE)
-    reason = f"{how}; restart {ended.restarts + 1} of {ended.max_restarts}"
-    following = _AFTER_FAILURE.get(ended.cause, Next.REQUEUE)
-    return Decision("restart", reason, following)
+        return Decision("error", f"{reason}; {more}", Action.STOP)
+    if facts.restarts >= facts.max_restarts:
+        reason = f"{how} after {facts.restarts} of {facts.max_restarts} restarts"
+        return Decision("error", reason, Action.STOP)
+    reason = f"{how}; restart {facts.restarts + 1} of {facts.max_restarts}"
+    action = _AFTER_FAILURE.get(facts.cause, Action.REQUEUE)
+    return Decision("restart", reason, action)
 
 
-def _how(ended: Ended) -> str:
-    if ended.why is not None:
-        return ended.why
-    if ended.cause is Cause.TIME_LIMIT and ended.exit_code in _DEADLY:
+def _how(facts: AttemptFacts) -> str:
+    if facts.why is not None:
+        return facts.why
+    if facts.cause is Cause.TIME_LIMIT and facts.exit_code in _DEADLY:
         return "the code reached the time limit without saving a checkpoint"
-    return f"the code {describe_exit(ended.exit_code)}"
+    return f"the code {describe_exit(facts.exit_code)}"
 
 
 def describe_exit(exit_code: int) -> str:
-    """How a process ended, for people: `exited with 3`, `was killed by SIGTERM`."""
+    """How a process facts, for people: `exited with 3`, `was killed by SIGTERM`."""
     if exit_code == 128 + signal.SIGKILL:
         return "was killed by SIGKILL (out of memory?)"
     if exit_code > 128:

@@ -16,12 +16,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from detslurm.exec.attempt import Report
+from detslurm.exec.attempt import AttemptResult
 from detslurm.exec.execution import SLURM_LATE, Execution
 from detslurm.exec.intents import Intents
-from detslurm.exec.outcome import Cause, Decision, Next
-from detslurm.exec.signals import SignalInbox, let_pass
-from detslurm.exec.textlog import tell
+from detslurm.exec.outcome import Action, Cause, Decision
+from detslurm.exec.signals import SignalInbox, discard_signals
+from detslurm.exec.textlog import print_message
 from detslurm.exec.trial_queue import StaticTrialQueue, TrialQueue
 from detslurm.slurm import Allocation, Cluster, SlurmError, detect_cluster
 from detslurm.store import ExperimentDir, RunTaken, Store, StoreError, TrialEnded
@@ -38,7 +38,7 @@ class Runner:
     """
 
     def __init__(self, experiment_dir: Path, first: int, each: int = 1) -> None:
-        let_pass()
+        discard_signals()
         self._inbox = SignalInbox([signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM])
         self._store = Store(experiment_dir.parent.parent)
         self._experiment = ExperimentDir(self._store, int(experiment_dir.name))
@@ -78,12 +78,12 @@ class Runner:
     def run(self) -> int:
         """Work; returns the exit status of the job: 0 unless a trial failed."""
         while self._with_retries(self._trial_queue.has_work):
-            cause = self._look()
+            cause = self._stop_cause()
             if cause is not None:
-                self._leave(cause)
+                self._on_stop_cause(cause)
                 break
             if self._worked and self._time_is_short():
-                self._give_way(Next.REQUEUE)
+                self._yield_allocation(Action.REQUEUE)
                 break
             task = self._with_retries(self._trial_queue.take)
             if task is None:
@@ -105,47 +105,47 @@ class Runner:
     @staticmethod
     def _with_retries(act: Callable[[], T]) -> T:
         """Do what can be done twice, over minutes in which the store can't be used."""
-        return with_retries(act, _say, LONG)
+        return with_retries(act, _log_store_error, LONG)
 
-    def _look(self) -> Cause | None:
+    def _stop_cause(self) -> Cause | None:
         try:
             self._intents.refresh()
         except StoreError as err:
-            _say(err)
+            _log_store_error(err)
         return self._intents.cause
 
-    def _leave(self, cause: Cause) -> None:
+    def _on_stop_cause(self, cause: Cause) -> None:
         """The user no longer wants anything to run now."""
         if cause is Cause.PAUSE:
-            self._give_way(Next.HOLD)
+            self._yield_allocation(Action.HOLD)
 
     def _work_on(self, execution: Execution) -> bool:
         """Run a trial until it is over or has to wait; whether this job goes on with others."""
         self._worked = True
         try:
-            decision, report = execution.run()
+            decision, result = execution.run()
             self._excluded = execution.excluded
-            while decision.next is Next.AGAIN and not self._on_excluded_node:
-                if execution.look() is not None:
-                    return self._drop(execution, decision)
+            while decision.action is Action.RETRY and not self._on_excluded_node:
+                if execution.stop_cause() is not None:
+                    return self._abandon(execution, decision)
                 task = self._with_retries(partial(self._trial_queue.retake, execution.task))
                 if task is None:
                     return True
                 execution.task = task
-                decision, report = execution.run()
+                decision, result = execution.run()
         except (TrialEnded, RunTaken) as err:
-            tell(str(err))
+            print_message(str(err))
             return False
         if execution.superseded:
             return False  # whoever goes on with the trial tells what became of it
-        return self._after(execution, decision, report)
+        return self._after(execution, decision, result)
 
-    def _drop(self, execution: Execution, decision: Decision) -> bool:
+    def _abandon(self, execution: Execution, decision: Decision) -> bool:
         """The user wants no further run of this trial now."""
         self._release_trial(execution, decision, going_on=False)
-        cause = self._look()
+        cause = self._stop_cause()
         if cause is not None:
-            self._leave(cause)
+            self._on_stop_cause(cause)
         return cause is None
 
     def _release_trial(self, execution: Execution, decision: Decision, *, going_on: bool) -> None:
@@ -154,31 +154,31 @@ class Runner:
             lambda: self._trial_queue.release(task, decision, view, going_on=going_on)
         )
 
-    def _after(self, execution: Execution, decision: Decision, report: Report) -> bool:
-        over = decision.next is Next.LEAVE
+    def _after(self, execution: Execution, decision: Decision, result: AttemptResult) -> bool:
+        over = decision.action is Action.STOP
         going_on = (
             over
-            and not report.give_way
-            and not report.job_is_ending
-            and self._look() is None
+            and not result.yield_allocation
+            and not result.job_is_ending
+            and self._stop_cause() is None
             and not self._time_is_short()
         )
         self._release_trial(execution, decision, going_on=going_on)
         self._failed |= decision.outcome == "error"
         if over:
-            self._settle()
+            self._compact_if_over()
             if (
-                report.give_way
-                and self._look() is None
+                result.yield_allocation
+                and self._stop_cause() is None
                 and self._with_retries(self._trial_queue.has_work)
             ):
-                self._give_way(Next.REQUEUE, ending=report.job_is_ending)
-            return not report.give_way and not report.job_is_ending
-        self._give_way(decision.next, ending=report.job_is_ending)
+                self._yield_allocation(Action.REQUEUE, ending=result.job_is_ending)
+            return not result.yield_allocation and not result.job_is_ending
+        self._yield_allocation(decision.action, ending=result.job_is_ending)
         return False
 
-    def _settle(self) -> None:
-        """Whoever ends the last trial of an experiment compacts its metrics."""
+    def _compact_if_over(self) -> None:
+        """The runner that ends the last trial of an experiment compacts its metrics."""
         try:
             if not self._trial_queue.is_experiment_over():
                 return
@@ -186,7 +186,7 @@ class Runner:
 
             compact(self._experiment)
         except (StoreError, OSError, ImportError) as err:
-            tell(f"the metrics are not compacted: {err}")
+            print_message(f"the metrics are not compacted: {err}")
 
     def _time_is_short(self) -> bool:
         """Whether a trial that began now would be asked to leave almost at once."""
@@ -199,20 +199,20 @@ class Runner:
     def _cluster(self, name: str | None = None) -> Cluster:
         return detect_cluster(name or self._allocation.cluster, root=self._store.path)
 
-    def _give_way(self, following: Next, *, ending: bool = False) -> None:
+    def _yield_allocation(self, action: Action, *, ending: bool = False) -> None:
         """Requeue exactly this element, or submit a successor where that is not possible.
 
         `ending`: Slurm ends the job, and has said why. Otherwise a job that somebody has cancelled
         meanwhile stays cancelled.
         """
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # requeueing ends this very process
-        hold = following is Next.HOLD
+        hold = action is Action.HOLD
         if hold and ending:
             self._cluster().hold([self._allocation.ref])  # should Slurm bring it back by itself
             return
         ref = self._requeued(hold, ending) or self._submit_successor(hold)
-        if hold and self._look() is not Cause.PAUSE:
-            # The user has activated it between our look and our hold.
+        if hold and self._stop_cause() is not Cause.PAUSE:
+            # The user has activated it between our reading and our hold.
             self._cluster().release([ref])
 
     def _requeued(self, hold: bool, ending: bool) -> str | None:
@@ -224,7 +224,7 @@ class Runner:
             self._cluster().requeue(ref, hold=hold, only_running=not (hold or ending))
         except SlurmError as err:
             if not _was_requeued(err):
-                tell(f"requeue failed, submitting a successor: {err}")
+                print_message(f"requeue failed, submitting a successor: {err}")
                 return None
             if hold:
                 self._cluster().hold([ref])
@@ -267,8 +267,8 @@ def _job_output(folder: Path, allocation: Allocation) -> tuple[Path, int]:
         return Path("/proc/self/fd/1"), os.fstat(1).st_size
 
 
-def _say(error: StoreError) -> None:
-    tell(f"the store can't be used now: {error}")
+def _log_store_error(error: StoreError) -> None:
+    print_message(f"the store can't be used now: {error}")
 
 
 def _was_requeued(refusal: SlurmError) -> bool:
@@ -280,7 +280,7 @@ def main(argv: list[str]) -> int:
     try:
         return Runner(Path(argv[0]), *map(int, argv[1:])).run()
     except (StoreError, SlurmError) as err:
-        tell(str(err))
+        print_message(str(err))
         return 1
 
 

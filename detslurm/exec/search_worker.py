@@ -11,7 +11,7 @@ from typing import Any
 from detslurm.exec.intents import Intents
 from detslurm.exec.outcome import Cause, Decision
 from detslurm.exec.sampling import SamplingError, sample
-from detslurm.exec.textlog import tell
+from detslurm.exec.textlog import print_message
 from detslurm.exec.trial_queue import SearchVerdict, Task
 from detslurm.exec.worker_pool import WorkerPool
 from detslurm.searcher import Search, State
@@ -31,7 +31,7 @@ _HOW = {
     "killed": "canceled",
 }
 # How long a worker waits for the answer of a method that runs elsewhere, and how often it polls.
-_PATIENCE, _POLL_SECONDS = 30.0, 0.5
+_TIMEOUT, _POLL_SECONDS = 30.0, 0.5
 
 
 class SearchTrialQueue:
@@ -68,7 +68,7 @@ class SearchTrialQueue:
 
     def _wait_for_answer(self) -> None:
         """A method of the user's own answers after a while, or nobody is there to answer."""
-        deadline = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + _TIMEOUT
         while not self._has_trial() and not self._state.done and time.monotonic() < deadline:
             self._intents.refresh()
             if self._intents.cause is not None:
@@ -137,7 +137,7 @@ class SearchTrialQueue:
         try:
             sample(self._log, self._search, index)
         except SamplingError as err:
-            tell(f"trial {self._trial_id(index)} has no sample: {err}")
+            print_message(f"trial {self._trial_id(index)} has no sample: {err}")
             return "errored"
         return None
 
@@ -231,7 +231,7 @@ class SearchTrialQueue:
         return event if checkpoint is None else {**event, "checkpoint": checkpoint}
 
     def _commit(self, events: list[dict[str, Any]]) -> None:
-        with_retries(lambda: self._log.commit(events), _say, LONG)
+        with_retries(lambda: self._log.commit(events), _log_store_error, LONG)
 
     def is_experiment_over(self) -> bool:
         return self._state.done and self._conclude()
@@ -251,5 +251,5 @@ class SearchTrialQueue:
         return range(1)
 
 
-def _say(error: StoreError) -> None:
-    tell(f"the search can't be told now, trying again: {error}")
+def _log_store_error(error: StoreError) -> None:
+    print_message(f"the search's log can't be written now, trying again: {error}")

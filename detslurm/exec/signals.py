@@ -21,7 +21,7 @@ STRAY: Final = frozenset(signal.valid_signals()) - _OTHERWISE
 """What anybody may send to a step, and would end a process that has no use for it."""
 
 
-def let_pass(signals: Iterable[int] = STRAY) -> None:
+def discard_signals(signals: Iterable[int] = STRAY) -> None:
     """Let signals pass that are none of this process's business.
 
     By a handler: what it starts would inherit that they are ignored, and could not trap them.

@@ -1,4 +1,4 @@
-"""What is said for people: the text log of a run, of one writer, and the job's own output."""
+"""Messages for people: the text log of a run, which has one writer, and the job's own output."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from detslurm.store import fs
 from detslurm.store.errors import explained
 
 
-def tell(text: str) -> None:
-    """Say something in the job's output; on a full disk it costs that line alone."""
+def print_message(text: str) -> None:
+    """Print a line in the job's output; on a full disk that line alone is lost."""
     with contextlib.suppress(OSError):
         os.write(1, f"detslurm: {text}\n".encode("utf-8", "replace"))
 
@@ -44,7 +44,7 @@ class TextLog:
             return
         self._lost = 0
 
-    def say(self, text: str) -> None:
+    def add_message(self, text: str) -> None:
         """A line of detslurm's own."""
         self.write([f"detslurm: {text}"])
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from detslurm.exec.intents import Intents
 from detslurm.exec.outcome import Decision
-from detslurm.exec.textlog import tell
+from detslurm.exec.textlog import print_message
 from detslurm.searcher import TrialPlan
 from detslurm.searcher.sampling import Samples
 from detslurm.slurm import Cluster, SlurmError
@@ -103,7 +103,7 @@ class StaticTrialQueue:
             reason = self._refusal(self._intents.trial_ids[index])
             if reason is None:
                 return index
-            tell(reason)
+            print_message(reason)
             self._gone.add(index)
         return None
 
@@ -154,9 +154,9 @@ class StaticTrialQueue:
         if decision.outcome == INVALID_HP and self._searcher["name"] == "random":
             self._replace(task.index)
         if decision.outcome in (COMPLETED, ERROR, INVALID_HP):
-            self._look_after_others(task.index)
+            self._adopt_orphaned_trial(task.index)
 
-    def _look_after_others(self, last: int) -> None:
+    def _adopt_orphaned_trial(self, last: int) -> None:
         """Once the own share is done, go on with the next trial that is not, if its runner died."""
         left = (index for index in self._indices() if index not in self._gone and index != last)
         if self._intents.cause is not None or next(left, None) is not None:
@@ -168,7 +168,7 @@ class StaticTrialQueue:
 
         if adopt(self._intents, index, self._ref, self._cluster, most=self._max_restarts):
             self._intents.refresh()
-            tell(
+            print_message(
                 f"the runner of trial {self._intents.trial_ids[index]} died: going on with it here"
             )
 

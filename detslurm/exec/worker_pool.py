@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from detslurm.exec.intents import Intents
-from detslurm.exec.textlog import tell
+from detslurm.exec.textlog import print_message
 from detslurm.searcher import State
 from detslurm.searcher.workers import Workers
 from detslurm.slurm import Cluster, JobInfo, SlurmError
@@ -115,7 +115,7 @@ class WorkerPool:
         try:
             job_id = self._cluster.submit(request)
         except SlurmError as err:
-            tell(f"no more workers can be submitted: {err}")
+            print_message(f"no more workers can be submitted: {err}")
             return
         intents.experiment.append(submitted_fact(self._cluster.name, job_id, 0, request))
 
@@ -143,7 +143,7 @@ class WorkerPool:
         try:
             job_id = self._cluster.submit(request)
         except SlurmError as err:
-            tell(f"no standby worker can be submitted: {err}")
+            print_message(f"no standby worker can be submitted: {err}")
             return
         fact = submitted_fact(self._cluster.name, job_id, 0, request, standby=True)
         experiment.append(fact)
@@ -161,7 +161,7 @@ class WorkerPool:
         try:
             self._cluster.cancel(self._job_ids(), pending_only=True)
         except SlurmError as err:
-            tell(f"workers stay in the queue: {err}")
+            print_message(f"workers stay in the queue: {err}")
 
 
 def _job_id(ref: str) -> str:

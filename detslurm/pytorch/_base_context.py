@@ -178,7 +178,7 @@ class TrialContext:
         It is a temporary one where nothing is recorded, or the trial was loaded from a checkpoint.
         """
         if self._core is not None:
-            with suppress(ValueError):  # it is not tracked
+            with suppress(ValueError):  # it is not recorded
                 return self._core.train.get_tensorboard_path()
         if self._scratch is None:
             self._scratch = Path(tempfile.mkdtemp(prefix="detslurm-tensorboard-"))

@@ -10,7 +10,7 @@ from detslurm.store.store import Store
 
 def claims_folder(store: Store) -> Path:
     """Where jobs that detslurm did not submit claim their experiments."""
-    return store.own("embedded")
+    return store.own("unmanaged")
 
 
 def inherit_claims(store: Store, cluster: str, job: str, first_job: str) -> None:

@@ -189,26 +189,28 @@ def test_what_a_slower_script_made_in_vain_stays_in_nobodys_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     """Several scripts begin at once with one name: no experiment, no trial waits for ever."""
-    from detslurm.core import _places
+    from detslurm.core import _unmanaged_trial
     from detslurm.core._unmanaged_info import UnmanagedInfo
 
     store = Store.open(tmp_path / "root")
 
     def place(trial: str) -> TrialDir:
         unmanaged_info = UnmanagedInfo(external_experiment_id="e", external_trial_id=trial)
-        return _places.place_for(store, unmanaged_info, store.path / "checkpoints")[0]
+        return _unmanaged_trial.unmanaged_trial(store, unmanaged_info, store.path / "checkpoints")[
+            0
+        ]
 
-    real = getattr(_places, step)
+    real = getattr(_unmanaged_trial, step)
     ours: list[TrialDir] = []
 
     def slow(*args: object) -> object:
-        monkeypatch.setattr(_places, step, real)
+        monkeypatch.setattr(_unmanaged_trial, step, real)
         ours.append(place("b"))  # another script, from its beginning to its end
         return real(*args)
 
     if step == "_another_trial":
         ours.append(place("a"))
-    monkeypatch.setattr(_places, step, slow)
+    monkeypatch.setattr(_unmanaged_trial, step, slow)
     assert place("b").id == ours[-1].id
     for trial in ours:
         trial.write_end(trial.open_run({})["run"], {"outcome": "completed"})

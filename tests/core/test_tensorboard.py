@@ -147,17 +147,17 @@ class TestManual:
                     context.train.upload_tensorboard_files(mangler=lambda *_, bad=bad: bad)
 
 
-def test_without_tracking_there_is_no_path(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_recording_there_is_no_path(monkeypatch: pytest.MonkeyPatch) -> None:
     """get_tensorboard_path() says so; uploading does nothing."""
     monkeypatch.setenv("DETSLURM_TRACK", "0")
     with core.init(tensorboard_mode=TensorboardMode.MANUAL) as context:
-        with pytest.raises(ValueError, match="not tracked"):
+        with pytest.raises(ValueError, match="not recorded"):
             context.train.get_tensorboard_path()
         context.train.upload_tensorboard_files()
 
 
 def test_by_hand_files_are_kept_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A tracked script's own files land beside its checkpoints."""
+    """A recorded script's own files land beside its checkpoints."""
     monkeypatch.setenv("DETSLURM_ROOT", str(tmp_path))
     with core.init() as context:
         (context.train.get_tensorboard_path() / "mine").write_text("1")

@@ -11,8 +11,8 @@ from tests.cluster.waiting import wait_for
 from tests.e2e.conftest import needs_mpi
 from tests.e2e.desk import PATIENCE, Desk
 from tests.e2e.processes import find_process, find_program, kill_runner, processes_of
-from tests.e2e.test_embedded import batch, named
 from tests.e2e.test_main_job import make_room
+from tests.e2e.test_unmanaged_jobs import batch, named
 
 pytestmark = [pytest.mark.cluster, needs_mpi]
 

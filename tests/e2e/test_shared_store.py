@@ -98,7 +98,7 @@ def test_two_users_share_a_store(desks: tuple[Desk, Desk]) -> None:
     assert listed(alice) == {hers: ("alice", "CANCELED")}
 
 
-TRACKED = """\
+RECORDED = """\
     import detslurm as det
     with det.core.init() as core:
         core.train.report_validation_metrics(1, {"loss": 1.0})
@@ -111,7 +111,7 @@ TRACKED = """\
 def test_scripts_and_local_jobs_in_a_shared_store(desks: tuple[Desk, Desk]) -> None:
     """Whatever writes there, nobody can change it but its owner, and everybody sees it."""
     for desk in desks:
-        script = desk.write("hand.py", TRACKED)
+        script = desk.write("hand.py", RECORDED)
         desk.user.run("python3", str(script))
         desk.user.run("sbatch", "--wait", "-o", "said.txt", "--wrap", "python3 hand.py")
         assert desk.user.cwd is not None

@@ -20,7 +20,7 @@ from tests.cluster.waiting import wait_for
 from tests.e2e.desk import PATIENCE, Desk
 from tests.e2e.processes import is_alive, kill_runner
 from tests.e2e.test_main_job import make_room
-from tests.exec.test_meeting import free
+from tests.exec.test_rendezvous import free
 
 pytestmark = [pytest.mark.cluster, pytest.mark.strange_site]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.experiments import agent_command, job_environment, submitted
-from detslurm.exec.control import parse_report
+from detslurm.exec.agent_protocol import parse_report
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from detslurm.exec.intents import Intents
-from detslurm.exec.outcome import Decision, Next
+from detslurm.exec.outcome import Action, Decision
 from detslurm.exec.trial_queue import StaticTrialQueue
 from detslurm.sdk.polling import ExperimentPoller
 from detslurm.slurm import JobRequest
@@ -16,7 +16,7 @@ from detslurm.store import ExperimentDir
 from tests.sdk.scenes import YAML, Scene
 
 RANDOM = YAML.replace("{name: grid, ", "{name: random, max_trials: 4, ")
-DONE = Decision("completed", "the code exited with 0", Next.LEAVE)
+DONE = Decision("completed", "the code exited with 0", Action.STOP)
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
-from detslurm.exec.control import PREEMPT
+from detslurm.exec.agent_protocol import PREEMPT
 from tests.cluster.waiting import wait_for
 from tests.exec.nodes import agent
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from detslurm.exec import control
+from detslurm.exec import agent_protocol
 from detslurm.exec.attempt import Attempt, Limits
 from detslurm.exec.outcome import Cause
 from detslurm.exec.signals import SignalInbox
@@ -27,22 +27,24 @@ def inbox() -> Iterator[SignalInbox]:
 
 
 def test_a_node_that_never_comes(tmp_path: Path, inbox: SignalInbox) -> None:
-    """The others don't wait for ever, and the report names the node."""
-    (tmp_path / "here").write_bytes(control.report_line({"event": "here", "node": 0, "slots": 1}))
+    """The others don't wait for ever, and the result names the node."""
+    (tmp_path / "here").write_bytes(
+        agent_protocol.report_line({"event": "arrived", "node": 0, "slots": 1})
+    )
     log = TextLog(tmp_path / "log")
-    report = Attempt(
+    result = Attempt(
         ["sh", "-c", f"cat {tmp_path}/here; read word; echo told to $word; exit 1"],
         ["n1", "n2", "n3"],
         inbox=inbox,
         log=log,
-        look=lambda: None,
+        stop_cause=lambda: None,
         why_signalled=lambda: Cause.PREEMPTION,
         end_reason=lambda: Cause.KILL,
-        limits=Limits(60, 30, meeting=0.01),
+        limits=Limits(60, 30, rendezvous=0.01),
     ).run()
     log.close()
-    assert report.why == "no agent came up on n2, n3 within 0 s"
-    assert report.exit_code == 1 and report.cause is None
+    assert result.why == "no agent came up on n2, n3 within 0 s"
+    assert result.exit_code == 1 and result.cause is None
     assert "told to kill" in (tmp_path / "log").read_text()
 
 
@@ -62,15 +64,15 @@ def test_the_code_hears_of_a_signal_before_its_cause_is_known(
         ["n1"],
         inbox=inbox,
         log=log,
-        look=lambda: None,
+        stop_cause=lambda: None,
         why_signalled=why,
         end_reason=lambda: Cause.KILL,
         limits=Limits(60, 30),
     )
     os.kill(os.getpid(), signal.SIGUSR1)
-    report = attempt.run()
+    result = attempt.run()
     log.close()
-    assert report.cause is Cause.PREEMPTION
+    assert result.cause is Cause.PREEMPTION
     assert heard.read_text() == "preempt\n"
 
 
@@ -84,7 +86,7 @@ def test_what_srun_says_of_every_step_is_left_out(tmp_path: Path, inbox: SignalI
         ["n1"],
         inbox=inbox,
         log=log,
-        look=lambda: None,
+        stop_cause=lambda: None,
         why_signalled=lambda: Cause.PREEMPTION,
         end_reason=lambda: Cause.KILL,
         limits=Limits(60, 30),
@@ -96,20 +98,20 @@ def test_what_srun_says_of_every_step_is_left_out(tmp_path: Path, inbox: SignalI
 def test_no_report_is_taken_for_a_rewritten_line(tmp_path: Path, inbox: SignalInbox) -> None:
     """Whatever escapes the log lines before it end with: each node's last line counts."""
     end = {"event": "ended", "exit_code": 0, "preempted": False, "acknowledged": False}
-    said = control.log_line(0, "[rank=0] bar \x1b[A\x1b[A\x1b[A")
+    said = agent_protocol.log_line(0, "[rank=0] bar \x1b[A\x1b[A\x1b[A")
     (tmp_path / "said").write_bytes(
-        said + b"".join(control.report_line({**end, "node": node}) for node in range(3))
+        said + b"".join(agent_protocol.report_line({**end, "node": node}) for node in range(3))
     )
     log = TextLog(tmp_path / "log")
-    report = Attempt(
+    result = Attempt(
         ["cat", str(tmp_path / "said")],
         ["n1", "n2", "n3"],
         inbox=inbox,
         log=log,
-        look=lambda: None,
+        stop_cause=lambda: None,
         why_signalled=lambda: Cause.PREEMPTION,
         end_reason=lambda: Cause.KILL,
         limits=Limits(60, 30),
     ).run()
     log.close()
-    assert report.exit_code == 0 and not report.vanished
+    assert result.exit_code == 0 and not result.agent_lost

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from detslurm._flag import ENV, PreemptFlag
-from detslurm.exec.control import KILL
+from detslurm.exec.agent_protocol import KILL
 from tests.cluster import processes
 from tests.cluster.waiting import wait_for
 from tests.exec.nodes import agent, reports

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from detslurm.exec.attempt import Report
+from detslurm.exec.attempt import AttemptResult
 from detslurm.exec.execution import Execution
 from detslurm.exec.intents import Intents
-from detslurm.exec.outcome import Cause, Next
+from detslurm.exec.outcome import Action, Cause
 from detslurm.exec.signals import SignalInbox
-from detslurm.exec.textlog import tell
+from detslurm.exec.textlog import print_message
 from detslurm.exec.trial_queue import StaticTrialQueue
 from detslurm.slurm import Allocation
 from detslurm.store import TrialDir
@@ -67,7 +67,7 @@ def listening() -> Iterator[SignalInbox]:
 
 
 @pytest.mark.parametrize(
-    ("state", "said", "cause", "give_way"),
+    ("state", "said", "cause", "yield_allocation"),
     [
         ("RUNNING", None, Cause.PREEMPTION, True),
         ("COMPLETING", "cancelled", Cause.KILL, False),
@@ -81,26 +81,28 @@ def test_a_step_that_ended_before_its_runner_heard_why(
     state: str,
     said: str | None,
     cause: Cause,
-    give_way: bool,
+    yield_allocation: bool,
 ) -> None:
     """Agents take every end of a job for a preemption: the queue tells one from the other."""
     scene = Scene(tmp_path / "store")
     execution = refused(scene, listening)
     scene.queue.put("7", state)
-    execution._said = lambda: said
+    execution._read_end_reason = lambda: said
     if state == "COMPLETING":
         threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGTERM)).start()
-    report = Report(cause=Cause.PREEMPTION, began=True, acknowledged=True, give_way=True)
-    execution._make_sure(report)
-    assert (report.cause, report.give_way) == (cause, give_way)
-    assert report.job_is_ending == (state == "COMPLETING")
+    result = AttemptResult(
+        cause=Cause.PREEMPTION, began=True, acknowledged=True, yield_allocation=True
+    )
+    execution._confirm_cause(result)
+    assert (result.cause, result.yield_allocation) == (cause, yield_allocation)
+    assert result.job_is_ending == (state == "COMPLETING")
 
 
 def test_gpus_that_were_dealt_unequally(tmp_path: Path, inbox: SignalInbox) -> None:
     """No step can use them: the trial says so and is over, instead of its runner."""
     scene = Scene(tmp_path / "store")
     decision, _ = refused(scene, inbox).run()
-    assert (decision.outcome, decision.next) == ("error", Next.LEAVE)
+    assert (decision.outcome, decision.action) == ("error", Action.STOP)
     assert "3 of 4 GPUs" in decision.reason
     trial = scene.client.trial(1)
     assert trial.state == "ERROR" and "3 of 4 GPUs" in str(trial.row.end_reason)
@@ -130,7 +132,7 @@ def test_output_that_is_full_ends_nothing() -> None:
     output, full = os.dup(1), os.open("/dev/full", os.O_WRONLY)
     os.dup2(full, 1)
     try:
-        tell("too much")
+        print_message("too much")
     finally:
         os.dup2(output, 1)
         os.close(output)

@@ -26,7 +26,7 @@ def log_of(script: str, folder: Path, run: int = 1, *, argv: tuple[str, ...] = (
         check=False,
     )
     log = TextLog(folder / f"run-{run}.log")
-    log.say(f"run {run} of trial 1 in job 7")
+    log.add_message(f"run {run} of trial 1 in job 7")
     log.write(f"[rank=0] {line}" for line in done.stdout.splitlines())
     log.close()
     return folder / f"run-{run}.log"

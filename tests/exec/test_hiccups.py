@@ -14,7 +14,7 @@ from unittest import mock
 
 import pytest
 
-from detslurm.exec.attempt import Report
+from detslurm.exec.attempt import AttemptResult
 from detslurm.exec.execution import Execution
 from detslurm.exec.runner import Runner
 from detslurm.store import ExperimentDir, fold_experiment, fs, retry
@@ -60,7 +60,9 @@ def job(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(retry, "time", SimpleNamespace(sleep=lambda seconds: None))
     monkeypatch.setattr(os, "fsync", lambda handle: None)  # most of the time otherwise
     monkeypatch.setattr(Execution, "_attempt", trained)
-    monkeypatch.setattr(Runner, "_settle", lambda runner: None)  # it is let go at any error
+    monkeypatch.setattr(
+        Runner, "_compact_if_over", lambda runner: None
+    )  # it is let go at any error
     known = {sig: signal.getsignal(sig) for sig in set(signal.Signals) - UNCATCHABLE}
     before = signal.set_wakeup_fd(-1)
     yield
@@ -73,12 +75,12 @@ def job(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 UNCATCHABLE = {signal.SIGKILL, signal.SIGSTOP}
 
 
-def trained(execution: Execution, number: int, log: object) -> Report:
+def trained(execution: Execution, number: int, log: object) -> AttemptResult:
     with mock.patch.object(fs, "os", os):  # the code has troubles of its own
         path = execution._trial.records_path(number)
         with RunLog.open(path) as records:
             records.append({"t": "metrics", "group": "validation", "steps": 1, "metrics": {}})
-    return Report(exit_code=0, began=True)
+    return AttemptResult(exit_code=0, began=True)
 
 
 @pytest.fixture

@@ -7,12 +7,12 @@ import itertools
 import pytest
 
 from detslurm.exec.failure import Failure
-from detslurm.exec.outcome import Cause, Decision, Ended, Next, decide, describe_exit
+from detslurm.exec.outcome import Action, AttemptFacts, Cause, Decision, decide, describe_exit
 
 
-def outcome_of(**facts: object) -> tuple[str, Next]:
-    decision: Decision = decide(Ended(**facts))  # type: ignore[arg-type]
-    return decision.outcome, decision.next
+def outcome_of(**facts: object) -> tuple[str, Action]:
+    decision: Decision = decide(AttemptFacts(**facts))  # type: ignore[arg-type]
+    return decision.outcome, decision.action
 
 
 @pytest.mark.parametrize("exit_code", [0, 1, 137, 143])
@@ -20,17 +20,17 @@ def outcome_of(**facts: object) -> tuple[str, Next]:
 def test_a_kill_by_the_user_outranks_everything(exit_code: int, acknowledged: bool) -> None:
     """Whatever the code did, a killed trial is killed and uses no restart."""
     facts = {"exit_code": exit_code, "acknowledged": acknowledged, "invalid_hp": "bad"}
-    assert outcome_of(cause=Cause.KILL, **facts) == ("killed", Next.LEAVE)
+    assert outcome_of(cause=Cause.KILL, **facts) == ("killed", Action.STOP)
 
 
 @pytest.mark.parametrize("exit_code", [0, 1, 3, 139])
 def test_acknowledged_preemption_uses_no_restart(exit_code: int) -> None:
     """Code that acknowledged goes on later whatever its exit code."""
     for cause, expected in {
-        Cause.PREEMPTION: ("preempted", Next.REQUEUE),
-        Cause.TIME_LIMIT: ("time_limit", Next.REQUEUE),
-        Cause.PAUSE: ("paused", Next.HOLD),
-        Cause.CANCEL: ("canceled", Next.LEAVE),
+        Cause.PREEMPTION: ("preempted", Action.REQUEUE),
+        Cause.TIME_LIMIT: ("time_limit", Action.REQUEUE),
+        Cause.PAUSE: ("paused", Action.HOLD),
+        Cause.CANCEL: ("canceled", Action.STOP),
     }.items():
         assert outcome_of(exit_code=exit_code, cause=cause, acknowledged=True) == expected
 
@@ -38,79 +38,83 @@ def test_acknowledged_preemption_uses_no_restart(exit_code: int) -> None:
 def test_exit_0_without_acknowledgement_completes_the_trial() -> None:
     """Code that ends by itself is done, even while it was asked to stop."""
     for cause in (None, Cause.PREEMPTION, Cause.PAUSE, Cause.CANCEL, Cause.TIME_LIMIT):
-        assert outcome_of(exit_code=0, cause=cause) == ("completed", Next.LEAVE)
+        assert outcome_of(exit_code=0, cause=cause) == ("completed", Action.STOP)
 
 
 def test_a_job_that_slurm_ends_without_a_reason_is_never_requeued() -> None:
     """It may have been cancelled; the trial is not over, for Slurm may start it again."""
     for code in (0, 1, 137, 143):
         decided = outcome_of(exit_code=code, cause=Cause.ENDING, acknowledged=True)
-        assert decided == ("ended", Next.LEAVE)
-    assert outcome_of(exit_code=143, cause=Cause.ENDING) == ("ended", Next.LEAVE)
-    assert outcome_of(exit_code=1, cause=Cause.ENDING) == ("restart", Next.LEAVE)
+        assert decided == ("ended", Action.STOP)
+    assert outcome_of(exit_code=143, cause=Cause.ENDING) == ("ended", Action.STOP)
+    assert outcome_of(exit_code=1, cause=Cause.ENDING) == ("restart", Action.STOP)
 
 
 def test_an_error_restarts_until_the_restarts_are_used() -> None:
     """max_restarts: 2 allows three runs."""
     following = [outcome_of(exit_code=1, restarts=n, max_restarts=2) for n in range(3)]
-    assert following == [("restart", Next.AGAIN), ("restart", Next.AGAIN), ("error", Next.LEAVE)]
+    assert following == [
+        ("restart", Action.RETRY),
+        ("restart", Action.RETRY),
+        ("error", Action.STOP),
+    ]
 
 
 def test_an_error_while_giving_way_restarts_elsewhere() -> None:
     """A restart is used, but not in an allocation that is about to end."""
-    assert outcome_of(exit_code=1, cause=Cause.PREEMPTION) == ("restart", Next.REQUEUE)
-    assert outcome_of(exit_code=1, cause=Cause.PAUSE) == ("restart", Next.HOLD)
-    assert outcome_of(exit_code=1, cause=Cause.CANCEL) == ("canceled", Next.LEAVE)
+    assert outcome_of(exit_code=1, cause=Cause.PREEMPTION) == ("restart", Action.REQUEUE)
+    assert outcome_of(exit_code=1, cause=Cause.PAUSE) == ("restart", Action.HOLD)
+    assert outcome_of(exit_code=1, cause=Cause.CANCEL) == ("canceled", Action.STOP)
 
 
 def test_death_by_the_signal_of_the_preemption_is_no_error() -> None:
     """Code that did not react in time loses its work since the checkpoint, not a restart."""
     for code in (137, 143):
-        assert outcome_of(exit_code=code, cause=Cause.PREEMPTION) == ("preempted", Next.REQUEUE)
-        assert outcome_of(exit_code=code, cause=Cause.PAUSE) == ("paused", Next.HOLD)
+        assert outcome_of(exit_code=code, cause=Cause.PREEMPTION) == ("preempted", Action.REQUEUE)
+        assert outcome_of(exit_code=code, cause=Cause.PAUSE) == ("paused", Action.HOLD)
 
 
 def test_a_segment_without_a_checkpoint_counts_as_a_restart() -> None:
     """A script that never saves is not chained for ever."""
     killed = {"exit_code": 137, "cause": Cause.TIME_LIMIT}
-    assert outcome_of(**killed, new_checkpoint=True) == ("time_limit", Next.REQUEUE)
-    assert outcome_of(**killed) == ("restart", Next.REQUEUE)
-    assert outcome_of(**killed, restarts=5, max_restarts=5) == ("error", Next.LEAVE)
+    assert outcome_of(**killed, new_checkpoint=True) == ("time_limit", Action.REQUEUE)
+    assert outcome_of(**killed) == ("restart", Action.REQUEUE)
+    assert outcome_of(**killed, restarts=5, max_restarts=5) == ("error", Action.STOP)
 
 
 def test_invalid_hp_ends_the_trial_without_a_restart() -> None:
     """The report counts, not the exit code."""
     for code in (0, 1):
-        assert outcome_of(exit_code=code, invalid_hp="bad") == ("invalid_hp", Next.LEAVE)
+        assert outcome_of(exit_code=code, invalid_hp="bad") == ("invalid_hp", Action.STOP)
 
 
 def test_a_log_policy_forbids_the_restart() -> None:
     """cancel_retries makes the next failure final and is named in the reason."""
-    decision = decide(Ended(exit_code=1, cancel_retries="CUDA OOM"))
-    assert (decision.outcome, decision.next) == ("error", Next.LEAVE)
+    decision = decide(AttemptFacts(exit_code=1, cancel_retries="CUDA OOM"))
+    assert (decision.outcome, decision.action) == ("error", Action.STOP)
     assert "CUDA OOM" in decision.reason
 
 
 def test_what_would_fail_again_is_not_tried_again() -> None:
     """The reason is the code's own."""
-    decision = decide(Ended(exit_code=1, non_retryable="there is no metric 'acc'"))
-    assert (decision.outcome, decision.next) == ("error", Next.LEAVE)
+    decision = decide(AttemptFacts(exit_code=1, non_retryable="there is no metric 'acc'"))
+    assert (decision.outcome, decision.action) == ("error", Action.STOP)
     assert decision.reason == "there is no metric 'acc'; a restart would not help"
 
 
 def test_an_error_of_the_code_is_tried_twice() -> None:
     """Whoever wants more says so; another error, or one after work was done, is a restart."""
     failure, other = Failure("KeyError: 'lr'", "1"), Failure("KeyError: 'lr'", "2")
-    assert outcome_of(exit_code=1, failure=failure) == ("restart", Next.AGAIN)
-    decision = decide(Ended(exit_code=1, failure=failure, earlier=failure, restarts=1))
-    assert (decision.outcome, decision.next) == ("error", Next.LEAVE)
+    assert outcome_of(exit_code=1, failure=failure) == ("restart", Action.RETRY)
+    decision = decide(AttemptFacts(exit_code=1, failure=failure, earlier=failure, restarts=1))
+    assert (decision.outcome, decision.action) == ("error", Action.STOP)
     assert "KeyError: 'lr'" in decision.reason and "twice" in decision.reason
     for facts in (
         {"failure": other, "earlier": failure},
         {"earlier": failure},
         {"failure": failure, "earlier": failure, "restart_repeated": True},
     ):
-        assert outcome_of(exit_code=1, restarts=1, **facts) == ("restart", Next.AGAIN)
+        assert outcome_of(exit_code=1, restarts=1, **facts) == ("restart", Action.RETRY)
 
 
 def test_every_combination_has_an_outcome() -> None:
@@ -118,7 +122,9 @@ def test_every_combination_has_an_outcome() -> None:
     for cause, ack, code, hp in itertools.product(
         [None, *Cause], [True, False], [0, 1, 137], [None, "bad"]
     ):
-        decision = decide(Ended(exit_code=code, cause=cause, acknowledged=ack, invalid_hp=hp))
+        decision = decide(
+            AttemptFacts(exit_code=code, cause=cause, acknowledged=ack, invalid_hp=hp)
+        )
         assert decision.reason
         if decision.outcome == "restart":
             assert code != 0 and not (ack and cause)
@@ -126,9 +132,9 @@ def test_every_combination_has_an_outcome() -> None:
 
 def test_how_it_ended_where_the_exit_code_does_not_tell() -> None:
     """Neither a time limit nor a failed hook looks like something else."""
-    limited = Ended(exit_code=137, cause=Cause.TIME_LIMIT, restarts=5)
+    limited = AttemptFacts(exit_code=137, cause=Cause.TIME_LIMIT, restarts=5)
     assert "memory" not in decide(limited).reason and "time limit" in decide(limited).reason
-    hook = decide(Ended(exit_code=3, why="startup-hook.sh exited with 3"))
+    hook = decide(AttemptFacts(exit_code=3, why="startup-hook.sh exited with 3"))
     assert hook.reason == "startup-hook.sh exited with 3; restart 1 of 5"
 
 
@@ -145,12 +151,12 @@ def test_what_the_search_has_stopped_is_completed(exit_code: int) -> None:
     """Whatever the code says to it, and although it acknowledged: nobody goes on with it."""
     for acknowledged in (True, False):
         facts = {"exit_code": exit_code, "acknowledged": acknowledged}
-        assert outcome_of(cause=Cause.STOP, **facts) == ("completed", Next.LEAVE)
+        assert outcome_of(cause=Cause.STOP, **facts) == ("completed", Action.STOP)
 
 
 def test_a_trial_that_may_be_promoted_rests() -> None:
     """It exits with 0 as a completed one does; everything else is as ever."""
-    assert outcome_of(exit_code=0, resting=True) == ("out_of_ops", Next.LEAVE)
-    assert outcome_of(exit_code=1, resting=True) == ("restart", Next.AGAIN)
+    assert outcome_of(exit_code=0, resting=True) == ("out_of_ops", Action.STOP)
+    assert outcome_of(exit_code=1, resting=True) == ("restart", Action.RETRY)
     preempted = {"cause": Cause.PREEMPTION, "acknowledged": True}
-    assert outcome_of(exit_code=0, resting=True, **preempted) == ("preempted", Next.REQUEUE)
+    assert outcome_of(exit_code=0, resting=True, **preempted) == ("preempted", Action.REQUEUE)

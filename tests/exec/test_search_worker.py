@@ -9,15 +9,15 @@ import pytest
 
 from detslurm.exec import worker_pool
 from detslurm.exec.intents import Intents
-from detslurm.exec.outcome import Decision, Next
+from detslurm.exec.outcome import Action, Decision
 from detslurm.exec.search_worker import SearchTrialQueue
 from detslurm.searcher import State
 from detslurm.store import EventLog, ExperimentDir, fold_facts, fold_trial
 from tests.sdk.scenes import YAML, Scene
 
 TRUNCATE = "{truncate_fraction: 0.5}"
-COMPLETED = Decision("completed", "the code exited with 0", Next.LEAVE)
-PREEMPTED = Decision("preempted", "preempted by Slurm", Next.REQUEUE)
+COMPLETED = Decision("completed", "the code exited with 0", Action.STOP)
+PREEMPTED = Decision("preempted", "preempted by Slurm", Action.REQUEUE)
 
 
 @pytest.fixture

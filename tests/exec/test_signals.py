@@ -11,8 +11,8 @@ from detslurm.exec.signals import STRAY
 
 SURVIVES = """
 import os, signal, subprocess, sys
-from detslurm.exec.signals import STRAY, let_pass
-let_pass()
+from detslurm.exec.signals import STRAY, discard_signals
+discard_signals()
 for number in STRAY:
     os.kill(os.getpid(), number)
 sys.exit(subprocess.run(["sh", "-c", "kill -USR1 $$"]).returncode)

@@ -7,7 +7,7 @@ import importlib.util
 import pytest
 
 from detslurm.launch import horovod as launcher
-from detslurm.launch.words import UsageError
+from detslurm.launch.arguments import UsageError
 
 
 def test_options_of_horovodrun_become_horovods_environment(horovod: None) -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from detslurm.launch.arguments import LauncherArgs
 from detslurm.launch.mpi import command
 from detslurm.launch.nodes import Nodes
-from detslurm.launch.words import Words
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("mpi4py") is None, reason="no MPI: mpi4py is not installed"
@@ -53,9 +53,9 @@ def test_ranks_find_each_other(tmp_path: Path) -> None:
 def test_the_user_s_number_of_processes_is_the_only_one(option: str) -> None:
     """Of two the first wins in Open MPI 5, the last in Open MPI 4."""
     nodes = Nodes(("127.0.0.1",), 0, 4)
-    given = command("mpirun", Words(option.split(), ["run"]), nodes)
+    given = command("mpirun", LauncherArgs(option.split(), ["run"]), nodes)
     assert given[1 : given.index(sys.executable)] == option.split()
-    own = command("mpirun", Words(["--bind-to", "core"], ["run"]), nodes)
+    own = command("mpirun", LauncherArgs(["--bind-to", "core"], ["run"]), nodes)
     assert own[1:5] == ["-n", "4", "--bind-to", "core"]
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from detslurm._flag import ENV, PreemptFlag
 from detslurm._info import JOB_ENV
-from detslurm.exec.lines import LineSplitter
+from detslurm.exec.line_splitter import LineSplitter
 from detslurm.launch.ranks import EXIT_LOG_ENV, ExitLog, report_exit
 from tests.cluster.waiting import wait_for
 

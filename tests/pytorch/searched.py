@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from detslurm.exec.attempt import Report
+from detslurm.exec.attempt import AttemptResult
 from detslurm.exec.execution import Execution
 from detslurm.exec.intents import Intents
-from detslurm.exec.outcome import Decision, Next, decide
+from detslurm.exec.outcome import Action, Decision, decide
 from detslurm.exec.search_worker import SearchTrialQueue
 from detslurm.exec.trial_queue import Task
 from detslurm.searcher import Search, State
@@ -81,7 +81,7 @@ class Searched:
         while task is not None:
             decision = self._once(task, trial_queue, intents, code)
             self.runs.append((task.index, decision.outcome))
-            if decision.next is Next.LEAVE:
+            if decision.action is Action.STOP:
                 view = fold_trial(self.experiment.trial(task.trial_id))
                 trial_queue.release(task, decision, view, going_on=False)
                 return
@@ -109,7 +109,7 @@ class Searched:
         start = execution._start(before)
         with inside(self.experiment, self.config, start, self._patch):
             status = _status(code)
-        decision = decide(execution._ended(before, Report(exit_code=status)))
+        decision = decide(execution._facts(before, AttemptResult(exit_code=status)))
         end = {"type": "end", "run": start["run"], "outcome": decision.outcome}
         self.experiment.trial(task.trial_id).write_end(
             start["run"], {**end, "reason": decision.reason, "time": 0.0}

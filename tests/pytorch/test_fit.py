@@ -366,7 +366,7 @@ def test_a_failed_training_leaves_no_workers(root: Path) -> None:
     assert multiprocessing.active_children() == []
 
 
-def test_by_hand_everything_is_tracked(root: Path) -> None:
+def test_unmanaged_runs_record_everything(root: Path) -> None:
     """Metrics and checkpoints of a script are in the store, and fit() goes on from one of them."""
     fit(max_length=Batch(7), reporting_period=Batch(5))
     first = Store(root).experiment(1).trial(1)

@@ -105,7 +105,7 @@ WRONG = {
     "python3 -m detslurm.nosuch": "can't run a module 'detslurm.nosuch'",
     "python3 -m determined.launch.deepspeed train.py": "there is no launcher 'determined.launch.d",
     "python3 -m determined.launch.autohorovod train.py": "detslurm has horovod, mpi, torch",
-    "python3 -m detslurm.launch.words train.py": "there is no launcher",
+    "python3 -m detslurm.launch.arguments train.py": "there is no launcher",
     "python3 -m detslurm.launch.torch_distributed": "nothing for the launcher",
     "python3 -m detslurm.launch.torch_distributed trian.py": "did you mean 'train.py'?",
     "python3 -m detslurm.launch.torch_distributed python3 broken.py": "SyntaxError",

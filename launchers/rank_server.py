@@ -18,21 +18,21 @@ from pathlib import Path
 from detslurm._flag import PreemptFlag
 from detslurm._identity import name_on_node
 from detslurm.exec.signals import SignalInbox
-from detslurm.exec.stepdesk import is_ours
+from detslurm.exec.step_server import is_ours
 from detslurm.launch import ranks
 from detslurm.launch.supervision import BLOCKED
 
 
-class NodeDesk:
+class RankServer:
     """Serves the ranks of one node until all have come and gone."""
 
     def __init__(self, node: int, env: Mapping[str, str], count: int) -> None:
-        self._word = json.dumps({"env": dict(env), "cwd": str(Path.cwd())}).encode() + b"\n"
+        self._answer = json.dumps({"env": dict(env), "cwd": str(Path.cwd())}).encode() + b"\n"
         self._count = count
         self._server = socket.socket(socket.AF_UNIX)
         self._server.bind(address(env, node))
         self._server.listen(count)
-        self._all_gone, self._tell = os.pipe()
+        self._all_gone, self._close_when_gone = os.pipe()
         self._inbox = SignalInbox([*BLOCKED])
 
     def start(self) -> None:
@@ -60,7 +60,7 @@ class NodeDesk:
                 if one is self._server:
                     rank, _ = self._server.accept()
                     if is_ours(rank):
-                        rank.sendall(self._word)
+                        rank.sendall(self._answer)
                         present.append(rank)
                     else:
                         rank.close()
@@ -68,10 +68,10 @@ class NodeDesk:
                     present.remove(one)
                     one.close()
                     gone += 1
-        os.close(self._tell)
+        os.close(self._close_when_gone)
 
 
 def address(env: Mapping[str, str], node: int) -> str:
-    """The abstract name of a node's desk: one for each user, run and node."""
+    """The abstract name of a node's server: one for each user, run and node."""
     run = f"{env['DET_MASTER']} {env['DET_ALLOCATION_ID']}"
-    return name_on_node(env, f"desk of node {node} for {run}")
+    return name_on_node(env, f"rank server of node {node} for {run}")

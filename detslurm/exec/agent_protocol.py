@@ -1,6 +1,6 @@
-"""The words that the runner and its node agents exchange over the pipes of the step.
+"""The messages between the runner and its node agents, over the pipes of the step.
 
-Down, on the agents' standard input (srun broadcasts it to every node): one word a line.
+Down, on the agents' standard input (srun broadcasts it to every node): one command a line.
 Up, on their standard output among the log lines: a line that starts with a record separator is a
 report in JSON. No port is opened. These pipes, which nobody else can read, also bring the agents
 the token of the run.
@@ -75,6 +75,6 @@ class Reassembler:
         return data.decode("utf-8", "replace")
 
 
-def defused(text: str) -> str:
+def sanitized(text: str) -> str:
     """A log line that can't be taken for a report, whatever the user's code prints."""
     return text.replace(_MARK, "").replace("\x1f", "")

@@ -29,8 +29,8 @@ from detslurm.store.views import RunView
 FINISHED = ("COMPLETED", "ERROR", "CANCELED")
 
 
-class StartedOnceMore(Exception):
-    """Slurm has started a job again that has nothing to do; `trial` is what it was at."""
+class SpuriousRequeue(Exception):
+    """Slurm alone has started a job again whose `trial` is over."""
 
     def __init__(self, trial: int) -> None:
         super().__init__(
@@ -41,20 +41,20 @@ class StartedOnceMore(Exception):
 
 # How long to let another element of the array make the experiment before taking over. It may ask
 # the queue for the array's indices, which takes half a minute where that does not answer.
-_PATIENCE = 90.0
+_TIMEOUT = 90.0
 
 
 @dataclass(frozen=True)
-class Work:
+class JobStep:
     """What this process works for: a job's step, or one element of it."""
 
     allocation: Allocation
-    step: str
+    name: str
     argv: Sequence[str]
     regular: range | None = None  # the indices of a regular array, which the environment tells
 
     @classmethod
-    def of(cls, allocation: Allocation, env: Mapping[str, str], argv: Sequence[str]) -> Work:
+    def of(cls, allocation: Allocation, env: Mapping[str, str], argv: Sequence[str]) -> JobStep:
         """The work of a process by its environment and command line."""
         return cls(allocation, step_of(env) or "batch", argv, regular_array(env))
 
@@ -66,9 +66,9 @@ class Work:
     def key(self, cluster: str, job: str) -> str:
         """The name of the claim: the same in every start of this step of the job."""
         if self.allocation.array_job_id is not None:  # elements may have other arguments each
-            return f"{cluster}-{job}-{self.step}"
+            return f"{cluster}-{job}-{self.name}"
         command = hashlib.sha256("\0".join(self.argv).encode()).hexdigest()[:8]
-        return f"{cluster}-{job}-{self.step}-{command}"
+        return f"{cluster}-{job}-{self.name}-{command}"
 
 
 @dataclass(frozen=True)
@@ -78,9 +78,9 @@ class Claim:
     experiment: ExperimentDir
     elements: Sequence[int]  # the array's index of every trial; none for a plain job
 
-    def trial(self, work: Work) -> TrialDir:
+    def trial(self, step: JobStep) -> TrialDir:
         """The trial of this element."""
-        task = work.allocation.array_task_id
+        task = step.allocation.array_task_id
         index = self.elements.index(task or 0) if self.elements else 0
         return self.experiment.trial(self.experiment.created()["first_trial"] + index)
 
@@ -96,18 +96,18 @@ def regular_array(env: Mapping[str, str]) -> range | None:
     return indices if len(indices) == count else None
 
 
-def elements_of(work: Work) -> list[int]:
+def elements_of(step: JobStep) -> list[int]:
     """The indices of the job's array, by the queue where they have no regular step.
 
     If the queue does not answer, every index from the first to the last: some will never run.
     """
-    if work.allocation.array_job_id is None:
+    if step.allocation.array_job_id is None:
         return []
-    if work.regular is not None:
-        return list(work.regular)
-    own = work.allocation.array_task_id or 0
+    if step.regular is not None:
+        return list(step.regular)
+    own = step.allocation.array_task_id or 0
     try:
-        found = {split_ref(ref)[1] for ref in detect_cluster("slurm").query([work.job])}
+        found = {split_ref(ref)[1] for ref in detect_cluster("slurm").query([step.job])}
     except SlurmError:
         names = ("SLURM_ARRAY_TASK_MIN", "SLURM_ARRAY_TASK_MAX")
         first, last = (int(os.environ.get(name, own)) for name in names)
@@ -115,44 +115,44 @@ def elements_of(work: Work) -> list[int]:
     return sorted({index for index in found if index is not None} | {own})
 
 
-def claim(store: Store, work: Work, cluster: str) -> TrialDir:
+def claim(store: Store, step: JobStep, cluster: str) -> TrialDir:
     """The trial to go on with; a new one where there is none or the job has finished it.
 
-    Raises `StartedOnceMore` where nobody has asked for either.
+    Raises `SpuriousRequeue` where nobody has asked for either.
     """
     folder = claims_folder(store)
     ensure_directory(folder)
-    key = work.key(cluster, first_job(store, cluster, work.job))
+    key = step.key(cluster, first_job(store, cluster, step.job))
     for again in range(1000):
         path = folder / f"{key}-{again}.json"
-        trial = (_claimed(store, path) or _make(store, path, work, cluster)).trial(work)
-        if not _is_over(trial, work):
+        trial = (_claimed(store, path) or _make(store, path, step, cluster)).trial(step)
+        if not _is_over(trial, step):
             return trial
     raise AssertionError("a job that ended a thousand times")
 
 
-def find(store: Store, work: Work, cluster: str) -> TrialDir | None:
+def find(store: Store, step: JobStep, cluster: str) -> TrialDir | None:
     """The trial that the chief of this step claimed, once it did."""
     folder = claims_folder(store)
-    key = work.key(cluster, first_job(store, cluster, work.job))
+    key = step.key(cluster, first_job(store, cluster, step.job))
     for again in range(1000):
         claimed = _claimed(store, folder / f"{key}-{again}.json")
         if claimed is None:
             return None
-        trial = claimed.trial(work)
-        if not _is_over(trial, work):
+        trial = claimed.trial(step)
+        if not _is_over(trial, step):
             return trial
     return None
 
 
-def _is_over(trial: TrialDir, work: Work) -> bool:
+def _is_over(trial: TrialDir, step: JobStep) -> bool:
     view = fold_trial(trial)
-    if view.state in FINISHED and started_once_more(view.runs, work.allocation):
-        raise StartedOnceMore(trial.id)
+    if view.state in FINISHED and is_spurious_requeue(view.runs, step.allocation):
+        raise SpuriousRequeue(trial.id)
     return view.state in FINISHED
 
 
-def started_once_more(runs: Sequence[RunView], allocation: Allocation) -> bool:
+def is_spurious_requeue(runs: Sequence[RunView], allocation: Allocation) -> bool:
     """Whether Slurm alone has started a job again whose trial is over.
 
     From 24.05 on it requeues by itself what leaves in the grace of a preemption; a job that has
@@ -172,7 +172,7 @@ def _claimed(store: Store, path: Path) -> Claim | None:
     return Claim(store.experiment(record["experiment"]), record["elements"])
 
 
-def _make(store: Store, path: Path, work: Work, cluster: str) -> Claim:
+def _make(store: Store, path: Path, step: JobStep, cluster: str) -> Claim:
     """Make the experiment, unless another element of the array is about to.
 
     Should that one have died meanwhile, one of those who wait takes over, and the others wait on.
@@ -183,20 +183,20 @@ def _make(store: Store, path: Path, work: Work, cluster: str) -> Claim:
         if found is not None:
             return found
         turn += 1
-    elements = elements_of(work)
-    experiment = _experiment(store, work, elements, cluster)
+    elements = elements_of(step)
+    experiment = _experiment(store, step, elements, cluster)
     if not put_record(path, {"experiment": experiment.id, "elements": elements}):
         experiment.append({"type": "intent", "intent": "delete"})  # somebody was faster after all
         found = _claimed(store, path)
         assert found is not None
         return found
     # Only now: the others wait, and the controller may take its time.
-    experiment.append({"type": "script", **_kept_script(experiment, work)})
+    experiment.append({"type": "script", **_kept_script(experiment, step)})
     return Claim(experiment, elements)
 
 
 def _awaited(store: Store, path: Path) -> Claim | None:
-    deadline = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + _TIMEOUT
     while time.monotonic() < deadline:
         found = _claimed(store, path)
         if found is not None:
@@ -205,12 +205,14 @@ def _awaited(store: Store, path: Path) -> Claim | None:
     return None
 
 
-def _experiment(store: Store, work: Work, elements: Sequence[int], cluster: str) -> ExperimentDir:
+def _experiment(
+    store: Store, step: JobStep, elements: Sequence[int], cluster: str
+) -> ExperimentDir:
     experiment = store.new_experiment()
     count = len(elements) or 1
     first = store.reserve_trials(experiment.id, count)
     experiment.prepare_trials(first, count)
-    config = configuration(store, work.argv)
+    config = configuration(store, step.argv)
     experiment.write_config(config, "")
     experiment.create(
         {
@@ -219,20 +221,20 @@ def _experiment(store: Store, work: Work, elements: Sequence[int], cluster: str)
             "trials": count,
             "managed": False,
             "metric": METRIC,
-            "cluster": work.allocation.cluster,
-            "pool": work.allocation.partition,
+            "cluster": step.allocation.cluster,
+            "pool": step.allocation.partition,
             "max_restarts": 0,
         }
     )
-    script = {"cluster": cluster, "job": work.job, "elements": list(elements)}
-    refs = [f"{work.job}_{element}" for element in elements] or [work.job]
+    script = {"cluster": cluster, "job": step.job, "elements": list(elements)}
+    refs = [f"{step.job}_{element}" for element in elements] or [step.job]
     experiment.append(userscript.submitted_fact(refs, range(count), script))
     return experiment
 
 
-def _kept_script(experiment: ExperimentDir, work: Work) -> dict[str, Any]:
+def _kept_script(experiment: ExperimentDir, step: JobStep) -> dict[str, Any]:
     try:
-        word = userscript.keep(work.allocation.job_id, experiment.jobs / userscript.SCRIPT)
+        word = userscript.keep(step.allocation.job_id, experiment.jobs / userscript.SCRIPT)
     except (SlurmError, OSError) as err:
         return {"unknown": str(err)}
     return word or {"unknown": "its job had no batch script"}

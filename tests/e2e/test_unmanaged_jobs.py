@@ -1,4 +1,4 @@
-"""Batch scripts that users wrote themselves: tracked, preempted, requeued, one curve."""
+"""Batch scripts that users wrote themselves: recorded, preempted, requeued, one curve."""
 
 from __future__ import annotations
 
@@ -299,7 +299,7 @@ def test_limits_wishes_and_scancel(desk: Desk, site: Cluster) -> None:
     assert [states[numbers[name]] for name in jobs] == ends
 
 
-def test_tracking_can_be_switched_off(desk: Desk, site: Cluster) -> None:
+def test_recording_can_be_switched_off(desk: Desk, site: Cluster) -> None:
     """DETSLURM_TRACK=0 in the script: nothing is written."""
     desk.write("train.py", "import detslurm as det\nassert det.get_cluster_info() is None\n")
     job = batch(desk, "DETSLURM_TRACK=0 srun python3 train.py\n")

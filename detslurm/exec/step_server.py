@@ -3,7 +3,7 @@
 At a preemption Slurm signals every process of every step. An srun that a launcher started would
 take that as the order to kill its ranks; one that the runner started is no step's process, and
 only its ranks get the signal, which they survive. The socket has no name on disk and both ends
-look who the other is.
+check the other's user.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 
 from detslurm.exec.processes import die_with_parent, exit_status
 
-STEPS_ENV = "DETSLURM_STEP_DESK"
+STEP_SERVER_ENV = "DETSLURM_STEP_SERVER"
 """Where the runner of this attempt listens: a name that only processes of its node can use."""
 
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
@@ -32,7 +32,7 @@ Environment = Callable[[Mapping[str, str]], dict[str, str]]
 
 
 @contextlib.contextmanager
-def steps_beside(nodes: int, environment: Environment = dict) -> Iterator[None]:
+def serve_steps(nodes: int, environment: Environment = dict) -> Iterator[None]:
     """While an attempt runs on several nodes, start the steps that its launchers ask for.
 
     `environment` makes a step's out of that of the launcher, which may be in a container.
@@ -41,16 +41,16 @@ def steps_beside(nodes: int, environment: Environment = dict) -> Iterator[None]:
         yield
         return
     name = f"detslurm-steps-{os.getuid()}-{os.urandom(8).hex()}"
-    os.environ[STEPS_ENV] = name
-    desk = StepDesk(f"\0{name}", environment)
+    os.environ[STEP_SERVER_ENV] = name
+    server = StepServer(f"\0{name}", environment)
     try:
         yield
     finally:
-        del os.environ[STEPS_ENV]
-        desk.close()
+        del os.environ[STEP_SERVER_ENV]
+        server.close()
 
 
-class StepDesk:
+class StepServer:
     """Starts steps with the caller's outputs, and ends those whose caller is gone."""
 
     def __init__(self, address: str, environment: Environment = dict) -> None:
@@ -87,8 +87,8 @@ class StepDesk:
                 return
             _, outputs, _, _ = socket.recv_fds(caller, 1, 2)
             with caller.makefile() as lines:
-                word = json.loads(lines.readline())
-            step = self._start(word, outputs)
+                request = json.loads(lines.readline())
+            step = self._start(request, outputs)
             if step is None:
                 return
             threading.Thread(target=_end_with, args=(caller.dup(), step), daemon=True).start()
@@ -96,14 +96,14 @@ class StepDesk:
             with contextlib.suppress(OSError):  # a caller that is gone needs no answer
                 caller.sendall(b"%d\n" % status)
 
-    def _start(self, word: dict[str, Any], outputs: list[int]) -> subprocess.Popen[bytes] | None:
+    def _start(self, request: dict[str, Any], outputs: list[int]) -> subprocess.Popen[bytes] | None:
         try:
             with self._starting:
                 if self._closed:
                     return None
                 step = subprocess.Popen(
-                    word["argv"],
-                    env=self._environment(word["env"]),
+                    request["argv"],
+                    env=self._environment(request["env"]),
                     stdin=subprocess.DEVNULL,
                     stdout=outputs[0],
                     stderr=outputs[1],

@@ -1,4 +1,4 @@
-"""A pipe that is written without ever waiting for who reads it."""
+"""Write to a pipe without ever waiting for its reader."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import os
 import select
 from collections import deque
 
-# So much finds room in a pipe that poll calls writable: a blocking write of it does not block.
+# A pipe that poll calls writable has room for this much: a blocking write of it does not block.
 _AT_ONCE = select.PIPE_BUF
-# With so much waiting, whoever fills an outlet should stop.
+# With more than this waiting, the caller should stop adding to it.
 _ENOUGH = 256 * 1024
 
 
-class Outlet:
+class PipeWriter:
     """Keeps what the pipe does not take yet. The pipe stays as it is: others may share it."""
 
     def __init__(self, fd: int) -> None:

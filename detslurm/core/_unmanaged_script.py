@@ -1,4 +1,4 @@
-"""Scripts run by hand are tracked: an experiment of one trial in the same store."""
+"""Unmanaged scripts, outside of jobs, are recorded as experiments of one trial each."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from detslurm.core._console_log import show_log
 from detslurm.core._distributed import DistributedContext
 from detslurm.core._heartbeat import Heartbeat
 from detslurm.core._metrics import plain
-from detslurm.core._places import place_for
 from detslurm.core._recorder import AnyRecorder, NullRecorder, Recorder
 from detslurm.core._unmanaged_info import UnmanagedInfo
+from detslurm.core._unmanaged_trial import unmanaged_trial
 from detslurm.store import ExperimentDir, Store, StoreError, TrialDir, fold_trial
 
 logger = logging.getLogger("detslurm.core")
@@ -30,7 +30,7 @@ SWITCH = "DETSLURM_TRACK"
 
 
 @dataclass(frozen=True)
-class Tracked:
+class UnmanagedScript:
     """Where the records and checkpoints of a script go, and how to say that it ended."""
 
     recorder: AnyRecorder
@@ -40,33 +40,33 @@ class Tracked:
     start: Mapping[str, Any] | None = None
 
 
-def track_by_hand(dist: DistributedContext, unmanaged_info: UnmanagedInfo) -> Tracked:
+def record_unmanaged(dist: DistributedContext, unmanaged_info: UnmanagedInfo) -> UnmanagedScript:
     """Start to track this process; a store that can't be written is a warning, not an error."""
     if os.environ.get(SWITCH, "1") == "0":
-        return _untracked()
+        return _unrecorded()
     try:
-        return _tracked(dist, unmanaged_info)
+        return _recorded(dist, unmanaged_info)
     except (StoreError, OSError) as err:
-        logger.warning("this run is not tracked: the store can't be written (%s)", err)
-        return _untracked()
+        logger.warning("this run is not recorded: the store can't be written (%s)", err)
+        return _unrecorded()
 
 
-def _untracked() -> Tracked:
+def _unrecorded() -> UnmanagedScript:
     checkpoints = Path(tempfile.gettempdir()) / f"detslurm-{os.getuid()}-checkpoints"
     with contextlib.suppress(FileExistsError):
         checkpoints.mkdir(mode=0o700)
     if checkpoints.lstat().st_uid != os.getuid():  # what others can write is not to be unpickled
         raise PermissionError(f"{checkpoints} belongs to another user; set TMPDIR to your own")
-    return Tracked(NullRecorder(), checkpoints, None)
+    return UnmanagedScript(NullRecorder(), checkpoints, None)
 
 
-def _tracked(dist: DistributedContext, unmanaged_info: UnmanagedInfo) -> Tracked:
+def _recorded(dist: DistributedContext, unmanaged_info: UnmanagedInfo) -> UnmanagedScript:
     store = Store.open()
     checkpoints = store.path / "checkpoints"
     if dist.rank != 0:
-        return Tracked(NullRecorder(), checkpoints, None)
+        return UnmanagedScript(NullRecorder(), checkpoints, None)
     show_log()
-    trial, seen = place_for(store, unmanaged_info, checkpoints)
+    trial, seen = unmanaged_trial(store, unmanaged_info, checkpoints)
     start = trial.open_run(_start(trial, unmanaged_info))
     if unmanaged_info.external_experiment_id is not None:
         store.touch(trial.experiment_id)  # it may have been over before
@@ -81,7 +81,7 @@ def _tracked(dist: DistributedContext, unmanaged_info: UnmanagedInfo) -> Tracked
         word = {"outcome": outcome, "reason": reason, "exit_code": None, "time": time.time()}
         trial.write_end(run, word)
 
-    return Tracked(recorder, checkpoints, end, trial, start)
+    return UnmanagedScript(recorder, checkpoints, end, trial, start)
 
 
 def _start(trial: TrialDir, unmanaged_info: UnmanagedInfo) -> dict[str, Any]:

@@ -18,10 +18,10 @@ from detslurm._process import started
 from detslurm.exec.processes import signal_each
 
 # SIGKILL takes a moment, longer where the process is deep in the kernel.
-_PATIENCE = 30.0
+_TIMEOUT = 30.0
 
 
-class Mark(NamedTuple):
+class RunMark(NamedTuple):
     """The run that a process works for, and the job that this run is in."""
 
     experiment: str
@@ -30,7 +30,7 @@ class Mark(NamedTuple):
     job: str
 
     @classmethod
-    def of(cls, env: Mapping[str, str]) -> Mark | None:
+    def of(cls, env: Mapping[str, str]) -> RunMark | None:
         """By its environment; a job that was submitted from inside a run is no part of that."""
         try:
             trial, run = int(env["DET_TRIAL_ID"]), int(env["DET_TRIAL_RUN_ID"])
@@ -40,7 +40,7 @@ class Mark(NamedTuple):
         return cls(experiment, trial, run, job) if job_of(env) in (None, job) else None
 
 
-def is_left_over(mark: Mark, own: Mark, is_over: Callable[[int, int], bool]) -> bool:
+def is_orphan(mark: RunMark, own: RunMark, is_over: Callable[[int, int], bool]) -> bool:
     """Whether a process of `mark` is known to work for a run that is over, now that ours begins.
 
     Claiming a run gives up the trial's earlier ones. The others of our job had their end record
@@ -53,12 +53,12 @@ def is_left_over(mark: Mark, own: Mark, is_over: Callable[[int, int], bool]) -> 
     return mark.job == own.job and is_over(mark.trial, mark.run)
 
 
-def end_leftovers(own: Mark, is_over: Callable[[int, int], bool]) -> tuple[int, int]:
+def end_orphans(own: RunMark, is_over: Callable[[int, int], bool]) -> tuple[int, int]:
     """End what is left over on this node: how many processes were found, how many would not go."""
     found: dict[int, str | None] = {}
-    deadline = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + _TIMEOUT
     # Again until none is found: a fork may slip through between the look and the kill.
-    while (left := {*_left_over(own, is_over), *_living(found)}) and time.monotonic() < deadline:
+    while (left := {*_orphans(own, is_over), *_living(found)}) and time.monotonic() < deadline:
         found |= {pid: started(pid) for pid in left - found.keys()}
         signal_each([*left], signal.SIGKILL)
         time.sleep(0.02)  # no child of ours: its death sends no word
@@ -72,11 +72,11 @@ def _living(found: Mapping[int, str | None]) -> Iterator[int]:
             yield pid
 
 
-def _left_over(own: Mark, is_over: Callable[[int, int], bool]) -> Iterator[int]:
+def _orphans(own: RunMark, is_over: Callable[[int, int], bool]) -> Iterator[int]:
     for entry in os.scandir("/proc"):
         if entry.name.isdigit():
-            mark = Mark.of(_environment(f"{entry.path}/environ"))
-            if mark is not None and is_left_over(mark, own, is_over):
+            mark = RunMark.of(_environment(f"{entry.path}/environ"))
+            if mark is not None and is_orphan(mark, own, is_over):
                 yield int(entry.name)
 
 
@@ -102,7 +102,7 @@ def _chunks(path: str) -> Iterator[bytes]:
 def main(argv: list[str]) -> int:
     """End what a run of a trial and those before it have left on this node."""
     experiment, trial, run = argv[0], int(argv[1]), int(argv[2])
-    _, left = end_leftovers(Mark(experiment, trial, run + 1, job=""), lambda trial, run: False)
+    _, left = end_orphans(RunMark(experiment, trial, run + 1, job=""), lambda trial, run: False)
     return min(left, 1)
 
 

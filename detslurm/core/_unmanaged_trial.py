@@ -1,4 +1,4 @@
-"""Where the run of a script by hand is recorded: a new experiment, or one that its user named."""
+"""Where an unmanaged script is recorded: a new experiment, or one that its user named."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from detslurm.store import ExperimentDir, Store, StoreError, TrialDir, fold_fact
 from detslurm.store.unmanaged import METRIC, claim_number, unmanaged_config
 
 
-def place_for(
+def unmanaged_trial(
     store: Store, unmanaged_info: UnmanagedInfo, checkpoints: Path
 ) -> tuple[TrialDir, int]:
     """The trial to record, and the number of the experiment's newest fact.

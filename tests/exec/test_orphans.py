@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from detslurm._flag import PreemptFlag
-from detslurm.exec import leftovers, processes
-from detslurm.exec.leftovers import Mark, end_leftovers, is_left_over
+from detslurm.exec import orphans, processes
+from detslurm.exec.orphans import RunMark, end_orphans, is_orphan
 
-OWN = Mark("/store/experiments/7", trial=3, run=2, job="11")
+OWN = RunMark("/store/experiments/7", trial=3, run=2, job="11")
 IN_JOB = {"DETSLURM_JOB": "11", "SLURM_JOB_ID": "11"}
 
 
@@ -50,8 +50,8 @@ def is_over(trial: int, run: int) -> bool:
 
 
 def is_ended(env: Mapping[str, str]) -> bool:
-    mark = Mark.of(env)
-    return mark is not None and is_left_over(mark, OWN, is_over)
+    mark = RunMark.of(env)
+    return mark is not None and is_orphan(mark, OWN, is_over)
 
 
 def test_by_their_marks() -> None:
@@ -72,7 +72,7 @@ def test_they_are_ended(tmp_path: Path) -> None:
     own = OWN._replace(experiment=f"{tmp_path}")
     marked = environment() | {"DETSLURM_EXPERIMENT_DIR": own.experiment}
     with sleeping(marked) as old, sleeping({**marked, "DET_TRIAL_RUN_ID": "2"}) as new:
-        assert end_leftovers(own, is_over) == (1, 0)
+        assert end_orphans(own, is_over) == (1, 0)
         assert old.wait(0) == -9
         assert new.poll() is None
 
@@ -88,9 +88,9 @@ def test_one_that_takes_its_time_to_die(monkeypatch: pytest.MonkeyPatch) -> None
             if len(kills) == 3:
                 processes.signal_each(pids, sig)
 
-        monkeypatch.setattr(leftovers, "_left_over", lambda own, is_over: next(looks, []))
-        monkeypatch.setattr(leftovers, "signal_each", signal_each)
-        assert end_leftovers(OWN, is_over) == (1, 0)
+        monkeypatch.setattr(orphans, "_orphans", lambda own, is_over: next(looks, []))
+        monkeypatch.setattr(orphans, "signal_each", signal_each)
+        assert end_orphans(OWN, is_over) == (1, 0)
         assert len(kills) >= 3
         assert old.wait(0) == -9
 

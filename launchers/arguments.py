@@ -15,14 +15,14 @@ class UsageError(Exception):
     """A command line that makes no sense; the text is for the user."""
 
 
-class Words(NamedTuple):
+class LauncherArgs(NamedTuple):
     """What is for the wrapped launcher, and the command that every worker runs."""
 
     overrides: list[str]
     command: list[str]
 
 
-def parse(argv: Sequence[str]) -> Words:
+def parse(argv: Sequence[str]) -> LauncherArgs:
     """Split a launcher's command line. Raises `UsageError`."""
     overrides, rest = _split(list(argv))
     trial, script = _trial(rest)
@@ -31,7 +31,7 @@ def parse(argv: Sequence[str]) -> Words:
             raise UsageError(f"error: extra arguments to --trial: {script}")
         if not _TRIAL.fullmatch(trial):
             raise UsageError(f"error: argument --trial: expected MODULE:CLASS, not {trial!r}")
-        return Words(overrides, [sys.executable, "-m", "detslurm.pytorch.harness", trial])
+        return LauncherArgs(overrides, [sys.executable, "-m", "detslurm.pytorch.harness", trial])
     if not script:
         raise UsageError("error: empty script is not allowed")
     if script[0].startswith("-") and script[0] != "-m":
@@ -39,29 +39,29 @@ def parse(argv: Sequence[str]) -> Words:
             f"error: {script[0]} is no script: options of the launcher end with `--`, as in"
             f" `{script[0]} ... -- train.py`"
         )
-    return Words(overrides, command_of(script))
+    return LauncherArgs(overrides, command_of(script))
 
 
-def _split(words: list[str]) -> tuple[list[str], list[str]]:
+def _split(argv: list[str]) -> tuple[list[str], list[str]]:
     # A `--` behind the script is the script's own.
-    if words and words[0].startswith("-") and not _is_trial(words[0]) and "--" in words:
-        border = words.index("--")
-        return words[:border], words[border + 1 :]
-    return [], words
+    if argv and argv[0].startswith("-") and not _is_trial(argv[0]) and "--" in argv:
+        border = argv.index("--")
+        return argv[:border], argv[border + 1 :]
+    return [], argv
 
 
-def _is_trial(word: str) -> bool:
-    return word == "--trial" or word.startswith("--trial=")
+def _is_trial(arg: str) -> bool:
+    return arg == "--trial" or arg.startswith("--trial=")
 
 
-def _trial(words: list[str]) -> tuple[str | None, list[str]]:
-    if not words or not _is_trial(words[0]):
-        return None, words
-    if "=" in words[0]:
-        return words[0].partition("=")[2], words[1:]
-    if len(words) < 2:
+def _trial(argv: list[str]) -> tuple[str | None, list[str]]:
+    if not argv or not _is_trial(argv[0]):
+        return None, argv
+    if "=" in argv[0]:
+        return argv[0].partition("=")[2], argv[1:]
+    if len(argv) < 2:
         raise UsageError("error: argument --trial: expected one argument")
-    return words[1], words[2:]
+    return argv[1], argv[2:]
 
 
 def command_of(script: Sequence[str]) -> list[str]:

@@ -7,7 +7,7 @@ import select
 
 import pytest
 
-from detslurm.exec.policies import LogPolicies, Match, Search, essential, plain
+from detslurm.exec.log_policies import LogPolicies, PatternMatcher, PolicyMatch, essential, plain
 
 PATIENCE = 120.0
 
@@ -16,11 +16,11 @@ def found(policies: LogPolicies, *lines: str) -> list[str]:
     """The names of the policies that match, and of those that gave up with a `?`."""
     names = [match.name for match in policies.matches(lines)]
     policies.close()
-    for search in policies.searches:
-        while not select.select([search], [], [], 0.1)[0]:
-            search.push()
-        result = search.result()
-        names += [] if result is False else [search.match.name + ("" if result else "?")]
+    for matcher in policies.matchers:
+        while not select.select([matcher], [], [], 0.1)[0]:
+            matcher.push()
+        result = matcher.result()
+        names += [] if result is False else [matcher.match.name + ("" if result else "?")]
     return sorted(names)
 
 
@@ -28,7 +28,7 @@ def test_the_usual_patterns_are_plain_texts() -> None:
     """Those of every experiment need no process and no time that grows with the line's square."""
     assert plain(".*CUDA out of memory.*") == "CUDA out of memory"
     policies = LogPolicies([{"name": "oom", "pattern": ".*CUDA out of memory.*"}])
-    assert not policies.searches
+    assert not policies.matchers
     assert found(policies, "x" * 100_000, "E: CUDA out of memory. Tried to") == ["oom"]
     assert found(policies, "CUDA out of memory") == []  # once a run
 
@@ -67,8 +67,8 @@ def test_a_bounded_part_of_a_line_is_searched() -> None:
 
 def test_a_search_that_is_behind_says_so() -> None:
     """Whoever feeds it can wait; abandoned, it is gone."""
-    search = Search("(a+)+$", Match("evil", None))
-    while not search.outlet.full:
-        search.put(b"a" * 60 + b"!\n")
-    search.kill()
-    search.push()  # harmless
+    matcher = PatternMatcher("(a+)+$", PolicyMatch("evil", None))
+    while not matcher.writer.full:
+        matcher.put(b"a" * 60 + b"!\n")
+    matcher.kill()
+    matcher.push()  # harmless

@@ -1,4 +1,4 @@
-"""What every launcher does around its work: read its words, enter the run, say how it ended."""
+"""What every launcher does around its work: read the arguments, join the run, record its end."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 
 from detslurm._flag import PreemptFlag
 from detslurm.exec.processes import die_with_parent
-from detslurm.exec.signals import let_pass
-from detslurm.launch.nodes import Nodes, enter, nodes_here
+from detslurm.exec.signals import discard_signals
+from detslurm.launch.arguments import LauncherArgs, UsageError, parse
+from detslurm.launch.nodes import Nodes, join_run, nodes_here
 from detslurm.launch.ranks import check_flag
-from detslurm.launch.words import UsageError, Words, parse
 from detslurm.slurm import SlurmError
 
-Run = Callable[[Words, Nodes, PreemptFlag | None], int]
+Run = Callable[[LauncherArgs, Nodes, PreemptFlag | None], int]
 """Runs this node's workers to the end. The flag is there to raise where no agent has one."""
 
 
@@ -24,20 +24,20 @@ def launch(argv: Sequence[str], run: Run, *, usage: str | None) -> int:
         print(usage)
         return 0
     try:
-        words = parse(argv)
-        embedded = enter(argv)
+        args = parse(argv)
+        unmanaged = join_run(argv)
         check_flag()
     except (UsageError, RuntimeError) as err:
         print(err, file=sys.stderr)
         return 1
-    if embedded is None and "DET_MASTER" in os.environ:
+    if unmanaged is None and "DET_MASTER" in os.environ:
         die_with_parent()  # the agent's death must not leave workers without anybody's care
-        let_pass()
+        discard_signals()
     try:
-        status = run(words, nodes_here(), embedded.flag if embedded is not None else None)
+        status = run(args, nodes_here(), unmanaged.flag if unmanaged is not None else None)
     except (UsageError, SlurmError) as err:
         print(err, file=sys.stderr)
         status = 1
-    if embedded is not None:
-        embedded.finish(status)
+    if unmanaged is not None:
+        unmanaged.finish(status)
     return status

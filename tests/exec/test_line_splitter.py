@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tqdm import tqdm
 
-from detslurm.exec.control import Reassembler, defused, log_line, parse_report, report_line
-from detslurm.exec.lines import LONGEST, LineSplitter
+from detslurm.exec.agent_protocol import Reassembler, log_line, parse_report, report_line, sanitized
+from detslurm.exec.line_splitter import LONGEST, LineSplitter
 
 
 @given(st.lists(st.binary(max_size=40)), st.integers(1, 7))
@@ -61,13 +61,13 @@ def test_a_bar_that_rests_shows_its_state() -> None:
     """What stands on the line is said within a second, and once only."""
     clock = Clock()
     splitter = LineSplitter(clock=clock)
-    assert not splitter.waits()
+    assert not splitter.has_pending()
     assert list(splitter.feed(b"10%\r 20%\r 30%")) == []
-    assert splitter.waits() and not list(splitter.overdue())
+    assert splitter.has_pending() and not list(splitter.overdue())
     clock.now = 1.0
     assert list(splitter.overdue()) == [b" 30%"]
     clock.now = 9.0
-    assert not splitter.waits() and not list(splitter.overdue())
+    assert not splitter.has_pending() and not list(splitter.overdue())
     assert list(splitter.feed(b"\r 40%")) == []
     assert list(splitter.close()) == [b" 40%"]
 
@@ -121,7 +121,7 @@ def test_long_lines_of_several_nodes_are_put_together_again(
     lines: list[tuple[int, str]], random: object
 ) -> None:
     """Parts of at most 1 KB, interleaved between nodes at will, give every line whole."""
-    lines = [(node, defused(text.replace("\n", " "))) for node, text in lines]
+    lines = [(node, sanitized(text.replace("\n", " "))) for node, text in lines]
     queues: dict[int, list[bytes]] = {}
     for node, text in lines:
         parts = log_line(node, text).removesuffix(b"\n").split(b"\n")
@@ -151,6 +151,6 @@ def test_reports_are_told_from_what_the_code_prints() -> None:
     report = {"event": "ended", "node": 3, "exit_code": 1}
     line = report_line(report).decode().removesuffix("\n")
     assert parse_report(line) == report
-    assert parse_report(defused(line)) is None
+    assert parse_report(sanitized(line)) is None
     assert parse_report("\x1enot json") is None
     assert parse_report("plain text") is None

@@ -43,7 +43,7 @@ class LineSplitter:
         self._state = self._said = b""
         self._since: float | None = None  # when the first state came that was not said
 
-    def waits(self) -> bool:
+    def has_pending(self) -> bool:
         """Whether `overdue` will have something to give."""
         return self._since is not None
 

@@ -1,4 +1,4 @@
-"""The Core API in a script run by hand: tracked in the store, with every documented error."""
+"""The Core API in an unmanaged script: recorded in the store, with every documented error."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def the_trial(root: Path) -> TrialView:
     return fold_trial(Store(root).experiment(1).trial(1))
 
 
-def test_a_script_run_by_hand_is_tracked(root: Path) -> None:
+def test_an_unmanaged_script_is_recorded(root: Path) -> None:
     """Metrics, checkpoints, progress and the end of the script are in the store afterwards."""
     with core.init() as context:
         assert context.info is None
@@ -59,7 +59,7 @@ def test_a_script_run_by_hand_is_tracked(root: Path) -> None:
     )
 
 
-def test_tracking_can_be_switched_off(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recording_can_be_switched_off(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With DETSLURM_TRACK=0 the script runs and no store appears."""
     monkeypatch.setenv("DETSLURM_TRACK", "0")
     with core.init() as context:
@@ -67,7 +67,7 @@ def test_tracking_can_be_switched_off(root: Path, monkeypatch: pytest.MonkeyPatc
     assert not root.exists()
 
 
-def test_untracked_checkpoints_are_of_this_user_alone(
+def test_unrecorded_checkpoints_are_of_this_user_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Somebody else who made the directory first could put in what is unpickled later."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from detslurm.exec import joining
+from detslurm.exec import unmanaged_claims
 from detslurm.slurm import Allocation, userscript
 from detslurm.slurm.allocation import step_of
 from detslurm.store import Store, TrialDir
@@ -16,7 +16,7 @@ from detslurm.store.job_claims import claims_folder
 from detslurm.store.views import RunView
 
 
-def work(index: int, elements: range) -> joining.Work:
+def step(index: int, elements: range) -> unmanaged_claims.JobStep:
     allocation = Allocation(
         cluster="slurm",
         job_id=str(100 + index),
@@ -24,7 +24,7 @@ def work(index: int, elements: range) -> joining.Work:
         array_job_id="100",
         array_task_id=index,
     )
-    return joining.Work(allocation, "0", ["train.py"], elements)
+    return unmanaged_claims.JobStep(allocation, "0", ["train.py"], elements)
 
 
 def claims(store: Store, elements: range) -> list[TrialDir]:
@@ -32,7 +32,7 @@ def claims(store: Store, elements: range) -> list[TrialDir]:
     found: dict[int, TrialDir] = {}
 
     def claim(index: int) -> None:
-        found[index] = joining.claim(store, work(index, elements), "c")
+        found[index] = unmanaged_claims.claim(store, step(index, elements), "c")
 
     threads = [threading.Thread(target=claim, args=(index,)) for index in elements]
     for thread in threads:
@@ -44,7 +44,7 @@ def claims(store: Store, elements: range) -> list[TrialDir]:
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
-    monkeypatch.setattr(joining, "_PATIENCE", 0.3)
+    monkeypatch.setattr(unmanaged_claims, "_TIMEOUT", 0.3)
     monkeypatch.setattr(userscript, "keep", lambda *_: None)
     return Store.open(tmp_path / "store")
 
@@ -73,7 +73,7 @@ def test_an_array_is_one_experiment_however_slow_the_controller(
 
 def test_one_takes_over_from_a_maker_that_has_died(store: Store) -> None:
     """Whoever was about to make the experiment left a mark: one other makes it, not everybody."""
-    key = work(0, range(6)).key("c", "100")
+    key = step(0, range(6)).key("c", "100")
     folder = claims_folder(store)
     folder.mkdir(parents=True)
     (folder / f"{key}-0.making").mkdir()
@@ -104,7 +104,7 @@ def test_a_start_that_slurm_alone_has_asked_for(
 ) -> None:
     """The one after the end of a job that was preempted: whoever wants more asks once more."""
     allocation = Allocation(cluster="slurm", job_id="7", nodes=("n1",), restart_count=restart)
-    assert joining.started_once_more(runs, allocation) == extra
+    assert unmanaged_claims.is_spurious_requeue(runs, allocation) == extra
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from detslurm.launch.words import UsageError, parse
+from detslurm.launch.arguments import UsageError, parse
 
 
 def test_a_script_is_run_by_this_python() -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from detslurm.exec.outlet import Outlet
+from detslurm.exec.pipe_writer import PipeWriter
 from detslurm.exec.processes import die_with_parent
 
 # So many characters of a line are looked at.
@@ -24,7 +24,7 @@ _ANYTHING = re.compile(r"(?:\.\*\??)+(?![?+*{])")
 
 
 @dataclass(frozen=True)
-class Match:
+class PolicyMatch:
     """A policy that matched: its name and its action (None is a mere label)."""
 
     name: str
@@ -34,58 +34,58 @@ class Match:
 class LogPolicies:
     """The policies of an experiment; each is reported at most once a run.
 
-    Plain text is looked for here; a true pattern by a `Search`, for it may take any time.
+    Plain text is looked for here; a true pattern by a `PatternMatcher`, for it may take any time.
     """
 
     def __init__(self, policies: Iterable[Mapping[str, Any]]) -> None:
-        self._plain: list[tuple[str, Match]] = []
-        self.searches: list[Search] = []
+        self._plain: list[tuple[str, PolicyMatch]] = []
+        self.matchers: list[PatternMatcher] = []
         for policy in policies:
-            pattern, match = policy.get("pattern"), Match(_name(policy), _action(policy))
+            pattern, match = policy.get("pattern"), PolicyMatch(_name(policy), _action(policy))
             if pattern is None:
                 continue
             text = plain(pattern)
             if text is not None:
                 self._plain.append((text, match))
             else:
-                self.searches.append(Search(essential(pattern), match))
+                self.matchers.append(PatternMatcher(essential(pattern), match))
 
-    def matches(self, lines: Iterable[str]) -> Iterator[Match]:
+    def matches(self, lines: Iterable[str]) -> Iterator[PolicyMatch]:
         """Plain policies that one of the lines matches; the others get the lines to search."""
         # Code that prints its own configuration would match every pattern in it.
         heads = [line[:_LOOKED_AT] for line in lines if "log_policies" not in line[:_LOOKED_AT]]
         for entry in [e for e in self._plain if any(e[0] in head for head in heads)]:
             self._plain.remove(entry)
             yield entry[1]
-        if self.searches and heads:
+        if self.matchers and heads:
             data = "".join(f"{head}\n" for head in heads).encode("utf-8", "replace")
-            for search in self.searches:
-                search.put(data)
+            for matcher in self.matchers:
+                matcher.put(data)
 
     @property
     def behind(self) -> bool:
-        """Whether a search needs time before it should get more lines."""
-        return any(search.outlet.full for search in self.searches)
+        """Whether a matcher needs time before it should get more lines."""
+        return any(matcher.writer.full for matcher in self.matchers)
 
     def close(self) -> None:
         """There will be no more lines."""
-        for search in self.searches:
-            search.close()
+        for matcher in self.matchers:
+            matcher.close()
 
-    def abandon(self) -> list[Match]:
-        """End the searches that go on; the policies that may have missed something."""
-        left, self.searches = self.searches, []
-        for search in left:
-            search.kill()
-        return [search.match for search in left]
+    def abandon(self) -> list[PolicyMatch]:
+        """End the matchers that are still at work; the policies that may have missed something."""
+        left, self.matchers = self.matchers, []
+        for matcher in left:
+            matcher.kill()
+        return [matcher.match for matcher in left]
 
 
-class Search:
+class PatternMatcher:
     """One pattern's process: it gets the lines, and its output ends when it has found or failed."""
 
-    def __init__(self, pattern: str, match: Match) -> None:
+    def __init__(self, pattern: str, match: PolicyMatch) -> None:
         self.match = match
-        script = Path(__file__).with_name("pattern.py")
+        script = Path(__file__).with_name("pattern_matcher.py")
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-S", "-W", "ignore", str(script)],
             stdin=subprocess.PIPE,
@@ -95,7 +95,7 @@ class Search:
         )
         assert self._process.stdin is not None and self._process.stdout is not None
         self._stdin, self._stdout = self._process.stdin, self._process.stdout
-        self.outlet = Outlet(self._stdin.fileno())
+        self.writer = PipeWriter(self._stdin.fileno())
         self._closing = False
         self.put(json.dumps(pattern).encode() + b"\n")
 
@@ -112,15 +112,15 @@ class Search:
         if self._closing:
             return
         with contextlib.suppress(BrokenPipeError):  # it has ended: the result is there to read
-            self.outlet.put(data)
+            self.writer.put(data)
 
     def push(self) -> None:
         """Hand over what waits, and its end when there will be no more."""
         if self._stdin.closed:
             return  # its result came at the same moment
         with contextlib.suppress(BrokenPipeError):
-            self.outlet.push()
-        if self._closing and not self.outlet.waiting:
+            self.writer.push()
+        if self._closing and not self.writer.waiting:
             self._stdin.close()
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""A run inside a job that the user submitted by hand: no runner and no agent, the same store.
+"""A run inside an unmanaged job, which its user submitted: no runner, no agent, the same store.
 
 Whoever comes first on a node, a launcher or the script itself, does what those would do there: it
 opens the run (on the chief alone), raises the preemption flag at Slurm's signal, writes the end
@@ -18,10 +18,10 @@ from typing import Any, TypeVar
 
 from detslurm._addresses import INTERFACE_ENV, own_address, peer_address
 from detslurm._flag import PreemptFlag
-from detslurm.exec import joining, ports
+from detslurm.exec import ports, unmanaged_claims
 from detslurm.exec.environment import run_environment
 from detslurm.exec.intents import Intents
-from detslurm.exec.outcome import Cause, Decision, Ended, Next, decide
+from detslurm.exec.outcome import Action, AttemptFacts, Cause, Decision, decide
 from detslurm.slurm import Allocation, JobInfo, SlurmError, detect_cluster
 from detslurm.slurm.allocation import step_of
 from detslurm.slurm.hostlist import expand_hostlist
@@ -36,27 +36,29 @@ SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 _RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID")
 _SWITCH = "DETSLURM_TRACK"
 # How long the other processes of a step wait for the chief to open the run.
-_PATIENCE = 120.0
+_TIMEOUT = 120.0
 # With less than this left (seconds) a signal means the time limit.
 _NEAR_LIMIT = 300
 
 
-class Embedded:
+class UnmanagedJob:
     """One run of a job's step, as one process of it sees it."""
 
-    def __init__(self, trial: TrialDir, start: dict[str, Any], work: joining.Work) -> None:
-        self._trial, self._start, self._work = trial, start, work
+    def __init__(
+        self, trial: TrialDir, start: dict[str, Any], step: unmanaged_claims.JobStep
+    ) -> None:
+        self._trial, self._start, self._step = trial, start, step
         self._experiment = _experiment_of(trial)
         self._decided = False
         self._process = os.getpid()
         self.flag = PreemptFlag.create()
         self.is_chief = False
-        self.meeting_port: ports.Reservation | None = None
+        self.rendezvous_port: ports.Reservation | None = None
 
     def environment(self, slots: int = 1) -> dict[str, str]:
         """The environment for the processes of the run on this node."""
         experiment = self._experiment
-        allocation = self._work.allocation
+        allocation = self._step.allocation
         nodes = self._start["job"]["nodes"]
         rank = int(os.environ.get("SLURM_NODEID") or 0) if len(nodes) > 1 else 0
         addrs = [
@@ -73,7 +75,7 @@ class Embedded:
             peers["port"] = self._start["port"]
         return run_environment(
             base=os.environ,
-            config=joining.configuration(experiment.store, self._work.argv),
+            config=unmanaged_claims.configuration(experiment.store, self._step.argv),
             start=self._start,
             experiment_dir=experiment.path,
             node=nodes[rank],
@@ -104,16 +106,16 @@ class Embedded:
             return  # a forked child inherits all of this
         self._decided = True
         intent = self._intent()
-        job = _standing(self._work.allocation.ref) if self.flag.preempt else None
+        job = _evidence(self._step.allocation.ref) if self.flag.preempt else None
         cause = (intent or _cause(job)) if self.flag.preempt else None
         decision = self._decision(exit_code, cause)
         if decision.outcome == "error" and reason is not None:
-            decision = Decision("error", reason, Next.LEAVE)
-        word = {"outcome": decision.outcome, "reason": decision.reason, "exit_code": exit_code}
-        last = {**word, "time": time.time()}
+            decision = Decision("error", reason, Action.STOP)
+        end = {"outcome": decision.outcome, "reason": decision.reason, "exit_code": exit_code}
+        last = {**end, "time": time.time()}
         _with_retries(lambda: self._trial.write_end(self._start["run"], last))
         if job is not None and not job.ending:
-            self._requeue(decision.next)
+            self._requeue(decision.action)
 
     def _intent(self) -> Cause | None:
         """Why the user asked this run to stop, if it was the user."""
@@ -124,7 +126,7 @@ class Embedded:
     def _decision(self, exit_code: int, cause: Cause | None) -> Decision:
         view = _with_retries(lambda: fold_trial(self._trial))
         return decide(
-            Ended(
+            AttemptFacts(
                 exit_code=exit_code,
                 cause=cause,
                 acknowledged=self.flag.acknowledged,
@@ -134,23 +136,23 @@ class Embedded:
             )
         )
 
-    def _requeue(self, following: Next) -> None:
+    def _requeue(self, action: Action) -> None:
         # A step that leaves in good order would end the job for good: Slurm requeues only what it
         # had to kill. A job that is being ended is not running any more, and stays so.
-        if following not in (Next.REQUEUE, Next.HOLD):
+        if action not in (Action.REQUEUE, Action.HOLD):
             return
-        cluster, ref = detect_cluster("slurm"), self._work.allocation.ref
+        cluster, ref = detect_cluster("slurm"), self._step.allocation.ref
         try:
-            hold = following is Next.HOLD
+            hold = action is Action.HOLD
             cluster.requeue(ref, hold=hold, only_running=not hold)
             if hold and self._intent() is not Cause.PAUSE:
-                cluster.release([ref])  # the user has activated it between our look and our hold
+                cluster.release([ref])  # the user has activated it between our reading and our hold
         except SlurmError as err:
             print(f"detslurm: the job can't be requeued: {err}", file=sys.stderr, flush=True)
 
 
-def join(argv: Sequence[str] | None = None, *, launcher: bool = False) -> Embedded | None:
-    """Join the run of this job; None outside of jobs and where tracking is switched off.
+def join(argv: Sequence[str] | None = None, *, launcher: bool = False) -> UnmanagedJob | None:
+    """Join the run of this job; None outside of jobs and where recording is switched off.
 
     Raises `StoreError` or `OSError` when the store can't be used.
     """
@@ -158,26 +160,26 @@ def join(argv: Sequence[str] | None = None, *, launcher: bool = False) -> Embedd
     allocation = Allocation.from_environment(env)
     if allocation is None or allocation.cluster != "slurm" or env.get(_SWITCH, "1") == "0":
         return None
-    work = joining.Work.of(allocation, env, list(sys.argv if argv is None else argv))
+    step = unmanaged_claims.JobStep.of(allocation, env, list(sys.argv if argv is None else argv))
     store = Store.open()
     cluster = env.get("SLURM_CLUSTER_NAME", "slurm")
     try:
         if _rank(env) == 0:
-            return _open(joining.claim(store, work, cluster), work, env, launcher=launcher)
-        return _follow(store, work, cluster)
-    except joining.StartedOnceMore as nothing:
+            return _open(unmanaged_claims.claim(store, step, cluster), step, env, launcher=launcher)
+        return _follow(store, step, cluster)
+    except unmanaged_claims.SpuriousRequeue as nothing:
         print(f"detslurm: {nothing}", file=sys.stderr, flush=True)
         raise SystemExit(0) from None
 
 
 def _open(
-    trial: TrialDir, work: joining.Work, env: Mapping[str, str], *, launcher: bool
-) -> Embedded:
-    allocation, nodes = work.allocation, _nodes(work.allocation, env)
+    trial: TrialDir, step: unmanaged_claims.JobStep, env: Mapping[str, str], *, launcher: bool
+) -> UnmanagedJob:
+    allocation, nodes = step.allocation, _nodes(step.allocation, env)
     latest = _with_retries(lambda: fold_trial(trial)).latest_checkpoint
     held = None
     if launcher and len(nodes) > 1:
-        held = ports.reserve(f"{allocation.ref}.{work.step}.{allocation.restart_count}")
+        held = ports.reserve(f"{allocation.ref}.{step.name}.{allocation.restart_count}")
     start = _with_retries(
         lambda: trial.open_run(
             {
@@ -194,31 +196,31 @@ def _open(
             }
         )
     )
-    embedded = Embedded(trial, start, work)
-    embedded.is_chief, embedded.meeting_port = True, held
-    return embedded
+    unmanaged = UnmanagedJob(trial, start, step)
+    unmanaged.is_chief, unmanaged.rendezvous_port = True, held
+    return unmanaged
 
 
 def _with_retries(act: Callable[[], T]) -> T:
     """Over a hiccup of the file system."""
 
-    def say(error: StoreError) -> None:
+    def log(error: StoreError) -> None:
         print(f"detslurm: {error}: trying again", file=sys.stderr, flush=True)
 
-    return with_retries(act, say, SHORT)
+    return with_retries(act, log, SHORT)
 
 
-def _follow(store: Store, work: joining.Work, cluster: str) -> Embedded:
+def _follow(store: Store, step: unmanaged_claims.JobStep, cluster: str) -> UnmanagedJob:
     """Wait for the chief of this step to open the run."""
-    deadline = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + _TIMEOUT
     while time.monotonic() < deadline:
-        trial = joining.find(store, work, cluster)
+        trial = unmanaged_claims.find(store, step, cluster)
         runs = trial.runs() if trial is not None else []
-        if trial is not None and runs and _is_of(runs[-1].start, work.allocation):
-            return Embedded(trial, runs[-1].start, work)
+        if trial is not None and runs and _is_of(runs[-1].start, step.allocation):
+            return UnmanagedJob(trial, runs[-1].start, step)
         time.sleep(0.2)  # another node's file: there is nothing to wait on
     raise RuntimeError(
-        f"the first process of this step opened no run in {store.path} within {_PATIENCE:.0f} s;"
+        f"the first process of this step opened no run in {store.path} within {_TIMEOUT:.0f} s;"
         " is this folder on a file system that all nodes share?"
     )
 
@@ -252,7 +254,7 @@ def _is_invalid(view: Any) -> bool:
     return bool(view.early_exit == "invalid_hp")
 
 
-def _standing(ref: str) -> JobInfo | None:
+def _evidence(ref: str) -> JobInfo | None:
     """How Slurm sees the job now that something asked it to stop; None where it does not say."""
     try:
         return detect_cluster("slurm").evidence([ref]).get(ref)

@@ -13,21 +13,21 @@ import socket
 import sys
 from collections.abc import Sequence
 
-from detslurm.exec.signals import SignalInbox, let_pass
-from detslurm.exec.stepdesk import STEPS_ENV, is_ours
+from detslurm.exec.signals import SignalInbox, discard_signals
+from detslurm.exec.step_server import STEP_SERVER_ENV, is_ours
 from detslurm.launch import ranks
 from detslurm.launch.supervision import unblock
 
 
 def main(argv: Sequence[str]) -> int:
     """Have the command run beside this step; returns its exit status."""
-    let_pass()
+    discard_signals()
     inbox = SignalInbox([signal.SIGTERM])
     unblock()
     ranks.check_flag()
     runner = socket.socket(socket.AF_UNIX)
     try:
-        runner.connect(f"\0{os.environ[STEPS_ENV]}")
+        runner.connect(f"\0{os.environ[STEP_SERVER_ENV]}")
     except OSError:
         # The batch script runs on another machine than the first node: better here than nowhere.
         os.execvp(argv[0], list(argv))
