@@ -37,13 +37,14 @@ def test_every_test_is_run(workers: int, tests: dict[str, str]) -> None:
         run(workers, tests, seed)
 
 
-def test_roles_of_four_workers() -> None:
-    """Two own the suite's cluster, one the strange one, and one computes."""
-    roles = Roles(4)
+def test_roles_of_five_workers() -> None:
+    """Three own the suite's cluster, one the strange one, and one computes."""
+    roles = Roles(5)
     waiting = NO_CLUSTER | STRANGE | SUITE
-    for worker in ("gw0", "gw1", "gw2", "gw3"):
-        waiting.pop(roles.choose(worker, waiting) or "")
-    assert sorted(map(sorted, roles.owned.values())) == [[], ["slurm"], ["slurm"], ["strange"]]
+    for number in range(5):
+        waiting.pop(roles.choose(f"gw{number}", waiting) or "")
+    owned = sorted(sorted(clusters) for clusters in roles.owned.values())
+    assert owned == [[], ["slurm"], ["slurm"], ["slurm"], ["strange"]]
 
 
 def test_a_worker_is_true_to_its_cluster() -> None:

@@ -10,8 +10,10 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+CANCELED = "tests/e2e/test_sites.py::TestWhereThePreemptedAreCancelled"
 SHORTEST = (
-    "tests/e2e/test_sites.py::TestWhereThePreemptedAreCancelled",
+    f"{CANCELED}::test_a_successor_goes_on",
+    f"{CANCELED}::test_the_state_is_known_without_accounting",
     "tests/e2e/test_main_job.py::test_preempted_mid_epoch_and_bit_identical",
 )
 
