@@ -226,7 +226,7 @@ class Experiment:
         """Let running trials save and exit, and end the experiment.
 
         Returns:
-            False if it was over already.
+            False if it had already ended.
         """
         act = partial(self._client.queues.cancel, runners=self.managed)
         return self._stop("cancel", act)
@@ -235,7 +235,7 @@ class Experiment:
         """End all jobs of the experiment now.
 
         Returns:
-            False if it was over already.
+            False if it had already ended.
         """
         done = self._stop("kill", self._client.queues.kill)
         if done and unmanaged.is_unmanaged_script(self._snapshot):
@@ -249,7 +249,7 @@ class Experiment:
             trial_id: The trial's id.
 
         Returns:
-            False if it was over already.
+            False if it had already ended.
         """
         if trial_id not in self._snapshot.unfinished:
             return False

@@ -21,7 +21,7 @@ _COLUMNS = ("trial", "units", "metric")
 
 
 class PreviewError(ValueError):
-    """What was asked for can't be foreseen; says why."""
+    """A search can't be previewed or simulated; the message says why."""
 
 
 def preview_search(config: Mapping[str, Any]) -> Preview:
@@ -44,7 +44,7 @@ def simulate_search(
     synthetic ones; `units` is how far trials train that no length is asked of.
     """
     if config["searcher"]["name"] == "custom":
-        raise PreviewError("a custom search can't be foreseen: its method decides as it goes")
+        raise PreviewError("a custom search has no preview: its method decides while it runs")
     made: Curves
     if curves is None:
         smaller = config["searcher"].get("smaller_is_better", True)

@@ -79,7 +79,7 @@ class Trial:
         """End the trial now.
 
         Returns:
-            False if it was over already.
+            False if it had already ended.
         """
         return self.experiment.kill_trial(self.id)
 

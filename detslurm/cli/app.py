@@ -10,19 +10,19 @@ from detslurm import __version__
 from detslurm.cli.lazy import Entry, lazy_group
 
 COMMANDS = {
-    "submit": Entry("detslurm.cli.submit:submit", "Submit an experiment."),
+    "submit": Entry("detslurm.cli.submit:submit", "Check an experiment and queue its jobs."),
     "preview-search": Entry(
         "detslurm.cli.search_preview:preview_search",
-        "Show how far a search trains how many trials.",
+        "Show how many trials a search trains, and for how long.",
     ),
-    "simulate": Entry("detslurm.cli.search_preview:simulate", "Run a search in virtual time."),
+    "simulate": Entry("detslurm.cli.search_preview:simulate", "Simulate a search in virtual time."),
     "experiment": Entry(
         "detslurm.cli.experiment:experiment", "List, inspect and control experiments.", ("e",)
     ),
     "trial": Entry("detslurm.cli.trial:trial", "Inspect and control trials.", ("t",)),
-    "template": Entry("detslurm.cli.template:template", "Print batch scripts to start from."),
-    "doctor": Entry("detslurm.cli.doctor:doctor", "Check the store, Slurm and this machine."),
-    "site": Entry("detslurm.cli.site:site", "Show or make the profile of this cluster."),
+    "template": Entry("detslurm.cli.template:template", "Print batch scripts to adapt."),
+    "doctor": Entry("detslurm.cli.doctor:doctor", "Check the store, Slurm and this Python."),
+    "site": Entry("detslurm.cli.site:site", "Show or create the site profile of this cluster."),
 }
 
 app = click.version_option(__version__, prog_name="detslurm")(

@@ -28,13 +28,19 @@ _MARKS = {
     type=click.Choice(["auto", "slurm", "local"]),
     default="auto",
     show_default=True,
-    help="Which cluster to look at.",
+    help="Choose the cluster to check.",
 )
 @json_option
 def doctor(directory: Path | None, cluster_name: str, as_json: bool) -> None:
-    """Check the store, Slurm and this Python, and say what to do; exit status 1 if broken.
+    """Check the store, Slurm and this Python, and advise what to do.
 
-    With DIRECTORY, check whether a store could live there.
+    With DIRECTORY, check whether a store could be there. The exit status is 1 if something is
+    broken.
+
+    \b
+    Examples:
+      detslurm doctor
+      detslurm doctor /scratch/$USER
     """
     from detslurm.sdk.client import default_root
     from detslurm.sdk.doctor import examine

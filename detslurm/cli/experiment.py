@@ -10,27 +10,29 @@ _EDIT = "detslurm.cli.experiment_edit"
 _LOGS = "detslurm.cli.logs"
 
 COMMANDS = {
-    "create": Entry("detslurm.cli.submit:submit", "Submit an experiment (as `detslurm submit`)."),
+    "create": Entry("detslurm.cli.submit:submit", "Submit an experiment, as `detslurm submit`."),
     "list": Entry(f"{_SHOW}:list_experiments", "List experiments.", ("ls",)),
-    "describe": Entry(f"{_SHOW}:describe", "Show experiments, their trials and what failed."),
-    "logs": Entry(f"{_LOGS}:experiment_logs", "Show the log of the first trial."),
+    "describe": Entry(f"{_SHOW}:describe", "Show experiments, their trials and their failures."),
+    "logs": Entry(f"{_LOGS}:experiment_logs", "Print the log of an experiment's first trial."),
     "wait": Entry(f"{_LIFECYCLE}:wait", "Wait until an experiment is over."),
-    "pause": Entry(f"{_LIFECYCLE}:pause", "Checkpoint, free the allocations, and hold."),
-    "activate": Entry(f"{_LIFECYCLE}:activate", "Go on after a pause, or after jobs were lost."),
-    "cancel": Entry(f"{_LIFECYCLE}:cancel", "Checkpoint, then end for good."),
-    "kill": Entry(f"{_LIFECYCLE}:kill", "End for good, now."),
-    "archive": Entry(f"{_LIFECYCLE}:archive", "Leave finished experiments out of lists."),
+    "pause": Entry(
+        f"{_LIFECYCLE}:pause", "Checkpoint running trials, free the nodes, hold the jobs."
+    ),
+    "activate": Entry(f"{_LIFECYCLE}:activate", "Resume after a pause, or after jobs were lost."),
+    "cancel": Entry(f"{_LIFECYCLE}:cancel", "Checkpoint running trials, then end the experiment."),
+    "kill": Entry(f"{_LIFECYCLE}:kill", "End the experiment at once."),
+    "archive": Entry(f"{_LIFECYCLE}:archive", "Hide finished experiments from lists."),
     "unarchive": Entry(f"{_LIFECYCLE}:unarchive", "Show archived experiments in lists again."),
-    "delete": Entry(f"{_LIFECYCLE}:delete", "Remove experiments with checkpoints, logs and code."),
-    "set": Entry(f"{_EDIT}:set_group", "Change name, description, labels, notes and more."),
-    "label": Entry(f"{_EDIT}:label", "Add and remove labels."),
+    "delete": Entry(f"{_LIFECYCLE}:delete", "Delete experiments with checkpoints, logs and code."),
+    "set": Entry(f"{_EDIT}:set_group", "Change the name, description, labels, notes or limits."),
+    "label": Entry(f"{_EDIT}:label", "Add or remove labels."),
     "config": Entry(f"{_SHOW}:config", "Print the resolved configuration as YAML."),
-    "list-trials": Entry(f"{_SHOW}:list_trials", "List an experiment's trials.", ("lt",)),
+    "list-trials": Entry(f"{_SHOW}:list_trials", "List the trials of an experiment.", ("lt",)),
     "list-checkpoints": Entry(
-        f"{_SHOW}:list_checkpoints", "List an experiment's checkpoints.", ("lc",)
+        f"{_SHOW}:list_checkpoints", "List the checkpoints of an experiment.", ("lc",)
     ),
     "download-model-def": Entry(
-        f"{_SHOW}:download_model_def", "Fetch the code that the experiment runs."
+        f"{_SHOW}:download_model_def", "Save the code that an experiment runs."
     ),
 }
 

@@ -24,7 +24,14 @@ def _change(number: int, act: Callable[[Experiment], None], message: str, as_jso
 
 @click.group("set")
 def set_group() -> None:
-    """Change a setting of an experiment: set NAME ID VALUE."""
+    """Change a setting of an experiment.
+
+    \b
+    Examples:
+      detslurm experiment set name 7 "larger batches"
+      detslurm experiment set max-slots 7 16
+      detslurm experiment set priority 7 10
+    """
 
 
 @set_group.command()
@@ -32,7 +39,7 @@ def set_group() -> None:
 @click.argument("name")
 @json_option
 def name(experiment_id: int, name: str, as_json: bool) -> None:
-    """Give the experiment another name."""
+    """Rename an experiment."""
     message = f"Set `name` of experiment {experiment_id} to {name!r}"
     _change(experiment_id, lambda experiment: experiment.set_name(name), message, as_json)
 
@@ -42,7 +49,7 @@ def name(experiment_id: int, name: str, as_json: bool) -> None:
 @click.argument("description")
 @json_option
 def description(experiment_id: int, description: str, as_json: bool) -> None:
-    """Replace the description."""
+    """Replace the description of an experiment."""
     message = f"Set `description` of experiment {experiment_id} to {description!r}"
     _change(
         experiment_id, lambda experiment: experiment.set_description(description), message, as_json
@@ -54,7 +61,7 @@ def description(experiment_id: int, description: str, as_json: bool) -> None:
 @click.argument("labels", nargs=-1)
 @json_option
 def labels(experiment_id: int, labels: tuple[str, ...], as_json: bool) -> None:
-    """Replace all labels; none given removes them."""
+    """Replace all labels of an experiment; without LABELS, remove them."""
     message = f"Set `labels` of experiment {experiment_id} to {', '.join(labels) or 'none'}"
     _change(experiment_id, lambda experiment: experiment.set_labels(labels), message, as_json)
 
@@ -64,7 +71,7 @@ def labels(experiment_id: int, labels: tuple[str, ...], as_json: bool) -> None:
 @click.argument("notes")
 @json_option
 def notes(experiment_id: int, notes: str, as_json: bool) -> None:
-    """Replace the notes."""
+    """Replace the notes of an experiment."""
     message = f"Set `notes` of experiment {experiment_id}"
     _change(experiment_id, lambda experiment: experiment.set_notes(notes), message, as_json)
 
@@ -74,7 +81,7 @@ def notes(experiment_id: int, notes: str, as_json: bool) -> None:
 @click.argument("value", metavar="N|none")
 @json_option
 def max_slots(experiment_id: int, value: str, as_json: bool) -> None:
-    """How many slots the experiment's trials may hold at once."""
+    """Limit how many slots the trials of an experiment use at once; none removes the limit."""
     slots = None if value.lower() in ("none", "null") else _whole(value)
     message = f"Set `max_slots` of experiment {experiment_id} to {value.lower()}"
     _change(experiment_id, lambda experiment: experiment.set_max_slots(slots), message, as_json)
@@ -85,7 +92,10 @@ def max_slots(experiment_id: int, value: str, as_json: bool) -> None:
 @click.argument("value", metavar="N", type=click.IntRange(1, 99))
 @json_option
 def priority(experiment_id: int, value: int, as_json: bool) -> None:
-    """From 1 (first) to 99 (last) among your own jobs; becomes Slurm's nice."""
+    """Set the priority among your own jobs, from 1 (first) to 99 (last).
+
+    It becomes the nice value of the jobs in Slurm.
+    """
     message = f"Set `priority` of experiment {experiment_id} to {value}"
     _change(experiment_id, lambda experiment: experiment.set_priority(value), message, as_json)
 
@@ -98,7 +108,7 @@ def _whole(value: str) -> int:
 
 @click.group()
 def label() -> None:
-    """Add and remove labels."""
+    """Add or remove labels."""
 
 
 @label.command()
@@ -106,7 +116,7 @@ def label() -> None:
 @click.argument("labels", nargs=-1, required=True)
 @json_option
 def add(experiment_id: int, labels: tuple[str, ...], as_json: bool) -> None:
-    """Add labels."""
+    """Add labels to an experiment."""
 
     def act(experiment: Experiment) -> None:
         for text in labels:
@@ -121,7 +131,7 @@ def add(experiment_id: int, labels: tuple[str, ...], as_json: bool) -> None:
 @click.argument("labels", nargs=-1, required=True)
 @json_option
 def remove(experiment_id: int, labels: tuple[str, ...], as_json: bool) -> None:
-    """Remove labels."""
+    """Remove labels from an experiment."""
 
     def act(experiment: Experiment) -> None:
         for text in labels:

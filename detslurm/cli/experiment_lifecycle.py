@@ -1,4 +1,4 @@
-"""Commands that want something of experiments."""
+"""Commands that control experiments: pause, activate, cancel, kill and the like."""
 
 from __future__ import annotations
 
@@ -18,9 +18,14 @@ if TYPE_CHECKING:
 @several_ids
 @json_option
 def pause(ids: list[int], as_json: bool) -> None:
-    """Let running trials checkpoint and leave their allocations; hold what waits.
+    """Checkpoint running trials and free their nodes; hold the jobs in the queue.
 
-    Several ids may be given, with spaces or commas between them.
+    Several ids are separated by spaces or commas.
+
+    \b
+    Examples:
+      detslurm experiment pause 7
+      detslurm experiment pause 7 8,9
     """
 
     def act(experiment: Experiment) -> str:
@@ -34,7 +39,14 @@ def pause(ids: list[int], as_json: bool) -> None:
 @several_ids
 @json_option
 def activate(ids: list[int], as_json: bool) -> None:
-    """Let paused experiments go on from their checkpoints; queue again what lost its job."""
+    """Resume paused experiments from their checkpoints.
+
+    Held jobs are released, and trials whose jobs are gone get new ones.
+
+    \b
+    Examples:
+      detslurm experiment activate 7
+    """
 
     def act(experiment: Experiment) -> str:
         experiment.activate()
@@ -47,7 +59,7 @@ def activate(ids: list[int], as_json: bool) -> None:
 @several_ids
 @json_option
 def cancel(ids: list[int], as_json: bool) -> None:
-    """Let running trials checkpoint, then end the experiment for good."""
+    """Checkpoint running trials, then end the experiment. It can't be resumed."""
 
     def act(experiment: Experiment) -> str:
         done = experiment.cancel()
@@ -60,7 +72,7 @@ def cancel(ids: list[int], as_json: bool) -> None:
 @several_ids
 @json_option
 def kill(ids: list[int], as_json: bool) -> None:
-    """End the experiment for good, now; checkpoints that were committed stay."""
+    """End the experiment at once. It can't be resumed; completed checkpoints are kept."""
 
     def act(experiment: Experiment) -> str:
         done = experiment.kill()
@@ -70,14 +82,14 @@ def kill(ids: list[int], as_json: bool) -> None:
 
 
 def _over(experiment: Experiment) -> str:
-    return f"Experiment {experiment.id} is over already: {experiment.state}"
+    return f"Experiment {experiment.id} has already ended: {experiment.state}"
 
 
 @click.command()
 @several_ids
 @json_option
 def archive(ids: list[int], as_json: bool) -> None:
-    """Leave finished experiments out of lists; `list --all` still shows them."""
+    """Hide finished experiments from lists; `list --all` shows them."""
 
     def act(experiment: Experiment) -> str:
         experiment.archive()
@@ -101,15 +113,15 @@ def unarchive(ids: list[int], as_json: bool) -> None:
 
 @click.command()
 @several_ids
-@click.option("-y", "--yes", is_flag=True, help="Don't ask.")
+@click.option("-y", "--yes", is_flag=True, help="Delete without asking for confirmation.")
 @json_option
 def delete(ids: list[int], yes: bool, as_json: bool) -> None:
-    """Remove experiments with their checkpoints, logs, metrics and code. Active ones are refused.
+    """Delete finished experiments with their checkpoints, logs, metrics and code.
 
-    A deletion that broke off can be repeated.
+    A deletion that was interrupted can be repeated.
     """
     what = f"experiment {ids[0]}" if len(ids) == 1 else f"experiments {', '.join(map(str, ids))}"
-    if not yes and not click.confirm(f"Delete {what} for ever, with all checkpoints?", err=True):
+    if not yes and not click.confirm(f"Delete {what} permanently, with all checkpoints?", err=True):
         note(f"Aborting {what.split()[0]} deletion.")
         raise click.exceptions.Exit(1)
 
@@ -127,13 +139,18 @@ def delete(ids: list[int], yes: bool, as_json: bool) -> None:
     default=5.0,
     show_default=True,
     type=Seconds(min=0.1),
-    help="Seconds between looks at the store.",
+    metavar="SECONDS",
+    help="Read the store every SECONDS seconds.",
 )
 @json_option
 def wait(experiment_id: int, polling_interval: float, as_json: bool) -> None:
-    """Wait until the experiment is over; the exit status is 0 only if it is COMPLETED.
+    """Wait until an experiment has ended or is paused.
 
-    Progress goes to stderr. An experiment that is paused ends the waiting, too.
+    The exit status is 0 only if it is COMPLETED. Progress is printed on stderr.
+
+    \b
+    Examples:
+      detslurm experiment wait 7 && python3 evaluate.py
     """
     from detslurm.sdk import polling
 

@@ -12,12 +12,30 @@ from detslurm.cli.output import json_option, moment, note, print_json, print_tab
 
 
 @click.command("list")
-@click.option("-a", "--all", "everything", is_flag=True, help="Archived ones, too.")
-@click.option("--limit", type=click.IntRange(min=0), help="At most so many, the newest.")
-@click.option("--offset", type=click.IntRange(min=0), default=0, help="Skip so many of the newest.")
+@click.option("-a", "--all", "everything", is_flag=True, help="Include archived experiments.")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Show only the N newest experiments.",
+)
+@click.option(
+    "--offset",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="N",
+    help="Skip the N newest experiments.",
+)
 @json_option
 def list_experiments(everything: bool, limit: int | None, offset: int, as_json: bool) -> None:
-    """List experiments by id."""
+    """List experiments.
+
+    \b
+    Examples:
+      detslurm experiment list
+      detslurm experiment list --all --limit 20
+      detslurm experiment list --json
+    """
     rows = client().list_experiments(archived=everything)
     end = len(rows) - offset
     rows = rows[max(0, end - limit) if limit is not None else 0 : max(0, end)]
@@ -60,7 +78,16 @@ def list_experiments(everything: bool, limit: int | None, offset: int, as_json: 
 @several_ids
 @json_option
 def describe(ids: list[int], as_json: bool) -> None:
-    """Show experiments: settings, trials, failures. One that can't be read hides no other."""
+    """Show the settings, trials and failures of experiments.
+
+    If one of several experiments can't be read, the others are still shown, and the exit status
+    is 1.
+
+    \b
+    Examples:
+      detslurm experiment describe 7
+      detslurm experiment describe 7 8 --json
+    """
     from detslurm.cli import description
 
     failed: list[Exception] = []
@@ -80,7 +107,7 @@ def describe(ids: list[int], as_json: bool) -> None:
 @experiment_id
 @json_option
 def list_trials(experiment_id: int, as_json: bool) -> None:
-    """List an experiment's trials."""
+    """List the trials of an experiment."""
     from detslurm.cli import description
 
     experiment = client().experiment(experiment_id)
@@ -93,11 +120,20 @@ def list_trials(experiment_id: int, as_json: bool) -> None:
 @click.command("list-checkpoints")
 @experiment_id
 @click.option(
-    "--best", type=click.IntRange(min=1), metavar="N", help="The N best by the searcher's metric."
+    "--best",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Show only the N best, by the searcher's metric.",
 )
 @json_option
 def list_checkpoints(experiment_id: int, best: int | None, as_json: bool) -> None:
-    """List the checkpoints of all trials of an experiment."""
+    """List the checkpoints of all trials of an experiment.
+
+    \b
+    Examples:
+      detslurm experiment list-checkpoints 7
+      detslurm experiment list-checkpoints 7 --best 3
+    """
     from detslurm.cli import checkpoints
 
     experiment = client().experiment(experiment_id)
@@ -108,7 +144,7 @@ def list_checkpoints(experiment_id: int, best: int | None, as_json: bool) -> Non
 @experiment_id
 @json_option
 def config(experiment_id: int, as_json: bool) -> None:
-    """Print the resolved configuration as YAML; secrets are masked."""
+    """Print the resolved configuration as YAML, with secrets masked."""
     data: dict[str, Any] = client().stored(experiment_id).config
     if as_json:
         print_json(data)
@@ -125,10 +161,11 @@ def config(experiment_id: int, as_json: bool) -> None:
     "--output-dir",
     type=click.Path(path_type=Path, file_okay=False),
     default=".",
-    help="Where to put it.",
+    show_default=True,
+    help="Write the archive to this directory.",
 )
 def download_model_def(experiment_id: int, output_dir: Path) -> None:
-    """Pack the code that the experiment runs into experiment_ID_model_def.tgz."""
+    """Save the code that an experiment runs as experiment_ID_model_def.tgz."""
     path = client().stored(experiment_id).download_code(output_dir)
     note(f"Downloaded the code of experiment {experiment_id}")
     click.echo(path)

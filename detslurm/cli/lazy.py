@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -65,11 +65,22 @@ class LazyGroup(click.Group):
         return command.get_help(inner)
 
     def _nearest(self, given: str) -> str:
+        """What may have been meant, here or in a group below: 'experiment list' for `list`."""
         import difflib
 
-        names = [*self.entries, *(a for e in self.entries.values() for a in e.aliases)]
-        close = difflib.get_close_matches(given, names, n=1, cutoff=0.5)
-        return f"; did you mean {close[0]!r}?" if close else ""
+        meant: dict[str, list[str]] = {}
+        for path in self._paths():
+            meant.setdefault(path.rpartition(" ")[2], []).append(path)
+        close = difflib.get_close_matches(given, meant, n=1, cutoff=0.6)
+        return f"; did you mean {' or '.join(map(repr, meant[close[0]]))}?" if close else ""
+
+    def _paths(self) -> Iterator[str]:
+        """All names and aliases, and those of the groups below after the group's own name."""
+        for name, entry in self.entries.items():
+            yield from (name, *entry.aliases)
+            group = self.get_command(click.Context(self), name)
+            if isinstance(group, LazyGroup):
+                yield from (f"{name} {path}" for path in group._paths())
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The listing, from the table alone."""

@@ -32,29 +32,35 @@ _OPTIONS: tuple[Callable[..., Any], ...] = (
         "-f",
         "--follow",
         is_flag=True,
-        help="Stay until the trial is over, across requeues and restarts.",
+        help="Print new lines until the trial has ended, across requeues and restarts.",
     ),
-    click.option("--head", type=click.IntRange(min=0), metavar="N", help="The first N lines."),
-    click.option("--tail", type=click.IntRange(min=0), metavar="N", help="The last N lines."),
+    click.option(
+        "--head", type=click.IntRange(min=0), metavar="N", help="Print the first N lines."
+    ),
+    click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Print the last N lines."),
     click.option(
         "--rank-id",
         "rank_ids",
         type=click.IntRange(min=0),
         multiple=True,
         metavar="R",
-        help="Lines of this rank only. Repeatable.",
+        help="Print only lines of rank R. Repeatable.",
     ),
     click.option(
         "--timestamp-before",
         "before",
         metavar="TIME",
         callback=_stamp,
-        help="Lines before TIME (RFC 3339, or seconds since 1970).",
+        help="Print only lines before TIME (RFC 3339, or seconds since 1970).",
     ),
     click.option(
-        "--timestamp-after", "after", metavar="TIME", callback=_stamp, help="Lines after TIME."
+        "--timestamp-after",
+        "after",
+        metavar="TIME",
+        callback=_stamp,
+        help="Print only lines after TIME.",
     ),
-    click.option("--json", "as_json", is_flag=True, help="One JSON object a line."),
+    click.option("--json", "as_json", is_flag=True, help="Print each line as a JSON object."),
 )
 
 
@@ -68,7 +74,13 @@ def _log_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @experiment_id
 @_log_options
 def experiment_logs(experiment_id: int, **options: Any) -> None:
-    """Show the log of the experiment's first trial (`trial logs` shows any other's)."""
+    """Print the log of an experiment's first trial; `detslurm trial logs` prints that of any.
+
+    \b
+    Examples:
+      detslurm experiment logs 7 --tail 50
+      detslurm experiment logs 7 --follow
+    """
     _show(client().stored(experiment_id).first_trial(), **options)
 
 
@@ -76,7 +88,14 @@ def experiment_logs(experiment_id: int, **options: Any) -> None:
 @trial_id
 @_log_options
 def trial_logs(trial_id: int, **options: Any) -> None:
-    """Show a trial's log: every line of every rank in all of its runs."""
+    """Print the log of a trial: the lines of all ranks in all of its runs.
+
+    \b
+    Examples:
+      detslurm trial logs 12 --follow
+      detslurm trial logs 12 --tail 100 --rank-id 0
+      detslurm trial logs 12 --timestamp-after 2026-11-21T04:46:03Z
+    """
     _show(client().stored_trial(trial_id), **options)
 
 
@@ -94,7 +113,7 @@ def _show(
     from detslurm.sdk.logs import Filter
 
     if head is not None and (tail is not None or follow):
-        raise click.UsageError("--head goes neither with --tail nor with --follow")
+        raise click.UsageError("--head can't be combined with --tail or --follow")
     wanted = Filter(frozenset(rank_ids), before, after)
     if follow or trial.row.run_count == 0:
         trial.reload()  # the queue knows why nothing comes

@@ -24,11 +24,9 @@ _overrides = click.option(
     "overrides",
     multiple=True,
     metavar="A.B=VALUE",
-    help="Override one key of the configuration; VALUE is YAML. Repeatable.",
+    help="Override one key of the configuration with VALUE, which is YAML. Repeatable.",
 )
-_template = click.option(
-    "--template", metavar="NAME|FILE", help="A template to merge below CONFIG."
-)
+_template = click.option("--template", metavar="NAME|FILE", help="Merge CONFIG over this template.")
 
 
 @click.command("preview-search")
@@ -39,7 +37,15 @@ _template = click.option(
 def preview_search(
     config_file: str, overrides: tuple[str, ...], template: str | None, as_json: bool
 ) -> None:
-    """Show how many trials of the search in CONFIG train how far, if none of them fails."""
+    """Show how many trials the search in CONFIG trains, and for how long, if none of them fails.
+
+    Nothing is queued.
+
+    \b
+    Examples:
+      detslurm preview-search experiment.yaml
+      detslurm preview-search experiment.yaml --config searcher.max_trials=50
+    """
     from detslurm.sdk import search_preview
 
     loaded = _loaded(config_file, overrides, template)
@@ -58,36 +64,40 @@ def preview_search(
 @click.option(
     "--slots",
     type=click.IntRange(min=1),
-    help="On so many slots; else resources.max_slots, or as many as the search can use.",
+    metavar="N",
+    help="Simulate N slots. By default resources.max_slots, or as many as the search can use.",
 )
 @click.option(
     "--curves",
     "curves_file",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     metavar="FILE",
-    help="Learning curves: CSV (trial, units, metric), or JSON (lists of [units, metric]).",
+    help="Read learning curves: CSV (trial, units, metric), or JSON (lists of [units, metric]).",
 )
-@click.option("--experiment", "source", metavar="ID", help="The learning curves of an experiment.")
+@click.option(
+    "--experiment", "source", metavar="ID", help="Use the learning curves of this experiment."
+)
 @click.option(
     "--unit-seconds",
     type=Seconds(min_open=True),
     default=1.0,
     show_default=True,
-    help="How long a trial trains for one unit.",
+    help="Take this many seconds for one unit of training.",
 )
 @click.option(
     "--start-seconds",
     type=Seconds(),
     default=0.0,
     show_default=True,
-    help="What it costs to begin or to go on with a trial.",
+    help="Take this many seconds to start or resume a trial.",
 )
 @click.option(
     "--units",
     type=click.IntRange(min=1),
+    metavar="N",
     default=100,
     show_default=True,
-    help="How far trials train that no length is asked of.",
+    help="Train trials for N units where the configuration sets no length.",
 )
 @json_option
 def simulate(
@@ -100,15 +110,21 @@ def simulate(
     as_json: bool,
     **settings: Any,
 ) -> None:
-    """Run the search in CONFIG in virtual time: no job is queued, nothing is trained.
+    """Simulate the search in CONFIG in virtual time: no job is queued, nothing is trained.
 
-    Without --curves or --experiment the metric of each trial falls (or rises, where larger is
-    better) like a power of its units, to a floor and at a rate that its seed decides.
+    Without --curves or --experiment, synthetic learning curves are used: the metric of a trial
+    falls (rises, if larger is better) as a power law of its units, and its seed determines limit
+    and rate.
+
+    \b
+    Examples:
+      detslurm simulate experiment.yaml --slots 16 --unit-seconds 30
+      detslurm simulate experiment.yaml --experiment 7
     """
     from detslurm.sdk import search_preview
 
     if curves_file is not None and source is not None:
-        raise click.UsageError("--curves and --experiment both give curves: take one of them")
+        raise click.UsageError("--curves can't be combined with --experiment")
     config = _loaded(config_file, overrides, template).config.to_dict()
     curves = _explained(lambda: _curves(curves_file, source))
     result = _explained(
@@ -120,7 +136,7 @@ def simulate(
     _show_simulation(result, int(config["resources"]["slots_per_trial"] or 1))
     if any(row.units is None for row in search_preview.preview_search(config).rows):
         click.echo(
-            "\nThe configuration has no length: each trial was taken to train for"
+            "\nThe configuration sets no length: each trial was assumed to train for"
             f" {settings['units']:,} units (--units)."
         )
 
@@ -162,7 +178,7 @@ def _show_searcher(searcher: dict[str, Any]) -> None:
 
 def _show_preview(preview: Preview) -> None:
     if preview.trials is None:
-        click.echo("The method of a custom search decides as it goes.")
+        click.echo("A custom search has no preview: its method decides while it runs.")
         return
     print_table(["Trials", "Training Time"], _training(preview.rows, preview.unit))
     if preview.brackets:

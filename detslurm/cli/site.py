@@ -1,4 +1,4 @@
-"""`detslurm site`: the profile of this cluster."""
+"""`detslurm site`: the site profile of this cluster."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from detslurm.cli.output import json_option, note, print_json
 
 @click.group()
 def site() -> None:
-    """Show or make the profile of this cluster."""
+    """Show or create the site profile of this cluster."""
 
 
 @site.command()
@@ -19,11 +19,16 @@ def site() -> None:
     "-o",
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Write it there instead of printing it.",
+    help="Write the profile to this file instead of printing it.",
 )
-@click.option("--force", is_flag=True, help="Overwrite a file that exists.")
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
 def init(output: Path | None, force: bool) -> None:
-    """Fill a site profile from what Slurm tells about this cluster."""
+    """Create a site profile from what Slurm reports of this cluster.
+
+    \b
+    Examples:
+      detslurm site init -o ~/.config/detslurm/site.yaml
+    """
     from detslurm.sdk.errors import LifecycleError
     from detslurm.slurm.cluster import SlurmCluster
     from detslurm.slurm.mpi import mpi_types
@@ -43,7 +48,7 @@ def init(output: Path | None, force: bool) -> None:
 @site.command()
 @json_option
 def show(as_json: bool) -> None:
-    """Print the profile that applies here, and where it comes from."""
+    """Print the site profile that applies here, and its path."""
     from detslurm.config import load_site
 
     profile = load_site()
@@ -51,7 +56,7 @@ def show(as_json: bool) -> None:
         print_json(profile.to_dict())
         return
     if not profile.source:
-        note("No site profile applies here; `detslurm site init` makes one.")
+        note("No site profile applies here; `detslurm site init` creates one.")
         return
     note(f"From {profile.source}")
     click.echo(Path(profile.source).read_text(), nl=False)

@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     "overrides",
     multiple=True,
     metavar="A.B=VALUE",
-    help="Override one key of the configuration; VALUE is YAML. Repeatable.",
+    help="Override one key of the configuration with VALUE, which is YAML. Repeatable.",
 )
-@click.option("--template", metavar="NAME|FILE", help="A template to merge below CONFIG.")
+@click.option("--template", metavar="NAME|FILE", help="Merge CONFIG over this template.")
 @click.option(
     "-i",
     "--include",
     "includes",
     multiple=True,
     type=click.Path(path_type=Path),
-    help="Another file or directory to ship beside the context's. Repeatable.",
+    help="Copy this file or directory, too, beside the content of CONTEXT_DIR. Repeatable.",
 )
 @click.option(
     "--cluster",
@@ -41,17 +41,21 @@ if TYPE_CHECKING:
     type=click.Choice(["auto", "slurm", "local"]),
     default="auto",
     show_default=True,
-    help="Where to run.",
+    help="Choose where to run: Slurm, or this machine. auto takes Slurm where it is set up.",
 )
-@click.option("--paused", is_flag=True, help="Queue it held; `experiment activate` starts it.")
+@click.option(
+    "--paused", is_flag=True, help="Queue the jobs held, until `detslurm experiment activate`."
+)
 @click.option(
     "-f",
     "--follow",
     "--follow-first-trial",
     is_flag=True,
-    help="Stay and show the log of the first trial.",
+    help="Stay, and print the log of the first trial as it grows.",
 )
-@click.option("--dry-run", is_flag=True, help="Print the plan and the batch script; queue nothing.")
+@click.option(
+    "--dry-run", is_flag=True, help="Print the plan and the batch script, and queue nothing."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def submit(
     config_file: str,
@@ -65,9 +69,20 @@ def submit(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Submit CONFIG with the code in CONTEXT_DIR (default: CONFIG's own directory)."""
+    """Check an experiment, copy its code into the store, and queue its jobs.
+
+    CONFIG is a YAML file, or - for standard input. CONTEXT_DIR holds the code; by default it is the
+    directory of CONFIG. Jobs run the copy, so that you can go on editing.
+
+    \b
+    Examples:
+      detslurm submit experiment.yaml
+      detslurm submit experiment.yaml code/ --config searcher.max_trials=20
+      detslurm submit experiment.yaml --dry-run
+      detslurm submit experiment.yaml --paused --json
+    """
     if follow and as_json:
-        raise click.UsageError("--follow prints a log and --json a document: take one of them")
+        raise click.UsageError("--follow can't be combined with --json")
     mine = client()
     plan = mine.plan(
         config_file,

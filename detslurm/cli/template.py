@@ -12,12 +12,12 @@ _SUFFIX = ".sbatch"
 
 @click.group()
 def template() -> None:
-    """Print batch scripts to start from."""
+    """Print batch scripts to adapt."""
 
 
 @template.command("list")
 def list_templates() -> None:
-    """List the batch scripts, each with what it is for."""
+    """List the batch scripts, each with its purpose."""
     texts = dict(_scripts())
     width = max(map(len, texts))
     for name, text in texts.items():
@@ -27,7 +27,12 @@ def list_templates() -> None:
 @template.command()
 @click.argument("name")
 def sbatch(name: str) -> None:
-    """Print the batch script NAME; `detslurm template list` has the names."""
+    """Print the batch script NAME, one of `detslurm template list`.
+
+    \b
+    Examples:
+      detslurm template sbatch torch > train.sbatch
+    """
     texts = dict(_scripts())
     if name not in texts:
         raise click.BadParameter(f"no script is called {name!r}; there are {', '.join(texts)}")

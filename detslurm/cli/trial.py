@@ -9,15 +9,17 @@ _FIGURES = "detslurm.cli.trial_figures"
 
 COMMANDS = {
     "list": Entry(
-        "detslurm.cli.experiment_show:list_trials", "List an experiment's trials.", ("ls",)
+        "detslurm.cli.experiment_show:list_trials", "List the trials of an experiment.", ("ls",)
     ),
-    "describe": Entry(f"{_SHOW}:describe", "Show a trial, its runs and what failed."),
+    "describe": Entry(f"{_SHOW}:describe", "Show a trial, its runs and its failures."),
     "metrics": Entry(f"{_FIGURES}:metrics", "Show the metrics that a trial reported."),
     "profile": Entry(f"{_FIGURES}:profile", "Show what the profiler recorded of its nodes."),
-    "logs": Entry("detslurm.cli.logs:trial_logs", "Show a trial's log."),
-    "download": Entry(f"{_SHOW}:download", "Copy a checkpoint, complete with its code."),
-    "kill": Entry(f"{_SHOW}:kill", "End trials for good, now."),
-    "list-checkpoints": Entry(f"{_SHOW}:list_checkpoints", "List a trial's checkpoints.", ("lc",)),
+    "logs": Entry("detslurm.cli.logs:trial_logs", "Print the log of a trial."),
+    "download": Entry(f"{_SHOW}:download", "Copy a checkpoint, with the code that trained it."),
+    "kill": Entry(f"{_SHOW}:kill", "End trials at once."),
+    "list-checkpoints": Entry(
+        f"{_SHOW}:list_checkpoints", "List the checkpoints of a trial.", ("lc",)
+    ),
 }
 
 trial = lazy_group("trial", "Inspect and control trials.", COMMANDS)

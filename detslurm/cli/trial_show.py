@@ -16,10 +16,16 @@ if TYPE_CHECKING:
 
 @click.command()
 @trial_id
-@click.option("--metrics", is_flag=True, help="Everything that it reported, too.")
+@click.option("--metrics", is_flag=True, help="Include all metrics that the trial reported.")
 @json_option
 def describe(trial_id: int, metrics: bool, as_json: bool) -> None:
-    """Show a trial: how it stands, its runs, its checkpoints, and why it failed."""
+    """Show the state, runs and checkpoints of a trial, and why it failed.
+
+    \b
+    Examples:
+      detslurm trial describe 12
+      detslurm trial describe 12 --metrics --json
+    """
     from detslurm.cli import description
 
     trial = client().trial(trial_id)
@@ -95,11 +101,11 @@ def _metrics(trial: Trial) -> str:
 @several_ids
 @json_option
 def kill(ids: list[int], as_json: bool) -> None:
-    """End trials for good, now; the experiment goes on with its others."""
+    """End trials at once; the other trials of their experiment go on."""
     from detslurm.cli.ids import for_each_trial
 
     def act(trial: Trial) -> str:
-        over = f"Trial {trial.id} is over already: {trial.state}"
+        over = f"Trial {trial.id} has already ended: {trial.state}"
         return f"Killed trial {trial.id}" if trial.kill() else over
 
     for_each_trial(ids, act, as_json=as_json)
@@ -109,7 +115,7 @@ def kill(ids: list[int], as_json: bool) -> None:
 @trial_id
 @json_option
 def list_checkpoints(trial_id: int, as_json: bool) -> None:
-    """List a trial's checkpoints, oldest first."""
+    """List the checkpoints of a trial, oldest first."""
     from detslurm.cli import checkpoints
 
     checkpoints.show(checkpoints.of_trial(client().trial(trial_id)), as_json=as_json)
@@ -117,21 +123,29 @@ def list_checkpoints(trial_id: int, as_json: bool) -> None:
 
 @click.command()
 @trial_id
-@click.option("--best", is_flag=True, help="The one with the best validation at its step.")
-@click.option("--latest", is_flag=True, help="The newest one.")
-@click.option("--uuid", help="This one.")
+@click.option(
+    "--best", is_flag=True, help="Choose the checkpoint with the best validation at its step."
+)
+@click.option("--latest", is_flag=True, help="Choose the newest checkpoint.")
+@click.option("--uuid", help="Choose the checkpoint with this UUID.")
 @click.option(
     "-o",
     "--output-dir",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Where to put its files, checkpoints/UUID by default.",
+    help="Copy to this directory, by default checkpoints/UUID.",
 )
 def download(
     trial_id: int, best: bool, latest: bool, uuid: str | None, output_dir: Path | None
 ) -> None:
-    """Copy a checkpoint of a trial, with the code that trained it, and print where it is."""
+    """Copy a checkpoint of a trial, with the code that trained it, and print its path.
+
+    \b
+    Examples:
+      detslurm trial download 12 --best -o model/
+      detslurm trial download 12 --latest
+    """
     if best + latest + (uuid is not None) != 1:
-        raise click.UsageError("give one of --best, --latest and --uuid")
+        raise click.UsageError("one of --best, --latest and --uuid is required")
     trial = client().trial(trial_id)
     chosen = uuid or _chosen(trial, best=best)
     click.echo(trial.download(chosen, output_dir or Path("checkpoints") / chosen))

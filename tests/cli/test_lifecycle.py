@@ -33,7 +33,7 @@ def test_several_ids_at_once(scene: Scene, detslurm: Detslurm) -> None:
     assert "there is no experiment 9" in result.err
     again = detslurm("e", "kill", "1,2")
     assert again.status == 0
-    assert again.out.splitlines()[0] == "Experiment 1 is over already: CANCELED"
+    assert again.out.splitlines()[0] == "Experiment 1 has already ended: CANCELED"
 
 
 def test_what_was_done_as_json(scene: Scene, detslurm: Detslurm) -> None:
@@ -55,7 +55,7 @@ def test_what_was_done_as_json(scene: Scene, detslurm: Detslurm) -> None:
         (("e", "label", "remove", 1, "b"), "Removed label 'b' from experiment 1"),
         (("t", "kill", 2), "Killed trial 2"),
         (("e", "cancel", 1), "Canceled experiment 1"),
-        (("e", "kill", 1), "Experiment 1 is over already: CANCELED"),
+        (("e", "kill", 1), "Experiment 1 has already ended: CANCELED"),
         (("e", "archive", 1), "Archived experiment 1"),
         (("e", "unarchive", 1), "Unarchived experiment 1"),
         (("e", "delete", 1, "--yes"), "Deleted experiment 1"),
@@ -119,6 +119,8 @@ def test_download_model_def(scene: Scene, detslurm: Detslurm, tmp_path: Path) ->
     ("args", "status", "text"),
     [
         (["experimant"], 2, "did you mean 'experiment'?"),
+        (["list"], 2, "did you mean 'experiment list' or 'trial list'?"),
+        (["pauze", "1"], 2, "did you mean 'experiment pause'?"),
         (["e", "descibe", "1"], 2, "did you mean 'describe'?"),
         (["e", "describe", "x"], 2, "ids are whole numbers"),
         (["e", "describe", "0"], 2, "ids are whole numbers"),
@@ -127,7 +129,11 @@ def test_download_model_def(scene: Scene, detslurm: Detslurm, tmp_path: Path) ->
         (["e", "describe", "7"], 1, "there is no experiment 7"),
         (["t", "describe", "7"], 1, "there is no trial 7"),
         (["t", "logs", "7"], 1, "there is no trial 7"),
-        (["e", "logs", "1", "--head", "1", "--tail", "1"], 2, "--head goes neither with --tail"),
+        (
+            ["e", "logs", "1", "--head", "1", "--tail", "1"],
+            2,
+            "--head can't be combined with --tail",
+        ),
         (["e", "logs", "1", "--timestamp-after", "noon"], 2, "neither RFC 3339"),
         (["e", "set", "priority", "1", "100"], 2, "100"),
         (["e", "set", "max-slots", "1", "0"], 1, "less than one trial needs"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -34,6 +35,64 @@ def test_every_command_and_option_has_help() -> None:
         for parameter in command.params:
             if isinstance(parameter, click.Option):
                 assert parameter.help, f"{command.name} {parameter.opts}"
+
+
+# What people start with, and what takes more than an id.
+EXAMPLES = """
+detslurm submit
+detslurm preview-search
+detslurm simulate
+detslurm experiment list
+detslurm experiment describe
+detslurm experiment logs
+detslurm experiment wait
+detslurm experiment pause
+detslurm experiment activate
+detslurm trial describe
+detslurm trial logs
+detslurm trial download
+"""
+
+
+def parse(words: list[str]) -> None:
+    """A command line as far as its command, which is not run."""
+    command: click.Command | None = app
+    context = cli_reference.top()
+    while isinstance(command, click.Group):
+        name, command, words = command.resolve_command(context, words)
+        assert command is not None and name is not None
+        if isinstance(command, click.Group):
+            context = click.Context(command, context, info_name=name)
+        else:
+            command.make_context(name, words, parent=context)
+
+
+def test_help_gives_examples_that_parse() -> None:
+    """Every example is a command line as the program takes it; the main commands have some."""
+    found = set()
+    for command, context in cli_reference.commands(app, cli_reference.top()):
+        text = (command.help or "").partition("Examples:\n")[2]
+        for line in filter(None, map(str.strip, text.splitlines())):
+            _, *words = shlex.split(line.partition(" > ")[0].partition(" && ")[0])
+            parse(words)
+            found.add(context.command_path)
+    assert set(EXAMPLES.split("\n")) - {""} <= found
+
+
+VERBS = """
+    Choose Copy Delete Include Merge Override Overwrite Print Queue Read Show Simulate Skip Stay
+    Take Train Use Write
+"""
+
+
+def test_options_are_described_by_what_they_do() -> None:
+    """A verb in front: "Print only the last N lines"."""
+    for command in every_command():
+        for parameter in command.params:
+            if isinstance(parameter, click.Option) and parameter.help:
+                assert parameter.help.split()[0].rstrip(",") in VERBS.split(), (
+                    f"{command.name} {parameter}"
+                )
 
 
 def test_the_listing_of_a_group_says_what_its_commands_are() -> None:

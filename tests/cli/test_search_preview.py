@@ -90,7 +90,7 @@ def test_a_preview_shows_what_was_written(ask: Any) -> None:
 def test_a_preview_without_lengths(ask: Any) -> None:
     """Trials train to completion, however long that is; a simulation says what it takes for it."""
     result = ask("simulate", "name: random, max_trials: 3", "--units", 30).out
-    assert "no length: each trial was taken to train for 30 units (--units)" in result
+    assert "sets no length: each trial was assumed to train for 30 units (--units)" in result
     assert "no length" not in ask("simulate", "name: random, max_trials: 3, max_length: 5").out
     result = ask("preview-search", "name: random, max_trials: 3")
     assert "      3 | train to completion" in result.out.splitlines()
@@ -104,12 +104,12 @@ def test_a_grid_is_previewed_from_its_points(ask: Any, tmp_path: Path) -> None:
     assert rows(result) == [(5, None)]
 
 
-def test_a_custom_search_is_not_foreseen(ask: Any) -> None:
+def test_a_custom_search_has_no_preview(ask: Any) -> None:
     """The preview says why; a simulation is refused."""
-    assert "decides as it goes" in ask("preview-search", "name: custom").out
+    assert "decides while it runs" in ask("preview-search", "name: custom").out
     result = ask("simulate", "name: custom")
     assert result.status == 2
-    assert "custom search can't be foreseen" in result.err
+    assert "custom search has no preview" in result.err
 
 
 def test_a_wrong_configuration_is_explained(ask: Any) -> None:
@@ -235,7 +235,7 @@ def test_an_experiment_without_validations_has_no_curves(ask: Any, scene: Scene)
     result = ask("simulate", searcher, "--experiment", 1)
     assert result.status == 2 and "no validations with 'loss'" in result.err
     both = ask("simulate", searcher, "--experiment", 1, "--curves", __file__)
-    assert both.status == 2 and "take one of them" in both.err
+    assert both.status == 2 and "can't be combined" in both.err
 
 
 def test_a_simulation_is_a_table(ask: Any) -> None:
