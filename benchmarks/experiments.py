@@ -10,6 +10,7 @@ from pathlib import Path
 from detslurm.sdk import Client
 from detslurm.slurm import JobRequest, LocalCluster
 from detslurm.store import ExperimentDir, RunLog, Store
+from detslurm.store.records import Created
 
 CONFIG = """\
     name: bench
@@ -47,7 +48,7 @@ def job_environment(environment: dict[str, str]) -> dict[str, str]:
 
 def agent_command(experiment: ExperimentDir) -> list[str]:
     """An agent for a run of the experiment's first trial, claimed here as a runner would."""
-    number = experiment.created()["first_trial"]
+    number = experiment.created().first_trial
     trial = experiment.trial(number)
     if trial.start(1) is None:
         claim = {"trial": number, "experiment": experiment.id, "hparams": {}, "seed": 0, "job": {}}
@@ -63,13 +64,11 @@ def runner_command(experiment: ExperimentDir) -> list[str]:
 def finished(store: Store, count: int) -> None:
     """Add `count` experiments that ran to their end, one trial each."""
     for number in range(count):
-        experiment = store.new_experiment()
-        trial_id = store.reserve_trials(experiment.id, 1)
-        experiment.prepare_trials(trial_id, 1)
-        experiment.write_config({"name": f"e{number}", "entrypoint": "true"}, "")
-        experiment.create(
-            {"name": f"e{number}", "first_trial": trial_id, "trials": 1, "metric": "loss"}
+        experiment = store.create_experiment(
+            Created(name=f"e{number}", trials=1, metric="loss"),
+            {"name": f"e{number}", "entrypoint": "true"},
         )
+        trial_id = experiment.created().first_trial
         experiment.append(
             {
                 "type": "submitted",

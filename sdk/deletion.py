@@ -7,6 +7,7 @@ from detslurm.sdk.snapshot import ExperimentSnapshot
 from detslurm.store import ExperimentDir, NotFound
 from detslurm.store.fs import remove_tree
 from detslurm.store.reading import started_checkpoints
+from detslurm.store.records import Intent
 
 _GONE = (
     *("trials", "metrics.h5", "summary.json", "code", "jobs"),
@@ -18,7 +19,7 @@ def delete(snapshot: ExperimentSnapshot) -> None:
     """Remove what lies in the storage, then everything but the facts, which keep the ids."""
     directory = snapshot.directory
     if not snapshot.facts.desired.deleted:
-        directory.append({"type": "intent", "intent": "delete"})
+        directory.append(Intent(intent="delete"))
     _empty_storage(snapshot)
     for name in _GONE:
         _remove(directory, name)

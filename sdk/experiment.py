@@ -15,6 +15,7 @@ from detslurm.sdk.job_status import JobRef, JobStatus, status_of
 from detslurm.sdk.snapshot import ExperimentSnapshot, attach_job_status, read
 from detslurm.slurm.request import nice_of
 from detslurm.store import CheckpointView, ExperimentView, StoreError, TrialRow
+from detslurm.store.records import Intent, Set
 
 if TYPE_CHECKING:
     from detslurm.sdk.client import Client
@@ -404,11 +405,11 @@ class Experiment:
 
     def _intent(self, intent: str, **more: Any) -> None:
         self._refuse_others()
-        self._snapshot.directory.append({"type": "intent", "intent": intent, **more})
+        self._snapshot.directory.append(Intent(intent=intent, **more))
 
     def _set(self, name: str, value: Any) -> None:
         self._refuse_others()
-        self._snapshot.directory.append({"type": "set", "field": name, "value": value})
+        self._snapshot.directory.append(Set(field=name, value=value))
 
     def _change_labels(self, change: Callable[[Collection[str]], set[str]]) -> None:
         self.set_labels(change(read(self._snapshot.directory).view.labels))
@@ -431,7 +432,7 @@ class Experiment:
     @property
     def managed(self) -> bool:
         """Whether it was submitted here; False for scripts and jobs that the user began."""
-        return bool(self._snapshot.facts.created.get("managed", True))
+        return bool(self._snapshot.facts.created.managed)
 
     def _unfinished_jobs(self) -> list[JobRef]:
         if self._snapshot.facts.searching:

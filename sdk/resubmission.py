@@ -10,8 +10,7 @@ from detslurm.slurm import Cluster
 from detslurm.slurm.arrays import JobArray, plan_arrays
 from detslurm.slurm.plan import throttle
 from detslurm.slurm.resubmit import submitted_fact, successor_request, workers_request
-from detslurm.store import ExperimentDir
-from detslurm.store.experiment_fold import experiment_facts
+from detslurm.store import ExperimentDir, ExperimentFacts
 
 
 def contiguous_ranges(indices: Iterable[int]) -> Iterator[range]:
@@ -31,12 +30,12 @@ def contiguous_ranges(indices: Iterable[int]) -> Iterator[range]:
 def resubmit(experiment: ExperimentDir, indices: Iterable[int], cluster: Cluster) -> list[str]:
     """Queue new jobs for these trials; returns the job ids. Raises SlurmError, LookupError."""
     facts = list(experiment.facts())
-    origin = experiment_facts(facts).origin  # a replacement is run by the job of what it replaces
-    first: Mapping[str, Any]
-    first = next((job for fact in facts for job in fact.get("jobs") or ()), {})
+    folded = ExperimentFacts().fold(facts)
+    origin = folded.origin  # a replacement is run by the job of what it replaces
+    share = next((job.each for job in folded.jobs), 1)
     job_ids: list[str] = []
     for trials in contiguous_ranges(origin.get(index, index) for index in indices):
-        for piece, each in _pieces(trials, int(first.get("each", 1))):
+        for piece, each in _pieces(trials, share):
             job_ids += _queue(experiment, facts, piece, each, cluster)
     return job_ids
 
@@ -98,7 +97,7 @@ def submit_workers(experiment: ExperimentDir, count: int, cluster: Cluster) -> s
 def _throttle(experiment: ExperimentDir, facts: Sequence[Mapping[str, Any]]) -> int | None:
     """How many trials may run at once by the configuration, and by what was set since."""
     plain = experiment.config()
-    changed = experiment_facts(facts).desired.fields
+    changed = ExperimentFacts().fold(facts).desired.fields
     most = changed.get("max_slots", plain["resources"].get("max_slots"))
     resources = {**plain["resources"], "max_slots": most}
     return throttle(ExperimentConfig.from_dict({**plain, "resources": resources}))

@@ -229,6 +229,6 @@ def _find_marked(store: Store, mark: SubmissionMark) -> ExperimentDir | None:
             experiment = store.experiment(number)
         except NotFound:
             continue
-        if experiment.created().get("runner") == mark.text:
+        if experiment.created().runner == mark.text:
             return experiment
     return None

@@ -38,7 +38,7 @@ class SearchView:
     def __init__(self, directory: ExperimentDir, facts: ExperimentFacts) -> None:
         self._search = Search.from_config(directory.config())
         self._log: EventLog[State] = EventLog(directory.search, self._search)
-        self._cluster = str(facts.created.get("cluster") or "slurm")
+        self._cluster = str(facts.created.cluster or "slurm")
         self._ids: Sequence[int] = ()
         self._indices: dict[int, int] = {}
         self.refresh(facts)

@@ -27,6 +27,7 @@ from detslurm.store import (
 )
 from detslurm.store.experiment_fold import experiment_view
 from detslurm.store.reading import ReadCache
+from detslurm.store.records import Intent, Lost, typed
 from detslurm.store.states import FINISHED, UNKNOWN
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ class ExperimentSnapshot:
     @property
     def search(self) -> SearchView | None:
         """The search that decides, or has decided, which trials there are."""
-        return self._search if self.facts.created.get("search") else None
+        return self._search if self.facts.created.search else None
 
     def refresh(self, trials: Collection[int] | None = None) -> None:
         """Read what is new; of the trials these, else all that are not over."""
@@ -170,7 +171,7 @@ def attach_job_status(found: Sequence[ExperimentSnapshot], queues: Queues) -> No
     workers = {job_ref for one in found if _is_live_search(one) for job_ref in one.worker_jobs}
     if not every and not workers:
         return
-    since = min(one.facts.created.get("time", 0.0) for one in found if _needs_queue(one, wanted))
+    since = min(one.facts.created.time or 0.0 for one in found if _needs_queue(one, wanted))
     queue = queues.query(every, since=since, queue_only=workers)
     for one in found:
         if _is_live_search(one):
@@ -233,7 +234,7 @@ def _assess_without_workers(one: ExperimentSnapshot, queues: Queues) -> None:
         one.message = "no worker is in the queue: the search waits for the runner of its method"
         return
     one.message = "no worker is left in the queue; `detslurm e activate` submits new ones"
-    since = one.facts.created.get("time")
+    since = one.facts.created.time
     queue = one.without_foreign_jobs(queues.query(one.worker_jobs, since=since))
     if all(status_of(job_ref, queue).alive is False for job_ref in one.worker_jobs):
         reason = "all workers of the search are gone; `detslurm e activate` submits new ones"
@@ -279,8 +280,10 @@ def _killed_since(directory: ExperimentDir, trial: int) -> float:
 
 
 def _kills(fact: Mapping[str, Any], trial: int) -> bool:
-    intent = fact.get("intent") if fact.get("type") == "intent" else None
-    return intent == "kill" or (intent == "kill_trial" and fact.get("trial") == trial)
+    found = typed(fact)
+    if not isinstance(found, Intent):
+        return False
+    return found.intent == "kill" or (found.intent == "kill_trial" and found.trial == trial)
 
 
 def _mark_lost(one: ExperimentSnapshot, dead: Mapping[int, JobStatus]) -> None:
@@ -310,6 +313,6 @@ def _record_lost(directory: ExperimentDir, lost: Mapping[str, Sequence[int]]) ->
     # Slurm forgets within minutes: evidence of a death is kept as a fact.
     for reason, trials in lost.items():
         try:
-            directory.append({"type": "lost", "trials": trials, "reason": reason})
+            directory.append(Lost(trials=tuple(trials), reason=reason))
         except StoreError:
             return  # a reader without the right to write, or a full disk: it only shows it

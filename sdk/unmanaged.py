@@ -33,7 +33,7 @@ class Heartbeat(NamedTuple):
 def is_unmanaged_script(one: ExperimentSnapshot) -> bool:
     """Whether an experiment is a script that ran outside of jobs."""
     created = one.facts.created
-    return not created.get("managed", True) and created.get("cluster") is None
+    return not created.managed and created.cluster is None
 
 
 def job_statuses(

@@ -72,7 +72,7 @@ class WorkerPool:
         name = _cluster(facts)
         refs = [ref for job in facts.jobs for ref in job.refs if ref not in self._gone]
         job_refs = {ref: JobRef(name, ref) for ref in refs}
-        queue = self._queues.query(job_refs.values(), since=facts.created.get("time"))
+        queue = self._queues.query(job_refs.values(), since=facts.created.time)
         if name in queue.unreachable:
             return None
         return {ref: queue.jobs[job] for ref, job in job_refs.items() if job in queue.jobs}
@@ -91,7 +91,7 @@ class WorkerPool:
 
 
 def _cluster(facts: ExperimentFacts) -> str:
-    return str(facts.created["cluster"])
+    return str(facts.created.cluster)
 
 
 def go_on(one: ExperimentSnapshot, queues: Queues) -> bool:
@@ -114,8 +114,8 @@ def go_on(one: ExperimentSnapshot, queues: Queues) -> bool:
     workers = workers._replace(held=frozenset(), departed={**workers.departed, **gone})
     if events := workers.run_ended_events(state):
         state = log.commit(with_checkpoints(one.directory, one.facts.trial_ids, events))
-    count = workers.missing(state, int(one.facts.created.get("workers") or 1))
+    count = workers.missing(state, one.facts.created.workers)
     if count:
-        cluster = queues.cluster(str(one.facts.created.get("cluster") or "slurm"))
+        cluster = queues.cluster(one.facts.created.cluster or "slurm")
         submit_workers(one.directory, count, cluster)
     return done

@@ -16,6 +16,7 @@ from detslurm.store import (
     metric_columns,
     trial_metrics,
 )
+from detslurm.store.records import Created
 
 STEPS = 1_000_000
 
@@ -23,10 +24,9 @@ STEPS = 1_000_000
 def measure(bench: Bench) -> Iterator[Row]:
     """One trial's clean curve from the log, then compacted; beside json.loads of plain JSONL."""
     folder = bench.folder()
-    experiment = Store.open(folder / "store").new_experiment()
-    experiment.prepare_trials(1, 1)
-    experiment.write_config({}, "")
-    experiment.create({"first_trial": 1, "trials": 1, "metric": "loss"})
+    experiment = Store.open(folder / "store").create_experiment(
+        Created(trials=1, metric="loss"), {}
+    )
     trial = experiment.trial(1)
     trial.open_run({"trial": 1, "experiment": experiment.id, "time": time.time()})
     with RunLog.open(trial.records_path(1)) as log, (folder / "plain").open("w") as plain:

@@ -357,7 +357,7 @@ def _numeric_metric(searcher: Mapping[str, Any]) -> str | None:
 def _search(info: ClusterInfo, flag: PreemptFlag | None) -> TrialSearch | None:
     """This trial's part in its experiment's search; None where no results are waited for."""
     experiment = experiment_of(info)
-    if not experiment.created().get("search"):
+    if not experiment.created().search:
         return None
     from detslurm.core._search import search_of  # only here: most trials are in no search
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from detslurm.store import ExperimentDir, StoreError, TrialDir
+from detslurm.store.records import Found, Intent, Lost, typed
 
 logger = logging.getLogger("detslurm.core")
 
@@ -68,11 +69,11 @@ class Heartbeat:
             self._on_kill = None  # before the call: it may end this process, or start to
             on_kill()
 
-    def _take_in(self, fact: Mapping[str, Any]) -> None:
-        if fact.get("type") == "lost" and self._trial.id in (fact.get("trials") or ()):
-            self._experiment.append({"type": "found", "trials": [self._trial.id]}, fact["n"])
-        elif fact.get("type") == "intent":
-            intent = fact.get("intent")
-            mine = intent == "kill_trial" and fact.get("trial") == self._trial.id
-            self._is_killed |= mine or intent in ("kill", "delete")
-        self._seen = fact["n"]  # now: what failed above is read again
+    def _take_in(self, plain: Mapping[str, Any]) -> None:
+        fact = typed(plain)
+        if isinstance(fact, Lost) and self._trial.id in fact.trials:
+            self._experiment.append(Found(trials=(self._trial.id,)), plain["n"])
+        elif isinstance(fact, Intent):
+            mine = fact.intent == "kill_trial" and fact.trial == self._trial.id
+            self._is_killed |= mine or fact.intent in ("kill", "delete")
+        self._seen = plain["n"]  # now: what failed above is read again

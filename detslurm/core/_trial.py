@@ -15,6 +15,7 @@ from detslurm.core._recorder import AnyRecorder, Recorder
 from detslurm.storage import Storage
 from detslurm.store import ExperimentDir, Store, StoreError, TrialDir, TrialView
 from detslurm.store.reading import started_checkpoints
+from detslurm.store.records import CheckpointDeleted
 from detslurm.store.retry import SHORT, with_retries
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def collect_partial_checkpoints(trial: TrialDir, run: int, view: TrialView, stor
 
 def note_deletion(info: ClusterInfo, storage_id: str) -> None:
     """Tell the experiment of a deleted checkpoint, from a process that keeps no records."""
-    experiment_of(info).append({"type": "checkpoint_deleted", "uuid": storage_id})
+    experiment_of(info).append(CheckpointDeleted(uuid=storage_id))
 
 
 def best_validation(info: ClusterInfo, recorder: AnyRecorder) -> Callable[[], float | None]:

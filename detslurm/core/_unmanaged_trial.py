@@ -7,6 +7,7 @@ from pathlib import Path
 
 from detslurm.core._unmanaged_info import UnmanagedInfo
 from detslurm.store import ExperimentDir, Store, StoreError, TrialDir, fold_facts
+from detslurm.store.records import Created, Found, Intent, Trials
 from detslurm.store.unmanaged import METRIC, claim_number, unmanaged_config
 
 
@@ -29,7 +30,7 @@ def unmanaged_trial(
 
     number, is_new = claim_number(store, ["experiment", named], make)
     if made and not is_new:  # another script was faster: nothing will ever run in this one
-        made[-1].append({"type": "intent", "intent": "delete"})
+        made[-1].append(Intent(intent="delete"))
     experiment = store.experiment(number)
     trial = _trial(experiment, unmanaged_info, is_new=is_new)
     facts = fold_facts(experiment)
@@ -37,7 +38,7 @@ def unmanaged_trial(
         raise StoreError(f"experiment {number} ({named}) was ended by its user")
     if trial.id not in facts.lost:
         return trial, facts.count
-    return trial, experiment.append({"type": "found", "trials": [trial.id]}, facts.count)
+    return trial, experiment.append(Found(trials=(trial.id,)), facts.count)
 
 
 def _trial(experiment: ExperimentDir, unmanaged_info: UnmanagedInfo, *, is_new: bool) -> TrialDir:
@@ -53,32 +54,28 @@ def _trial(experiment: ExperimentDir, unmanaged_info: UnmanagedInfo, *, is_new: 
     names = ["trial", str(experiment.id), unmanaged_info.external_trial_id]
     number, _ = claim_number(experiment.store, names, make)
     if made and made[0] != number:  # another script was faster: this one will never run
-        experiment.append({"type": "intent", "intent": "kill_trial", "trial": made[0]})
+        experiment.append(Intent(intent="kill_trial", trial=made[0]))
     return experiment.trial(number)
 
 
 def _first_trial(experiment: ExperimentDir) -> TrialDir:
-    return experiment.trial(experiment.created()["first_trial"])
+    return experiment.trial(experiment.created().first_trial)
 
 
 def _another_trial(experiment: ExperimentDir) -> int:
     trial = experiment.store.reserve_trials(experiment.id, 1)
     experiment.prepare_trials(trial, 1)
-    experiment.append({"type": "trials", "first_trial": trial, "trials": 1})
+    experiment.append(Trials(first_trial=trial, trials=1))
     return trial
 
 
 def _new_experiment(
     store: Store, unmanaged_info: UnmanagedInfo, checkpoints: Path
 ) -> ExperimentDir:
-    experiment = store.new_experiment()
     name = unmanaged_info.name or Path(sys.argv[0]).name or "interactive"
-    trial_id = store.reserve_trials(experiment.id, 1)
-    experiment.prepare_trials(trial_id, 1)
     storage = {"type": "shared_fs", "host_path": str(checkpoints)}
     config = unmanaged_config(name, list(filter(None, sys.argv)) or [name], storage)
     config["searcher"] = {**config["searcher"], **unmanaged_info.searcher}
-    experiment.write_config({**config, **unmanaged_info.config()}, "")
-    created = {"name": name, "first_trial": trial_id, "trials": 1, "metric": METRIC}
-    experiment.create({**created, "managed": False, **unmanaged_info.created()})
-    return experiment
+    about = {"name": name, "metric": METRIC, **unmanaged_info.created()}
+    created = Created(managed=False, trials=1, **about)
+    return store.create_experiment(created, {**config, **unmanaged_info.config()})

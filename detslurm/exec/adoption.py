@@ -13,7 +13,6 @@ from detslurm.exec.intents import Intents
 from detslurm.slurm import Cluster, SlurmError
 from detslurm.slurm.resubmit import submitted_fact, successor_request
 from detslurm.store import ExperimentFacts, Job
-from detslurm.store.experiment_fold import experiment_facts
 from detslurm.store.states import LOST, TERMINAL
 from detslurm.store.trial import Run
 
@@ -28,9 +27,9 @@ def adopt(
     A trial that was lost more than `most` times may be what its runners die of.
     """
     experiment = intents.experiment
-    runs = experiment.trial(intents.trial_ids[index]).runs()
+    runs = experiment.trial(intents.facts.trial_ids[index]).runs()
     facts = list(experiment.facts())
-    folded = experiment_facts(facts)
+    folded = ExperimentFacts().fold(facts)
     origin = folded.origin.get(index, index)
     job = _newest(folded, origin)
     if not _may_go_on(runs, most) or job is None or not _has_died(job, origin, folded, cluster):
@@ -61,7 +60,7 @@ def _has_died(
         queue = cluster(job.cluster)
         known = queue.query([ref]).get(ref)
         if known is None:
-            known = queue.evidence([ref], since=facts.created.get("time")).get(ref)
+            known = queue.evidence([ref], since=facts.created.time).get(ref)
     except SlurmError:
         return False
     return known is not None and known.state in _DIED

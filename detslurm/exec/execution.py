@@ -207,7 +207,7 @@ class Execution:
             stop_cause=self.stop_cause,
             why_signalled=self._why_signalled,
             end_reason=self._end_reason,
-            limits=Limits(timeout, float(self._intents.created.get("kill_wait", 30))),
+            limits=Limits(timeout, float(self._intents.facts.created.kill_wait)),
         ).run()
 
     def _step_environment(self, launchers: Mapping[str, str]) -> dict[str, str]:
@@ -248,7 +248,7 @@ class Execution:
 
     def _await_end_reason(self, result: AttemptResult) -> None:
         """Wait for the SIGTERM that is on its way to this process, and read why it came."""
-        until = time.monotonic() + float(self._intents.created.get("kill_wait", 30))
+        until = time.monotonic() + float(self._intents.facts.created.kill_wait)
         while signal.SIGTERM not in self._inbox.take() and time.monotonic() < until:
             self._inbox.wait(max(0.0, until - time.monotonic()))
         result.job_is_ending, result.cause = True, self._end_reason()
@@ -328,7 +328,7 @@ class Execution:
         except SlurmError:
             return Cause.TIME_LIMIT
         left = job.time_left if job is not None else 0
-        lead = self._intents.created.get("signal_lead", 120) + SLURM_LATE
+        lead = self._intents.facts.created.signal_lead + SLURM_LATE
         return Cause.TIME_LIMIT if left is not None and left <= lead else Cause.PREEMPTION
 
 

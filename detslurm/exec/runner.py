@@ -56,7 +56,7 @@ class Runner:
         self._worked = self._failed = False
 
     def _make_trial_queue(self, first: int, each: int) -> TrialQueue:
-        if self._intents.created.get("search"):
+        if self._intents.facts.created.search:
             # Only here: other runners start without it.
             from detslurm.exec.search_worker import SearchTrialQueue
 
@@ -64,7 +64,7 @@ class Runner:
                 self._intents, self._config, ref=self._allocation.ref, cluster=self._cluster()
             )
         first += (self._allocation.array_task_id or 0) * each
-        share = range(first, min(first + each, self._intents.created["trials"]))
+        share = range(first, min(first + each, self._intents.facts.created.trials))
         return StaticTrialQueue(
             self._intents,
             self._config,
@@ -191,7 +191,7 @@ class Runner:
     def _time_is_short(self) -> bool:
         """Whether a trial that began now would be asked to leave almost at once."""
         end = self._allocation.end_time
-        lead = self._intents.created.get("signal_lead", 120) + SLURM_LATE
+        lead = self._intents.facts.created.signal_lead + SLURM_LATE
         return end is not None and end - time.time() <= lead
 
     # -- giving way ------------------------------------------------------------------------------
@@ -218,7 +218,7 @@ class Runner:
     def _requeued(self, hold: bool, ending: bool) -> str | None:
         """Put this job back into the queue; None where only a successor can go on."""
         ref = self._allocation.ref
-        if self._on_excluded_node or self._intents.created.get("on_preempt") == "successor":
+        if self._on_excluded_node or self._intents.facts.created.on_preempt == "successor":
             return None
         try:
             self._cluster().requeue(ref, hold=hold, only_running=not (hold or ending))

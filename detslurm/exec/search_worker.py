@@ -97,7 +97,7 @@ class SearchTrialQueue:
 
     @property
     def _may_submit(self) -> bool:
-        return bool(self._intents.created.get("submit_from_jobs", True))
+        return bool(self._intents.facts.created.submit_from_jobs)
 
     def take(self) -> Task | None:
         # What a former self of this job had is asked for anew: it may still be alive somewhere.
@@ -178,10 +178,10 @@ class SearchTrialQueue:
 
     def _trial_id(self, index: int) -> int:
         intents = self._intents
-        while index >= len(intents.trial_ids):
-            add_trials(intents.experiment, intents.last_fact)
+        while index >= len(intents.facts.trial_ids):
+            add_trials(intents.experiment, intents.facts.count)
             intents.refresh()
-        return intents.trial_ids[index]
+        return intents.facts.trial_ids[index]
 
     def retake(self, task: Task) -> Task | None:
         # Processes of the run before may have outlived its agent: they are not to be heard.
@@ -215,7 +215,7 @@ class SearchTrialQueue:
         return {"e": "work_requested", "worker": self._ref, "incarnation": self._incarnation}
 
     def _known(self, left: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        return with_checkpoints(self._intents.experiment, self._intents.trial_ids, left)
+        return with_checkpoints(self._intents.experiment, self._intents.facts.trial_ids, left)
 
     def _left(
         self, index: int, how: str, checkpoint: str | None = None, *, token: int | None = None
@@ -239,7 +239,7 @@ class SearchTrialQueue:
     def _conclude(self) -> bool:
         """Say in the experiment's facts that its search is over; False where that is known."""
         self._intents.refresh()
-        if self._intents.over:
+        if self._intents.facts.closed is not None:
             return False
         state = self._state
         outcomes = [trial.outcome for trial in state.trials]

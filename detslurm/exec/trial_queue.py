@@ -13,6 +13,7 @@ from detslurm.searcher import TrialPlan
 from detslurm.searcher.sampling import Samples
 from detslurm.slurm import Cluster, SlurmError
 from detslurm.store import ExperimentDir, TrialView, fold_trial
+from detslurm.store.records import Trials
 from detslurm.store.states import COMPLETED, ERROR, INVALID_HP, TERMINAL
 
 
@@ -94,13 +95,13 @@ class StaticTrialQueue:
         index, self._found = self._found, None  # as `has_work` has just seen it
         if index is None:
             return None
-        return Task(index, self._intents.trial_ids[index], self._samples.plan(index))
+        return Task(index, self._intents.facts.trial_ids[index], self._samples.plan(index))
 
     def _next(self) -> int | None:
         for index in self._indices():
             if index in self._gone:
                 continue
-            reason = self._refusal(self._intents.trial_ids[index])
+            reason = self._refusal(self._intents.facts.trial_ids[index])
             if reason is None:
                 return index
             print_message(reason)
@@ -114,13 +115,13 @@ class StaticTrialQueue:
 
     @property
     def _adopted(self) -> list[int]:
-        return [index for index, ref in self._intents.adopted.items() if ref == self._ref]
+        return [index for index, ref in self._intents.facts.adopted.items() if ref == self._ref]
 
     def _with_replacements(self, index: int) -> Iterator[int]:
         current: int | None = index
         while current is not None:
             yield current
-            current = self._intents.replaced.get(current)
+            current = self._intents.facts.replaced.get(current)
 
     def _refusal(self, trial_id: int) -> str | None:
         """Why this job must not run the trial: it is over, or another job is at it."""
@@ -168,9 +169,8 @@ class StaticTrialQueue:
 
         if adopt(self._intents, index, self._ref, self._cluster, most=self._max_restarts):
             self._intents.refresh()
-            print_message(
-                f"the runner of trial {self._intents.trial_ids[index]} died: going on with it here"
-            )
+            trial_id = self._intents.facts.trial_ids[index]
+            print_message(f"the runner of trial {trial_id} died: going on with it here")
 
     def _replace(self, index: int) -> None:
         """Another sample for one that makes no sense, once, whoever else tries the same."""
@@ -178,12 +178,12 @@ class StaticTrialQueue:
 
         intents, most = self._intents, self._searcher["max_trials"]
         first = None
-        while index not in intents.replaced:
-            if not may_replace(len(intents.replaced), most):
+        while index not in intents.facts.replaced:
+            if not may_replace(len(intents.facts.replaced), most):
                 return
             first = first or self._experiment.store.reserve_trials(self._experiment.id, 1)
-            fact = {"type": "trials", "first_trial": first, "trials": 1, "replaces": index}
-            self._experiment.append_next(fact, intents.last_fact)
+            fact = Trials(first_trial=first, trials=1, replaces=index)
+            self._experiment.append_next(fact, intents.facts.count)
             intents.refresh()
 
     def release(self, task: Task, decision: Decision, view: TrialView, *, going_on: bool) -> None:
@@ -196,7 +196,7 @@ class StaticTrialQueue:
     def _open(self, but: int | None = None) -> Iterator[int]:
         """Trials that are not over, but for one."""
         # Those that begin after the own one are the likeliest to run still: they are asked first.
-        ids, first = self._intents.trial_ids, self._share.start
+        ids, first = self._intents.facts.trial_ids, self._share.start
         for index in (*range(first, len(ids)), *range(first)):
             if index != but and not self._is_over(ids[index]):
                 yield index

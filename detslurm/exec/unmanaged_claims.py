@@ -22,6 +22,7 @@ from detslurm.store import ExperimentDir, Store, TrialDir, fold_trial
 from detslurm.store.facts import put_record, read_record
 from detslurm.store.fs import claim_directory, ensure_directory
 from detslurm.store.job_claims import claims_folder, first_job
+from detslurm.store.records import Created, Intent, Script
 from detslurm.store.states import PREEMPTED
 from detslurm.store.unmanaged import METRIC, unmanaged_config
 from detslurm.store.views import RunView
@@ -82,7 +83,7 @@ class Claim:
         """The trial of this element."""
         task = step.allocation.array_task_id
         index = self.elements.index(task or 0) if self.elements else 0
-        return self.experiment.trial(self.experiment.created()["first_trial"] + index)
+        return self.experiment.trial(self.experiment.created().first_trial + index)
 
 
 def regular_array(env: Mapping[str, str]) -> range | None:
@@ -186,12 +187,12 @@ def _make(store: Store, path: Path, step: JobStep, cluster: str) -> Claim:
     elements = elements_of(step)
     experiment = _experiment(store, step, elements, cluster)
     if not put_record(path, {"experiment": experiment.id, "elements": elements}):
-        experiment.append({"type": "intent", "intent": "delete"})  # somebody was faster after all
+        experiment.append(Intent(intent="delete"))  # somebody was faster after all
         found = _claimed(store, path)
         assert found is not None
         return found
     # Only now: the others wait, and the controller may take its time.
-    experiment.append({"type": "script", **_kept_script(experiment, step)})
+    experiment.append(Script(**_kept_script(experiment, step)))
     return Claim(experiment, elements)
 
 
@@ -208,24 +209,17 @@ def _awaited(store: Store, path: Path) -> Claim | None:
 def _experiment(
     store: Store, step: JobStep, elements: Sequence[int], cluster: str
 ) -> ExperimentDir:
-    experiment = store.new_experiment()
     count = len(elements) or 1
-    first = store.reserve_trials(experiment.id, count)
-    experiment.prepare_trials(first, count)
     config = configuration(store, step.argv)
-    experiment.write_config(config, "")
-    experiment.create(
-        {
-            "name": config["name"],
-            "first_trial": first,
-            "trials": count,
-            "managed": False,
-            "metric": METRIC,
-            "cluster": step.allocation.cluster,
-            "pool": step.allocation.partition,
-            "max_restarts": 0,
-        }
+    created = Created(
+        name=config["name"],
+        trials=count,
+        managed=False,
+        metric=METRIC,
+        cluster=step.allocation.cluster,
+        pool=step.allocation.partition,
     )
+    experiment = store.create_experiment(created, config)
     script = {"cluster": cluster, "job": step.job, "elements": list(elements)}
     refs = [f"{step.job}_{element}" for element in elements] or [step.job]
     experiment.append(userscript.submitted_fact(refs, range(count), script))

@@ -12,6 +12,7 @@ from detslurm.searcher import State
 from detslurm.searcher.workers import Workers
 from detslurm.slurm import Cluster, JobInfo, SlurmError
 from detslurm.slurm.resubmit import standby_request, submitted_fact, workers_request
+from detslurm.store.records import AddingWorkers
 
 # Seconds between two queries of the queue: while trials wait for workers, and otherwise.
 _SOON, _LATER = 10.0, 60.0
@@ -73,13 +74,13 @@ class WorkerPool:
         if not refs:
             return {}
         try:
-            return self._cluster.evidence(refs, since=self._intents.created.get("time"))
+            return self._cluster.evidence(refs, since=self._intents.facts.created.time)
         except SlurmError:
             return {}
 
     @property
     def _limit(self) -> int:
-        return int(self._intents.created.get("workers", 1))
+        return self._intents.facts.created.workers
 
     def _jobs(self) -> Iterator[Mapping[str, Any]]:
         for fact in self._facts or self._intents.experiment.facts():
@@ -106,7 +107,7 @@ class WorkerPool:
         """Queue more workers, unless another worker is just doing so, or the user wants none."""
         intents = self._intents
         intents.refresh()
-        claim = {"type": "adding_workers", "count": count, "job": self._ref}
+        claim = AddingWorkers(count=count, job=self._ref)
         if intents.cause is not None or self._is_promised():
             return
         if not intents.experiment.append_next(claim, self._facts[-1]["n"]):

@@ -35,13 +35,13 @@ if TYPE_CHECKING:
         trial_metrics,
         view_trial,
     )
+    from detslurm.store.records import Job
     from detslurm.store.trial_fold import FoldContext
     from detslurm.store.views import (
         CheckpointView,
         DesiredState,
         ExperimentRow,
         ExperimentView,
-        Job,
         RunView,
         TrialRow,
         TrialView,
@@ -101,7 +101,7 @@ _LATE = {
     "ExperimentFacts": "experiment_fold",
     "ExperimentRow": "views",
     "ExperimentView": "views",
-    "Job": "views",
+    "Job": "records",
     "MetricRow": "curve",
     "ProbeReport": "probing",
     "ProfileRow": "profiling",

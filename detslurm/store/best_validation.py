@@ -8,7 +8,7 @@ from detslurm.store import summary
 from detslurm.store.curve import last_valid_steps
 from detslurm.store.errors import CorruptRecord
 from detslurm.store.experiment import ExperimentDir
-from detslurm.store.experiment_fold import experiment_facts
+from detslurm.store.experiment_fold import ExperimentFacts
 from detslurm.store.reading import counted_bytes, line_facts, started_trials
 from detslurm.store.run_log import lines_of
 from detslurm.store.states import TERMINAL
@@ -22,14 +22,13 @@ class BestValidation:
 
     def __init__(self, experiment: ExperimentDir) -> None:
         self._experiment = experiment
-        self._facts: list[dict[str, Any]] = []
+        self._facts = ExperimentFacts()
         self._over: dict[int, ValidationView | None] | None = None
         self._trials: dict[int, _Reader] = {}
 
     def value(self) -> float | None:
         """The best searcher metric of all trials, None while there is none."""
-        self._facts += self._experiment.facts(after=len(self._facts))
-        facts = experiment_facts(self._facts)
+        facts = self._facts.fold(self._experiment.facts(after=self._facts.count))
         if self._over is None:
             rows = summary.load(self._experiment).valid_rows(facts)
             self._over = {row.id: row.best_validation for row in rows.values()}
@@ -39,7 +38,7 @@ class BestValidation:
             if started is None or number in started:
                 self._look_at(self._experiment.trial(number), facts.context(number))
         found = [self._over.get(n) or self._so_far(n) for n in facts.trial_ids]
-        smaller = facts.created.get("smaller_is_better", True)
+        smaller = facts.created.smaller_is_better
         best = best_of((one for one in found if one is not None), smaller)
         return None if best is None else best.value
 

@@ -14,6 +14,7 @@ from detslurm.store import fs
 from detslurm.store.errors import CorruptRecord, NotFound, StoreFault, is_refusal
 from detslurm.store.facts import FactLog
 from detslurm.store.frame import decode_json, encode_json
+from detslurm.store.records import Corrupt, Created, Record, plain_of, typed
 from detslurm.store.trial import TrialDir
 
 if TYPE_CHECKING:
@@ -105,15 +106,18 @@ class ExperimentDir:
             raise CorruptRecord(f"{self.path / 'config.json'} is no mapping")
         return value
 
-    def append(self, record: Mapping[str, Any], after: int = 0) -> int:
-        """Commit a fact under the next free number; `time` and `by` are filled in."""
+    def append(self, record: Record | Mapping[str, Any], after: int = 0) -> int:
+        """Commit a fact under the next free number; `time` and `by` are filled in.
+
+        Raises `ValueError` where a field has a wrong type.
+        """
         stamped = _stamped(record)
         number = self.log.append(stamped, after)
         if stamped.get("type") in TOUCHING:
             self.store.touch(self.id)
         return number
 
-    def append_next(self, record: Mapping[str, Any], after: int) -> bool:
+    def append_next(self, record: Record | Mapping[str, Any], after: int) -> bool:
         """Commit a fact only if `after` is the last one; False where more has happened."""
         stamped = _stamped(record)
         won = self.log.put(after + 1, stamped)
@@ -121,21 +125,21 @@ class ExperimentDir:
             self.store.touch(self.id)
         return won
 
-    def create(self, record: Mapping[str, Any]) -> bool:
+    def create(self, record: Created) -> bool:
         """Commit the `created` fact, always number 1: from here on the experiment is visible."""
-        fact = {"type": "created", "id": self.id, "time": time.time(), "by": user_name()}
-        return self.log.put(1, {**fact, **record})
+        return self.log.put(1, {**_stamped(record), "id": self.id})
 
     def facts(self, after: int = 0) -> Iterator[dict[str, Any]]:
         """All facts past number `after` in order, each with its number as "n"."""
         return self.log.facts(after)
 
-    def created(self) -> dict[str, Any]:
-        """The `created` fact, or NotFound."""
+    def created(self) -> Created:
+        """The `created` fact, empty where it can't be read; or NotFound."""
         fact = self.log.read(1, expected=True)
         if fact is None:
             raise NotFound(f"there is no experiment {self.id} in {self.store.path}")
-        return fact
+        found = typed(fact)
+        return found if isinstance(found, Created) else Created()
 
     def mark_in(self, storage: Path | None) -> str | None:
         """What tells it from other stores' experiments of its number, which a storage outside of
@@ -144,12 +148,12 @@ class ExperimentDir:
             return None
         import hashlib  # only here: most storages are inside
 
-        return hashlib.sha256(repr(self.created().get("time")).encode()).hexdigest()[:12]
+        return hashlib.sha256(repr(self.created().time).encode()).hexdigest()[:12]
 
     def foreign_owner(self) -> str | None:
         """The name of the user whose experiment it is, where that is somebody else."""
         me = os.geteuid()
-        by = str(self.created().get("by", ""))
+        by = self.created().by or ""
         # A file server may not know the owner, and accounts get new names: only both are proof.
         return by if me not in (0, self.path.stat().st_uid) and by != user_name() else None
 
@@ -165,8 +169,11 @@ class ExperimentDir:
         return TrialDir(path, trial_id, self.id)
 
 
-def _stamped(record: Mapping[str, Any]) -> dict[str, Any]:
-    return {"time": time.time(), "by": user_name(), **record}
+def _stamped(record: Record | Mapping[str, Any]) -> dict[str, Any]:
+    plain = plain_of(record) if isinstance(record, Record) else record
+    if isinstance(found := typed(plain), Corrupt):
+        raise ValueError(f"{plain}: {found.problem}")
+    return {"time": time.time(), "by": user_name(), **plain}
 
 
 def user_name() -> str:

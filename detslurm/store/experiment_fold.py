@@ -4,41 +4,125 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 
 from detslurm.store.errors import Problem
+from detslurm.store.records import (
+    CheckpointDeleted,
+    Corrupt,
+    Created,
+    Fact,
+    Found,
+    Intent,
+    Job,
+    Lost,
+    Script,
+    SearchEnded,
+    Set,
+    Submitted,
+    Trials,
+    typed,
+)
 from detslurm.store.states import FINISHED
 from detslurm.store.trial_fold import FoldContext, better
-from detslurm.store.views import DesiredState, ExperimentView, Job, TrialRow
+from detslurm.store.views import DesiredState, ExperimentView, TrialRow
 
 
 class ExperimentFacts(msgspec.Struct, kw_only=True):
     """The fold of an experiment's facts, trials aside; `count` is the last fact's number.
 
     `origin` leads from the index of a replacement (of a trial with invalid hyperparameters) to that
-    of the trial whose job runs it.
+    of the trial whose job runs it, `replaced` from the index of each trial to its replacement's.
+    `adopted` names the job that took over a trial (by index) from one that died.
     `closed` says how a search closed its trials (by id) and is None until the search is over.
     """
 
-    created: dict[str, Any] = msgspec.field(default_factory=dict)
+    created: Created = Created()
     count: int = 0
     desired: DesiredState = DesiredState()
     jobs: tuple[Job, ...] = ()
     folder: str = ""  # in which its jobs work: other jobs may come to have their ids
-    trial_ids: tuple[int, ...] = ()
+    trial_ids: list[int] = msgspec.field(default_factory=list)
     lost: dict[int, str] = msgspec.field(default_factory=dict)
     origin: dict[int, int] = msgspec.field(default_factory=dict)
+    replaced: dict[int, int] = msgspec.field(default_factory=dict)
+    adopted: dict[int, str] = msgspec.field(default_factory=dict)
     closed: dict[int, str] | None = None
     verdict: str | None = None
     deleted_checkpoints: frozenset[str] = frozenset()
     problems: tuple[Problem, ...] = ()
 
+    def fold(self, facts: Iterable[Mapping[str, Any]]) -> Self:
+        """Take in the next facts, which come in the order of their numbers; returns itself."""
+        for plain in facts:
+            self.count = plain["n"]
+            fact = typed(plain)
+            if fact is not None:  # what a newer version wrote is skipped
+                self._apply(fact)
+        return self
+
+    def _apply(self, fact: Fact) -> None:
+        match fact:
+            case Created() if not self.created.n:
+                self.created = fact
+                self._add_trials(fact.first_trial, fact.trials)
+            case Trials():
+                self._add_trials(fact.first_trial, fact.trials, fact.replaces)
+            case Submitted():
+                self._submitted(fact)
+            case Script():
+                self.folder = fact.folder or ""
+            case Intent():
+                self._intent(fact)
+            case Set():
+                fields = {**self.desired.fields, fact.field: fact.value}
+                self.desired = msgspec.structs.replace(self.desired, fields=fields)
+            case Lost():
+                reason = fact.reason or "its job is gone and has no end record"
+                self.lost |= dict.fromkeys(fact.trials, reason)
+            case Found():
+                for trial in list(self.lost) if self.created.search else fact.trials:
+                    self.lost.pop(trial, None)
+            case SearchEnded() if self.closed is None:
+                self.closed = {int(trial): str(how) for trial, how in fact.closed.items()}
+                self.verdict = fact.verdict
+                del self.trial_ids[fact.created :]
+            case CheckpointDeleted():
+                self.deleted_checkpoints |= {*fact.uuids, *filter(None, [fact.uuid])}
+            case Corrupt():
+                self.problems += (Problem(fact.path, 0, fact.problem),)
+
+    def _add_trials(self, first: int, count: int, replaces: int | None = None) -> None:
+        if replaces is not None:
+            new = len(self.trial_ids)
+            self.origin[new] = self.origin.get(replaces, replaces)
+            self.replaced.setdefault(replaces, new)
+        self.trial_ids += range(first, first + count)
+
+    def _submitted(self, fact: Submitted) -> None:
+        jobs = tuple(msgspec.structs.replace(job, fact=fact.n) for job in fact.jobs)
+        self.jobs += jobs
+        self.folder = (fact.request or {}).get("folder") or self.folder
+        for job in jobs:
+            again = {i: ref for i, ref in self.adopted.items() if i not in job.indices}
+            self.adopted = again | (dict.fromkeys(job.indices, job.job_id) if job.adopted else {})
+        # A new submission gives lost trials another chance; a search's workers take any trial.
+        if self.created.search:
+            self.lost.clear()
+        for trial in set().union(*map(self.trials_of, jobs)) if self.lost else ():
+            self.lost.pop(trial, None)
+
+    def _intent(self, fact: Intent) -> None:
+        if fact.intent == "activate" and self.created.search:
+            self.lost.clear()  # its trials go to whatever workers there are from now on
+        self.desired = self.desired.after(fact)
+
     @property
     def searching(self) -> bool:
         """Whether a search decides, as results come in, which trials there will be."""
-        return bool(self.created.get("search")) and self.closed is None
+        return self.created.search and self.closed is None
 
     def submitted_after(self, number: int) -> set[int]:
         """Trials that facts past `number` submitted (again)."""
@@ -46,129 +130,21 @@ class ExperimentFacts(msgspec.Struct, kw_only=True):
 
     def trials_of(self, job: Job) -> set[int]:
         """The trials that a job works for, with what replaces them."""
-        share = range(job.first_index, job.first_index + job.count)
+        share = job.indices
         more = {self.trial_ids[new] for new, first in self.origin.items() if first in share}
         return {*self.trial_ids[share.start : share.stop], *more}
 
     def context(self, trial_id: int, alive: bool | None = None) -> FoldContext:
         """What the fold of one of its trials needs."""
         return FoldContext(
-            metric=self.created.get("metric"),
-            smaller_is_better=self.created.get("smaller_is_better", True),
+            metric=self.created.metric,
+            smaller_is_better=self.created.smaller_is_better,
             desired=self.desired,
             deleted_checkpoints=self.deleted_checkpoints,
             lost=self.lost.get(trial_id),
             alive=alive,
             closed=(self.closed or {}).get(trial_id),
         )
-
-
-def experiment_facts(facts: Iterable[Mapping[str, Any]]) -> ExperimentFacts:
-    """Fold an experiment's facts, which come in the order of their numbers."""
-    state = ExperimentFacts()
-    for fact in facts:
-        state.count = fact["n"]
-        fold = _FOLDS.get(fact.get("type", ""))
-        if fold is not None:  # what a newer version wrote is skipped
-            fold(state, fact)
-    return state
-
-
-def _created(state: ExperimentFacts, fact: Mapping[str, Any]) -> None:
-    if not state.created:
-        state.created = dict(fact)
-        _trials(state, fact)
-
-
-def _trials(state: ExperimentFacts, fact: Mapping[str, Any]) -> None:
-    first, count = fact.get("first_trial", 0), fact.get("trials", 0)
-    if "replaces" in fact:
-        state.origin[len(state.trial_ids)] = state.origin.get(fact["replaces"], fact["replaces"])
-    state.trial_ids += tuple(range(first, first + count))
-
-
-def _submitted(state: ExperimentFacts, fact: Mapping[str, Any]) -> None:
-    jobs = tuple(_job(job, fact["n"]) for job in fact.get("jobs") or ())
-    state.jobs += jobs
-    state.folder = (fact.get("request") or {}).get("folder") or state.folder
-    # A new submission gives lost trials another chance; a search's workers take any trial.
-    if state.created.get("search"):
-        state.lost.clear()
-    for trial in set().union(*map(state.trials_of, jobs)) if state.lost else ():
-        state.lost.pop(trial, None)
-
-
-def _script(state: ExperimentFacts, fact: Mapping[str, Any]) -> None:
-    state.folder = str(fact.get("folder") or "")
-
-
-def _job(job: Mapping[str, Any], number: int) -> Job:
-    known = {name: job[name] for name in Job.__struct_fields__ if name in job}
-    return Job(**{"cluster": "slurm", "job_id": "", **known, "fact": number})
-
-
-def _intent(state: ExperimentFacts, fact: Mapping[str, Any]) -> None:
-    intent, desired = fact.get("intent"), state.desired
-    changed: dict[str, Any] = {}
-    if intent in ("pause", "activate"):
-        changed["paused"] = intent == "pause"
-        if intent == "activate" and state.created.get("search"):
-            state.lost.clear()  # its trials go to whatever workers there are from now on
-    elif intent in ("archive", "unarchive"):
-        changed["archived"] = intent == "archive"
-    elif intent in ("cancel", "kill"):
-        changed["stopping"] = "kill" if "kill" in (intent, desired.stopping) else "cancel"
-    elif intent == "kill_trial":
-        changed["killed_trials"] = desired.killed_trials | {fact.get("trial", 0)}
-    elif intent == "delete":
-        changed["deleted"] = True
-    state.desired = msgspec.structs.replace(desired, **changed)
-
-
-def _set(state: ExperimentFacts, fact: Mapping[str, Any]) -> None:
-    fields = {**state.desired.fields, str(fact.get("field")): fact.get("value")}
-    state.desired = msgspec.structs.replace(state.desired, fields=fields)
-
-
-def _lost(state: ExperimentFacts, fact: Mapping[str, Any]) -> None:
-    for trial in fact.get("trials") or ():
-        state.lost[trial] = str(fact.get("reason") or "its job is gone and has no end record")
-
-
-def _found(state: ExperimentFacts, fact: Mapping[str, Any]) -> None:
-    for trial in list(state.lost) if state.created.get("search") else fact.get("trials") or ():
-        state.lost.pop(trial, None)
-
-
-def _search_ended(state: ExperimentFacts, fact: Mapping[str, Any]) -> None:
-    if state.closed is None:
-        closed = fact.get("closed") or {}
-        state.closed = {int(trial): str(how) for trial, how in closed.items()}
-        state.verdict = fact.get("verdict")
-        state.trial_ids = state.trial_ids[: fact.get("created", 0)]
-
-
-def _checkpoint_deleted(state: ExperimentFacts, fact: Mapping[str, Any]) -> None:
-    state.deleted_checkpoints |= set(fact.get("uuids") or ()) | {str(fact.get("uuid"))}
-
-
-def _corrupt(state: ExperimentFacts, fact: Mapping[str, Any]) -> None:
-    state.problems += (Problem(str(fact.get("path")), 0, str(fact.get("problem"))),)
-
-
-_FOLDS = {
-    "created": _created,
-    "trials": _trials,
-    "submitted": _submitted,
-    "script": _script,
-    "intent": _intent,
-    "set": _set,
-    "lost": _lost,
-    "found": _found,
-    "search_ended": _search_ended,
-    "checkpoint_deleted": _checkpoint_deleted,
-    "corrupt": _corrupt,
-}
 
 
 def experiment_view(
@@ -183,34 +159,34 @@ def experiment_view(
         verdict=facts.verdict if facts.searching or not _all_refused(trials) else "errored",
         abandoned=bool(facts.lost),
     )
-    smaller = created.get("smaller_is_better", True)
+    smaller = created.smaller_is_better
     best = _best_trial(trials, smaller)
     done = state in FINISHED
     return ExperimentView(
         id=experiment_id,
-        name=_line(fields.get("name", created.get("name"))),
-        owner=created.get("owner", created.get("by", "")),
+        name=_line(fields.get("name", created.name)),
+        owner=created.owner or created.by or "",
         state=state,
         progress=1.0 if state == "COMPLETED" else _progress(trials, ended=done),
-        created=created.get("time"),
+        created=created.time,
         started=min((t.started for t in trials if t.started is not None), default=None),
         ended=max((t.ended for t in trials if t.ended is not None), default=None) if done else None,
-        pool=fields.get("resource_pool", created.get("pool")),
-        slots=created.get("slots"),
+        pool=fields.get("resource_pool", created.pool),
+        slots=created.slots,
         trial_count=len(trials if facts.searching else facts.trial_ids),
         trial_states=dict(Counter(trial.state for trial in trials)),
-        description=_text(fields.get("description", created.get("description"))),
-        labels=_labels(fields.get("labels", created.get("labels"))),
-        notes=_text(fields.get("notes", created.get("notes"))),
+        description=_text(fields.get("description", created.description)),
+        labels=_labels(fields.get("labels", created.labels)),
+        notes=_text(fields.get("notes", created.notes)),
         archived=desired.archived,
-        metric=created.get("metric"),
+        metric=created.metric,
         smaller_is_better=smaller,
         best_trial=best.id if best else None,
         best_value=best.best_validation.value if best and best.best_validation else None,
-        cluster=created.get("cluster"),
+        cluster=created.cluster,
         facts=facts.count,
-        first_trial=created.get("first_trial", 0),
-        max_restarts=created.get("max_restarts", 0),
+        first_trial=created.first_trial,
+        max_restarts=created.max_restarts,
         desired=desired,
         fields=fields,
         jobs=facts.jobs,

@@ -13,9 +13,9 @@ import msgspec
 
 from detslurm.store import fs, summary
 from detslurm.store.curve import MetricRow, Span, clean_rows, last_valid_steps
-from detslurm.store.errors import CorruptRecord, Problem, StoreFault
+from detslurm.store.errors import CorruptRecord, NotFound, Problem, StoreFault
 from detslurm.store.experiment import BUCKETS, ExperimentDir
-from detslurm.store.experiment_fold import ExperimentFacts, experiment_facts, experiment_view
+from detslurm.store.experiment_fold import ExperimentFacts, experiment_view
 from detslurm.store.frame import MARK, checked, restored, unframe
 from detslurm.store.run_log import lines_of
 from detslurm.store.states import UNKNOWN
@@ -236,8 +236,10 @@ def run_rows(trial: TrialDir, run: int, limit: int | None) -> list[MetricRow]:
 
 def fold_facts(experiment: ExperimentDir) -> ExperimentFacts:
     """The experiment's own facts folded, its trials unread; NotFound where it does not exist."""
-    experiment.created()
-    return experiment_facts(experiment.facts())
+    facts = ExperimentFacts().fold(experiment.facts())
+    if not facts.count:
+        raise NotFound(f"there is no experiment {experiment.id} in {experiment.store.path}")
+    return facts
 
 
 def fold_experiment(

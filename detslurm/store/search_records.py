@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from detslurm.store.experiment import ExperimentDir
-from detslurm.store.experiment_fold import experiment_facts
+from detslurm.store.experiment_fold import ExperimentFacts
 from detslurm.store.reading import fold_trial
+from detslurm.store.records import SearchEnded, Trials
 
 # Ids are reserved by so many.
 BLOCK: Final = 16
@@ -19,7 +20,7 @@ def add_trials(experiment: ExperimentDir, after: int) -> bool:
     The order of the facts is what gives a trial its id: whoever loses looks at them again.
     """
     first = experiment.store.reserve_trials(experiment.id, BLOCK)
-    return experiment.append_next({"type": "trials", "first_trial": first, "trials": BLOCK}, after)
+    return experiment.append_next(Trials(first_trial=first, trials=BLOCK), after)
 
 
 def with_checkpoints(
@@ -40,21 +41,15 @@ def end_search(
     experiment: ExperimentDir, outcomes: Sequence[str | None], verdict: str | None
 ) -> bool:
     """Say how the search closed its trials, in order of creation; False where that is known."""
-    facts = experiment_facts(experiment.facts())
+    facts = ExperimentFacts().fold(experiment.facts())
     while facts.closed is None and len(facts.trial_ids) < len(outcomes):
         add_trials(experiment, facts.count)
-        facts = experiment_facts(experiment.facts())
+        facts.fold(experiment.facts(after=facts.count))
     if facts.closed is not None:
         return False
     ids = map(str, facts.trial_ids)
     closed = dict(zip(ids, outcomes, strict=False))
     experiment.append(
-        {
-            "type": "search_ended",
-            "created": len(outcomes),
-            "closed": closed,
-            "verdict": verdict,
-        },
-        facts.count,
+        SearchEnded(created=len(outcomes), closed=closed, verdict=verdict), facts.count
     )
     return True

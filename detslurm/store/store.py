@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from msgspec import structs
 
 from detslurm import _access
 from detslurm.store import fs
@@ -14,6 +17,7 @@ from detslurm.store.trial import TrialDir
 
 if TYPE_CHECKING:
     from detslurm.store.ledger import Ledger, LedgerState
+    from detslurm.store.records import Created
 
 
 class Store:
@@ -45,6 +49,32 @@ class Store:
     def own(self, name: str) -> Path:
         """The place in the root of something of which each user of a shared store has their own."""
         return self.path / _access.own_name(str(self.path), name)
+
+    def create_experiment(
+        self,
+        created: Created,
+        config: Mapping[str, Any],
+        text: str = "",
+        *,
+        masked: Mapping[str, Any] | None = None,
+        freeze: Callable[[Path], object] | None = None,
+    ) -> ExperimentDir:
+        """A new experiment with the trial ids that `created` asks for, its code and configuration.
+
+        `freeze` copies the code into a directory. The experiment is visible with the last step: a
+        crash before that leaves an id that nobody sees.
+        """
+        experiment = self.new_experiment()
+        if freeze is not None:
+            with experiment.freeze_code() as stage:
+                freeze(Path(stage))
+        first = self.reserve_trials(experiment.id, created.trials)
+        experiment.prepare_trials(first, created.trials)
+        experiment.write_config(config, text, masked)
+        if created.search:
+            fs.claim_directory(experiment.search)
+        experiment.create(structs.replace(created, first_trial=first))
+        return experiment
 
     def new_experiment(self) -> ExperimentDir:
         """Claim the next experiment id; it stays invisible until its `created` fact."""

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from detslurm.store.errors import Problem
+from detslurm.store.records import Intent, Job
 
 
 class CheckpointView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -172,6 +173,22 @@ class DesiredState(msgspec.Struct, frozen=True, kw_only=True):
     killed_trials: frozenset[int] = frozenset()
     fields: dict[str, Any] = msgspec.field(default_factory=dict)
 
+    def after(self, fact: Intent) -> DesiredState:
+        """What the user wants once `fact` was recorded."""
+        changed: dict[str, Any] = {}
+        intent = fact.intent
+        if intent in ("pause", "activate"):
+            changed["paused"] = intent == "pause"
+        elif intent in ("archive", "unarchive"):
+            changed["archived"] = intent == "archive"
+        elif intent in ("cancel", "kill"):
+            changed["stopping"] = "kill" if "kill" in (intent, self.stopping) else "cancel"
+        elif intent == "kill_trial":
+            changed["killed_trials"] = self.killed_trials | {fact.trial or 0}
+        elif intent == "delete":
+            changed["deleted"] = True
+        return msgspec.structs.replace(self, **changed)
+
     def stops(self, trial_id: int) -> bool:
         """Whether this trial shall not go on."""
         return self.stopping is not None or trial_id in self.killed_trials
@@ -179,37 +196,6 @@ class DesiredState(msgspec.Struct, frozen=True, kw_only=True):
     def kills(self, trial_id: int) -> bool:
         """Whether it shall not even finish what it is at."""
         return self.stopping == "kill" or trial_id in self.killed_trials
-
-
-class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """One submission: which jobs run which of the experiment's trials.
-
-    Attributes:
-        cluster: The name of the cluster.
-        job_id: The id of the job or of the array.
-        first_index: The first trial, counted from 0 in the experiment.
-        count: The number of trials.
-        array: Whether it is an array.
-        each: How many trials one element runs, one after the other.
-        standby: Whether it is a search's worker that starts when all others are gone.
-        fact: The number of the fact that records it.
-    """
-
-    cluster: str
-    job_id: str
-    first_index: int = 0
-    count: int = 1
-    array: bool = False
-    each: int = 1
-    standby: bool = False
-    fact: int = 0
-
-    @property
-    def refs(self) -> list[str]:
-        """What Slurm calls its elements, or the plain job."""
-        if not self.array:
-            return [self.job_id]
-        return [f"{self.job_id}_{n}" for n in range(-(-self.count // self.each))]
 
 
 class ExperimentRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from detslurm.sdk.submission.planning import Plan
 from detslurm.slurm import Cluster, JobRequest, SlurmError
 from detslurm.slurm.plan import JobArray, throttle
 from detslurm.slurm.resubmit import kept, runner_command, standby_request, submitted_fact
-from detslurm.store import ExperimentDir, Store, StoreError, fs
+from detslurm.store import ExperimentDir, Store, StoreError, records
 
 
 @dataclass(frozen=True)
@@ -96,19 +96,16 @@ def submit(plan: Plan, store: Store, *, paused: bool = False) -> Submitted:
     A crash at any moment leaves either no experiment, or one that records what was queued.
     """
     cluster = plan.cluster
-    experiment = store.new_experiment()
-    with experiment.freeze_code() as stage:
-        freeze(plan.context, Path(stage))
-    first_trial = store.reserve_trials(experiment.id, plan.trials)
-    experiment.prepare_trials(first_trial, plan.trials)
-    experiment.write_config(plan.config.to_dict(), plan.text, plan.config.masked())
-    created = _created(plan, first_trial, cluster.name)
-    if plan.is_search:
-        created |= _about_search(plan)
-        fs.claim_directory(experiment.search)
-    experiment.create(created)
+    experiment = store.create_experiment(
+        _created(plan),
+        plan.config.to_dict(),
+        plan.text,
+        masked=plan.config.masked(),
+        freeze=partial(freeze, plan.context),
+    )
+    first_trial = experiment.created().first_trial
     if paused:
-        experiment.append({"type": "intent", "intent": "pause"})
+        experiment.append(records.Intent(intent="pause"))
     job_ids: list[str] = []
     name = f"det-{experiment.id}"
     try:
@@ -133,7 +130,7 @@ def submit(plan: Plan, store: Store, *, paused: bool = False) -> Submitted:
 def _take_back(experiment: ExperimentDir, cluster: Cluster, job_ids: Sequence[str]) -> None:
     """Nothing half submitted: what is queued leaves the queue, and the experiment is gone."""
     try:
-        experiment.append({"type": "intent", "intent": "delete"})
+        experiment.append(records.Intent(intent="delete"))
     finally:
         with contextlib.suppress(SlurmError):  # then runners find the intent
             cluster.cancel(job_ids)
@@ -152,34 +149,28 @@ def _size(plan: Plan, refusal: SlurmError) -> str:
     return f" It is {plan.each} now, which makes {plan.workers} elements."
 
 
-def _created(plan: Plan, first_trial: int, cluster: str) -> dict[str, Any]:
-    config = plan.config.to_dict()
+def _created(plan: Plan) -> records.Created:
+    config, limit = plan.config.to_dict(), throttle(plan.config)
     searcher, resources = config["searcher"], config["resources"]
-    return {
-        "name": config["name"],
-        "description": config["description"],
-        "labels": config["labels"],
-        "time": time.time(),
-        "first_trial": first_trial,
-        "trials": plan.trials,
-        "metric": searcher["metric"],
-        "smaller_is_better": searcher.get("smaller_is_better", True),
-        "slots": resources["slots_per_trial"],
-        "pool": plan.jobs.template.partition or "",
-        "max_restarts": config["max_restarts"],
-        "cluster": cluster,
-        "on_preempt": plan.on_preempt,
-        "kill_wait": plan.kill_wait,
-        "signal_lead": plan.jobs.template.signal_lead,
-    }
-
-
-def _about_search(plan: Plan) -> dict[str, Any]:
-    about = {"search": True, "submit_from_jobs": plan.submit_from_jobs}
-    runner = {} if plan.method_runner is None else {"runner": plan.method_runner}
-    limit = throttle(plan.config)
-    workers = plan.workers if limit is None else min(plan.workers, limit)
-    return {**about, "workers": workers, **runner}
+    return records.Created(
+        name=config["name"],
+        description=config["description"],
+        labels=config["labels"],
+        trials=plan.trials,
+        metric=searcher["metric"],
+        smaller_is_better=searcher.get("smaller_is_better", True),
+        slots=resources["slots_per_trial"],
+        pool=plan.jobs.template.partition or "",
+        max_restarts=config["max_restarts"],
+        cluster=plan.cluster.name,
+        on_preempt=plan.on_preempt,
+        kill_wait=plan.kill_wait,
+        signal_lead=plan.jobs.template.signal_lead,
+        search=plan.is_search,
+        submit_from_jobs=plan.submit_from_jobs,
+        workers=plan.workers if limit is None else min(plan.workers, limit),
+        runner=plan.method_runner,
+    )
 
 
 def _submit_standby(
@@ -195,4 +186,4 @@ def _submit_standby(
 def _keep_template(plan: Plan, experiment: ExperimentDir) -> None:
     """What a job of this search is like, though none is wanted yet: its method begins later."""
     request = _first_request(plan, experiment.path, experiment.jobs)
-    experiment.append({"type": "submitted", "jobs": [], "request": kept(request)})
+    experiment.append(records.Submitted(request=kept(request)))

@@ -15,6 +15,7 @@ from detslurm import _info
 from detslurm._flag import PreemptFlag
 from detslurm.exec.environment import run_environment
 from detslurm.store import ExperimentDir, Store, TrialDir
+from detslurm.store.records import Created
 
 
 @dataclass
@@ -41,14 +42,9 @@ def enter(
         "checkpoint_storage": {"type": "shared_fs", "host_path": str(checkpoints)},
         **(config or {}),
     }
-    experiment = Store.open(root).new_experiment()
-    trial_id = experiment.store.reserve_trials(experiment.id, 1)
-    experiment.prepare_trials(trial_id, 1)
-    experiment.write_config(full, "")
-    created = {"name": "x", "first_trial": trial_id, "trials": 1, "metric": "loss"}
-    experiment.create({**created, "search": True} if search else created)
-    if search:
-        experiment.search.mkdir()
+    created = Created(name="x", trials=1, metric="loss", search=search)
+    experiment = Store.open(root).create_experiment(created, full)
+    trial_id = experiment.created().first_trial
     trial = experiment.trial(trial_id)
     start = trial.open_run(
         {

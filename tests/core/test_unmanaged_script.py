@@ -55,7 +55,7 @@ def test_an_unmanaged_script_is_recorded(root: Path) -> None:
     assert fold_experiment(experiment).state == "COMPLETED"
     assert (
         ExperimentConfig.from_dict(experiment.config()).to_dict()["name"]
-        == experiment.created()["name"]
+        == experiment.created().name
     )
 
 

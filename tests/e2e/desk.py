@@ -81,7 +81,7 @@ class Desk:
 
     def trial_dir(self, number: int, index: int = 0) -> TrialDir:
         experiment = self.experiment(number)
-        return experiment.trial(experiment.created()["first_trial"] + index)
+        return experiment.trial(experiment.created().first_trial + index)
 
     def trial(self, number: int, index: int = 0) -> TrialView:
         """The trial as its files tell."""

@@ -324,7 +324,7 @@ def test_parallel_submissions_get_distinct_ids(desk: Desk, site: Cluster) -> Non
     with ThreadPoolExecutor(10) as pool:
         numbers = list(pool.map(lambda _: desk.submit(config, "--paused"), range(10)))
     assert sorted(numbers) == list(range(1, 11))
-    trials = {desk.experiment(n).created()["first_trial"] for n in numbers}
+    trials = {desk.experiment(n).created().first_trial for n in numbers}
     jobs = {desk.job(n) for n in numbers}
     assert len(trials) == len(jobs) == 10
 

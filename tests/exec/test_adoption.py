@@ -63,7 +63,7 @@ def done(
     task = trial_queue.take() if trial_queue.has_work() else None
     assert task is not None and task.index == index
     trial_queue.on_run_ending(task, DONE)
-    trial = experiment.trial(experiment.created()["first_trial"] + index)
+    trial = experiment.trial(experiment.created().first_trial + index)
     run = len(trial.runs())
     trial.write_end(run, {"outcome": "completed", "time": 1.0})
     trial_queue.release(task, DONE, None, going_on=False)  # type: ignore[arg-type]

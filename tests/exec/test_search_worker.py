@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from detslurm.exec import worker_pool
 from detslurm.exec.intents import Intents
@@ -313,10 +314,8 @@ def test_where_jobs_must_not_submit_jobs_none_does(
     """However many trials wait."""
     monkeypatch.setattr(worker_pool, "_SOON", 0.0)
     desk = Desk(scene)
-    desk.trial_queue._intents.created = {
-        **desk.trial_queue._intents.created,
-        "submit_from_jobs": False,
-    }
+    facts = desk.trial_queue._intents.facts
+    facts.created = structs.replace(facts.created, submit_from_jobs=False)
     for ref in ("7_1", "7_2"):
         scene.queue.put(ref, "COMPLETED")
     assert [desk.took() for _ in range(3)] == [0, 0, 0]

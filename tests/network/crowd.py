@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from detslurm.store import RunLog, Store
+from detslurm.store.records import Created
 from tests.store.test_event_log import ask, opened
 
 
@@ -19,10 +20,8 @@ def main(root: Path, name: str, count: int) -> None:
     log = opened(root / "events")
     claimed = []
     for number in range(count):
-        experiment = store.new_experiment()
-        first = store.reserve_trials(experiment.id, 2)
-        experiment.prepare_trials(first, 2)
-        experiment.create({"name": name, "first_trial": first, "trials": 2})
+        experiment = store.create_experiment(Created(name=name, trials=2), {})
+        first = experiment.created().first_trial
         trial = experiment.trial(first)
         trial.open_run({"time": 1.0})
         with RunLog.open(trial.records_path(1)) as records:

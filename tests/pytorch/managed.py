@@ -15,6 +15,7 @@ from detslurm import _info
 from detslurm._flag import PreemptFlag
 from detslurm.exec.environment import run_environment
 from detslurm.store import ExperimentDir, MetricRow, Store, TrialView, fold_trial, trial_metrics
+from detslurm.store.records import Created
 
 
 class Managed:
@@ -34,12 +35,9 @@ class Managed:
             "checkpoint_storage": {"type": "shared_fs", "host_path": str(root / "checkpoints")},
             **(config or {}),
         }
-        self.experiment = Store.open(root).new_experiment()
-        number = self.experiment.store.reserve_trials(self.experiment.id, 1)
-        self.experiment.prepare_trials(number, 1)
-        self.experiment.write_config(self.config, "")
-        self.experiment.create({"name": "x", "first_trial": number, "trials": 1, "metric": "loss"})
-        self.trial = self.experiment.trial(number)
+        created = Created(name="x", trials=1, metric="loss")
+        self.experiment = Store.open(root).create_experiment(created, self.config)
+        self.trial = self.experiment.trial(self.experiment.created().first_trial)
 
     @contextlib.contextmanager
     def run(

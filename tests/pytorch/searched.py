@@ -26,6 +26,7 @@ from detslurm.store import (
     fold_facts,
     fold_trial,
 )
+from detslurm.store.records import Created
 from tests.pytorch.managed import inside
 
 ALLOCATION: Any = SimpleNamespace(record=lambda: {"cluster": "local", "ref": "1", "nodes": ["one"]})
@@ -51,13 +52,9 @@ class Searched:
             "max_restarts": 3,
             **more,
         }
-        self.experiment = Store.open(root).new_experiment()
-        first = self.experiment.store.reserve_trials(self.experiment.id, 4)
-        self.experiment.prepare_trials(first, 4)
-        self.experiment.write_config(self.config, "")
-        self.experiment.search.mkdir()
-        about = {"name": "x", "metric": self.config["searcher"]["metric"], "search": True}
-        self.experiment.create({**about, "first_trial": first, "trials": 4})
+        metric = self.config["searcher"]["metric"]
+        created = Created(name="x", metric=metric, trials=4, search=True)
+        self.experiment = Store.open(root).create_experiment(created, self.config)
         self.runs: list[tuple[int, str]] = []
         """Which trial ran, by index, and how the run ended."""
 

@@ -15,6 +15,7 @@ from detslurm.searcher import Search, State
 from detslurm.slurm import ClusterLimits, JobInfo, JobRequest, SlurmError
 from detslurm.slurm.resubmit import submitted_fact
 from detslurm.store import EventLog, ExperimentDir, RunLog, Store, TrialDir
+from detslurm.store.records import Created
 from tests.store.clients import elsewhere
 
 YAML = """\
@@ -156,18 +157,15 @@ class Scene:
         about: dict[str, Any] | None = None,
     ) -> ExperimentDir:
         """A submitted experiment whose trials wait in the queue (unless `job` is None)."""
-        experiment = self.store.new_experiment()
-        first = self.store.reserve_trials(experiment.id, trials)
-        experiment.prepare_trials(first, trials)
-        with experiment.freeze_code() as stage:
-            (Path(stage) / "train.py").write_text("print('hello')\n")
         storage = {"type": "shared_fs", "host_path": str(self.root), "storage_path": "checkpoints"}
-        experiment.write_config({**resolved(text), "checkpoint_storage": storage}, text)
-        experiment.create(
-            {"name": name, "owner": "alice", "first_trial": first, "trials": trials,
-             "metric": "loss", "slots": 1, "pool": "main", "cluster": self.queue.name,
-             **(about or {})}
-        )  # fmt: skip
+        known = {"name": name, "owner": "alice", "trials": trials, "metric": "loss", "slots": 1,
+                 "pool": "main", "cluster": self.queue.name}  # fmt: skip
+        experiment = self.store.create_experiment(
+            Created(**{**known, **(about or {})}),
+            {**resolved(text), "checkpoint_storage": storage},
+            text,
+            freeze=lambda stage: (stage / "train.py").write_text("print('hello')\n"),
+        )
         if job is not None:
             self.submitted(experiment, job, 0, trials)
         return experiment
@@ -178,7 +176,6 @@ class Scene:
         """A submitted search with job 7 as its workers, and its log."""
         about = {"search": True, "workers": workers}
         experiment = self.experiment(trials, job=None, text=text, about=about)
-        experiment.search.mkdir()
         if workers:
             self.submitted(experiment, "7", 0, workers)
         log = EventLog(experiment.search, Search.from_config(experiment.config()))
@@ -225,7 +222,7 @@ class Scene:
         reason: str = "",
     ) -> TrialDir:
         """A run of one trial; without `end` it goes on."""
-        trial = experiment.trial(experiment.created()["first_trial"] + index)
+        trial = experiment.trial(experiment.created().first_trial + index)
         start = trial.open_run(
             {"hparams": {"lr": 0.1, "i": index}, "seed": 1, "time": 1000.0, "host": "n1",
              "job": {"cluster": self.queue.name, "ref": ref}, "resume": resume}

@@ -337,7 +337,7 @@ def test_delete_removes_everything_but_the_ids(scene: Scene) -> None:
     scene.client.stored(1, deleted=True).delete()
     again = scene.experiment()
     assert again.id == 2
-    assert again.created()["first_trial"] == 2
+    assert again.created().first_trial == 2
 
 
 def test_a_deletion_that_broke_off_can_be_repeated(

@@ -14,6 +14,7 @@ from detslurm.sdk.search_driver import SavedMethod, SearchDriver, load
 from detslurm.searcher import Search, SearcherState, State
 from detslurm.searcher.custom_method import SearchMethod
 from detslurm.store import EventLog, ExperimentDir, Store
+from detslurm.store.records import Created
 
 from .methods import RandomSearch
 
@@ -23,12 +24,8 @@ CONFIG = {"searcher": {"name": "custom", "metric": "loss"}, "hyperparameters": {
 @pytest.fixture
 def experiment(tmp_path: Path) -> ExperimentDir:
     """An experiment whose search has not begun."""
-    found = Store.open(tmp_path / "store").new_experiment()
-    first = found.store.reserve_trials(found.id, 16)
-    found.write_config(CONFIG, "")
-    found.create({"name": "x", "first_trial": first, "trials": 16, "search": True})
-    found.search.mkdir()
-    return found
+    created = Created(name="x", trials=16, search=True)
+    return Store.open(tmp_path / "store").create_experiment(created, CONFIG)
 
 
 class Killed(BaseException):

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from detslurm.store import ExperimentDir, RunLog, Store, TrialDir
+from detslurm.store.records import Created
 from tests.store.clients import elsewhere
 
 
@@ -16,14 +17,14 @@ def experiment(store: Store, trials: int = 1, **created: Any) -> ExperimentDir:
     first = store.reserve_trials(made.id, trials)
     made.prepare_trials(first, trials)
     fact = {"name": "scene", "first_trial": first, "trials": trials, "metric": "loss"}
-    assert made.create({**fact, **created})
+    assert made.create(Created(**{**fact, **created}))
     return made
 
 
 def trial(store: Store) -> TrialDir:
     """The one trial of a new experiment."""
     made = experiment(store)
-    return made.trial(made.created()["first_trial"])
+    return made.trial(made.created().first_trial)
 
 
 def metrics(steps: int, group: str = "training", **values: Any) -> dict[str, Any]:
@@ -58,6 +59,6 @@ def run(
 def finished(store: Store, **created: Any) -> ExperimentDir:
     """An experiment whose one trial completed."""
     made = experiment(store, **created)
-    only = made.trial(made.created()["first_trial"])
+    only = made.trial(made.created().first_trial)
     run(only, [metrics(1, "validation", loss=0.5), checkpoint("c", 1)], "completed")
     return made

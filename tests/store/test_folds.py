@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from detslurm.store import (
     DesiredState,
+    ExperimentFacts,
     FoldContext,
     RunLog,
     Store,
@@ -18,7 +19,7 @@ from detslurm.store import (
     fold_experiment,
     fold_trial,
 )
-from detslurm.store.experiment_fold import experiment_facts, experiment_state
+from detslurm.store.experiment_fold import experiment_state
 from detslurm.store.facts import put_record
 from detslurm.store.frame import frame
 from detslurm.store.reading import started_checkpoints
@@ -101,15 +102,15 @@ def test_states_of_trials(outcomes: list[Any], context: dict[str, Any], state: s
     assert view(*ended(*outcomes), **context).state == state
 
 
-WISHES = st.sampled_from(["pause", "activate", "cancel", "kill", "archive", "unarchive"])
+INTENTS = st.sampled_from(["pause", "activate", "cancel", "kill", "archive", "unarchive"])
 
 
 def _folded(intents: list[str]) -> DesiredState:
     facts = [{"n": n, "type": "intent", "intent": intent} for n, intent in enumerate(intents, 2)]
-    return experiment_facts(facts).desired
+    return ExperimentFacts().fold(facts).desired
 
 
-@given(st.lists(WISHES), st.randoms())
+@given(st.lists(INTENTS), st.randoms())
 def test_stopping_does_not_depend_on_the_order_of_intents(intents: list[str], random: Any) -> None:
     """Kill beats cancel, neither is taken back; pausing and archiving take the latest."""
     folded = _folded(intents)
@@ -320,9 +321,9 @@ def test_a_resubmission_gives_lost_trials_another_chance() -> None:
     ]
     for number, fact in enumerate(facts, 1):
         fact["n"] = number
-    found = experiment_facts(facts)
+    found = ExperimentFacts().fold(facts)
     assert found.lost == {5: "NODE_FAIL"}
-    assert found.trial_ids == (5, 6, 7, 20, 21)
+    assert found.trial_ids == [5, 6, 7, 20, 21]
     assert [job.job_id for job in found.jobs] == ["1", "2"]
     assert found.submitted_after(2) == {6}
     assert found.context(5).lost == "NODE_FAIL"

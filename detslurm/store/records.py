@@ -1,0 +1,204 @@
+"""The facts of an experiment, each kind with a type: what is written, and what readers rely on.
+
+A kind that is not known was written by a newer version, and is skipped. One whose fields have
+other types than these reads as `Corrupt`, with the reason, so that no reader stumbles over it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, get_args
+
+import msgspec
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """One submission: which jobs run which of the experiment's trials.
+
+    Attributes:
+        cluster: The name of the cluster.
+        job_id: The id of the job or of the array.
+        first_index: The first trial, counted from 0 in the experiment.
+        count: The number of trials.
+        array: Whether it is an array.
+        each: How many trials one element runs, one after the other.
+        standby: Whether it is a search's worker that starts when all others are gone.
+        adopted: Whether it ran already, and goes on with the trials of a job that died.
+        fact: The number of the fact that records it.
+    """
+
+    cluster: str = "slurm"
+    job_id: str = ""
+    first_index: int = 0
+    count: int = 1
+    array: bool = False
+    each: int = 1
+    standby: bool = False
+    adopted: bool = False
+    fact: int = 0
+
+    @property
+    def refs(self) -> list[str]:
+        """What Slurm calls its elements, or the plain job."""
+        if not self.array:
+            return [self.job_id]
+        return [f"{self.job_id}_{n}" for n in range(-(-self.count // self.each))]
+
+    @property
+    def indices(self) -> range:
+        """The indices of the trials that it was submitted for."""
+        return range(self.first_index, self.first_index + self.count)
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
+    """What every fact has: its number in the log, and when it was written by whom."""
+
+    n: int = 0
+    time: float | None = None
+    by: str | None = None
+
+
+class Created(Record, frozen=True, tag="created"):
+    """The experiment exists; always number 1. Names and texts may be anything that was given."""
+
+    id: int = 0
+    name: Any = None
+    description: Any = None
+    labels: Any = None
+    notes: Any = None
+    owner: str | None = None
+    managed: bool = True  # False: a process made it that nobody submitted through detslurm
+    first_trial: int = 0
+    trials: int = 0
+    metric: str | None = None
+    smaller_is_better: bool = True
+    slots: int | None = None
+    pool: str | None = None
+    cluster: str | None = None
+    max_restarts: int = 0
+    on_preempt: str | None = None
+    kill_wait: float = 30
+    signal_lead: int = 120
+    search: bool = False  # results decide, as they come in, which trials there will be
+    submit_from_jobs: bool = True
+    workers: int = 1
+    runner: str | None = None  # who runs the method of a custom search
+
+
+class Trials(Record, frozen=True, tag="trials"):
+    """More trial ids; with `replaces` the index of a trial with invalid hyperparameters."""
+
+    first_trial: int
+    trials: int
+    replaces: int | None = None
+
+
+class Submitted(Record, frozen=True, tag="submitted"):
+    """Jobs were queued: by a request that can be made again, or from a script of the user's."""
+
+    jobs: tuple[Job, ...] = ()
+    request: dict[str, Any] | None = None
+    script: dict[str, Any] | None = None
+
+
+class AddingWorkers(Record, frozen=True, tag="adding_workers"):
+    """A worker of a search is about to submit more of them: no other one should."""
+
+    count: int = 1
+    job: str = ""
+
+
+class Script(Record, frozen=True, tag="script"):
+    """What was kept of a user's batch script; `unknown` says why nothing was."""
+
+    options: list[str] | None = None
+    arguments: list[str] | None = None
+    throttle: int | None = None
+    folder: str | None = None
+    unknown: str | None = None
+
+
+class Intent(Record, frozen=True, tag="intent"):
+    """What the user wants: pause, activate, cancel, kill, kill_trial, archive, delete ..."""
+
+    intent: str
+    trial: int | None = None
+
+
+class Set(Record, frozen=True, tag="set"):
+    """The user gave a field of the experiment another value."""
+
+    field: str
+    value: Any = None
+
+
+class Lost(Record, frozen=True, tag="lost"):
+    """There is evidence that the jobs of these trials are gone for good."""
+
+    trials: tuple[int, ...] = ()
+    reason: str | None = None
+
+
+class Found(Record, frozen=True, tag="found"):
+    """These trials are alive after all."""
+
+    trials: tuple[int, ...] = ()
+
+
+class SearchEnded(Record, frozen=True, tag="search_ended"):
+    """The search is over: how many trials it created, and how each was closed (by trial id)."""
+
+    created: int = 0
+    closed: dict[str, str | None] = msgspec.field(default_factory=dict)
+    verdict: str | None = None
+
+
+class CheckpointDeleted(
+    Record, frozen=True, kw_only=True, omit_defaults=True, tag="checkpoint_deleted"
+):
+    """Checkpoints were removed."""
+
+    uuid: str | None = None
+    uuids: tuple[str, ...] = ()
+
+
+class Corrupt(Record, frozen=True, tag="corrupt"):
+    """A fact that can't be read, and why."""
+
+    path: str = ""
+    problem: str = ""
+
+
+Fact = (
+    Created
+    | Trials
+    | Submitted
+    | AddingWorkers
+    | Script
+    | Intent
+    | Set
+    | Lost
+    | Found
+    | SearchEnded
+    | CheckpointDeleted
+    | Corrupt
+)
+_KINDS = {kind.__struct_config__.tag: kind for kind in get_args(Fact)}
+
+
+def typed(plain: Mapping[str, Any]) -> Fact | None:
+    """A fact with its type; None for a kind that this version does not know."""
+    kind = _KINDS.get(plain.get("type"))
+    if kind is None:
+        return None
+    try:
+        found: Fact = msgspec.convert(plain, kind)
+    except msgspec.ValidationError as error:
+        return Corrupt(n=plain.get("n", 0), path=f"fact {plain.get('n')}", problem=str(error))
+    return found
+
+
+def plain_of(record: Record) -> dict[str, Any]:
+    """A fact as it is written."""
+    plain: dict[str, Any] = msgspec.to_builtins(record)
+    return plain
