@@ -18,7 +18,7 @@ logger = logging.getLogger("detslurm.pytorch")
 
 
 class TrialContext:
-    """Hyperparameters, configuration, batch sizes, peers, and the wish to stop."""
+    """Hyperparameters, configuration, batch sizes, peers, and the request to stop."""
 
     def __init__(
         self,

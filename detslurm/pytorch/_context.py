@@ -162,14 +162,14 @@ class PyTorchTrialContext(TrialContext):
         self.optimizers.append(optimizer)
         return optimizer
 
-    def _set_average(self, wish: bool | None) -> None:
-        if wish is None:
+    def _set_average(self, average: bool | None) -> None:
+        if average is None:
             return
-        if self._average_aggregated not in (None, wish):
+        if self._average_aggregated not in (None, average):
             raise InvalidExperimentException(
                 "average_aggregated_gradients must be the same for all optimizers"
             )
-        self._average_aggregated = wish
+        self._average_aggregated = average
 
     def wrap_lr_scheduler(
         self, lr_scheduler: Any, step_mode: LRScheduler.StepMode, frequency: int = 1

@@ -188,7 +188,7 @@ class Reducers:
                 )
             reducer = FunctionReducer(reducer)
         wanted = {Phase.TRAINING: for_training, Phase.VALIDATION: for_validation}
-        phases = frozenset(phase for phase, wish in wanted.items() if wish)
+        phases = frozenset(phase for phase, is_wanted in wanted.items() if is_wanted)
         self._all.append(Wrapped(reducer, name, phases))
         return reducer
 

@@ -1,4 +1,4 @@
-"""When to leave: preemption, and the trial's own wish, agreed on by all ranks."""
+"""When to leave: preemption, and the trial's own request, agreed on by all ranks."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from detslurm.sdk.errors import SubmitError
 # 128 MiB of base64 on the wire, less 1 MiB: the limit that Determined's users know as 95 MB.
 MAX_BYTES = 95 * 1024 * 1024
 
-_HOPELESS = 10 * MAX_BYTES
+_SCAN_LIMIT = 10 * MAX_BYTES
 
 IGNORE_FILE = ".detignore"
 
@@ -143,7 +143,7 @@ def _take_directory(
         elif path.is_file():
             files[name] = ContextFile(path, name, path.stat().st_size)
             size += files[name].size
-            if size > _HOPELESS:  # a link to a whole data set: no need to see all of it
+            if size > _SCAN_LIMIT:  # a link to a whole data set: no need to see all of it
                 return
         else:
             kind = "a dangling link" if path.is_symlink() else "no regular file"

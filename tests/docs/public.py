@@ -137,8 +137,11 @@ def _parameters(subject: Any) -> tuple[inspect.Parameter, ...]:
 
 def spelled(parameter: inspect.Parameter) -> str:
     """As a docstring names it."""
-    stars = {inspect._ParameterKind.VAR_POSITIONAL: "*", inspect._ParameterKind.VAR_KEYWORD: "**"}
-    return stars.get(parameter.kind, "") + parameter.name
+    prefixes = {
+        inspect._ParameterKind.VAR_POSITIONAL: "*",
+        inspect._ParameterKind.VAR_KEYWORD: "**",
+    }
+    return prefixes.get(parameter.kind, "") + parameter.name
 
 
 def is_exception(name: str) -> bool:

@@ -263,7 +263,7 @@ def test_activate_says_what_it_can_not_do(desk: Desk, site: Cluster) -> None:
     assert "its job had no batch script" in refused.stderr
 
 
-def test_limits_wishes_and_scancel(desk: Desk, site: Cluster) -> None:
+def test_limits_intents_and_scancel(desk: Desk, site: Cluster) -> None:
     """Near its time limit the code saves and the job is requeued. pause and
     cancel let the code save and leave, activate goes on in the same job; what scancel has ended is
     CANCELED, not requeued."""

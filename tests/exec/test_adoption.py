@@ -160,7 +160,7 @@ def test_what_kills_runner_after_runner_is_left_alone(
     assert not trial_queue.has_work()
 
 
-def test_the_users_wish_goes_before(scene: Scene, experiment: ExperimentDir) -> None:
+def test_the_users_intent_goes_before(scene: Scene, experiment: ExperimentDir) -> None:
     """A paused experiment adopts nothing."""
     trial_queue = queue_of(scene, experiment, 1)
     experiment.append({"type": "intent", "intent": "pause"})

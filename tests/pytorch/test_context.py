@@ -305,11 +305,11 @@ class TestMixedPrecision:
 
 
 @pytest.mark.parametrize(
-    ("wish", "configured", "expected"),
+    ("given", "configured", "expected"),
     [(None, None, 4), (False, None, 8), (None, False, 8), (True, False, 4)],
 )
 def test_gradients_are_added_or_averaged(
-    root: Path, wish: bool | None, configured: bool | None, expected: float
+    root: Path, given: bool | None, configured: bool | None, expected: float
 ) -> None:
     """average_aggregated_gradients=False leaves the sum; the configuration says it for those that
     don't."""
@@ -318,7 +318,7 @@ def test_gradients_are_added_or_averaged(
     class Summed(Regression):
         def __init__(self, context: Any) -> None:
             super().__init__(context)
-            context.wrap_optimizer(self.optimizer, average_aggregated_gradients=wish)
+            context.wrap_optimizer(self.optimizer, average_aggregated_gradients=given)
 
         def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
             loss = self.model(batch[0]).sum()
@@ -482,8 +482,8 @@ class TestInit:
         """fit() switches the node's profiler on, also when the older call asked for it last."""
         with pytorch.init() as context:
             trainer = pytorch.Trainer(Regression(context), context)
-            for wish in configured:
-                trainer.configure_profiler(enabled=wish)
+            for given in configured:
+                trainer.configure_profiler(enabled=given)
             trainer.fit(max_length=Batch(1), profiling_enabled=enabled)
             assert any(t.name == "profiler" for t in threading.enumerate()) is measures
         assert ("use fit(profiling_enabled=True)" in caplog.text) is bool(configured)

@@ -19,7 +19,7 @@ def intents(experiment: ExperimentDir) -> list[str]:
     return [fact["intent"] for fact in experiment.facts() if fact["type"] == "intent"]
 
 
-def test_pause_holds_what_waits_and_taps_what_runs(scene: Scene) -> None:
+def test_pause_holds_what_waits_and_notifies_what_runs(scene: Scene) -> None:
     """One hold and one notification for the whole array; the intent is in the store."""
     experiment = scene.experiment(4, job="7")
     scene.run(experiment, 0, ref="7_0")
@@ -164,7 +164,7 @@ def test_a_replacement_runs_in_the_job_of_what_it_replaces(scene: Scene) -> None
     assert scene.queue.calls[-1] == ("cancel", "101")
 
 
-def test_cancel_removes_what_waits_and_taps_what_runs(scene: Scene) -> None:
+def test_cancel_removes_what_waits_and_notifies_what_runs(scene: Scene) -> None:
     """Running trials may checkpoint; waiting ones never start."""
     experiment = scene.experiment(2, job="7")
     scene.run(experiment, 0, ref="7_0")

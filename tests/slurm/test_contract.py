@@ -127,7 +127,9 @@ def test_cancel_of_pending_elements_leaves_the_running_ones(bench: Bench) -> Non
     assert "SIGTERM" not in bench.words(ref)
 
 
-def test_tap_reaches_the_batch_process_alone(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_notify_reaches_the_batch_process_alone(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """SIGUSR2 goes to the runner, not to what it started."""
     # A busy machine may take longer; a notification that came to nothing is the runner's look away.
     monkeypatch.setattr("detslurm.slurm.cluster.NOTIFY_PATIENCE", 60.0)

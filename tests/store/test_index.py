@@ -83,7 +83,7 @@ def test_listing_and_looking_up_take_a_handful_of_path_calls(many: Store, tmp_pa
     assert len(_path_calls(many, look, tmp_path / "find")) <= 10 + STALE_AFTER
 
 
-def test_a_late_wish_reaches_the_listing(store: Store) -> None:
+def test_a_late_intent_reaches_the_listing(store: Store) -> None:
     """Archiving, renaming and deleting show although the experiment was indexed as finished."""
     first, second = scenes.finished(store, name="a"), scenes.finished(store, name="b")
     assert _names(store) == ["a", "b"]

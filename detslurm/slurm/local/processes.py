@@ -24,8 +24,6 @@ def descendants(root: int) -> list[int]:
         parent = _parent(pid)
         if parent is not None:
             children.setdefault(parent, []).append(pid)
-    # Not atomic: processes fork and end while /proc is read, so callers repeat until nothing is
-    # left.
     found: list[int] = []
     queue = [root]
     while queue:
@@ -39,9 +37,6 @@ def send(pids: list[int], *signals: signal.Signals) -> None:
     """Each signal to each process that still exists and is ours."""
     for pid in pids:
         for number in signals:
-            # The pid comes from a moment ago and could be another process's by now. The kernel
-            # hands pids out in turn, so that this needs a whole round of all pids within
-            # milliseconds.
             try:
                 os.kill(pid, number)
             except (ProcessLookupError, PermissionError):
@@ -71,15 +66,12 @@ def strays(tag: str, job: str = "", index: str = "") -> list[int]:
 def sweep(tag: str, ref: str = "", *, patience: float = 10.0) -> None:
     """Kill what a lost scheduler's jobs, or one lost element, have left behind."""
     job, _, index = ref.partition("_")
-    # A process in uninterruptible sleep (a file server that is away) dies when that ends, which may
-    # be never: after a while the scheduler goes on without it. Zombies are dead, and not ours to
-    # reap.
     deadline = time.monotonic() + patience
     while (left := [pid for pid in strays(tag, job, index) if not _zombie(pid)]) and (
         time.monotonic() < deadline
     ):
         send(left, signal.SIGKILL)
-        time.sleep(0.02)  # only a parent is notified of a death; it takes a moment
+        time.sleep(0.02)  # death takes a moment and sends no word to somebody who is no parent
 
 
 def _pids() -> list[int]:

@@ -74,8 +74,6 @@ def checked_claim(message: bytes, key: bytes, port: int, challenge: bytes) -> Cl
     """A worker's claim, once it is proven. Raises `UnknownPeer`."""
     *said, theirs = _HELLO.unpack(message)
     claim = Claim(*said)
-    # In constant time: a comparison that ends at the first wrong byte lets others guess byte by
-    # byte.
     if not hmac.compare_digest(theirs, proof_of(b"worker", key, port, challenge, claim)):
         raise UnknownPeer("it does not belong to this run")
     return claim
@@ -96,7 +94,6 @@ def check_user(sock: socket.socket, own: int) -> None:
     """Raise `UnknownPeer` where another user's process is at the other end of a unix socket."""
     if sock.family != socket.AF_UNIX:
         return
-    # The kernel's statement about the process that has connected, which it can't forge.
     packed = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     _, uid, _ = struct.unpack("3i", packed)
     if uid != own:

@@ -40,7 +40,7 @@ def begin(desk: Desk) -> int:
     return number
 
 
-def test_a_user_looks_and_wishes(desk: Desk) -> None:
+def test_a_user_looks_and_intervenes(desk: Desk) -> None:
     """Killing a trial costs no worker; pausing lets all leave, and activating goes on."""
     number = begin(desk)
     data = described(desk, number)
