@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from detslurm._process import Identity
@@ -65,11 +66,25 @@ def _by_heartbeat(
     last = one.heartbeats.get(trial.id)
     if last is None or last.modified != modified:
         last = one.heartbeats[trial.id] = Heartbeat(modified, now)
-    there = fs.time_there(one.directory.store.path)
-    silent = max(now - last.since - UNCHANGED_SECONDS, (there or 0) - modified - SILENT_SECONDS)
+    there = _time_in(one.directory.store.path)
+    silent = max(now - last.since - UNCHANGED_SECONDS, there - modified - SILENT_SECONDS)
     if silent < 0:
         return JobStatus(None)
     return JobStatus(None, None, False, f"{_named(start)} has given no sign of life for long")
+
+
+_clocks: dict[Path, float] = {}
+
+
+def _time_in(store: Path) -> float:
+    """The store's time, asked once and counted on from there; 0 where it can't be asked."""
+    now = time.monotonic()
+    if store not in _clocks:
+        there = fs.time_there(store)
+        if there is None:
+            return 0.0
+        _clocks[store] = there - now
+    return _clocks[store] + now
 
 
 def _named(start: Mapping[str, Any]) -> str:

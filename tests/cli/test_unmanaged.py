@@ -6,12 +6,14 @@ import os
 import signal
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 
 from detslurm import _process
 from detslurm.sdk import snapshot, unmanaged
-from detslurm.store import trial_metrics
+from detslurm.store import fs, trial_metrics
 from tests.cli.conftest import Detslurm
 from tests.cluster.waiting import wait_for
 from tests.sdk.scenes import Scene
@@ -136,14 +138,18 @@ def test_on_another_host(scene: Scene, detslurm: Detslurm, monkeypatch: pytest.M
 def test_a_wait_sees_silence_by_its_own_clock(
     scene: Scene, detslurm: Detslurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without a new sign of life for long enough the process counts as gone."""
+    """Without a new sign of life for long enough the process counts as gone. The store's clock,
+    which costs a file, is read once."""
     run(scene, OPEN + "os.kill(os.getpid(), signal.SIGKILL)")
     monkeypatch.setattr(_process, "node", lambda: "elsewhere")
+    asked: list[Path] = []
+    monkeypatch.setattr(fs, "time_there", lambda at: asked.append(at) or time.time())  # type: ignore[func-returns-value]
     one = snapshot.read(scene.store.experiment(1))
     for clock, alive in ((1000.0, None), (1899.0, None), (1901.0, False)):
         found = unmanaged.job_statuses(one, clock=lambda now=clock: now)  # type: ignore[misc]
         assert found[1].alive is alive
     assert detslurm("e", "list", "--json").data[0]["state"] == "ACTIVE"  # a single look
+    assert len(asked) == 1
 
 
 def test_killed_where_nobody_remembers_the_job(

@@ -1,7 +1,8 @@
 """Fixtures of this folder."""
 
 from tests.s3 import s3_server
+from tests.temporary import temporary_folder
 
 from .jobs import job
 
-__all__ = ["job", "s3_server"]
+__all__ = ["job", "s3_server", "temporary_folder"]

@@ -14,6 +14,9 @@ import pytest
 import torch
 
 from tests.pytorch.managed import Managed
+from tests.temporary import temporary_folder
+
+__all__ = ["temporary_folder"]
 
 Results = list[dict[str, Any]]
 REPOSITORY = Path(__file__).parents[2]
