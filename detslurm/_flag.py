@@ -85,7 +85,8 @@ class PreemptFlag:
             raise RuntimeError(
                 f"the preemption flag of this node's agent can't be opened ({err}): a container"
                 f" must see {Path(name).parent} of the host under the same path, and may write"
-                " there; without it a preemption would lose what was not saved"
+                " there; ranks on other nodes are to be started by detslurm.launch.mpi, not by an"
+                " mpirun of your own; without it a preemption would lose what was not saved"
             ) from err
 
     @property
