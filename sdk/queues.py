@@ -28,7 +28,7 @@ class Queues:
 
     def __init__(self, connect: Connect, warn: Callable[[str], None]) -> None:
         self._connect = connect
-        self._warn = warn
+        self.warn = warn
         self._clusters: dict[str, Cluster] = {}
 
     def cluster(self, name: str) -> Cluster:
@@ -60,7 +60,7 @@ class Queues:
             except SlurmError as error:
                 unreachable.add(name)
                 why = error.said.rpartition("\n")[2]
-                self._warn(f"{name} does not answer; states are as the store knows them ({why})")
+                self.warn(f"{name} does not answer; states are as the store knows them ({why})")
         return QueueSnapshot(jobs, frozenset(unreachable))
 
     def _query_cluster(
@@ -78,7 +78,7 @@ class Queues:
             try:
                 found = {**cluster.evidence(missing, since=since), **found}
             except SlurmError as error:
-                self._warn(f"{name} can't say how jobs ended: {error.said}")
+                self.warn(f"{name} can't say how jobs ended: {error.said}")
         refs |= {job_ref.ref for job_ref in queue_only}
         return {JobRef(name, ref): found[ref] for ref in refs & found.keys()}
 
@@ -87,7 +87,7 @@ class Queues:
         try:
             action(self.cluster(name))
         except SlurmError as error:
-            self._warn(f"{name}: can't {what} now: {error}")
+            self.warn(f"{name}: can't {what} now: {error}")
             return False
         return True
 

@@ -177,7 +177,7 @@ def attach_job_status(found: Sequence[ExperimentSnapshot], queues: Queues) -> No
         if _is_live_search(one):
             assess_search(one, one.without_foreign_jobs(queue), queues)
         else:
-            _assess_trials(one, wanted[id(one)], one.without_foreign_jobs(queue))
+            _assess_trials(one, wanted[id(one)], one.without_foreign_jobs(queue), queues)
 
 
 def _is_live_search(one: ExperimentSnapshot) -> bool:
@@ -245,7 +245,7 @@ def _assess_without_workers(one: ExperimentSnapshot, queues: Queues) -> None:
 
 
 def _assess_trials(
-    one: ExperimentSnapshot, known: Mapping[int, JobRef], queue: QueueSnapshot
+    one: ExperimentSnapshot, known: Mapping[int, JobRef], queue: QueueSnapshot, queues: Queues
 ) -> None:
     """Judge each unfinished trial; one whose job is dead is read again before it is believed."""
     if unmanaged.is_unmanaged_script(one):
@@ -253,7 +253,9 @@ def _assess_trials(
     paused = one.facts.desired.paused
     one.job_statuses = {t: status_of(known.get(t), queue, paused=paused) for t in one.unfinished}
     one.reread_waiting()
-    _mark_lost(one, {t: s for t, s in one.job_statuses.items() if _is_dead(one, t, s, queue)})
+    dead = {t: s for t, s in one.job_statuses.items() if _is_dead(one, t, s, queue)}
+    for reason in _mark_lost(one, dead):
+        queues.warn(f"experiment {one.directory.id}: {reason}")
 
 
 def _is_dead(one: ExperimentSnapshot, trial: int, status: JobStatus, queue: QueueSnapshot) -> bool:
@@ -286,9 +288,11 @@ def _kills(fact: Mapping[str, Any], trial: int) -> bool:
     return found.intent == "kill" or (found.intent == "kill_trial" and found.trial == trial)
 
 
-def _mark_lost(one: ExperimentSnapshot, dead: Mapping[int, JobStatus]) -> None:
+def _mark_lost(one: ExperimentSnapshot, dead: Mapping[int, JobStatus]) -> Collection[str]:
+    """Record that trials were lost with their jobs; why those were that the user can bring back."""
     if not dead:
-        return
+        return ()
+    hint = f"; `detslurm e activate {one.directory.id}` queues it again"
     # Its end record or a successor may have been written since we read the trial.
     one.facts = fold_facts(one.directory)
     now = one.job_refs
@@ -299,7 +303,7 @@ def _mark_lost(one: ExperimentSnapshot, dead: Mapping[int, JobStatus]) -> None:
             continue
         reason = f"{status.message}; it has no end record"
         if not (one.facts.desired.stops(trial) or unmanaged.is_unmanaged_script(one)):
-            reason += f"; `detslurm e activate {one.directory.id}` queues it again"
+            reason += hint
         one.facts.lost[trial] = reason
         view = one.read_trial(trial)
         if view.state not in FINISHED or view.final:
@@ -307,6 +311,7 @@ def _mark_lost(one: ExperimentSnapshot, dead: Mapping[int, JobStatus]) -> None:
         else:
             lost.setdefault(reason, []).append(trial)
     _record_lost(one.directory, lost)
+    return [reason for reason in lost if reason.endswith(hint)]
 
 
 def _record_lost(directory: ExperimentDir, lost: Mapping[str, Sequence[int]]) -> None:

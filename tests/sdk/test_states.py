@@ -116,7 +116,8 @@ def test_a_trial_that_left_no_trace_is_not_declared_dead(scene: Scene) -> None:
 
 @pytest.mark.parametrize("where", ["queue", "memory"])
 def test_evidence_declares_a_trial_dead_and_is_kept(scene: Scene, where: str) -> None:
-    """A final state seen once, in the queue or in accounting, outlives Slurm's memory of it."""
+    """A final state seen once, in the queue or in accounting, outlives Slurm's memory of it.
+    Whoever sees it first, in a list or while waiting, hears what to do."""
     experiment = scene.experiment(job="7")
     scene.run(experiment, losses=[0.5])
     scene.queue.put("7", "NODE_FAIL")
@@ -132,6 +133,7 @@ def test_evidence_declares_a_trial_dead_and_is_kept(scene: Scene, where: str) ->
             "job 7 ended: NODE_FAIL; it has no end record; `detslurm e activate 1` queues it again"
         )
         assert trial.experiment.state == "ERROR"
+    assert scene.warnings == [f"experiment 1: {later.row.end_reason}"]
 
 
 def test_logs_of_trials_that_are_over_are_not_kept(scene: Scene) -> None:
