@@ -50,6 +50,7 @@ class ExperimentSnapshot:
     heartbeats: dict[int, unmanaged.Heartbeat] = field(default_factory=dict)
     foreign_jobs: set[JobRef] = field(default_factory=set)  # other jobs under the ids of its own
     _read: dict[int, ReadCache] = field(default_factory=dict)
+    _view: ExperimentView | None = None
 
     def without_foreign_jobs(self, queue: QueueSnapshot) -> QueueSnapshot:
         """What is seen of its own jobs: a cluster that counts anew gives their ids to others."""
@@ -66,7 +67,16 @@ class ExperimentSnapshot:
 
     @property
     def view(self) -> ExperimentView:
-        """The experiment as it stands now."""
+        """The experiment as it stands now, put together once after each change."""
+        if self._view is None:
+            self._view = self._assembled()
+        return self._view
+
+    def changed(self) -> None:
+        """Something that the view shows was read again, or judged otherwise."""
+        self._view = None
+
+    def _assembled(self) -> ExperimentView:
         self.facts.problems = self.problems
         if not self.facts.searching:
             return experiment_view(self.directory.id, self.facts, list(self.trials.values()))
@@ -90,6 +100,7 @@ class ExperimentSnapshot:
         """Read what is new; of the trials these, else all that are not over."""
         before = self.facts.lost
         self.facts = fold_facts(self.directory)
+        self.changed()
         found = before.keys() - self.facts.lost.keys()  # what was given up goes on
         ids: Collection[int] = self.facts.trial_ids
         if self.facts.searching:
@@ -125,6 +136,7 @@ class ExperimentSnapshot:
         view = self._back_in_queue(view_trial(self.directory.trial(trial), context, cache))
         if view.run_count or view.state == UNKNOWN or not self.facts.searching:
             self.trials[trial] = view.row()
+            self.changed()
         if view.state in FINISHED:
             self._read.pop(trial, None)  # nobody looks again: thousands of logs need not be kept
         return view
@@ -149,11 +161,13 @@ class ExperimentSnapshot:
 
 def read(directory: ExperimentDir) -> ExperimentSnapshot:
     """An experiment as the store alone knows it."""
-    view = fold_experiment(directory, fold=view_trial)
+    facts = fold_facts(directory)
+    view = fold_experiment(directory, facts, fold=view_trial)
     trials = {row.id: row for row in view.trials}
-    found = ExperimentSnapshot(directory, fold_facts(directory), trials, view.problems)
-    if found.facts.searching:
-        found.search  # noqa: B018 (what can't be read of it is found out here, too)
+    if not facts.searching:
+        return ExperimentSnapshot(directory, facts, trials, view.problems, _view=view)
+    found = ExperimentSnapshot(directory, facts, trials, view.problems)
+    found.search  # noqa: B018 (what can't be read of it is found out here, too)
     return found
 
 
@@ -239,6 +253,7 @@ def _assess_without_workers(one: ExperimentSnapshot, queues: Queues) -> None:
     if all(status_of(job_ref, queue).alive is False for job_ref in one.worker_jobs):
         reason = "all workers of the search are gone; `detslurm e activate` submits new ones"
         one.facts.lost = dict.fromkeys(search.open_ids, reason)
+        one.changed()
         for trial in list(one.trials):
             one.read_trial(trial)
         _record_lost(one.directory, {reason: search.open_ids})
@@ -295,6 +310,7 @@ def _mark_lost(one: ExperimentSnapshot, dead: Mapping[int, JobStatus]) -> Collec
     hint = f"; `detslurm e activate {one.directory.id}` queues it again"
     # Its end record or a successor may have been written since we read the trial.
     one.facts = fold_facts(one.directory)
+    one.changed()
     now = one.job_refs
     lost: dict[str, list[int]] = {}
     for trial, status in dead.items():

@@ -134,7 +134,7 @@ class ExperimentFacts(msgspec.Struct, kw_only=True):
         more = {self.trial_ids[new] for new, first in self.origin.items() if first in share}
         return {*self.trial_ids[share.start : share.stop], *more}
 
-    def context(self, trial_id: int, alive: bool | None = None) -> FoldContext:
+    def context(self, trial_id: int) -> FoldContext:
         """What the fold of one of its trials needs."""
         return FoldContext(
             metric=self.created.metric,
@@ -142,7 +142,6 @@ class ExperimentFacts(msgspec.Struct, kw_only=True):
             desired=self.desired,
             deleted_checkpoints=self.deleted_checkpoints,
             lost=self.lost.get(trial_id),
-            alive=alive,
             closed=(self.closed or {}).get(trial_id),
         )
 

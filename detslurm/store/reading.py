@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -244,17 +244,17 @@ def fold_facts(experiment: ExperimentDir) -> ExperimentFacts:
 
 def fold_experiment(
     experiment: ExperimentDir,
-    alive: Mapping[int, bool | None] | None = None,
+    facts: ExperimentFacts | None = None,
     *,
     fold: Callable[[TrialDir, FoldContext], TrialView] = fold_trial,
 ) -> ExperimentView:
-    """An experiment as its files tell; `alive` is what the queue says about trials' jobs.
+    """An experiment as its files show it; `facts` are its own ones where they were read already.
 
     `fold` reads a trial: `view_trial` for those who only show it.
 
     Trials that are over come from the summary, which is written again where that pays.
     """
-    facts = fold_facts(experiment)
+    facts = fold_facts(experiment) if facts is None else facts
     known = summary.load(experiment)
     rows = known.valid_rows(facts)
     cached, problems = len(rows), list(facts.problems)
@@ -262,7 +262,7 @@ def fold_experiment(
     for trial_id in facts.trial_ids:
         if trial_id in rows:
             continue
-        context = facts.context(trial_id, (alive or {}).get(trial_id))
+        context = facts.context(trial_id)
         if started is None or trial_id in started:
             view = fold(experiment.trial(trial_id), context)
         else:
@@ -274,8 +274,7 @@ def fold_experiment(
     if facts.searching:  # ids are kept ready for trials that the search may never create
         listed = [row for row in listed if row.run_count]
     result = experiment_view(experiment.id, facts, listed)
-    if not alive:  # what only the queue knows is no fact yet
-        summary.keep(experiment, result, cached, known)
+    summary.keep(experiment, result, cached, known)
     return result
 
 

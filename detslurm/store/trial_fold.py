@@ -62,8 +62,8 @@ def resumed_steps(start: dict[str, Any]) -> int:
 class FoldContext(msgspec.Struct, frozen=True, kw_only=True):
     """What a trial's fold takes from its experiment.
 
-    `alive` is evidence from the queue about the trial's job: True (it waits or runs), False (it
-    is gone for good), None (nobody knows). `lost` is the same evidence as a fact: why it is gone.
+    `lost` says why its job is known to be gone for good, `closed` how its search closed it, once
+    that is over.
     """
 
     metric: str | None = None
@@ -71,8 +71,7 @@ class FoldContext(msgspec.Struct, frozen=True, kw_only=True):
     desired: DesiredState = DesiredState()
     deleted_checkpoints: frozenset[str] = frozenset()
     lost: str | None = None
-    alive: bool | None = None
-    closed: str | None = None  # the search's word for how it closed, once the search is over
+    closed: str | None = None
 
 
 def trial_view(
@@ -146,11 +145,11 @@ def _state(
     if context.closed is not None:
         return CLOSED.get(context.closed, "COMPLETED"), "the search is over"
     running = bool(runs) and runs[-1].end is None
-    gone = context.lost is not None or context.alive is False
+    gone = context.lost is not None
     if context.desired.stops(trial_id) and (gone or not running):
         return "CANCELED", "stopped by the user"
     if gone and (running or not context.desired.paused):
-        return "ERROR", context.lost or "its job is gone and has no end record"
+        return "ERROR", context.lost
     if running:
         return "RUNNING", None
     reason = (runs[-1].end or {}).get("reason") if runs else None

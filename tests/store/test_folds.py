@@ -32,7 +32,7 @@ OUTCOMES = st.sampled_from(
     [*TERMINAL, "restart", "preempted", "time_limit", "paused", "node_failed", "lost", "new"]
 )
 ENDS = st.none() | st.builds(lambda outcome: {"outcome": outcome, "time": 5.0}, OUTCOMES)
-EVIDENCE = st.sampled_from([None, True, False])
+EVIDENCE = st.sampled_from([None, "NODE_FAIL"])
 
 
 def view(*runs: RunFacts, **context: Any) -> TrialView:
@@ -50,12 +50,12 @@ def ended(*outcomes: str | None) -> list[RunFacts]:
 
 @given(st.lists(ENDS, max_size=6), st.booleans(), EVIDENCE)
 def test_a_terminal_end_record_wins(
-    ends: list[dict[str, Any] | None], stopping: bool, alive: bool | None
+    ends: list[dict[str, Any] | None], stopping: bool, lost: str | None
 ) -> None:
     """Once a run ended for good nothing changes the state: no intent, no queue, no later run."""
     runs = [RunFacts(number=n, end=end) for n, end in enumerate(ends, 1)]
     desired = DesiredState(stopping="kill" if stopping else None)
-    found = view(*runs, desired=desired, alive=alive)
+    found = view(*runs, desired=desired, lost=lost)
     assert found.state in TRIAL_STATES
     words = [end["outcome"] for end in ends if end and end["outcome"] in TERMINAL]
     assert found.final == bool(words)
@@ -86,12 +86,11 @@ def test_a_run_that_continues_the_trial_opens_it_again() -> None:
         ([], {"desired": DesiredState(stopping="cancel")}, "CANCELED"),
         (["preempted"], {"desired": DesiredState(stopping="kill")}, "CANCELED"),
         ([None], {"desired": DesiredState(stopping="kill")}, "RUNNING"),
-        ([None], {"desired": DesiredState(stopping="kill"), "alive": False}, "CANCELED"),
+        ([None], {"desired": DesiredState(stopping="kill"), "lost": "NODE_FAIL"}, "CANCELED"),
         ([None], {"desired": DesiredState(killed_trials=frozenset({2}))}, "RUNNING"),
         ([], {"desired": DesiredState(killed_trials=frozenset({1}))}, "CANCELED"),
-        ([None], {"alive": True}, "RUNNING"),
-        ([None], {"alive": None}, "RUNNING"),
-        ([None], {"alive": False}, "ERROR"),
+        ([None], {}, "RUNNING"),
+        ([None], {"lost": "NODE_FAIL"}, "ERROR"),
         ([], {"lost": "NODE_FAIL"}, "ERROR"),
         (["invalid_hp"], {}, "COMPLETED"),
         (["killed"], {}, "CANCELED"),

@@ -194,15 +194,6 @@ def test_what_is_decided_later_overrules_the_summary(store: Store) -> None:
     assert fold_experiment(made).trials[2].state == "RUNNING"
 
 
-def test_what_only_the_queue_knows_is_not_cached(store: Store) -> None:
-    """A trial whose job seems gone is shown so, and is alive again when the queue says so."""
-    made = scenes.experiment(store)
-    scenes.run(made.trial(1), [])
-    assert fold_experiment(made, {1: False}).state == "ERROR"
-    assert fold_experiment(made).state == "ACTIVE"
-    assert not (made.path / "summary.json").exists()
-
-
 def test_a_long_ledger_is_folded_once(store: Store) -> None:
     """Whoever meets a long tail writes the index, so that the next one reads a short tail."""
     made = scenes.finished(store)
