@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def marked(storage: SharedFS | None, checkpoints: Iterable[CheckpointView]) -> list[CheckpointView]:
-    """The checkpoints; DELETED where the disk that had their files does not have them now."""
+    """The checkpoints, DELETED if their files are no longer on the disk."""
     found = list(checkpoints)
     if storage is None:
         return found
@@ -30,7 +30,7 @@ def marked(storage: SharedFS | None, checkpoints: Iterable[CheckpointView]) -> l
 
 
 def disk_of(experiment: ExperimentDir) -> SharedFS | None:
-    """Where they lie, if that is seen here: an empty directory may lack what is mounted on it."""
+    """Their storage, if it is visible here: an empty directory may be an unmounted one."""
     try:
         section = experiment.config()["checkpoint_storage"]
         if section["type"] not in ("shared_fs", "directory"):

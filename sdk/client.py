@@ -78,7 +78,7 @@ class Client:
     ) -> None:
         path = Path(root).expanduser().absolute() if root is not None else default_root()
         self._given = root is not None
-        # Looking never creates anything: the store is made by the first submission.
+        # Reading never creates anything: the first submission creates the store.
         self.store = Store(path)
         self.warn = warn
         self.queues = Queues(connect or connector(path), warn)
@@ -91,7 +91,7 @@ class Client:
         path = self.store.path
         if fs.exists(path / "experiments", expected=True):
             return None
-        origin = "as was asked for" if self._given else root_origin()
+        origin = "as given" if self._given else root_origin()
         if fs.exists(path) and not path.is_dir():
             return f"{path} ({origin}) is a file, not a store"
         return f"there is no store at {path} ({origin}); the first submission makes one"
@@ -198,7 +198,7 @@ class Client:
         if text := self.missing():
             if self._given or root_origin() != DEFAULT_ORIGIN:
                 raise NotFound(text)
-            self.warn(text)  # nobody said that there is one
+            self.warn(text)  # the user never named this store
         found = _rows(self.store, self.queues, self.warn)
         return [row for row in found if row.state != "DELETED" and (archived or not row.archived)]
 
@@ -378,9 +378,9 @@ class Client:
 
 
 def _rows(store: Store, queues: Queues, warn: Callable[[str], None]) -> list[ExperimentRow]:
-    """Rows of all experiments, ascending; one look at the queue for all that are unfinished.
+    """The rows of all experiments by id, with one query of the queue for all unfinished ones.
 
-    What can't be read is left out, and said.
+    What can't be read is left out, with a warning.
     """
     from detslurm.store.index import Catalog
 
@@ -397,7 +397,7 @@ def _rows(store: Store, queues: Queues, warn: Callable[[str], None]) -> list[Exp
 def _readable(
     store: Store, ids: Iterable[int], warn: Callable[[str], None]
 ) -> Iterator[ExperimentSnapshot]:
-    """Those that exist, for their submission came so far, and can be read."""
+    """The experiments that can be read; an id whose submission broke off has none."""
     unreadable: dict[int, StoreError] = {}
     for number in ids:
         try:
@@ -410,4 +410,4 @@ def _readable(
         more = ", ..." if len(unreadable) > 10 else ""
         names = ", ".join(map(str, list(unreadable)[:10])) + more
         first = next(iter(unreadable.values()))
-        warn(f"left out, for they can't be read: experiment {names} ({first})")
+        warn(f"left out because they can't be read: experiment {names} ({first})")

@@ -1,4 +1,4 @@
-"""Removing an experiment; every step may be repeated, so a deletion that broke off can go on."""
+"""Deleting an experiment; every step can be repeated after an interrupted deletion."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _GONE = (
 
 
 def delete(snapshot: ExperimentSnapshot) -> None:
-    """Remove what lies in the storage, then everything but the facts, which keep the ids."""
+    """Remove what is in the storage, then everything but the facts, which reserve the ids."""
     directory = snapshot.directory
     if not snapshot.facts.desired.deleted:
         directory.append(Intent(intent="delete"))
     _empty_storage(snapshot)
     for name in _GONE:
         _remove(directory, name)
-    _remove(directory, "config.json")  # last: it says where the checkpoints are
+    _remove(directory, "config.json")  # last: it names the checkpoint storage
 
 
 def _empty_storage(snapshot: ExperimentSnapshot) -> None:

@@ -1,4 +1,4 @@
-"""Look at everything that a submission will depend on, and say what is wrong and what helps."""
+"""Checks of everything that a submission depends on, with advice for what is wrong."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Level = Literal["ok", "note", "warning", "broken"]
 
 
 class Finding(NamedTuple):
-    """One thing that was looked at."""
+    """The result of one check."""
 
     area: str
     level: Level
@@ -27,7 +27,7 @@ def examine(root: Path, connect: Callable[[], Cluster]) -> list[Finding]:
 
 
 def store_findings(root: Path) -> Iterator[Finding]:
-    """Whether the directory's file system keeps the promises that the store stands on."""
+    """Whether the directory's file system has the properties that the store relies on."""
     from detslurm.store import probe
 
     place, missing = root, not root.exists()
@@ -35,7 +35,9 @@ def store_findings(root: Path) -> Iterator[Finding]:
         place = place.parent
     report = probe(place)
     if missing:
-        yield Finding("store", "note", f"{root} does not exist yet: the first submission makes it")
+        yield Finding(
+            "store", "note", f"{root} does not exist yet: the first submission creates it"
+        )
     if not missing:
         yield from _root_findings(root)
     kind = f"{report.fs_type} at {report.mount_point}" if report.mount_point else report.fs_type
@@ -57,7 +59,7 @@ def store_findings(root: Path) -> Iterator[Finding]:
 
 
 def _root_findings(root: Path) -> Iterator[Finding]:
-    """Whose the root is, and who shares it."""
+    """Who owns the root, and who shares it."""
     from detslurm._access import is_shared
     from detslurm.store.root_access import group, weakness
 
@@ -79,7 +81,7 @@ def _store_advice(warning: str) -> str:
 
 
 def slurm_findings(connect: Callable[[], Cluster]) -> Iterator[Finding]:
-    """Whether the cluster answers, and those of its rules that shape submissions."""
+    """Whether the cluster answers, and which of its limits affect submissions."""
     try:
         cluster = connect()
         limits = cluster.limits()
@@ -110,19 +112,21 @@ def _rules(limits: ClusterLimits) -> Iterator[Finding]:
             "Name one in every experiment (resources.resource_pool) or in the site profile.",
         )
     if not limits.accounting:
-        text = "there is no accounting: how a job ended is known for some minutes only"
-        yield Finding("slurm", "note", text, "Nothing to do: outcomes are kept in the store.")
+        text = "there is no accounting: Slurm knows only for some minutes how a job ended"
+        yield Finding("slurm", "note", text, "No action is needed: the store keeps the outcomes.")
     if not limits.job_requeue:
         text = "JobRequeue=0: jobs are requeued only because detslurm asks for it with --requeue"
         yield Finding("slurm", "note", text)
     canceling = [p.name for p in up if "CANCEL" in p.preempt_mode]
     if canceling:
         text = f"preemption cancels jobs in {', '.join(canceling)}"
-        yield Finding("slurm", "note", text, "Trials there go on in successor jobs, by themselves.")
+        yield Finding(
+            "slurm", "note", text, "Trials there continue in successor jobs automatically."
+        )
 
 
 def python_findings() -> Iterator[Finding]:
-    """Which Python jobs will use, and what is installed in it; nothing of it is imported."""
+    """Which Python the jobs will use, and what is installed there; nothing is imported."""
     version = ".".join(map(str, sys.version_info[:3]))
     yield Finding("python", "ok", f"Python {version} at {sys.executable}")
     if Path(sys.prefix).is_relative_to("/tmp"):

@@ -1,4 +1,4 @@
-"""An experiment as an object: how it stands, and what its user may want of it."""
+"""An experiment as an object: its state, and what its user can do with it."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ class Experiment:
         if not (self._activate_search() if searching else self._activate_trials(lost)):
             raise LifecycleError(
                 f"experiment {self.id} may still be held: {self._where} does not answer; "
-                "say `activate` again when it does"
+                "run `activate` again when it does"
             )
 
     def _activate_trials(self, lost: list[int]) -> bool:
@@ -219,9 +219,9 @@ class Experiment:
         return done and not queue.unreachable
 
     def _activate_search(self) -> bool:
-        from detslurm.sdk.worker_pool import go_on
+        from detslurm.sdk.worker_pool import resume
 
-        return go_on(self._snapshot, self._client.queues)
+        return resume(self._snapshot, self._client.queues)
 
     def cancel(self) -> bool:
         """Let running trials save and exit, and end the experiment.
@@ -261,7 +261,7 @@ class Experiment:
         job_ref = self._snapshot.job_refs.get(trial_id)
         job_refs = [job_ref] if job_ref and job_ref not in self._snapshot.foreign_jobs else []
         if self._snapshot.facts.searching or any(job.each > 1 for job in self.view.jobs):
-            self._client.queues.notify(job_refs)  # its job goes on with other trials
+            self._client.queues.notify(job_refs)  # its job continues with other trials
         else:
             self._client.queues.kill(job_refs, whole=False)
         return True
@@ -431,7 +431,7 @@ class Experiment:
 
     @property
     def managed(self) -> bool:
-        """Whether it was submitted here; False for scripts and jobs that the user began."""
+        """Whether detslurm submitted it; False for scripts and jobs that the user started."""
         return bool(self._snapshot.facts.created.managed)
 
     def _unfinished_jobs(self) -> list[JobRef]:
@@ -453,7 +453,7 @@ class Experiment:
         return self._snapshot.message
 
     def _lost_trials(self) -> list[int]:
-        """Trials that are over only because their jobs vanished."""
+        """Trials that count as failed only because their jobs disappeared."""
         if self._snapshot.facts.searching:
             return list(self._snapshot.facts.lost)
         lost = self._snapshot.facts.lost
@@ -482,10 +482,10 @@ class Experiment:
 
 
 def _is_gone(status: JobStatus, unreachable: Collection[str]) -> bool:
-    """Whether nothing works for a trial any more, as far as anybody can tell.
+    """Whether no job works for a trial any more, as far as the cluster knows.
 
-    A queue that answered without knowing the job counts: the user asked, and should a job work on
-    nevertheless, the runners see each other and the newer run wins.
+    That a queue answers and does not know the job is enough here: the user has asked for it, and if
+    the job runs nevertheless, the newer run fences it off.
     """
     if status.job_ref is None or status.alive is False:
         return True

@@ -1,4 +1,4 @@
-"""What the queue's word means for a trial. Pure: no disk, no cluster, no clock."""
+"""What the queue's answer means for a trial. Pure: no disk, no cluster, no clock."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ class JobStatus:
 
     @property
     def waits(self) -> bool:
-        """Whether the job stands in the queue."""
+        """Whether the job is pending in the queue."""
         return self.job is not None and self.job.waiting
 
 
 class QueueSnapshot(NamedTuple):
-    """One look at the queues: jobs by reference, and the clusters that did not answer."""
+    """The answer of the queues: jobs by reference, and the clusters that did not answer."""
 
     jobs: Mapping[JobRef, JobInfo]
     unreachable: frozenset[str] = frozenset()
@@ -68,7 +68,7 @@ def job_refs(jobs: Iterable[Job]) -> dict[int, JobRef]:
 
 
 def status_of(job_ref: JobRef | None, queue: QueueSnapshot, *, paused: bool = False) -> JobStatus:
-    """Whether a trial's job is alive, and what is worth saying of it."""
+    """Whether a trial's job is alive, and what the user should know of it."""
     if job_ref is None:
         return JobStatus(None, message="no job was ever submitted for it")
     job = queue.jobs.get(job_ref)
@@ -81,7 +81,7 @@ def status_of(job_ref: JobRef | None, queue: QueueSnapshot, *, paused: bool = Fa
     if job_ref.cluster == "local":
         text = f"job {job_ref.ref} is not known on this machine: it was submitted on another one"
         return JobStatus(job_ref, message=text)
-    text = f"job {job_ref.ref} is not in the queue, and nobody remembers how it ended"
+    text = f"job {job_ref.ref} is not in the queue, and there is no record of how it ended"
     return JobStatus(job_ref, message=text)
 
 
@@ -100,7 +100,7 @@ def _waiting(job: JobInfo, *, paused: bool) -> str | None:
     if LAUNCH_FAILED in job.reasons:
         return (
             f"job {job.ref} is held in the queue: Slurm could not start it, again and again"
-            f" ({LAUNCH_FAILED}); the logs of its nodes' slurmd tell why"
+            f" ({LAUNCH_FAILED}); see the slurmd logs of its nodes"
         )
     if job.held:
         return f"job {job.ref} is held in the queue ({job.reason or job.state})"

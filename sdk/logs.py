@@ -21,7 +21,7 @@ _BLOCK = 1 << 16
 _LONGEST = 1 << 20
 
 # Torch puts the rank before the lines of a traceback; torchrun logs at length that a worker failed,
-# and Python what goes wrong while it leaves, such as workers of a data loader that it ended itself.
+# and Python what fails during its exit, such as workers of a data loader that it ended itself.
 _PREFIX = re.compile(r"\[rank\d+\]: ")
 _LEAVING = re.compile(r"[EW]\d{4} \S+ \d+ torch/distributed/elastic/|Exception ignored in ")
 
@@ -86,7 +86,7 @@ def run_logs(trial: TrialDir) -> list[tuple[int, Path]]:
 
 
 def lines(trial: TrialDir, wanted: Filter = EVERYTHING) -> Iterator[LogLine]:
-    """All lines so far, first to last."""
+    """All lines so far, oldest first."""
     for run, path in run_logs(trial):
         yield from filter(wanted.takes, (parse(raw, run) for raw in _forward(path)))
 
@@ -127,7 +127,7 @@ def failure_excerpt(trial: TrialDir, most: int = 40) -> list[str]:
 
 
 def job_output(trial: Trial, most: int = 10) -> list[str]:
-    """What the trial's jobs said before any run began, such as a failing setup line."""
+    """What the trial's jobs printed before any run began, such as the error of a setup line."""
     directory = trial.experiment.path / "jobs"
     places = trial.experiment.view.jobs
     for job in reversed(places):
@@ -194,9 +194,9 @@ class Appended:
         self._rest = b""
 
     def read(self) -> Iterator[str]:
-        """The lines that came since the last look."""
+        """The lines since the last call."""
         try:
-            # Opened anew at each look, so that a file server shows what another node wrote.
+            # Opened again each time, so that a file server shows what another node wrote.
             with self._path.open("rb") as file:
                 file.seek(self._offset)
                 while data := file.read(_LONGEST):
@@ -240,7 +240,7 @@ def follow(
     if tail_count is not None:
         yield from tail(trial, tail_count, wanted, end=log.skip())
     while True:
-        # Looked at before the last read, so that nothing can be written in between.
+        # Asked before the last read, so that nothing can be written in between.
         last = is_over(run)
         fs.refresh(trial.path)
         closed = trial.start(run + 1) is not None

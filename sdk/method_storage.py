@@ -12,7 +12,7 @@ from typing import Any
 from detslurm.errors import CheckpointNotFound
 from detslurm.store import fs
 
-# The last one is what counts; the one before is kept for people.
+# The newest one is used; the one before is kept in case a person needs it.
 _KEPT = 2
 # Which checkpoints were there when one was saved: a later run removes what has become old.
 _BEFORE_FILE = "before.json"

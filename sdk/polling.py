@@ -1,4 +1,4 @@
-"""Waiting for experiments and trials: the store is looked at often, the queue rarely."""
+"""Waiting for experiments and trials: the store is read often, the queue is queried rarely."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from detslurm.sdk.experiment import Experiment
     from detslurm.sdk.trial import Trial
 
-# Centres forbid polling the controller: every user's loop together brings it down.
+# Centres forbid polling the controller: the loops of all users together would overload it.
 QUEUE_SECONDS = 30.0
 
-# Seconds before the second look at what one waits for; the pauses grow from there.
+# Seconds before the second reading; the pauses grow from there.
 _FIRST_PAUSE = 0.25
 
 Clock = Callable[[], float]
@@ -25,7 +25,7 @@ Sleep = Callable[[float], None]
 
 
 class ExperimentPoller:
-    """Looks at an experiment again and again; finished trials are never read twice."""
+    """Reads an experiment repeatedly; finished trials are never read twice."""
 
     def __init__(
         self,
@@ -35,17 +35,17 @@ class ExperimentPoller:
         clock: Clock = time.monotonic,
     ) -> None:
         self._experiment = experiment
-        self._trials = trials  # those to look at, None for all
+        self._trials = trials  # those to read, None for all
         self._clock = clock
         self._queue_at = clock() + QUEUE_SECONDS
 
     @property
     def due(self) -> bool:
-        """Whether the queue may be asked again."""
+        """Whether the queue may be queried again."""
         return self._clock() >= self._queue_at
 
     def poll(self) -> None:
-        """One look at the store, and at the queue when it is time."""
+        """Read what is new in the store, and query the queue when that is due."""
         experiment, one = self._experiment, self._experiment._snapshot
         one.refresh(self._trials)
         if self.due:
@@ -72,7 +72,7 @@ def wait(
 ) -> str:
     """Wait until the experiment is over, or paused with nothing running; returns its state.
 
-    It is looked at every `interval` seconds; in the beginning more often, for short ones.
+    The store is read every `interval` seconds, and more often at first, for short experiments.
     """
     poller = ExperimentPoller(experiment, clock=clock)
     reported, cost, pause = None, 0.0, min(_FIRST_PAUSE, interval)
@@ -83,7 +83,7 @@ def wait(
             reported = text
         if experiment.view.finished or _is_at_rest(experiment):
             return experiment.state
-        # A big experiment costs a shared file system more to look at: look less often.
+        # A big experiment costs a shared file system more to read: read it less often.
         sleep(max(pause, 20 * cost))
         pause = min(1.5 * pause, interval)
         began = clock()
@@ -105,7 +105,7 @@ def progress(experiment: Experiment, message: str | None = None) -> str:
 
 
 class _Follower:
-    """Knows when a trial is over, at the price of two names a look while nothing changes."""
+    """Knows when a trial is over; while nothing changes, a poll costs two file names."""
 
     def __init__(
         self,
@@ -147,8 +147,10 @@ class _Follower:
         trial = self._trial
         if trial.experiment.state == "PAUSED" and trial.state == "PAUSED":
             return f"trial {trial.id} is paused: `detslurm e activate {trial.experiment.id}`"
-        if trial.state == "PAUSED":  # by the search: nobody has to act
-            return f"trial {trial.id} rests; it goes on if the search promotes it"
+        if trial.state == "PAUSED":  # by the search: the user need not act
+            return (
+                f"trial {trial.id} is paused by the search, and continues if the search promotes it"
+            )
         status = trial.job_status
         return status.message if status and self._ended == trial.row.run_count else None
 
@@ -163,6 +165,6 @@ def follow_logs(
     sleep: Sleep = time.sleep,
     clock: Clock = time.monotonic,
 ) -> Iterator[LogLine]:
-    """The trial's lines as they come until the trial is over; says why nothing comes."""
+    """The trial's lines as they come until the trial is over; reports why none come."""
     follower = _Follower(trial, report, clock=clock, sleep=lambda: sleep(interval))
     return follow(trial.directory, follower.is_over, follower.idle, wanted, tail_count=tail_count)

@@ -24,7 +24,7 @@ def connector(root: Path) -> Connect:
 
 
 class Queues:
-    """Clusters by name, connected on first use; what they can't do is said, not raised."""
+    """Clusters by name, connected on first use; what they refuse becomes a warning, no error."""
 
     def __init__(self, connect: Connect, warn: Callable[[str], None]) -> None:
         self._connect = connect
@@ -44,7 +44,7 @@ class Queues:
         since: float | None = None,
         queue_only: Iterable[JobRef] = (),
     ) -> QueueSnapshot:
-        """What the queues say of these jobs: one query a cluster, then evidence for the missing.
+        """What the queues know of these jobs: one query a cluster, then evidence for missing jobs.
 
         Those in `queue_only` are looked for in the queue alone, not in the accounting. A cluster
         that does not answer is named in `unreachable`, with a warning.
@@ -60,7 +60,9 @@ class Queues:
             except SlurmError as error:
                 unreachable.add(name)
                 why = error.said.rpartition("\n")[2]
-                self.warn(f"{name} does not answer; states are as the store knows them ({why})")
+                self.warn(
+                    f"{name} does not answer; states are as of the store's last record ({why})"
+                )
         return QueueSnapshot(jobs, frozenset(unreachable))
 
     def _query_cluster(
@@ -78,7 +80,7 @@ class Queues:
             try:
                 found = {**cluster.evidence(missing, since=since), **found}
             except SlurmError as error:
-                self.warn(f"{name} can't say how jobs ended: {error.said}")
+                self.warn(f"{name} can't report how jobs ended: {error.said}")
         refs |= {job_ref.ref for job_ref in queue_only}
         return {JobRef(name, ref): found[ref] for ref in refs & found.keys()}
 
@@ -91,12 +93,13 @@ class Queues:
             return False
         return True
 
-    # -- actions: what the user wants is a fact already, and comes true at once here ---------------
+    # -- actions ----------------------------------------------------------------------------------
+    # The user's intent is recorded before; these make it take effect at once.
     # A runner that starts, or reads the facts, finds the intent without this. But for `release`:
     # what is held has no runner.
 
     def pause(self, job_refs: Iterable[JobRef], *, runners: bool = True) -> None:
-        """Keep what waits from starting; let what runs checkpoint, leave and hold itself."""
+        """Hold pending jobs; let running ones checkpoint, exit and hold themselves."""
 
         def act(cluster: Cluster, refs: list[str]) -> None:
             cluster.hold(refs)
@@ -105,11 +108,11 @@ class Queues:
         self._act_on(job_refs, "hold", act)
 
     def release(self, job_refs: Iterable[JobRef]) -> bool:
-        """Let what is held start; False where a queue refuses, and it stays held."""
+        """Let held jobs start; False if a queue refuses, and they stay held."""
         return self._act_on(job_refs, "release", lambda cluster, refs: cluster.release(refs))
 
     def cancel(self, job_refs: Iterable[JobRef], *, runners: bool = True) -> None:
-        """Take what waits out of the queue; let what runs checkpoint and leave."""
+        """Cancel pending jobs; let running ones checkpoint and exit."""
 
         def act(cluster: Cluster, refs: list[str]) -> None:
             cluster.cancel(refs, pending_only=True)

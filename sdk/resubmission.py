@@ -1,4 +1,4 @@
-"""New jobs for trials whose jobs are gone."""
+"""New jobs for trials whose jobs no longer exist."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def resubmit(experiment: ExperimentDir, indices: Iterable[int], cluster: Cluster
 
 
 def _pieces(trials: range, each: int) -> Iterator[tuple[range, int]]:
-    """Shares of `each` trials a job, and one job for the rest: none gets what is another's."""
+    """Shares of `each` trials a job, and one job for the rest: no trial has two jobs."""
     rest = len(trials) % each
     whole = range(trials.start, trials.stop - rest)
     if whole:
@@ -57,7 +57,7 @@ def _queue(
     each: int,
     cluster: Cluster,
 ) -> list[str]:
-    """The jobs for some trials in a row: one, or as few arrays as the cluster takes."""
+    """The jobs for consecutive trials: one, or as few arrays as the cluster accepts."""
     count = len(trials) // each
     arrays: Sequence[JobArray] = (JobArray(0, 1),)
     if count > 1:
@@ -87,7 +87,7 @@ def _queue(
 
 
 def submit_workers(experiment: ExperimentDir, count: int, cluster: Cluster) -> str:
-    """Queue so many more workers for a search; returns the job id. Raises SlurmError."""
+    """Queue `count` more workers for a search; returns the job id. Raises SlurmError."""
     request = workers_request(experiment.facts(), experiment.path, count)
     job_id = cluster.submit(request)
     experiment.append(submitted_fact(cluster.name, job_id, 0, request))
@@ -95,7 +95,7 @@ def submit_workers(experiment: ExperimentDir, count: int, cluster: Cluster) -> s
 
 
 def _throttle(experiment: ExperimentDir, facts: Sequence[Mapping[str, Any]]) -> int | None:
-    """How many trials may run at once by the configuration, and by what was set since."""
+    """How many trials may run at once, by the configuration and by later settings."""
     plain = experiment.config()
     changed = ExperimentFacts().fold(facts).desired.fields
     most = changed.get("max_slots", plain["resources"].get("max_slots"))

@@ -25,7 +25,7 @@ from detslurm.store import EventLog, ExperimentDir, StoreError, fold_facts, fold
 logger = logging.getLogger("detslurm.searcher")
 
 _OPERATIONS_FILE = "operations.json"
-# From the first look that finds nothing new to the longest pause between two looks, in seconds.
+# The shortest and the longest pause between two readings, in seconds.
 _SHORTEST, _LONGEST = 0.25, 10.0
 
 Answer = list[dict[str, Any]]
@@ -45,10 +45,10 @@ class WorkerSupply(Protocol):
     """The jobs that run a search's trials."""
 
     def replenish(self, log: EventLog[State]) -> None:
-        """See that whatever waits will run."""
+        """Queue workers if trials wait without one."""
 
     def end(self, state: State) -> None:
-        """The search is over: say so, and let nothing wait in the queue any more."""
+        """Record that the search has ended, and cancel what is pending in the queue."""
 
 
 @dataclass
@@ -103,7 +103,7 @@ class SearchDriver:
         self._seen, self._stopped = 0, False
 
     def run(self) -> bool:
-        """Answer events; True once the search is over, False where this process has to give way."""
+        """Answer events; True once the search has ended, False if this process has to stop."""
         self._check(self._log.catch_up())
         if self._saved.state.last_event_id:
             self._post()
@@ -120,7 +120,7 @@ class SearchDriver:
         return True
 
     def _step(self) -> bool:
-        """Answer what there is to answer; whether there was anything."""
+        """Answer all new events; whether there were any."""
         state = self._log.catch_up()
         events = [e for e in _dialogue(state).events if e["id"] > self._saved.state.last_event_id]
         if events:
@@ -140,18 +140,18 @@ class SearchDriver:
 
     def _post(self) -> None:
         """Commit the saved answer, unless it was committed before."""
-        last, said = self._saved.state.last_event_id, self._saved.operations
+        last, operations = self._saved.state.last_event_id, self._saved.operations
         pause = _SHORTEST
         while _dialogue(self._log.state).answered < last:
             try:
-                self._log.commit([{"e": "operations", "after": last, "ops": said}])
+                self._log.commit([{"e": "operations", "after": last, "ops": operations}])
             except StoreError as err:
                 logger.warning("the answer is saved but can't be given now: %s", err)
                 self._sleep(pause)
                 pause = min(2 * pause, _LONGEST)
 
     def _update_progress(self) -> None:
-        """How far the trials at work are, as they have reported."""
+        """Update the progress that running trials have reported."""
         known, state = self._saved.state.trial_progress, self._log.state
         ids = fold_facts(self._experiment).trial_ids
         for index in state.assigned().values():
@@ -166,7 +166,7 @@ class SearchDriver:
         return self._stopped or self._log.state.done
 
     def _close(self) -> None:
-        """Note how it ended, for the method and in the store."""
+        """Record how it ended, for the method and in the store."""
         if self._log.state.done:
             self._workers.end(self._log.state)
         verdict, state = self._log.state.verdict, self._saved.state

@@ -23,13 +23,13 @@ logger = logging.getLogger("detslurm.searcher")
 Paths = Iterable[str | os.PathLike[str]]
 
 _MARK_FILE = "submission"
-# Seconds between two glances at the preemption flag.
+# Seconds between two checks of the preemption flag.
 _FLAG_POLL_SECONDS = 0.25
 
 
 class SubmissionMark(NamedTuple):
-    """What a submission is known by, so that one that broke off is found again; its id is larger
-    than `after`."""
+    """What identifies a submission, so that one that was interrupted is found again; the id of its
+    experiment is larger than `after`."""
 
     text: str
     after: int
@@ -52,7 +52,7 @@ class SearchRunner:
     def _drive(
         self, experiment: ExperimentDir, storage: MethodStorage, **hooks: Callable[..., Any]
     ) -> int:
-        """Run the method over the experiment's search, as far as it goes; the experiment's id."""
+        """Run the method until the search ends or has to stop; returns the experiment's id."""
         method = self.search_method
         saved = load(method, storage) or SavedMethod(self.state, experiment.id, [])
         if saved.experiment_id != experiment.id:
@@ -122,7 +122,7 @@ class LocalSearchRunner(SearchRunner):
         return store.experiment(numbers[-1]) if numbers else None
 
     def _mark(self, store: Store) -> SubmissionMark:
-        """The mark of our submission; the first time it is made up."""
+        """The mark of our submission, which is created the first time."""
         path = self._folder / _MARK_FILE
         if not path.exists():
             last = max(store.ledger_state().experiments(), default=0)
@@ -183,7 +183,7 @@ class RemoteSearchRunner(SearchRunner):
         )
 
     def _rest(self, seconds: float) -> None:
-        # Slurm's grace may be shorter than the pause between two looks at the search.
+        # Slurm's grace time may be shorter than the pause between two readings of the search.
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0 and not self._context.preempt.should_preempt():
             time.sleep(min(left, _FLAG_POLL_SECONDS))

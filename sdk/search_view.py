@@ -1,4 +1,4 @@
-"""A search as it stands, for people: its trials, its brackets and rungs, how far it is."""
+"""The state of a search, for display: its trials, its brackets and rungs, its progress."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from detslurm.searcher import Search, SearchTrial, State
 from detslurm.store import EventLog, ExperimentDir, ExperimentFacts, TrialRow
 from detslurm.store.states import FINISHED
 
-# How the search sees a trial, in the words that trials' states have.
+# A trial's status in the search, as a trial's state.
 _STATES = {"waiting": "QUEUED", "paused": "PAUSED"}
 
 
@@ -33,7 +33,7 @@ class RungView:
 
 
 class SearchView:
-    """The search of one experiment, folded as far as its log goes."""
+    """The search of one experiment, folded to the end of its log."""
 
     def __init__(self, directory: ExperimentDir, facts: ExperimentFacts) -> None:
         self._search = Search.from_config(directory.config())
@@ -61,12 +61,12 @@ class SearchView:
 
     @property
     def unit(self) -> str:
-        """What lengths count, where the configuration says so."""
+        """The unit of lengths, if the configuration names one."""
         return self._search.time_metric or self._search.unit or "units"
 
     @property
     def progress(self) -> float:
-        """The part of the search that is done, 0 to 1."""
+        """The completed part of the search, 0 to 1."""
         return self._search.progress(self.state)
 
     @property
@@ -95,14 +95,14 @@ class SearchView:
         }
 
     def refine(self, row: TrialRow, *, paused: bool) -> TrialRow:
-        """The row with what the search knows better: whether the trial rests, or waits."""
+        """The row, with what only the search knows: whether the trial is paused or waits."""
         trial = self.trial(row.id)
         if trial is None or row.state in FINISHED or paused:
             return row
         return msgspec.structs.replace(row, state=_STATES.get(trial.status, row.state))
 
     def counts(self) -> dict[str, int]:
-        """How many trials wait, work, rest at a rung, are over; how many had a bad sample."""
+        """How many trials wait, run, are paused at a rung, are closed, had invalid samples."""
         found = Counter(trial.status for trial in self.state.trials)
         return {
             "created": self.state.created,
@@ -131,7 +131,7 @@ class SearchView:
         return RungView(number, level, rung.units, len(rung.results), rung.outstanding, best, trial)
 
     def data(self) -> dict[str, Any]:
-        """Everything for JSON."""
+        """All of it, for JSON."""
         return {
             "name": self.name,
             "unit": self.unit,
@@ -162,7 +162,7 @@ class SearchView:
         }
 
     def trial_data(self, trial_id: int) -> dict[str, Any] | None:
-        """What the search knows of one trial, for JSON."""
+        """One trial as the search knows it, for JSON."""
         trial = self.trial(trial_id)
         if trial is None:
             return None

@@ -1,4 +1,4 @@
-"""What may be set on an experiment: checked before it is stored, for it is read for ever."""
+"""Checks of an experiment's settings, before they are stored for good."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from detslurm.sdk.errors import LifecycleError
 
 
 def line(what: str, value: object) -> str:
-    """A name or a label. Raises `TypeError` for what is no text, `LifecycleError` for no such."""
+    """A name or a label. Raises `TypeError` if it is no text, `LifecycleError` if no line."""
     if not isinstance(value, str):
         raise TypeError(f"{what} must be text, not {value!r}")
     if not (value.strip() and value.isprintable()):
@@ -17,7 +17,7 @@ def line(what: str, value: object) -> str:
 
 
 def text(what: str, value: object) -> str:
-    """Text of any number of lines, none included; raises as `line` does."""
+    """Text of any number of lines, also none; raises as `line` does."""
     if not isinstance(value, str):
         raise TypeError(f"{what} must be text, not {value!r}")
     if not all(char.isprintable() or char in "\n\t" for char in value):

@@ -1,4 +1,4 @@
-"""Experiments as they stand: the store's fold and one look at the queue, put together."""
+"""Experiments as they are now: the store's facts and one query of the queue, put together."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class ExperimentSnapshot:
     _view: ExperimentView | None = None
 
     def without_foreign_jobs(self, queue: QueueSnapshot) -> QueueSnapshot:
-        """What is seen of its own jobs: a cluster that counts anew gives their ids to others."""
+        """Its own jobs only: a cluster whose job ids start over gives the same ids to others."""
         ids = self.worker_jobs if self.facts.searching else self.job_refs.values()
         seen = {job_ref: queue.jobs[job_ref] for job_ref in ids if job_ref in queue.jobs}
         folder = self.facts.folder
@@ -97,11 +97,11 @@ class ExperimentSnapshot:
         return self._search if self.facts.created.search else None
 
     def refresh(self, trials: Collection[int] | None = None) -> None:
-        """Read what is new; of the trials these, else all that are not over."""
+        """Read what is new, of these trials, or of all that have not ended."""
         before = self.facts.lost
         self.facts = fold_facts(self.directory)
         self.changed()
-        found = before.keys() - self.facts.lost.keys()  # what was given up goes on
+        found = before.keys() - self.facts.lost.keys()  # lost trials that continue
         ids: Collection[int] = self.facts.trial_ids
         if self.facts.searching:
             self._search.refresh(self.facts)
@@ -138,11 +138,11 @@ class ExperimentSnapshot:
             self.trials[trial] = view.row()
             self.changed()
         if view.state in FINISHED:
-            self._read.pop(trial, None)  # nobody looks again: thousands of logs need not be kept
+            self._read.pop(trial, None)  # never read again: thousands of logs need no memory
         return view
 
     def _back_in_queue(self, view: TrialView) -> TrialView:
-        """As it is where the job that ran it waits again: the run has died with its node."""
+        """The trial, queued if the job that ran it is pending again: the run died with its node."""
         status = self.job_statuses.get(view.id)
         if view.state != "RUNNING" or status is None or not status.waits:
             return view
@@ -152,7 +152,7 @@ class ExperimentSnapshot:
         return msgspec.structs.replace(view, state=state)
 
     def reread_waiting(self) -> None:
-        """Read those anew that the store knows as running, though their jobs wait."""
+        """Read those again that are running in the store's view although their jobs are pending."""
         for trial, status in self.job_statuses.items():
             known = self.trials.get(trial)
             if status.waits and known is not None and known.state == "RUNNING":
@@ -160,19 +160,19 @@ class ExperimentSnapshot:
 
 
 def read(directory: ExperimentDir) -> ExperimentSnapshot:
-    """An experiment as the store alone knows it."""
+    """An experiment by the store alone."""
     facts = fold_facts(directory)
     view = fold_experiment(directory, facts, fold=view_trial)
     trials = {row.id: row for row in view.trials}
     if not facts.searching:
         return ExperimentSnapshot(directory, facts, trials, view.problems, _view=view)
     found = ExperimentSnapshot(directory, facts, trials, view.problems)
-    found.search  # noqa: B018 (what can't be read of it is found out here, too)
+    found.search  # noqa: B018 (raises here what can't be read of it)
     return found
 
 
 def attach_job_status(found: Sequence[ExperimentSnapshot], queues: Queues) -> None:
-    """Add to experiments what the queue says of their unfinished trials.
+    """Add what the queue knows of their unfinished trials to experiments.
 
     One query a cluster for all of them, none when all is over.
     """
@@ -231,7 +231,7 @@ def assess_search(one: ExperimentSnapshot, queue: QueueSnapshot, queues: Queues)
 def _why_all_wait(
     one: ExperimentSnapshot, alive: Sequence[JobRef], queue: QueueSnapshot
 ) -> str | None:
-    """Why none of a search's workers runs; the one that stands by for the others comes last."""
+    """Why none of a search's workers runs; the standby worker comes last."""
     if not all(queue.jobs[job_ref].waiting for job_ref in alive):
         return None
     paused = one.facts.desired.paused
@@ -239,7 +239,7 @@ def _why_all_wait(
 
 
 def _assess_without_workers(one: ExperimentSnapshot, queues: Queues) -> None:
-    """Nobody works for the search, and nobody waits to: it ends here unless somebody acts."""
+    """The search has no worker, running or pending: it stops here unless the user acts."""
     one.refresh()  # the last worker may have ended the search a moment ago
     search = one.search
     if search is None or not one.facts.searching or search.state.done:
@@ -251,7 +251,7 @@ def _assess_without_workers(one: ExperimentSnapshot, queues: Queues) -> None:
     since = one.facts.created.time
     queue = one.without_foreign_jobs(queues.query(one.worker_jobs, since=since))
     if all(status_of(job_ref, queue).alive is False for job_ref in one.worker_jobs):
-        reason = "all workers of the search are gone; `detslurm e activate` submits new ones"
+        reason = "all workers of the search have ended; `detslurm e activate` submits new ones"
         one.facts.lost = dict.fromkeys(search.open_ids, reason)
         one.changed()
         for trial in list(one.trials):
@@ -274,7 +274,7 @@ def _assess_trials(
 
 
 def _is_dead(one: ExperimentSnapshot, trial: int, status: JobStatus, queue: QueueSnapshot) -> bool:
-    """Whether there is evidence that a trial's job is gone for good.
+    """Whether there is evidence that a trial's job has ended and will not return.
 
     For what the user has killed it is enough that the queue answers and knows no such job: nothing
     can be ended there, and nobody will ever remember more. But this may be another cluster, or

@@ -17,9 +17,9 @@ from detslurm.store.states import KILLED
 if TYPE_CHECKING:
     from detslurm.sdk.snapshot import ExperimentSnapshot
 
-# A live process shows itself every half a minute. What one command sees are two time stamps of the
-# store; on some file systems each node makes its own, so only hours tell. A command that waits sees
-# by its own clock how long nothing has changed.
+# A live process writes a heartbeat every half a minute. A single command compares two time stamps
+# of the store; on some file systems each node sets its own, so that only hours count. A command
+# that waits measures by its own clock for how long nothing has changed.
 SILENT_SECONDS = 6 * 3600.0
 UNCHANGED_SECONDS = 900.0
 
@@ -53,7 +53,7 @@ def _process_status(one: ExperimentSnapshot, trial: TrialDir, now: float) -> Job
     alive = process.alive() if process is not None else None
     if alive is None:
         return _by_heartbeat(one, trial, start, now)
-    return JobStatus(None, None, alive, None if alive else f"{_named(start)} is gone")
+    return JobStatus(None, None, alive, None if alive else f"{_named(start)} has ended")
 
 
 def _by_heartbeat(
@@ -62,7 +62,7 @@ def _by_heartbeat(
     run = start["run"]
     modified = fs.modified(trial.records_path(run)) or fs.modified(trial.start_path(run))
     if modified is None:
-        return JobStatus(None, message=f"nothing can be said of {_named(start)}")
+        return JobStatus(None, message=f"nothing is known of {_named(start)}")
     last = one.heartbeats.get(trial.id)
     if last is None or last.modified != modified:
         last = one.heartbeats[trial.id] = Heartbeat(modified, now)
@@ -70,7 +70,9 @@ def _by_heartbeat(
     silent = max(now - last.since - UNCHANGED_SECONDS, there - modified - SILENT_SECONDS)
     if silent < 0:
         return JobStatus(None)
-    return JobStatus(None, None, False, f"{_named(start)} has given no sign of life for long")
+    return JobStatus(
+        None, None, False, f"{_named(start)} has shown no sign of life for a long time"
+    )
 
 
 _clocks: dict[Path, float] = {}
@@ -100,8 +102,8 @@ def end(one: ExperimentSnapshot, trials: list[int]) -> None:
     """
     for trial in map(one.directory.trial, trials):
         for run in trial.runs()[-1:]:
-            word = {"outcome": KILLED, "reason": "killed by the user", "exit_code": None}
-            trial.write_end(run.number, {**word, "time": time.time()})
+            record = {"outcome": KILLED, "reason": "killed by the user", "exit_code": None}
+            trial.write_end(run.number, {**record, "time": time.time()})
             process = Identity.parse(run.start.get("process") or "")
             if process is not None and not run.start.get("interactive"):
                 process.send(signal.SIGTERM)
@@ -122,7 +124,7 @@ def submit_again(experiment: ExperimentDir, indices: Sequence[int]) -> str:
             " Submit your batch script by hand; it begins a new experiment"
         )
     elements = [script["elements"][index] for index in indices] if script["elements"] else []
-    # Held until the store says whose trials the new job goes on with.
+    # Held until the store records whose trials the new job continues.
     path = experiment.jobs / userscript.SCRIPT
     job = userscript.submit_again(path, script, elements, hold=True)
     inherit_claims(experiment.store, script["cluster"], job, script["job"])
@@ -133,7 +135,7 @@ def submit_again(experiment: ExperimentDir, indices: Sequence[int]) -> str:
 
 
 def _script(experiment: ExperimentDir) -> Mapping[str, Any]:
-    """Which job it was, and what was kept of its script a little later."""
+    """Which job it was, and what was recorded of its script a little later."""
     job: Mapping[str, Any] | None = None
     kept: Mapping[str, Any] = {"unknown": "its job ended before its script was kept"}
     for fact in experiment.facts():

@@ -15,12 +15,12 @@ from detslurm.slurm import Cluster, JobInfo
 from detslurm.store import EventLog, ExperimentDir, ExperimentFacts, fold_facts
 from detslurm.store.search_records import end_search, with_checkpoints
 
-# Centres forbid polling the controller: so often it is asked while trials wait, and otherwise.
+# Centres forbid polling the controller: seconds between two queries while trials wait, and else.
 _WAITING_SECONDS, _QUIET_SECONDS = 10.0, 60.0
 
 
 class WorkerPool:
-    """Looks at the queue now and then, and adds what is lacking."""
+    """Queries the queue now and then, and queues the workers that are missing."""
 
     def __init__(
         self,
@@ -32,11 +32,11 @@ class WorkerPool:
     ) -> None:
         self._experiment, self._queues, self._most = experiment, queues, most
         self._clock = clock
-        self._looked: float | None = None
+        self._queried_at: float | None = None
         self._gone: set[str] = set()
 
     def replenish(self, log: EventLog[State]) -> None:
-        """See that whatever waits will run."""
+        """Queue workers if trials wait without one."""
         if not log.state.runnable_soon or not self._due(bool(log.state.waiting())):
             return
         facts = fold_facts(self._experiment)
@@ -62,9 +62,9 @@ class WorkerPool:
     def _due(self, waiting: bool) -> bool:
         now = self._clock()
         every = _WAITING_SECONDS if waiting else _QUIET_SECONDS
-        if self._looked is not None and now - self._looked < every:
+        if self._queried_at is not None and now - self._queried_at < every:
             return False
-        self._looked = now
+        self._queried_at = now
         return True
 
     def _query(self, facts: ExperimentFacts) -> dict[str, JobInfo] | None:
@@ -78,7 +78,7 @@ class WorkerPool:
         return {ref: queue.jobs[job] for ref, job in job_refs.items() if job in queue.jobs}
 
     def end(self, state: State) -> None:
-        """The search is over: say so, and let nothing wait in the queue any more."""
+        """Record that the search has ended, and cancel what is pending in the queue."""
         end_search(self._experiment, [trial.outcome for trial in state.trials], state.verdict)
         facts = fold_facts(self._experiment)
         jobs = [job.job_id for job in facts.jobs]
@@ -94,14 +94,14 @@ def _cluster(facts: ExperimentFacts) -> str:
     return str(facts.created.cluster)
 
 
-def go_on(one: ExperimentSnapshot, queues: Queues) -> bool:
+def resume(one: ExperimentSnapshot, queues: Queues) -> bool:
     """Release the workers that are held, and queue as many more as trials wait for.
 
-    False where a queue does not answer, so that nothing is known to go on.
+    False if a queue does not answer, so that the search may not continue.
     """
     queue = one.without_foreign_jobs(queues.query((), queue_only=one.worker_jobs))
     if queue.unreachable:
-        return False  # who can't be seen must not be replaced
+        return False  # a worker that may be alive must not be replaced
     jobs = {ref: queue.jobs[ref] for ref in one.worker_jobs if ref in queue.jobs}
     done = queues.release([ref for ref, job in jobs.items() if not job.final])
     workers = Workers.of({ref.ref: job for ref, job in jobs.items()})

@@ -1,4 +1,4 @@
-"""The top of the command line: all commands by name, and how errors look."""
+"""The top of the command line: all commands by name, and how errors are printed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ app = click.version_option(__version__, prog_name="detslurm")(
 
 
 def run(argv: Sequence[str] | None = None) -> int:
-    """Run one command line; foreseeable errors become text on stderr and an exit status."""
+    """Run one command line; expected errors become a message on stderr and an exit status."""
     try:
         done = app.main(argv and list(argv), prog_name="detslurm", standalone_mode=False)
     except click.exceptions.Exit as leaving:

@@ -1,4 +1,4 @@
-"""What `describe` says of experiments and trials, as text and as data."""
+"""The output of `describe` for experiments and trials, as text and as data."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from detslurm.sdk.trial import Trial
     from detslurm.store import TrialView, ValidationView
 
-# Tracebacks of a few trials explain a failure; those of hundreds hide it.
+# The tracebacks of a few trials explain a failure; those of hundreds hide it.
 _TRACEBACKS = 3
 _NO_SUCH_RELATIVE = re.compile(r"^FileNotFoundError: .*'[^/'][^']*'")
 
@@ -81,7 +81,7 @@ def _config_rows(experiment: Experiment) -> Iterator[tuple[str, Any]]:
 
 
 def _limits(experiment: Experiment, resources: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """What of its resources may be set later, as it is now."""
+    """The resources that can be changed later, as they are now."""
     for name in ("max_slots", "priority"):
         yield name, experiment.view.fields.get(name, resources.get(name))
 
@@ -99,7 +99,7 @@ def search_text(search: SearchView, *, ended: bool) -> str:
 def rungs_table(search: SearchView) -> str:
     """A search's brackets and rungs; empty where it has none."""
     units = search.unit.capitalize()
-    headers = ["Bracket", "Rung", units, "Results", "On Their Way", "Best", "Trial ID"]
+    headers = ["Bracket", "Rung", units, "Results", "Outstanding", "Best", "Trial ID"]
     rows = [
         [r.bracket, r.rung, r.units, r.trials, r.outstanding, number(r.best), r.best_trial]
         for r in search.rungs()
@@ -175,7 +175,7 @@ def metrics_text(validation: ValidationView | None) -> str:
 
 
 def job_text(trial: Trial) -> str:
-    """The job of an unfinished trial and what the queue says of it."""
+    """The job of an unfinished trial, with its state in the queue."""
     status = trial.job_status
     if status is None or status.job_ref is None:
         return ""
@@ -186,7 +186,7 @@ def job_text(trial: Trial) -> str:
 
 
 def failure_text(trial: Trial) -> str:
-    """Why a trial failed: the reason, then what its code said last."""
+    """Why a trial failed: the reason, then the end of its output."""
     lines = [f"Trial {trial.id} failed: {trial.row.end_reason or 'no reason is known'}"]
     words = failure_excerpt(trial)
     lines += [f"  {line}" for line in words]
@@ -199,7 +199,7 @@ def failure_text(trial: Trial) -> str:
 
 
 def failure_excerpt(trial: Trial) -> list[str]:
-    """The traceback at the end of a trial's log, or what its job said before any log began."""
+    """The traceback at the end of a trial's log, or what its job printed before any run."""
     from detslurm.sdk.logs import failure_excerpt, job_output
 
     return failure_excerpt(trial.directory) if trial.row.run_count else job_output(trial)
@@ -252,7 +252,7 @@ def trial_row(trial: Trial) -> dict[str, Any]:
 
 
 def trial_search_text(trial: Trial) -> str:
-    """What the search wants of a trial; empty where there is no search."""
+    """The state of a trial in its search; empty if there is no search."""
     search = trial.experiment.search
     found = search.trial_data(trial.id) if search is not None else None
     if search is None or found is None:
@@ -263,7 +263,7 @@ def trial_search_text(trial: Trial) -> str:
     if found["rung"] is not None:
         parts.append(f"rung {found['rung']} of bracket {found['bracket']}")
     if found["stop"]:
-        parts.append("told to stop")
+        parts.append("asked to stop")
     return ", ".join(parts)
 
 

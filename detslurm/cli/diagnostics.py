@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def diagnostics(experiment: Experiment) -> list[str]:
-    """Why trials wait, each reason once, and what makes a search void."""
+    """Why trials wait, each reason once, and what makes a search useless."""
     view, reasons = experiment.view, dict[str, None]()
     for trial in experiment.trials():
         status = trial.job_status
@@ -21,7 +21,7 @@ def diagnostics(experiment: Experiment) -> list[str]:
             reasons[f"trial {trial.id}: {status.message}"] = None
     lines = list(reasons)[:10] + (["..."] if len(reasons) > 10 else [])
     if experiment.search is not None:
-        # The next worker takes over from one that is gone: nobody has to act but for the last.
+        # The next worker takes over from one that has ended: the user must act only for the last.
         lines = [experiment.message] if experiment.message else lines
     elif lines and not view.finished:
         number = view.id
@@ -32,7 +32,7 @@ def diagnostics(experiment: Experiment) -> list[str]:
 
 
 def _refused_samples(experiment: Experiment) -> str | None:
-    """That the code refused so many samples that the search gave up."""
+    """A message if the code refused too many samples, so that the search gave up."""
     view, rows = experiment.view, experiment.trial_rows
     refused = [row for row in rows if row.invalid]
     if not refused or not view.finished or view.desired.stopping:
@@ -55,7 +55,7 @@ def _max_trials(experiment: Experiment) -> int:
 
 
 def _unknown_metric(experiment: Experiment) -> str | None:
-    # A typing error that costs a whole search: nothing fails, but there is no best trial.
+    # A misspelt metric costs a whole search: nothing fails, but there is no best trial.
     view = experiment.view
     if view.metric is None or view.best_trial is not None or not experiment.managed:
         return None
@@ -64,16 +64,16 @@ def _unknown_metric(experiment: Experiment) -> str | None:
         {name for found in last if found is not None for name in reported_metrics(found)}
     )
     if view.metric in names:
-        return f"The searcher's metric {view.metric} is no number in the last validations."
+        return f"The searcher's metric {view.metric} is not a number in the last validations."
     if names:
         return f"No validation has the searcher's metric {view.metric}: only {', '.join(names)}."
     if experiment.search is not None and view.finished:
-        return f"No trial has reported {view.metric}: there was nothing to search by."
+        return f"No trial has reported {view.metric}: the search had nothing to compare."
     return None
 
 
 def reported_metrics(validation: ValidationView) -> dict[str, Any]:
-    """The metrics that the code gave; a Trainer adds what searches count time by."""
+    """The metrics of the user's code, without those that a Trainer adds for searches."""
     return {k: v for k, v in validation.metrics.items() if k not in ("batches", "epochs")}
 
 

@@ -1,4 +1,4 @@
-"""`detslurm doctor`: is everything here that a submission needs?"""
+"""`detslurm doctor`: check what a submission needs."""
 
 from __future__ import annotations
 

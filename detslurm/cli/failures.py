@@ -1,4 +1,4 @@
-"""Foreseeable errors in words; imported only when something went wrong."""
+"""Messages for expected errors; imported only when something went wrong."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import NamedTuple
 
 
 class Failure(NamedTuple):
-    """What to say, and the exit status."""
+    """The message, and the exit status."""
 
     text: str
     exit_code: int = 1
 
 
 def described(error: Exception) -> Failure | None:
-    """The words for a foreseeable error, None for a fault of our own."""
+    """The message for an expected error, None for a fault of our own."""
     from detslurm.config.errors import ConfigErrors
     from detslurm.sdk.errors import LifecycleError, SubmitError
     from detslurm.slurm.interface import SlurmError

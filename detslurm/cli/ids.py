@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 
 
 def client() -> Client:
-    """The user's store; what is worth a warning goes to stderr."""
+    """The client of the user's store; warnings go to stderr."""
     from detslurm.sdk.client import Client
 
     return Client(warn=warn)
 
 
 def positive(word: str) -> int:
-    """The id that a word stands for. Raises BadParameter."""
+    """Parse an id. Raises BadParameter."""
     text = word.strip()
     if not (text.isascii() and text.isdigit()) or len(text) > 15 or int(text) < 1:
-        raise click.BadParameter(f"{text!r} is no id: ids are whole numbers from 1")
+        raise click.BadParameter(f"{text!r} is not an id: ids are whole numbers from 1")
     return int(text)
 
 

@@ -36,7 +36,7 @@ class LazyGroup(click.Group):
         return command
 
     def full_name(self, given: str) -> str | None:
-        """The name in the table that a name or an alias stands for."""
+        """The name in the table for a name or an alias."""
         if given in self.entries:
             return given
         return next((n for n, entry in self.entries.items() if given in entry.aliases), None)
@@ -44,7 +44,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click does it, with the nearest name where there is no such command."""
+        """As click does it, with a suggestion if there is no such command."""
         if args and args[0] == "help" and "help" not in self.entries:
             click.echo(self._help_for(ctx, args[1:]))
             ctx.exit(0)

@@ -18,12 +18,12 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print the re
 
 
 def note(text: str) -> None:
-    """Say something on the side; it never mixes with results."""
+    """Print a message on stderr, where it never mixes with results."""
     click.echo(text, err=True)
 
 
 def warn(text: str) -> None:
-    """Say what the user should know although the command goes on."""
+    """Print a warning on stderr; the command continues."""
     click.secho(f"warning: {text}", err=True, fg="yellow")
 
 

@@ -19,5 +19,5 @@ class Seconds(click.FloatRange):
         """The number, or a usage error."""
         found = super().convert(value, param, ctx)
         if not found <= _MOST:  # nor is NaN
-            self.fail(f"{value!r} is no number of seconds", param, ctx)
+            self.fail(f"{value!r} is not a number of seconds", param, ctx)
         return found

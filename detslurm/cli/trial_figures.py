@@ -112,9 +112,9 @@ def profile(trial_id: int, group: str | None, **options: Any) -> None:
 def _shown(options: Mapping[str, Any]) -> Shown:
     shown = Shown(**options)
     if shown.head is not None and shown.tail is not None:
-        raise click.UsageError("give one of --head and --tail")
+        raise click.UsageError("--head can't be combined with --tail")
     if shown.as_csv and shown.as_json:
-        raise click.UsageError("give one of --csv and --json")
+        raise click.UsageError("--csv can't be combined with --json")
     return shown
 
 

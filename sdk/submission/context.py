@@ -146,7 +146,7 @@ def _take_directory(
             if size > _SCAN_LIMIT:  # a link to a whole data set: no need to see all of it
                 return
         else:
-            kind = "a dangling link" if path.is_symlink() else "no regular file"
+            kind = "a dangling link" if path.is_symlink() else "not a regular file"
             notes.append(f"{path} is left out: it is {kind}")
 
 

@@ -1,7 +1,7 @@
-"""Look at an entrypoint before it is queued: what would fail hours later is said now.
+"""Check an entrypoint before it is queued: report now what would fail hours later.
 
-Refused is what fails in any job. Where the job's environment is made by something that does not
-run here, what is amiss is a warning at most; what only may be missing there is not spoken of.
+What fails in any job is refused. If the job's environment is set up by something that does not run
+here, a problem is a warning at most, and what may exist only there is not mentioned.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PYTHON = re.compile(r"(.*/)?python(\d(\.\d+)?)?")
 _TRIAL = re.compile(r"([a-zA-Z0-9_.]+):([a-zA-Z0-9_]+)")
 _SHELL_SYNTAX = set("|&;<>()$`\\*?[#~{\n")
 _SHELLS = ("sh", "bash", "dash", "ksh", "zsh")
-# Words of the shell's own before a command, and those that are no command in PATH.
+# Words of the shell before a command, and its built-in commands, which are not in PATH.
 _BEFORE = ("exec", "nohup")
 _BUILTIN = "! . : [ case cd command eval export false for if set source test time trap true type"
 # Python's options that have a value of their own.
@@ -43,7 +43,7 @@ class Findings:
 def check_entrypoint(
     entrypoint: str | Sequence[str] | None, files: Mapping[str, Path], *, prepared: bool
 ) -> Findings:
-    """What is wrong with an entrypoint whose code is `files`, as far as can be told from here.
+    """What is wrong with an entrypoint whose code is `files`, as far as this machine shows.
 
     `prepared` says that the environment of the job differs from this one (setup lines, modules, a
     container, a startup hook), so that a command that is missing here may exist there.
@@ -71,8 +71,8 @@ class _Check:
     def refuse(self, problem: str) -> None:
         self.findings.problems.append(problem)
 
-    def _say(self, problem: str, *, certain: bool = True) -> None:
-        """Refuse what is certain, unless the job's environment is made elsewhere."""
+    def _report(self, problem: str, *, certain: bool = True) -> None:
+        """Refuse what is certain, unless the job's environment is set up elsewhere."""
         if certain and not self._prepared:
             self.refuse(f"entrypoint: {problem}")
         else:
@@ -87,7 +87,7 @@ class _Check:
             self._python(args)
         elif name.startswith("./"):
             if (source := self._file(name)) and not source.stat().st_mode & stat.S_IXUSR:
-                self._say(f"{name} is not executable (chmod +x)")
+                self._report(f"{name} is not executable (chmod +x)")
         elif name in _SHELLS and args and not args[0].startswith("-"):
             self._file(args[0])
         else:
@@ -96,7 +96,7 @@ class _Check:
     def _found(self, command: str) -> None:
         if "/" in command or self._prepared or shutil.which(command, path=_path()) is not None:
             return
-        self._say(f"there is no command {command!r} in PATH")
+        self._report(f"there is no command {command!r} in PATH")
 
     def _file(self, given: str) -> Path | None:
         """A file of the code by its name there."""
@@ -105,7 +105,7 @@ class _Check:
             return Path(name) if Path(name).is_file() else None  # of the nodes' disks, perhaps
         package = posixpath.normpath(f"{name}/__main__.py")
         if name not in self._files and package not in self._files:
-            self._say(_missing(name, self._files))
+            self._report(_missing(name, self._files))
         return self._files.get(name)
 
     # -- Python ----------------------------------------------------------------------------------
@@ -118,12 +118,12 @@ class _Check:
             self._module(name, rest)
 
     def _module(self, module: str, rest: Sequence[str]) -> None:
-        """What `python -m` runs: the code's own goes before all else."""
+        """What `python -m` runs: modules of the code come first."""
         name = modules.module_file(module, self._files, run=True)
         if name is not None:
             self._compiled(self._files[name], name)
         elif modules.covers(module, self._files):
-            self._say(f"the code has no module {module!r} that python -m could run")
+            self._report(f"the code has no module {module!r} that python -m could run")
         else:
             self._installed(module, rest)
 
@@ -131,7 +131,7 @@ class _Check:
         """Whether a script or module is free of syntax errors."""
         error = modules.syntax_error(source, name) if name.endswith(".py") else None
         if error is not None:
-            self._say(error, certain=self._is_own)
+            self._report(error, certain=self._is_own)
         return error is None
 
     def _installed(self, module: str, rest: Sequence[str]) -> None:
@@ -141,14 +141,14 @@ class _Check:
         if real.startswith(_LAUNCH):
             self._launcher(module, real, rest)
         elif self._is_own and not self._prepared and not modules.exists(real, run=True):
-            # A package looks for its modules wherever it likes.
+            # A package may find its modules anywhere.
             certain = real.startswith(_OURS) or not modules.exists(real.partition(".")[0])
             self._lacks(f"can't run a module {module!r}", certain=certain)
 
     def _lacks(self, what: str, *, certain: bool = True) -> None:
         """The system's own Python may be another one on the nodes."""
         of_the_system = Path(sys.prefix).is_relative_to("/usr")
-        self._say(f"{sys.executable} {what}", certain=certain and not of_the_system)
+        self._report(f"{sys.executable} {what}", certain=certain and not of_the_system)
 
     # -- launchers -------------------------------------------------------------------------------
 
@@ -174,7 +174,7 @@ class _Check:
         if sure:
             self.refuse(f"entrypoint: {problem}")
         else:  # another Python may have Determined's own
-            self._say(problem, certain=self._is_own)
+            self._report(problem, certain=self._is_own)
 
     def _worker(self, words: Sequence[str]) -> None:
         """What a launcher starts for each slot."""
@@ -193,17 +193,17 @@ class _Check:
         """A Trial class that `module:Class` names."""
         match = _TRIAL.fullmatch(spec)
         if match is None:
-            self.refuse(f"entrypoint: --trial wants MODULE:CLASS, not {spec!r}")
+            self.refuse(f"entrypoint: --trial expects MODULE:CLASS, not {spec!r}")
             return
         module, kind = match.groups()
         name = modules.module_file(module, self._files, run=False)
         if name is None:
             if modules.covers(module, self._files) or not modules.exists(module):
-                self._say(_missing(f"{module.replace('.', '/')}.py", self._files))
+                self._report(_missing(f"{module.replace('.', '/')}.py", self._files))
         elif name.endswith(".py") and self._compiled(self._files[name], name):
             there = modules.classes_without(self._files[name], kind)
             if there is not None:
-                self._say(f"there is no class {kind!r} in {name}{_hint(kind, there)}")
+                self._report(f"there is no class {kind!r} in {name}{_hint(kind, there)}")
 
 
 def launchers() -> list[str]:
@@ -212,7 +212,7 @@ def launchers() -> list[str]:
 
 
 def _words(entrypoint: str | Sequence[str]) -> list[str]:
-    """The words of an entrypoint; none where it takes a shell to understand it."""
+    """The words of an entrypoint; none if only a shell can parse it."""
     if not isinstance(entrypoint, str):
         return list(entrypoint)
     text = entrypoint.strip()

@@ -1,4 +1,4 @@
-"""What can be told of Python code without running any of it: where it is, and what it says."""
+"""What is known of Python code without running it: where it is, and what it defines."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def module_file(module: str, files: Mapping[str, Path], *, run: bool) -> str | N
 
 
 def covers(module: str, files: Mapping[str, Path]) -> bool:
-    """Whether `files` have the top of a module, so that it is looked for in no other place."""
+    """Whether `files` have the top-level package of a module, so that no other place counts."""
     top = module.partition(".")[0]
     return module_file(top, files, run=False) is not None
 
 
 def exists(module: str, *, run: bool = False) -> bool:
-    """Whether this Python finds a module, or that can't be told; its parents aren't imported.
+    """Whether this Python finds a module, or that is unknown; its parents aren't imported.
 
     `run`: whether `python -m` does, to which a package is its `__main__`.
     """
@@ -46,14 +46,14 @@ def exists(module: str, *, run: bool = False) -> bool:
 
 
 def has_determined() -> bool:
-    """Whether Determined itself is installed, and not only what stands in for it here."""
+    """Whether Determined itself is installed, not only the stand-in of this package."""
     spec = PathFinder.find_spec("determined")
     ours = Path(detslurm.__file__).parent
     return spec is not None and not Path(spec.origin or "").is_relative_to(ours)
 
 
 def is_command(module: str) -> bool:
-    """Whether a module of ours says of itself that users run it."""
+    """Whether the docstring of a module of ours shows it as a command."""
     spec = _spec(module)
     if spec is None or spec.origin is None:
         return False

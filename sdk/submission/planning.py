@@ -148,7 +148,7 @@ def _search_notes(config: dict[str, Any]) -> list[str]:
 
 
 def _prepared(config: ExperimentConfig, files: Collection[str]) -> bool:
-    """Whether the job's environment is made by something that does not run here."""
+    """Whether the job's environment is set up by something that does not run here."""
     slurm, variables = config.slurm, config.environment.environment_variables
     names = [name for device in DEVICES for name in variables.of(device)]
     return bool(
@@ -161,7 +161,7 @@ def _prepared(config: ExperimentConfig, files: Collection[str]) -> bool:
 
 
 def _on_preempt(config: ExperimentConfig, limits: ClusterLimits, request: JobRequest) -> str:
-    """How a job gives way: requeue itself, or queue a successor where requeueing is void."""
+    """What a preempted job does: requeue itself, or queue a successor if it can't."""
     wanted = config.slurm.on_preempt
     if wanted != "auto":
         return wanted

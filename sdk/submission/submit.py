@@ -79,7 +79,7 @@ def check(plan: Plan, store: Store) -> None:
 
 
 def _first_request(plan: Plan, experiment_dir: Path, folder: Path) -> JobRequest:
-    """The job of the first element: what all others are like."""
+    """The job of the first element, which all others resemble."""
     array = plan.jobs.arrays[0] if plan.jobs.arrays else JobArray(0, 1)
     return plan.jobs.request(
         array,
@@ -128,7 +128,7 @@ def submit(plan: Plan, store: Store, *, paused: bool = False) -> Submitted:
 
 
 def _take_back(experiment: ExperimentDir, cluster: Cluster, job_ids: Sequence[str]) -> None:
-    """Nothing half submitted: what is queued leaves the queue, and the experiment is gone."""
+    """Undo a failed submission: cancel what is queued, and delete the experiment."""
     try:
         experiment.append(records.Intent(intent="delete"))
     finally:
@@ -143,7 +143,7 @@ def _take_back(experiment: ExperimentDir, cluster: Cluster, job_ids: Sequence[st
 
 
 def _size(plan: Plan, refusal: SlurmError) -> str:
-    """How many jobs it would have been, where that is the reason."""
+    """How many jobs it would have been, if that is the reason."""
     if "trials_per_job" not in refusal.advice:
         return ""
     return f" It is {plan.each} now, which makes {plan.workers} elements."
@@ -176,7 +176,7 @@ def _created(plan: Plan) -> records.Created:
 def _submit_standby(
     experiment: ExperimentDir, cluster: Cluster, jobs: Sequence[str], *, hold: bool
 ) -> str:
-    """One more worker, which waits until all others are gone: should they have been killed."""
+    """One more worker, which starts after all others have ended, in case they were killed."""
     request = standby_request(experiment.facts(), experiment.path, jobs)
     job_id = cluster.submit(request.with_changes(hold=hold))
     experiment.append(submitted_fact(cluster.name, job_id, 0, request, standby=True))
@@ -184,6 +184,6 @@ def _submit_standby(
 
 
 def _keep_template(plan: Plan, experiment: ExperimentDir) -> None:
-    """What a job of this search is like, though none is wanted yet: its method begins later."""
+    """Record the job of a search whose method starts later, for the first jobs to come."""
     request = _first_request(plan, experiment.path, experiment.jobs)
     experiment.append(records.Submitted(request=kept(request)))

@@ -178,7 +178,7 @@ def test_an_unknown_job_is_said_to_be_unknown(scene: Scene, detslurm: Detslurm) 
     scene.experiment(job="7")
     scene.queue.jobs.clear()
     result = detslurm("e", "describe", 1)
-    assert "nobody remembers how it ended" in result.out
+    assert "there is no record of how it ended" in result.out
     assert "detslurm e activate 1" in result.out
 
 
@@ -313,7 +313,7 @@ def test_describe_says_that_no_validation_has_the_metric(scene: Scene, detslurm:
     assert "No validation has" not in result and "Searcher" not in result
     text_only = scene.experiment(job="10")
     scene.run(text_only, losses=["low"], ref="10", end="completed")  # type: ignore[list-item]
-    assert "loss is no number in the last validations" in detslurm("e", "describe", 4).out
+    assert "loss is not a number in the last validations" in detslurm("e", "describe", 4).out
 
 
 def test_nothing_of_a_canceled_search_runs(scene: Scene, detslurm: Detslurm) -> None:
@@ -325,7 +325,7 @@ def test_nothing_of_a_canceled_search_runs(scene: Scene, detslurm: Detslurm) -> 
     detslurm("e", "kill", 1)
     result = detslurm("e", "describe", 1).out
     assert "State : CANCELED" in result and "Search : 3 trials created\n" in result
-    assert result.endswith("No trial has reported loss: there was nothing to search by.\n")
+    assert result.endswith("No trial has reported loss: the search had nothing to compare.\n")
 
 
 def test_invalid_samples_are_counted(scene: Scene, detslurm: Detslurm) -> None:
@@ -354,8 +354,8 @@ def test_describe_shows_where_a_search_stands(scene: Scene, detslurm: Detslurm) 
     log.commit([{"e": "validated", "trial": index, "length": 3, "metric": 0.25}])
     result = detslurm("e", "describe", 1)
     assert "4 trials created: 3 waiting, 1 running, 0 paused, 0 over" in result.out
-    assert "Bracket | Rung | Batches | Results | On Their Way | Best | Trial ID" in result.out
-    assert "      0 |    0 |       3 |       1 |            3 | 0.25 |        1" in result.out
+    assert "Bracket | Rung | Batches | Results | Outstanding | Best | Trial ID" in result.out
+    assert "      0 |    0 |       3 |       1 |           3 | 0.25 |        1" in result.out
     data = detslurm("e", "describe", 1, "--json").data["search"]
     assert data["trials"]["waiting"] == 3
     (bracket,) = data["brackets"]

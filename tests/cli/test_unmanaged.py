@@ -89,7 +89,7 @@ def test_killed_by_a_signal(scene: Scene, detslurm: Detslurm) -> None:
     assert status == -signal.SIGKILL
     result = detslurm("e", "wait", 1)
     assert result.out == "Experiment 1 is ERROR\n"
-    assert "is gone" in detslurm("e", "describe", 1).out
+    assert "has ended" in detslurm("e", "describe", 1).out
     assert detslurm("e", "delete", 1, "--yes").status == 0
 
 

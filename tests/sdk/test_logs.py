@@ -223,7 +223,7 @@ def test_following_a_trial_that_rests_asks_nobody_to_act(scene: Scene) -> None:
         == []
     )
     assert reported == [
-        "trial 1 rests; it goes on if the search promotes it",
+        "trial 1 is paused by the search, and continues if the search promotes it",
         "trial 1 is paused: `detslurm e activate 1`",
     ]
 

@@ -111,7 +111,7 @@ def test_a_trial_that_left_no_trace_is_not_declared_dead(scene: Scene) -> None:
     trial = scene.client.trial(1)
     assert trial.state == "RUNNING"
     assert trial.job_status is not None and trial.job_status.alive is None
-    assert "nobody remembers" in str(trial.job_status.message)
+    assert "no record of how" in str(trial.job_status.message)
 
 
 @pytest.mark.parametrize("where", ["queue", "memory"])
