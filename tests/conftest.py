@@ -25,8 +25,10 @@ from tests.store.clients import KINDS
 
 __all__ = ["horovod", "pytest_configure_node", "pytest_unconfigure", "pytest_xdist_make_scheduler"]
 
-# A busy machine is no reason for a property to fail.
-settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# A busy machine is no reason for a property to fail, and neither is chance: the examples are the
+# same each time. `--hypothesis-profile=explore` draws others.
+settings.register_profile("explore", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("suite", settings.get_profile("explore"), derandomize=True)
 settings.load_profile("suite")
 
 Login = Callable[..., User]

@@ -55,7 +55,7 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 
 
 @given(st.text(st.sampled_from("ab:-[]{}&*!|>'\"#%?,<= \n\t0.1e~@`\\x"), max_size=40))
-@settings(max_examples=400)
+@settings(max_examples=200)
 def test_any_text_of_yaml_signs_is_read_or_refused(text: str) -> None:
     """The same for texts that consist of what YAML gives a meaning to."""
     read(text)
@@ -70,7 +70,7 @@ def test_any_file_is_loaded_or_refused(tmp_path_factory: Any, data: bytes) -> No
 
 
 @given(BENT_DATA)
-@settings(max_examples=500)
+@settings(max_examples=250)
 def test_any_data_is_a_configuration_or_refused(data: Any) -> None:
     """Known keys in wrong places with values of all kinds are named, never crash."""
     if isinstance(data, dict):
@@ -174,7 +174,7 @@ ROUTES = routes(FULL_DATA)
 
 
 @given(st.lists(st.tuples(st.sampled_from(ROUTES), BENT_DATA), min_size=1, max_size=4))
-@settings(max_examples=600)
+@settings(max_examples=300)
 def test_a_full_configuration_with_a_few_bent_values_never_crashes(changes: Any) -> None:
     """Each value of a full configuration may become anything."""
     data = json.loads(json.dumps(FULL_DATA))
