@@ -6,6 +6,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+from detslurm import _env
 from detslurm._errors import InvalidHP
 
 __version__ = "0.1.0"
@@ -13,11 +14,8 @@ __version__ = "0.1.0"
 LOG_FORMAT = "%(levelname)s: [%(process)s] %(name)s: %(message)s"
 """For `logging.basicConfig(format=...)`."""
 
-LIBRARIES_ENV = "DETSLURM_LIBRARIES"
-"""Where a container finds what is compiled and it may lack: a folder for each version of Python."""
-
-if LIBRARIES_ENV in os.environ:  # last, so that what an image has itself counts
-    sys.path.append(f"{os.environ[LIBRARIES_ENV]}/{sys.implementation.cache_tag}")
+if _env.LIBRARIES in os.environ:  # last, so that what an image has itself counts
+    sys.path.append(f"{os.environ[_env.LIBRARIES]}/{sys.implementation.cache_tag}")
 
 __all__ = [
     "LOG_FORMAT",
@@ -32,6 +30,7 @@ __all__ = [
     "experimental",
     "get_cluster_info",
     "import_from_path",
+    "join_job",
 ]
 
 if TYPE_CHECKING:
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
         TrialInfo,
         get_cluster_info,
     )
+    from detslurm.core._unmanaged_job import join_job
 
 _FROM_INFO = ("ClusterInfo", "RendezvousInfo", "ResourcesInfo", "TrialInfo", "get_cluster_info")
 
@@ -59,6 +59,10 @@ def __getattr__(name: str) -> Any:
         from detslurm._importing import import_from_path
 
         return import_from_path
+    if name == "join_job":
+        from detslurm.core._unmanaged_job import join_job
+
+        return join_job
     if name in ("core", "errors", "experimental"):
         import importlib
 

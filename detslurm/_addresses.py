@@ -14,8 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-INTERFACE_ENV = "DET_INTER_NODE_NETWORK_INTERFACE"
-"""The network interface between nodes, or several by comma: the first that a node has counts."""
+from detslurm import _env
 
 LOOPBACK: Final = "127.0.0.1"
 
@@ -27,7 +26,7 @@ _ASKED = 3  # so many other nodes show the way to all of them
 
 def interface_of(config: Mapping[str, Any], env: Mapping[str, str]) -> str | None:
     """The interface that was asked for: by the variable, else by `slurm.network_interface`."""
-    return env.get(INTERFACE_ENV) or (config.get("slurm") or {}).get("network_interface")
+    return env.get(_env.INTERFACE) or (config.get("slurm") or {}).get("network_interface")
 
 
 def own_address(nodes: Sequence[str], rank: int, interface: str | None = None) -> str:

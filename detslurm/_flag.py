@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Self
 
-ENV = "DETSLURM_PREEMPT_FLAG"
+from detslurm import _env
 
 _PREEMPT, _ACKNOWLEDGED, _EARLY_EXIT, _STOP, _OWNED = 0, 1, 2, 3, 4
 _SIZE = mmap.PAGESIZE
@@ -76,7 +76,7 @@ class PreemptFlag:
     @classmethod
     def of_this_node(cls) -> Self | None:
         """The flag of this node's agent, or None outside a job. Raises `RuntimeError`."""
-        name = os.environ.get(ENV)
+        name = os.environ.get(_env.PREEMPT_FLAG)
         if name is None:
             return None
         try:

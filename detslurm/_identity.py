@@ -7,14 +7,13 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-TOKEN_ENV = "DETSLURM_RUN_TOKEN"
-"""With it the ranks of a run prove to each other that they belong to it; it is in no file."""
+from detslurm import _env
 
 KEY_FILE = Path(".config/detslurm/peer-key")
 
 # The same in every process of a run, and another in every other run.
 _RUN_IDS = (
-    "DET_ALLOCATION_ID",
+    _env.ALLOCATION_ID,
     "SLURM_JOB_ID",
     "SLURM_RESTART_COUNT",
     "TORCHELASTIC_RUN_ID",
@@ -28,7 +27,7 @@ _CANDIDATES = 16
 
 def run_name(environ: Mapping[str, str], *more: object) -> str:
     """A name that only the processes of this run give."""
-    ids = [f"{name}={environ[name]}" for name in (TOKEN_ENV, *_RUN_IDS) if name in environ]
+    ids = [f"{name}={environ[name]}" for name in (_env.RUN_TOKEN, *_RUN_IDS) if name in environ]
     return "|".join([str(os.getuid()), *ids, *map(str, more)])
 
 
@@ -47,8 +46,8 @@ def secret_of_user(environ: Mapping[str, str]) -> bytes:
 
     Raises `RuntimeError` when there is neither.
     """
-    if environ.get(TOKEN_ENV):
-        return environ[TOKEN_ENV].encode()
+    if environ.get(_env.RUN_TOKEN):
+        return environ[_env.RUN_TOKEN].encode()
     path = Path.home() / KEY_FILE
     try:
         if not path.exists():
@@ -57,7 +56,7 @@ def secret_of_user(environ: Mapping[str, str]) -> bytes:
     except OSError as err:
         raise RuntimeError(
             f"the key {path}, with which the processes of a run recognise each other, can't be"
-            f" used ({err.strerror}); give all of them the same secret in {TOKEN_ENV}"
+            f" used ({err.strerror}); give all of them the same secret in {_env.RUN_TOKEN}"
         ) from err
 
 

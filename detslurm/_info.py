@@ -6,39 +6,25 @@ node agent sets.
 
 from __future__ import annotations
 
-import atexit
 import json
 import os
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from detslurm._process import fatal_error
-
-if TYPE_CHECKING:
-    from detslurm.exec.unmanaged_job import UnmanagedJob
-
+from detslurm import _env
 
 _REQUIRED = (
-    "DET_MASTER",
-    "DET_CLUSTER_ID",
-    "DET_AGENT_ID",
-    "DET_SLOT_IDS",
-    "DET_TASK_ID",
-    "DET_ALLOCATION_ID",
-    "DET_SESSION_TOKEN",
-    "DET_TASK_TYPE",
+    _env.MASTER,
+    _env.CLUSTER_ID,
+    _env.AGENT_ID,
+    _env.SLOT_IDS,
+    _env.TASK_ID,
+    _env.ALLOCATION_ID,
+    _env.SESSION_TOKEN,
+    _env.TASK_TYPE,
 )
-
-EXPERIMENT_DIR_ENV = "DETSLURM_EXPERIMENT_DIR"
-JOB_ENV = "DETSLURM_JOB"
-"""The job that the environment was made for; sbatch hands it on to jobs submitted from inside."""
-
-_LOCAL_JOB = tuple(f"DETSLURM_LOCAL_{name}" for name in ("TAG", "JOB_ID", "TASK_ID"))
-
-OF_A_RUN = ("DET_", "DETSLURM_PREEMPT", JOB_ENV)
-"""How the variables begin that would give a process another run's identity."""
 
 
 @dataclass(frozen=True)
@@ -116,25 +102,25 @@ class TrialInfo:
     @classmethod
     def _from_environment(cls, env: Mapping[str, str]) -> TrialInfo:
         return cls(
-            trial_id=int(env["DET_TRIAL_ID"]),
-            experiment_id=int(env["DET_EXPERIMENT_ID"]),
-            trial_seed=int(env["DET_TRIAL_SEED"]),
-            hparams=json.loads(env["DET_HPARAMS"]),
+            trial_id=int(env[_env.TRIAL_ID]),
+            experiment_id=int(env[_env.EXPERIMENT_ID]),
+            trial_seed=int(env[_env.TRIAL_SEED]),
+            hparams=json.loads(env[_env.HPARAMS]),
             config=_experiment_config(env),
-            steps_completed=int(env["DET_STEPS_COMPLETED"]),
-            trial_run_id=int(env["DET_TRIAL_RUN_ID"]),
-            debug=env.get("DET_DEBUG") == "true",
-            inter_node_network_interface=env.get("DET_INTER_NODE_NETWORK_INTERFACE"),
+            steps_completed=int(env[_env.STEPS_COMPLETED]),
+            trial_run_id=int(env[_env.TRIAL_RUN_ID]),
+            debug=env.get(_env.DEBUG) == "true",
+            inter_node_network_interface=env.get(_env.INTERFACE),
         )
 
 
 def _experiment_config(env: Mapping[str, str]) -> dict[str, Any]:
     # Linux limits one environment string to 128 KiB: a larger configuration is left in the store.
-    text = env.get("DET_EXPERIMENT_CONFIG")
+    text = env.get(_env.EXPERIMENT_CONFIG)
     if text is None:
         from detslurm.store.frame import decode_json
 
-        config = decode_json((Path(env[EXPERIMENT_DIR_ENV]) / "config.json").read_bytes())
+        config = decode_json((Path(env[_env.EXPERIMENT_DIR]) / "config.json").read_bytes())
     else:
         config = json.loads(text)
     assert isinstance(config, dict)
@@ -209,7 +195,7 @@ class ClusterInfo:
 
     @classmethod
     def _from_environment(cls, env: Mapping[str, str]) -> ClusterInfo | None:
-        if "DET_MASTER" not in env:
+        if _env.MASTER not in env:
             return None
         missing = [name for name in _REQUIRED if name not in env]
         if missing:
@@ -217,24 +203,24 @@ class ClusterInfo:
                 f"this looks like a detslurm job, but the environment lacks {', '.join(missing)}; "
                 "a script or container between the job and this process must pass DET_* on"
             )
-        rendezvous = env.get("DETSLURM_RENDEZVOUS")
+        rendezvous = env.get(_env.RENDEZVOUS)
         return cls(
-            master_url=env["DET_MASTER"],
-            cluster_id=env["DET_CLUSTER_ID"],
-            agent_id=env["DET_AGENT_ID"],
-            slot_ids=json.loads(env["DET_SLOT_IDS"]),
-            task_id=env["DET_TASK_ID"],
-            allocation_id=env["DET_ALLOCATION_ID"],
-            session_token=env["DET_SESSION_TOKEN"],
-            task_type=env["DET_TASK_TYPE"],
-            master_cert_name=env.get("DET_MASTER_CERT_NAME"),
-            master_cert_file=env.get("DET_MASTER_CERT_FILE"),
-            latest_checkpoint=env.get("DET_LATEST_CHECKPOINT"),
+            master_url=env[_env.MASTER],
+            cluster_id=env[_env.CLUSTER_ID],
+            agent_id=env[_env.AGENT_ID],
+            slot_ids=json.loads(env[_env.SLOT_IDS]),
+            task_id=env[_env.TASK_ID],
+            allocation_id=env[_env.ALLOCATION_ID],
+            session_token=env[_env.SESSION_TOKEN],
+            task_type=env[_env.TASK_TYPE],
+            master_cert_name=env.get(_env.MASTER_CERT_NAME),
+            master_cert_file=env.get(_env.MASTER_CERT_FILE),
+            latest_checkpoint=env.get(_env.LATEST_CHECKPOINT),
             trial_info=(
-                TrialInfo._from_environment(env) if env["DET_TASK_TYPE"] == "TRIAL" else None
+                TrialInfo._from_environment(env) if env[_env.TASK_TYPE] == "TRIAL" else None
             ),
             rendezvous_info=RendezvousInfo(**json.loads(rendezvous)) if rendezvous else None,
-            resources_info=ResourcesInfo(json.loads(env.get("DETSLURM_GPU_UUIDS", "[]"))),
+            resources_info=ResourcesInfo(json.loads(env.get(_env.GPU_UUIDS, "[]"))),
         )
 
     @property
@@ -287,64 +273,22 @@ class ClusterInfo:
         return self._rendezvous.container_rank
 
 
-def job_of(env: Mapping[str, str]) -> str | None:
-    """The job that an environment is of, Slurm's or the local cluster's; None outside of jobs."""
-    local = [env.get(name, "") for name in _LOCAL_JOB]
-    return ".".join(local) if local[1] else env.get("SLURM_JOB_ID")
-
-
-def in_run(env: MutableMapping[str, str]) -> bool:
-    """Whether the environment is a run's; what was inherited from another job's run goes."""
-    job = env.get(JOB_ENV)
-    if job is not None and job_of(env) not in (None, job):
-        for name in [name for name in env if name.startswith(OF_A_RUN)]:
-            del env[name]
-    return "DET_MASTER" in env
-
-
 _info: ClusterInfo | None = None
-_unmanaged_job: UnmanagedJob | None = None
 
 
 def get_cluster_info() -> ClusterInfo | None:
-    """The task that this process belongs to, or None outside of jobs.
+    """The task that this process belongs to, as its environment describes it.
 
-    In a job that was not submitted through detslurm the first call makes it one: an experiment that
-    the job's requeues continue, unless DETSLURM_TRACK=0.
+    In a batch script of your own there is one after `core.init()` or `detslurm.join_job()`, and in
+    the workers of a launcher.
+
+    Returns:
+        The task, or None outside of jobs.
+
+    Raises:
+        RuntimeError: If a script or container has passed on only some of the variables.
     """
     global _info
-    if _info is None:
-        if not in_run(os.environ) and "SLURM_JOB_ID" in os.environ:
-            _join()
+    if _info is None and not _env.is_inherited(os.environ):
         _info = ClusterInfo._from_environment(os.environ)
     return _info
-
-
-def _join() -> None:
-    global _unmanaged_job
-    from detslurm.exec.unmanaged_job import join
-    from detslurm.store import StoreError
-
-    try:
-        _unmanaged_job = join()
-    except (StoreError, OSError) as err:
-        import logging  # only here: node agents start without its half dozen imports
-
-        logger = logging.getLogger("detslurm.core")
-        logger.warning("this run is not recorded: the store can't be used (%s)", err)
-        return
-    if _unmanaged_job is not None:
-        os.environ.update(_unmanaged_job.environment())
-        _unmanaged_job.watch_signals()
-        atexit.register(_close_at_exit, _unmanaged_job)
-
-
-def _close_at_exit(unmanaged: UnmanagedJob) -> None:
-    """End the run of a script that never called `core.init()`; after that the first word stands."""
-    error = fatal_error()
-    unmanaged.close("completed" if error is None else "error", repr(error))
-
-
-def on_close() -> Callable[[str, str], None] | None:
-    """Who wants to hear how this process's training ended, beside the store."""
-    return None if _unmanaged_job is None else _unmanaged_job.close

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
+from detslurm import _env
 from detslurm._flag import PreemptFlag
 from detslurm.exec.processes import die_with_parent
 from detslurm.exec.signals import discard_signals
@@ -30,7 +31,7 @@ def launch(argv: Sequence[str], run: Run, *, usage: str | None) -> int:
     except (UsageError, RuntimeError) as err:
         print(err, file=sys.stderr)
         return 1
-    if unmanaged is None and "DET_MASTER" in os.environ:
+    if unmanaged is None and _env.MASTER in os.environ:
         die_with_parent()  # the agent's death must not leave workers without anybody's care
         discard_signals()
     try:

@@ -21,10 +21,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from detslurm import _env
 from detslurm._flag import PreemptFlag
 from detslurm._info import get_cluster_info
 from detslurm.exec.entrypoint import container_prefix
-from detslurm.exec.step_server import STEP_SERVER_ENV
 from detslurm.launch import ranks
 from detslurm.launch.arguments import LauncherArgs, UsageError
 from detslurm.launch.launcher import launch
@@ -66,7 +66,7 @@ def _run_single_node(args: LauncherArgs, nodes: Nodes, flag: PreemptFlag | None)
 def _run_multi_node(args: LauncherArgs, nodes: Nodes, flag: PreemptFlag | None) -> int:
     """The first node's launcher starts the step; each looks after the ranks of its own node."""
     exits = ranks.ExitLog()
-    ours = {"DET_CHIEF_IP": nodes.chief, ranks.EXIT_LOG_ENV: exits.name}
+    ours = {_env.CHIEF_IP: nodes.chief, _env.EXIT_LOG: exits.name}
     server = RankServer(nodes.rank, {**os.environ, **ours}, nodes.slots)
     server.start()
     if nodes.rank == 0:
@@ -78,7 +78,7 @@ def _run_multi_node(args: LauncherArgs, nodes: Nodes, flag: PreemptFlag | None) 
 
 def _through_runner(argv: list[str], flag: PreemptFlag | None) -> list[str]:
     # Inside this step Slurm's signal at a preemption would reach srun, which would kill the ranks.
-    if flag is not None or STEP_SERVER_ENV not in os.environ:
+    if flag is not None or _env.STEP_SERVER not in os.environ:
         return argv  # a batch script of the user's own: there is no runner
     return [sys.executable, "-m", "detslurm.launch.srun_proxy", *argv]
 
@@ -136,7 +136,7 @@ def aborting_together(script: Sequence[str]) -> list[str]:
 def environment(base: Mapping[str, str], nodes: Nodes) -> dict[str, str]:
     """The environment of mpirun, which its ranks inherit."""
     kept = {k: v for k, v in base.items() if not k.startswith(_NOT_FOR_MPIRUN)}
-    return {**_AS_MANY_AS_SLOTS, **kept, "DET_CHIEF_IP": nodes.chief}
+    return {**_AS_MANY_AS_SLOTS, **kept, _env.CHIEF_IP: nodes.chief}
 
 
 if __name__ == "__main__":

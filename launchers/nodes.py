@@ -6,8 +6,8 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from detslurm._info import get_cluster_info, in_run
-from detslurm.exec.environment import PORT_ENV
+from detslurm import _env
+from detslurm._info import get_cluster_info
 from detslurm.exec.unmanaged_job import UnmanagedJob, join
 from detslurm.launch.arguments import UsageError
 from detslurm.slurm.allocation import visible_gpus
@@ -39,7 +39,8 @@ def join_run(argv: Sequence[str]) -> UnmanagedJob | None:
     Raises `UsageError` where srun started several launchers on a node.
     """
     env = os.environ
-    if in_run(env) or "SLURM_JOB_ID" not in env:
+    _env.drop_inherited_run(env)
+    if _env.MASTER in env or "SLURM_JOB_ID" not in env:
         return None
     tasks, nodes = env.get("SLURM_STEP_NUM_TASKS", "1"), env.get("SLURM_STEP_NUM_NODES", "1")
     if tasks != nodes:
@@ -58,7 +59,7 @@ def nodes_here() -> Nodes:
     info = get_cluster_info()
     if info is None:
         return Nodes(("127.0.0.1",), 0, 1)
-    port = os.environ.get(PORT_ENV)
+    port = os.environ.get(_env.RENDEZVOUS_PORT)
     return Nodes(
         addrs=tuple(info.container_addrs),
         rank=info.container_rank,

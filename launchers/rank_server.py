@@ -15,6 +15,7 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 
+from detslurm import _env
 from detslurm._flag import PreemptFlag
 from detslurm._identity import name_on_node
 from detslurm.exec.signals import SignalInbox
@@ -73,5 +74,5 @@ class RankServer:
 
 def address(env: Mapping[str, str], node: int) -> str:
     """The abstract name of a node's server: one for each user, run and node."""
-    run = f"{env['DET_MASTER']} {env['DET_ALLOCATION_ID']}"
+    run = f"{env[_env.MASTER]} {env[_env.ALLOCATION_ID]}"
     return name_on_node(env, f"rank server of node {node} for {run}")

@@ -13,19 +13,16 @@ import signal
 from functools import cache
 from pathlib import Path
 
-from detslurm._flag import ENV as FLAG_ENV
+from detslurm import _env
 from detslurm._flag import PreemptFlag
-from detslurm._info import in_run
 from detslurm._nodefiles import create, create_at
-
-EXIT_LOG_ENV = "DETSLURM_EXIT_LOG"
 
 _ASKED_TO_END = 128 + signal.SIGTERM
 
 
 def has_flag() -> bool:
     """Whether this process belongs to a run of a job."""
-    return FLAG_ENV in os.environ
+    return _env.PREEMPT_FLAG in os.environ
 
 
 def is_preemption() -> bool:
@@ -39,7 +36,7 @@ def is_preemption() -> bool:
 
 def check_flag() -> None:
     """Raises `RuntimeError` where this process could not learn of a preemption."""
-    in_run(os.environ)  # sbatch hands another job's flag on, which is none of ours
+    _env.drop_inherited_run(os.environ)  # sbatch hands another job's flag on, which is none of ours
     _flag()
 
 
@@ -51,7 +48,7 @@ def _flag() -> PreemptFlag | None:
 
 def report_exit(rank: int, status: int) -> None:
     """Tell the launcher how this worker ended."""
-    name = os.environ.get(EXIT_LOG_ENV)
+    name = os.environ.get(_env.EXIT_LOG)
     if name is None:
         return
     try:
@@ -66,7 +63,7 @@ class ExitLog:
     """How the workers of this node ended, in the order of their ends."""
 
     def __init__(self) -> None:
-        flag = os.environ.get(FLAG_ENV)
+        flag = os.environ.get(_env.PREEMPT_FLAG)
         # Beside the flag every rank finds it, also one in another container than the launcher.
         self._fd, self._path = create_at(Path(flag), 0) if flag else create("exits", 0)
         atexit.register(self._path.unlink, missing_ok=True)

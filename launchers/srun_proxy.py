@@ -13,8 +13,9 @@ import socket
 import sys
 from collections.abc import Sequence
 
+from detslurm import _env
 from detslurm.exec.signals import SignalInbox, discard_signals
-from detslurm.exec.step_server import STEP_SERVER_ENV, is_ours
+from detslurm.exec.step_server import is_ours
 from detslurm.launch import ranks
 from detslurm.launch.supervision import unblock
 
@@ -27,7 +28,7 @@ def main(argv: Sequence[str]) -> int:
     ranks.check_flag()
     runner = socket.socket(socket.AF_UNIX)
     try:
-        runner.connect(f"\0{os.environ[STEP_SERVER_ENV]}")
+        runner.connect(f"\0{os.environ[_env.STEP_SERVER]}")
     except OSError:
         # The batch script runs on another machine than the first node: better here than nowhere.
         os.execvp(argv[0], list(argv))

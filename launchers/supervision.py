@@ -14,6 +14,7 @@ import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+from detslurm import _env
 from detslurm._flag import PreemptFlag
 from detslurm.exec.processes import (
     become_subreaper,
@@ -57,7 +58,7 @@ def supervise(
     exits = exits or ranks.ExitLog()
     child = subprocess.Popen(
         argv,
-        env={**env, ranks.EXIT_LOG_ENV: exits.name},
+        env={**env, _env.EXIT_LOG: exits.name},
         stdin=subprocess.DEVNULL,
         preexec_fn=partial(_in_child, BLOCKED | STRAY if managed else BLOCKED),
     )

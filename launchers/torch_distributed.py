@@ -15,7 +15,8 @@ import os
 import sys
 from collections.abc import Sequence
 
-from detslurm._addresses import INTERFACE_ENV, first_interface, interface_with
+from detslurm import _env
+from detslurm._addresses import first_interface, interface_with
 from detslurm._flag import PreemptFlag
 from detslurm.launch.arguments import LauncherArgs
 from detslurm.launch.launcher import launch
@@ -68,8 +69,8 @@ def environment(args: LauncherArgs, nodes: Nodes) -> dict[str, str]:
         "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": _SHUTDOWN_SECONDS,
         "OMP_NUM_THREADS": str(threads),  # else torchrun sets 1 and says so
     }
-    ours = {"USE_TORCH_DISTRIBUTED": "True", "DET_CHIEF_IP": nodes.chief}
-    if names := os.environ.get(INTERFACE_ENV):
+    ours = {"USE_TORCH_DISTRIBUTED": "True", _env.CHIEF_IP: nodes.chief}
+    if names := os.environ.get(_env.INTERFACE):
         interface = first_interface(names)
         defaults |= {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface}
     elif nodes.is_multi_node and (found := interface_with(nodes.addrs[nodes.rank])):

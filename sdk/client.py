@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from detslurm import _env
 from detslurm.sdk.queues import Connect, Queues, connector
 from detslurm.sdk.snapshot import ExperimentSnapshot, attach_job_status, read
 from detslurm.store import ExperimentDir, ExperimentRow, NotFound, Store, StoreError, TrialDir, fs
@@ -36,7 +37,7 @@ def default_root() -> Path:
 
     That is DETSLURM_ROOT, else `root` of the site profile, else `~/detslurm`.
     """
-    named = os.environ.get("DETSLURM_ROOT")
+    named = os.environ.get(_env.ROOT)
     if named and not named.startswith("~") and "$" not in named:
         return Path(named).absolute()
     from detslurm.config import store_root
@@ -49,7 +50,7 @@ DEFAULT_ORIGIN = "the default"
 
 def root_origin() -> str:
     """Return who decided where `default_root` is, as a phrase for messages."""
-    if os.environ.get("DETSLURM_ROOT"):
+    if os.environ.get(_env.ROOT):
         return "by DETSLURM_ROOT"
     from detslurm.config import load_site
 

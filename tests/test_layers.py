@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -24,7 +25,7 @@ BELOW: dict[str, set[str]] = {
     "store": {"config"},
     "slurm": {"config"},
     "compat": set(),  # imports whatever its user names
-    "core": {"store", "storage", "searcher"},
+    "core": {"store", "storage", "searcher", "exec"},  # exec to join a job on request, lazily
     "exec": {"store", "slurm", "searcher", "config", "compat"},
     "pytorch": {"core", "compat"},  # a checkpoint's code may import determined
     "launch": {"core", "exec"},  # in a user's own batch script a launcher is its node's agent
@@ -34,6 +35,9 @@ BELOW: dict[str, set[str]] = {
     "templates": set(),
 }
 """Package -> the packages it may import by name; what those import, it may import too."""
+
+GROUND_MAY_IMPORT = {"_info": {"store"}}  # reads a configuration that is too long for a variable
+"""Single modules at the ground import none of the packages, but for these."""
 
 HEAVY = {"torch", "numpy", "mpi4py", "h5py", "optuna"}
 
@@ -76,6 +80,34 @@ def test_imports_run_downward(package: str) -> None:
         for path in sources(package)
         for line, name in imported_packages(path)
         if name not in allowed(package)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize(
+    "path", sorted(REPOSITORY.glob("detslurm/_[!_]*.py")), ids=lambda p: p.stem
+)
+def test_the_ground_imports_no_package(path: Path) -> None:
+    """Not even where it is used: each package stands on these modules."""
+    found = {name for _, name in imported_packages(path)}
+    assert found <= GROUND_MAY_IMPORT.get(path.stem, set())
+
+
+VARIABLE = re.compile(r"(DET|DETSLURM)_[A-Z_]+")
+
+
+def test_each_variable_is_named_once() -> None:
+    """Code takes the names of the environment contract from `detslurm/_env.py`."""
+    exempt = {"detslurm/_env.py", "detslurm/compat/onpath/determined/__init__.py"}
+    files = [p for package in BELOW for p in sources(package)]
+    wrong = [
+        f"{path.relative_to(REPOSITORY)}:{node.lineno}: {node.value}"
+        for path in [*files, *REPOSITORY.glob("detslurm/*.py")]
+        if str(path.relative_to(REPOSITORY)) not in exempt
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and VARIABLE.fullmatch(node.value)
     ]
     assert not wrong, "\n".join(wrong)
 

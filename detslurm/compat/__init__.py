@@ -31,9 +31,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
-__all__ = ["DIRECTORY", "MODE_ENV", "install", "standing_in", "with_determined"]
+from detslurm import _env
 
-MODE_ENV = "DETSLURM_COMPAT"
+__all__ = ["DIRECTORY", "install", "standing_in", "with_determined"]
 
 DIRECTORY = Path(__file__).with_name("onpath")
 """What has to be on PYTHONPATH for `import determined`."""
@@ -44,7 +44,7 @@ def with_determined(env: Mapping[str, str]) -> dict[str, str]:
 
     Raises `ValueError` for a mode that doesn't exist.
     """
-    mode = env.get(MODE_ENV) or "auto"
+    mode = env.get(_env.COMPAT) or "auto"
     ours = str(DIRECTORY)
     before = env.get("PYTHONPATH")
     path = [p for p in before.split(os.pathsep) if p != ours] if before else []
@@ -53,7 +53,7 @@ def with_determined(env: Mapping[str, str]) -> dict[str, str]:
     elif mode == "force":
         path = [ours, *path]
     elif mode != "off":
-        raise ValueError(f"{MODE_ENV}={mode!r} is none of auto, force, off")
+        raise ValueError(f"{_env.COMPAT}={mode!r} is none of auto, force, off")
     return {**env, "PYTHONPATH": os.pathsep.join(path)} if path or before else dict(env)
 
 

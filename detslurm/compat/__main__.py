@@ -10,7 +10,8 @@ import os
 import sys
 from collections.abc import Sequence
 
-from detslurm.compat import MODE_ENV, with_determined
+from detslurm import _env
+from detslurm.compat import with_determined
 
 _USAGE = "usage: python -m detslurm.compat [--force] (SCRIPT | -m MODULE) [ARGS...]"
 
@@ -25,10 +26,10 @@ def main(argv: Sequence[str]) -> int:
     env = dict(os.environ)
     words = list(argv)
     if words[:1] == ["--force"]:
-        env[MODE_ENV] = "force"
+        env[_env.COMPAT] = "force"
         words = words[1:]
-    elif env.get(MODE_ENV) == "off":
-        env[MODE_ENV] = "auto"  # calling this is asking for it
+    elif env.get(_env.COMPAT) == "off":
+        env[_env.COMPAT] = "auto"  # calling this is asking for it
     if not words or words[0] in ("-h", "--help"):
         print(_USAGE, file=sys.stdout if words else sys.stderr)
         return 0 if words else 2

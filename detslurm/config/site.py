@@ -10,14 +10,13 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from detslurm import _env
 from detslurm.config.errors import ConfigErrors, Problem
 from detslurm.config.fields import Positive, Section, Text, must, word
 from detslurm.config.frozen import FrozenDict, freeze
 from detslurm.config.schema.slurm import OnPreempt, SlotType, TimeLimit, Word
 from detslurm.config.schema.storage import CheckpointStorage
 
-SITE_ENV = "DETSLURM_SITE"
-ROOT_ENV = "DETSLURM_ROOT"
 SYSTEM_PROFILE = Path("/etc/detslurm/site.yaml")
 
 
@@ -107,7 +106,7 @@ def _layer(profile: SiteProfile | Partition) -> dict[str, Any]:
 
 def profile_path(environ: Mapping[str, str] = os.environ) -> Path | None:
     """The profile that applies here: $DETSLURM_SITE, the user's own, the system's, or none."""
-    if named := environ.get(SITE_ENV):
+    if named := environ.get(_env.SITE):
         return Path(named)
     candidates = [SYSTEM_PROFILE]
     if home := _home(environ):
@@ -128,20 +127,20 @@ def load_site(path: Path | str | None = None) -> SiteProfile:
 
 def store_root(site: SiteProfile | None = None, environ: Mapping[str, str] = os.environ) -> Path:
     """Where the store is: $DETSLURM_ROOT, else the site profile's root, else ~/detslurm."""
-    named = environ.get(ROOT_ENV)
+    named = environ.get(_env.ROOT)
     if not named:
         site = load_site() if site is None else site
         named = site.root or "~/detslurm"
     if named == "~" or named.startswith("~/"):
         home = _home(environ)
         if home is None:
-            message = f"there is no home directory to keep the store in; set {ROOT_ENV}"
-            raise ConfigErrors([Problem(ROOT_ENV, None, None, "", message)])
+            message = f"there is no home directory to keep the store in; set {_env.ROOT}"
+            raise ConfigErrors([Problem(_env.ROOT, None, None, "", message)])
         named = str(home) + named[1:]
     path = os.path.expandvars(named)
     if path.startswith("$"):
         message = f"the store's root {path} names a variable that isn't set"
-        source = site.source if site and not environ.get(ROOT_ENV) else ROOT_ENV
+        source = site.source if site and not environ.get(_env.ROOT) else _env.ROOT
         raise ConfigErrors([Problem(source, None, None, "root", message)])
     return Path(os.path.abspath(path))  # noqa: PTH100
 

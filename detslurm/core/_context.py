@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from detslurm import storage
 from detslurm._errors import InvalidHP, MetricError
 from detslurm._flag import PreemptFlag
-from detslurm._info import ClusterInfo, get_cluster_info, on_close
+from detslurm._info import ClusterInfo
 from detslurm._process import fatal_error
 from detslurm.core._checkpoint import CheckpointContext
 from detslurm.core._console_log import MetricLines, show_log
@@ -49,6 +49,7 @@ from detslurm.core._trial import (
     trial_of,
 )
 from detslurm.core._unmanaged_info import UnmanagedInfo
+from detslurm.core._unmanaged_job import join_job, on_close
 from detslurm.core._unmanaged_script import UnmanagedScript, note_recorded, record_unmanaged
 from detslurm.storage import SharedFS, Storage
 from detslurm.store import StoreError, fold_trial
@@ -263,7 +264,7 @@ def init_with_info(
     tensorboard_mode: TensorboardMode,
 ) -> Context:
     """As `init`; `unmanaged_info` describes an experiment outside of jobs, unused in a job."""
-    info = get_cluster_info()
+    info = join_job()
     given = _given_storage(checkpoint_storage)
     if distributed is None:
         _refuse_many_slots(info)

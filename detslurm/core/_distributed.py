@@ -10,6 +10,7 @@ import socket
 from collections.abc import Mapping
 from typing import Any
 
+from detslurm import _env
 from detslurm.core.transports.call_sequence import Scope
 from detslurm.core.transports.choose import RankTopology
 
@@ -78,7 +79,7 @@ class DistributedContext:
             return
         from detslurm.core.transports.build import TransportOptions, build_process_group
 
-        requested = transport or os.environ.get("DETSLURM_TRANSPORT") or "auto"
+        requested = transport or os.environ.get(_env.TRANSPORT) or "auto"
         if self.local_size != self.size and requested != "mpi" and _comm is None:
             assert chief_ip is not None, "chief_ip is needed when the trial has several nodes"
         ports = _explicit_ports(os.environ, pub_port, pull_port, port_offset)
@@ -112,7 +113,7 @@ class DistributedContext:
             local_size=env["LOCAL_WORLD_SIZE"],
             cross_rank=env["GROUP_RANK"],
             cross_size=env["GROUP_WORLD_SIZE"],
-            chief_ip=chief_ip or os.environ.get("DET_CHIEF_IP"),
+            chief_ip=chief_ip or os.environ.get(_env.CHIEF_IP),
             port_offset=_port_offset(),
         )
 
@@ -137,7 +138,7 @@ class DistributedContext:
             local_size=env["LOCAL_SIZE"],
             cross_rank=env["CROSS_RANK"],
             cross_size=env["CROSS_SIZE"],
-            chief_ip=chief_ip or os.environ.get("DET_CHIEF_IP"),
+            chief_ip=chief_ip or os.environ.get(_env.CHIEF_IP),
             port_offset=_port_offset(),
         )
 
@@ -174,9 +175,9 @@ class DistributedContext:
             local_size=hvd.local_size(),
             cross_rank=hvd.cross_rank(),
             cross_size=hvd.cross_size(),
-            chief_ip=chief_ip or os.environ.get("DET_CHIEF_IP"),
+            chief_ip=chief_ip or os.environ.get(_env.CHIEF_IP),
             port_offset=_port_offset(),
-            transport=os.environ.get("DETSLURM_TRANSPORT") or sockets,
+            transport=os.environ.get(_env.TRANSPORT) or sockets,
         )
 
     @classmethod
@@ -253,7 +254,7 @@ class DistributedContext:
             local_size=_tasks_of_node(counts, env["SLURM_NODEID"]),
             cross_rank=env["SLURM_NODEID"],
             cross_size=env[step_nodes if step_nodes in env else "SLURM_NNODES"],
-            chief_ip=chief_ip or os.environ.get("DET_CHIEF_IP") or first_node(nodes),
+            chief_ip=chief_ip or os.environ.get(_env.CHIEF_IP) or first_node(nodes),
             port_offset=_port_offset(),
             _salt=f"step {os.environ.get('SLURM_STEP_ID', '')}",
         )
@@ -494,7 +495,7 @@ def _port_offset() -> int:
     # Only ports set by hand for all trials of a node need it; derived ones differ by themselves.
     if "INTER_TRAIN_PROCESS_COMM_PORT_1" not in os.environ:
         return 0
-    return int(os.environ.get("DET_UNIQUE_PORT_OFFSET") or 0)
+    return int(os.environ.get(_env.UNIQUE_PORT_OFFSET) or 0)
 
 
 def _slurm_tasks(environ: Mapping[str, str]) -> int:

@@ -9,7 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from detslurm._info import EXPERIMENT_DIR_ENV, ClusterInfo
+from detslurm import _env
+from detslurm._info import ClusterInfo
 from detslurm.core._lengths import FixedLengths, LengthSource, max_length
 from detslurm.core._recorder import AnyRecorder, Recorder
 from detslurm.storage import Storage
@@ -35,7 +36,7 @@ def trial_of(info: ClusterInfo) -> TrialDir:
 
 def experiment_of(info: ClusterInfo) -> ExperimentDir:
     """The experiment's place in the store."""
-    path = Path(os.environ[EXPERIMENT_DIR_ENV])
+    path = Path(os.environ[_env.EXPERIMENT_DIR])
     return ExperimentDir(Store(path.parent.parent), info.trial.experiment_id)
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from detslurm import _env
 from detslurm._process import Identity, is_interactive
 from detslurm.core._console_log import show_log
 from detslurm.core._distributed import DistributedContext
@@ -25,8 +26,6 @@ from detslurm.core._unmanaged_trial import unmanaged_trial
 from detslurm.store import ExperimentDir, Store, StoreError, TrialDir, fold_trial
 
 logger = logging.getLogger("detslurm.core")
-
-SWITCH = "DETSLURM_TRACK"
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ class UnmanagedScript:
 
 def record_unmanaged(dist: DistributedContext, unmanaged_info: UnmanagedInfo) -> UnmanagedScript:
     """Start to track this process; a store that can't be written is a warning, not an error."""
-    if os.environ.get(SWITCH, "1") == "0":
+    if os.environ.get(_env.TRACK, "1") == "0":
         return _unrecorded()
     try:
         return _recorded(dist, unmanaged_info)

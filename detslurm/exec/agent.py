@@ -21,9 +21,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from detslurm import _env
 from detslurm._addresses import interface_of, own_address
 from detslurm._flag import PreemptFlag
-from detslurm._info import job_of
 from detslurm.exec import agent_protocol, ports, processes
 from detslurm.exec.entrypoint import (
     HOOK_FAILED,
@@ -121,7 +121,7 @@ class Agent:
 
     def _end_orphans(self) -> None:
         """End what earlier runs left here, before any node of this one begins."""
-        job = job_of(os.environ) or ""
+        job = _env.job_of(os.environ) or ""
         own = RunMark(str(self._experiment.path), self._trial.id, self._start["run"], job)
         found, left = end_orphans(own, self._is_over)
         if found:

@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from detslurm import LIBRARIES_ENV
+from detslurm import _env
 from detslurm.compat import DIRECTORY
 from detslurm.exec.environment import user_variables
 
@@ -50,7 +50,7 @@ def _with_library(env: Mapping[str, str], library: Path) -> dict[str, str]:
     return {
         **env,
         "PYTHONPATH": os.pathsep.join([*path, str(library)]),
-        LIBRARIES_ENV: str(library),
+        _env.LIBRARIES: str(library),
     }
 
 

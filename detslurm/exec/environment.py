@@ -9,14 +9,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from detslurm._addresses import INTERFACE_ENV, interface_of
-from detslurm._flag import ENV as FLAG_ENV
-from detslurm._identity import TOKEN_ENV
-from detslurm._info import EXPERIMENT_DIR_ENV, JOB_ENV, OF_A_RUN, job_of
+from detslurm import _env
+from detslurm._addresses import interface_of
 from detslurm.compat import with_determined
-
-PORT_ENV = "DETSLURM_MEETING_PORT"
-"""A port of the first node that is this run's alone, where a run has several nodes."""
 
 # Linux refuses an exec with one string of 128 KiB or more (MAX_ARG_STRLEN).
 _LONGEST_VALUE = 120 * 1024
@@ -44,15 +39,15 @@ def run_environment(
         **_of_trial(start, experiment_dir),
         **_of_node(node, slot_ids, gpu_uuids, peers),
         **_of_configuration(config, variables),
-        "DET_SESSION_TOKEN": "",
-        "DET_TASK_TYPE": "TRIAL",
-        "DET_RESOURCES_TYPE": "slurm-job",
-        FLAG_ENV: flag,
+        _env.SESSION_TOKEN: "",
+        _env.TASK_TYPE: "TRIAL",
+        _env.RESOURCES_TYPE: "slurm-job",
+        _env.PREEMPT_FLAG: flag,
         # What a rank prints must reach the log at once, not at the end.
         "PYTHONUNBUFFERED": "1",
     }
-    if job := job_of(base):
-        ours[JOB_ENV] = job
+    if job := _env.job_of(base):
+        ours[_env.JOB] = job
     return with_determined({**_without_ours(base), **variables, **ours})
 
 
@@ -61,20 +56,20 @@ def _of_trial(start: Mapping[str, Any], experiment_dir: Path) -> dict[str, str]:
     resume = start.get("resume") or {}
     task = f"{start['experiment']}.{start.get('request_id', start['trial'])}"
     found = {
-        "DET_MASTER": f"file://{experiment_dir.parent.parent}",
-        "DET_CLUSTER_ID": str(start["job"].get("cluster", "")),
-        "DET_TASK_ID": task,
-        "DET_ALLOCATION_ID": f"{task}.{start['run']}",
-        "DET_TRIAL_ID": str(start["trial"]),
-        "DET_EXPERIMENT_ID": str(start["experiment"]),
-        "DET_TRIAL_SEED": str(start["seed"]),
-        "DET_TRIAL_RUN_ID": str(start["run"]),
-        "DET_HPARAMS": json.dumps(start["hparams"]),
-        "DET_STEPS_COMPLETED": str(resume.get("steps", 0)),
-        EXPERIMENT_DIR_ENV: str(experiment_dir),
+        _env.MASTER: f"file://{experiment_dir.parent.parent}",
+        _env.CLUSTER_ID: str(start["job"].get("cluster", "")),
+        _env.TASK_ID: task,
+        _env.ALLOCATION_ID: f"{task}.{start['run']}",
+        _env.TRIAL_ID: str(start["trial"]),
+        _env.EXPERIMENT_ID: str(start["experiment"]),
+        _env.TRIAL_SEED: str(start["seed"]),
+        _env.TRIAL_RUN_ID: str(start["run"]),
+        _env.HPARAMS: json.dumps(start["hparams"]),
+        _env.STEPS_COMPLETED: str(resume.get("steps", 0)),
+        _env.EXPERIMENT_DIR: str(experiment_dir),
     }
     if resume.get("uuid"):
-        found["DET_LATEST_CHECKPOINT"] = resume["uuid"]
+        found[_env.LATEST_CHECKPOINT] = resume["uuid"]
     return found
 
 
@@ -84,34 +79,34 @@ def _of_node(
     """This node, its slots, and the other nodes."""
     meeting = {"container_addrs", "container_rank", "container_slot_counts"}
     found = {
-        "DET_AGENT_ID": node,
-        "DET_SLOT_IDS": json.dumps(list(slot_ids)),
-        "DET_UNIQUE_PORT_OFFSET": str(min(slot_ids, default=0)),
-        "DETSLURM_GPU_UUIDS": json.dumps(list(gpu_uuids)),
-        "DETSLURM_RENDEZVOUS": json.dumps({k: v for k, v in peers.items() if k in meeting}),
+        _env.AGENT_ID: node,
+        _env.SLOT_IDS: json.dumps(list(slot_ids)),
+        _env.UNIQUE_PORT_OFFSET: str(min(slot_ids, default=0)),
+        _env.GPU_UUIDS: json.dumps(list(gpu_uuids)),
+        _env.RENDEZVOUS: json.dumps({k: v for k, v in peers.items() if k in meeting}),
     }
     if "port" in peers:
-        found[PORT_ENV] = str(peers["port"])
+        found[_env.RENDEZVOUS_PORT] = str(peers["port"])
     if "token" in peers:
-        found[TOKEN_ENV] = peers["token"]
+        found[_env.RUN_TOKEN] = peers["token"]
     return found
 
 
 def _of_configuration(config: Mapping[str, Any], variables: Mapping[str, str]) -> dict[str, str]:
     """The experiment's configuration, as far as code asks for it."""
-    found = {"DET_DEBUG": "true" if config.get("debug") else "false"}
+    found = {_env.DEBUG: "true" if config.get("debug") else "false"}
     text = json.dumps(config)
     if len(text) < _LONGEST_VALUE:
-        found["DET_EXPERIMENT_CONFIG"] = text
+        found[_env.EXPERIMENT_CONFIG] = text
     interface = interface_of(config, variables)
     if interface:
-        found[INTERFACE_ENV] = interface
+        found[_env.INTERFACE] = interface
     return found
 
 
 def _without_ours(base: Mapping[str, str]) -> dict[str, str]:
     # A job submitted from inside another job must not inherit that one's identity.
-    return {k: v for k, v in base.items() if not k.startswith(OF_A_RUN)}
+    return {k: v for k, v in base.items() if not k.startswith(_env.OF_A_RUN)}
 
 
 def user_variables(config: Mapping[str, Any]) -> dict[str, str]:

@@ -15,7 +15,6 @@ from detslurm.exec.attempt import Attempt, AttemptResult, Limits
 from detslurm.exec.intents import Intents
 from detslurm.exec.outcome import Action, AttemptFacts, Cause, Decision, decide
 from detslurm.exec.signals import SignalInbox
-from detslurm.exec.step_server import serve_steps
 from detslurm.exec.textlog import TextLog, print_message
 from detslurm.exec.trial_queue import Task, TrialQueue
 from detslurm.slurm import Allocation, Cluster, SlurmError
@@ -174,7 +173,7 @@ class Execution:
         until, pause = time.monotonic() + _CONTROLLER_TIMEOUT, _STEP_PAUSE
         while True:
             try:
-                with serve_steps(self._allocation.node_count, self._step_environment):
+                with self._step_server():
                     result = self._attempt(number, log)
             except SlurmError as err:  # this allocation is of no use
                 log.add_message(str(err))
@@ -209,6 +208,14 @@ class Execution:
             end_reason=self._end_reason,
             limits=Limits(timeout, float(self._intents.facts.created.kill_wait)),
         ).run()
+
+    def _step_server(self) -> contextlib.AbstractContextManager[None]:
+        """Starts the steps that launchers ask for, where a run has several nodes."""
+        if self._allocation.node_count == 1:
+            return contextlib.nullcontext()
+        from detslurm.exec.step_server import serve_steps  # only here: other runners start faster
+
+        return serve_steps(self._step_environment)
 
     def _step_environment(self, launchers: Mapping[str, str]) -> dict[str, str]:
         from detslurm.exec.containers import starting_environment  # only here: others pay nothing

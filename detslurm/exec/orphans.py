@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
-from detslurm._info import EXPERIMENT_DIR_ENV, JOB_ENV, job_of
+from detslurm import _env
 from detslurm._process import started
 from detslurm.exec.processes import signal_each
 
@@ -33,11 +33,11 @@ class RunMark(NamedTuple):
     def of(cls, env: Mapping[str, str]) -> RunMark | None:
         """By its environment; a job that was submitted from inside a run is no part of that."""
         try:
-            trial, run = int(env["DET_TRIAL_ID"]), int(env["DET_TRIAL_RUN_ID"])
-            experiment, job = env[EXPERIMENT_DIR_ENV], env[JOB_ENV]
+            trial, run = int(env[_env.TRIAL_ID]), int(env[_env.TRIAL_RUN_ID])
+            experiment, job = env[_env.EXPERIMENT_DIR], env[_env.JOB]
         except (KeyError, ValueError):
             return None
-        return cls(experiment, trial, run, job) if job_of(env) in (None, job) else None
+        return cls(experiment, trial, run, job) if not _env.is_inherited(env) else None
 
 
 def is_orphan(mark: RunMark, own: RunMark, is_over: Callable[[int, int], bool]) -> bool:

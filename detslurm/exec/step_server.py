@@ -18,10 +18,8 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from detslurm import _env
 from detslurm.exec.processes import die_with_parent, exit_status
-
-STEP_SERVER_ENV = "DETSLURM_STEP_SERVER"
-"""Where the runner of this attempt listens: a name that only processes of its node can use."""
 
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 # How long an srun that was asked to end its ranks may take for it.
@@ -32,21 +30,18 @@ Environment = Callable[[Mapping[str, str]], dict[str, str]]
 
 
 @contextlib.contextmanager
-def serve_steps(nodes: int, environment: Environment = dict) -> Iterator[None]:
-    """While an attempt runs on several nodes, start the steps that its launchers ask for.
+def serve_steps(environment: Environment = dict) -> Iterator[None]:
+    """While an attempt runs, start the steps that its launchers ask for.
 
     `environment` makes a step's out of that of the launcher, which may be in a container.
     """
-    if nodes == 1:
-        yield
-        return
     name = f"detslurm-steps-{os.getuid()}-{os.urandom(8).hex()}"
-    os.environ[STEP_SERVER_ENV] = name
+    os.environ[_env.STEP_SERVER] = name
     server = StepServer(f"\0{name}", environment)
     try:
         yield
     finally:
-        del os.environ[STEP_SERVER_ENV]
+        del os.environ[_env.STEP_SERVER]
         server.close()
 
 

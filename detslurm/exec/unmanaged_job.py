@@ -16,7 +16,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from detslurm._addresses import INTERFACE_ENV, own_address, peer_address
+from detslurm import _env
+from detslurm._addresses import own_address, peer_address
 from detslurm._flag import PreemptFlag
 from detslurm.exec import ports, unmanaged_claims
 from detslurm.exec.environment import run_environment
@@ -34,7 +35,6 @@ SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 """Any of these means: save and leave; sbatch's --signal may name the one that a site likes."""
 
 _RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID")
-_SWITCH = "DETSLURM_TRACK"
 # How long the other processes of a step wait for the chief to open the run.
 _TIMEOUT = 120.0
 # With less than this left (seconds) a signal means the time limit.
@@ -158,7 +158,7 @@ def join(argv: Sequence[str] | None = None, *, launcher: bool = False) -> Unmana
     """
     env = os.environ
     allocation = Allocation.from_environment(env)
-    if allocation is None or allocation.cluster != "slurm" or env.get(_SWITCH, "1") == "0":
+    if allocation is None or allocation.cluster != "slurm" or env.get(_env.TRACK, "1") == "0":
         return None
     step = unmanaged_claims.JobStep.of(allocation, env, list(sys.argv if argv is None else argv))
     store = Store.open()
@@ -242,7 +242,7 @@ def _nodes(allocation: Allocation, env: Mapping[str, str]) -> list[str]:
 
 
 def _own_address(nodes: Sequence[str], rank: int) -> str:
-    return own_address(nodes, rank, os.environ.get(INTERFACE_ENV))
+    return own_address(nodes, rank, os.environ.get(_env.INTERFACE))
 
 
 def _experiment_of(trial: TrialDir) -> ExperimentDir:

@@ -13,11 +13,12 @@ from typing import Any
 import torch
 import torch.distributed as torch_dist
 
-from detslurm import core
-from detslurm._addresses import INTERFACE_ENV, LOOPBACK, own_address
-from detslurm._info import ClusterInfo, get_cluster_info
+from detslurm import _env, core
+from detslurm._addresses import LOOPBACK, own_address
+from detslurm._info import ClusterInfo
 from detslurm.core import DistributedContext, PreemptMode
 from detslurm.core._console_log import show_log
+from detslurm.core._unmanaged_job import join_job
 from detslurm.core.transports.choose import mpi_size
 from detslurm.pytorch._context import PyTorchTrialContext
 from detslurm.pytorch._ddp import start_process_group
@@ -123,7 +124,7 @@ def _horovod() -> Any:
 
 
 def _trial_info() -> ClusterInfo | None:
-    info = get_cluster_info()
+    info = join_job()
     return info if info is not None and info.task_type == "TRIAL" else None
 
 
@@ -161,5 +162,5 @@ def _own_addr(info: ClusterInfo | None, dist: DistributedContext | None) -> str:
         return LOOPBACK
     if info is not None and info._rendezvous_info is not None:
         return info.container_addrs[info.container_rank]
-    others = os.environ.get("DET_CHIEF_IP", "")
-    return own_address((socket.gethostname(), others), 0, os.environ.get(INTERFACE_ENV))
+    others = os.environ.get(_env.CHIEF_IP, "")
+    return own_address((socket.gethostname(), others), 0, os.environ.get(_env.INTERFACE))

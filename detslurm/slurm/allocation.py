@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from detslurm import _env
 from detslurm.slurm.hostlist import expand_hostlist
 from detslurm.slurm.interface import SlurmError
-
-LOCAL_PREFIX = "DETSLURM_LOCAL_"
 
 # Step numbers from here on are Slurm's own: the batch script, an interactive step.
 _RESERVED_STEPS = 0xFFFFFFF0
@@ -112,7 +111,7 @@ class Allocation:
     def from_environment(cls, environ: Mapping[str, str] | None = None) -> Allocation | None:
         """The allocation around this process, or None outside of any job."""
         env = os.environ if environ is None else environ
-        if f"{LOCAL_PREFIX}JOB_ID" in env:
+        if _env.LOCAL_JOB_ID in env:
             return _local(env)
         if "SLURM_JOB_ID" in env:
             return _slurm(env)
@@ -207,17 +206,17 @@ def _gpu_total(text: str | None) -> int | None:
 
 
 def _local(env: Mapping[str, str]) -> Allocation:
-    task = env.get(f"{LOCAL_PREFIX}TASK_ID") or None
-    job = env[f"{LOCAL_PREFIX}JOB_ID"]
+    task = env.get(_env.LOCAL_TASK_ID) or None
+    job = env[_env.LOCAL_JOB_ID]
     return Allocation(
         cluster="local",
         job_id=job,
         nodes=(_hostname(env),),
         array_job_id=job if task else None,
         array_task_id=int(task) if task else None,
-        restart_count=int(env.get(f"{LOCAL_PREFIX}RESTART_COUNT") or 0),
+        restart_count=int(env.get(_env.LOCAL_RESTART_COUNT) or 0),
         partition="local",
-        end_time=_number(env.get(f"{LOCAL_PREFIX}END_TIME")),
+        end_time=_number(env.get(_env.LOCAL_END_TIME)),
         slot_ids=visible_gpus(env),
     )
 

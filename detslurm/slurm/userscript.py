@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from detslurm import _env
 from detslurm.slurm import command
 from detslurm.slurm.interface import SlurmError
 from detslurm.slurm.jobrecord import parse_job_records
@@ -142,5 +143,5 @@ def _throttle(record: Mapping[str, str]) -> int | None:
 
 def _environment() -> dict[str, str]:
     """No other job's identity: sbatch would pass it on."""
-    ours = ("SLURM_", "SLURMD_", "SBATCH_", "PMI", "PMIX_", "OMPI_", "DET_", "DETSLURM_PREEMPT")
+    ours = ("SLURM_", "SLURMD_", "SBATCH_", "PMI", "PMIX_", "OMPI_", *_env.OF_A_RUN)
     return {k: v for k, v in os.environ.items() if k in _KEPT or not k.startswith(ours)}

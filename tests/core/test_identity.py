@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from detslurm._env import RUN_TOKEN
 from detslurm._identity import (
     KEY_FILE,
-    TOKEN_ENV,
     derived_ports,
     key_of,
     name_on_node,
@@ -27,11 +27,11 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_token_of_the_run_comes_first(home: Path) -> None:
     """Without it, or with an empty one, a key at home that is made once."""
-    assert secret_of_user({TOKEN_ENV: "told"}) == b"told"
+    assert secret_of_user({RUN_TOKEN: "told"}) == b"told"
     assert not (home / KEY_FILE).exists()
     made = secret_of_user({})
     assert len(made) == 32
-    assert secret_of_user({TOKEN_ENV: ""}) == made
+    assert secret_of_user({RUN_TOKEN: ""}) == made
     assert (home / KEY_FILE).stat().st_mode & 0o777 == 0o600
 
 
@@ -50,7 +50,7 @@ def test_a_key_of_another_user_or_place_is_refused(home: Path) -> None:
     (home / "known").write_bytes(bytes(32))
     (home / "known").chmod(0o600)
     (home / KEY_FILE).symlink_to(home / "known")
-    with pytest.raises(RuntimeError, match=f"all of them the same secret in {TOKEN_ENV}"):
+    with pytest.raises(RuntimeError, match=f"all of them the same secret in {RUN_TOKEN}"):
         secret_of_user({})
     (home / KEY_FILE).unlink()
     (home / "known").rename(home / KEY_FILE)
@@ -62,7 +62,7 @@ def test_a_key_of_another_user_or_place_is_refused(home: Path) -> None:
 
 def test_nobody_else_knows_the_places(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Names and ports follow from the secret; a node without one still has names."""
-    ours, theirs = {TOKEN_ENV: "ours"}, {TOKEN_ENV: "theirs"}
+    ours, theirs = {RUN_TOKEN: "ours"}, {RUN_TOKEN: "theirs"}
     assert name_on_node(ours, "x") == name_on_node(ours, "x") != name_on_node(theirs, "x")
     keys = [key_of("same", secret_of_user(env)) for env in (ours, theirs)]
     for places in (socket_names, derived_ports):

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from detslurm._addresses import INTERFACE_ENV, interface_address
+from detslurm._addresses import interface_address
+from detslurm._env import INTERFACE
 from detslurm.store import NotFound, trial_metrics
 from tests.cluster import Cluster
 from tests.cluster.waiting import wait_for
@@ -28,7 +29,7 @@ TRAIN = """\
     import os, sys, time
     import detslurm as det
 
-    info = det.get_cluster_info()
+    info = det.join_job()
     with det.core.init() as core:
         step, value = 0, 1.0
         if info.latest_checkpoint:
@@ -167,7 +168,7 @@ def test_sigusr1_and_a_job_from_inside(desk: Desk, site: Cluster) -> None:
     desk.write("first.py", TRAIN + more)
     desk.write("loose.py", LOOSE)
     head = "#!/bin/bash\n#SBATCH --job-name=next --output=next.out\n"
-    asks = "srun python3 -c 'import detslurm; detslurm.get_cluster_info()'"
+    asks = "srun python3 -c 'import detslurm; detslurm.join_job()'"
     desk.write("next.sh", f"{head}srun python3 loose.py\n{asks}\n")
     desk.write("hold-first-2", "")
     job = batch(desk, "srun python3 first.py 4\n", "--job-name=first")
@@ -197,7 +198,7 @@ def test_the_launcher_in_a_script_of_ones_own(desk: Desk, site: Cluster) -> None
     desk.write("hold-launched-4", "")
     launch = "python3 -m detslurm.launch.torch_distributed --nproc-per-node=2 -- worker.py"
     interface = outward_interface()
-    script = f"export {INTERFACE_ENV}={interface}\nsrun --ntasks-per-node=1 {launch}\n"
+    script = f"export {INTERFACE}={interface}\nsrun --ntasks-per-node=1 {launch}\n"
     job = batch(desk, script, "--partition=low", "--nodes=2", "--job-name=launched")
     wait_for_experiment(desk, 4)
     make_room(desk)
@@ -301,7 +302,7 @@ def test_limits_intents_and_scancel(desk: Desk, site: Cluster) -> None:
 
 def test_recording_can_be_switched_off(desk: Desk, site: Cluster) -> None:
     """DETSLURM_TRACK=0 in the script: nothing is written."""
-    desk.write("train.py", "import detslurm as det\nassert det.get_cluster_info() is None\n")
+    desk.write("train.py", "import detslurm as det\nassert det.join_job() is None\n")
     job = batch(desk, "DETSLURM_TRACK=0 srun python3 train.py\n")
     site.wait_state(job, "COMPLETED", timeout=PATIENCE)
     assert not Path(desk.store.path / "experiments").exists()

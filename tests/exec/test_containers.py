@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from detslurm._flag import ENV, PreemptFlag
+from detslurm._env import PREEMPT_FLAG
+from detslurm._flag import PreemptFlag
 from detslurm.exec.agent_protocol import KILL
 from tests.cluster import processes
 from tests.cluster.waiting import wait_for
@@ -111,7 +112,7 @@ def test_a_container_that_can_not_see_the_flag_is_told_so(
 ) -> None:
     """At once, and not when it is preempted: scripts and the launchers' ranks."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setenv(ENV, PreemptFlag.create().name)
+    monkeypatch.setenv(PREEMPT_FLAG, PreemptFlag.create().name)
     container = [*needs("bwrap --bind / /").split(), "--tmpfs", str(tmp_path), "--chdir", "/"]
     done = subprocess.run(
         [*container, sys.executable, *command], capture_output=True, text=True, timeout=PATIENCE

@@ -8,7 +8,8 @@ import sys
 
 import pytest
 
-from detslurm.exec.step_server import STEP_SERVER_ENV, serve_steps
+from detslurm._env import STEP_SERVER
+from detslurm.exec.step_server import serve_steps
 from tests.cluster.waiting import wait_for
 from tests.e2e.processes import is_alive
 
@@ -24,7 +25,7 @@ def start(argv: list[str]) -> subprocess.Popen[str]:
 
 def test_a_step_s_outputs_and_status() -> None:
     """The step is the runner's child; what it says and how it ends is its caller's."""
-    with serve_steps(2):
+    with serve_steps():
         caller = start(SAYS)
         out, err = caller.communicate(timeout=120)
     assert (int(out), err, caller.returncode) == (os.getpid(), "wrong\n", 3)
@@ -33,7 +34,7 @@ def test_a_step_s_outputs_and_status() -> None:
 @pytest.mark.parametrize("end", ["kill", "terminate"])
 def test_a_step_ends_with_its_caller(end: str) -> None:
     """kill -9 as well as SIGTERM."""
-    with serve_steps(2), start(STAYS) as caller:
+    with serve_steps(), start(STAYS) as caller:
         assert caller.stdout is not None
         step = int(caller.stdout.readline())
         getattr(caller, end)()
@@ -42,19 +43,19 @@ def test_a_step_ends_with_its_caller(end: str) -> None:
 
 def test_a_step_ends_with_the_attempt() -> None:
     """The runner looks after no step any longer: it is ended, and its caller told."""
-    with serve_steps(2):
+    with serve_steps():
         caller = start(STAYS)
         assert caller.stdout is not None
         step = int(caller.stdout.readline())
     caller.communicate(timeout=120)
     assert caller.returncode != 0
     assert not is_alive(step)
-    assert STEP_SERVER_ENV not in os.environ
+    assert STEP_SERVER not in os.environ
 
 
 def test_without_a_runner_here_the_step_is_the_launcher_s(monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch script on another machine than the first node."""
-    monkeypatch.setenv(STEP_SERVER_ENV, "detslurm-steps-nowhere")
+    monkeypatch.setenv(STEP_SERVER, "detslurm-steps-nowhere")
     caller = start(SAYS)
     out, _ = caller.communicate(timeout=120)
     assert (int(out), caller.returncode) == (os.getpid(), 3)

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from detslurm._flag import ENV, PreemptFlag
+from detslurm._env import PREEMPT_FLAG
+from detslurm._flag import PreemptFlag
 from detslurm.exec.processes import descendants
 from tests.cluster.waiting import wait_for
 from tests.e2e.processes import is_alive
@@ -84,7 +85,7 @@ def test_sigterm_without_preemption_ends_everything(worker: str) -> None:
 def test_a_preemption_ends_nobody(worker: str) -> None:
     """SIGTERM to every process while the flag is up: who stands between lives on."""
     flag = PreemptFlag.create()
-    with started(worker, "outlive", {ENV: flag.name}) as (launcher, pids):
+    with started(worker, "outlive", {PREEMPT_FLAG: flag.name}) as (launcher, pids):
         flag.request_preemption()
         for pid in [launcher.pid, *descendants(launcher.pid)]:
             with contextlib.suppress(ProcessLookupError):

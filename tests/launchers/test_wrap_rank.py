@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from detslurm._flag import ENV, PreemptFlag
-from detslurm._info import JOB_ENV
+from detslurm._env import EXIT_LOG, JOB, PREEMPT_FLAG
+from detslurm._flag import PreemptFlag
 from detslurm.exec.line_splitter import LineSplitter
-from detslurm.launch.ranks import EXIT_LOG_ENV, ExitLog, report_exit
+from detslurm.launch.ranks import ExitLog, report_exit
 from tests.cluster.waiting import wait_for
 
 WRAP = [sys.executable, "-m", "detslurm.launch.wrap_rank"]
@@ -96,7 +96,7 @@ def test_a_preemption_is_not_passed_on(tidied: bool) -> None:
     flag = PreemptFlag.create()
     flag.request_preemption()
     script = "trap 'exit 7' TERM; echo up; sleep 1 & wait; exit 0"
-    with started(script, {ENV: flag.name}) as process:
+    with started(script, {PREEMPT_FLAG: flag.name}) as process:
         if tidied:
             Path(flag.name).unlink()
         process.terminate()
@@ -115,7 +115,7 @@ def test_the_stacks_of_ranks_that_srun_has_started() -> None:
     with subprocess.Popen(
         [sys.executable, "-c", code, "sh", "-c", script],
         stdout=subprocess.PIPE,
-        env={**os.environ, ENV: flag.name},
+        env={**os.environ, PREEMPT_FLAG: flag.name},
     ) as process:
         assert process.stdout is not None
         process.stdout.readline()
@@ -125,7 +125,7 @@ def test_the_stacks_of_ranks_that_srun_has_started() -> None:
 
 def test_a_flag_that_can_not_be_seen_is_an_error_unless_it_is_another_job_s() -> None:
     """What a job inherits of the run that submitted it is forgotten."""
-    hidden = {ENV: "/nowhere/flag", JOB_ENV: "1"}
+    hidden = {PREEMPT_FLAG: "/nowhere/flag", JOB: "1"}
     done = wrap("0", "true", env=hidden | {"SLURM_JOB_ID": "1"})
     assert done.returncode == 1
     assert "a container must see /nowhere" in done.stderr
@@ -147,7 +147,7 @@ def test_who_failed_first_counts_and_not_who_was_asked_to_end(
 ) -> None:
     """mpirun ends the others at once, and they may be faster than the one that failed."""
     exits = ExitLog()
-    monkeypatch.setenv(EXIT_LOG_ENV, exits.name)
+    monkeypatch.setenv(EXIT_LOG, exits.name)
     found = []
     for rank, ended in enumerate((0, 128 + signal.SIGTERM, 5, 6)):
         report_exit(rank, ended)

@@ -15,7 +15,8 @@ import pytest
 import torch
 from torch.utils import data
 
-from detslurm._flag import ENV, PreemptFlag
+from detslurm._env import PREEMPT_FLAG
+from detslurm._flag import PreemptFlag
 from detslurm.pytorch._data import DataLoader, data_length, to_device
 
 
@@ -174,7 +175,7 @@ def test_workers_live_through_a_preemption(monkeypatch: pytest.MonkeyPatch) -> N
     """Where Slurm's SIGTERM reaches the workers, too, they go on loading; a second one, or one
     without a preemption, ends them."""
     flag = PreemptFlag.create()
-    monkeypatch.setenv(ENV, flag.name)
+    monkeypatch.setenv(PREEMPT_FLAG, flag.name)
     loader = DataLoader(range(100), batch_size=1, num_workers=1, prefetch_factor=1)
     for repeat in (True, False):
         batches = iter(loader.get_data_loader(repeat=repeat))
@@ -189,7 +190,7 @@ def test_workers_live_through_a_preemption(monkeypatch: pytest.MonkeyPatch) -> N
 def test_workers_die_without_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """A SIGTERM that comes alone ends a worker, as ever."""
     flag = PreemptFlag.create()
-    monkeypatch.setenv(ENV, flag.name)
+    monkeypatch.setenv(PREEMPT_FLAG, flag.name)
     batches = iter(DataLoader(range(9), num_workers=1, prefetch_factor=1))
     next(batches)
     end(batches._workers[0].pid)  # type: ignore[attr-defined]

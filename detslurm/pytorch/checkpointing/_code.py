@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import detslurm
-from detslurm._info import EXPERIMENT_DIR_ENV
+from detslurm import _env
 
 
 def add_code(target: Path, kind: type, *, final: bool) -> None:
@@ -33,7 +33,7 @@ def add_code(target: Path, kind: type, *, final: bool) -> None:
 
 def frozen_code() -> Path | None:
     """The experiment's frozen code; None by hand."""
-    experiment = os.environ.get(EXPERIMENT_DIR_ENV)
+    experiment = os.environ.get(_env.EXPERIMENT_DIR)
     code = Path(experiment) / "code" if experiment else None
     return code if code is not None and code.is_dir() else None
 

@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from detslurm import _env
 from detslurm.slurm.interface import (
     ClusterLimits,
     JobInfo,
@@ -38,7 +39,7 @@ _UPDATES = {
     "dependency": ("dependency", str),
 }
 # A job must not take itself for the one that submitted it.
-_NOT_INHERITED = ("SLURM_", "SLURMD_", "DETSLURM_LOCAL_", "PMI_", "PMIX_", "OMPI_")
+_NOT_INHERITED = ("SLURM_", "SLURMD_", _env.LOCAL_PREFIX, "PMI_", "PMIX_", "OMPI_")
 
 
 class LocalCluster:
@@ -188,11 +189,7 @@ class LocalCluster:
         # Nor is it part of the run that asks for it, whose processes all end with that.
         others = (*_NOT_INHERITED, "DET_")
         clean = {k: v for k, v in os.environ.items() if not k.startswith(others)}
-        kept = {
-            k: v
-            for k, v in os.environ.items()
-            if k in ("DETSLURM_LOCAL_CPUS", "DETSLURM_LOCAL_GPUS")
-        }
+        kept = {k: v for k, v in os.environ.items() if k in (_env.LOCAL_CPUS, _env.LOCAL_GPUS)}
         done = subprocess.run(
             argv,
             env={**clean, **kept},

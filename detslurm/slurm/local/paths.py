@@ -8,7 +8,7 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 
-from detslurm import _access
+from detslurm import _access, _env
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ def machine() -> str:
 
 def default_root() -> Path:
     """The store root of the environment: inside a local job, the one that the job belongs to."""
-    for name in ("DETSLURM_LOCAL_ROOT", "DETSLURM_ROOT"):
+    for name in (_env.LOCAL_ROOT, _env.ROOT):
         if os.environ.get(name):
             return Path(os.environ[name]).expanduser()
     return Path("~/detslurm").expanduser()

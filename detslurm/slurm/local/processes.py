@@ -8,6 +8,8 @@ import signal
 import time
 from pathlib import Path
 
+from detslurm import _env
+
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 
@@ -45,11 +47,11 @@ def send(pids: list[int], *signals: signal.Signals) -> None:
 
 def strays(tag: str, job: str = "", index: str = "") -> list[int]:
     """Processes of this user whose environment names this local cluster (and this element)."""
-    marks = {f"DETSLURM_LOCAL_TAG={tag}".encode()}
+    marks = {f"{_env.LOCAL_TAG}={tag}".encode()}
     if job:
         marks |= {
-            f"DETSLURM_LOCAL_JOB_ID={job}".encode(),
-            f"DETSLURM_LOCAL_TASK_ID={index}".encode(),
+            f"{_env.LOCAL_JOB_ID}={job}".encode(),
+            f"{_env.LOCAL_TASK_ID}={index}".encode(),
         }
     found = []
     for pid in _pids():

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from detslurm import _env
 from detslurm.slurm.end_reason import end_line
 from detslurm.slurm.interface import SlurmError
 from detslurm.slurm.local import journal, policy, processes, supervisor, wire
@@ -127,12 +128,12 @@ class Scheduler:
         saved = self.paths.jobs / str(element.job) / "environment.json"
         return {
             **json.loads(saved.read_text()),
-            "DETSLURM_LOCAL_ROOT": str(self.paths.root),
-            "DETSLURM_LOCAL_TAG": self.paths.tag,
-            "DETSLURM_LOCAL_JOB_ID": str(element.job),
-            "DETSLURM_LOCAL_TASK_ID": "" if element.index is None else str(element.index),
-            "DETSLURM_LOCAL_RESTART_COUNT": str(element.restarts),
-            "DETSLURM_LOCAL_END_TIME": "" if end is None else str(end),
+            _env.LOCAL_ROOT: str(self.paths.root),
+            _env.LOCAL_TAG: self.paths.tag,
+            _env.LOCAL_JOB_ID: str(element.job),
+            _env.LOCAL_TASK_ID: "" if element.index is None else str(element.index),
+            _env.LOCAL_RESTART_COUNT: str(element.restarts),
+            _env.LOCAL_END_TIME: "" if end is None else str(end),
             "CUDA_VISIBLE_DEVICES": ",".join(element.gpus),
         }
 
