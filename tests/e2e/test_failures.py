@@ -371,6 +371,7 @@ IGNORES = """\
 """
 
 
+@pytest.mark.slow
 def test_code_that_never_looks_is_killed_and_goes_on(desk: Desk, site: Cluster) -> None:
     """Killed at the end of the grace or at the time limit, it loses a step, not a restart."""
     low = desk.submit(

@@ -96,6 +96,7 @@ def test_preempted_on_a_site_that_sends_the_users_signal(desk: Desk, site: Clust
     assert_undisturbed(desk, number)
 
 
+@pytest.mark.slow
 def test_a_chain_of_time_limits(desk: Desk, site: Cluster) -> None:
     """Three segments make one training; a reached limit is no restart."""
     held = (HELD_AT, 4 * HELD_AT)
@@ -137,6 +138,7 @@ def test_pause_frees_the_allocation_and_activate_goes_on(desk: Desk, site: Clust
     assert_undisturbed(desk, number)
 
 
+@pytest.mark.slow
 def test_a_dead_node(desk: Desk, site: Cluster) -> None:
     """The node loses power: the trial waits, and goes on elsewhere from its last checkpoint."""
     number = desk.submit(project(desk, HELD_AT))

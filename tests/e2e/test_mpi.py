@@ -110,6 +110,7 @@ def losses(size: int) -> list[tuple[int, float]]:
     return found
 
 
+@pytest.mark.slow
 def test_preempted_and_bit_identical(desk: Desk) -> None:
     """A job of higher priority comes: every rank of `srun` on two nodes, of mpirun on one, and of
     srun in a batch script of the user's own learns of it and saves; requeued, all go on with the

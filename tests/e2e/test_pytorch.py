@@ -95,6 +95,7 @@ def final_weights(desk: Desk, number: int) -> dict[str, torch.Tensor]:
     return weights
 
 
+@pytest.mark.slow
 def test_four_ranks_that_were_preempted_end_as_four_that_were_not(
     desk: Desk, site: Cluster
 ) -> None:

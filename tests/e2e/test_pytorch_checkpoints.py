@@ -99,6 +99,7 @@ SCRIPT = """\
 """
 
 
+@pytest.mark.slow
 def test_killed_at_every_stage_of_saving(desk: Desk, site: Cluster) -> None:
     """Each run goes on from the last whole checkpoint and removes what another left; leaving
     waits for what is written in the background."""

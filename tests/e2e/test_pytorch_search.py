@@ -84,6 +84,7 @@ print(sum(found) / len(found))
 """
 
 
+@pytest.mark.slow
 def test_adaptive_asha_over_the_transformer(
     desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

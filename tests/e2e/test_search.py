@@ -202,6 +202,7 @@ def test_stopped_trials_leave_at_once_and_count_as_completed(desk: Desk) -> None
         assert view.steps == (9 if len(trial.rung_results) == 2 else 3)
 
 
+@pytest.mark.slow
 def test_trials_of_dead_workers_are_taken_over(desk: Desk, site: Cluster) -> None:
     """kill -9 of a runner and the power cut of a node cost time only: others go on from there."""
     number = desk.submit(project(desk, LEARNS, ASHA), "slurm.sbatch_args=[--exclusive]", "--paused")

@@ -39,6 +39,7 @@ def state_of(desk: Desk, number: int) -> State:
     return EventLog(experiment.search, Search.from_config(experiment.config())).catch_up()
 
 
+@pytest.mark.slow
 def test_every_method_on_digits(desk: Desk) -> None:
     """All six side by side: each completes, with the trials and lengths of its method."""
     folder = copy_example(desk, "search")
@@ -83,6 +84,7 @@ def test_every_method_on_digits(desk: Desk) -> None:
     assert len(rates) == 3
 
 
+@pytest.mark.slow
 def test_a_method_of_ones_own(desk: Desk) -> None:
     """The climber trains its rounds one after the other and names the best sample."""
     folder: Path = copy_example(desk, "search")

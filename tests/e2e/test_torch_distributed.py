@@ -94,6 +94,7 @@ def losses(desk: Desk, number: int) -> list[tuple[int, float]]:
     return [(row.steps, row.metrics["loss"]) for row in desk.metrics(number)]
 
 
+@pytest.mark.slow
 def test_two_nodes_by_two_slots_train_as_one_process(desk: Desk, site: Cluster) -> None:
     """Four ranks on two nodes give the losses of one process with the same global batch, and a
     run of that shape that was preempted gives the bits of one that was not."""
