@@ -16,7 +16,7 @@ from detslurm.store import ExperimentDir, ExperimentRow, NotFound, Store, StoreE
 if TYPE_CHECKING:
     from detslurm.sdk.experiment import Experiment
     from detslurm.sdk.submission.planning import Plan
-    from detslurm.sdk.submission.submit import Submitted
+    from detslurm.sdk.submission.submit import Submission
     from detslurm.sdk.trial import Trial
 
 Config = Mapping[str, Any] | str | os.PathLike[str]
@@ -314,7 +314,7 @@ class Client:
         cluster: str = "auto",
         paused: bool = False,
         method_runner: str | None = None,
-    ) -> Submitted:
+    ) -> Submission:
         """Create an experiment and queue its jobs: all of them, or nothing at all.
 
         `Client().submit("experiment.yaml", overrides=["searcher.max_trials=8"])` does what

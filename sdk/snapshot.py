@@ -47,7 +47,7 @@ class ExperimentSnapshot:
     problems: tuple[Problem, ...] = ()
     job_statuses: dict[int, JobStatus] = field(default_factory=dict)
     message: str | None = None
-    heartbeats: dict[int, unmanaged.Heartbeat] = field(default_factory=dict)
+    heartbeats: dict[int, unmanaged.LastHeartbeat] = field(default_factory=dict)
     foreign_jobs: set[JobRef] = field(default_factory=set)  # other jobs under the ids of its own
     _read: dict[int, ReadCache] = field(default_factory=dict)
     _view: ExperimentView | None = None

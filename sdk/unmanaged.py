@@ -24,7 +24,7 @@ SILENT_SECONDS = 6 * 3600.0
 UNCHANGED_SECONDS = 900.0
 
 
-class Heartbeat(NamedTuple):
+class LastHeartbeat(NamedTuple):
     """The newest sign of life, and since when (by this process's clock) there was none newer."""
 
     modified: float
@@ -65,7 +65,7 @@ def _by_heartbeat(
         return JobStatus(None, message=f"nothing is known of {_named(start)}")
     last = one.heartbeats.get(trial.id)
     if last is None or last.modified != modified:
-        last = one.heartbeats[trial.id] = Heartbeat(modified, now)
+        last = one.heartbeats[trial.id] = LastHeartbeat(modified, now)
     there = _time_in(one.directory.store.path)
     silent = max(now - last.since - UNCHANGED_SECONDS, there - modified - SILENT_SECONDS)
     if silent < 0:

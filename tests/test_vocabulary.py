@@ -109,6 +109,15 @@ MODULES = {
     "detslurm/pytorch": "_judge _mistakes _full _states _nested _peers",
 }
 
+# Class names that two modules have. (Sections of the configuration bear the names of what they
+# configure, and are not counted.)
+TWICE = {
+    # What a custom method asks for, and how the search's log keeps it.
+    *("Close", "Create", "Progress", "Shutdown", "ValidateAfter"),
+    "Record",  # Determined's unit of training; a record of the store
+    "WorkerPool",  # a search's workers as one of them sees them, and as the SDK does
+}
+
 _DOTTED = re.compile(r"[\w.:]+")
 _PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
@@ -190,6 +199,19 @@ def test_no_module_has_its_old_name_back() -> None:
     assert not old & set(sources())
 
 
+def test_one_name_for_one_class() -> None:
+    """Who reads a class's name knows which one it is."""
+    homes: dict[str, list[str]] = defaultdict(list)
+    for source in sources():
+        if any(fnmatch(source, pattern) for pattern in PRODUCT) and "/schema/" not in source:
+            for node in ast.walk(tree(source)):
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    homes[node.name].append(source)
+    assert not {
+        name: found for name, found in homes.items() if len(found) > 1 and name not in TWICE
+    }
+
+
 def test_no_record_has_an_old_type() -> None:
     """The types of facts, records and events are in the glossary."""
     types, text = record_types(), GLOSSARY.read_text()
@@ -199,7 +221,7 @@ def test_no_record_has_an_old_type() -> None:
 
 def record_types() -> dict[str, set[str]]:
     """What the product writes as the type of a record, and where."""
-    found = defaultdict(set)
+    found: dict[str, set[str]] = defaultdict(set)
     for source in sources():
         if source.startswith(("detslurm/", "sdk/")) and "/config/" not in source:
             for kind in _types_in(tree(source)):

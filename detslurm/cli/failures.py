@@ -6,14 +6,14 @@ import os
 from typing import NamedTuple
 
 
-class Failure(NamedTuple):
+class ErrorMessage(NamedTuple):
     """The message, and the exit status."""
 
     text: str
     exit_code: int = 1
 
 
-def described(error: Exception) -> Failure | None:
+def described(error: Exception) -> ErrorMessage | None:
     """The message for an expected error, None for a fault of our own."""
     from detslurm.config.errors import ConfigErrors
     from detslurm.sdk.errors import LifecycleError, SubmitError
@@ -21,12 +21,12 @@ def described(error: Exception) -> Failure | None:
     from detslurm.store.errors import StoreError
 
     if isinstance(error, ConfigErrors):
-        return Failure(str(error), 2)
+        return ErrorMessage(str(error), 2)
     if isinstance(error, SubmitError):
-        return Failure(str(error), getattr(error, "exit_code", 1))
+        return ErrorMessage(str(error), getattr(error, "exit_code", 1))
     if isinstance(error, (LifecycleError, SlurmError, StoreError)):
-        return Failure(str(error))
-    return Failure(_io(error)) if isinstance(error, OSError) else None
+        return ErrorMessage(str(error))
+    return ErrorMessage(_io(error)) if isinstance(error, OSError) else None
 
 
 def _io(error: OSError) -> str:

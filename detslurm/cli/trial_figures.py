@@ -36,7 +36,7 @@ _OPTIONS: tuple[Callable[..., Any], ...] = (
 )
 
 
-class Row(NamedTuple):
+class FigureRow(NamedTuple):
     """One line of figures: what identifies it, and the figures by name."""
 
     keys: Mapping[str, Any]
@@ -118,15 +118,15 @@ def _shown(options: Mapping[str, Any]) -> Shown:
     return shown
 
 
-def _metric_rows(trial: Trial, group: str | None) -> Iterator[Row]:
+def _metric_rows(trial: Trial, group: str | None) -> Iterator[FigureRow]:
     from detslurm.store.curve import flat
 
     for row in trial.iter_metrics(group):
         keys = {"group": row.group, "steps": row.steps, "run": row.run, "time": row.time}
-        yield Row(keys, dict(flat(row.metrics)))
+        yield FigureRow(keys, dict(flat(row.metrics)))
 
 
-def _profile_rows(trial: Trial, group: str | None) -> list[Row]:
+def _profile_rows(trial: Trial, group: str | None) -> list[FigureRow]:
     """The groups of one report side by side; each disk and GPU in a row of its own."""
     found: dict[tuple[Any, ...], dict[str, Any]] = {}
     for row in trial.profile(group):
@@ -134,10 +134,10 @@ def _profile_rows(trial: Trial, group: str | None) -> list[Row]:
             device, figures = (name, value) if isinstance(value, dict) else (None, {name: value})
             found.setdefault((row.time, row.run, row.node, device), {}).update(figures)
     names = ("time", "run", "node", "device")
-    return [Row(dict(zip(names, key, strict=True)), value) for key, value in found.items()]
+    return [FigureRow(dict(zip(names, key, strict=True)), value) for key, value in found.items()]
 
 
-def _chosen(rows: list[Row], shown: Shown) -> list[Row]:
+def _chosen(rows: list[FigureRow], shown: Shown) -> list[FigureRow]:
     """The rows that have one of the names, from the end that was asked for."""
     if shown.names:
         known = {name for row in rows for name in row.metrics}
@@ -147,14 +147,14 @@ def _chosen(rows: list[Row], shown: Shown) -> list[Row]:
             )
         picked = ({n: row.metrics[n] for n in shown.names if n in row.metrics} for row in rows)
         kept = zip(rows, picked, strict=True)
-        rows = [Row(row.keys, values) for row, values in kept if values]
+        rows = [FigureRow(row.keys, values) for row, values in kept if values]
     if shown.tail is not None:
         return rows[len(rows) - min(shown.tail, len(rows)) :]
     return rows[: shown.head]
 
 
 def _show(
-    rows: Sequence[Row], keys: Sequence[str], table_keys: Mapping[str, str], shown: Shown
+    rows: Sequence[FigureRow], keys: Sequence[str], table_keys: Mapping[str, str], shown: Shown
 ) -> None:
     if shown.as_json:
         print_json([{**{k: row.keys[k] for k in keys}, "metrics": row.metrics} for row in rows])
@@ -170,7 +170,10 @@ def _show(
 
 
 def _cells(
-    rows: Iterable[Row], keys: Sequence[str], names: Iterable[str], clock: Callable[[float], str]
+    rows: Iterable[FigureRow],
+    keys: Sequence[str],
+    names: Iterable[str],
+    clock: Callable[[float], str],
 ) -> Iterator[list[Any]]:
     for row in rows:
         known = {**row.keys}
@@ -179,7 +182,7 @@ def _cells(
         yield [known[key] for key in keys] + [row.metrics.get(name) for name in names]
 
 
-def _repeats_steps(rows: Iterable[Row], name: str) -> bool:
+def _repeats_steps(rows: Iterable[FigureRow], name: str) -> bool:
     """A Trainer reports the steps once more, for searches that count by them."""
     return name == "batches" and all(
         row.metrics.get(name) in (None, row.keys.get("steps")) for row in rows

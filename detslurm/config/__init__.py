@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from detslurm.config.errors import ConfigErrors, Position, Problem
+from detslurm.config.errors import ConfigErrors, ConfigProblem, Position
 from detslurm.config.schema.experiment import ExperimentConfig
 
 if TYPE_CHECKING:
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ConfigErrors",
+    "ConfigProblem",
     "ExperimentConfig",
     "LoadedExperiment",
     "Partition",
     "Position",
-    "Problem",
     "SiteProfile",
     "load_experiment",
     "load_site",

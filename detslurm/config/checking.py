@@ -16,7 +16,7 @@ import msgspec
 from msgspec import inspect as schema
 
 from detslurm.config import describe
-from detslurm.config.errors import Position, Problem
+from detslurm.config.errors import ConfigProblem, Position
 from detslurm.config.key_suggestions import unknown_key_hint
 from detslurm.config.rules import rules_of
 from detslurm.config.schema.hyperparameters import Hyperparameters, Range
@@ -44,7 +44,7 @@ class Checker:
 
     def __init__(self, complete: bool) -> None:
         self._complete = complete
-        self.problems: list[Problem] = []
+        self.problems: list[ConfigProblem] = []
         self.ignored: list[Noted] = []
         self.deprecated: list[Noted] = []
 
@@ -236,7 +236,7 @@ class Checker:
             self._report(node.at, path, f"{wrong}, found {seen}")
 
     def _report(self, at: Position, path: str, message: str, hint: str = "") -> None:
-        self.problems.append(Problem.at(at, path, message, hint))
+        self.problems.append(ConfigProblem.at(at, path, message, hint))
 
 
 _TYPE_HINT = "`type` is reserved: a hyperparameter can't be called so"

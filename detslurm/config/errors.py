@@ -21,7 +21,7 @@ class Position(NamedTuple):
         return ":".join(str(part) for part in parts if part is not None)
 
 
-class Problem(NamedTuple):
+class ConfigProblem(NamedTuple):
     """One thing that is wrong: where, under which key, what, and what to do about it."""
 
     file: str
@@ -32,7 +32,7 @@ class Problem(NamedTuple):
     hint: str = ""
 
     @classmethod
-    def at(cls, position: Position, path: str, message: str, hint: str = "") -> Problem:
+    def at(cls, position: Position, path: str, message: str, hint: str = "") -> ConfigProblem:
         """A problem at `position`."""
         return cls(position.source, position.line, position.column, path, message, hint)
 
@@ -49,8 +49,8 @@ class Problem(NamedTuple):
 class ConfigErrors(Exception):
     """All problems of a configuration at once; `str()` fits one screen."""
 
-    def __init__(self, problems: Iterable[Problem]) -> None:
-        self.problems: tuple[Problem, ...] = tuple(problems)
+    def __init__(self, problems: Iterable[ConfigProblem]) -> None:
+        self.problems: tuple[ConfigProblem, ...] = tuple(problems)
         super().__init__(self.problems)
 
     def __str__(self) -> str:

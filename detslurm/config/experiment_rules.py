@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from detslurm.config.errors import Problem
+from detslurm.config.errors import ConfigProblem
 from detslurm.config.schema.slurm import limit_seconds
 from detslurm.config.yaml_node import YamlNode, key_path
 
@@ -16,21 +16,21 @@ _COUNTED = ("int", "double", "log")
 _TRIAL_CLASS = re.compile(r"[a-zA-Z0-9_.]+:[a-zA-Z0-9_]+")
 
 
-def experiment_problems(root: YamlNode) -> Iterator[Problem]:
+def experiment_problems(root: YamlNode) -> Iterator[ConfigProblem]:
     """All broken rules; values of a wrong kind are left to the checker."""
     for rule in (_workspace, _grid, _slots, _single_node, _signal_lead, _length):
         yield from rule(root)
 
 
-def _workspace(root: YamlNode) -> Iterator[Problem]:
+def _workspace(root: YamlNode) -> Iterator[ConfigProblem]:
     given = {key: root.get(key) for key in ("workspace", "project")}
     named = {key: node for key, node in given.items() if node and node.value != ""}
     if len(named) == 1:
         key, node = next(iter(named.items()))
-        yield Problem.at(node.at, key, "workspace and project must be set both, or neither")
+        yield ConfigProblem.at(node.at, key, "workspace and project must be set both, or neither")
 
 
-def _grid(root: YamlNode) -> Iterator[Problem]:
+def _grid(root: YamlNode) -> Iterator[ConfigProblem]:
     name, space = root.get("searcher", "name"), root.get("hyperparameters")
     if name is None or name.value != "grid" or space is None or not space.is_mapping:
         return
@@ -39,17 +39,19 @@ def _grid(root: YamlNode) -> Iterator[Problem]:
     points = 0 if missing else _points(space)
     if points > MAX_TRIALS:
         message = f"the grid has {points} points, more than {MAX_TRIALS} trials"
-        yield Problem.at(space.where, "hyperparameters", message, "lower some count")
+        yield ConfigProblem.at(space.where, "hyperparameters", message, "lower some count")
 
 
-def _uncounted(node: YamlNode, path: str) -> Iterator[Problem]:
+def _uncounted(node: YamlNode, path: str) -> Iterator[ConfigProblem]:
     if node.is_list:
         for index, item in enumerate(node.value):
             yield from _uncounted(item, key_path(path, index))
     elif node.is_mapping and "type" in node.value:
         if node.value["type"].value in _COUNTED and node.get("count") is None:
             message = "grid search is in use but count was not provided"
-            yield Problem.at(node.where, path, message, "add count: the number of grid points")
+            yield ConfigProblem.at(
+                node.where, path, message, "add count: the number of grid points"
+            )
     elif node.is_mapping:
         for key, child in node.value.items():
             yield from _uncounted(child, key_path(path, key))
@@ -72,37 +74,37 @@ def _points(node: YamlNode) -> int:
     return count
 
 
-def _slots(root: YamlNode) -> Iterator[Problem]:
+def _slots(root: YamlNode) -> Iterator[ConfigProblem]:
     most = root.get("resources", "max_slots")
     slots = _number(root.get("resources", "slots_per_trial"), 1)
     if most and _number(most, slots) < slots:
-        yield Problem.at(
+        yield ConfigProblem.at(
             most.at,
             "resources.max_slots",
             f"max_slots is less than slots_per_trial ({slots}): no trial could ever run",
         )
 
 
-def _single_node(root: YamlNode) -> Iterator[Problem]:
+def _single_node(root: YamlNode) -> Iterator[ConfigProblem]:
     single = root.get("resources", "is_single_node")
     per_node = root.get("slurm", "slots_per_node")
     slots = _number(root.get("resources", "slots_per_trial"), 1)
     if single and single.value is True and per_node and _number(per_node, slots) < slots:
-        yield Problem.at(
+        yield ConfigProblem.at(
             single.at,
             "resources.is_single_node",
             f"{slots} slots don't fit on one node with slurm.slots_per_node: {per_node.value}",
         )
 
 
-def _signal_lead(root: YamlNode) -> Iterator[Problem]:
+def _signal_lead(root: YamlNode) -> Iterator[ConfigProblem]:
     limit, lead = root.get("slurm", "time"), root.get("slurm", "signal_lead")
     if limit is None or not isinstance(limit.value, int | str):
         return
     seconds = limit_seconds(limit.value)
     if seconds and lead and _number(lead, 0) >= seconds:
         message = f"the signal would come {lead.value} s before the end of {seconds} s"
-        yield Problem.at(lead.at, "slurm.signal_lead", message, "set it below slurm.time")
+        yield ConfigProblem.at(lead.at, "slurm.signal_lead", message, "set it below slurm.time")
 
 
 def names_trial_class(root: YamlNode) -> bool:
@@ -115,7 +117,7 @@ def names_trial_class(root: YamlNode) -> bool:
     return "--trial" in words or (len(words) == 1 and bool(_TRIAL_CLASS.fullmatch(str(words[0]))))
 
 
-def _length(root: YamlNode) -> Iterator[Problem]:
+def _length(root: YamlNode) -> Iterator[ConfigProblem]:
     searcher = root.get("searcher")
     name, most = root.get("searcher", "name"), root.get("searcher", "max_time")
     if searcher is None or name is None or name.value not in ("single", "random", "grid"):
@@ -127,7 +129,7 @@ def _length(root: YamlNode) -> Iterator[Problem]:
         message = "a Trial class as entrypoint needs a length with a unit"
         where = length.at if length is not None and bare else searcher.where
         hint = "such as max_length: {epochs: 10} or {batches: 1000}"
-        yield Problem.at(where, "searcher.max_length", message, hint)
+        yield ConfigProblem.at(where, "searcher.max_length", message, hint)
 
 
 def _number(node: YamlNode | None, default: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from detslurm.config.describe import found
-from detslurm.config.errors import ConfigErrors, Problem
+from detslurm.config.errors import ConfigErrors, ConfigProblem
 from detslurm.config.yaml_node import YamlNode
 
 
@@ -19,12 +19,12 @@ def as_mapping(root: YamlNode) -> YamlNode:
     if isinstance(root.value, str) and ":" in root.value:
         hint = "a space is needed after the colon of a key"
     message = f"a mapping of keys to values is expected, found {found(root)}"
-    raise ConfigErrors([Problem.at(root.at, "", message, hint)])
+    raise ConfigErrors([ConfigProblem.at(root.at, "", message, hint)])
 
 
-def order(problems: Iterable[Problem]) -> list[Problem]:
+def order(problems: Iterable[ConfigProblem]) -> list[ConfigProblem]:
     """Each problem once, source by source, from top to bottom."""
-    once: dict[object, Problem] = {}
+    once: dict[object, ConfigProblem] = {}
     for problem in problems:
         # A value that stands in one place may be checked under several paths.
         place = problem.path if problem.line is None else None

@@ -11,7 +11,7 @@ import msgspec
 
 from detslurm.config.checking import Checker, Noted
 from detslurm.config.defaults import default_layer, derive
-from detslurm.config.errors import ConfigErrors, Position, Problem
+from detslurm.config.errors import ConfigErrors, ConfigProblem, Position
 from detslurm.config.experiment_rules import experiment_problems, names_trial_class
 from detslurm.config.layers import as_mapping, order
 from detslurm.config.merging import merge
@@ -69,7 +69,7 @@ class _Load:
 
     def __init__(self, site: SiteProfile) -> None:
         self._site = site
-        self._problems: list[Problem] = []
+        self._problems: list[ConfigProblem] = []
         self._ignored: list[Noted] = []
         self._deprecated: list[Noted] = []
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from detslurm.config.errors import ConfigErrors, Position, Problem
+from detslurm.config.errors import ConfigErrors, ConfigProblem, Position
 from detslurm.config.reading import parse
 from detslurm.config.yaml_node import MAX_DEPTH, YamlNode, key_path
 
@@ -34,4 +34,4 @@ def _set(node: YamlNode, keys: list[str], value: YamlNode, name: str, path: str)
 
 
 def _error(name: str, path: str, message: str, hint: str = "") -> ConfigErrors:
-    return ConfigErrors([Problem(name, None, None, path, message, hint)])
+    return ConfigErrors([ConfigProblem(name, None, None, path, message, hint)])

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from detslurm.config.errors import ConfigErrors, Position, Problem
+from detslurm.config.errors import ConfigErrors, ConfigProblem, Position
 from detslurm.config.scalars import resolve
 from detslurm.config.yaml_node import MAX_DEPTH, MAX_VALUES, Scalar, YamlNode, scalar_problem
 
@@ -28,7 +28,7 @@ def read_file(path: Path, name: str | None = None) -> str:
         raise ConfigErrors([_unreadable(path, name, error)]) from None
     if len(data) > MAX_BYTES:
         message = f"the file is bigger than {MAX_BYTES >> 20} MiB: that is no configuration"
-        raise ConfigErrors([Problem(name, None, None, "", message)])
+        raise ConfigErrors([ConfigProblem(name, None, None, "", message)])
     return _decode(data, name)
 
 
@@ -39,13 +39,13 @@ def _read_regular(path: Path) -> bytes:
         return file.read(MAX_BYTES + 1) or b""
 
 
-def _unreadable(path: Path, name: str, error: Exception) -> Problem:
+def _unreadable(path: Path, name: str, error: Exception) -> ConfigProblem:
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     hint = ""
     if isinstance(error, FileNotFoundError) and path.parent.is_dir():
         found = sorted(p.name for p in path.parent.iterdir() if p.suffix in (".yaml", ".yml"))
         hint = f"there is {', '.join(found[:5])}" if found else ""
-    return Problem(name, None, None, "", f"can't read the configuration: {reason}", hint)
+    return ConfigProblem(name, None, None, "", f"can't read the configuration: {reason}", hint)
 
 
 def _decode(data: bytes, name: str) -> str:
@@ -55,7 +55,7 @@ def _decode(data: bytes, name: str) -> str:
         line = data.count(b"\n", 0, error.start) + 1
         column = error.start - data.rfind(b"\n", 0, error.start)
         message = f"this is not UTF-8 text (byte 0x{data[error.start]:02x})"
-        raise ConfigErrors([Problem(name, line, column, "", message)]) from None
+        raise ConfigErrors([ConfigProblem(name, line, column, "", message)]) from None
 
 
 def parse(text: str, name: str) -> YamlNode:
@@ -67,7 +67,7 @@ def parse(text: str, name: str) -> YamlNode:
     except yaml.MarkedYAMLError as error:
         raise ConfigErrors([*composer.problems, _syntax(error, text, name)]) from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        problem = Problem(name, None, None, "", f"this is not YAML: {error}")
+        problem = ConfigProblem(name, None, None, "", f"this is not YAML: {error}")
         raise ConfigErrors([*composer.problems, problem]) from None
     if composer.problems:
         raise ConfigErrors(composer.problems)
@@ -80,10 +80,12 @@ def _refuse_binary(text: str, name: str) -> None:
             line = text.count("\n", 0, index) + 1
             column = index - text.rfind("\n", 0, index)
             message = f"the control character {char!a} has no place in a text file"
-            raise ConfigErrors([Problem(name, line, column, "", message, "is it a YAML file?")])
+            raise ConfigErrors(
+                [ConfigProblem(name, line, column, "", message, "is it a YAML file?")]
+            )
 
 
-def _syntax(error: yaml.MarkedYAMLError, text: str, name: str) -> Problem:
+def _syntax(error: yaml.MarkedYAMLError, text: str, name: str) -> ConfigProblem:
     mark = error.problem_mark or error.context_mark
     message = ", ".join(part for part in (error.context, error.problem) if part)
     hint = ""
@@ -94,7 +96,7 @@ def _syntax(error: yaml.MarkedYAMLError, text: str, name: str) -> Problem:
     elif "cannot start any token" in message:
         hint = "quote text that begins with this character"
     line, column = (mark.line + 1, mark.column + 1) if mark else (None, None)
-    return Problem(name, line, column, "", f"YAML syntax: {message}", hint)
+    return ConfigProblem(name, line, column, "", f"YAML syntax: {message}", hint)
 
 
 class _Composer:
@@ -104,7 +106,7 @@ class _Composer:
         self._name = name
         self._anchors: dict[str, tuple[YamlNode, int]] = {}
         self._count = 0
-        self.problems: list[Problem] = []
+        self.problems: list[ConfigProblem] = []
 
     def document(self, events: Iterator[Any]) -> YamlNode:
         self._events = events
@@ -220,10 +222,10 @@ class _Composer:
         return Position(self._name, mark.line + 1, mark.column + 1)
 
     def _problem(self, event: Any, message: str, path: str = "") -> None:
-        self.problems.append(Problem.at(self._at(event), path, message))
+        self.problems.append(ConfigProblem.at(self._at(event), path, message))
 
     def _problem_at(self, at: Position, message: str) -> None:
-        self.problems.append(Problem.at(at, "", message))
+        self.problems.append(ConfigProblem.at(at, "", message))
 
     def _fatal(self, event: Any, message: str) -> None:
         self._problem(event, message)

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from detslurm import _env
-from detslurm.config.errors import ConfigErrors, Problem
+from detslurm.config.errors import ConfigErrors, ConfigProblem
 from detslurm.config.fields import Positive, Section, Text, must, word
 from detslurm.config.frozen import FrozenDict, freeze
 from detslurm.config.schema.slurm import OnPreempt, SlotType, TimeLimit, Word
@@ -135,13 +135,13 @@ def store_root(site: SiteProfile | None = None, environ: Mapping[str, str] = os.
         home = _home(environ)
         if home is None:
             message = f"there is no home directory to keep the store in; set {_env.ROOT}"
-            raise ConfigErrors([Problem(_env.ROOT, None, None, "", message)])
+            raise ConfigErrors([ConfigProblem(_env.ROOT, None, None, "", message)])
         named = str(home) + named[1:]
     path = os.path.expandvars(named)
     if path.startswith("$"):
         message = f"the store's root {path} names a variable that isn't set"
         source = site.source if site and not environ.get(_env.ROOT) else _env.ROOT
-        raise ConfigErrors([Problem(source, None, None, "root", message)])
+        raise ConfigErrors([ConfigProblem(source, None, None, "root", message)])
     return Path(os.path.abspath(path))  # noqa: PTH100
 
 

@@ -6,7 +6,7 @@ import importlib.util
 from pathlib import Path
 
 from detslurm.config.describe import nearest, quoted
-from detslurm.config.errors import ConfigErrors, Problem
+from detslurm.config.errors import ConfigErrors, ConfigProblem
 
 _SUFFIX = ".yaml"
 _SITE_PREFIX = "site"
@@ -28,7 +28,7 @@ def find_template(template: str | Path, root: Path) -> Path:
     else:
         hint = f"there is {', '.join(known)}" if known else f"put one into {folders[0]}"
     message = f"there is no template {quoted(text)}"
-    raise ConfigErrors([Problem("--template", None, None, "", message, hint)])
+    raise ConfigErrors([ConfigProblem("--template", None, None, "", message, hint)])
 
 
 def template_names(root: Path) -> list[str]:

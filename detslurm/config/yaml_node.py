@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from detslurm.config.errors import ConfigErrors, Position, Problem
+from detslurm.config.errors import ConfigErrors, ConfigProblem, Position
 
 Scalar = str | int | float | bool | None
 MAX_DEPTH = 60
@@ -79,7 +79,7 @@ def scalar_problem(value: Scalar) -> str | None:
 
 def locate(plain: Any, at: Position) -> YamlNode:
     """Nodes of plain data that does not come from a file: all have the same position."""
-    problems: list[Problem] = []
+    problems: list[ConfigProblem] = []
     node = _locate(plain, at, "", problems, [0])
     if problems:
         raise ConfigErrors(problems)
@@ -87,18 +87,20 @@ def locate(plain: Any, at: Position) -> YamlNode:
 
 
 def _locate(
-    plain: Any, at: Position, path: str, problems: list[Problem], count: list[int]
+    plain: Any, at: Position, path: str, problems: list[ConfigProblem], count: list[int]
 ) -> YamlNode:
     count[0] += 1
     depth = path.count(".") + path.count("[")
     if depth > MAX_DEPTH or count[0] > MAX_VALUES:
-        raise ConfigErrors([Problem.at(at, path[:80], "the data is nested too deeply, or too big")])
+        raise ConfigErrors(
+            [ConfigProblem.at(at, path[:80], "the data is nested too deeply, or too big")]
+        )
     if isinstance(plain, Mapping):
         entries = {}
         for key, value in plain.items():
             wrong = scalar_problem(key) if isinstance(key, str) else "keys must be text"
             if wrong:
-                problems.append(Problem.at(at, path, wrong))
+                problems.append(ConfigProblem.at(at, path, wrong))
             entries[str(key)] = _locate(value, at, key_path(path, str(key)), problems, count)
         return YamlNode(entries, at)
     if isinstance(plain, list | tuple):
@@ -111,5 +113,5 @@ def _locate(
     else:
         message = scalar_problem(plain)
     if message:
-        problems.append(Problem.at(at, path, message))
+        problems.append(ConfigProblem.at(at, path, message))
     return YamlNode(plain, at)

@@ -39,14 +39,14 @@ class Broadcast(Protocol):
     def __call__(self, stuff: Any) -> Any: ...
 
 
-class Failure(NamedTuple):
+class RankFailure(NamedTuple):
     """An exception on its way to other processes."""
 
     kind: type[BaseException]
     text: str
 
     @classmethod
-    def of(cls, error: BaseException) -> Failure:
+    def of(cls, error: BaseException) -> RankFailure:
         return cls(type(error) if type(error) in _KNOWN else RuntimeError, describe(error))
 
 
@@ -73,7 +73,7 @@ def run_collectively(
     own, answer = _attempt(part)
     answers = gather(answer)
     if answers is not None:
-        verdict = next((a for a in _named(answers) if isinstance(a, Failure)), None)
+        verdict = next((a for a in _named(answers) if isinstance(a, RankFailure)), None)
         if verdict is None:
             error, verdict = _attempt(lambda: decide(answers))
             own = own or error
@@ -82,7 +82,7 @@ def run_collectively(
     outcome = broadcast(verdict)
     if own is not None:
         raise own
-    if isinstance(outcome, Failure):
+    if isinstance(outcome, RankFailure):
         raise outcome.kind(outcome.text)
     return outcome  # type: ignore[no-any-return]
 
@@ -91,13 +91,13 @@ def _attempt(action: Callable[[], Any]) -> tuple[BaseException | None, Any]:
     try:
         return None, action()
     except Exception as error:
-        return error, Failure.of(error)
+        return error, RankFailure.of(error)
 
 
 def _named(answers: list[Any]) -> list[Any]:
     if len(answers) == 1:
         return answers
     return [
-        Failure(a.kind, f"{a.text} (on rank {rank})") if isinstance(a, Failure) else a
+        RankFailure(a.kind, f"{a.text} (on rank {rank})") if isinstance(a, RankFailure) else a
         for rank, a in enumerate(answers)
     ]

@@ -37,7 +37,7 @@ class Answer(msgspec.Struct):
     error: str | None = None
 
 
-class Log(Protocol):
+class SearchLog(Protocol):
     """The log of a search, as far as it is needed here."""
 
     state: State
@@ -45,7 +45,7 @@ class Log(Protocol):
     def commit(self, events: Sequence[dict[str, Any]]) -> State: ...
 
 
-def sample(log: Log, search: Search, index: int) -> dict[str, Any]:
+def sample(log: SearchLog, search: Search, index: int) -> dict[str, Any]:
     """The hyperparameters of an assigned trial: what the log has, else sampled and committed.
 
     All trials that lack a sample get theirs in one go. Who loses the race takes what is there.

@@ -73,7 +73,7 @@ class JobStep:
 
 
 @dataclass(frozen=True)
-class Claim:
+class JobClaim:
     """The experiment of a job, and which of its trials is whose."""
 
     experiment: ExperimentDir
@@ -166,14 +166,14 @@ def is_spurious_requeue(runs: Sequence[RunView], allocation: Allocation) -> bool
     return preempted and own[-1].job.get("restart_count", -1) + 1 == allocation.restart_count
 
 
-def _claimed(store: Store, path: Path) -> Claim | None:
+def _claimed(store: Store, path: Path) -> JobClaim | None:
     record = read_record(path, expected=True)
     if record is None:
         return None
-    return Claim(store.experiment(record["experiment"]), record["elements"])
+    return JobClaim(store.experiment(record["experiment"]), record["elements"])
 
 
-def _make(store: Store, path: Path, step: JobStep, cluster: str) -> Claim:
+def _make(store: Store, path: Path, step: JobStep, cluster: str) -> JobClaim:
     """Make the experiment, unless another element of the array is about to.
 
     Should that one have died meanwhile, one of those who wait takes over, and the others wait on.
@@ -193,10 +193,10 @@ def _make(store: Store, path: Path, step: JobStep, cluster: str) -> Claim:
         return found
     # Only now: the others wait, and the controller may take its time.
     experiment.append(Script(**_kept_script(experiment, step)))
-    return Claim(experiment, elements)
+    return JobClaim(experiment, elements)
 
 
-def _awaited(store: Store, path: Path) -> Claim | None:
+def _awaited(store: Store, path: Path) -> JobClaim | None:
     deadline = time.monotonic() + _TIMEOUT
     while time.monotonic() < deadline:
         found = _claimed(store, path)

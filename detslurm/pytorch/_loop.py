@@ -22,7 +22,7 @@ from detslurm.pytorch._loaders import (
     training_batches,
     validation_batches,
 )
-from detslurm.pytorch._plan import Goal, Measures, Plan, goals
+from detslurm.pytorch._plan import Goal, Measures, TrainingPlan, goals
 from detslurm.pytorch._reducer import Phase
 from detslurm.pytorch._sanity_checks import explain
 from detslurm.pytorch._schedule import Due
@@ -41,7 +41,9 @@ logger = logging.getLogger("detslurm.pytorch")
 class TrainingLoop:
     """Trains one trial by a plan, from its checkpoint if there is one."""
 
-    def __init__(self, trial: PyTorchTrial, context: PyTorchTrialContext, plan: Plan) -> None:
+    def __init__(
+        self, trial: PyTorchTrial, context: PyTorchTrialContext, plan: TrainingPlan
+    ) -> None:
         assert context._core is not None
         self._trial, self._context, self._plan = trial, context, plan
         self._core: Context = context._core
@@ -184,7 +186,7 @@ class TrainingLoop:
             self._after_window(goal)
             stop = self._stopper.agreed(state.batches_trained, anybody_asked)
         if stop is not Stop.NO:
-            who = "asked from outside" if stop is Stop.PREEMPTED else "at the trial's own wish"
+            who = "asked from outside" if stop is Stop.PREEMPTED else "at the trial's own request"
             self._say("leaving after batch %d, %s", state.batches_trained, who)
         if stop is Stop.PREEMPTED:
             self._save_before_leaving()

@@ -14,7 +14,7 @@ Policy = Literal["best", "all", "none"]
 
 
 @dataclass(frozen=True)
-class Plan:
+class TrainingPlan:
     """Everything that decides how a trial is trained."""
 
     schedule: Schedule = field(default_factory=Schedule)
@@ -58,7 +58,9 @@ class Measures:
         return in_batches(unit, self.epoch_len)
 
 
-def goals(plan: Plan, searcher: SearcherContext | None, measures: Measures) -> Iterator[Goal]:
+def goals(
+    plan: TrainingPlan, searcher: SearcherContext | None, measures: Measures
+) -> Iterator[Goal]:
     """The lengths to train to, one after the other: the search's, or else that of `fit()`."""
     if searcher is None:
         assert plan.max_length is not None

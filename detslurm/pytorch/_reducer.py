@@ -121,7 +121,7 @@ class Phase(enum.Enum):
 
 
 @dataclass(frozen=True)
-class Wrapped:
+class WrappedReducer:
     """A reducer, the name of its metric, and what it is for."""
 
     reducer: MetricReducer
@@ -170,7 +170,7 @@ class Reducers:
     """
 
     sends: bool = False
-    _all: list[Wrapped] = field(default_factory=list)
+    _all: list[WrappedReducer] = field(default_factory=list)
 
     def wrap(
         self,
@@ -189,10 +189,10 @@ class Reducers:
             reducer = FunctionReducer(reducer)
         wanted = {Phase.TRAINING: for_training, Phase.VALIDATION: for_validation}
         phases = frozenset(phase for phase, is_wanted in wanted.items() if is_wanted)
-        self._all.append(Wrapped(reducer, name, phases))
+        self._all.append(WrappedReducer(reducer, name, phases))
         return reducer
 
-    def of(self, phase: Phase) -> list[Wrapped]:
+    def of(self, phase: Phase) -> list[WrappedReducer]:
         """The reducers for one phase, in the order in which they were wrapped."""
         return [wrapped for wrapped in self._all if phase in wrapped.phases]
 

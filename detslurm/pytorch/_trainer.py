@@ -12,7 +12,7 @@ from detslurm.core._searcher import configured_unit
 from detslurm.errors import InvalidExperimentException
 from detslurm.pytorch._context import PyTorchTrialContext
 from detslurm.pytorch._loop import TrainingLoop
-from detslurm.pytorch._plan import Plan, Policy, configured_length
+from detslurm.pytorch._plan import Policy, TrainingPlan, configured_length
 from detslurm.pytorch._schedule import Schedule
 from detslurm.pytorch._trial import PyTorchTrial, evaluates_batches
 from detslurm.pytorch._units import NEVER, Batch, Epoch, TrainUnit, length, period
@@ -158,7 +158,7 @@ class Trainer:
             period(checkpoint_period, "checkpoint_period"),
             period(reporting_period, "reporting_period"),
         )
-        plan = Plan(
+        plan = TrainingPlan(
             schedule=schedule,
             policy=checkpoint_policy,
             max_length=None if max_length is None else length(max_length),
@@ -177,7 +177,7 @@ class Trainer:
             plan = self.managed(plan)
         self.run(plan, profile=profiling_enabled)
 
-    def run(self, plan: Plan, *, profile: bool = False) -> None:
+    def run(self, plan: TrainingPlan, *, profile: bool = False) -> None:
         """Train by a complete plan, which `fit()` makes of its arguments.
 
         Args:
@@ -218,7 +218,7 @@ class Trainer:
             )
         self._context._fitted = True
 
-    def managed(self, plan: Plan) -> Plan:
+    def managed(self, plan: TrainingPlan) -> TrainingPlan:
         """Return a plan with the length that counts in a job.
 
         Args:
@@ -304,7 +304,7 @@ class Trainer:
         return policy
 
 
-def _local_length(plan: Plan) -> TrainUnit:
+def _local_length(plan: TrainingPlan) -> TrainUnit:
     if plan.test_mode:
         return Batch(1)
     if plan.max_length is None:
@@ -322,7 +322,7 @@ def _max_time(searcher: Mapping[str, Any]) -> TrainUnit | None:
     return None if metric not in kinds or most is None else kinds[metric](int(most))
 
 
-def describe(plan: Plan, *, searches: bool = False) -> str:
+def describe(plan: TrainingPlan, *, searches: bool = False) -> str:
     """The plan in one line, for the log."""
     most = f", {plan.max_length} at most" if plan.max_length is not None else ""
     parts = [

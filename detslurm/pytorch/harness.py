@@ -17,7 +17,7 @@ from typing import Any
 
 from detslurm._info import get_cluster_info
 from detslurm.pytorch._init import init
-from detslurm.pytorch._plan import Plan, unit
+from detslurm.pytorch._plan import TrainingPlan, unit
 from detslurm.pytorch._schedule import Schedule
 from detslurm.pytorch._trainer import Trainer
 from detslurm.pytorch._trial import PyTorchTrial
@@ -62,9 +62,9 @@ def trial_class(spec: str) -> type[PyTorchTrial]:
     return found
 
 
-def plan(config: Mapping[str, Any], global_batch_size: int | None) -> Plan:
+def plan(config: Mapping[str, Any], global_batch_size: int | None) -> TrainingPlan:
     """The plan that a configuration describes. Raises `ValueError`."""
-    return Plan(
+    return TrainingPlan(
         schedule=Schedule(
             _period(config, "min_validation_period", global_batch_size),
             _period(config, "min_checkpoint_period", global_batch_size),

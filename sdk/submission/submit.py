@@ -19,7 +19,7 @@ from detslurm.store import ExperimentDir, Store, StoreError, records
 
 
 @dataclass(frozen=True)
-class Submitted:
+class Submission:
     """An experiment that was submitted.
 
     Attributes:
@@ -90,7 +90,7 @@ def _first_request(plan: Plan, experiment_dir: Path, folder: Path) -> JobRequest
     )
 
 
-def submit(plan: Plan, store: Store, *, paused: bool = False) -> Submitted:
+def submit(plan: Plan, store: Store, *, paused: bool = False) -> Submission:
     """Create the experiment and queue its jobs, or raise `SubmitError` and queue nothing.
 
     A crash at any moment leaves either no experiment, or one that records what was queued.
@@ -124,7 +124,7 @@ def submit(plan: Plan, store: Store, *, paused: bool = False) -> Submitted:
         if isinstance(err, SlurmError):
             raise SubmitError(f"the cluster refused the job: {err}{_size(plan, err)}") from err
         raise
-    return Submitted(experiment.id, first_trial, plan.trials, tuple(job_ids), cluster.name)
+    return Submission(experiment.id, first_trial, plan.trials, tuple(job_ids), cluster.name)
 
 
 def _take_back(experiment: ExperimentDir, cluster: Cluster, job_ids: Sequence[str]) -> None:

@@ -18,7 +18,7 @@ from detslurm._addresses import _is_own
 from detslurm.core import DistributedError
 from detslurm.core.transports.sockets import handshake, rendezvous
 from detslurm.core.transports.sockets.acceptor import Acceptor, ConnectionPair
-from detslurm.core.transports.sockets.handshake import CONTROL, DATA, Address, Claim
+from detslurm.core.transports.sockets.handshake import CONTROL, DATA, Address, PeerClaim
 from detslurm.core.transports.sockets.rendezvous import ANY_ADDRESS, Rendezvous, host, join
 from tests.distributed.ranks import free_port
 
@@ -78,7 +78,7 @@ def proven(address: Address, kind: int, attempt: bytes) -> socket.socket:
     """A connection of worker 1 that has proven itself, and hears no answer."""
     sock = call(address)
     challenge = handshake.challenge_in(sock.recv(handshake.GREETING, socket.MSG_WAITALL))
-    claim = Claim(1, kind, attempt, handshake.new_nonce())
+    claim = PeerClaim(1, kind, attempt, handshake.new_nonce())
     sock.sendall(handshake.hello(KEY, handshake.port_of(address), challenge, claim))
     assert any(sock.recv(handshake.PROOF, socket.MSG_WAITALL))
     return sock

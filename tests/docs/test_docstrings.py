@@ -11,7 +11,7 @@ import pytest
 
 from detslurm import store
 from detslurm.sdk.job_status import JobRef, JobStatus
-from detslurm.sdk.submission.submit import Submitted
+from detslurm.sdk.submission.submit import Submission
 from tests.docs.public import SECTIONS, Docstring, Documented, is_exception, public, spelled
 from tests.sdk.scenes import Queue
 
@@ -47,7 +47,7 @@ STARTS = {
 RETURNED = (
     *(store.CheckpointView, store.Columns, store.ExperimentRow, store.ExperimentView),
     *(store.MetricRow, store.ProfileRow, store.RunView, store.TrialRow, store.TrialView),
-    *(store.ValidationView, store.Job, JobRef, JobStatus, Submitted),
+    *(store.ValidationView, store.Job, JobRef, JobStatus, Submission),
 )
 
 # Users get these from functions and other objects, and never make one.

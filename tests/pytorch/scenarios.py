@@ -12,7 +12,7 @@ from torch import nn
 
 from detslurm import InvalidHP, pytorch
 from detslurm.pytorch._ddp import bare
-from detslurm.pytorch._plan import Plan
+from detslurm.pytorch._plan import TrainingPlan
 from tests.pytorch.ranks import Plain, Seen, train
 from tests.pytorch.trials import numbers
 
@@ -302,7 +302,9 @@ def chief_only() -> dict[str, Any]:
     with pytorch.init() as context:
         trial = Plain(context)
         trial.build_callbacks = lambda: {"seen": seen}  # type: ignore[method-assign]
-        plan = Plan(max_length=pytorch.Batch(1), policy="none", average_training_metrics=False)
+        plan = TrainingPlan(
+            max_length=pytorch.Batch(1), policy="none", average_training_metrics=False
+        )
         pytorch.Trainer(trial, context).run(plan)
         whole = context.distributed.allgather(trial.own)
     return {"training": seen.training, "own": whole}

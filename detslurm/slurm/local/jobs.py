@@ -41,7 +41,7 @@ class Element:
 
 
 @dataclass(slots=True)
-class Job:
+class LocalJob:
     """One submission."""
 
     id: int
@@ -59,7 +59,7 @@ class Jobs:
     """All jobs of one local cluster."""
 
     def __init__(self, events: Iterable[dict[str, Any]] = ()) -> None:
-        self.jobs: dict[int, Job] = {}
+        self.jobs: dict[int, LocalJob] = {}
         for event in events:
             self.apply(event)
 
@@ -81,7 +81,7 @@ class Jobs:
         """What the element was submitted with."""
         return self.jobs[element.job].request
 
-    def by_token(self, token: str) -> Job | None:
+    def by_token(self, token: str) -> LocalJob | None:
         """The job of a submission that may have been sent twice."""
         return next((job for job in self.jobs.values() if job.token == token), None)
 
@@ -106,7 +106,7 @@ class Jobs:
 
     def _add(self, event: dict[str, Any]) -> None:
         request = JobRequest.from_dict(event["request"])
-        job = Job(event["job"], request, event["token"], event["time"])
+        job = LocalJob(event["job"], request, event["token"], event["time"])
         for index in request.elements if request.is_array else (None,):
             job.elements[index] = Element(job.id, index, held=request.hold)
         self.jobs[job.id] = job

@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 
 from detslurm.core.transports.health import DistributedError, join_timeout, peer_timeout
 from detslurm.core.transports.sockets import handshake
-from detslurm.core.transports.sockets.handshake import CONTROL, DATA, Claim, UnknownPeer
+from detslurm.core.transports.sockets.handshake import CONTROL, DATA, PeerClaim, UnknownPeer
 from detslurm.core.transports.sockets.link import prepare
 
 logger = logging.getLogger("detslurm.core")
@@ -47,7 +47,7 @@ class _Candidate:
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
         self.until = time.monotonic() + _PATIENCE
-        self.claim: Claim | None = None
+        self.claim: PeerClaim | None = None
         self._challenge = handshake.new_nonce()
         self._received = b""
         sock.setblocking(False)
@@ -68,7 +68,7 @@ class _Candidate:
         self.claim, self._received = self._answer(key, port, size), b""
         return self.claim.kind == DATA
 
-    def _answer(self, key: bytes, port: int, size: int) -> Claim:
+    def _answer(self, key: bytes, port: int, size: int) -> PeerClaim:
         try:
             claim = handshake.checked_claim(self._received, key, port, self._challenge)
             if not 0 < claim.worker < size or claim.kind not in (DATA, CONTROL):
@@ -174,7 +174,7 @@ class Acceptor:
         else:
             self._complete(candidate.claim, candidate.sock)
 
-    def _complete(self, claim: Claim, control: socket.socket) -> None:
+    def _complete(self, claim: PeerClaim, control: socket.socket) -> None:
         data = self._halves.pop(claim.attempted, None)
         if data is None:  # it has broken: the worker learns of that by this one
             self._forget(control)

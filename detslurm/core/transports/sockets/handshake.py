@@ -32,7 +32,7 @@ class UnknownPeer(Exception):
     """The process on the other side is not one of this run."""
 
 
-class Claim(NamedTuple):
+class PeerClaim(NamedTuple):
     """What a worker claims of a connection."""
 
     worker: int
@@ -64,22 +64,22 @@ def challenge_in(message: bytes) -> bytes:
     return message[len(_MAGIC) :]
 
 
-def hello(key: bytes, port: int, challenge: bytes, claim: Claim) -> bytes:
+def hello(key: bytes, port: int, challenge: bytes, claim: PeerClaim) -> bytes:
     """The worker's message."""
     own = proof_of(b"worker", key, port, challenge, claim)
     return _HELLO.pack(claim.worker, claim.kind, claim.attempt, claim.nonce, own)
 
 
-def checked_claim(message: bytes, key: bytes, port: int, challenge: bytes) -> Claim:
+def checked_claim(message: bytes, key: bytes, port: int, challenge: bytes) -> PeerClaim:
     """A worker's claim, once it is proven. Raises `UnknownPeer`."""
     *said, theirs = _HELLO.unpack(message)
-    claim = Claim(*said)
+    claim = PeerClaim(*said)
     if not hmac.compare_digest(theirs, proof_of(b"worker", key, port, challenge, claim)):
         raise UnknownPeer("it does not belong to this run")
     return claim
 
 
-def proof_of(role: bytes, key: bytes, port: int, challenge: bytes, claim: Claim) -> bytes:
+def proof_of(role: bytes, key: bytes, port: int, challenge: bytes, claim: PeerClaim) -> bytes:
     """Proof that the sender has the key now, and at this port."""
     text = b"%s|%d|%d|%d|" % (role, port, claim.worker, claim.kind)
     return hmac.digest(key, text + claim.attempt + challenge + claim.nonce, "sha256")

@@ -15,7 +15,13 @@ from typing import Final, NamedTuple
 from detslurm.core.transports.health import DistributedError, join_timeout, peer_timeout
 from detslurm.core.transports.sockets import handshake
 from detslurm.core.transports.sockets.acceptor import Acceptor, ConnectionPair, allow_connections
-from detslurm.core.transports.sockets.handshake import CONTROL, DATA, Address, Claim, UnknownPeer
+from detslurm.core.transports.sockets.handshake import (
+    CONTROL,
+    DATA,
+    Address,
+    PeerClaim,
+    UnknownPeer,
+)
 from detslurm.core.transports.sockets.link import prepare
 
 logger = logging.getLogger("detslurm.core")
@@ -69,11 +75,11 @@ def join(where: Rendezvous, index: int, what: str) -> ConnectionPair:
 def _open_pair(address: Address, key: bytes, index: int, patience: float) -> ConnectionPair:
     attempt = handshake.new_nonce()
     data = _open_connection(
-        address, key, Claim(index, DATA, attempt, handshake.new_nonce()), patience
+        address, key, PeerClaim(index, DATA, attempt, handshake.new_nonce()), patience
     )
     try:
         control = _open_connection(
-            address, key, Claim(index, CONTROL, attempt, handshake.new_nonce()), patience
+            address, key, PeerClaim(index, CONTROL, attempt, handshake.new_nonce()), patience
         )
     except BaseException:
         data.close()
@@ -81,7 +87,9 @@ def _open_pair(address: Address, key: bytes, index: int, patience: float) -> Con
     return ConnectionPair(data, control)
 
 
-def _open_connection(address: Address, key: bytes, claim: Claim, patience: float) -> socket.socket:
+def _open_connection(
+    address: Address, key: bytes, claim: PeerClaim, patience: float
+) -> socket.socket:
     until = time.monotonic() + patience
     sock = _connect(address, patience)
     port = handshake.port_of(address)
