@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from detslurm.store.errors import CorruptRecord
+from detslurm.store.frame import checked
+from detslurm.store.run_log import lines_of
 from detslurm.store.trial import TrialDir
 
 
@@ -28,14 +33,36 @@ class ProfileRow(msgspec.Struct, frozen=True, gc=False):
     metrics: dict[str, Any]
 
 
+class _Profile(msgspec.Struct, gc=False):
+    t: str
+    group: str
+    metrics: dict[str, dict[str, Any]]  # by node
+    time: float
+
+
+_profile = msgspec.json.Decoder(_Profile).decode
+
+
 def trial_profile(trial: TrialDir, group: str | None = None) -> list[ProfileRow]:
     """Everything that the profiler recorded, in the order of time; one group's, or all."""
     rows = [
-        ProfileRow(record["time"], run.number, name, record["group"], metrics)
+        ProfileRow(record.time, run.number, name, record.group, metrics)
         for run in trial.runs()
         for node in range(max(len((run.start.get("job") or {}).get("nodes") or ()), 1))
-        for record in trial.node_records(run.number, node)
-        if record.get("t") == "profile" and group in (None, record["group"])
-        for name, metrics in record["metrics"].items()
+        for record in _profiles(trial.node_records_path(run.number, node))
+        if group in (None, record.group)
+        for name, metrics in record.metrics.items()
     ]
     return sorted(rows, key=lambda row: row.time)
+
+
+def _profiles(path: Path) -> Iterator[_Profile]:
+    for _, line in lines_of(str(path), None, 0, []):
+        if b'"profile"' not in line:  # a million metrics may be beside them
+            continue
+        try:
+            record = _profile(checked(line))
+        except (CorruptRecord, msgspec.DecodeError):
+            continue
+        if record.t == "profile":
+            yield record

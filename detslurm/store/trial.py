@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 from detslurm.store import fs
 from detslurm.store.errors import RunTaken, TrialEnded
 from detslurm.store.facts import put_record, read_record
-from detslurm.store.run_log import read_records
 from detslurm.store.states import LOST, TERMINAL
 
 
@@ -87,10 +86,6 @@ class TrialDir:
             number = len(found) + 1
             found.append(Run(number, start, self.end(number)))
         return found
-
-    def node_records(self, run: int, node: int) -> list[dict[str, Any]]:
-        """The records of one node of a run; none where it recorded nothing."""
-        return read_records(self.node_records_path(run, node)).records
 
     def log_sizes(self, runs: int) -> dict[str, int]:
         """How many bytes the logs of runs 1..`runs` have now: a later run's `counted_bytes`."""

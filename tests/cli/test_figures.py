@@ -113,5 +113,9 @@ def test_the_profilers_figures(trial: TrialDir, detslurm: Detslurm) -> None:
     assert detslurm("t", "profile", 1, "--name", "disk_util", "--csv").out.splitlines()[1:] == [
         "1970-01-01T00:00:10.000000Z,1,n1,/,80.0"
     ]
+    with RunLog.open(trial.records_path(1)) as log:
+        log.append({"t": "profile", "group": "cpu", "metrics": 5})  # of some other version
+        log.append({"t": "note", "text": "profile"})
+    assert detslurm("t", "profile", 1, "--json").data == rows
     said = detslurm("t", "profile", 1, "--group", "gpu")
     assert (said.out, said.err) == ("", "The profiler recorded no gpu figures of trial 1.\n")
