@@ -45,7 +45,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def common() -> Iterator[Path]:
     """A directory that everybody may enter, unlike pytest's."""
-    path = Path(tempfile.mkdtemp(prefix="detslurm-test-"))
+    path = Path(tempfile.mkdtemp(prefix="detslurm-test-", dir=os.environ.get("TMPDIR", "/tmp")))
     path.chmod(0o755)
     yield path
     shutil.rmtree(path)
