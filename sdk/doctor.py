@@ -86,7 +86,7 @@ def slurm_findings(connect: Callable[[], Cluster]) -> Iterator[Finding]:
         cluster = connect()
         limits = cluster.limits()
     except SlurmError as error:
-        yield Finding("slurm", "broken", error.said, error.advice)
+        yield Finding("slurm", "broken", error.message, error.advice)
         return
     if cluster.name == "local":
         text = "no Slurm on this machine: experiments run on this machine alone"

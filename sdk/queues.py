@@ -59,7 +59,7 @@ class Queues:
                 )
             except SlurmError as error:
                 unreachable.add(name)
-                why = error.said.rpartition("\n")[2]
+                why = error.message.rpartition("\n")[2]
                 self.warn(
                     f"{name} does not answer; states are as of the store's last record ({why})"
                 )
@@ -80,7 +80,7 @@ class Queues:
             try:
                 found = {**cluster.evidence(missing, since=since), **found}
             except SlurmError as error:
-                self.warn(f"{name} can't report how jobs ended: {error.said}")
+                self.warn(f"{name} can't report how jobs ended: {error.message}")
         refs |= {job_ref.ref for job_ref in queue_only}
         return {JobRef(name, ref): found[ref] for ref in refs & found.keys()}
 

@@ -1,4 +1,4 @@
-"""Words for errors: what a type expects, what was found, which name is nearest."""
+"""Texts of errors: what a type expects, what was found, which name is nearest."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PLAIN: dict[type, str] = {
 
 
 def expected(kind: schema.Type, extra: Mapping[str, Any] | None = None) -> str:
-    """What a value of this type looks like."""
+    """An example of a value of this type."""
     if extra and "expected" in extra:
         return str(extra["expected"])
     if isinstance(kind, schema.Metadata):

@@ -1,4 +1,4 @@
-"""Rules that look across sections of an experiment."""
+"""Rules between sections of an experiment."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def _signal_lead(root: YamlNode) -> Iterator[ConfigProblem]:
 
 
 def names_trial_class(root: YamlNode) -> bool:
-    """Whether the entrypoint is a Trial class: then the configuration says how to train it."""
+    """Whether the entrypoint is a Trial class: then the configuration defines how to train it."""
     given = root.get("entrypoint")
     text = given.plain() if given else None
     words = text.split() if isinstance(text, str) else text

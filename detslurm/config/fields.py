@@ -1,7 +1,7 @@
-"""The vocabulary of the schema: what a field may hold, and what else is to be said about it.
+"""The vocabulary of the schema: what a field may hold, and its further properties.
 
 The structs of `detslurm.config.schema` are the one description of a configuration. msgspec reads
-types, bounds and defaults from them; what it has no word for stands in `Meta(extra=...)` and is
+types, bounds and defaults from them; what it can't express stands in `Meta(extra=...)` and is
 read by the checker (`detslurm.config.checking`) and by `masked()`.
 """
 
@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Meta
 
 Check = Callable[[Any], str | None]
-"""Says what is wrong with a value (may be an empty text), or None."""
+"""Returns what is wrong with a value (may be an empty text), or None."""
 
 NonNegative = Annotated[int, Meta(ge=0)]
 Positive = Annotated[int, Meta(ge=1)]
@@ -32,7 +32,7 @@ def title(value: Any) -> str | None:
 
 
 def word(value: Any) -> str | None:
-    """Wants one word, as Slurm's names are."""
+    """Requires one word, as Slurm's names are."""
     return one_line(value) or ("must be one word" if " " in value else None)
 
 
@@ -48,7 +48,7 @@ SECRET = Meta(extra={"secret": True})
 
 
 def deprecated(advice: str) -> Meta:
-    """Still accepted; the warning about such fields says `advice`."""
+    """Still accepted; the warning about such fields gives `advice`."""
     return Meta(extra={"deprecated": advice})
 
 
@@ -63,5 +63,5 @@ def must(check: Check, expected: str | None = None) -> Meta:
 
 
 def expected(what: str) -> Meta:
-    """How errors name what is wanted here, where the type alone says too little."""
+    """How errors name what is wanted here, where the type alone is not specific enough."""
     return Meta(extra={"expected": what})

@@ -29,9 +29,9 @@ GIVEN = "<config>"
 
 
 class LoadedExperiment(msgspec.Struct, frozen=True, kw_only=True):
-    """A configuration, what there is to say about it, and the text that it comes from.
+    """A configuration, the warnings about it, and the text that it comes from.
 
-    `given` is what the user's sources say together, without defaults.
+    `given` is what the user's sources set together, without defaults.
     """
 
     config: ExperimentConfig
@@ -95,7 +95,7 @@ class _Load:
         return as_mapping(parse(read_file(path), str(path)))
 
     def complete(self, layers: list[YamlNode]) -> ExperimentConfig:
-        """Check each layer by itself, merge them over site and defaults, check the whole."""
+        """Check each layer on its own, merge them over site and defaults, check the whole."""
         for layer in layers:
             self._note(Checker(complete=False).check(layer, ExperimentConfig))
         merged = _merged([normalize(layer) for layer in layers])

@@ -18,7 +18,7 @@ Rule = Callable[[YamlNode, YamlNode, Path], YamlNode]
 
 
 def merge(high: YamlNode, low: YamlNode, path: Path = ()) -> YamlNode:
-    """What `high` says, and where it says nothing, what `low` says."""
+    """What `high` sets, and where it sets nothing, what `low` sets."""
     return _RULES.get(path, _generic)(high, low, path)
 
 

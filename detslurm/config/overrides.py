@@ -28,7 +28,7 @@ def _set(node: YamlNode, keys: list[str], value: YamlNode, name: str, path: str)
     if child is None or child.value is None:
         child = YamlNode({}, Position(name), Position(name))
     if not child.is_mapping:
-        message = f"{below} is no mapping (see {child.at}), so that nothing goes below it"
+        message = f"{below} is not a mapping (see {child.at}), so that nothing goes below it"
         raise _error(name, below, message)
     return node.put(keys[0], _set(child, keys[1:], value, name, below))
 

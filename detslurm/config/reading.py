@@ -27,7 +27,7 @@ def read_file(path: Path, name: str | None = None) -> str:
     except (OSError, ValueError) as error:
         raise ConfigErrors([_unreadable(path, name, error)]) from None
     if len(data) > MAX_BYTES:
-        message = f"the file is bigger than {MAX_BYTES >> 20} MiB: that is no configuration"
+        message = f"the file is bigger than {MAX_BYTES >> 20} MiB: that is not a configuration"
         raise ConfigErrors([ConfigProblem(name, None, None, "", message)])
     return _decode(data, name)
 
@@ -92,7 +92,7 @@ def _syntax(error: yaml.MarkedYAMLError, text: str, name: str) -> ConfigProblem:
     if mark and text[mark.index : mark.index + 1] == "\t":
         hint = "indent with spaces, not with tabs"
     elif "mapping values are not allowed" in message:
-        hint = "look at the indentation, and quote text that contains a colon and a space"
+        hint = "check the indentation, and quote text that contains a colon and a space"
     elif "cannot start any token" in message:
         hint = "quote text that begins with this character"
     line, column = (mark.line + 1, mark.column + 1) if mark else (None, None)

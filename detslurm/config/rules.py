@@ -1,4 +1,4 @@
-"""Rules between the fields of one section: what no single type or bound can say."""
+"""Rules between the fields of one section: what no single type or bound can express."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def _generations(given: Given) -> Iterator[Broken]:
     if given.get("max_time", units) != units or given.get("time_metric", unit) != unit:
         yield Broken(
             "max_length",
-            "max_length says something else than time_metric and max_time",
+            "max_length contradicts time_metric and max_time",
             "keep one of them",
         )
 

@@ -189,7 +189,7 @@ class CheckpointContext:
         """Remove what was written when the body raises.
 
         The body ends where the checkpoint is sealed: a record that can't be committed now may still
-        be written later, and must not tell of what is gone.
+        be written later, and must not name what is gone.
         """
         storage_id = self._records.begin()
         try:

@@ -14,7 +14,7 @@ from detslurm.store import StoreError
 
 
 class CheckpointRecords:
-    """The records of a trial's checkpoints; what is not committed here is no checkpoint."""
+    """The records of a trial's checkpoints; what is not committed here is not a checkpoint."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class CheckpointRecords:
 
 
 def plain_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Metadata as plain data. Raises `TypeError` for what is no mapping."""
+    """Metadata as plain data. Raises `TypeError` for anything but a mapping."""
     if metadata is not None and not isinstance(metadata, Mapping):
         raise TypeError(f"metadata must be a dict, not {type(metadata).__name__}")
     return plain(metadata or {})

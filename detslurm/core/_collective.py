@@ -1,6 +1,6 @@
 """Ranks that decide together: each does its part, the chief decides, all learn the outcome.
 
-A rank that fails says so instead of staying away, so that no peer waits for it in vain.
+A rank that fails reports it instead of staying away, so that no peer waits for it in vain.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class RankFailure(NamedTuple):
 
 
 def describe(error: BaseException) -> str:
-    """The first line of an exception's message, with its type where that says more."""
+    """The first line of an exception's message, with its type where that is more specific."""
     first = (str(error).splitlines() or [""])[0].rstrip(":")
     return first if type(error) in _KNOWN and first else f"{type(error).__name__}: {first}"
 

@@ -15,7 +15,7 @@ _SECONDS = 1.0
 
 
 def show_log() -> None:
-    """Show what detslurm says, from INFO on, in a program that leaves logging unconfigured."""
+    """Show detslurm's log, from INFO on, in a program that leaves logging unconfigured."""
     ours = logging.getLogger("detslurm")
     if logging.getLogger().handlers or ours.handlers or ours.level != logging.NOTSET:
         return

@@ -429,7 +429,7 @@ def _mind_signals() -> None:
     """Dump the stacks on SIGUSR1; SIGUSR2, which is for the runner, may come here as well."""
     if threading.current_thread() is not threading.main_thread():
         return
-    # In a batch script of the user's own it may be the word to save and leave, too.
+    # In a batch script of the user's own it may also request to save and leave.
     chain = callable(signal.getsignal(signal.SIGUSR1))
     faulthandler.register(signal.SIGUSR1, all_threads=True, chain=chain)
     if signal.getsignal(signal.SIGUSR2) is signal.SIG_DFL:

@@ -164,7 +164,7 @@ class DistributedContext:
         if hvd.size() == 1 and started > 1:
             raise DistributedError(
                 f"Horovod has 1 process, but {started} were started: it was built without MPI, or"
-                " with another one than that of mpirun or srun; `horovodrun --check-build` tells"
+                " with another one than that of mpirun or srun; `horovodrun --check-build` shows it"
             )
         # Horovod's own thread talks MPI all the time, and not every MPI serves a second one.
         sockets = "local" if hvd.local_size() == hvd.size() else "tcp"
@@ -418,7 +418,7 @@ class NotLaunched(KeyError, ValueError):
 
 
 class _Numbers:
-    """Numbers in the environment; for a missing one `NotLaunched` says who should set it."""
+    """Numbers in the environment; for a missing one `NotLaunched` names its launcher."""
 
     def __init__(self, setter: str) -> None:
         self._setter = setter
@@ -441,8 +441,8 @@ def _topology_by_tf_config(text: str) -> tuple[RankTopology, str | None]:
     if not text:
         return RankTopology(0, 1, 0, 1, 0, 1), None
     try:
-        said = json.loads(text)
-        cluster, task = said["cluster"], said["task"]
+        config = json.loads(text)
+        cluster, task = config["cluster"], config["task"]
         chiefs = len(cluster.get("chief", ()))
         hosts = [word.rpartition(":")[0].strip("[]") for word in _tf_workers(cluster)]
         rank = int(task["index"]) + {"chief": 0, "worker": chiefs}[task["type"]]
@@ -492,7 +492,7 @@ def _explicit_ports(
 
 
 def _port_offset() -> int:
-    # Only ports set by hand for all trials of a node need it; derived ones differ by themselves.
+    # Only ports set by hand for all trials of a node need it; derived ones differ anyway.
     if "INTER_TRAIN_PROCESS_COMM_PORT_1" not in os.environ:
         return 0
     return int(os.environ.get(_env.UNIQUE_PORT_OFFSET) or 0)

@@ -42,7 +42,7 @@ class Heartbeat:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop, after one last look: what has ended by itself was not lost."""
+        """Stop, after a last beat: a run that has ended in order was not lost."""
         self._stopping.set()
         self._thread.join()
         self._beat(lambda: None)

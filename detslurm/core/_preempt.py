@@ -1,4 +1,4 @@
-"""Should this process stop? One look at the node's preemption flag."""
+"""Should this process stop? The answer is the node's preemption flag."""
 
 from __future__ import annotations
 
@@ -142,8 +142,8 @@ def survive_preemption_signal(flag: PreemptFlag) -> None:
     """Let Slurm's SIGTERM pass: it comes to every process of the step when the job is preempted.
 
     The code learns of preemption from the flag, at a moment of its choice. A SIGTERM without
-    preemption (a launcher ending its workers) ends the process as ever. A handler that the user
-    installed is left alone.
+    preemption (a launcher ending its workers) ends the process, as without us. A handler that
+    the user installed is kept.
     """
     if threading.current_thread() is not threading.main_thread():
         return

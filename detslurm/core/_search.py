@@ -25,12 +25,12 @@ from detslurm.store.retry import SHORT, with_retries
 logger = logging.getLogger("detslurm.core")
 
 # So long a trial waits for the answer of a method that runs elsewhere before it makes room; it
-# costs less than starting its program anew. And how often it looks.
+# costs less than starting its program again. And how often it polls.
 _PATIENCE, _LOOK = 20.0, 0.25
 
 
 class TrialSearch:
-    """What one trial tells its search and hears from it; for the chief alone."""
+    """The reports of one trial to its search, and the answers; for the chief alone."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class TrialSearch:
         return self._fencing_token not in (None, self._trial.fencing_token)
 
     def metric(self, given: Any) -> Any:
-        """A number; for a custom search whatever JSON can say."""
+        """A number; for a custom search whatever JSON can express."""
         if not self._custom:
             return number(given)
         value = plain({"": given}).get("")
@@ -85,7 +85,7 @@ class TrialSearch:
         return value
 
     def completed(self, length: int, metric: Any) -> None:
-        """Report the metric at a length; what it led to is what `next` says."""
+        """Report the metric at a length; its consequence is what `next` returns."""
         self._commit({"length": length, "metric": metric if self._custom else _said(metric)})
 
     @property
@@ -93,7 +93,7 @@ class TrialSearch:
         return self._search.name == "custom"
 
     def _wait_for_answer(self) -> None:
-        """Wait a while for what a method elsewhere says to the last report."""
+        """Wait a while for the answer of a method elsewhere to the last report."""
         deadline = time.monotonic() + _PATIENCE
         while self._trial.settled and self._unanswered() and time.monotonic() < deadline:
             if self._trial.final or self._must_leave():
@@ -144,10 +144,10 @@ class TrialSearch:
         return metric, now
 
     def _commit(self, report: Mapping[str, Any]) -> None:
-        said = {"e": "validated", "trial": self._index, **report}
+        report_event = {"e": "validated", "trial": self._index, **report}
         if self._fencing_token is not None:
-            said["fencing_token"] = self._fencing_token
-        event = self._search.judged(self._log.state, said)
+            report_event["fencing_token"] = self._fencing_token
+        event = self._search.judged(self._log.state, report_event)
         # Nobody loses a trained length to a hiccup.
         with_retries(lambda: self._log.commit([event]), _warn, SHORT)
 
@@ -176,9 +176,9 @@ def _number(what: str, name: str, metrics: Mapping[str, Any]) -> float:
 
 
 def _warn(error: StoreError) -> None:
-    logger.warning("the search can't be told now, trying again: %s", error)
+    logger.warning("the search can't be updated now, trying again: %s", error)
 
 
 def _said(metric: Any) -> Any:
-    # The worst has no number: null says so in any JSON.
+    # The worst has no number: null means it in any JSON.
     return None if isinstance(metric, float) and math.isnan(metric) else metric

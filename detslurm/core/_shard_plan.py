@@ -1,4 +1,4 @@
-"""Who uploads which file of a sharded checkpoint: pure decisions over what the ranks propose."""
+"""Which rank uploads which file of a sharded checkpoint: pure decisions on the ranks' proposals."""
 
 from __future__ import annotations
 
@@ -113,5 +113,5 @@ def _merge(
 
 
 def _equal(one: Any, other: Any) -> bool:
-    # NaN is not equal to itself, but two ranks that both say NaN do agree.
+    # NaN is not equal to itself, but two ranks that both have NaN do agree.
     return bool(one == other) or json.dumps(one) == json.dumps(other)

@@ -120,7 +120,7 @@ class ShardedSaver:
         """Remove what was written when the body raises.
 
         What is sealed stays: a record that can't be committed now may still be written later, and
-        must not tell of what is gone.
+        must not name what is gone.
         """
         try:
             yield
@@ -192,7 +192,7 @@ class ShardedSaver:
 def chosen_files(directory: Path, selector: Selector | None) -> Resources:
     """What of a directory goes into a checkpoint; its `metadata.json` gives way to ours.
 
-    Raises `ValueError` for a path that is no directory.
+    Raises `ValueError` for a path that is not a directory.
     """
     if not directory.is_dir():
         raise ValueError(f"ckpt_dir {str(directory)!r} is not a directory")

@@ -1,4 +1,4 @@
-"""One look at a node: processors, memory, disks, network and GPUs."""
+"""Measurements of a node: processors, memory, disks, network and GPUs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _GIGABYTE = 1e9
 class SystemSampler:
     """Samples of this node; rates are over the time since the sample before.
 
-    Raises `RuntimeError` where psutil is missing. GPUs are looked at where the driver and
+    Raises `RuntimeError` where psutil is missing. GPUs are measured where the driver and
     nvidia-ml-py are.
     """
 

@@ -28,7 +28,7 @@ Mangler = Callable[[Path, int], Path]
 
 
 class TensorboardMode(enum.Enum):
-    """Who writes and stores TensorBoard files.
+    """Which rank writes and stores TensorBoard files.
 
     Attributes:
         AUTO: The chief writes every reported metric, and stores its files from time to time, with

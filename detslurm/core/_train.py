@@ -287,7 +287,7 @@ def _as_int(steps: Any) -> int:
 
 
 def _number(name: str, value: Any) -> float | int:
-    """The searcher's metric: what is no number could never be the best, and nobody would know."""
+    """The searcher's metric: anything but a number could silently never be the best."""
     found = value
     while isinstance(found, list) and len(found) == 1:  # an array with a single element
         found = found[0]

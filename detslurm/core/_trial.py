@@ -68,7 +68,7 @@ def collect_partial_checkpoints(trial: TrialDir, run: int, view: TrialView, stor
 
 
 def note_deletion(info: ClusterInfo, storage_id: str) -> None:
-    """Tell the experiment of a deleted checkpoint, from a process that keeps no records."""
+    """Record a deleted checkpoint in the experiment, from a process that keeps no records."""
     experiment_of(info).append(CheckpointDeleted(uuid=storage_id))
 
 

@@ -30,7 +30,7 @@ logger = logging.getLogger("detslurm.core")
 
 @dataclass(frozen=True)
 class UnmanagedScript:
-    """Where the records and checkpoints of a script go, and how to say that it ended."""
+    """Where the records and checkpoints of a script go, and how to record its end."""
 
     recorder: AnyRecorder
     checkpoints: Path
@@ -77,8 +77,8 @@ def _recorded(dist: DistributedContext, unmanaged_info: UnmanagedInfo) -> Unmana
 
     def end(outcome: str, reason: str) -> None:
         heartbeat.close()
-        word = {"outcome": outcome, "reason": reason, "exit_code": None, "time": time.time()}
-        trial.write_end(run, word)
+        record = {"outcome": outcome, "reason": reason, "exit_code": None, "time": time.time()}
+        trial.write_end(run, record)
 
     return UnmanagedScript(recorder, checkpoints, end, trial, start)
 
@@ -101,7 +101,7 @@ def _start(trial: TrialDir, unmanaged_info: UnmanagedInfo) -> dict[str, Any]:
 
 
 def note_recorded(trial: TrialDir) -> None:
-    """Say where a run that was not submitted can be found."""
+    """Log where a run that was not submitted can be found."""
     logger.info(
         "recorded as experiment %d; `detslurm trial describe %d` shows it",
         trial.experiment_id,

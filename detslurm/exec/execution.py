@@ -177,7 +177,7 @@ class Execution:
                     result = self._attempt(number, log)
             except SlurmError as err:  # this allocation is of no use
                 log.add_message(str(err))
-                return AttemptResult(exit_code=1, non_retryable=err.said)
+                return AttemptResult(exit_code=1, non_retryable=err.message)
             if result.began or not result.exit_code:
                 self._confirm_cause(result)
                 return result

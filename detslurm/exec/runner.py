@@ -273,7 +273,7 @@ def _log_store_error(error: StoreError) -> None:
 
 def _was_requeued(refusal: SlurmError) -> bool:
     """Whether an administrator, or the user by hand, was faster than us."""
-    return "pending execution" in refusal.said.lower()
+    return "pending execution" in refusal.message.lower()
 
 
 def main(argv: list[str]) -> int:

@@ -66,7 +66,7 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    # Loaded on first use: `detslurm.pytorch.samplers` alone, or a launcher that looks whether this
+    # Loaded on first use: `detslurm.pytorch.samplers` alone, or a launcher that checks whether this
     # package is there, needn't pay for torch.
     if name == "samplers":
         return importlib.import_module("detslurm.pytorch.samplers")

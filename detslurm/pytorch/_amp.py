@@ -29,7 +29,7 @@ class MixedPrecision:
     def wrap(
         self, scaler: Any, steps_now: Callable[[], bool], average: Callable[[Any], None]
     ) -> Any:
-        """Keep the state of a scaler that the trial uses by itself.
+        """Keep the state of a scaler that the trial uses on its own.
 
         Between two steps under gradient aggregation its `unscale_()` and `update()` do nothing:
         gradients are still being gathered. `average` an optimizer's gradients before they are
@@ -62,7 +62,7 @@ class MixedPrecision:
         return cast
 
     def backward(self) -> AbstractContextManager[Any]:
-        """What to run a backward pass in: it takes the types of the forward pass by itself."""
+        """What to run a backward pass in: it takes the types of the forward pass anyway."""
         if not self.automatic:
             return _NOTHING
         off: AbstractContextManager[Any] = torch.autocast(self._device.type, enabled=False)

@@ -21,7 +21,7 @@ class MetricsWindow:
         self._batches: list[dict[str, Any]] = []
 
     def add(self, result: Any) -> None:
-        """Take what `train_batch()` returned. Raises `TypeError` for what is no metric."""
+        """Take what `train_batch()` returned. Raises `TypeError` for anything but metrics."""
         if isinstance(result, torch.Tensor):
             result = {"loss": result}
         elif not isinstance(result, dict):
@@ -77,7 +77,7 @@ def partial(batches: Sequence[dict[str, Any]]) -> Partial:
 
 
 def averages(partials: Sequence[Partial]) -> dict[str, Any]:
-    """Averages over the batches of all ranks; None for what is no number, NaN if always None."""
+    """Averages over the batches of all ranks; None for anything but numbers, NaN if always None."""
     found: dict[str, Any] = {}
     for name in dict.fromkeys(name for one in partials for name in one):
         parts = [one[name] for one in partials if name in one]

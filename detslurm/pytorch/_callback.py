@@ -1,4 +1,4 @@
-"""What a trial can be told about its training."""
+"""Hooks by which a trial follows its training."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 class PyTorchCallback:
     """Hooks around training, validation and checkpoints; override those of interest.
 
-    Every rank runs its own copy, unless a hook says that it is called on the chief only. A callback
-    that keeps something must save it with `state_dict()` and `load_state_dict()`: a trial may be
-    stopped and go on elsewhere at any time.
+    Every rank runs its own copy, unless a hook is documented to be called on the chief only. A
+    callback that keeps something must save it with `state_dict()` and `load_state_dict()`: a trial
+    may be stopped and go on elsewhere at any time.
     """
 
     def on_trial_startup(self, first_batch_idx: int, checkpoint_uuid: str | None) -> None:

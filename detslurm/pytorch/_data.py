@@ -99,7 +99,7 @@ class DataLoader:
             "prefetch_factor": prefetch_factor,
             "persistent_workers": persistent_workers,
         }
-        # Torch says now what it would refuse later.
+        # Torch raises now what it would refuse later.
         drawn = data.DataLoader(
             dataset,
             1 if batch_size is None else batch_size,

@@ -53,7 +53,7 @@ def average_gradients(
         sent = [torch.zeros_like(p) if p.grad is None else p.grad for p in alike]
         lacks = any(p.grad is None for p in alike)
         mine = [p.grad is not None for p in alike]
-        # Only who lacks one waits for a GPU, to copy from here and to say whether others have it.
+        # Only a rank that lacks one waits for a GPU, to copy from here and to learn of others'.
         sent.append(alike[0].new_tensor(mine) if lacks else alike[0].new_ones(len(alike)))
         flat = _flatten_dense_tensors(sent)
         flat = (flat.half() if compressed else flat).div_(size)

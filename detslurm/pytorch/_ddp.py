@@ -57,7 +57,7 @@ class Replicated(DistributedDataParallel):  # type: ignore[misc]
     What DDP itself has goes before; anything else is read and set where one slot would, so that
     the model's own code sees it.
 
-    Torch lays them out anew after the first batch of every process, in the order in which
+    Torch lays them out again after the first batch of every process, in the order in which
     gradients came. With more than two ranks the layout decides in which order numbers are added, so
     a trial that was interrupted would differ in the last bit from one that was not.
     """

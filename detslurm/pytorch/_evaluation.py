@@ -37,7 +37,7 @@ class Share:
 def share_of(outputs: Sequence[Any], reducers: Reducers) -> Share:
     """Reduce what the batches of this rank gave.
 
-    Raises `TypeError` for what is no dict of numbers, `ValueError` when batches have different
+    Raises `TypeError` for anything but a dict of numbers, `ValueError` when batches have different
     metrics, `InvalidExperimentException` when `reducers` don't name exactly these.
     """
     if not outputs:

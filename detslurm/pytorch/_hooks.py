@@ -47,7 +47,7 @@ class Hooks:
             for method in methods:
                 method(*args)
 
-        setattr(self, name, call)  # looked up once: some are called for every batch
+        setattr(self, name, call)  # resolved once: some are called for every batch
         return call
 
 
@@ -57,7 +57,7 @@ def _warn_of_unknown(kind: type[PyTorchCallback]) -> None:
         if name.startswith("on_"):
             near = difflib.get_close_matches(name, hooks, 1)
             hint = f"; did you mean {near[0]}()?" if near else ""
-            logger.warning("%s.%s() is no hook and never called%s", kind.__name__, name, hint)
+            logger.warning("%s.%s() is not a hook and never called%s", kind.__name__, name, hint)
 
 
 def _epoch_start(callback: PyTorchCallback) -> Callable[[int], None]:

@@ -100,12 +100,12 @@ def init(
 
 
 def _warn_of_idle_gpus() -> None:
-    """Say that training will be slow where there are GPUs that torch doesn't see."""
+    """Warn that training will be slow where there are GPUs that torch doesn't see."""
     given = os.environ.get("CUDA_VISIBLE_DEVICES", "")
     if given not in ("", "-1", "NoDevFiles") and not torch.cuda.is_available():
         logger.warning(
             "CUDA_VISIBLE_DEVICES is %s, but torch sees no GPU: training runs on the CPU. torch is"
-            " %s, built for CUDA %s; `nvidia-smi` tells what the driver supports",
+            " %s, built for CUDA %s; `nvidia-smi` shows what the driver supports",
             given,
             torch.__version__,
             torch.version.cuda,
@@ -117,7 +117,7 @@ def _horovod() -> Any:
         from detslurm.pytorch import _horovod
     except ImportError as err:
         raise ValueError(
-            f"USE_HOROVOD is set, but Horovod can't be used: {err}; docs/pytorch.md says how to"
+            f"USE_HOROVOD is set, but Horovod can't be used: {err}; docs/pytorch.md explains how to"
             " build it for this torch"
         ) from err
     return _horovod
@@ -144,7 +144,7 @@ def _ranks(info: ClusterInfo | None, given: DistributedContext | None) -> Distri
 
 
 def _of_environment(environ: Mapping[str, str], slots: int | None) -> DistributedContext | None:
-    """The ranks that a launcher has started, by what it says of them; None for a single one."""
+    """The ranks that a launcher has started, by its environment; None for a single one."""
     if environ.get("USE_HOROVOD"):
         dist = _horovod().connect(slots)
         return dist if dist.size > 1 else None

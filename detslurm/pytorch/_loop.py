@@ -332,6 +332,6 @@ class TrainingLoop:
 
 
 def _info_steps() -> int:
-    """How many batches this run has behind it when it begins, by what its job says."""
+    """How many batches this run has behind it when it begins, according to its job."""
     info = get_cluster_info()
     return info.trial._steps_completed if info is not None else 0

@@ -1,4 +1,4 @@
-"""What `fit()` was asked to do, checked; and how far to train, whoever says it."""
+"""What `fit()` was asked to do, checked; and how far to train, whatever decides it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Goal:
     operation: SearcherOperation | None = None
 
     def report_progress(self, batches: int) -> None:
-        """Tell the search how far the trial is. Chief only."""
+        """Report to the search how far the trial is. Chief only."""
         if self.operation is not None and self.batches:
             share = min(batches / self.batches, 1.0)
             self.operation.report_progress(share * self.operation.length)

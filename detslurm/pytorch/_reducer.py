@@ -133,7 +133,7 @@ class WrappedReducer:
 
     @contextmanager
     def blamed(self, call: str) -> Iterator[None]:
-        """Let errors say which reducer they come from."""
+        """Let errors name the reducer they come from."""
         try:
             yield
         except InvalidHP:
@@ -197,7 +197,7 @@ class Reducers:
         return [wrapped for wrapped in self._all if phase in wrapped.phases]
 
     def reset(self) -> None:
-        """Begin anew, all of them: a window of training or a validation begins."""
+        """Reset all of them: a window of training or a validation begins."""
         for wrapped in self._all:
             with wrapped.blamed("reset"):
                 wrapped.reducer.reset()

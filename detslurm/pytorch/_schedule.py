@@ -27,7 +27,7 @@ class Schedule:
     reporting: TrainUnit = NEVER
 
     def due(self, batches: int, epoch_len: int, target: int) -> Due:
-        """What is due after so many batches of training to `target` batches."""
+        """What is due after this number of batches in training to `target` batches."""
         due = Due.TRAIN if batches >= target else Due.NOTHING
         epochs, rest = divmod(batches, epoch_len)
         if _reached(self.validation, batches, epochs, rest):

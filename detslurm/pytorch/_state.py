@@ -43,7 +43,7 @@ class TrialState:
 
     @classmethod
     def from_dict(cls, saved: Mapping[str, Any], steps: int) -> TrialState:
-        """The state that a checkpoint of any age has; `steps` is what its metadata says."""
+        """The state that a checkpoint of any age has; `steps` is from its metadata."""
         known = {field.name for field in fields(cls)}
         state = cls(**{name: value for name, value in saved.items() if name in known})
         if "batches_trained" not in saved:

@@ -21,9 +21,9 @@ class Stop(enum.Enum):
 
 
 class Stopper:
-    """Looks after every batch whether to leave.
+    """Decides after every batch whether to leave.
 
-    A single process looks at its flag, which costs nothing. Several ranks must leave after the same
+    A single process reads its flag, which costs nothing. Several ranks must leave after the same
     batch: the chief tells what it sees, as often as takes next to none of the time, and when it
     will tell again.
     """
@@ -37,7 +37,7 @@ class Stopper:
         self._preempted = False
 
     def after_batch(self, batches: int) -> Stop:
-        """Whether to leave after so many batches; ranks may find out a few batches later."""
+        """Whether to leave after this number of batches; ranks may find out a few batches later."""
         if self._dist.size == 1:
             return self._seen()
         return self.agreed(batches) if batches >= self._next else Stop.NO

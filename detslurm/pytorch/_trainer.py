@@ -21,7 +21,7 @@ logger = logging.getLogger("detslurm.pytorch")
 
 _POLICIES = ("best", "all", "none")
 _OWN_LENGTHS = ("pbt", "custom")
-"""Searchers that say as they go how far a trial trains, without a `max_length`."""
+"""Searchers that decide as they go how far a trial trains, without a `max_length`."""
 
 
 class Trainer:
@@ -236,7 +236,7 @@ class Trainer:
         if searcher.get("name") in _OWN_LENGTHS:
             if configured_unit(searcher) is None and given is None:
                 raise ValueError(
-                    "`fit(max_length=X)` must be set: nothing says what the search's lengths"
+                    "`fit(max_length=X)` must be set: nothing defines what the search's lengths"
                     " count; or set searcher.unit to batches or epochs"
                 )
             return given, True
@@ -300,7 +300,7 @@ class Trainer:
     def _local_policy(self, policy: Policy) -> Policy:
         searcher = (self._context._exp_conf or {}).get("searcher") or {}
         if policy == "best" and not searcher.get("metric"):
-            return "all"  # nothing says by which metric
+            return "all"  # no metric is configured
         return policy
 
 
@@ -310,7 +310,7 @@ def _local_length(plan: TrainingPlan) -> TrainUnit:
     if plan.max_length is None:
         raise ValueError(
             "max_length must be defined in local training mode."
-            " Say how far: fit(max_length=pytorch.Epoch(10)), for example"
+            " Set the length: fit(max_length=pytorch.Epoch(10)), for example"
         )
     return plan.max_length
 
@@ -326,7 +326,7 @@ def describe(plan: TrainingPlan, *, searches: bool = False) -> str:
     """The plan in one line, for the log."""
     most = f", {plan.max_length} at most" if plan.max_length is not None else ""
     parts = [
-        f"train as far as the search says{most}" if searches else f"train to {plan.max_length}"
+        f"train as far as the search asks{most}" if searches else f"train to {plan.max_length}"
     ]
     for what, unit in (
         ("report", plan.schedule.reporting),

@@ -27,7 +27,7 @@ def _numbers(metrics: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class TrainingLog:
-    """Counts batches and records since `begin()`, and tells of them at every report.
+    """Counts batches and records since `begin()`, and logs them at every report.
 
     The other slots have about as many records as this one.
     """

@@ -1,4 +1,4 @@
-"""Lengths and periods of training: so many batches, or epochs."""
+"""Lengths and periods of training, in batches or epochs."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Epoch(TrainUnit):
 
 
 class Record(TrainUnit):
-    """So many records over all slots; only configurations of the older kind have them."""
+    """A number of records over all slots; only configurations of the older kind have them."""
 
     def batches(self, global_batch_size: int) -> Batch:
         """The same in batches of all slots together, at least one."""

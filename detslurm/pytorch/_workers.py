@@ -39,7 +39,7 @@ class Numbering(NamedTuple):
 
 
 class SeededWorker(Worker):
-    """Seeds random numbers anew for every batch, by the number of the batch.
+    """Seeds random numbers again for every batch, by the number of the batch.
 
     So random augmentation doesn't depend on how often training was stopped, or on the number of
     workers. Workers take batches in turns, so each knows the numbers of its own. `collate`, which

@@ -1,4 +1,4 @@
-"""Learning curves for simulations: what a trial's metric would be after so many units."""
+"""Learning curves for simulations: what a trial's metric would be after a number of units."""
 
 from __future__ import annotations
 

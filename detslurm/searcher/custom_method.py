@@ -119,7 +119,7 @@ class Progress(Operation):
 
 @dataclass(frozen=True)
 class Shutdown(Operation):
-    """End the search: completed, unless one of the arguments says otherwise.
+    """End the search: completed, unless an argument sets another verdict.
 
     Args:
         cancel: Whether it counts as canceled; off by default.

@@ -1,7 +1,7 @@
 """What can happen to a search: the events of its log, read into typed values.
 
-An event is a small mapping with its kind under `e`. Whatever is no event of ours, or has a value
-of a wrong type, reads as None: a fold passes over it, so that an older version can read a newer
+An event is a small mapping with its kind under `e`. Anything else, or a value of a wrong type,
+reads as None: a fold passes over it, so that an older version can read a newer
 log and a broken fact does no harm.
 """
 
@@ -17,14 +17,14 @@ from detslurm.searcher.optuna.history import Position
 
 RunOutcome = Literal[
     "out_of_ops",  # its program saw that nothing more is asked of it for now
-    "completed",  # its program ended by itself
+    "completed",  # its program ended in order
     "errored",  # it failed more often than `max_restarts` allows
     "non_retryable",  # it failed for lack of the metric that the search goes by
     "invalid_hp",  # its program refused the sample
     "canceled",  # the user ended it
     "released",  # it gave way: preempted, or out of time
-    "lost",  # its job is gone without a word
-    "stopped",  # it left as the search told it to
+    "lost",  # its job is gone without an end record
+    "stopped",  # it left as the search demanded
 ]
 """How a run of a trial ended."""
 
@@ -34,7 +34,7 @@ WORST = math.inf
 
 
 class WorkRequested(msgspec.Struct, frozen=True, tag_field="e", tag="work_requested"):
-    """A worker wants work; `incarnation` tells its process from earlier ones of the same name."""
+    """A worker wants work; `incarnation` tells apart processes of one name."""
 
     worker: str
     incarnation: str | None = None
@@ -53,7 +53,7 @@ class Validated(msgspec.Struct, frozen=True, tag_field="e", tag="validated"):
 
     @property
     def units(self) -> int | None:
-        """How far the trial is, in whole units; None if the report doesn't say."""
+        """How far the trial is, in whole units; None if the report doesn't contain it."""
         value = self.time if self.length is None else self.length
         return int(value) if value is not None and math.isfinite(value) else None
 
@@ -71,7 +71,7 @@ class RunEnded(msgspec.Struct, frozen=True, tag_field="e", tag="run_ended"):
 class Sampled(msgspec.Struct, frozen=True, tag_field="e", tag="sampled"):
     """The hyperparameters of a trial have been chosen; the first choice stands.
 
-    With `after` it stands only as the sample after so many others, for which it was made.
+    With `after` it stands only as the sample after that number of others, for which it was made.
     """
 
     trial: int
@@ -99,7 +99,7 @@ def read_event(plain: Mapping[str, Any]) -> Event | None:
 
 
 def number(metric: Any) -> float | None:
-    """The metric as a number; None for NaN and for whatever is no number."""
+    """The metric as a number; None for NaN and for anything but a number."""
     if isinstance(metric, bool) or not isinstance(metric, int | float):
         return None
     try:
@@ -110,7 +110,7 @@ def number(metric: Any) -> float | None:
 
 
 def score(metric: Any, smaller_is_better: bool) -> float:
-    """A metric as a number of which smaller is better; what is no number is the worst."""
+    """A metric as a number of which smaller is better; anything but a number is the worst."""
     value = number(metric)
     if value is None:
         return WORST

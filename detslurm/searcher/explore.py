@@ -1,4 +1,4 @@
-"""How a copy's hyperparameters differ from its original's: some drawn anew, numbers shaken."""
+"""How a copy's hyperparameters differ from its original's: some drawn again, numbers perturbed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from detslurm.searcher.mt19937 import RandomStream
 def explore(
     space: Space, sample: Sample, stream: RandomStream, resample: float, factor: float
 ) -> Sample:
-    """A new sample near `sample`: each value is drawn anew with probability `resample`, else
+    """A new sample near `sample`: each value is drawn again with probability `resample`, else
     numbers are multiplied by 1 + factor or 1 - factor, within their range."""
     return {
         key: _explore_one(space[key], sample[key], stream, resample, factor)

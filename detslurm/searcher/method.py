@@ -27,7 +27,7 @@ class Method:
         raise NotImplementedError
 
     def validated(self, state: State, index: int, units: int, event: Validated) -> None:
-        """An open trial, not told to stop, has reported a metric at `units`."""
+        """An open trial that was not stopped has reported a metric at `units`."""
         raise NotImplementedError
 
     def paused(self, state: State, index: int) -> None:
@@ -35,7 +35,7 @@ class Method:
         state.finish(index)
 
     def ended(self, state: State, index: int) -> None:
-        """A trial closed before its target length: by itself, in error or canceled."""
+        """A trial closed before its target length: in order, in error or canceled."""
 
     def refused(self, state: State, index: int) -> None:
         """A trial closed because its hyperparameters are invalid."""
@@ -88,7 +88,7 @@ def may_replace(invalid: int, max_trials: int) -> bool:
 def length_of(
     searcher: Mapping[str, Any], field: str = "max_length"
 ) -> tuple[int | None, str | None]:
-    """The units and the unit of a length; None where it says nothing."""
+    """The units and the unit of a length; None where it has none."""
     length = searcher.get(field)
     if isinstance(length, Mapping):
         given = {unit: units for unit, units in length.items() if units is not None}

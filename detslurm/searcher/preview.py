@@ -15,7 +15,7 @@ from detslurm.searcher.search import Search
 
 
 class Row(msgspec.Struct, frozen=True):
-    """So many trials train for so many units; None: until their program ends by itself."""
+    """A number of trials that train for a number of units; None: until their program ends."""
 
     trials: int
     units: int | None
@@ -82,8 +82,8 @@ def shortfall(seen: Preview) -> str | None:
     if not seen.rows or (seen.rows[-1].units or 0) >= top:
         return None
     return (
-        f"searcher: {seen.trials} trials are few for so many rungs: none is sure to be promoted "
-        f"to the last one, at {top} {seen.unit or 'units'}"
+        f"searcher: {seen.trials} trials are few for this number of rungs: none is sure to be "
+        f"promoted to the last one, at {top} {seen.unit or 'units'}"
     )
 
 

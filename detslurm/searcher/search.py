@@ -106,7 +106,7 @@ class Search:
 
     @property
     def judges_reports(self) -> bool:
-        """Whether validation reports may stop a trial; `next_report` says which ones count."""
+        """Whether validation reports may stop a trial; `next_report` decides which ones count."""
         return self.method.judges_reports
 
     def initial(self) -> State:

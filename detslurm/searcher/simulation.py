@@ -1,7 +1,7 @@
 """A whole search in virtual time: the real state machine, workers that only count units.
 
-Nothing is trained and nothing waits. A worker takes a trial, is busy for as long as the curve says,
-reports, and goes on, leaves or takes the next one, as a real one would.
+Nothing is trained and nothing waits. A worker takes a trial, is busy for as long as the
+curve takes, reports, and goes on, leaves or takes the next one, as a real one would.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class SimulatedTrial(msgspec.Struct):
 
     trial: int
     units: int = 0  # how far it came
-    trained: int = 0  # by itself: a copy begins where its original was
+    trained: int = 0  # its own training: a copy begins where its original was
     runs: int = 0
     metric: float | None = None
     start: float = 0.0

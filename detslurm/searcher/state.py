@@ -31,7 +31,7 @@ class SearchTrial(msgspec.Struct, array_like=True, gc=False):
     resumed_at: int = 0  # what was reached when its present run began
     fencing_token: int = 0  # counts its runs: what comes from an earlier one is too late
     lost: int = 0  # runs whose job vanished
-    stop: bool = False  # it has been told to stop
+    stop: bool = False  # it is to stop
     final: bool = False  # nothing more will be asked of it: it closes when it leaves
     bracket: int = 0
     rung: int = 0
@@ -72,7 +72,7 @@ class Bracket(msgspec.Struct, array_like=True, gc=False):
 
 
 class Dialogue(msgspec.Struct):
-    """What is said between the search and a custom method: numbered events, and its answers."""
+    """The exchange between the search and a custom method: numbered events, and its answers."""
 
     events: list[dict[str, Any]] = []  # not answered yet
     last: int = 0
@@ -245,7 +245,7 @@ class State(msgspec.Struct, gc=False):
         self.invalid += outcome == "invalid_hp"
 
     def abandon(self) -> None:
-        """No trial can be judged: those at work are told to stop, and nothing begins any more."""
+        """No trial can be judged: those at work are stopped, and nothing begins any more."""
         self.abandoned = True
         for index, trial in enumerate(self.trials):
             if trial.status == "assigned":

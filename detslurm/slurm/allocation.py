@@ -83,7 +83,7 @@ class Allocation:
         return len(self.nodes)
 
     def end_reason(self, output: Path, since: int) -> str | None:
-        """After SIGTERM: cancelled, preempted, time_limit, requeued or node_failed, where said.
+        """After SIGTERM: cancelled, preempted, time_limit, requeued or node_failed; None: unknown.
 
         `output` is the job's, and had `since` bytes when this process began.
         """
@@ -92,9 +92,9 @@ class Allocation:
         return end_reason(self.job_id if self.cluster == "slurm" else self.ref, output, since)
 
     def _gpus_per_node(self) -> list[str]:
-        """A step of a job with --gpus on several nodes must say how many each node gives.
+        """A step of a job with --gpus on several nodes must state how many each node gives.
 
-        Left to itself, srun deals the job's GPUs anew, and unequally.
+        Without that, srun distributes the job's GPUs again, and unequally.
         """
         if self.gpus_of_job is None or self.node_count == 1:
             return []
@@ -118,7 +118,7 @@ class Allocation:
         return None
 
     def record(self) -> dict[str, Any]:
-        """Who runs, as a run's claim says it."""
+        """The job, as a run's claim names it."""
         return {
             "cluster": self.cluster,
             "job_id": self.job_id,
@@ -159,7 +159,7 @@ def die_with_parent(argv: list[str]) -> list[str]:
     """argv such that the kernel kills it as soon as the process that starts it is gone."""
     import sys
 
-    # -S -I: neither site-packages nor the user's environment are looked at for these few lines.
+    # -S -I: these few lines read neither site-packages nor the user's environment.
     return [sys.executable, "-I", "-S", "-c", _DIE_WITH_PARENT, str(os.getpid()), *argv]
 
 

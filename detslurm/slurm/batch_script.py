@@ -101,7 +101,7 @@ def array_option(request: JobRequest) -> str:
 
 
 def extra_options(request: JobRequest) -> list[str]:
-    """The user's sbatch_args, each one line, quoted anew."""
+    """The user's sbatch_args, each one line, quoted again."""
     lines = [shlex.join(shlex.split(one_line(argument))) for argument in request.sbatch_args]
     return list(dict.fromkeys(line for line in lines if line))
 

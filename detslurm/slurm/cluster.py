@@ -16,7 +16,7 @@ from detslurm.slurm.request import JobRequest
 
 SUBMIT_PATIENCE = 120.0
 ASK_PATIENCE = 20.0
-LOOK_PATIENCE = 15.0  # people wait for a look, and without an answer it still has the store's
+QUERY_PATIENCE = 15.0  # people wait for it, and without an answer there is still the store's
 # While an array has pending elements, Slurm answers "try again later" to a signal that it has
 # delivered, and scancel tries again for minutes. What a notification misses, runners
 # see on their own.
@@ -75,7 +75,7 @@ class SlurmCluster:
         return []
 
     def time_problem(self, request: JobRequest) -> str | None:
-        """Which limit of the partition or of a QOS is in the way; None where nobody can tell."""
+        """Which limit of the partition or of a QOS is in the way; None where it is unknown."""
         from detslurm.slurm.walltime import time_problem
 
         try:
@@ -87,7 +87,7 @@ class SlurmCluster:
         """Queue the request with one sbatch and return its job id."""
         path = _write_script(request.folder, self.script(request))
         try:
-            said = command.run(
+            output = command.run(
                 ["sbatch", "--parsable", str(path)],
                 env=submit_environment(request),
                 patience=SUBMIT_PATIENCE,
@@ -96,7 +96,7 @@ class SlurmCluster:
         except SlurmError:
             path.unlink()
             raise
-        return said.strip().splitlines()[-1].partition(";")[0]
+        return output.strip().splitlines()[-1].partition(";")[0]
 
     def _already_queued(self, script: Path) -> str | None:
         """The job of this script, if a call that seemed to fail has queued it nevertheless."""
@@ -105,7 +105,7 @@ class SlurmCluster:
         return next((r.partition("|")[0] for r in rows if r.endswith(f"|{script}")), None)
 
     def cancel(self, refs: Collection[str], *, pending_only: bool = False) -> None:
-        """End these jobs; what is over already is no error."""
+        """End these jobs; jobs that are over already are skipped."""
         states = ["--state=PENDING"] if pending_only else []
         self._each(["scancel", *states], refs)
 
@@ -148,9 +148,9 @@ class SlurmCluster:
             return {}
         try:
             argv = squeue_command(job_ids)
-            text = command.run(argv, patience=ASK_PATIENCE, within=LOOK_PATIENCE)
+            text = command.run(argv, patience=ASK_PATIENCE, within=QUERY_PATIENCE)
         except SlurmError as refusal:
-            if "invalid job id" in refusal.said.lower():  # its way to say that it knows none
+            if "invalid job id" in refusal.message.lower():  # its message when it knows none
                 return {}
             raise
         return wanted(job_ids, parse_squeue(text))
@@ -158,7 +158,7 @@ class SlurmCluster:
     def evidence(
         self, job_ids: Collection[str], *, since: float | None = None
     ) -> dict[str, JobInfo]:
-        """The queue's word where it is clear, else what accounting or the controller remembers.
+        """The queue's answer where it is clear, else what accounting or the controller remembers.
 
         A job that is ending is just COMPLETING to the queue; accounting knows the cause already.
         """
@@ -244,7 +244,7 @@ def _parts(refs: list[str], size: int = 500) -> list[list[str]]:
 
 def _is_over(refusal: SlurmError) -> bool:
     """True when all that was refused concerns jobs that are over or, for now, not running."""
-    return all(any(text in line.lower() for text in _OVER) for line in refusal.said.splitlines())
+    return all(any(text in line.lower() for text in _OVER) for line in refusal.message.splitlines())
 
 
 _OVER = (

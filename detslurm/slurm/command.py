@@ -12,7 +12,7 @@ from typing import overload
 
 from detslurm.slurm.interface import SlurmError
 
-# What Slurm says when the controller is busy, restarting or rationing its callers. Anything else
+# Slurm's messages when the controller is busy, restarting or rationing its callers. Anything else
 # that fails is an answer, and asking again would not change it.
 _TRANSIENT = re.compile(
     r"socket timed out"
@@ -46,7 +46,7 @@ _ADVICE: tuple[tuple[str, str], ...] = (
     ),
     (
         r"node configuration is not available|partition node limit|more processors",
-        "No node of this partition can ever hold that. Look at resources.slots_per_trial,"
+        "No node of this partition can ever hold that. Check resources.slots_per_trial,"
         " slurm.slots_per_node, slurm.gpu_type and resources.resource_pool.",
     ),
     (r"invalid (generic resource|gres)", "`sinfo -o '%P %G'` lists the GPU types."),
@@ -59,7 +59,7 @@ _ADVICE: tuple[tuple[str, str], ...] = (
     (r"invalid job array", "The array is larger than the site's MaxArraySize allows."),
     (
         r"not permitted to use this partition",
-        "`scontrol show partition` tells whom it admits; set resources.resource_pool.",
+        "`scontrol show partition` shows whom it admits; set resources.resource_pool.",
     ),
     (r"invalid job id", "The job has left the queue."),
     (r"access/permission denied|invalid user", "The job belongs to somebody else."),
@@ -76,18 +76,20 @@ _NOT_ADMITTED = (
 )
 
 
-def is_transient(said: str) -> bool:
+def is_transient(message: str) -> bool:
     """True when the same call may succeed a little later."""
-    return bool(_TRANSIENT.search(said))
+    return bool(_TRANSIENT.search(message))
 
 
-def advice_for(said: str, program: str = "") -> str:
+def advice_for(message: str, program: str = "") -> str:
     """What the user can do about one of Slurm's refusals; empty when nothing better is known."""
-    if is_transient(said):
-        return "The controller is busy or down: `scontrol ping` tells. Nothing was lost; try again."
-    if program == "sbatch" and re.search("access/permission denied", said, re.I):
+    if is_transient(message):
+        return (
+            "The controller is busy or down: `scontrol ping` shows it. Nothing was lost; try again."
+        )
+    if program == "sbatch" and re.search("access/permission denied", message, re.I):
         return _NOT_ADMITTED
-    return next((text for pattern, text in _ADVICE if re.search(pattern, said, re.I)), "")
+    return next((text for pattern, text in _ADVICE if re.search(pattern, message, re.I)), "")
 
 
 def backoff(patience: float, *, first: float = 0.5, most: float = 30.0) -> Iterator[float]:
@@ -128,14 +130,14 @@ def run(
     while True:
         done = call(argv, env=env) if within is None else call(argv, env=env, within=within)
         if done is None:
-            said = f"{argv[0]}: no answer within {within:g} seconds: connection timed out"
-            raise SlurmError(said, advice_for(said))
+            message = f"{argv[0]}: no answer within {within:g} seconds: connection timed out"
+            raise SlurmError(message, advice_for(message))
         if done.returncode == 0:
             return done.stdout
-        said = _clean(done.stderr or done.stdout) or f"{argv[0]} failed ({done.returncode})"
-        wait = next(waits, None) if is_transient(said) else None
+        message = _clean(done.stderr or done.stdout) or f"{argv[0]} failed ({done.returncode})"
+        wait = next(waits, None) if is_transient(message) else None
         if wait is None or time.monotonic() > deadline:
-            raise SlurmError(said, advice_for(said, argv[0]))
+            raise SlurmError(message, advice_for(message, argv[0]))
         time.sleep(wait)
         answer = before_retry()
         if answer is not None:
@@ -172,6 +174,6 @@ def call(
         raise SlurmError(f"{argv[0]}: command not found", advice) from error
 
 
-def _clean(said: str) -> str:
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+def _clean(message: str) -> str:
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
     return "\n".join(re.sub(r"^\w+: (error|fatal): ", "", line) for line in lines)

@@ -42,7 +42,7 @@ _DAEMONS = frozenset({"slurmctld", "slurmd", "sackd", "slurmstepd"})
 
 
 def sign_of_slurm() -> str | None:
-    """What says that there is a Slurm here, where its commands are not in PATH."""
+    """The evidence of a Slurm here, where its commands are not in PATH."""
     from shutil import which
 
     if which("sbatch"):
@@ -63,7 +63,7 @@ def _daemons() -> Iterator[str]:
 
 
 def slurm_is_here() -> bool:
-    """True when sbatch exists and a configuration can be found; asks no controller by itself."""
+    """True when sbatch exists and a configuration can be found; does not query the controller."""
     from shutil import which  # only here: a runner knows its cluster, and starts without this
 
     if not which("sbatch"):

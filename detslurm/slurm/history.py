@@ -1,4 +1,4 @@
-"""What became of jobs that left the queue: accounting's word, or else the controller's memory."""
+"""What became of jobs that left the queue: accounting's record, or else the controller's memory."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def ask(refs: Collection[str], since: float | None, accounting: bool) -> dict[st
 
 
 def sacct_command(refs: Collection[str], since: float | None) -> list[str]:
-    """One sacct for all jobs; without an explicit start it would look at today only."""
+    """One sacct for all jobs; without an explicit start it would cover today only."""
     start = "1970-01-02" if since is None else f"uts{max(0, int(since) - 60)}"
     ids = ",".join(job_ids_of(refs))
     return [
@@ -92,7 +92,7 @@ def parse_scontrol(text: str) -> dict[str, JobInfo]:
 
 
 def _refs(job: str) -> list[str]:
-    """What is said of one job or several; of a heterogeneous job its first part, which leads it."""
+    """The records of one job or several; of a heterogeneous job its first part, which leads it."""
     job, _, part = job.partition("+")
     array, underscore, index = job.partition("_")
     if part.strip("0") or not array.isdigit():

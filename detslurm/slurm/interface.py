@@ -1,4 +1,4 @@
-"""What the rest of detslurm may ask of a cluster, and the words it gets back."""
+"""What the rest of detslurm may ask of a cluster, and the answers it gets."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ HELD_REASONS = frozenset(
 
 
 class SlurmError(Exception):
-    """A cluster said no: what it said, and what the user can do about it."""
+    """A cluster refused: its message, and what the user can do about it."""
 
-    def __init__(self, said: str, advice: str = "") -> None:
-        super().__init__(f"{said}\n{advice}" if advice else said)
-        self.said = said
+    def __init__(self, message: str, advice: str = "") -> None:
+        super().__init__(f"{message}\n{advice}" if advice else message)
+        self.message = message
         self.advice = advice
 
 
@@ -50,13 +50,13 @@ class JobInfo:
     reason: str = ""
     partition: str = ""
     nodes: tuple[str, ...] = ()
-    restarts: int | None = None  # squeue does not tell; evidence does
+    restarts: int | None = None  # not in squeue's output; evidence has it
     time_left: int | None = None  # seconds; None when unlimited or unknown
     priority: int | None = None
     submitted: float | None = None
     exit_code: int | None = None
     signal: int | None = None
-    folder: str = ""  # its working directory: ids come again, when a cluster starts counting anew
+    folder: str = ""  # its working directory: ids come again, when a cluster restarts its count
 
     @property
     def waiting(self) -> bool:
@@ -66,7 +66,7 @@ class JobInfo:
     @property
     def reasons(self) -> list[str]:
         """Why it waits: of elements that are listed together there may be several reasons."""
-        # What squeue says in words has underscores in scontrol's record.
+        # squeue prints blanks where scontrol's record has underscores.
         return [word.replace("_", " ") for word in self.reason.split(",")]
 
     @property
@@ -79,7 +79,7 @@ class JobInfo:
 
     @property
     def final(self) -> bool:
-        """True when the job is over and will not run again by itself."""
+        """True when the job is over and will not run again unless resubmitted."""
         return self.state in FINAL_STATES
 
     @property
@@ -104,7 +104,7 @@ class JobInfo:
     @property
     def departure(self) -> str | None:
         """How it gave up its work, to a search: "lost" when it is over, "released" when it waits
-        to start again and will ask anew; None while it runs."""
+        to start again and will ask again; None while it runs."""
         if self.running:
             return None
         return "lost" if self.final else "released"
@@ -131,7 +131,7 @@ class PartitionLimits:
 
     @property
     def requeues(self) -> bool:
-        """True when a preempted job of this partition comes back by itself."""
+        """True when a preempted job of this partition is requeued by Slurm."""
         return "REQUEUE" in self.preempt_mode
 
 
@@ -175,16 +175,16 @@ class Cluster(Protocol):
         """The batch script that `submit` would hand over."""
 
     def check(self, request: JobRequest) -> list[str]:
-        """What the cluster would say to this request, without queueing it; empty = fine."""
+        """The cluster's objection to this request, without queueing it; empty = fine."""
 
     def time_problem(self, request: JobRequest) -> str | None:
-        """Why a job with this time limit would wait for ever, though it can be queued."""
+        """Why a job with this time limit would wait without end, though it can be queued."""
 
     def submit(self, request: JobRequest) -> str:
         """Queue the request with one call and return the job id."""
 
     def cancel(self, refs: Collection[str], *, pending_only: bool = False) -> None:
-        """End these jobs (TERM, then KILL); those that are over already are no error."""
+        """End these jobs (TERM, then KILL); those that are over already are skipped."""
 
     def notify(self, refs: Collection[str], *, steps: bool = False) -> None:
         """Let a runner read the intents; `steps`: let code without a runner save and leave."""

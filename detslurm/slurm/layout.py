@@ -18,7 +18,7 @@ from detslurm.slurm.interface import PartitionLimits
 
 
 class PlanError(Exception):
-    """What was asked for cannot be had; the message says what to change."""
+    """What was asked for is not available; the message proposes a change."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ def mpi_types() -> list[str]:
 
 
 def parse_mpi_list(text: str) -> list[str]:
-    """The plugin names in the listing, one an indented line; older versions say it in one."""
+    """The plugin names in the listing, one an indented line; older versions list them in one."""
     names = []
     for line in text.splitlines():
         words = line.removeprefix("srun:").split()

@@ -1,4 +1,4 @@
-"""From an experiment's configuration to what is submitted; pure, so that --dry-run tells all.
+"""From an experiment's configuration to what is submitted; pure, so that --dry-run shows all.
 
 Priority: Determined's 1 (first) to 99 (last) becomes Slurm's nice, the only thing that an ordinary
 user may set: nice = 10 * (priority - 1). No priority means nice 0, the same as priority 1; anything
@@ -61,7 +61,7 @@ def plan_job(
     limits: ClusterLimits | None,
     trials: int,
 ) -> JobPlan:
-    """The plan for so many trials; PlanError says what cannot be had."""
+    """The plan for this number of trials. Raises PlanError for what the cluster does not offer."""
     check_sbatch_args(config.slurm.sbatch_args)
     local = limits is not None and limits.cluster == "local"
     partition = None if local else config.resources.resource_pool or None
@@ -189,7 +189,7 @@ def _time_minutes(config: ExperimentConfig) -> int | None:
 def _notes(
     limits: ClusterLimits | None, here: PartitionLimits | None, partition: str | None, trials: int
 ) -> tuple[str, ...]:
-    """What the user should know, though it is no error."""
+    """What the user should know, though it is not an error."""
     if limits is None or limits.cluster == "local":
         return ()
     notes = []

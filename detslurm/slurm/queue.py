@@ -21,7 +21,7 @@ def squeue_command(refs: Collection[str]) -> list[str]:
 
 
 def parse_squeue(text: str) -> dict[str, JobInfo]:
-    """Ref -> what the queue says; the elements of a pending range share one description."""
+    """Ref -> the queue's description; the elements of a pending range share one description."""
     found: dict[str, JobInfo] = {}
     for line in text.splitlines():
         fields = line.split("|", 9)

@@ -73,7 +73,7 @@ class JobRequest:
         return self.indices or tuple(range(self.count or 0))
 
     def output(self, job_id: str) -> Path:
-        """Where everything lands that is said before the runner opens its own log."""
+        """The file for all output before the runner opens its own log."""
         return self.folder / f"slurm-{job_id}.out"
 
     def with_changes(self, **changes: Any) -> JobRequest:

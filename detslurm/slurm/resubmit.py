@@ -30,7 +30,7 @@ def submitted_fact(
     each: int = 1,
     standby: bool = False,
 ) -> dict[str, Any]:
-    """The fact that says which job works for which trials, and how to ask for it again."""
+    """The fact that records which job works for which trials, and how to ask for it again."""
     job: dict[str, Any] = {
         "cluster": cluster,
         "job_id": job_id,
@@ -51,7 +51,7 @@ _CONFIGURED = ("setup", "sbatch_args")
 
 
 def kept(request: JobRequest) -> dict[str, Any]:
-    """What a fact says of a request, for `_asked`."""
+    """What a fact keeps of a request, for `_asked`."""
     return {name: value for name, value in request.to_dict().items() if name not in _CONFIGURED}
 
 
@@ -89,7 +89,7 @@ def successor_request(
 def workers_request(
     facts: Iterable[Mapping[str, Any]], experiment_dir: Path, count: int
 ) -> JobRequest:
-    """The request of so many more workers for a search, like those it began with."""
+    """The request of `count` more workers for a search, like those it began with."""
     facts = list(facts)
     original = _as_set(_first(facts, experiment_dir), facts)
     return _like(original, experiment_dir, 0, count=count if count > 1 else None)

@@ -1,4 +1,4 @@
-"""The arguments that a batch script was submitted with: up to 22.05 the job's record tells them."""
+"""The arguments that a batch script was submitted with: up to 22.05 the job's record has them."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def behind(path: str, line: str) -> list[str]:
 def _submit_line(job_id: str) -> str:
     argv = ["sacct", "--noheader", "--parsable2", "--allocations", f"--jobs={job_id}"]
     try:
-        said = command.run([*argv, "--format=SubmitLine"], patience=_PATIENCE, within=_PATIENCE)
+        output = command.run([*argv, "--format=SubmitLine"], patience=_PATIENCE, within=_PATIENCE)
     except SlurmError:
         return ""
-    return next(iter(said.splitlines()), "")
+    return next(iter(output.splitlines()), "")

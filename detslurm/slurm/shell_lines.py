@@ -8,7 +8,7 @@ from pathlib import Path
 
 from detslurm.slurm.request import JobRequest
 
-# A batch shell is no login shell: `module` exists only if the submitting shell exported it.
+# A batch shell is not a login shell: `module` exists only if the submitting shell exported it.
 _FIND_MODULE = """\
 if ! type module >/dev/null 2>&1; then
   for file in /etc/profile.d/{z00_lmod,lmod,modules,zz-modules}.sh; do

@@ -1,4 +1,4 @@
-"""The text of a site profile, filled in from what Slurm tells about itself."""
+"""The text of a site profile, filled in from Slurm's own information."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from detslurm.slurm.interface import ClusterLimits, PartitionLimits
 
 _HEAD = """\
 # Site profile of the cluster {cluster}, written from `scontrol show config` and `show partition`.
-# It lies below every experiment that is submitted here: what an experiment says itself, wins.
+# It lies below every experiment that is submitted here: what an experiment sets itself, wins.
 # Use it as ~/.config/detslurm/site.yaml, for all users as /etc/detslurm/site.yaml, or name it in
 # $DETSLURM_SITE.
 """

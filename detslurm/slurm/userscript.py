@@ -1,7 +1,7 @@
 """A batch script that the user submitted by hand: kept while its job runs, submitted again later.
 
-Slurm does not remember what sbatch was told on its command line. What the job asked for is in its
-record, and is said again; options that leave no trace there (--signal) must be in the script.
+Slurm does not remember the options of sbatch's command line. What the job asked for is in its
+record, and is repeated; options that leave no trace there (--signal) must be in the script.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _TRES = {
     "CpusPerTres": "--cpus-per-gpu",
     "MemPerTres": "--mem-per-gpu",
 }
-# What sbatch refuses beside them: the record tells their defaults.
+# What sbatch refuses beside them: the record has their defaults.
 _IMPLIED = (
     ("CpusPerTres", "CPUs/Task"),
     ("MemPerTres", "MinMemoryCPU"),
@@ -57,7 +57,7 @@ _KEPT = ("SLURM_CONF", "SLURM_CLUSTERS", "SLURM_CONF_SERVER")
 
 
 def keep(job_id: str, path: Path) -> dict[str, Any] | None:
-    """Keep this job's script in a file; the word to submit it again by, None if it has no script.
+    """Keep this job's script in a file; how to submit it again, None if it has no script.
 
     Raises `SlurmError` when the controller does not answer.
     """
@@ -95,7 +95,7 @@ def options_of(record: Mapping[str, str]) -> list[str]:
 
 
 def _generic_resources(record: Mapping[str, str]) -> dict[str, str]:
-    """Field of the record -> what it says as the option takes it.
+    """Field of the record -> its value as the option takes it.
 
     `gres:gpu:2` up to 23.02, `gres/gpu:2` and `cpu=1,gres/gpu=2` later.
     """
@@ -111,24 +111,24 @@ def _generic_resources(record: Mapping[str, str]) -> dict[str, str]:
 
 
 def submit_again(
-    path: Path, word: Mapping[str, Any], elements: Sequence[int] = (), *, hold: bool = True
+    path: Path, recipe: Mapping[str, Any], elements: Sequence[int] = (), *, hold: bool = True
 ) -> str:
     """Queue the script once more, for these elements of its array; returns the job id."""
     if not path.exists():
         raise SlurmError(f"{path} is gone", "Submit your script yourself.")
     array = []
     if elements:
-        throttle = f"%{word['throttle']}" if word.get("throttle") else ""
+        throttle = f"%{recipe['throttle']}" if recipe.get("throttle") else ""
         array = [f"--array={','.join(map(str, elements))}{throttle}"]
-    argv = ["sbatch", "--parsable", *word["options"], *array, *(["--hold"] if hold else [])]
-    said = command.run([*argv, str(path), *word["arguments"]], env=_environment())
+    argv = ["sbatch", "--parsable", *recipe["options"], *array, *(["--hold"] if hold else [])]
+    said = command.run([*argv, str(path), *recipe["arguments"]], env=_environment())
     return said.strip().splitlines()[-1].partition(";")[0]
 
 
 def submitted_fact(
     refs: Sequence[str], indices: Sequence[int], script: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The fact that says which jobs of a user's own script work for which trials."""
+    """The fact that records which jobs of a user's own script work for which trials."""
     jobs = [
         {"cluster": "slurm", "job_id": ref, "first_index": index, "count": 1, "array": False}
         for ref, index in zip(refs, indices, strict=True)

@@ -1,5 +1,5 @@
-"""Time limits that nobody grants: Slurm takes such a job, unless told otherwise, and never starts
-it. What is asked here costs calls only on sites that have such limits."""
+"""Time limits that nobody grants: Slurm takes such a job, unless configured otherwise, and never
+starts it. What is asked here costs calls only on sites that have such limits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TIME = re.compile("--time(?:=|$)|-t")
 
 @dataclass(frozen=True, slots=True)
 class Qos:
-    """What a QOS says of time limits: the longest in minutes, and whether it overrides others."""
+    """A QOS's time limits: the longest in minutes, and whether it overrides others."""
 
     longest: float | None = None
     flags: frozenset[str] = frozenset()
@@ -28,7 +28,7 @@ class Qos:
 
 @dataclass(frozen=True, slots=True)
 class Association:
-    """One of the user's: its account, the partition it is for (or all), and what it says."""
+    """One of the user's: its account, the partition it is for (or all), and its limits."""
 
     account: str
     partition: str = ""
@@ -37,7 +37,7 @@ class Association:
 
 
 def time_problem(request: JobRequest, limits: ClusterLimits, qos: str | None) -> str | None:
-    """Why the job of this request would wait for ever, as far as can be told.
+    """Why the job of this request would never start, as far as is known.
 
     `qos` is the name that the request has, wherever it has it from. Raises `SlurmError`.
     """
@@ -53,8 +53,8 @@ def time_problem(request: JobRequest, limits: ClusterLimits, qos: str | None) ->
     wanted = "no time limit" if asked == math.inf else f"{asked:g} minutes"
     who = "slurm.time asks for" if request.time_minutes is not None else "without slurm.time it has"
     return (
-        f"{who} {wanted}, and {said}: it would wait for ever."
-        " Ask for less with slurm.time: training goes on in the next segment by itself"
+        f"{who} {wanted}, and {said}: it would never start."
+        " Ask for less with slurm.time: training goes on in the next segment"
     )
 
 
@@ -104,9 +104,9 @@ def refusal(
     qos: str | None,
     own_longest: float | None = None,
 ) -> str | None:
-    """Which limit is in the way of a job that asks for so many minutes.
+    """Which limit is in the way of a job that asks for this number of minutes.
 
-    `own_longest` is what the user's association grants where no QOS says anything.
+    `own_longest` is what the user's association grants where no QOS sets anything.
     """
     own = known.get(qos or "")
     lifted = own is not None and "PartitionTimeLimit" in own.flags

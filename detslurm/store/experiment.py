@@ -103,7 +103,7 @@ class ExperimentDir:
         except ValueError as error:
             raise CorruptRecord(f"{self.path / 'config.json'}: {error}") from error
         if not isinstance(value, dict):
-            raise CorruptRecord(f"{self.path / 'config.json'} is no mapping")
+            raise CorruptRecord(f"{self.path / 'config.json'} is not a mapping")
         return value
 
     def append(self, record: Record | Mapping[str, Any], after: int = 0) -> int:

@@ -44,7 +44,7 @@ def test_bent_configurations_are_refused(scene: Scene, config: Path, detslurm: D
 
 
 def test_a_custom_search_is_refused(scene: Scene, config: Path, detslurm: Detslurm) -> None:
-    """Without its method it would wait for ever: the message says who submits it."""
+    """Without its method it would wait without end: the message says who submits it."""
     config.write_text(CUSTOM)
     result = detslurm("submit", config)
     assert result.status == 1 and "LocalSearchRunner" in result.err

@@ -204,7 +204,7 @@ SEARCHER = [
         "  name: adaptive_asha\n  metric: x\n  max_trials: 2\n  time_metric: batches\n"
         "  max_time: 3\n  max_length: {batches: 4}\n",
         ":9:15:",
-        "says something else",
+        "max_length contradicts",
     ),
     _searcher(
         "divisor of one",

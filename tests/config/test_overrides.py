@@ -54,7 +54,7 @@ def test_later_ones_win_and_replace() -> None:
         ("=3", ("not of the form a.b.c",)),
         ("a..b=3", ("not of the form a.b.c",)),
         ("max_restart=3", ("--config max_restart", 'did you mean "max_restarts"')),
-        ("entrypoint.x=3", ("--config entrypoint.x", "entrypoint is no mapping")),
+        ("entrypoint.x=3", ("--config entrypoint.x", "entrypoint is not a mapping")),
         ("labels=[a", ("--config labels:", "YAML syntax")),
         ("max_restarts=-1", ("--config max_restarts: max_restarts", ">= 0", "found -1")),
     ],

@@ -166,7 +166,7 @@ class TestLoading:
         load_data = folder / "load_data.json"
         for change, said in (
             ({"trial_cls_spec": "__main__:T"}, "can't be imported: pass trial_class="),
-            ({"trial_cls_spec": None}, "does not tell its trial's class"),
+            ({"trial_cls_spec": None}, "does not name its trial's class"),
             ({"trial_cls_spec": "json:JSONDecoder"}, "is not a detslurm.pytorch.PyTorchTrial"),
             ({"trial_type": "DeepSpeedTrial"}, "is a checkpoint of a DeepSpeedTrial"),
         ):

@@ -71,7 +71,7 @@ def test_callbacks(root: Path, caplog: pytest.LogCaptureFixture) -> None:
 
     callbacks: Any = {"c": Misspelt()}
     fit(Trial, max_length=Batch(1))
-    assert "Misspelt.on_train_epoch_end() is no hook" in caplog.text
+    assert "Misspelt.on_train_epoch_end() is not a hook" in caplog.text
     assert "did you mean on_training_epoch_end()?" in caplog.text
     for callbacks in ([Misspelt()], None):  # noqa: B007
         with pytest.raises(TypeError, match="must return a dict of PyTorchCallbacks by name, not"):

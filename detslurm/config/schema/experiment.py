@@ -39,7 +39,7 @@ FIT = "training code passes it to Trainer.fit()"
 
 def _command(value: Any) -> str | None:
     first = value if isinstance(value, str) else value[0]
-    return None if first.strip() else "it says nothing to run"
+    return None if first.strip() else "it names nothing to run"
 
 
 Argv = Annotated[tuple[str, ...], Meta(min_length=1)]

@@ -35,7 +35,7 @@ Pruner = Literal[
 ]
 Mode = Literal["aggressive", "standard", "conservative"]
 StopOnce = Annotated[
-    bool | None, deprecated("time_metric with max_time stops trials in this way by itself")
+    bool | None, deprecated("time_metric with max_time always stops trials in this way")
 ]
 
 

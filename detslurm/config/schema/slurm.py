@@ -35,7 +35,7 @@ def limit_seconds(value: int | str) -> int | None:
 
 
 def canonical_limit(value: int | str) -> str | None:
-    """`D-HH:MM:SS` or UNLIMITED; None if `value` is no time limit."""
+    """`D-HH:MM:SS` or UNLIMITED; None if `value` is not a time limit."""
     if str(value).strip().upper() in (UNLIMITED, "INFINITE"):
         return UNLIMITED
     seconds = limit_seconds(value)

@@ -59,7 +59,7 @@ class Health:
         return DistributedError(self.failure or reason)
 
     def close(self) -> None:
-        """This rank leaves: what happens to the others is no failure of its own any more."""
+        """This rank leaves: what happens to the others is not a failure of its own any more."""
         with self._lock:  # and by it waits until a failure has been told to all
             self._closed = True
 

@@ -99,7 +99,7 @@ def head(code: int, serial: int, parts: Parts) -> tuple[bytes, int]:
 
 
 def table_of(parts: Parts) -> tuple[bytes, int]:
-    """What stands before several parts so that they can be told apart, and the size of it all."""
+    """What stands before several parts so that they can be separated, and the size of it all."""
     if len(parts) == 1:
         return b"", len(parts[0])
     lengths = [len(part) for part in parts]

@@ -148,7 +148,7 @@ def why_not_one_group(topologies: Sequence[RankTopology]) -> str | None:
     """Why these processes, listed node by node, are not one group; None if they are."""
     size = len(topologies)
     if wrong := sorted({p.size for p in topologies} - {size}):
-        return f"{size} processes have joined, but some were told of {wrong[0]} in all"
+        return f"{size} processes have joined, but some expect {wrong[0]} in all"
     if sorted(p.rank for p in topologies) != list(range(size)):
         return f"the ranks of {size} processes are {sorted(p.rank for p in topologies)}"
     if topologies[0].rank != 0:

@@ -63,16 +63,16 @@ def read_state(path: Path, options: Mapping[str, Any] | None = None) -> dict[str
     try:
         return _loaded(file, {**chosen, "weights_only": True})
     except pickle.UnpicklingError as err:
-        said = f"{file} holds more than tensors and plain data ({str(err).splitlines()[0]})"
+        problem = f"{file} holds more than tensors and plain data ({str(err).splitlines()[0]})"
         if others_can_change(file):
             raise pickle.UnpicklingError(
-                f"{said}, and others can write it: pickle would run code that is in it. If you"
+                f"{problem}, and others can write it: pickle would run code that is in it. If you"
                 " trust them, copy the checkpoint and use your copy, or load it with"
                 " torch_load_kwargs={'weights_only': False}"
             ) from err
         logger.warning(
             "%s, and is read by pickle, which runs code that is in it: load only what you trust",
-            said,
+            problem,
         )
         return _loaded(file, {**chosen, "weights_only": False})
 
@@ -123,7 +123,7 @@ def _json(file: Path) -> dict[str, Any]:
 
 
 def read_steps(path: Path) -> int:
-    """The steps that the checkpoint's metadata tells, 0 when it doesn't."""
+    """The steps in the checkpoint's metadata, 0 when there are none."""
     return int(read_metadata(path).get("steps_completed") or 0)
 
 

@@ -61,7 +61,7 @@ class CheckpointPolicy:
         assert metric is not None
         if self._best_of_experiment is None:
             self._best = state.best
-        elif self._beats(metric):  # looks at all trials: only where it may be the best of all
+        elif self._beats(metric):  # reads all trials: only where it may be the best of all
             self._best = self._best_of_experiment()
         if not self._beats(metric):
             return False

@@ -19,7 +19,7 @@ def add_code(target: Path, kind: type, *, final: bool) -> None:
 
     The link is followed by whoever copies the checkpoint through the Core API or the commands.
     With `final` the directory is the checkpoint itself; one that is only uploaded from gets no
-    code then, for each checkpoint would send it again: `load_data.json` tells where it is.
+    code then, for each checkpoint would send it again: `load_data.json` names its place.
     By hand nothing is frozen: the modules beside that of the trial's class are copied.
     """
     frozen = frozen_code()

@@ -85,5 +85,5 @@ class _PlainUnpickler(pickle.Unpickler):
         if (module, name) in _PLAIN:
             return super().find_class(module, name)
         if (module, name) == ("builtins", "getattr"):
-            return _member  # some Pythons look up the members of enumerations so
+            return _member  # some Pythons resolve the members of enumerations so
         raise pickle.UnpicklingError(f"a table of tensors is plain data, not {module}.{name}")

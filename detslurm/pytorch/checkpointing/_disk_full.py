@@ -20,9 +20,9 @@ def is_full(error: BaseException) -> bool:
 
 @contextmanager
 def explaining_full_disk(file: Path) -> Iterator[None]:
-    """Raise what the file system says when writing fails, an `OSError` with its path and reason.
+    """Raise the file system's error when writing fails, an `OSError` with its path and reason.
 
-    Torch says "unexpected pos" and shutil has a list: one more write to the file finds out.
+    Torch raises "unexpected pos" and shutil a list: one more write to the file finds the cause.
     """
     try:
         yield

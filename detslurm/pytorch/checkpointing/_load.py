@@ -114,7 +114,7 @@ def _build_model(trial: Any, context: PyTorchTrialContext) -> None:
 def _trusted(code: Path, given: Any, options: Mapping[str, Any]) -> Path | None:
     """The code to import from; None for what others can change where the class is given.
 
-    `weights_only=False` says that the checkpoint is trusted. Raises `PermissionError`.
+    `weights_only=False` declares the checkpoint trusted. Raises `PermissionError`.
     """
     if not code.is_dir():
         return None
@@ -136,7 +136,7 @@ def _load_data(folder: Path) -> dict[str, Any]:
         raise ValueError(f"{folder} is a checkpoint of a {data['trial_type']}, not a PyTorchTrial")
     if data:
         return data
-    # Before 0.17.? the metadata told what made the checkpoint.
+    # Before 0.17.? the metadata named what made the checkpoint.
     metadata = files.read_metadata(folder)
     config = metadata.get("experiment_config") or {}
     return {
@@ -149,7 +149,7 @@ def _load_data(folder: Path) -> dict[str, Any]:
 def _class(load_data: Mapping[str, Any], folder: Path) -> Any:
     spec = load_data.get("trial_cls_spec")
     if not isinstance(spec, str) or ":" not in spec:
-        raise ValueError(f"{folder} does not tell its trial's class: pass trial_class=...")
+        raise ValueError(f"{folder} does not name its trial's class: pass trial_class=...")
     module, _, name = spec.partition(":")
     if module == "__main__":
         raise ValueError(

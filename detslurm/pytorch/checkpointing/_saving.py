@@ -91,7 +91,7 @@ class Checkpoints:
 
         With `alone` nothing is asked of other ranks, which may not be there any more: the chief
         saves what it has, workers do nothing and get None. A trial that saves in the background
-        gets None, too, unless it is `leaving`: `wait()` tells when the checkpoint is complete. So
+        gets None, too, unless it is `leaving`: `wait()` returns when the checkpoint is complete. So
         does one that goes on without a checkpoint, for lack of space.
         """
         if alone:

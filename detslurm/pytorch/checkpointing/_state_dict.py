@@ -101,7 +101,9 @@ def _restore_callbacks(callbacks: Callbacks, states: Mapping[str, Any]) -> None:
         if name in states:
             callback.load_state_dict(states[name])
         elif type(callback).load_state_dict is not PyTorchCallback.load_state_dict:
-            logger.warning("the checkpoint has no state of the callback %r: it starts anew", name)
+            logger.warning(
+                "the checkpoint has no state of the callback %r: it starts from scratch", name
+            )
     for name in states.keys() - callbacks.keys():
         logger.warning("the checkpoint has a state of a callback %r, which is not there", name)
 

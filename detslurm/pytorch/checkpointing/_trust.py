@@ -44,7 +44,7 @@ def _is_alone(path: Path, status: os.stat_result) -> bool:
 
     Where each user has a group of their own, umask 002 is usual and gives nothing away. Such a
     group is the owner's primary one, has the owner's name and no other member; anything else, a
-    group that can't be looked up too, is taken for shared. With an access control list the bits
+    group that can't be resolved too, is taken for shared. With an access control list the bits
     of the group stand for everybody whom the list names.
     """
     try:

@@ -42,7 +42,7 @@ _REPLAYED = frozenset({"cmaes", "nsgaii", "nsgaiii", "qmc"})
 
 
 class BridgeError(Exception):
-    """Optuna is missing, or can't do what the configuration asks; says what to change."""
+    """Optuna is missing, or can't do what the configuration asks; the message proposes a change."""
 
 
 class Bridge:
@@ -99,7 +99,7 @@ class Bridge:
         return study
 
     def _replayed(self, history: TrialHistory) -> Any | None:
-        """A study that was asked and told everything once more; None where it says otherwise."""
+        """A study to which the history was replayed; None where it answers otherwise."""
         study = self._study(self._sampler())
         trials: dict[int, Any] = {}
         for step in history.order:
@@ -181,8 +181,8 @@ def _made(kind: Any, given: Mapping[str, Any], where: str) -> Any:
 
 def _with_report(history: TrialHistory, index: int, at: int, metric: float | None) -> TrialHistory:
     known = history.trials[index]
-    told = msgspec.structs.replace(known, reports=[*known.reports, (at, metric)])
-    return msgspec.structs.replace(history, trials={**history.trials, index: told})
+    reported = msgspec.structs.replace(known, reports=[*known.reports, (at, metric)])
+    return msgspec.structs.replace(history, trials={**history.trials, index: reported})
 
 
 def _number(metric: float | None) -> float:

@@ -1,4 +1,4 @@
-"""What a search by Optuna knows: what was asked and told, in order."""
+"""The history of a search by Optuna: what was asked and reported, in order."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Position = tuple[int, int, float]
 
 
 class KnownTrial(msgspec.Struct, omit_defaults=True):
-    """One trial; a metric that is no number is None."""
+    """One trial; a metric that is not a number is None."""
 
     hparams: dict[str, Any]
     state: Literal["running", "complete", "pruned", "failed"] = "running"

@@ -10,7 +10,7 @@ from typing import Any
 
 from detslurm.searcher.optuna.history import Position
 
-_BLOCK = 624  # the Mersenne Twister makes so many words at a time
+_BLOCK = 624  # the Mersenne Twister makes this number of words at a time
 
 
 def positions(sampler: Any, fresh: Any) -> list[Position]:

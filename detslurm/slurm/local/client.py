@@ -43,7 +43,7 @@ _NOT_INHERITED = ("SLURM_", "SLURMD_", _env.LOCAL_PREFIX, "PMI_", "PMIX_", "OMPI
 
 
 class LocalCluster:
-    """Jobs on this machine, kept by a detached scheduler that starts and leaves by itself."""
+    """Jobs on this machine, run by a detached scheduler that exists while there are jobs."""
 
     name = "local"
 
@@ -79,7 +79,7 @@ class LocalCluster:
         return answer
 
     def cancel(self, refs: Collection[str], *, pending_only: bool = False) -> None:
-        """End these jobs; what is over already is no error."""
+        """End these jobs; jobs that are over already are skipped."""
         self._ask("cancel", refs=_checked(refs), pending_only=pending_only)
 
     def notify(self, refs: Collection[str], *, steps: bool = False) -> None:
@@ -201,8 +201,8 @@ class LocalCluster:
             check=False,
         )
         if done.returncode != 0:
-            said = done.stderr.strip().rpartition("\n")[2]
-            raise SlurmError(f"the local cluster's scheduler did not start: {said}")
+            output = done.stderr.strip().rpartition("\n")[2]
+            raise SlurmError(f"the local cluster's scheduler did not start: {output}")
 
 
 def _checked(refs: Collection[str]) -> list[str]:

@@ -69,7 +69,7 @@ def running_counts(jobs: Jobs) -> dict[int, int]:
 
 
 def blocked(jobs: Jobs, element: Element, running: dict[int, int]) -> str:
-    """Slurm's word for why this element must wait, apart from slots; empty when it need not."""
+    """Slurm's reason why this element must wait, apart from slots; empty when it need not."""
     request = jobs.request(element)
     if element.held:
         return "JobHeldUser"

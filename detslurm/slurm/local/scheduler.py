@@ -1,7 +1,7 @@
 """The scheduler of a local cluster: one detached process per user, store root and machine.
 
 It owns the journal, starts what fits, ends what must end, answers its clients and goes away when
-nothing is left to do. Its death loses nothing: the journal tells the next one what ran.
+nothing is left to do. Its death loses nothing: the next one reads in the journal what ran.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class Running:
     end_time: float | None
     near_time: float | None
     kill_at: float | None = None
-    ending: str = ""  # why it was told to end: CANCELLED, TIMEOUT, requeue
-    said: bytes = b""
+    ending: str = ""  # why it is being ended: CANCELLED, TIMEOUT, requeue
+    received: bytes = b""
 
 
 class Scheduler:
@@ -88,7 +88,7 @@ class Scheduler:
                     self._answer()
                     idle_since = time.monotonic()
                 else:
-                    self._hear(key.data)
+                    self._read_line(key.data)
             self._enforce_limits(time.time())
 
     # Starting
@@ -145,13 +145,13 @@ class Scheduler:
         if not running.ending:
             running.ending = why
             running.kill_at = time.time() + KILL_WAIT
-            self._say_why(key, why)
-            self.tell(key, supervisor.TERM)
+            self._write_end_line(key, why)
+            self.order(key, supervisor.TERM)
         elif why == "CANCELLED":
             running.ending = why  # the user's word goes over a requeue that is under way
 
-    def _say_why(self, key: Key, why: str) -> None:
-        """Slurm's line about the end, into the job's output before the job is told."""
+    def _write_end_line(self, key: Key, why: str) -> None:
+        """Slurm's line about the end, into the job's output before the job gets its signal."""
         cause = {"CANCELLED": "cancelled", "TIMEOUT": "time_limit"}.get(why, "requeued")
         job = self.jobs.jobs[key[0]]
         line = end_line(job.elements[key[1]].ref, socket.gethostname(), cause, time.time())
@@ -161,28 +161,28 @@ class Scheduler:
         except OSError:
             pass  # a full disk must not keep a job from ending
 
-    def tell(self, key: Key, order: bytes) -> None:
+    def order(self, key: Key, order: bytes) -> None:
         """Give a supervisor an order; one that has just gone needs none."""
         try:
             self.running[key].line.sendall(order)
         except OSError:
             pass
 
-    def _hear(self, key: Key) -> None:
+    def _read_line(self, key: Key) -> None:
         running = self.running[key]
         try:
-            said = running.line.recv(4096)
+            data = running.line.recv(4096)
         except OSError:
-            said = b""
-        running.said += said
-        if said and not running.said.endswith(b"\n"):
+            data = b""
+        running.received += data
+        if data and not running.received.endswith(b"\n"):
             return
         self._selector.unregister(running.line)
         running.line.close()
         del self.running[key]
         element = self.jobs.jobs[key[0]].elements[key[1]]
-        if running.said.endswith(b"\n"):
-            self._ended(element, running.ending, json.loads(running.said))
+        if running.received.endswith(b"\n"):
+            self._ended(element, running.ending, json.loads(running.received))
         else:
             self._lost(element)
 
@@ -212,13 +212,13 @@ class Scheduler:
         for key, running in self.running.items():
             if running.near_time is not None and now >= running.near_time:
                 running.near_time = None
-                self.tell(key, supervisor.NEAR_LIMIT)
+                self.order(key, supervisor.NEAR_LIMIT)
             if running.end_time is not None and now >= running.end_time:
                 running.end_time = None
                 self.order_end(key, "TIMEOUT")
             if running.kill_at is not None and now >= running.kill_at:
                 running.kill_at = None
-                self.tell(key, supervisor.KILL)
+                self.order(key, supervisor.KILL)
 
     def _next_deadline(self) -> float | None:
         times = [
@@ -244,7 +244,7 @@ class Scheduler:
                 try:
                     answer = {"answer": self._verbs.do(json.loads(line))}
                 except SlurmError as refusal:
-                    answer = {"error": refusal.said, "advice": refusal.advice}
+                    answer = {"error": refusal.message, "advice": refusal.advice}
                 except OSError as fault:
                     answer = {"error": f"{self.paths.journal}: {fault.strerror}"}
                 connection.sendall(json.dumps(answer).encode() + b"\n")

@@ -106,7 +106,7 @@ def _close_all_but(*kept: int) -> None:
 
 
 def _attend(batch: int, channel: socket.socket, wake: int) -> int:
-    """Wait for the batch process, doing what the scheduler says; returns its wait status."""
+    """Wait for the batch process, carrying out the scheduler's orders; returns its wait status."""
     poll = select.poll()
     poll.register(channel, select.POLLIN)
     poll.register(wake, select.POLLIN)

@@ -58,7 +58,7 @@ class Verbs:
     def do_notify(self, refs: list[str]) -> None:
         for element in self._elements(refs):
             if element.key in self._scheduler.running:
-                self._scheduler.tell(element.key, supervisor.NOTIFY)
+                self._scheduler.order(element.key, supervisor.NOTIFY)
 
     def do_requeue(self, ref: str, hold: bool, only_running: bool = False) -> None:
         elements = self._elements([ref])

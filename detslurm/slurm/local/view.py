@@ -1,4 +1,4 @@
-"""A local cluster's elements in the words that the queue uses."""
+"""A local cluster's elements in the terms of the queue."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class MpiFastPath:
     def gather(self, stuff: Any) -> list[Any] | None:
         """The chief gets everybody's object by rank, workers get None."""
         body = self._pickled(stuff) if self._rank else b""
-        if self._swap(_GATHER, body):  # behind an object's last byte unpickling does not look
+        if self._swap(_GATHER, body):  # unpickling ignores what follows an object
             return None if self._rank else [stuff, *map(loads, self._others)]
         found = self._communicator.gather_rest((body,))
         return None if found is None else [stuff, *(loads(parts[0]) for parts in found[1:])]

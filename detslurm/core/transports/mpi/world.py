@@ -36,11 +36,11 @@ def check_size(found: int, expected: int, environ: Mapping[str, str], library: s
     """Raise `DistributedError` with the remedy when MPI has not as many processes as there are."""
     if found == expected:
         return
-    said = mpi_size(environ)
+    started = mpi_size(environ)
     name = library.split(",")[0].strip("\0 \n") or "the MPI library"
     raise DistributedError(
         f"MPI has {found} process{'es' if found > 1 else ''}, but {expected} were expected"
-        + (f" (the launcher says {said})" if said is not None else "")
+        + (f" (the launcher has started {started})" if started is not None else "")
         + f". {name} and what started this job don't match: start it with `srun --mpi=pmix`"
         " (Open MPI) or `srun --mpi=pmi2` (MPICH), use the mpirun of the same library, or do"
         " without MPI: DETSLURM_TRANSPORT=tcp"

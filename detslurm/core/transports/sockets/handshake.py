@@ -72,8 +72,8 @@ def hello(key: bytes, port: int, challenge: bytes, claim: PeerClaim) -> bytes:
 
 def checked_claim(message: bytes, key: bytes, port: int, challenge: bytes) -> PeerClaim:
     """A worker's claim, once it is proven. Raises `UnknownPeer`."""
-    *said, theirs = _HELLO.unpack(message)
-    claim = PeerClaim(*said)
+    *fields, theirs = _HELLO.unpack(message)
+    claim = PeerClaim(*fields)
     if not hmac.compare_digest(theirs, proof_of(b"worker", key, port, challenge, claim)):
         raise UnknownPeer("it does not belong to this run")
     return claim
@@ -86,7 +86,7 @@ def proof_of(role: bytes, key: bytes, port: int, challenge: bytes, claim: PeerCl
 
 
 def port_of(address: Any) -> int:
-    """The port of an address, 0 for a unix socket: there the kernel says whose process it is."""
+    """The port of an address, 0 for a unix socket: there the kernel knows whose process it is."""
     return int(address[1]) if isinstance(address, tuple) else 0
 
 
