@@ -16,7 +16,7 @@ from typing import Any
 from detslurm.core._tensorboard_events import EventFile
 from detslurm.storage import Storage
 from detslurm.storage.interface import tensorboard_folder
-from detslurm.store import ExperimentDir, Store, TrialDir
+from detslurm.store import ExperimentDir, TrialDir
 
 logger = logging.getLogger("detslurm.core")
 
@@ -63,8 +63,7 @@ class TensorboardFiles:
 
     @cached_property
     def _prefix(self) -> str:
-        store = Store(self._trial.path.parents[4])
-        experiment = ExperimentDir(store, self._trial.experiment_id)
+        experiment = ExperimentDir.at(self._trial.experiment_path)
         mark = experiment.mark_in(getattr(self._storage, "base", None))
         return f"{tensorboard_folder(experiment.id, mark)}/trial/{self._trial.id}"
 

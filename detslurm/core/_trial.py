@@ -14,7 +14,7 @@ from detslurm._info import ClusterInfo
 from detslurm.core._lengths import FixedLengths, LengthSource, max_length
 from detslurm.core._recorder import AnyRecorder, Recorder
 from detslurm.storage import Storage
-from detslurm.store import ExperimentDir, Store, StoreError, TrialDir, TrialView
+from detslurm.store import ExperimentDir, StoreError, TrialDir, TrialView
 from detslurm.store.reading import started_checkpoints
 from detslurm.store.records import CheckpointDeleted
 from detslurm.store.retry import SHORT, with_retries
@@ -36,8 +36,7 @@ def trial_of(info: ClusterInfo) -> TrialDir:
 
 def experiment_of(info: ClusterInfo) -> ExperimentDir:
     """The experiment's place in the store."""
-    path = Path(os.environ[_env.EXPERIMENT_DIR])
-    return ExperimentDir(Store(path.parent.parent), info.trial.experiment_id)
+    return ExperimentDir.at(Path(os.environ[_env.EXPERIMENT_DIR]))
 
 
 def lengths_of(

@@ -40,7 +40,7 @@ from detslurm.exec.signals import SignalInbox, discard_signals
 from detslurm.exec.textlog import print_message
 from detslurm.exec.workdir import make_workdir, remove_workdir
 from detslurm.slurm import Allocation
-from detslurm.store import ExperimentDir, Store, StoreError, StoreFault
+from detslurm.store import ExperimentDir, StoreError, StoreFault
 from detslurm.store.retry import SHORT, with_retries
 
 T = TypeVar("T")
@@ -55,9 +55,7 @@ class Agent:
     """One node's part of one run."""
 
     def __init__(self, experiment_dir: Path, trial_id: int, run: int) -> None:
-        self._experiment = ExperimentDir(
-            Store(experiment_dir.parent.parent), int(experiment_dir.name)
-        )
+        self._experiment = ExperimentDir.at(experiment_dir)
         self._trial = self._experiment.trial(trial_id)
         start = self._with_retries(lambda: self._trial.start(run, fresh=True))
         if start is None:

@@ -24,7 +24,7 @@ from detslurm.exec.signals import SignalInbox, discard_signals
 from detslurm.exec.textlog import print_message
 from detslurm.exec.trial_queue import StaticTrialQueue, TrialQueue
 from detslurm.slurm import Allocation, Cluster, SlurmError, detect_cluster
-from detslurm.store import ExperimentDir, RunTaken, Store, StoreError, TrialEnded
+from detslurm.store import ExperimentDir, RunTaken, StoreError, TrialEnded
 from detslurm.store.retry import LONG, with_retries
 
 T = TypeVar("T")
@@ -40,8 +40,7 @@ class Runner:
     def __init__(self, experiment_dir: Path, first: int, each: int = 1) -> None:
         discard_signals()
         self._inbox = SignalInbox([signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM])
-        self._store = Store(experiment_dir.parent.parent)
-        self._experiment = ExperimentDir(self._store, int(experiment_dir.name))
+        self._experiment = ExperimentDir.at(experiment_dir)
         self._config: dict[str, Any] = self._with_retries(self._experiment.config)
         allocation = Allocation.from_environment()
         if allocation is None:
@@ -197,7 +196,7 @@ class Runner:
     # -- giving way ------------------------------------------------------------------------------
 
     def _cluster(self, name: str | None = None) -> Cluster:
-        return detect_cluster(name or self._allocation.cluster, root=self._store.path)
+        return detect_cluster(name or self._allocation.cluster, root=self._experiment.store.path)
 
     def _yield_allocation(self, action: Action, *, ending: bool = False) -> None:
         """Requeue exactly this element, or submit a successor where that is not possible.

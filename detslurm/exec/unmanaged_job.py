@@ -48,7 +48,7 @@ class UnmanagedJob:
         self, trial: TrialDir, start: dict[str, Any], step: unmanaged_claims.JobStep
     ) -> None:
         self._trial, self._start, self._step = trial, start, step
-        self._experiment = _experiment_of(trial)
+        self._experiment = ExperimentDir.at(trial.experiment_path)
         self._decided = False
         self._process = os.getpid()
         self.flag = PreemptFlag.create()
@@ -243,11 +243,6 @@ def _nodes(allocation: Allocation, env: Mapping[str, str]) -> list[str]:
 
 def _own_address(nodes: Sequence[str], rank: int) -> str:
     return own_address(nodes, rank, os.environ.get(_env.INTERFACE))
-
-
-def _experiment_of(trial: TrialDir) -> ExperimentDir:
-    path = trial.path.parent.parent.parent
-    return ExperimentDir(Store(path.parent.parent), trial.experiment_id)
 
 
 def _is_invalid(view: Any) -> bool:

@@ -39,6 +39,13 @@ class ExperimentDir:
         self.path = store.path / "experiments" / str(experiment_id)
         self.log = FactLog(self.path / "facts")
 
+    @classmethod
+    def at(cls, path: Path) -> ExperimentDir:
+        """The experiment whose directory is `path`: how a job's processes are told of it."""
+        from detslurm.store.store import Store  # which imports this module
+
+        return cls(Store(path.parent.parent), int(path.name))
+
     @property
     def code(self) -> Path:
         """The frozen context directory."""

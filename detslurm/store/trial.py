@@ -45,9 +45,14 @@ class TrialDir:
         return self.path / f"run-{run}.log"
 
     @property
+    def experiment_path(self) -> Path:
+        """The directory of its experiment (see `ExperimentDir.at`)."""
+        return self.path.parents[2]
+
+    @property
     def metrics_path(self) -> Path:
         """The experiment's compacted metrics, where they exist."""
-        return self.path.parent.parent.parent / "metrics.h5"
+        return self.experiment_path / "metrics.h5"
 
     def start_path(self, run: int) -> Path:
         """The file whose existence is the claim of the run."""
