@@ -47,7 +47,7 @@ class Progress(msgspec.Struct, frozen=True, tag_field="op", tag="progress"):
 
 
 class Shutdown(msgspec.Struct, frozen=True, tag_field="op", tag="shutdown"):
-    """End the search, once all trials have left."""
+    """End the search, once no trial runs any more."""
 
     cancel: bool = False
     failure: bool = False

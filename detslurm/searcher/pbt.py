@@ -22,7 +22,7 @@ _NOTHING = (None, None)
 
 
 class PBT(Method):
-    """`population_size` members train side by side; a round ends when all of them have left."""
+    """`population_size` members train side by side; a round ends with the last of their runs."""
 
     def __init__(self, searcher: Mapping[str, Any], space: Space, samples: Samples) -> None:
         super().__init__(searcher)

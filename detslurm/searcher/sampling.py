@@ -16,7 +16,7 @@ _OWN_WORDS = 5  # a trial's request id and its seed
 
 class Samples:
     """Plans by index. All come from one stream, so that each lies behind the ones before it: those
-    that nobody asks for are passed over, which is cheaper than drawing them."""
+    that are not asked for are passed over, which is cheaper than drawing them."""
 
     def __init__(self, name: str, space: Mapping[str, Any], seed: int) -> None:
         self._space, self._seed = space, seed

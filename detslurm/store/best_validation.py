@@ -132,7 +132,7 @@ class _RunReader:
         try:
             found = line_facts(line)
         except CorruptRecord:
-            self._broken = True  # or not there yet; whoever describes the trial reports it
+            self._broken = True  # or not there yet; `describe` reports it
             return
         if isinstance(found, int):
             self._first = found if self._first is None else min(found, self._first)

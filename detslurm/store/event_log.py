@@ -25,18 +25,18 @@ S = TypeVar("S")
 
 Events = list[dict[str, Any]]
 
-# The cache is written anew every so many facts.
+# How many facts lie between two versions of the cache.
 SNAPSHOT_EVERY: Final = 256
-# So many facts lie in one more file, for those that are as far behind.
+# How many facts a pack holds, for readers that are as far behind.
 PACK_OF: Final = 16
-# So many numbers are tried one after the other before the end of the log is looked for.
+# How many numbers are tried one after the other before the end of the log is searched for.
 _BLIND: Final = 8
 # A fact that a lost reply doubled lies no further from its copy than this.
 _MEMORY: Final = 256
 
 
 class Fold(Protocol[S]):
-    """How events become a state: deterministic, and deaf to events that make no sense."""
+    """How events become a state: deterministic, and unchanged by events that make no sense."""
 
     def initial(self) -> S:
         """The state before the first event."""
@@ -94,7 +94,7 @@ class EventLog(Generic[S]):
         """Add the events as one fact; the state with them, and with nothing after them.
 
         After a `StoreError` they may be in the log or not. The caller commits them again: the fold
-        is deaf to what it has heard.
+        ignores what it has applied before.
         """
         mark = os.urandom(8).hex()
         record = {"v": SCHEMA, "id": mark, "events": list(events)}
@@ -117,7 +117,15 @@ class EventLog(Generic[S]):
         return self.state
 
     def _link(self, draft: str, mark: str) -> int | None:
-        """The number that the draft became; what it passes by is read only afterwards."""
+        """The number that the draft became; what it passes by is read only afterwards.
+
+        `link()` decides the race for a number: of all processes on all nodes one gets it, and the
+        others try the next. Over NFS the reply to a link that took place may get lost, and the
+        repeated request then fails with EEXIST, as if another process had won. So before the end
+        of the log is searched for, the draft's link count is read: above 1 it is in the log, and
+        reading on finds it by its mark. Where a later number was taken before that, the events are
+        in the log twice, and by the mark every reader skips the second copy.
+        """
         number, tries, self._sought = self.position + 1, 1, mark
         while not fs.link_new(draft, self._log.text_name(number)):
             if tries % _BLIND:
@@ -132,7 +140,7 @@ class EventLog(Generic[S]):
         return number
 
     def _end(self, taken: int) -> int:
-        """The first free number past one that is taken, by few looks at names."""
+        """The first free number past one that is taken, by a binary search of names."""
         step = 1
         while fs.exists(self._log.text_name(taken + step)):
             step *= 2
@@ -206,7 +214,7 @@ class EventLog(Generic[S]):
         try:
             self.state = self._fold.load(found.state)
         except Exception:
-            return  # of another version, say: the facts tell the same
+            return  # written by another version, for example: the facts give the same state
         self.position = self._saved = found.position
         self._recent = deque(found.recent, maxlen=_MEMORY)
 

@@ -41,7 +41,7 @@ class ExperimentDir:
 
     @classmethod
     def at(cls, path: Path) -> ExperimentDir:
-        """The experiment whose directory is `path`: how a job's processes are told of it."""
+        """The experiment whose directory is `path`: the form in which a job's processes get it."""
         from detslurm.store.store import Store  # which imports this module
 
         return cls(Store(path.parent.parent), int(path.name))
@@ -149,8 +149,8 @@ class ExperimentDir:
         return found if isinstance(found, Created) else Created()
 
     def mark_in(self, storage: Path | None) -> str | None:
-        """What tells it from other stores' experiments of its number, which a storage outside of
-        its own store may serve, too; None inside."""
+        """A mark of this experiment, where a storage outside of the store may serve experiments of
+        other stores with the same number; None where the storage is inside."""
         if storage is not None and storage.resolve().is_relative_to(self.store.path.resolve()):
             return None
         import hashlib  # only here: most storages are inside

@@ -50,7 +50,7 @@ def _link(source: str, target: str) -> bool:
         os.link(source, target)
         return True
     except OSError as error:
-        # On NFS the server may have linked and the reply got lost: only the link count tells.
+        # On NFS the link may exist though its reply got lost: the link count is the only proof.
         if _link_count(source) == 2:
             return True
         if error.errno == errno.EEXIST:
@@ -210,7 +210,7 @@ def _read_once(name: str, start: int) -> bytes:
 
 
 def forget_missing(name: str) -> None:
-    """Forget that there is no such name: whoever asks next asks the file server.
+    """Forget that there is no such name: the next lookup asks the file server.
 
     NFS looks for changes of a folder when that is opened. FUSE forgets a missing name when it is
     about to be made: a link from another file system comes as far as that, and never further.
@@ -288,7 +288,7 @@ def size_of(path: AnyPath) -> int | None:
 
 
 def modified(path: AnyPath) -> float | None:
-    """When a file was last changed, by the clock of whoever keeps it; None where that is unknown.
+    """When a file was last changed, by the clock of the file server; None where that is unknown.
 
     Comparable with `time_there` alone, never with this node's clock.
     """
@@ -305,7 +305,7 @@ def modified(path: AnyPath) -> float | None:
 
 
 def time_there(folder: AnyPath) -> float | None:
-    """What a file would be stamped with if it were changed in `folder` now; None if none can be."""
+    """The time of the file server of `folder`, by the stamp of a new file; None without one."""
     probe = temporary_name(os.path.join(folder, "clock"))
     try:
         write_new(probe, b"", sync=False)
@@ -318,7 +318,7 @@ def time_there(folder: AnyPath) -> float | None:
 
 
 def claim_directory(path: AnyPath, *, secret: bool = False) -> bool:
-    """Create the directory `path`; False where somebody else has it."""
+    """Create the directory `path`; False where another process was faster."""
     try:
         _make_directory(os.fspath(path), secret=secret)
     except FileExistsError:
@@ -400,7 +400,7 @@ def close_quietly(handle: int) -> None:
 
 
 def names_in(path: AnyPath) -> list[str]:
-    """A listing, which may be a minute old: a hint for humans and first guesses, never proof."""
+    """A listing, which may be a minute old: a first guess, never a proof."""
     try:
         return os.listdir(path)
     except (FileNotFoundError, NotADirectoryError):

@@ -51,7 +51,7 @@ class Catalog:
 
     @property
     def unfinished(self) -> list[int]:
-        """Ids of experiments whose rows must be folded anew, ascending."""
+        """Ids of experiments whose rows must be folded again, ascending."""
         return [e for e in self.ledger.experiments() if e not in self._rows]
 
     def settle(self, rows: Iterable[ExperimentRow]) -> None:
@@ -90,7 +90,7 @@ def _load(path: Path) -> tuple[LedgerState, dict[int, ExperimentRow]]:
     lines = _lines(path)
     state = _ledger(lines)
     rows = _part(lines, 1, "rows", list[ExperimentRow])
-    if rows is None:  # what cannot be read is built anew
+    if rows is None:  # what cannot be read is rebuilt
         return (LedgerState(), {}) if lines else (state, {})
     return state, {row.id: row for row in rows}
 

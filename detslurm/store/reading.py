@@ -121,14 +121,14 @@ def _step_alone(raw: bytes) -> int | None:
     try:
         head = _head(raw)
     except msgspec.DecodeError:
-        return None  # of some other shape: the full look decides
+        return None  # of another shape: decoding all of it decides
     return head.steps if head.t == "metrics" and head.group != VALIDATION else None
 
 
 def fold_trial(
     trial: TrialDir, context: FoldContext | None = None, cache: ReadCache | None = None
 ) -> TrialView:
-    """A trial as its files tell; without a context neither intents nor the metric are known."""
+    """A trial as its files show it; without a context neither intents nor the metric are known."""
     runs = trial.runs()
     bounds = counted_bytes(runs)
     cache = {} if cache is None else cache
@@ -225,7 +225,7 @@ def run_rows(trial: TrialDir, run: int, limit: int | None) -> list[MetricRow]:
             raw = checked(line)
             record = _metrics(raw)
         except (CorruptRecord, msgspec.DecodeError):
-            continue  # `run_facts` reports what is broken; all else is no metrics
+            continue  # `run_facts` reports what is broken; all else holds no metrics
         if record.t == "metrics":
             special = MARK in raw
             metrics = restored(record.metrics) if special else record.metrics

@@ -82,7 +82,7 @@ class Created(Record, frozen=True, tag="created"):
     search: bool = False  # results decide, as they come in, which trials there will be
     submit_from_jobs: bool = True
     workers: int = 1
-    runner: str | None = None  # who runs the method of a custom search
+    runner: str | None = None  # which process runs the method of a custom search
 
 
 class Trials(Record, frozen=True, tag="trials"):
@@ -109,7 +109,7 @@ class AddingWorkers(Record, frozen=True, tag="adding_workers"):
 
 
 class Script(Record, frozen=True, tag="script"):
-    """What was kept of a user's batch script; `unknown` says why nothing was."""
+    """What was kept of a user's batch script; `unknown` is the reason why nothing was."""
 
     options: list[str] | None = None
     arguments: list[str] | None = None

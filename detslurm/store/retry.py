@@ -16,7 +16,7 @@ SHORT: Final = (0.5, 2.0, 8.0)
 LONG: Final = (*SHORT, *(15.0,) * 14)
 """For a runner, whose job is lost where it gives up: a file server takes minutes to fail over.
 
-The steps stay short: until a search's last worker reaches the store nobody stands by for it."""
+The steps stay short: until a search's last worker reaches the store, no standby waits for it."""
 
 
 def with_retries(

@@ -12,7 +12,7 @@ from detslurm.store import fs
 from detslurm.store.errors import CorruptRecord, Problem, explained
 from detslurm.store.frame import frame, unframe
 
-# Appending writes by itself past this, so that a caller that never flushes keeps its memory.
+# Past this size `append` writes, so that a caller that never flushes does not run out of memory.
 FLUSH_BYTES: Final = 1 << 20
 # What lies in the page cache is kept here too until it is on disk: this bounds how much.
 SYNC_BYTES: Final = 4 << 20
@@ -23,6 +23,10 @@ class RunLog:
 
     Everything since the last fsync stays in memory and is written again at the same place after
     a failure, so a full disk never leaves a torn record before a later one.
+
+    Threads append while another one flushes every few seconds. One lock covers the buffer and the
+    file, so that no record is written twice or between the parts of another; it is reentrant, for
+    a commit appends and syncs under it.
     """
 
     def __init__(self, path: str, handle: int, offset: int) -> None:
@@ -67,7 +71,7 @@ class RunLog:
         try:
             self.flush()
         except Exception:
-            # The record is kept; whoever flushes or commits next is told. Doubling keeps a full
+            # The record is kept, and the next flush or commit raises. Doubling keeps a full
             # disk from being asked at every record.
             self._retry_at = 2 * self.pending
 
@@ -94,8 +98,8 @@ class RunLog:
     def _write_from(self, start: int) -> None:
         self._written = start
         while self._written < len(self._tail):
-            # Both views are released even when the call raises: a bytearray that is looked at
-            # cannot grow, and the traceback would keep looking.
+            # Both views are released even when the call raises: a bytearray with a view
+            # on it cannot grow, and the traceback would keep the view alive.
             with memoryview(self._tail) as whole, whole[self._written :] as rest:
                 taken = os.pwrite(self._handle, rest, self._base + self._written)
             self._written += taken
@@ -183,6 +187,6 @@ def lines_of(
         if line:
             yield offset, line
         offset += len(line) + 1
-    # Bytes beyond the limit are a zombie's: what the limit cuts is no fault of the log.
+    # Bytes beyond the limit are a zombie's: what the limit cuts off is not a fault of the log.
     if tail and (limit is None or limit >= whole):
         problems.append(Problem(name, offset, "torn tail"))

@@ -1,4 +1,4 @@
-"""What passes between a search and the experiment's files: ids, checkpoints left, the end."""
+"""What a search records in its experiment: trial ids, and how it ended."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from detslurm.store.experiment_fold import ExperimentFacts
 from detslurm.store.reading import fold_trial
 from detslurm.store.records import SearchEnded, Trials
 
-# Ids are reserved by so many.
+# How many trial ids are reserved at a time.
 BLOCK: Final = 16
 
 
@@ -26,7 +26,7 @@ def add_trials(experiment: ExperimentDir, after: int) -> bool:
 def with_checkpoints(
     experiment: ExperimentDir, trial_ids: Sequence[int], left: Sequence[dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    """`left` events of workers that could not say themselves which checkpoint their trial has."""
+    """`run_ended` events of workers that died, with the checkpoints that their trials have."""
     return [{**event, **_checkpoint(experiment, trial_ids, event["trial"])} for event in left]
 
 
@@ -40,7 +40,7 @@ def _checkpoint(experiment: ExperimentDir, trial_ids: Sequence[int], index: int)
 def end_search(
     experiment: ExperimentDir, outcomes: Sequence[str | None], verdict: str | None
 ) -> bool:
-    """Say how the search closed its trials, in order of creation; False where that is known."""
+    """Record how the search closed its trials, in order of creation; False where that is done."""
     facts = ExperimentFacts().fold(experiment.facts())
     while facts.closed is None and len(facts.trial_ids) < len(outcomes):
         add_trials(experiment, facts.count)

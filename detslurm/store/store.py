@@ -100,7 +100,7 @@ class Store:
         return ledger_state(self)
 
     def touch(self, experiment_id: int) -> None:
-        """Tell the index that this experiment has news."""
+        """Record for the index that this experiment has changed."""
         self.ledger.touch(self.ledger_state(), experiment_id)
 
     def experiment(self, experiment_id: int) -> ExperimentDir:
@@ -118,6 +118,6 @@ class Store:
 
 
 def _settings_root() -> Path:
-    from detslurm.config import store_root  # only here: who is told the root needs no settings
+    from detslurm.config import store_root  # only here: with a root given no settings are needed
 
     return store_root()

@@ -282,7 +282,7 @@ def _run_view(run: RunFacts) -> RunView:
 
 
 def _problems(run: RunFacts, newest: RunFacts) -> Iterable[Problem]:
-    # A log that is being written may show half a record: that is no problem yet.
+    # A log that is being written may show half a record: that is not a problem yet.
     writing = run.number == newest.number and run.end is None
     for problem in run.problems:
         if not (writing and problem.reason == "torn tail"):

@@ -8,7 +8,7 @@ from detslurm.searcher.state import PROMOTED, Bracket, State
 
 
 class Promotion(Halving):
-    """Whenever a result comes in, somebody is promoted, or a new trial begins."""
+    """With each result a trial is promoted, or a new one begins."""
 
     raises_targets = True
 

@@ -1,4 +1,4 @@
-"""Halving by stopping: nobody pauses; a trial that isn't among the best 1/divisor is stopped."""
+"""Halving by stopping: no trial pauses; one that isn't among the best 1/divisor is stopped."""
 
 from __future__ import annotations
 

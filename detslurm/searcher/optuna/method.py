@@ -50,7 +50,7 @@ class OptunaMethod(IndependentTrials):
             # The end of the trial's one operation; its unit may be another one than of reports.
             trial.reached, units = max(trial.reached, units), max(units, last + 1)
         if units <= last:
-            return  # told before, by a run that was lost
+            return  # reported before, by a run that was lost
         trial.metric = number(event.metric)
         trial.stop = event.stop
         known.reports.append((units, trial.metric))
