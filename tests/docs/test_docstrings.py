@@ -12,6 +12,7 @@ import pytest
 from detslurm import store
 from detslurm.sdk.job_status import JobRef, JobStatus
 from detslurm.sdk.submission.submit import Submission
+from tests.docs.pages import REPOSITORY, blocks
 from tests.docs.public import SECTIONS, Docstring, Documented, is_exception, public, spelled
 from tests.sdk.scenes import Queue
 
@@ -122,17 +123,33 @@ def test_docstrings_name_every_argument_and_error(module: str) -> None:
     assert not found, "\n".join(found)
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_examples_run(module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each example works as it stands, by hand and in an empty directory."""
+@pytest.fixture
+def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory to work in, with a store and a queue of one's own."""
     monkeypatch.setenv("DETSLURM_ROOT", str(tmp_path / "store"))
     monkeypatch.setenv("DETSLURM_SITE", "")
     queue = Queue("local")
     monkeypatch.setattr("detslurm.slurm.detect.detect_cluster", lambda *_, **__: queue)
+    return tmp_path
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_examples_run(module: str, work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each example works as it stands, by hand and in an empty directory."""
     examples = {one.name: code for one in documented(module) if (code := one.doc.example())}
-    for number, code in enumerate(examples.values()):
-        work = tmp_path / str(number)
-        work.mkdir()
-        monkeypatch.chdir(work)
-        exec(compile(code, list(examples)[number], "exec"), {"__name__": "example"})
+    for number, (name, code) in enumerate(examples.items()):
+        folder = work / str(number)
+        folder.mkdir()
+        monkeypatch.chdir(folder)
+        exec(compile(code, name, "exec"), {"__name__": "example"})
     assert {f"{module}.{name}" for name in STARTS.get(module, ())} <= set(examples)
+
+
+def test_the_page_about_the_client_runs(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its blocks of Python, one after the other."""
+    (work / "here").mkdir()
+    monkeypatch.chdir(work / "here")
+    names: dict[str, object] = {}
+    for block in blocks(REPOSITORY / "docs" / "sdk.md"):
+        exec(compile(block.text, "docs/sdk.md", "exec"), names)
+    assert {"curve", "experiment"} <= names.keys()
