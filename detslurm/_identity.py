@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hmac
 import os
+import socket
+import struct
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -23,6 +25,13 @@ _RUN_IDS = (
 # Below the ports of outgoing connections, and apart from those where launchers meet.
 _LOWEST, _HIGHEST = 10000, 20000
 _CANDIDATES = 16
+_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
+
+
+def peer_user(peer: socket.socket) -> int:
+    """The user id of the process that made the other end of a Unix socket; the kernel keeps it."""
+    data = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    return int(_CREDENTIALS.unpack(data)[1])
 
 
 def run_name(environ: Mapping[str, str], *more: object) -> str:

@@ -41,6 +41,11 @@ def started(pid: int) -> str | None:
     return None if fields[_STATE] in _OVER else fields[_START]
 
 
+def exit_status(returncode: int) -> int:
+    """Python's return code as a shell's exit status: 128 + N for death by signal N."""
+    return 128 - returncode if returncode < 0 else returncode
+
+
 class Identity(NamedTuple):
     """A process that no other one will ever be taken for."""
 

@@ -7,8 +7,8 @@ import sys
 from collections.abc import Callable, Sequence
 
 from detslurm import _env
+from detslurm._child_processes import die_with_parent
 from detslurm._flag import PreemptFlag
-from detslurm.exec.processes import die_with_parent
 from detslurm.exec.signals import discard_signals
 from detslurm.launch.arguments import LauncherArgs, UsageError, parse
 from detslurm.launch.nodes import Nodes, join_run, nodes_here

@@ -15,14 +15,14 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from detslurm import _env
-from detslurm._flag import PreemptFlag
-from detslurm.exec.processes import (
+from detslurm._child_processes import (
     become_subreaper,
     descendants,
     die_with_parent,
-    exit_status,
     signal_each,
 )
+from detslurm._flag import PreemptFlag
+from detslurm._process import exit_status
 from detslurm.exec.signals import STRAY, SignalInbox
 from detslurm.launch import ranks
 

@@ -19,15 +19,15 @@ import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 
-from detslurm.exec.line_splitter import LONGEST, LineSplitter
-from detslurm.exec.processes import (
+from detslurm._child_processes import (
     catching,
     descendants,
     die_with_parent,
-    exit_status,
     in_cgroup_of_step,
     signal_each,
 )
+from detslurm._process import exit_status
+from detslurm.exec.line_splitter import LONGEST, LineSplitter
 from detslurm.exec.signals import SignalInbox, discard_signals
 from detslurm.launch import ranks
 from detslurm.launch.supervision import unblock

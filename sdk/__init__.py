@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from detslurm._lazy import lazy_names
+
 if TYPE_CHECKING:
     from detslurm.config.errors import ConfigErrors
     from detslurm.sdk.client import Client
@@ -38,10 +40,5 @@ _LAZY = {
 }
 
 
-def __getattr__(name: str) -> object:
-    # Loaded on first use: the command line needs one of these at a time.
-    if name not in _LAZY:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(_LAZY[name]), name)
+# The command line needs one of these at a time.
+__getattr__ = lazy_names(__name__, _LAZY)

@@ -6,8 +6,9 @@ Reading and checking (PyYAML and all) are imported on first use: what runs on co
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from detslurm._lazy import lazy_names
 from detslurm.config.errors import ConfigErrors, ConfigProblem, Position
 from detslurm.config.schema.experiment import ExperimentConfig
 
@@ -38,9 +39,4 @@ _LAZY = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import importlib
-
-    return getattr(importlib.import_module(f"{__name__}.{_LAZY[name]}"), name)
+__getattr__ = lazy_names(__name__, _LAZY)

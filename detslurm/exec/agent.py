@@ -21,10 +21,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from detslurm import _child_processes as processes
 from detslurm import _env
 from detslurm._addresses import interface_of, own_address
 from detslurm._flag import PreemptFlag
-from detslurm.exec import agent_protocol, ports, processes
+from detslurm._process import exit_status
+from detslurm.exec import agent_protocol, ports
 from detslurm.exec.entrypoint import (
     HOOK_FAILED,
     container_prefix,
@@ -188,7 +190,7 @@ class Agent:
             self._output = None
         self._end_matchers()
         self._why = _hook_failure(workdir)
-        return processes.exit_status(child.returncode)
+        return exit_status(child.returncode)
 
     def _argv(self, workdir: Path) -> list[str]:
         argv = entrypoint_argv(self._config["entrypoint"])

@@ -13,10 +13,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from detslurm._process import exit_status
 from detslurm.exec import agent_protocol
 from detslurm.exec.line_splitter import LineSplitter
 from detslurm.exec.outcome import Cause
-from detslurm.exec.processes import exit_status
 from detslurm.exec.signals import SignalInbox
 from detslurm.exec.textlog import TextLog
 from detslurm.slurm.command import is_transient

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from detslurm._child_processes import die_with_parent
 from detslurm.exec.pipe_writer import PipeWriter
-from detslurm.exec.processes import die_with_parent
 
 # So many characters of a line are looked at.
 _LOOKED_AT = 4096

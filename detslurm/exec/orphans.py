@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from detslurm import _env
+from detslurm._child_processes import pids, signal_each
 from detslurm._process import started
-from detslurm.exec.processes import signal_each
 
 # SIGKILL takes a moment, longer where the process is deep in the kernel.
 _TIMEOUT = 30.0
@@ -73,11 +73,10 @@ def _living(found: Mapping[int, str | None]) -> Iterator[int]:
 
 
 def _orphans(own: RunMark, is_over: Callable[[int, int], bool]) -> Iterator[int]:
-    for entry in os.scandir("/proc"):
-        if entry.name.isdigit():
-            mark = RunMark.of(_environment(f"{entry.path}/environ"))
-            if mark is not None and is_orphan(mark, own, is_over):
-                yield int(entry.name)
+    for pid in pids():
+        mark = RunMark.of(_environment(f"/proc/{pid}/environ"))
+        if mark is not None and is_orphan(mark, own, is_over):
+            yield pid
 
 
 def _environment(path: str) -> dict[str, str]:

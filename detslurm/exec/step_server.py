@@ -12,16 +12,16 @@ import contextlib
 import json
 import os
 import socket
-import struct
 import subprocess
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from detslurm import _env
-from detslurm.exec.processes import die_with_parent, exit_status
+from detslurm._child_processes import die_with_parent
+from detslurm._identity import peer_user
+from detslurm._process import exit_status
 
-_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 # How long an srun that was asked to end its ranks may take for it.
 _GRACE = 5.0
 
@@ -127,5 +127,4 @@ def _end(step: subprocess.Popen[bytes]) -> None:
 
 def is_ours(peer: socket.socket) -> bool:
     """Whether the other end is a process of the same user: such names have no permissions."""
-    data = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    return bool(_CREDENTIALS.unpack(data)[1] == os.getuid())
+    return peer_user(peer) == os.getuid()

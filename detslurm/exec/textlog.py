@@ -36,9 +36,7 @@ class TextLog:
             out.insert(0, f"[{stamp}] || detslurm: {self._lost} lines were lost: no space\n")
         data = "".join(out).encode("utf-8", "replace")
         try:
-            view = memoryview(data)
-            while view:
-                view = view[os.write(self._fd, view) :]
+            fs.write_all(self._fd, data)
         except OSError:
             self._lost += len(out)
             return

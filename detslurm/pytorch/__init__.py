@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from detslurm._lazy import lazy_names
+
 if TYPE_CHECKING:
     from detslurm.pytorch import samplers
     from detslurm.pytorch._callback import PyTorchCallback
@@ -62,7 +64,7 @@ _HOMES = {
     "_trial": ("PyTorchTrial",),
     "_units": ("Batch", "Epoch", "TrainUnit"),
 }
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+_load = lazy_names(__name__, {name: home for home, names in _HOMES.items() for name in names})
 
 
 def __getattr__(name: str) -> Any:
@@ -70,6 +72,4 @@ def __getattr__(name: str) -> Any:
     # package is there, needn't pay for torch.
     if name == "samplers":
         return importlib.import_module("detslurm.pytorch.samplers")
-    if name not in _HOME_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"detslurm.pytorch.{_HOME_OF[name]}"), name)
+    return _load(name)

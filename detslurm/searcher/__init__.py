@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from detslurm._lazy import lazy_names
+
 if TYPE_CHECKING:
     from detslurm.searcher.custom_method import (
         Close,
@@ -76,11 +78,7 @@ _MODULES = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    # Loaded on first use: a thousand runners and ranks need two or three of these.
-    for module, names in _MODULES.items():
-        if name in names:
-            from importlib import import_module
-
-            return getattr(import_module(module), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# A thousand runners and ranks need two or three of these.
+__getattr__ = lazy_names(
+    __name__, {name: module for module, names in _MODULES.items() for name in names}
+)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from detslurm._lazy import lazy_names
 from detslurm.store.errors import (
     CorruptRecord,
     NoHardLinks,
@@ -123,9 +124,4 @@ _LATE = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _LATE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(f"{__name__}.{_LATE[name]}"), name)
+__getattr__ = lazy_names(__name__, _LATE)

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from detslurm import _child_processes as processes
 from detslurm._flag import PreemptFlag
-from detslurm.exec import orphans, processes
+from detslurm.exec import orphans
 from detslurm.exec.orphans import RunMark, end_orphans, is_orphan
 
 OWN = RunMark("/store/experiments/7", trial=3, run=2, job="11")

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 
-from detslurm.exec.processes import catching
+from detslurm._child_processes import catching
 from detslurm.exec.signals import STRAY
 
 SURVIVES = """

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from detslurm._child_processes import descendants
 from detslurm._env import PREEMPT_FLAG
 from detslurm._flag import PreemptFlag
-from detslurm.exec.processes import descendants
 from tests.cluster.waiting import wait_for
 from tests.e2e.processes import is_alive
 

@@ -6,7 +6,8 @@ import os
 import signal
 
 from detslurm.slurm import LocalCluster
-from detslurm.slurm.local import processes, wire
+from detslurm.slurm.local import strays as stray_processes
+from detslurm.slurm.local import wire
 from tests.cluster import wait_for
 
 
@@ -29,7 +30,7 @@ def kill_scheduler(cluster: LocalCluster) -> None:
 
 def strays(cluster: LocalCluster) -> list[int]:
     """Processes of the cluster's jobs that exist."""
-    return processes.strays(cluster.paths.tag)
+    return stray_processes.strays(cluster.paths.tag)
 
 
 def end_scheduler(cluster: LocalCluster) -> None:

@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from detslurm._child_processes import descendants, signal_each
 from detslurm.slurm import LocalCluster, SlurmError
-from detslurm.slurm.local import journal, processes, wire
+from detslurm.slurm.local import journal, wire
 from detslurm.slurm.local.paths import LocalClusterPaths
 from tests.cluster import wait_for
 from tests.slurm.bench import Bench
@@ -74,9 +75,9 @@ def test_everything_killed_at_once_is_a_reboot(local: Bench) -> None:
         local.wait_word(job, word)
     pid = scheduler_pid(local_cluster(local))
     assert pid is not None
-    everybody = [pid, *processes.descendants(pid)]
+    everybody = [pid, *descendants(pid)]
     stray = [p for p in everybody if b"54321" in Path(f"/proc/{p}/cmdline").read_bytes()]
-    processes.send([p for p in everybody if p not in stray], signal.SIGKILL)
+    signal_each([p for p in everybody if p not in stray], signal.SIGKILL)
     assert stray
     assert local.info(job) is not None
     local.wait_word(job, "start", times=2)

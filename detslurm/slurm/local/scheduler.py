@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from detslurm import _env
+from detslurm._child_processes import become_subreaper
 from detslurm.slurm.end_reason import end_line
 from detslurm.slurm.interface import SlurmError
-from detslurm.slurm.local import journal, policy, processes, supervisor, wire
+from detslurm.slurm.local import journal, policy, strays, supervisor, wire
 from detslurm.slurm.local.jobs import Element, Jobs, Key
 from detslurm.slurm.local.paths import LocalClusterPaths
 from detslurm.slurm.local.slots import machine_slots
@@ -65,7 +66,7 @@ class Scheduler:
 
     def recover(self) -> None:
         """End what a lost scheduler has left behind, and queue its running elements again."""
-        processes.sweep(self.paths.tag)
+        strays.sweep(self.paths.tag)
         for element in list(self.jobs):
             if element.state == "RUNNING":
                 self._lost(element)
@@ -195,7 +196,7 @@ class Scheduler:
 
     def _lost(self, element: Element) -> None:
         """The supervisor or the whole scheduler was killed: what a dead node is to Slurm."""
-        processes.sweep(self.paths.tag, element.ref)
+        strays.sweep(self.paths.tag, element.ref)
         if self.jobs.request(element).requeue:
             self._requeue(element, held=element.held)
         else:
@@ -285,7 +286,7 @@ def _detach(paths: LocalClusterPaths) -> None:
         os.dup2(source, target)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    processes.prctl(processes.PR_SET_CHILD_SUBREAPER, 1)
+    become_subreaper()
     signal.signal(
         signal.SIGCHLD, signal.SIG_IGN
     )  # supervisors are heard on their lines, not waited for

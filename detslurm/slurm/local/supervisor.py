@@ -15,7 +15,12 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 
-from detslurm.slurm.local import processes
+from detslurm._child_processes import (
+    become_subreaper,
+    descendants,
+    die_with_parent,
+    signal_each,
+)
 
 TERM, KILL, NEAR_LIMIT, NOTIFY = b"T", b"K", b"1", b"2"
 
@@ -53,7 +58,7 @@ def _become_supervisor(line: int, launch: Launch) -> None:
     os.set_blocking(wake_write, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
-    processes.prctl(processes.PR_SET_CHILD_SUBREAPER, 1)
+    become_subreaper()
     batch = _start_batch(launch)
     status = _attend(batch, channel, wake_read)
     _end_all()
@@ -76,7 +81,7 @@ def _start_batch(launch: Launch) -> int:
             signal.signal(number, signal.SIG_DFL)
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
         os.setsid()
-        processes.prctl(processes.PR_SET_PDEATHSIG, signal.SIGKILL)
+        die_with_parent()
         if os.getppid() != supervisor:
             os._exit(137)
         _redirect(launch.output)
@@ -126,13 +131,13 @@ def _attend(batch: int, channel: socket.socket, wake: int) -> int:
 
 def _obey(order: bytes, batch: int) -> None:
     if order == NEAR_LIMIT:
-        processes.send([batch], signal.SIGUSR1)
+        signal_each([batch], signal.SIGUSR1)
     elif order == NOTIFY:
-        processes.send([batch], signal.SIGUSR2)
+        signal_each([batch], signal.SIGUSR2)
     elif order == TERM:
-        processes.send(processes.descendants(os.getpid()), signal.SIGCONT, signal.SIGTERM)
+        signal_each(descendants(os.getpid()), signal.SIGCONT, signal.SIGTERM)
     elif order == KILL:
-        processes.send(processes.descendants(os.getpid()), signal.SIGKILL)
+        signal_each(descendants(os.getpid()), signal.SIGKILL)
 
 
 def _reap(batch: int) -> int | None:
@@ -152,7 +157,7 @@ def _reap(batch: int) -> int | None:
 def _end_all() -> None:
     """Kill what the batch process has left; orphans are our children, so waiting finds all."""
     while True:
-        processes.send(processes.descendants(os.getpid()), signal.SIGKILL)
+        signal_each(descendants(os.getpid()), signal.SIGKILL)
         try:
             os.waitpid(-1, 0)
         except ChildProcessError:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 import socket
-import struct
 from typing import Any
 
+from detslurm._identity import peer_user
 from detslurm.slurm.interface import SlurmError
 
 
@@ -70,8 +70,7 @@ def read_line(connection: socket.socket) -> bytes:
 
 
 def _same_user(connection: socket.socket) -> None:
-    raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    _, uid, _ = struct.unpack("3i", raw)
+    uid = peer_user(connection)
     if uid != os.getuid():
         raise SlurmError(
             "the local cluster's address is taken by another user",

@@ -14,6 +14,8 @@ import socket
 import struct
 from typing import Any, Final, NamedTuple
 
+from detslurm._identity import peer_user
+
 Address = str | tuple[str, int]  # a unix socket, or host and port
 
 DATA, CONTROL = 0, 1
@@ -94,7 +96,6 @@ def check_user(sock: socket.socket, own: int) -> None:
     """Raise `UnknownPeer` where another user's process is at the other end of a unix socket."""
     if sock.family != socket.AF_UNIX:
         return
-    packed = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    _, uid, _ = struct.unpack("3i", packed)
+    uid = peer_user(sock)
     if uid != own:
         raise UnknownPeer(f"it belongs to user {uid}")

@@ -38,11 +38,12 @@ def start(argv: Sequence[str], env: Mapping[str, str], cwd: Path) -> subprocess.
     )
 
 
-def signal_each(pids: Sequence[int], sig: signal.Signals) -> None:
-    """Send a signal to every process that is still there."""
+def signal_each(pids: Sequence[int], *signals: signal.Signals) -> None:
+    """Send the signals to every process that is still there."""
     for pid in pids:
         try:
-            os.kill(pid, sig)
+            for sig in signals:
+                os.kill(pid, sig)
         except (ProcessLookupError, PermissionError):
             pass
 
@@ -68,11 +69,6 @@ def in_cgroup_of_step() -> bool:
         return False
 
 
-def exit_status(returncode: int) -> int:
-    """Python's return code as a shell's exit status: 128 + N for death by signal N."""
-    return 128 - returncode if returncode < 0 else returncode
-
-
 def become_subreaper() -> None:
     """Adopt the orphans among this process's descendants, so that none gets out of sight."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
@@ -92,14 +88,17 @@ def descendants(root: int) -> list[int]:
     return found
 
 
+def pids() -> list[int]:
+    """All processes that are visible here."""
+    return [int(entry.name) for entry in os.scandir("/proc") if entry.name.isdigit()]
+
+
 def _parents() -> Iterator[tuple[int, int]]:
-    for entry in os.scandir("/proc"):
-        if not entry.name.isdigit():
-            continue
+    for pid in pids():
         try:
-            stat = Path(entry.path, "stat").read_bytes()
+            stat = Path(f"/proc/{pid}/stat").read_bytes()
         except OSError:
             continue
-        state, parent = stat[stat.rindex(b")") + 2 :].split(b" ")[:2]
+        state, parent = stat[stat.rindex(b")") + 2 :].split(b" ")[:2]  # the name may hold anything
         if state not in b"ZX":
-            yield int(entry.name), int(parent)
+            yield pid, int(parent)

@@ -1,0 +1,43 @@
+"""Finding and ending what lost jobs have left behind: strays, found by their environment."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+from detslurm import _env
+from detslurm._child_processes import pids, signal_each
+from detslurm._process import started
+
+
+def strays(tag: str, job: str = "", index: str = "") -> list[int]:
+    """Processes of this user whose environment names this local cluster (and this element)."""
+    marks = {f"{_env.LOCAL_TAG}={tag}".encode()}
+    if job:
+        marks |= {
+            f"{_env.LOCAL_JOB_ID}={job}".encode(),
+            f"{_env.LOCAL_TASK_ID}={index}".encode(),
+        }
+    found = []
+    for pid in pids():
+        if pid == os.getpid():
+            continue
+        try:
+            if marks <= set(Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")):
+                found.append(pid)
+        except OSError:  # another user's, or gone
+            continue
+    return found
+
+
+def sweep(tag: str, ref: str = "", *, patience: float = 10.0) -> None:
+    """Kill what a lost scheduler's jobs, or one lost element, have left behind."""
+    job, _, index = ref.partition("_")
+    deadline = time.monotonic() + patience
+    while (left := [pid for pid in strays(tag, job, index) if started(pid)]) and (
+        time.monotonic() < deadline
+    ):
+        signal_each(left, signal.SIGKILL)
+        time.sleep(0.02)  # death takes a moment and sends no word to somebody who is no parent
