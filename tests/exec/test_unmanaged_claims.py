@@ -14,6 +14,7 @@ from detslurm.slurm.allocation import step_of
 from detslurm.store import Store, TrialDir
 from detslurm.store.job_claims import claims_folder
 from detslurm.store.views import RunView
+from tests.cluster.waiting import wait_for
 
 
 def step(index: int, elements: range) -> unmanaged_claims.JobStep:
@@ -27,9 +28,11 @@ def step(index: int, elements: range) -> unmanaged_claims.JobStep:
     return unmanaged_claims.JobStep(allocation, "0", ["train.py"], elements)
 
 
-def claims(store: Store, elements: range) -> list[TrialDir]:
+def claims(
+    store: Store, elements: range, found: dict[int, TrialDir] | None = None
+) -> list[TrialDir]:
     """What the elements of an array find that start in the same moment."""
-    found: dict[int, TrialDir] = {}
+    found = {} if found is None else found
 
     def claim(index: int) -> None:
         found[index] = unmanaged_claims.claim(store, step(index, elements), "c")
@@ -44,7 +47,6 @@ def claims(store: Store, elements: range) -> list[TrialDir]:
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
-    monkeypatch.setattr(unmanaged_claims, "_TIMEOUT", 0.3)
     monkeypatch.setattr(userscript, "keep", lambda *_: None)
     return Store.open(tmp_path / "store")
 
@@ -57,22 +59,31 @@ def test_an_array_is_one_experiment_however_slow_the_controller(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No element waits for what another one asks of it."""
-    heard = threading.Event()
+    found: dict[int, TrialDir] = {}
 
     def keep(*_: Any) -> dict[str, Any]:
-        assert heard.wait(60)
+        wait_for(lambda: len(found) == 7, 60, "all elements but the one that asks")
         return {"options": [], "arguments": [], "throttle": None}
 
     monkeypatch.setattr(userscript, "keep", keep)
-    threading.Timer(1.0, heard.set).start()
-    trials = claims(store, range(8))
+    trials = claims(store, range(8), found)
     assert experiments(store) == 1
     assert len({trial.id for trial in trials}) == 8
     assert {trial.experiment_id for trial in trials} == {1}
 
 
-def test_one_takes_over_from_a_maker_that_has_died(store: Store) -> None:
-    """Whoever was about to make the experiment left a mark: one other makes it, not everybody."""
+def test_one_takes_over_from_a_maker_that_has_died(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one about to make the experiment left a mark: one other makes it, not everybody."""
+    wait, waited = unmanaged_claims._awaited, set()
+
+    def awaited(store: Store, path: Path) -> Any:
+        if (thread := threading.current_thread()) in waited:
+            return wait(store, path)
+        return waited.add(thread)  # has waited long enough for the first maker
+
+    monkeypatch.setattr(unmanaged_claims, "_awaited", awaited)
     key = step(0, range(6)).key("c", "100")
     folder = claims_folder(store)
     folder.mkdir(parents=True)
