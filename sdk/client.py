@@ -255,6 +255,9 @@ class Client:
             cluster: As for `submit`; by default `auto`.
             method_runner: As for `submit`; by default nobody.
 
+        Returns:
+            What would be submitted, for `submit`.
+
         Raises:
             ConfigErrors: If the configuration is wrong.
             SubmitError: If something else is wrong, or the cluster would refuse the job.
@@ -318,7 +321,7 @@ class Client:
         """Create an experiment and queue its jobs: all of them, or nothing at all.
 
         `Client().submit("experiment.yaml", overrides=["searcher.max_trials=8"])` does what
-        `detslurm submit` does; the result has the ids of the experiment, its trials and its jobs.
+        `detslurm submit` does.
 
         Args:
             config: The configuration as a mapping, or the path of a YAML file (`-` is standard
@@ -333,6 +336,9 @@ class Client:
             paused: Whether the jobs are held until `Experiment.activate`; by default they are not.
             method_runner: For a custom search, what identifies the process that runs its method:
                 the search runners pass it. By default nobody, and a custom search is refused.
+
+        Returns:
+            The ids of the experiment, of its trials and of its jobs.
 
         Raises:
             ConfigErrors: If the configuration is wrong; it names every problem with file and line.

@@ -537,6 +537,9 @@ class PyTorchExperimentalContext:
             name: As for `context.wrap_reducer()`, with the same default.
             for_training: As for `context.wrap_reducer()`, with the same default.
             for_validation: As for `context.wrap_reducer()`, with the same default.
+
+        Returns:
+            The reducer.
         """
         return self._parent.wrap_reducer(reducer, name, for_training, for_validation)
 

@@ -34,6 +34,14 @@ class Documented:
     def doc(self) -> Docstring:
         return Docstring.of(inspect.getdoc(self.subject) or "")
 
+    @property
+    def returns(self) -> bool:
+        """Whether a call gives anything."""
+        if not inspect.isfunction(self.subject):
+            return False
+        given = inspect.signature(self.subject).return_annotation
+        return given not in (None, "None", "Iterator[None]")
+
     def raised(self) -> set[str]:
         """The names of the exceptions that its own body raises."""
         function = inspect.unwrap(getattr(self.subject, "fget", None) or self.subject)
@@ -78,6 +86,11 @@ class Docstring:
             elif last:
                 found[last] += " " + line.strip()
         return found
+
+    @property
+    def says_result(self) -> bool:
+        """Whether the first word is about what it gives."""
+        return self.text.startswith(("Return ", "Make ", "Draw "))
 
     def example(self) -> str:
         """The code of its example; empty where it has none."""

@@ -98,6 +98,8 @@ def problems(one: Documented) -> Iterator[str]:
         optional = parameter.default is not parameter.empty
         if optional and "default" not in described.get(name, "default").lower():
             yield f"does not give the default of {name}"
+    if one.returns and not (doc.sections.keys() & {"Returns", "Yields"} or doc.says_result):
+        yield "does not say what it returns"
     raises = doc.entries("Raises")
     if missing := one.raised() - set(raises):
         yield f"raises {sorted(missing)} without a word"
