@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import io
 import os
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -32,13 +33,17 @@ def _delayed(call: Callable[..., Any], seconds: float) -> Callable[..., Any]:
 
 
 def counted(action: Callable[[], object]) -> Counter[str]:
-    """How often an action makes each of the calls."""
+    """How often an action makes each of the calls in this thread.
+
+    Others may run: a server of another test, or connections that it left behind.
+    """
     counts: Counter[str] = Counter()
+    caller = threading.get_ident()
     kept = {name: getattr(os, name) for name in _CALLS}
 
     def counting(name: str) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
-            counts[name] += 1
+            counts[name] += threading.get_ident() == caller
             return kept[name](*args, **kwargs)
 
         return call

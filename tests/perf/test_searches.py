@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from pathlib import Path
 
 from benchmarks.crowd import measured, search
 from benchmarks.latency import counted
-from benchmarks.measure import timed
 from benchmarks.searches import LongSearch
 from detslurm.searcher import State
 from detslurm.store import EventLog
@@ -32,10 +32,15 @@ def test_a_decision_costs_few_calls_however_long_the_search(tmp_path: Path) -> N
 
 
 def test_a_long_search_is_opened_from_few_files(tmp_path: Path) -> None:
-    """The cache and what came after it: no fact is read twice by anybody."""
+    """The cache and what came after it, in 2 s of computing: no fact is read twice by anybody."""
     long = LongSearch(tmp_path, 3000)
     assert sum(counted(long.open).values()) <= 600
-    assert min(timed(long.open) for _ in range(3)) < 2
+    spent = []
+    for _ in range(3):
+        began = time.process_time()
+        long.open()
+        spent.append(time.process_time() - began)
+    assert min(spent) < 2
 
 
 def test_no_verdict_of_a_crowd_is_lost_or_doubled(tmp_path: Path) -> None:
