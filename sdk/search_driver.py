@@ -20,7 +20,7 @@ from uuid import UUID
 from detslurm.searcher import Search, State
 from detslurm.searcher.custom_method import Operation, SearcherState, SearchMethod, answer
 from detslurm.searcher.state import Dialogue
-from detslurm.store import EventLog, ExperimentDir, StoreError, fold_facts, fold_trial
+from detslurm.store import EventLog, ExperimentDir, ExperimentFacts, StoreError, fold_trial
 
 logger = logging.getLogger("detslurm.searcher")
 
@@ -100,7 +100,7 @@ class SearchDriver:
         self._search = Search.from_config(experiment.config())
         self._log: EventLog[State] = EventLog(experiment.search, self._search)
         self._should_stop, self._report_progress, self._sleep = should_stop, report_progress, sleep
-        self._seen, self._stopped = 0, False
+        self._facts = ExperimentFacts()
 
     def run(self) -> bool:
         """Answer events; True once the search has ended, False if this process has to stop."""
@@ -153,17 +153,16 @@ class SearchDriver:
     def _update_progress(self) -> None:
         """Update the progress that running trials have reported."""
         known, state = self._saved.state.trial_progress, self._log.state
-        ids = fold_facts(self._experiment).trial_ids
+        ids = self._facts.trial_ids
         for index in state.assigned().values():
             request = state.trials[index].request_id
             if request and (trial := UUID(request)) in known and index < len(ids):
                 known[trial] = fold_trial(self._experiment.trial(ids[index])).progress
 
     def _over(self) -> bool:
-        for fact in self._experiment.facts(self._seen):
-            self._seen = fact["n"]
-            self._stopped |= fact.get("intent") in ("cancel", "kill", "delete")
-        return self._stopped or self._log.state.done
+        self._facts.fold(self._experiment.facts(after=self._facts.count))
+        desired = self._facts.desired
+        return desired.stopping is not None or desired.deleted or self._log.state.done
 
     def _close(self) -> None:
         """Record how it ended, for the method and in the store."""

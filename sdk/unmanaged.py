@@ -8,10 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from msgspec.structs import asdict
+
 from detslurm._process import Identity
 from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.job_status import JobStatus
 from detslurm.store import ExperimentDir, TrialDir, fs
+from detslurm.store.records import Script, Submitted, typed
 from detslurm.store.states import KILLED
 
 if TYPE_CHECKING:
@@ -138,11 +141,11 @@ def _script(experiment: ExperimentDir) -> Mapping[str, Any]:
     """Which job it was, and what was recorded of its script a little later."""
     job: Mapping[str, Any] | None = None
     kept: Mapping[str, Any] = {"unknown": "its job ended before its script was kept"}
-    for fact in experiment.facts():
-        if job is None and fact.get("type") == "submitted" and "script" in fact:
-            job = fact["script"]
-        elif fact.get("type") == "script":
-            kept = {key: value for key, value in fact.items() if key not in ("type", "n")}
+    for fact in map(typed, experiment.facts()):
+        if job is None and isinstance(fact, Submitted):
+            job = fact.script
+        elif isinstance(fact, Script):
+            kept = {name: value for name, value in asdict(fact).items() if value is not None}
     if job is None:
         return {"unknown": "it ran outside of Slurm"}
     return dict(job) if "options" in job else {**kept, **job}

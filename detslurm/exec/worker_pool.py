@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from detslurm.exec.intents import Intents
@@ -26,7 +26,8 @@ class WorkerPool:
     def __init__(self, intents: Intents, *, ref: str, cluster: Cluster) -> None:
         self._intents, self._ref, self._cluster = intents, ref, cluster
         self._queried_at = time.monotonic()
-        self._facts: list[dict[str, Any]] = []
+        self._facts_read = 0  # up to which fact, when the queue was queried
+        self._promise = 0  # of more workers, which was open then
         self._doubted = 0  # a promise of more workers that nobody has kept for a while
 
     def due(self, state: State) -> bool:
@@ -39,7 +40,9 @@ class WorkerPool:
     def query(self, state: State) -> dict[str, JobInfo] | None:
         """All workers that the queue knows; None where it does not answer."""
         self._queried_at = time.monotonic()
-        self._facts = list(self._intents.experiment.facts())
+        self._intents.refresh()
+        facts = self._intents.facts
+        self._facts_read, self._promise = facts.count, facts.promise
         jobs = {_job_id(ref) for ref in state.workers} | set(self._job_ids())
         try:
             seen = self._cluster.query(sorted(jobs))
@@ -64,9 +67,9 @@ class WorkerPool:
     def _outlived(self) -> set[str]:
         """The jobs whose end this one had to wait for."""
         found: set[str] = set()
-        for fact in self._facts:
-            if any(job["job_id"] == self._ref for job in fact.get("jobs") or ()):
-                kind, _, ids = str((fact.get("request") or {}).get("dependency")).partition(":")
+        for job in self._intents.facts.jobs:
+            if job.job_id == self._ref and job.dependency is not None:
+                kind, _, ids = job.dependency.partition(":")
                 found |= set(ids.split(":")) if kind == "afterany" else set()
         return found
 
@@ -82,17 +85,12 @@ class WorkerPool:
     def _limit(self) -> int:
         return self._intents.facts.created.workers
 
-    def _jobs(self) -> Iterator[Mapping[str, Any]]:
-        for fact in self._facts or self._intents.experiment.facts():
-            if fact.get("type") == "submitted":
-                yield from fact["jobs"]
-
     def _job_ids(self) -> list[str]:
-        return [job["job_id"] for job in self._jobs()]
+        return [job.job_id for job in self._intents.facts.jobs]
 
     @property
     def _standbys(self) -> set[str]:
-        return {job["job_id"] for job in self._jobs() if job.get("standby")}
+        return {job.job_id for job in self._intents.facts.jobs if job.standby}
 
     @property
     def is_standby(self) -> bool:
@@ -110,7 +108,7 @@ class WorkerPool:
         claim = AddingWorkers(count=count, job=self._ref)
         if intents.cause is not None or self._is_promised():
             return
-        if not intents.experiment.append_next(claim, self._facts[-1]["n"]):
+        if not intents.experiment.append_next(claim, self._facts_read):
             return
         request = workers_request(intents.experiment.facts(), intents.experiment.path, count)
         try:
@@ -125,12 +123,8 @@ class WorkerPool:
 
         A promise that has not been kept by the next query is no longer believed.
         """
-        promise = 0
-        for fact in self._facts:
-            if fact.get("type") in ("adding_workers", "submitted"):
-                promise = fact["n"] if fact["type"] == "adding_workers" else 0
-        fresh = promise not in (0, self._doubted)
-        self._doubted = promise
+        fresh = self._promise not in (0, self._doubted)
+        self._doubted = self._promise
         return fresh
 
     def keep_standby(self, seen: Mapping[str, JobInfo]) -> None:

@@ -10,6 +10,7 @@ import msgspec
 
 from detslurm.store.errors import Problem
 from detslurm.store.records import (
+    AddingWorkers,
     CheckpointDeleted,
     Corrupt,
     Created,
@@ -36,6 +37,7 @@ class ExperimentFacts(msgspec.Struct, kw_only=True):
     `origin` leads from the index of a replacement (of a trial with invalid hyperparameters) to that
     of the trial whose job runs it, `replaced` from the index of each trial to its replacement's.
     `adopted` names the job that took over a trial (by index) from one that died.
+    `promise` is the number of an announcement of more workers that no submission has followed.
     `closed` says how a search closed its trials (by id) and is None until the search is over.
     """
 
@@ -49,6 +51,7 @@ class ExperimentFacts(msgspec.Struct, kw_only=True):
     origin: dict[int, int] = msgspec.field(default_factory=dict)
     replaced: dict[int, int] = msgspec.field(default_factory=dict)
     adopted: dict[int, str] = msgspec.field(default_factory=dict)
+    promise: int = 0
     closed: dict[int, str] | None = None
     verdict: str | None = None
     deleted_checkpoints: frozenset[str] = frozenset()
@@ -72,6 +75,8 @@ class ExperimentFacts(msgspec.Struct, kw_only=True):
                 self._add_trials(fact.first_trial, fact.trials, fact.replaces)
             case Submitted():
                 self._submitted(fact)
+            case AddingWorkers():
+                self.promise = fact.n
             case Script():
                 self.folder = fact.folder or ""
             case Intent():
@@ -86,7 +91,7 @@ class ExperimentFacts(msgspec.Struct, kw_only=True):
                 for trial in list(self.lost) if self.created.search else fact.trials:
                     self.lost.pop(trial, None)
             case SearchEnded() if self.closed is None:
-                self.closed = {int(trial): str(how) for trial, how in fact.closed.items()}
+                self.closed = {trial: str(how) for trial, how in fact.closed.items()}
                 self.verdict = fact.verdict
                 del self.trial_ids[fact.created :]
             case CheckpointDeleted():
@@ -102,9 +107,12 @@ class ExperimentFacts(msgspec.Struct, kw_only=True):
         self.trial_ids += range(first, first + count)
 
     def _submitted(self, fact: Submitted) -> None:
-        jobs = tuple(msgspec.structs.replace(job, fact=fact.n) for job in fact.jobs)
+        request = fact.request or {}
+        of_all: dict[str, Any] = {"fact": fact.n, "dependency": request.get("dependency")}
+        jobs = tuple(msgspec.structs.replace(job, **of_all) for job in fact.jobs)
         self.jobs += jobs
-        self.folder = (fact.request or {}).get("folder") or self.folder
+        self.folder = request.get("folder") or self.folder
+        self.promise = 0
         for job in jobs:
             again = {i: ref for i, ref in self.adopted.items() if i not in job.indices}
             self.adopted = again | (dict.fromkeys(job.indices, job.job_id) if job.adopted else {})

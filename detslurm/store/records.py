@@ -24,6 +24,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
         each: How many trials one element runs, one after the other.
         standby: Whether it is a search's worker that starts when all others are gone.
         adopted: Whether it ran already, and goes on with the trials of a job that died.
+        dependency: The jobs that it waits for, as sbatch takes them.
         fact: The number of the fact that records it.
     """
 
@@ -35,6 +36,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     each: int = 1
     standby: bool = False
     adopted: bool = False
+    dependency: str | None = None
     fact: int = 0
 
     @property
@@ -149,7 +151,7 @@ class SearchEnded(Record, frozen=True, tag="search_ended"):
     """The search is over: how many trials it created, and how each was closed (by trial id)."""
 
     created: int = 0
-    closed: dict[str, str | None] = msgspec.field(default_factory=dict)
+    closed: dict[int, str | None] = msgspec.field(default_factory=dict)
     verdict: str | None = None
 
 
@@ -192,7 +194,7 @@ def typed(plain: Mapping[str, Any]) -> Fact | None:
     if kind is None:
         return None
     try:
-        found: Fact = msgspec.convert(plain, kind)
+        found: Fact = msgspec.convert(plain, kind, str_keys=True)
     except msgspec.ValidationError as error:
         return Corrupt(n=plain.get("n", 0), path=f"fact {plain.get('n')}", problem=str(error))
     return found
@@ -200,5 +202,5 @@ def typed(plain: Mapping[str, Any]) -> Fact | None:
 
 def plain_of(record: Record) -> dict[str, Any]:
     """A fact as it is written."""
-    plain: dict[str, Any] = msgspec.to_builtins(record)
+    plain: dict[str, Any] = msgspec.to_builtins(record, str_keys=True)
     return plain

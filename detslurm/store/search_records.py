@@ -47,8 +47,7 @@ def end_search(
         facts.fold(experiment.facts(after=facts.count))
     if facts.closed is not None:
         return False
-    ids = map(str, facts.trial_ids)
-    closed = dict(zip(ids, outcomes, strict=False))
+    closed = dict(zip(facts.trial_ids, outcomes, strict=False))
     experiment.append(
         SearchEnded(created=len(outcomes), closed=closed, verdict=verdict), facts.count
     )
