@@ -1,4 +1,4 @@
-"""Start the user's command so that none of its processes can outlive the agent's say."""
+"""Start the user's command so that none of its processes can outlive the agent."""
 
 from __future__ import annotations
 
@@ -40,6 +40,8 @@ def start(argv: Sequence[str], env: Mapping[str, str], cwd: Path) -> subprocess.
 
 def signal_each(pids: Sequence[int], *signals: signal.Signals) -> None:
     """Send the signals to every process that is still there."""
+    # The pid comes from a moment ago and could be another process's by now. The kernel hands pids
+    # out in turn, so that this needs a whole round of all pids within milliseconds.
     for pid in pids:
         try:
             for sig in signals:
@@ -79,6 +81,8 @@ def descendants(root: int) -> list[int]:
     children: dict[int, list[int]] = {}
     for pid, parent in _parents():
         children.setdefault(parent, []).append(pid)
+    # Not atomic: processes fork and end while /proc is read, so callers repeat until nothing is
+    # left.
     found: list[int] = []
     queue = [root]
     while queue:

@@ -37,12 +37,16 @@ class Heartbeat:
         self._on_kill: Callable[[], None] | None = on_kill
         self._seen = seen  # earlier intents do not concern this run
         self._is_killed = False
+        # A daemon: a script that ends without closing its context must not hang here. It then stops
+        # to beat, and readers take it for lost, which it is.
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
         """Stop, after a last beat: a run that has ended in order was not lost."""
+        # After the thread's end, so that two threads never read facts at once. A reader may have
+        # declared the run lost since the last beat: that is withdrawn; a kill comes too late.
         self._stopping.set()
         self._thread.join()
         self._beat(lambda: None)
@@ -62,7 +66,7 @@ class Heartbeat:
         except (StoreError, OSError) as err:
             logger.debug("the store can't be read now: %s", err)
         if self._is_killed and on_kill is not None:
-            self._on_kill = None
+            self._on_kill = None  # before the call: it may end this process, or start to
             on_kill()
 
     def _take_in(self, plain: Mapping[str, Any]) -> None:

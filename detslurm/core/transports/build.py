@@ -55,6 +55,8 @@ def build_process_group(topology: RankTopology, options: TransportOptions) -> Pr
         group = ProcessGroup(topology, communicators, builder.sequence, builder.health)
         group.join()
     except BaseException as err:
+        # Also for KeyboardInterrupt: ranks that have joined would wait for this one until their
+        # timeout.
         builder.give_up(f"rank {topology.rank} could not join: {err}")
         raise
     return group

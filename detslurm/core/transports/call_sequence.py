@@ -63,8 +63,12 @@ def is_deadlock(mine: Call, theirs: Call) -> bool:
 
     `theirs` may be outdated: then `mine` has already served it, which its numbers show.
     """
+    # In one scope a rank that is behind will come; calls of the same number and different kinds
+    # (gather, broadcast) never meet.
     if mine.scope == theirs.scope:
         return mine.serial == theirs.serial and mine.code != theirs.code
+    # In different scopes both are right to wait if one of them only has to come to the other's
+    # call: deadlocked are ranks of which neither has yet begun the call that the other waits in.
     not_served = theirs.serial > mine.begun[theirs.scope]
     not_begun = theirs.begun[mine.scope] < mine.serial
     return not_served and not_begun
@@ -99,6 +103,7 @@ class CallSequence:
         self, waiting: Mapping[int, Call], names: Sequence[str], index: int
     ) -> str | None:
         """The message about a peer that waits for this rank in vain, else None."""
+        # A copy: the thread of the failure detector adds to it at any time.
         for peer, theirs in list(waiting.items()):
             if is_deadlock(self.call, theirs):
                 mine = (names[index], self.code, self.serial)

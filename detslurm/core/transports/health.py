@@ -26,6 +26,8 @@ class Health:
     def __init__(self) -> None:
         self.failure: str | None = None
         self._closed = False
+        # Reentrant: a hook may find a second failure (a broken connection) while it reports the
+        # first.
         self._lock = threading.RLock()
         self._hooks: list[Callable[[str], None]] = []
         self.checks: list[Callable[[CallSequence], None]] = []
@@ -44,6 +46,8 @@ class Health:
         with self._lock:
             if self.failure is not None or self._closed:
                 return
+            # First the reason, then the hooks: they interrupt threads that wait, which look for it.
+            # The first reason stays: the errors that follow from it would hide the cause.
             self.failure = reason
             for hook in self._hooks:
                 hook(reason)
@@ -60,7 +64,9 @@ class Health:
 
     def close(self) -> None:
         """This rank leaves: what happens to the others is not a failure of its own any more."""
-        with self._lock:  # and by it waits until a failure has been told to all
+        # The lock makes this wait until a failure that was just found has been sent to all peers:
+        # they would otherwise see this rank leave, and blame it.
+        with self._lock:
             self._closed = True
 
 

@@ -55,6 +55,7 @@ class ProcessGroup:
         topologies = [RankTopology(*_TOPOLOGY.unpack(row)) for row in rows]
         if problem := why_not_one_group(topologies):
             raise self._health.error(problem)
+        # Until here peers are named by their place on nodes, for nobody knew of others' ranks.
         self._by_rank = sorted(range(len(topologies)), key=lambda i: topologies[i].rank)
         self._name_peers(topologies)
 
@@ -94,12 +95,15 @@ class ProcessGroup:
 
     def close(self) -> None:
         """Leave in order."""
+        # First: that the others leave, too, while this rank closes is not a failure of the group.
         self._health.close()
         for communicator in (self._cross, self._local):
             if communicator is not None:
                 communicator.close()
 
     def _begin(self, scope: Scope, op: Op) -> None:
+        # A failure is final: after it ranks may be in different calls, and no order can be
+        # restored.
         if self._health.failure is not None:
             raise DistributedError(self._health.failure)
         self._sequence.begin(scope, op)

@@ -79,6 +79,7 @@ class Checkpoints:
     ) -> None:
         self._trial, self._context, self._core, self._hooks = trial, context, core, hooks
         self._is_trainer = is_trainer
+        # One thread: checkpoints are written one after the other, in the order of training.
         self._background = (
             ThreadPoolExecutor(1, "checkpoint") if context._saves_in_background else None
         )
@@ -94,10 +95,11 @@ class Checkpoints:
         gets None, too, unless it is `leaving`: `wait()` returns when the checkpoint is complete. So
         does one that goes on without a checkpoint, for lack of space.
         """
+        # The one before must be complete first: the memory that its state was copied to is reused.
         if alone:
             self.close()
         else:
-            self.wait(leaving=False)  # this one takes its place
+            self.wait(leaving=False)
         dist = self._context.distributed
         if alone and dist.rank != 0:
             return None
@@ -105,6 +107,8 @@ class Checkpoints:
         whole = collect(self._context, self._hooks.callbacks, random)
         self._hooks.on_checkpoint_save_start(whole)
         contents = self._contents(whole, state, alone=alone)
+        # A thread must not take part in collective calls: those of the training loop would come in
+        # between in another order on each rank. What needs all ranks is saved in the foreground.
         together = dist.size > 1 and (contents.gathered is not None or bool(contents.sharded))
         if alone and contents.sharded and dist.size > 1:
             logger.warning("no checkpoint is saved: parts of the state are on other ranks")
@@ -129,6 +133,9 @@ class Checkpoints:
             return save()
         except Exception as err:
             dist = self._context.distributed
+            # All ranks failed or none (see `run_collectively`), so all make this call. That the
+            # disk is full may have been seen on one rank alone: they go on together, or raise
+            # together.
             if leaving or not any(dist.allgather(is_full(err))):
                 raise
             if dist.rank == 0:
@@ -155,11 +162,14 @@ class Checkpoints:
 
     def _begin_in_background(self, contents: Contents) -> None:
         assert self._background is not None
+        # The copy is made here, in the training loop: the next step changes the tensors. Only
+        # writing it happens in the thread.
         if self._context.distributed.rank == 0:
             whole, gathered = self._snapshots.take((contents.whole, contents.gathered))
             still = replace(contents, whole=whole, gathered=gathered)
             self._unfinished = self._background.submit(self._write, still)
         else:
+            # Workers write nothing, but call `check` and `wait` when the chief does.
             self._unfinished = Future()
             self._unfinished.set_result("")
 
@@ -168,6 +178,8 @@ class Checkpoints:
         with it. All ranks must call."""
         if self._unfinished is None:
             return
+        # The chief decides for all: its thread may end between two ranks' own queries, and only
+        # some of them would enter the collective calls of `wait`.
         if self._context.distributed.broadcast(self._unfinished.done()):
             self.wait(leaving=False)
 
@@ -176,6 +188,7 @@ class Checkpoints:
 
         All ranks must call.
         """
+        # Taken out first: should it have failed, the error is raised once, not at each later call.
         unfinished, self._unfinished = self._unfinished, None
         if unfinished is not None:
             uuid = self._kept(lambda: self._from_chief(unfinished.result), leaving)
@@ -186,6 +199,8 @@ class Checkpoints:
 
     def close(self) -> None:
         """Let what was begun come to its end, when nothing can be asked of other ranks."""
+        # Waits for the thread: a process that ended now would leave a checkpoint that is never
+        # sealed.
         if self._background is not None:
             self._background.shutdown()
         unfinished, self._unfinished = self._unfinished, None
@@ -216,6 +231,8 @@ class Checkpoints:
                 add_code(path / "code", type(self._trial), final=final)
                 self._hooks.on_checkpoint_end(str(path))
                 self._hooks.on_checkpoint_write_end(str(path))
+        # Only now is it sealed and recorded: until here a crash leaves a partial one that no reader
+        # sees.
         if rank == 0:
             logger.info("saved checkpoint %s after batch %d", uuid, counters.batches_trained)
         return uuid

@@ -19,6 +19,8 @@ class Snapshots:
 
     def take(self, state: Any) -> Any:
         """A copy that training doesn't change; the one before is gone."""
+        # Buffers of the last copy are reused: nobody reads them any more, for the caller waits for
+        # the writing thread before it takes the next one.
         free = {kind: list(buffers) for kind, buffers in self._buffers.items()}
         seen: dict[Any, torch.Tensor] = {}
 
@@ -33,6 +35,8 @@ class Snapshots:
             return seen[view]
 
         whole = replaced(state, copied, copy.deepcopy)
+        # Copies from a GPU are queued, not done: the thread must not write what has not arrived,
+        # and training must not change what was not copied yet.
         for device in {view[0] for view in seen if view[0].type == "cuda"}:
             torch.cuda.synchronize(device)
         return whole

@@ -61,11 +61,15 @@ class Scheduler:
 
     def record(self, event: dict[str, Any], *, commit: bool = False) -> None:
         """Write an event down and take it in."""
+        # First to the disk: what a scheduler has acted on, its successor must know. `commit` waits
+        # for the disk where a client is about to be answered.
         self._journal.append(event, commit=commit)
         self.jobs.apply(event)
 
     def recover(self) -> None:
         """End what a lost scheduler has left behind, and queue its running elements again."""
+        # First, or a requeued element would start beside its former processes. Supervisors end
+        # their jobs when their line closes; this finds what lost its supervisor in the same moment.
         strays.sweep(self.paths.tag)
         for element in list(self.jobs):
             if element.state == "RUNNING":
@@ -97,6 +101,8 @@ class Scheduler:
     def _start_what_fits(self) -> None:
         for element, gpus in policy.startable(self.jobs, self.slots):
             now = time.time()
+            # Before the launch: a scheduler that is killed in between leaves an element that counts
+            # as lost, and is requeued if it may be, never one that runs twice.
             self.record(
                 {
                     "t": "start",
@@ -149,7 +155,7 @@ class Scheduler:
             self._write_end_line(key, why)
             self.order(key, supervisor.TERM)
         elif why == "CANCELLED":
-            running.ending = why  # the user's word goes over a requeue that is under way
+            running.ending = why  # the user's cancel replaces a requeue that is under way
 
     def _write_end_line(self, key: Key, why: str) -> None:
         """Slurm's line about the end, into the job's output before the job gets its signal."""
@@ -164,6 +170,7 @@ class Scheduler:
 
     def order(self, key: Key, order: bytes) -> None:
         """Give a supervisor an order; one that has just gone needs none."""
+        # The line is ready again when the supervisor's end is seen, which `_read_line` deals with.
         try:
             self.running[key].line.sendall(order)
         except OSError:
@@ -176,6 +183,7 @@ class Scheduler:
         except OSError:
             data = b""
         running.received += data
+        # The result may come in parts; an end without a whole line is a supervisor that was killed.
         if data and not running.received.endswith(b"\n"):
             return
         self._selector.unregister(running.line)
@@ -196,6 +204,7 @@ class Scheduler:
 
     def _lost(self, element: Element) -> None:
         """The supervisor or the whole scheduler was killed: what a dead node is to Slurm."""
+        # A killed supervisor takes the batch process with it, but not what that has started.
         strays.sweep(self.paths.tag, element.ref)
         if self.jobs.request(element).requeue:
             self._requeue(element, held=element.held)
@@ -210,6 +219,7 @@ class Scheduler:
     # Time
 
     def _enforce_limits(self, now: float) -> None:
+        # Each moment is used once: it is cleared before the order, whatever comes of that.
         for key, running in self.running.items():
             if running.near_time is not None and now >= running.near_time:
                 running.near_time = None
@@ -260,6 +270,8 @@ def _names(element: Element) -> dict[str, Any]:
 def main(argv: list[str]) -> int:
     """Become the scheduler of a store root; returns at once when there is one already."""
     paths = LocalClusterPaths(Path(argv[0]))
+    # The bound address is the lock: of schedulers that start at once one gets it, and the kernel
+    # frees it at the owner's death. No file could be left behind to mislead the next one.
     server = wire.listen(paths.address)
     if server is None:
         return 0
@@ -286,10 +298,11 @@ def _detach(paths: LocalClusterPaths) -> None:
         os.dup2(source, target)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # What a killed supervisor leaves behind becomes our child, so that its end leaves no zombie
+    # even in a container whose first process reaps none.
     become_subreaper()
-    signal.signal(
-        signal.SIGCHLD, signal.SIG_IGN
-    )  # supervisors are heard on their lines, not waited for
+    # Supervisors report on their lines and aren't waited for: ignored, they leave no zombies.
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 
 
 if __name__ == "__main__":

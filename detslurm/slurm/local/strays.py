@@ -35,9 +35,12 @@ def strays(tag: str, job: str = "", index: str = "") -> list[int]:
 def sweep(tag: str, ref: str = "", *, patience: float = 10.0) -> None:
     """Kill what a lost scheduler's jobs, or one lost element, have left behind."""
     job, _, index = ref.partition("_")
+    # A process in uninterruptible sleep (a file server that is away) dies when that ends, which may
+    # be never: after a while the scheduler goes on without it. Zombies are dead, and not ours to
+    # reap.
     deadline = time.monotonic() + patience
     while (left := [pid for pid in strays(tag, job, index) if started(pid)]) and (
         time.monotonic() < deadline
     ):
         signal_each(left, signal.SIGKILL)
-        time.sleep(0.02)  # death takes a moment and sends no word to somebody who is no parent
+        time.sleep(0.02)  # only a parent is notified of a death; it takes a moment

@@ -37,6 +37,8 @@ class Launch:
 
 def start(launch: Launch) -> socket.socket:
     """Fork a supervisor for this launch; returns the scheduler's end of the line to it."""
+    # A socket pair and not a pipe: one descriptor carries orders down and the result up, and its
+    # end tells either side at once that the other process is gone, however it died.
     ours, theirs = socket.socketpair()
     if os.fork():
         theirs.close()
@@ -44,23 +46,33 @@ def start(launch: Launch) -> socket.socket:
     try:
         _become_supervisor(theirs.detach(), launch)
     finally:
+        # Whatever was raised: the child must never return into the scheduler's loop, whose journal
+        # and clients belong to the parent. Without a result line the parent takes the job for lost.
         os._exit(1)
 
 
 def _become_supervisor(line: int, launch: Launch) -> None:
+    # A session of its own: no signal to the scheduler's terminal or process group reaches it.
     os.setsid()
     # Another supervisor's line kept open here would hide the scheduler's death from it.
     _close_all_but(0, 1, 2, line)
     channel = socket.socket(fileno=line)
+    # It ends only after its last child: a signal that ended it earlier would leave processes behind
+    # that nobody waits for. SIGKILL can't be ignored: then the scheduler sweeps what is left.
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
+    # The wake-up descriptor closes the gap between looking for dead children and poll(): a child
+    # that dies in between has written a byte already, so that poll() returns at once. A full pipe
+    # is fine: one byte is enough to wake.
     wake_read, wake_write = os.pipe()
     os.set_blocking(wake_write, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+    # Before the job starts: an orphan of the job is given to its nearest subreaper at that moment.
     become_subreaper()
     batch = _start_batch(launch)
     status = _attend(batch, channel, wake_read)
+    # The result is sent when nothing of the job runs any more: a successor may start at once.
     _end_all()
     code, ended_by = _decode(status)
     try:
@@ -76,11 +88,14 @@ def _start_batch(launch: Launch) -> int:
     if pid:
         return pid
     try:
+        # Ignored signals stay ignored across exec: the batch script shall begin with the defaults.
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
             signal.signal(number, signal.SIG_DFL)
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
         os.setsid()
+        # The supervisor may be killed at any moment; the batch process then dies with it. If that
+        # was before the call, the signal was missed, but the parent is another one already.
         die_with_parent()
         if os.getppid() != supervisor:
             os._exit(137)
@@ -121,10 +136,12 @@ def _attend(batch: int, channel: socket.socket, wake: int) -> int:
             os.read(wake, 4096)
         if channel.fileno() in ready:
             orders = channel.recv(4096)
-            if not orders:  # the scheduler died: the next one requeues this job
+            # End of file: the scheduler died. The next one finds the job running in the journal and
+            # requeues it, so what runs now must go. Unregistered, for an end is always readable.
+            if not orders:
                 poll.unregister(channel)
                 orders = KILL
-            for order in orders:
+            for order in orders:  # a byte each: several may have been sent meanwhile
                 _obey(bytes([order]), batch)
     return status
 
@@ -135,6 +152,7 @@ def _obey(order: bytes, batch: int) -> None:
     elif order == NOTIFY:
         signal_each([batch], signal.SIGUSR2)
     elif order == TERM:
+        # A stopped process would receive SIGTERM only when it is continued.
         signal_each(descendants(os.getpid()), signal.SIGCONT, signal.SIGTERM)
     elif order == KILL:
         signal_each(descendants(os.getpid()), signal.SIGKILL)
@@ -156,6 +174,8 @@ def _reap(batch: int) -> int | None:
 
 def _end_all() -> None:
     """Kill what the batch process has left; orphans are our children, so waiting finds all."""
+    # A process may fork while the list is made, and its child be missed: each death leads to
+    # another round, until the kernel itself reports that there is no child left.
     while True:
         signal_each(descendants(os.getpid()), signal.SIGKILL)
         try:

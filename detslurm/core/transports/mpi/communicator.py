@@ -21,11 +21,12 @@ from detslurm.core.transports.mpi.local_peers import LocalPeers
 
 _CHUNK: Final = 1 << 28  # MPI counts in ints
 _BULK: Final = 71  # tag
-# How long to wait at full speed, then letting others run; after that it is no latency that counts.
+# How long to wait at full speed, then letting others run; after that latency no longer counts.
 _SPINS: Final = 20
 _YIELDING: Final = 0.002
 
-# Buffers of transfers that a failure has cut short: MPI may still touch them.
+# Requests and buffers of transfers that a failure has cut short. MPI has no safe way to cancel a
+# collective request: the library may still write to its memory, which must not be freed or reused.
 _abandoned: list[object] = []
 
 
@@ -40,6 +41,8 @@ class MpiCommunicator:
         self._mpi, self._comm, self._sequence, self._health = mpi, comm, sequence, health
         self.buffers = InlineBuffers(mpi, comm)
         self._local_peers = LocalPeers(comm)
+        # A failure can be found by any thread and any communicator of this rank: this one passes it
+        # on to its peers, and is asked in turn whenever the rank waits in another communicator.
         self.control = MpiControl(mpi, comm, health)
         health.on_failure(self._send_failure)
         health.checks.append(self._check_peers)
@@ -51,6 +54,8 @@ class MpiCommunicator:
 
     def gather_rest(self, parts: Parts) -> list[Parts] | None:
         """What is left of `gather` after the exchange."""
+        # From the exchange every rank has everybody's sizes: both sides of each transfer know,
+        # without a further message, whether and in how many pieces it takes place.
         sizes = self.buffers.sizes()
         if self.index:
             if sizes[self.index][1] > self.buffers.inline:
@@ -102,6 +107,8 @@ class MpiCommunicator:
         """Send this call and its object to all others; whether all objects came inline."""
         sequence, buffers = self._sequence, self.buffers
         call = sequence.serial << 8 | sequence.code
+        # Counted before anything is sent: a rank that leaves states how many calls it has finished,
+        # and a peer that is in a later one must not wait for it.
         self.control.calls += 1
         try:
             done = buffers.send(call, count, size, body)
@@ -111,6 +118,7 @@ class MpiCommunicator:
             self._finish(buffers.request, buffers)
         if buffers.all_in(call):
             return True
+        # Either the ranks are in different calls, or an object was too large for its buffer.
         self._check(buffers.calls())
         return False
 
@@ -143,6 +151,9 @@ class MpiCommunicator:
 
     def _finish(self, request: Any, buffer: object) -> None:
         """Poll: fast at first, then leaving the core to those who have work."""
+        # Three phases: most calls complete within microseconds, where even a system call would
+        # show; then yielding lets other processes of a crowded node run; a long wait sleeps and
+        # checks peers.
         try:
             for _ in range(_SPINS):
                 if request.Test():
@@ -154,11 +165,14 @@ class MpiCommunicator:
                     self._wait(request)
                     return
         except BaseException as err:
+            # Also for KeyboardInterrupt: whatever ends the call, MPI still owns the buffer, and
+            # this rank has not finished the call that was counted when it began.
             _abandoned.append((self, request, buffer))
             self.control.calls -= 1
             if isinstance(err, self._mpi.Exception):
                 raise self._broken(err) from err
             if not isinstance(err, DistributedError):
+                # The others are in this call and would wait for a rank that has left it.
                 who, kind = self.names[self.index], type(err).__name__
                 self._health.fail(f"a call of {who} was cut short by {kind}")
             raise
@@ -174,17 +188,21 @@ class MpiCommunicator:
         while not request.Test():
             waited = time.monotonic() - began
             if waited > next_look or self._health.failure is not None:
+                # The root compares the workers' calls with its own: a call that is made on one rank
+                # only shows as two ranks that wait for each other in different calls.
                 if self.index and waited > CHECK_INTERVAL:
                     self.control.send(ControlMessage.WAITING, self._sequence.call.pack(), peer=0)
                 try:
                     self._health.run_checks(self._sequence)
                 except DistributedError:
-                    if request.Test():  # all had taken part before it failed
+                    # The failure may be another rank's that had finished this call before it died:
+                    # then the call has its result here, too, and the failure shows at the next one.
+                    if request.Test():
                         return
                     raise
                 self._check_left()
                 next_look = waited + CHECK_INTERVAL
-            time.sleep(pause)  # MPI has nothing to wait on
+            time.sleep(pause)  # MPI offers no descriptor to block on
             pause = min(pause * 1.1, 0.001)
 
     def _check_left(self) -> None:
@@ -197,6 +215,8 @@ class MpiCommunicator:
         self.control.send(ControlMessage.ABORT, reason.encode())
 
     def _check_peers(self, sequence: CallSequence) -> None:
+        # In this order: a peer that ended in order has sent its BYE before it ended, so that every
+        # dead process that is seen here has its message among those that are received next.
         dead = self._local_peers.dead()
         self.control.receive_all()
         self._health.check()
@@ -214,6 +234,6 @@ def _on_the_wire(parts: Parts) -> Parts:
 
 
 def _pieces(parts: Parts) -> list[memoryview]:
-    """Views of one body, cut at the same topologies for sender and receiver."""
+    """Views of one body, cut at the same places for sender and receiver."""
     whole = memoryview(parts[0] if len(parts) == 1 else b"".join(parts))
     return [whole[i : i + _CHUNK] for i in range(0, len(whole), _CHUNK)]

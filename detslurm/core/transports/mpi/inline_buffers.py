@@ -40,6 +40,7 @@ class InlineBuffers:
         self._fill = struct.Struct(f"<{_HEAD}{self.inline}s").pack_into
         self._calls = struct.Struct("<" + f"Q{width - 8}x" * self.size).unpack
         self._heads = struct.Struct("<" + f"{_HEAD}{self.inline}x" * self.size).unpack
+        # Persistent: the request refers to this memory for its whole life, which must never move.
         self.request = _request(mpi, comm, everything, buffers)
 
     def send(self, call: int, count: int, size: int, body: bytes) -> bool:
@@ -48,6 +49,8 @@ class InlineBuffers:
             self._fill(self._own, 0, call, count, size, body)
         else:
             self._fill(self._own, 0, call | _MORE, count, size, b"")
+        # Start overwrites the others' parts: whatever of the last call is still needed was copied
+        # or unpickled by then, for no rank begins a call before it has finished the one before.
         self.request.Start()
         done: bool = self.request.Test()
         return done

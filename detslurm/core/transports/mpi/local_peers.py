@@ -15,6 +15,9 @@ class LocalPeers:
     """The other processes of a communicator that run on this node."""
 
     def __init__(self, comm: Any) -> None:
+        # A pid alone is reused: the identity has boot id, pid namespace and start time, too. It is
+        # taken while all are alive, and processes of other nodes (or containers) are not judged
+        # from here.
         rows = [Identity(*row) for row in comm.allgather(tuple(Identity.own()))]
         own = comm.Get_rank()
         here = node()

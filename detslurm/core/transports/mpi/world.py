@@ -63,10 +63,14 @@ def _prepare_exit(mpi: Any) -> None:
     if _at_exit:
         return
     _at_exit.append(True)
+    # Handlers run in reverse order: mpi4py has registered its MPI_Finalize at import, so ours is
+    # first.
     atexit.register(close_controls)
     before = sys.excepthook
 
     def abort(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        # The traceback first: Abort ends this process without running any further Python, and the
+        # launcher's own message about it names no cause.
         before(kind, error, trace)
         sys.stderr.flush()
         sys.stdout.flush()

@@ -50,6 +50,7 @@ class _Candidate:
         self.claim: PeerClaim | None = None
         self._challenge = handshake.new_nonce()
         self._received = b""
+        # Never blocking: a candidate that is slow, or never sends, must not hold up the others.
         sock.setblocking(False)
         handshake.check_user(sock, os.getuid())
         sock.send(handshake.greeting(self._challenge))
@@ -57,6 +58,8 @@ class _Candidate:
     def receive(self, key: bytes, port: int, size: int) -> bool:
         """Receive; whether its message is complete. Raises `UnknownPeer` or `OSError`."""
         wanted = handshake.HELLO if self.claim is None else len(handshake.CONFIRMED)
+        # No byte more than the message: what follows on a data connection is its first frame
+        # already.
         more = self.sock.recv(wanted - len(self._received))
         if not more:
             raise UnknownPeer("it has closed the connection")
@@ -92,6 +95,7 @@ class Acceptor:
         self._candidates: dict[int, _Candidate] = {}
         self._halves: dict[tuple[int, bytes], socket.socket] = {}
         self._pairs: dict[int, ConnectionPair] = {}
+        # A caller may hang up between poll() and accept(), which would then wait for the next one.
         listener.setblocking(False)
 
     def admit_all(self) -> dict[int, ConnectionPair]:
@@ -101,6 +105,7 @@ class Acceptor:
                 self._turn()
             return self._pairs
         except BaseException:
+            # Workers that have joined learn by the end of their connections that the group failed.
             for pair in self._pairs.values():
                 pair.close()
             raise
@@ -116,6 +121,8 @@ class Acceptor:
                 self._accept()
             elif number in self._candidates:
                 self._hear(number)
+            # A connection that has proven itself sends nothing here yet: its end is all that
+            # matters.
             elif event & _ENDED:
                 self._ended(number)
         now = time.monotonic()
@@ -130,12 +137,15 @@ class Acceptor:
 
     def _milliseconds(self) -> int:
         until = min([self._deadline, *(candidate.until for candidate in self._candidates.values())])
+        # Rounded up and one more: waking just before a deadline would poll again without waiting.
         return max(0, math.ceil((until - time.monotonic()) * 1000)) + 1
 
     def _accept(self) -> None:
         try:
             sock, _ = self._listener.accept()
         except OSError as err:
+            # The call stays in the listener's queue, so that poll() reports it again at once:
+            # without room made for it this would be a busy loop.
             if err.errno in (errno.EMFILE, errno.ENFILE):
                 self._make_room(err)
             return  # the caller has hung up
@@ -147,6 +157,8 @@ class Acceptor:
             return
         self._candidates[sock.fileno()] = candidate
         self._poll.register(sock, select.POLLIN)
+        # Many unknown connections (a port scanner) must not use up all descriptors: the oldest
+        # goes.
         members = len(self._halves) + 2 * len(self._pairs)
         if len(self._candidates) + members > 2 * self._size + _SPARE_CONNECTIONS:
             self._refuse(next(iter(self._candidates)), "too many others have connected")
@@ -181,6 +193,8 @@ class Acceptor:
             return
         self._poll_no_more(data)
         before = self._pairs.get(claim.worker)
+        # A worker that was restarted, or gave up an attempt just after its confirmation was sent:
+        # its latest attempt counts.
         if before is not None:
             logger.warning("%s: %d has joined again", self._what, claim.worker)
             self._poll_no_more(before.control)

@@ -25,6 +25,8 @@ class SocketCommunicator:
         self._control = membership.control
         self._sequence = sequence
         self._health = health
+        # Whenever one of the rank's links waits long, all its communicators are checked: a peer
+        # that has died in the other one is why this one is silent.
         membership.on_wait.append(self._wait)
         health.checks.append(self._check_peers)
         health.on_failure(self._spread)
@@ -53,12 +55,15 @@ class SocketCommunicator:
 
     def close(self) -> None:
         """Leave in order."""
+        # First, so that peers read BYE before they see the data connections end.
         self._control.close()
         for link in self._workers:
             link.close()
 
     def _expect(self, peer: int) -> Parts:
         code, serial, parts = self._links[peer].receive()
+        # Each link is in order, so that another call than ours is a mistake of the user's code: a
+        # rank has left out a call, or made one more.
         if code != self._sequence.code or serial != self._sequence.serial:
             theirs = (self.names[peer], code, serial)
             mine = (self.names[self.index], self._sequence.code, self._sequence.serial)
@@ -66,6 +71,7 @@ class SocketCommunicator:
         return parts
 
     def _wait(self) -> None:
+        # Workers report what they wait in, the root compares: it is at the end of all links.
         if self.index:
             self._control.send(ControlMessage.WAITING, self._sequence.call.pack(), peer=0)
         self._health.run_checks(self._sequence)
@@ -76,6 +82,8 @@ class SocketCommunicator:
             raise self._health.error(wrong)
 
     def _spread(self, reason: str) -> None:
+        # The reason goes by the control connections, whose threads read them at once; only then are
+        # this rank's own threads woken, whose errors close connections.
         self._control.send(ControlMessage.ABORT, reason.encode())
         for link in self._workers:
             link.interrupt()

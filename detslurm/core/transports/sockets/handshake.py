@@ -76,6 +76,8 @@ def checked_claim(message: bytes, key: bytes, port: int, challenge: bytes) -> Pe
     """A worker's claim, once it is proven. Raises `UnknownPeer`."""
     *fields, theirs = _HELLO.unpack(message)
     claim = PeerClaim(*fields)
+    # In constant time: a comparison that ends at the first wrong byte lets others guess byte by
+    # byte.
     if not hmac.compare_digest(theirs, proof_of(b"worker", key, port, challenge, claim)):
         raise UnknownPeer("it does not belong to this run")
     return claim
@@ -96,6 +98,7 @@ def check_user(sock: socket.socket, own: int) -> None:
     """Raise `UnknownPeer` where another user's process is at the other end of a unix socket."""
     if sock.family != socket.AF_UNIX:
         return
+    # The kernel's statement about the process that has connected, which it can't forge.
     uid = peer_user(sock)
     if uid != own:
         raise UnknownPeer(f"it belongs to user {uid}")

@@ -29,6 +29,8 @@ def keep_from_children(sock: socket.socket) -> None:
 
 
 def _forget_in_child() -> None:
+    # close(2) in the child leaves the parent's connection open: only a shutdown would end it for
+    # both.
     for sock in list(_open_sockets):
         sock.close()
 
@@ -40,12 +42,16 @@ def prepare(sock: socket.socket, timeout: float, *, control: bool) -> None:
     """Options of a connection between peers; nothing here ends one with a living, slow peer."""
     keep_from_children(sock)
     sock.settimeout(None)
+    # The kernel's timeouts let a blocking call come back now and then to check the group, without
+    # the poll(2) before each call that Python's own timeouts cost.
     if not control:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _TIMEVAL)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL)
     if sock.family == socket.AF_UNIX:
         return
+    # Collective calls are small requests and answers: Nagle's algorithm could delay each by 40 ms.
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    # One of the two connections is probed; its end is reported for the peer as a whole.
     if not control:
         return
     # Its kernel answers these for a process that computes, or is stopped, or holds the GIL.
@@ -72,7 +78,7 @@ class SocketLink:
         self._health = health
         self._on_wait = on_wait
         self._explain = explain
-        self._ahead = b""
+        self._ahead = b""  # read from the socket already, but not used yet
 
     def send(self, code: int, serial: int, parts: Parts) -> None:
         """Send one frame; large parts go out as they are, without a copy."""
@@ -95,7 +101,7 @@ class SocketLink:
         while True:
             try:
                 sent += self._sock.send(view)
-            except BlockingIOError:
+            except BlockingIOError:  # the peer's buffer is full, or the timeout has passed
                 self._wait()
             except OSError as err:
                 raise self._gone() from err
@@ -122,7 +128,8 @@ class SocketLink:
             raise
 
     def _cut_short(self, error: BaseException) -> None:
-        # What comes next would be read as the rest of the frame.
+        # The stream is broken: what comes next would be read as the rest of this frame. A signal
+        # handler that raises, or Ctrl-C, ends the group therefore, whatever the code does about it.
         if not isinstance(error, DistributedError):
             kind = type(error).__name__
             self._health.fail(f"a call with {self._name()} was cut short by {kind}")
@@ -164,12 +171,16 @@ class SocketLink:
             check()
 
     def _gone(self) -> DistributedError:
+        # The end of a connection doesn't show its cause: the peer may have died, left in order, or
+        # reported a failure that its control connection still carries. That is waited for first.
         self._explain()
         self._health.check()
         return self._health.error(f"{self._name()} has left the group: it closed its context")
 
     def interrupt(self) -> None:
         """Wake a thread that waits on this socket."""
+        # Closing would not wake a thread that is in recv(2), and would free the number of a
+        # descriptor that it still uses.
         try:
             self._sock.shutdown(socket.SHUT_RDWR)
         except OSError:

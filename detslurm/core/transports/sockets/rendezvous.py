@@ -55,6 +55,8 @@ def join(where: Rendezvous, index: int, what: str) -> ConnectionPair:
     pause, patience = 0.01, _PATIENCE
     problem: Exception | None = None
     while time.monotonic() < deadline:
+        # Every round tries all addresses again: the root takes the first that is free, and may come
+        # later, or again after it was restarted on another one.
         for address in where.addresses:
             try:
                 return _open_pair(address, where.key, index, patience)
@@ -64,7 +66,7 @@ def join(where: Rendezvous, index: int, what: str) -> ConnectionPair:
                     raise DistributedError(f"{what}: {err}") from None
             except OSError as err:
                 problem = problem if isinstance(problem, UnknownPeer) else err
-        time.sleep(pause)  # nothing tells when the other side begins to listen
+        time.sleep(pause)  # nothing reports when the other side begins to listen
         pause, patience = min(pause * 1.5, 0.25), min(patience * 1.1, _LONGEST)
     raise DistributedError(
         f"{what}: the chief could not be reached within {join_timeout():g} s ({problem});"
@@ -73,6 +75,8 @@ def join(where: Rendezvous, index: int, what: str) -> ConnectionPair:
 
 
 def _open_pair(address: Address, key: bytes, index: int, patience: float) -> ConnectionPair:
+    # The root pairs the two connections by this number. Only the second one is confirmed, so that
+    # an attempt that fails between the two leaves nothing behind that counts.
     attempt = handshake.new_nonce()
     data = _open_connection(
         address, key, PeerClaim(index, DATA, attempt, handshake.new_nonce()), patience
@@ -146,7 +150,7 @@ def _listen(where: Rendezvous, backlog: int) -> socket.socket:
             if not warned:
                 logger.warning("waiting for %s: %s", names, err)
                 warned = True
-        time.sleep(0.25)  # the kernel doesn't tell when a port is free again
+        time.sleep(0.25)  # the kernel doesn't report when a port is free again
 
 
 def _first_free(where: Rendezvous, backlog: int) -> socket.socket:
