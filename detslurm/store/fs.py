@@ -370,7 +370,8 @@ def make_parents(path: AnyPath) -> None:
 def share(path: AnyPath) -> None:
     """Let a file that something else made have the mode that it would have from `create`."""
     name = os.fspath(path)
-    os.chmod(name, _access.file_mode(os.path.dirname(name)))
+    with suppress(OSError):  # where modes are fixed (vfat, CIFS) it has the one that all have
+        os.chmod(name, _access.file_mode(os.path.dirname(name)))
 
 
 def sync_directory(path: AnyPath) -> bool:

@@ -143,7 +143,8 @@ def test_only_what_is_finished_compacts(store: Store) -> None:
 def test_the_originals_stay(store: Store) -> None:
     """The logs hold the facts about checkpoints too and are never removed."""
     made = _finished(store, [scenes.metrics(1, loss=1), scenes.checkpoint("c", 1)])
-    path = compact(made)
+    with mock.patch("os.chmod", side_effect=PermissionError):  # as on vfat, where modes are fixed
+        path = compact(made)
     assert path == made.metrics_path
     assert made.trial(1).records_path(1).exists()
     path.unlink()

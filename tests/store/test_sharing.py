@@ -90,7 +90,7 @@ def test_what_was_private_becomes_shared_with_the_root(place: Path) -> None:
     (place / "store").chmod(0o2770)
     store = Store.open(place / "store")
     assert store.own("index.json").name == "index.json"  # as it was
-    assert store.own("unmanaged").name == f"embedded-{os.geteuid()}"
+    assert store.own("unmanaged").name == f"unmanaged-{os.geteuid()}"
     found = modes(place / "store")
     assert {found[name] for name in COMMON} == {"3770"}
     assert {m for name, m in found.items() if name.startswith("ledger/")} == {"640"}
