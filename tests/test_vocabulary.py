@@ -36,6 +36,8 @@ WORDS = (
     Rule("agenda", "trial_queue"),
     Rule("workforce", "worker_pool"),
     Rule("relief", "standby"),
+    Rule("standing", "job_status", ("*",), ("standing_in",)),  # in for Determined
+    Rule("hand", "unmanaged", PRODUCT),
     Rule("sight", "queue_snapshot"),
     Rule("survey", "snapshot"),
     Rule("surveyed", "snapshot"),

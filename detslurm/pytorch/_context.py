@@ -90,7 +90,9 @@ class PyTorchTrialContext(TrialContext):
 
     def _connect_by(self, data_parallel: DataParallel) -> None:
         self._data_parallel = data_parallel
-        self._by_hand = not data_parallel.AVERAGES_IN_BACKWARD  # gradients are averaged at the step
+        self._averages_at_step = (
+            not data_parallel.AVERAGES_IN_BACKWARD
+        )  # gradients are averaged at the step
 
     # Wrapping
 
@@ -154,7 +156,7 @@ class PyTorchTrialContext(TrialContext):
             )
         self._set_average(average_aggregated_gradients)
         if self.distributed.size > 1:
-            self._by_hand = self._by_hand or backward_passes_per_step > 1
+            self._averages_at_step = self._averages_at_step or backward_passes_per_step > 1
             if fp16_compression:
                 self._data_parallel.compress_gradients(self.models)
                 self._compressed.add(id(optimizer))
@@ -376,7 +378,11 @@ class PyTorchTrialContext(TrialContext):
 
     def _average(self, optimizer: torch.optim.Optimizer) -> None:
         """Average its gradients over the ranks, unless backward passes or this have done so."""
-        if not self._by_hand or self.distributed.size == 1 or id(optimizer) in self._averaged:
+        if (
+            not self._averages_at_step
+            or self.distributed.size == 1
+            or id(optimizer) in self._averaged
+        ):
             return
         compressed, size = id(optimizer) in self._compressed, self.distributed.size
         average_gradients(_parameters(optimizer), self._data_parallel, size, compressed=compressed)
@@ -452,7 +458,7 @@ class PyTorchTrialContext(TrialContext):
 
     def _gathering(self, stack: ExitStack) -> None:
         """On several slots: leave gradients of this batch to a later one, or to the step."""
-        if self._steps_now and not self._by_hand:
+        if self._steps_now and not self._averages_at_step:
             return
         for model in self.models:
             if isinstance(model, DistributedDataParallel):

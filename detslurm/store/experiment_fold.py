@@ -268,8 +268,8 @@ def _best_trial(trials: Iterable[TrialRow], smaller: bool) -> TrialRow | None:
         validation = trial.best_validation
         if validation is None or validation.value is None:
             continue
-        standing = best.best_validation.value if best and best.best_validation else None
-        if best is None or better(validation.value, standing, smaller):
+        best_value = best.best_validation.value if best and best.best_validation else None
+        if best is None or better(validation.value, best_value, smaller):
             best = trial
     return best
 

@@ -257,12 +257,12 @@ def _steps(
     validations: Sequence[ValidationView],
     checkpoints: Sequence[CheckpointView],
 ) -> int:
-    standing = [v.steps for v in validations]
-    standing += [c.steps for c in checkpoints if c.steps <= limits[c.run]]
+    valid_steps = [v.steps for v in validations]
+    valid_steps += [c.steps for c in checkpoints if c.steps <= limits[c.run]]
     for run in runs:
         steps = [r["steps"] for r in _of_kind(run, "metrics")] + list(run.other_steps)
-        standing.append(max((s for s in steps if s <= limits[run.number]), default=0))
-    return max(standing, default=0)
+        valid_steps.append(max((s for s in steps if s <= limits[run.number]), default=0))
+    return max(valid_steps, default=0)
 
 
 def _run_view(run: RunFacts) -> RunView:
