@@ -90,9 +90,7 @@ class PyTorchTrialContext(TrialContext):
 
     def _connect_by(self, data_parallel: DataParallel) -> None:
         self._data_parallel = data_parallel
-        self._averages_at_step = (
-            not data_parallel.AVERAGES_IN_BACKWARD
-        )  # gradients are averaged at the step
+        self._averages_at_step = not data_parallel.AVERAGES_IN_BACKWARD
 
     # Wrapping
 
