@@ -28,7 +28,7 @@ class Columns(NamedTuple):
 def metric_columns(trial: TrialDir, group: str, names: Sequence[str] | None = None) -> Columns:
     """The numeric metrics of one group on the clean curve (all of them, or those in `names`)."""
     if fs.exists(trial.metrics_path):
-        from detslurm.store.compaction import Compacted  # h5py is slow to import
+        from detslurm.store.compacted import Compacted  # h5py is slow to import
 
         with Compacted.of(trial) as compacted:
             if compacted is not None:

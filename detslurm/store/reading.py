@@ -181,7 +181,7 @@ def latest_checkpoint(store: Store, trial_id: int) -> CheckpointView | None:
 def trial_metrics(trial: TrialDir, group: str | None = None) -> list[MetricRow]:
     """The trial's metrics on the clean curve, by step; one group's, or all."""
     if fs.exists(trial.metrics_path):
-        from detslurm.store.compaction import Compacted  # h5py is slow to import
+        from detslurm.store.compacted import Compacted  # h5py is slow to import
 
         with Compacted.of(trial) as compacted:
             if compacted is not None:
