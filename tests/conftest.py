@@ -161,6 +161,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("cluster")
 
 
+# First of all: xdist's own hook reports that this worker is ready, and the scheduler may begin.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Say which tests there are, and begin what some of them need."""
     write_plan(session)
