@@ -166,7 +166,7 @@ class DistributedContext:
                 f"Horovod has 1 process, but {started} were started: it was built without MPI, or"
                 " with another one than that of mpirun or srun; `horovodrun --check-build` shows it"
             )
-        # Horovod's own thread talks MPI all the time, and not every MPI serves a second one.
+        # Horovod's own thread calls MPI all the time, and not every MPI serves a second one.
         sockets = "local" if hvd.local_size() == hvd.size() else "tcp"
         return cls(
             rank=hvd.rank(),
@@ -478,7 +478,7 @@ def _checked_topology(*given: int | None) -> RankTopology:
 def _explicit_ports(
     environ: Mapping[str, str], pub_port: int, pull_port: int, offset: int
 ) -> tuple[int, ...]:
-    """The ports that somebody chose, in the order to try them; empty when nobody did."""
+    """The ports that the user chose, in the order to try them; empty without such a choice."""
     first = environ.get("INTER_TRAIN_PROCESS_COMM_PORT_1")
     second = environ.get("INTER_TRAIN_PROCESS_COMM_PORT_2")
     if first:

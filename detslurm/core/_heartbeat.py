@@ -1,4 +1,4 @@
-"""The sign of life of a script that no job runs, and how it hears of what its user wants."""
+"""The sign of life of a script outside of jobs, and how it learns of its user's intents."""
 
 from __future__ import annotations
 

@@ -94,12 +94,12 @@ class PreemptContext:
                 f"worker of rank={self._dist.rank}"
             )
         if not self._preempted:
-            self._preempted = self._look()
+            self._preempted = self._read_flag()
         if self._preempted and auto_ack and not self._acknowledged:
             self.acknowledge_preemption_signal()
         return self._preempted
 
-    def _look(self) -> bool:
+    def _read_flag(self) -> bool:
         flag = self._flag
         seen = flag is not None and (flag.preempt or flag.stop)
         if self._mode is PreemptMode.WorkersAskChief and self._dist.size > 1:
@@ -127,7 +127,7 @@ def attach_flag() -> PreemptFlag | None:
 def end_with_agent(flag: PreemptFlag) -> None:
     """End this process as soon as its node's agent is gone, however that came.
 
-    Nobody would read what it prints, ask it to stop, or keep the next run from starting beside it.
+    Nothing would read what it prints, ask it to stop, or keep the next run from starting beside it.
     A thread sleeps in the kernel for it: the training loop pays nothing.
     """
     threading.Thread(target=_end_after, args=(flag,), name="detslurm-agent", daemon=True).start()

@@ -1,7 +1,7 @@
 """A trial's part in a search that decides while its trials run.
 
 The chief commits what the trial reports to the search's log; the fold of the log with that report
-is the decision. So nothing is asked of anybody, and a report that is made twice (a restart, a reply
+is the decision. So no process is asked, and a report that is made twice (a restart, a reply
 that got lost) changes nothing.
 """
 
@@ -72,7 +72,7 @@ class TrialSearch:
 
     @property
     def _is_zombie(self) -> bool:
-        """Whether another run of this trial has begun: the search does not hear this one."""
+        """Whether another run of this trial has begun: the search ignores this one."""
         return self._fencing_token not in (None, self._trial.fencing_token)
 
     def metric(self, given: Any) -> Any:
@@ -130,7 +130,7 @@ class TrialSearch:
             try:
                 self._commit({"time": now, "metric": _said(metric)})
             except StoreError as err:  # training goes on; the next report is as good
-                logger.warning("the search does not hear of step %s: %s", steps, err)
+                logger.warning("the search gets no report of step %s: %s", steps, err)
         return self._trial.stop
 
     def _parse(self, steps: int, metrics: Mapping[str, Any]) -> tuple[float, float]:
@@ -148,7 +148,7 @@ class TrialSearch:
         if self._fencing_token is not None:
             report_event["fencing_token"] = self._fencing_token
         event = self._search.judged(self._log.state, report_event)
-        # Nobody loses a trained length to a hiccup.
+        # A hiccup of the store must not cost a trained length.
         with_retries(lambda: self._log.commit([event]), _warn, SHORT)
 
 

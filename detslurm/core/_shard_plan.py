@@ -22,7 +22,7 @@ class Proposal(NamedTuple):
 def shares(proposals: Sequence[Proposal]) -> list[Resources]:
     """What each rank uploads once ranks that name the same directory are counted once.
 
-    A rank with a selector always uploads its selection. Raises `RuntimeError` if nobody uploads.
+    A rank with a selector always uploads its selection. Raises `RuntimeError` if no rank uploads.
     """
     if all(proposal.directory_id is None for proposal in proposals):
         raise RuntimeError(

@@ -69,7 +69,7 @@ class TensorboardFiles:
 
     @property
     def begun(self) -> bool:
-        """Whether anybody has asked for the directory."""
+        """Whether the code has asked for the directory."""
         return self._path is not None
 
     def upload(self, selector: FileSelector, mangler: Mangler) -> None:

@@ -1,4 +1,4 @@
-"""Reported metrics as a TensorBoard event file, written by whoever calls `write` now and then."""
+"""Reported metrics as a TensorBoard event file; the caller calls `write` periodically."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ def note_recorded(trial: TrialDir) -> None:
 
 
 def _stop(trial: TrialDir, recorder: Recorder) -> None:
-    """The user has killed the experiment: end this process, but not somebody's open session."""
+    """The user has killed the experiment: end this process, unless it is an open session."""
     recorder.refuse(f"experiment {trial.experiment_id} was killed: nothing more is recorded")
     if not is_interactive():
         logger.warning("experiment %d was killed", trial.experiment_id)

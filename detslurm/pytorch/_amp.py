@@ -1,4 +1,4 @@
-"""Automatic mixed precision: nobody's, the trial's own scaler, or all of it done here."""
+"""Automatic mixed precision: none, the trial's own scaler, or all of it done here."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ class PyTorchTrialContext(TrialContext):
                 `train_batch()`; 1 by default.
             fp16_compression: Whether gradients are sent in half precision; off by default.
             average_aggregated_gradients: Whether gradients that are aggregated over batches are
-                averaged, not added up. By default the configuration's `optimizations` say so;
+                averaged, not added up. By default the configuration's `optimizations` decide;
                 averaged if they don't.
 
         Returns:
@@ -180,7 +180,7 @@ class PyTorchTrialContext(TrialContext):
             lr_scheduler: The scheduler of torch.
             step_mode: When it steps.
             frequency: The number of epochs, batches or optimizer steps between two of its steps, as
-                the mode says; 1 by default.
+                the mode defines; 1 by default.
 
         Returns:
             The scheduler as it was given.

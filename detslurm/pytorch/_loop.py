@@ -100,9 +100,9 @@ class TrainingLoop:
     def _say_where(self, checkpoint: str | None) -> None:
         trained = f"; {self._state.batches_trained} are trained, by {checkpoint}"
         epoch = f"{self._epoch_len} batches" if self._epoch_len < ENDLESS else "without end"
-        self._say("an epoch is %s%s", epoch, trained if checkpoint else "")
+        self._log_info("an epoch is %s%s", epoch, trained if checkpoint else "")
 
-    def _say(self, text: str, *args: Any) -> None:
+    def _log_info(self, text: str, *args: Any) -> None:
         """In the log, once for all ranks."""
         if self._is_chief:
             logger.info(text, *args)
@@ -160,7 +160,7 @@ class TrainingLoop:
             if stop is Stop.PREEMPTED:
                 return
             if stop is Stop.REQUESTED and self._state.batches_trained < goal.batches:
-                # The search may want more than was trained: it hears that there is no more.
+                # The search may want more than was trained: it is informed that there is no more.
                 self._core.train.report_early_exit(EarlyExitReason.USER_REQUESTED_STOP)
                 return
             if goal.operation is not None and self._is_chief:
@@ -187,7 +187,7 @@ class TrainingLoop:
             stop = self._stopper.agreed(state.batches_trained, anybody_asked)
         if stop is not Stop.NO:
             who = "asked from outside" if stop is Stop.PREEMPTED else "at the trial's own request"
-            self._say("leaving after batch %d, %s", state.batches_trained, who)
+            self._log_info("leaving after batch %d, %s", state.batches_trained, who)
         if stop is Stop.PREEMPTED:
             self._save_before_leaving()
             self._checkpoints.wait()
@@ -311,7 +311,9 @@ class TrainingLoop:
             lambda: self._policy.is_to_be_saved(metric, state) if self._is_chief else False,
             lambda answers: answers[0],
         )
-        self._say("validation after batch %d: %s", state.batches_trained, format_metrics(metrics))
+        self._log_info(
+            "validation after batch %d: %s", state.batches_trained, format_metrics(metrics)
+        )
         if self._is_chief:
             self._core.train.report_validation_metrics(
                 state.batches_trained, self._with_time(metrics)

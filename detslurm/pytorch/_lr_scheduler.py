@@ -13,7 +13,7 @@ class LRScheduler:
         scheduler: The scheduler of torch.
         step_mode: When it steps.
         frequency: The number of epochs, batches or optimizer steps between two of its steps, as the
-            mode says; 1 by default.
+            mode defines; 1 by default.
 
     Raises:
         TypeError: If `step_mode` is not an `LRScheduler.StepMode`.

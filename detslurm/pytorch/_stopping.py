@@ -24,8 +24,8 @@ class Stopper:
     """Decides after every batch whether to leave.
 
     A single process reads its flag, which costs nothing. Several ranks must leave after the same
-    batch: the chief tells what it sees, as often as takes next to none of the time, and when it
-    will tell again.
+    batch: the chief broadcasts its flag, rarely enough to cost next to no time, with the number of
+    batches until the next broadcast.
     """
 
     def __init__(

@@ -62,7 +62,7 @@ class Trainer:
         """
         logger.warning(
             "configure_profiler() is deprecated: use fit(profiling_enabled=True). The node is"
-            " measured during all of the training; context.set_profiler() looks into single batches"
+            " measured during all of the training; context.set_profiler() measures single batches"
         )
         self._profile = enabled
 

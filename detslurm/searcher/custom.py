@@ -2,7 +2,7 @@
 
 The fold asks nothing of it and waits for nothing: what happens to trials is noted down as events,
 and its answer to all events up to some number is an event of the log like any other. An answer
-counts once, whoever sends it again.
+counts once, however often it is sent.
 """
 
 from __future__ import annotations

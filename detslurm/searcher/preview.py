@@ -77,7 +77,7 @@ def preview(config: Mapping[str, Any]) -> Preview:
 
 
 def shortfall(seen: Preview) -> str | None:
-    """That the trials are too few for the rungs: nobody is sure to come to the top."""
+    """A warning that the trials are too few for the rungs: none is sure to reach the top."""
     top = max((bracket.rungs[-1] for bracket in seen.brackets), default=0)
     if not seen.rows or (seen.rows[-1].units or 0) >= top:
         return None

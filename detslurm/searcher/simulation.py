@@ -67,7 +67,7 @@ def simulate(
 ) -> Simulation:
     """Run the search of a resolved configuration on `workers` virtual workers.
 
-    `units` is how long trials train that nobody asks for a length, `start_seconds` what it costs
+    `units` is how long trials train that are given no length, `start_seconds` what it costs
     a worker to take up a trial.
     """
     search = Search.from_config(config)
@@ -127,7 +127,7 @@ class _Run:
         self._train(worker, index, self._state.trials[index].reached, self._start_seconds)
 
     def _train(self, worker: str, index: int, start: int, seconds: float = 0.0) -> None:
-        """Busy until the next length at which anybody waits for a report."""
+        """Busy until the next length at which a report is awaited."""
         trial = self._state.trials[index]
         units = max(self._next(index, trial, start), start)
         seconds += self._curves.seconds(self._plan(index), index, start, units)

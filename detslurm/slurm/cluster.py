@@ -52,7 +52,7 @@ _OVERRULING = frozenset(
 
 
 class SlurmCluster:
-    """The cluster that the machine's Slurm commands talk to."""
+    """The cluster that the machine's Slurm commands call."""
 
     name = "slurm"
 

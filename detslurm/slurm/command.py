@@ -62,7 +62,7 @@ _ADVICE: tuple[tuple[str, str], ...] = (
         "`scontrol show partition` shows whom it admits; set resources.resource_pool.",
     ),
     (r"invalid job id", "The job has left the queue."),
-    (r"access/permission denied|invalid user", "The job belongs to somebody else."),
+    (r"access/permission denied|invalid user", "The job belongs to another user."),
     (
         r"configuration source|slurm\.conf",
         "Slurm's commands are installed, but no cluster is configured for this machine.",

@@ -54,7 +54,7 @@ def _last_about(job: str, output: Path, since: int) -> str | None:
     name = re.compile(rb"\*\*\* JOB %s ON \S+ ([^\n]*)" % re.escape(job.encode()))
     with output.open("rb") as file:
         end = file.seek(0, 2)
-        since = since if since <= end else 0  # somebody has emptied it
+        since = since if since <= end else 0  # it was emptied meanwhile
         tail = b""
         while end > since:
             start = max(since, end - _BLOCK)

@@ -15,7 +15,7 @@ _NO_INDEX = "4294967294"  # an array's rest whose elements were all cancelled wh
 
 
 def ask(refs: Collection[str], since: float | None, accounting: bool) -> dict[str, JobInfo]:
-    """The last known state of these jobs, by ref; absent means that nobody knows."""
+    """The last known state of these jobs, by ref; absent means unknown."""
     if accounting:
         try:
             return parse_sacct(command.run(sacct_command(refs, since), patience=_PATIENCE))

@@ -1,4 +1,4 @@
-"""Reading `scontrol show job`, where names and comments are free text that may look like fields."""
+"""Reading `scontrol show job`, where names and comments are free text that may resemble fields."""
 
 from __future__ import annotations
 

@@ -14,9 +14,9 @@ _PATIENCE = 20.0
 
 
 def arguments(job_id: str, record: Mapping[str, str]) -> list[str]:
-    """The words behind the script's name; exact where the batch shell can be seen from here.
+    """The arguments behind the script's name; exact where the batch shell can be seen from here.
 
-    Otherwise those of the record, or of sbatch's command line: there blanks divide words, also
+    Otherwise those of the record, or of sbatch's command line: there blanks divide arguments, also
     those that were quoted.
     """
     exact = _of_the_shell(job_id)
@@ -48,7 +48,7 @@ def _command_lines() -> Iterator[list[str]]:
 
 
 def behind(path: str, line: str) -> list[str]:
-    """The words behind the script in sbatch's command line."""
+    """The arguments behind the script in sbatch's command line."""
     words = line.split()
     for number, word in enumerate(words):
         if number and Path(word).name == Path(path).name:

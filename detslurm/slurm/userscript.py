@@ -80,14 +80,14 @@ def options_of(record: Mapping[str, str]) -> list[str]:
     """What a job asked for, by its record, as options of sbatch."""
     gpus = _generic_resources(record)
     implied = {name for tres, name in _IMPLIED if tres in gpus}
-    said = [
+    options = [
         f"{option}={record[name]}"
         for name, option in _OPTIONS.items()
         if record.get(name, "") not in _UNSAID and name not in implied
     ]
     per_node = record.get("NtasksPerN:B:S:C", "0").partition(":")[0]
     return [
-        *said,
+        *options,
         *([f"--ntasks-per-node={per_node}"] if per_node.strip("0") else []),
         *(f"{_TRES[name]}={items}" for name, items in gpus.items()),
         *(["--requeue"] if record.get("Requeue") == "1" else []),
@@ -121,8 +121,8 @@ def submit_again(
         throttle = f"%{recipe['throttle']}" if recipe.get("throttle") else ""
         array = [f"--array={','.join(map(str, elements))}{throttle}"]
     argv = ["sbatch", "--parsable", *recipe["options"], *array, *(["--hold"] if hold else [])]
-    said = command.run([*argv, str(path), *recipe["arguments"]], env=_environment())
-    return said.strip().splitlines()[-1].partition(";")[0]
+    output = command.run([*argv, str(path), *recipe["arguments"]], env=_environment())
+    return output.strip().splitlines()[-1].partition(";")[0]
 
 
 def submitted_fact(

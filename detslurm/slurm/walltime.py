@@ -1,4 +1,4 @@
-"""Time limits that nobody grants: Slurm takes such a job, unless configured otherwise, and never
+"""Time limits beyond those granted: Slurm takes such a job, unless configured otherwise, and never
 starts it. What is asked here costs calls only on sites that have such limits."""
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ def time_problem(request: JobRequest, limits: ClusterLimits, qos: str | None) ->
 
     `qos` is the name that the request has, wherever it has it from. Raises `SlurmError`.
     """
-    if _others_say(request, limits):
+    if _limit_from_elsewhere(request, limits):
         return None
     here = limits.partition(request.partition)
     asked = _asked(request, here)
     if asked is None:
         return None
-    said = _refusal(asked, here, request, limits, qos)
-    if said is None:
+    problem = _refusal(asked, here, request, limits, qos)
+    if problem is None:
         return None
     wanted = "no time limit" if asked == math.inf else f"{asked:g} minutes"
     who = "slurm.time asks for" if request.time_minutes is not None else "without slurm.time it has"
     return (
-        f"{who} {wanted}, and {said}: it would never start."
+        f"{who} {wanted}, and {problem}: it would never start."
         " Ask for less with slurm.time: training goes on in the next segment"
     )
 
@@ -80,7 +80,7 @@ def _refusal(
     return refusal(asked, here, known, qos, granted(own))
 
 
-def _others_say(request: JobRequest, limits: ClusterLimits) -> bool:
+def _limit_from_elsewhere(request: JobRequest, limits: ClusterLimits) -> bool:
     """Whether the partition or the time comes from elsewhere: sbatch's variables or options, or a
     plugin of the site, which finds a partition for jobs that name none."""
     no_partition, no_time = request.partition is None, request.time_minutes is None
@@ -147,14 +147,14 @@ def _may_exceed(asked: float, limits: ClusterLimits) -> bool:
     """Whether the controller knows any QOS with a shorter limit."""
     if not limits.enforces_qos:
         return False
-    said = command.call(["scontrol", "-o", "show", "assoc_mgr", "flags=qos"])
-    return any(asked > int(wall) for wall in re.findall(r"\bMaxWallPJ=(\d+)", said.stdout))
+    done = command.call(["scontrol", "-o", "show", "assoc_mgr", "flags=qos"])
+    return any(asked > int(wall) for wall in re.findall(r"\bMaxWallPJ=(\d+)", done.stdout))
 
 
 def ask_qos() -> dict[str, Qos]:
     """All QOS by name, with one call to the accounting database."""
-    said = _sacctmgr("show", "qos", "format=Name,MaxWall,Flags")
-    return {name: Qos(_minutes(wall), frozenset(flags.split(","))) for name, wall, flags in said}
+    rows = _sacctmgr("show", "qos", "format=Name,MaxWall,Flags")
+    return {name: Qos(_minutes(wall), frozenset(flags.split(","))) for name, wall, flags in rows}
 
 
 def _own_associations(

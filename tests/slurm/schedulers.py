@@ -15,7 +15,7 @@ def scheduler_pid(cluster: LocalCluster) -> int | None:
     """The running scheduler's process id."""
     try:
         pid: int = wire.ask(cluster.paths.address, {"verb": "pid"})
-    except wire.Nobody:
+    except wire.NoScheduler:
         return None
     return pid
 

@@ -56,4 +56,4 @@ def test_users_rule_their_own_jobs_and_nobody_elses(alice: User, bob: User) -> N
     assert own["count"] == 3
     assert own["problems"] == []
     said = ask(bob, OTHERS, own["job"])
-    assert set(said.values()) == {"The job belongs to somebody else."}
+    assert set(said.values()) == {"The job belongs to another user."}

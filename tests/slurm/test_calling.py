@@ -81,7 +81,7 @@ def test_who_may_not_submit_is_not_told_of_a_job(fake: Fake, request_: JobReques
     fake("sbatch", f'echo "{said}" >&2; exit 1')
     with pytest.raises(SlurmError, match="RootOnly=YES"):
         SlurmCluster().submit(request_)
-    assert calling.advice_for(said) == "The job belongs to somebody else."
+    assert calling.advice_for(said) == "The job belongs to another user."
 
 
 def test_submission_survives_a_busy_controller(fake: Fake, request_: JobRequest) -> None:

@@ -185,7 +185,7 @@ def test_another_process_at_the_address_is_not_obeyed_blindly(tmp_path: Path) ->
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as squatter:
         squatter.bind(cluster.paths.address)
         squatter.listen()
-        with pytest.raises(wire.Nobody):
+        with pytest.raises(wire.NoScheduler):
             wire.ask(cluster.paths.address, {"verb": "pid"}, timeout=0.2)
 
 

@@ -33,7 +33,7 @@ class Health:
         self.checks: list[Callable[[CallSequence], None]] = []
 
     def on_failure(self, hook: Callable[[str], None]) -> None:
-        """Call `hook(reason)` when the group fails, from whichever thread learns of it."""
+        """Call `hook(reason)` when the group fails, in the thread that learns of it."""
         self._hooks.append(hook)
 
     def run_checks(self, sequence: CallSequence) -> None:

@@ -50,7 +50,7 @@ def read_into(folder: Path, tensors: Mapping[str, torch.Tensor]) -> None:
 
 @contextmanager
 def _plain_errors() -> Iterator[None]:
-    """Torch's own error is no `Exception`: nobody who cleans up after errors would see it."""
+    """Torch's own error is not an `Exception`: code that cleans up after errors would miss it."""
     try:
         yield
     except dcp.CheckpointException as err:

@@ -1,4 +1,4 @@
-"""Whether somebody else could have put into a file what is about to be unpickled or executed."""
+"""Whether another user could have changed a file that is about to be unpickled or executed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 def others_can_change(path: Path) -> bool:
     """Whether users other than this one and root can change a file or put another in its place.
 
-    A directory on the way that nobody else may enter, as a store's root is, protects all below.
+    A directory on the way that no other user may enter, as a store's root is, protects all below.
     """
     path = path.resolve()
     near = [place.stat() for place in (path, path.parent)]
@@ -45,7 +45,7 @@ def _is_alone(path: Path, status: os.stat_result) -> bool:
     Where each user has a group of their own, umask 002 is usual and gives nothing away. Such a
     group is the owner's primary one, has the owner's name and no other member; anything else, a
     group that can't be resolved too, is taken for shared. With an access control list the bits
-    of the group stand for everybody whom the list names.
+    of the group stand for all users on the list.
     """
     try:
         owner, group = pwd.getpwuid(status.st_uid), grp.getgrgid(status.st_gid)

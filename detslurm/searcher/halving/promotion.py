@@ -44,7 +44,7 @@ class Promotion(Halving):
         self._let_go(state, state.brackets[number])
 
     def _settle(self, state: State, index: int, score: float) -> bool:
-        """Enter a result; whether anybody was promoted by it to go on."""
+        """Enter a result; whether any trial was promoted by it."""
         trial = state.trials[index]
         bracket, level = state.brackets[trial.bracket], trial.rung
         place = self.enter(state, index, score)

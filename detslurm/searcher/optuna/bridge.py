@@ -106,14 +106,14 @@ class Bridge:
             index = step if step >= 0 else ~step
             known = history.trials[index]
             if step < 0:
-                self._tell(study, trials[index], known)
+                self._replay_trial(study, trials[index], known)
                 continue
             trials[index] = study.ask(self._distributions)
             if trials[index].params != to_params(self._space, known.hparams):
                 return None  # another version of Optuna or numpy drew it
         return study
 
-    def _tell(self, study: Any, trial: Any, known: KnownTrial) -> None:
+    def _replay_trial(self, study: Any, trial: Any, known: KnownTrial) -> None:
         states = self._optuna.trial.TrialState
         for at, metric in known.reports:
             trial.report(_number(metric), at)

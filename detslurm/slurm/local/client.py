@@ -114,7 +114,7 @@ class LocalCluster:
             return {}
         try:
             rows = wire.ask(self.paths.address, {"verb": "query", "refs": _checked(job_ids)})
-        except wire.Nobody:
+        except wire.NoScheduler:
             jobs = Jobs(journal.read(self.paths.journal))
             if jobs.busy:  # its scheduler was killed: the next one takes over
                 rows = self._ask("query", refs=_checked(job_ids))
@@ -179,7 +179,7 @@ class LocalCluster:
         for _ in range(5):
             try:
                 return wire.ask(self.paths.address, question)
-            except wire.Nobody:
+            except wire.NoScheduler:
                 self._start_scheduler()
         raise SlurmError("the local cluster's scheduler does not answer", f"See {self.paths.log}.")
 

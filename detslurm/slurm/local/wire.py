@@ -11,7 +11,7 @@ from detslurm._identity import peer_user
 from detslurm.slurm.interface import SlurmError
 
 
-class Nobody(Exception):
+class NoScheduler(Exception):
     """No scheduler listens, or it went away before it answered."""
 
 
@@ -28,7 +28,7 @@ def listen(address: str) -> socket.socket | None:
 
 
 def ask(address: str, question: dict[str, Any], *, timeout: float = 30.0) -> Any:
-    """The scheduler's answer; Nobody if there is none, SlurmError if it refuses."""
+    """The scheduler's answer. Raises NoScheduler if there is none, SlurmError if it refuses."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as client:
         client.settimeout(timeout)
         try:
@@ -37,9 +37,9 @@ def ask(address: str, question: dict[str, Any], *, timeout: float = 30.0) -> Any
             client.sendall(json.dumps(question).encode() + b"\n")
             line = read_line(client)
         except (ConnectionError, TimeoutError) as error:
-            raise Nobody from error
+            raise NoScheduler from error
     if not line:
-        raise Nobody
+        raise NoScheduler
     answer = json.loads(line)
     if "error" in answer:
         raise SlurmError(answer["error"], answer.get("advice", ""))

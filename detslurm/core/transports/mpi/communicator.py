@@ -184,10 +184,10 @@ class MpiCommunicator:
 
     def _wait(self, request: Any) -> None:
         began = time.monotonic()
-        pause, next_look = 0.00002, 0.0
+        pause, next_check = 0.00002, 0.0
         while not request.Test():
             waited = time.monotonic() - began
-            if waited > next_look or self._health.failure is not None:
+            if waited > next_check or self._health.failure is not None:
                 # The root compares the workers' calls with its own: a call that is made on one rank
                 # only shows as two ranks that wait for each other in different calls.
                 if self.index and waited > CHECK_INTERVAL:
@@ -201,7 +201,7 @@ class MpiCommunicator:
                         return
                     raise
                 self._check_left()
-                next_look = waited + CHECK_INTERVAL
+                next_check = waited + CHECK_INTERVAL
             time.sleep(pause)  # MPI offers no descriptor to block on
             pause = min(pause * 1.1, 0.001)
 

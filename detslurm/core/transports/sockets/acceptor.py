@@ -102,7 +102,7 @@ class Acceptor:
         """Wait for all workers. Raises `DistributedError` where one does not come, or dies."""
         try:
             while len(self._pairs) < self._size - 1:
-                self._turn()
+                self._poll_once()
             return self._pairs
         except BaseException:
             # Workers that have joined learn by the end of their connections that the group failed.
@@ -115,12 +115,12 @@ class Acceptor:
             for sock in self._halves.values():
                 sock.close()
 
-    def _turn(self) -> None:
+    def _poll_once(self) -> None:
         for number, event in self._poll.poll(self._milliseconds()):
             if number == self._listener.fileno():
                 self._accept()
             elif number in self._candidates:
-                self._hear(number)
+                self._receive_from(number)
             # A connection that has proven itself sends nothing here yet: its end is all that
             # matters.
             elif event & _ENDED:
@@ -168,7 +168,7 @@ class Acceptor:
             raise too_many_files(self._what, self._size) from err
         self._refuse(next(iter(self._candidates)), "no more files can be opened")
 
-    def _hear(self, number: int) -> None:
+    def _receive_from(self, number: int) -> None:
         candidate = self._candidates[number]
         try:
             if not candidate.receive(self._key, self._port, self._size):

@@ -119,12 +119,12 @@ def _connect(address: Address, patience: float) -> socket.socket:
     if not isinstance(address, str):
         sock = socket.create_connection(address, timeout=patience)
         if sock.getsockname() == sock.getpeername():
-            # Nobody listens yet, and the kernel has picked this port as the near end, too. Such a
+            # Nothing listens yet, and the kernel has picked this port as the near end, too. Such a
             # connection with oneself keeps the chief from its port, also for a minute after an
             # orderly end: it is reset.
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             sock.close()
-            raise ConnectionRefusedError(f"nobody listens at {_name(address)}")
+            raise ConnectionRefusedError(f"no process listens at {_name(address)}")
         return sock
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     sock.settimeout(patience)
