@@ -1,4 +1,4 @@
-"""Start the user's command so that none of its processes can outlive the agent."""
+"""Start child processes, find all that descend from them, and leave none behind."""
 
 from __future__ import annotations
 
@@ -12,12 +12,16 @@ from pathlib import Path
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 
-# Loaded before any fork: between fork and exec nothing may be imported.
+# Loaded before any fork: the import lock may be held by a thread that does not exist in the child,
+# so that an import between fork and exec could wait without end.
 _prctl = ctypes.CDLL(None, use_errno=True).prctl
 
 
 def die_with_parent() -> None:
     """Ask the kernel to kill this process when its parent dies, however that dies."""
+    # What counts is the death of the parent's thread: start children from a thread that lives as
+    # long as they may. The setting survives an exec (but of a set-user-ID program), and no fork.
+    # A parent that dies before this call is not noticed: the next agent on the node ends the child.
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
@@ -33,6 +37,8 @@ def start(argv: Sequence[str], env: Mapping[str, str], cwd: Path) -> subprocess.
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
+        # No terminal and no process group in common: what the code does to its group or session
+        # does not reach the agent.
         start_new_session=True,
         preexec_fn=die_with_parent,
     )
@@ -47,7 +53,7 @@ def signal_each(pids: Sequence[int], *signals: signal.Signals) -> None:
             for sig in signals:
                 os.kill(pid, sig)
         except (ProcessLookupError, PermissionError):
-            pass
+            pass  # it has ended since it was listed, or runs as another user (sudo, containers)
 
 
 def catching(pids: Iterable[int], sig: signal.Signals) -> list[int]:
@@ -72,17 +78,18 @@ def in_cgroup_of_step() -> bool:
 
 
 def become_subreaper() -> None:
-    """Adopt the orphans among this process's descendants, so that none gets out of sight."""
+    """Adopt the orphans among this process's descendants, so that all remain descendants."""
+    # A daemon that forks twice would become a child of init, where no search from here finds it.
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def descendants(root: int) -> list[int]:
     """The living processes below `root` (zombies don't count), parents before children."""
     children: dict[int, list[int]] = {}
+    # Not a snapshot: processes come and go while /proc is read. A child that is forked meanwhile
+    # may be missed, so callers that mean to end all repeat this until nothing is found.
     for pid, parent in _parents():
         children.setdefault(parent, []).append(pid)
-    # Not atomic: processes fork and end while /proc is read, so callers repeat until nothing is
-    # left.
     found: list[int] = []
     queue = [root]
     while queue:
@@ -102,7 +109,7 @@ def _parents() -> Iterator[tuple[int, int]]:
         try:
             stat = Path(f"/proc/{pid}/stat").read_bytes()
         except OSError:
-            continue
+            continue  # it has ended since
         state, parent = stat[stat.rindex(b")") + 2 :].split(b" ")[:2]  # the name may hold anything
         if state not in b"ZX":
             yield pid, int(parent)

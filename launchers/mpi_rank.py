@@ -39,8 +39,11 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _die_with(server: socket.socket) -> None:
+    # Nothing is ever sent here: the call returns when the launcher has died. Then nobody collects
+    # this rank's exit status, and MPI may wait for its peers without end. By os._exit(), because
+    # sys.exit() ends a thread alone; the command dies with its parent.
     server.recv(1)
-    os._exit(137)  # and the command with us
+    os._exit(137)
 
 
 if __name__ == "__main__":

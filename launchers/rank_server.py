@@ -33,6 +33,8 @@ class RankServer:
         self._server = socket.socket(socket.AF_UNIX)
         self._server.bind(address(env, node))
         self._server.listen(count)
+        # The serving thread closes one end when the last rank has gone: the other end turns
+        # readable, which select() can wait for together with signals.
         self._all_gone, self._close_when_gone = os.pipe()
         self._inbox = SignalInbox([*BLOCKED])
 
@@ -47,12 +49,16 @@ class RankServer:
             if self._all_gone in ready:
                 return None
             came = self._inbox.take()
+            # Only in a job of the user's own: in a managed one the agent has raised the flag.
             if flag is not None and came:
                 flag.request_preemption()
+            # Slurm's SIGTERM at a preemption asks the ranks to save; any other one ends this node.
             if signal.SIGTERM in came and not ranks.is_preemption():
                 return signal.SIGTERM
 
     def _serve(self) -> None:
+        # A rank that dies, however it dies, closes its socket: no message is needed for that, and
+        # none can get lost. Ranks see the death of this process in the same way.
         present: list[socket.socket] = []
         gone = 0
         while gone < self._count:

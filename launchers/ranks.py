@@ -26,7 +26,9 @@ def has_flag() -> bool:
 
 
 def is_preemption() -> bool:
-    """Whether the SIGTERM that just came is Slurm's word to all processes of the step."""
+    """Whether Slurm has sent the SIGTERM that just came to all processes of the step."""
+    # The signal itself does not say: torchrun sends SIGTERM to workers, too, when a peer fails. But
+    # the agent gets Slurm's at the same moment and raises the flag.
     try:
         flag = _flag()
     except RuntimeError:
@@ -55,6 +57,7 @@ def report_exit(rank: int, status: int) -> None:
         fd = os.open(name, os.O_WRONLY | os.O_APPEND)
     except OSError:
         return  # the launcher is gone: nobody to tell
+    # One short write with O_APPEND: lines of workers that end in the same moment don't mix.
     os.write(fd, b"%d %d\n" % (rank, status))
     os.close(fd)
 

@@ -1,4 +1,4 @@
-"""Stands in a launcher for an srun that the runner starts, outside of the launcher's own step.
+"""A launcher's stand-in for an srun that the runner starts, outside of the launcher's own step.
 
 The step writes to this process's outputs, ends when it ends, and gives it its exit status.
 """
@@ -38,9 +38,11 @@ def main(argv: Sequence[str]) -> int:
     runner.sendall(json.dumps({"argv": list(argv), "env": dict(os.environ)}).encode() + b"\n")
     while True:
         ready, _, _ = select.select([runner.fileno(), inbox.fileno()], [], [])
+        # The end of the connection without a status: the runner has died, or was killed.
         if runner.fileno() in ready:
             return int(runner.recv(16) or 128 + signal.SIGKILL)
-        # Slurm's own SIGTERM at a preemption is none of the step's business.
+        # Slurm's own SIGTERM at a preemption is not for the step: its ranks get theirs and save.
+        # Any other one ends this process, and the runner ends the step when the connection closes.
         if signal.SIGTERM in inbox.take() and not ranks.is_preemption():
             return 128 + signal.SIGTERM
 

@@ -1,4 +1,4 @@
-"""Run what starts the workers, so that it survives a preemption and leaves nothing behind.
+"""Run the process that starts the workers, so that it survives a preemption and leaves nothing.
 
 On clusters that track processes without cgroups Slurm's SIGTERM at a preemption reaches every
 process of the step. What starts the workers (torchrun, mpirun) would take it as its end: it runs
@@ -28,7 +28,8 @@ from detslurm.launch import ranks
 
 BLOCKED = frozenset({signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2})
 
-# Where an agent runs the launcher, others come from who signals the step, and mean the code.
+# Under an agent only SIGTERM ends a launcher: the others were sent to the whole step (by scancel
+# --signal, say), so that the code has had them, too, and may have a use for them.
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 # From the request to leave to the kill.
 _GRACE = 5.0
@@ -51,11 +52,15 @@ def supervise(
     Of failed workers it is that of the first. A `flag` is this node's preemption flag where no
     agent has one: Slurm's signals raise it. Raises `OSError` when the command can't be started.
     """
+    # Workers have sessions of their own, and a launcher that is killed does not end them: as
+    # orphans they become children of this process, which can then find and end them.
     become_subreaper()
     managed = flag is None and ranks.has_flag()
     ending = _ENDING[:1] if managed else _ENDING
     inbox = SignalInbox([*ending, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCHLD])
     exits = exits or ranks.ExitLog()
+    # Blocked in the child, between fork and exec: a blocked signal stays blocked through the exec,
+    # while a handler would be reset there, and launchers install handlers of their own for SIGTERM.
     child = subprocess.Popen(
         argv,
         env={**env, _env.EXIT_LOG: exits.name},
@@ -79,6 +84,7 @@ def _watch(
     child: subprocess.Popen[bytes], inbox: SignalInbox, flag: PreemptFlag | None
 ) -> signal.Signals | None:
     """Wait for the child; the signal that ended it all, if it was one of ours."""
+    # SIGCHLD is in the inbox: an exit between poll() and wait() has left a byte in its pipe.
     while child.poll() is None:
         inbox.wait()
         came = inbox.take()
@@ -93,6 +99,8 @@ def _watch(
 
 
 def _ask_to_leave(child: subprocess.Popen[bytes], sig: signal.Signals) -> None:
+    # To all below, not the child alone: the child has these signals blocked and would not pass them
+    # on, and the workers' wrappers have unblocked them.
     signal_each(descendants(os.getpid()), sig)
     try:
         child.wait(_GRACE)
@@ -103,6 +111,8 @@ def _ask_to_leave(child: subprocess.Popen[bytes], sig: signal.Signals) -> None:
 
 def end_all() -> None:
     """Kill every process below this one; orphans are its children, so waiting finds all."""
+    # With a limit: a process in uninterruptible sleep (a dead file server) can't be killed, and
+    # this node has to report its end all the same.
     deadline = time.monotonic() + _GRACE
     while time.monotonic() < deadline:
         signal_each(descendants(os.getpid()), signal.SIGKILL)

@@ -94,7 +94,8 @@ class Wrapped:
     def __init__(self, rank: int, command: Sequence[str], *, alone: bool = False) -> None:
         self._alone = alone
         self._prefix = b"[rank=%d] " % rank
-        # Before the fork: a handler would be lost in the exec, an ignored signal would not.
+        # Before the fork: a signal that comes in between must not end this process while the
+        # command lives on. The command's exec resets the handlers to the default actions.
         self._inbox = SignalInbox([*_PASSED_ON, signal.SIGCHLD])
         pipe = subprocess.PIPE
         try:
@@ -116,6 +117,8 @@ class Wrapped:
         """Pass lines and signals on until the command is over."""
         ended_at: float | None = None
         while True:
+            # Its own children may keep the pipes open after its end, even for good (a daemon): what
+            # they print is passed on for a moment, then nobody waits for them.
             if ended_at is None and self._child.poll() is not None:
                 ended_at = time.monotonic()
             if ended_at and (not self._streams or time.monotonic() > ended_at + _STRAGGLERS):
@@ -136,6 +139,8 @@ class Wrapped:
         return 0.2 if waiting else None
 
     def _on_signals(self) -> None:
+        # Passed on only where the command has not had it: a second SIGTERM would look to the code
+        # like the order to exit at once, in the middle of saving.
         for sig in self._inbox.take() - {signal.SIGCHLD}:
             if not _has_come_to_all(sig):
                 self._child.send_signal(sig)

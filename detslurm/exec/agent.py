@@ -1,8 +1,8 @@
-"""The node agent: runs the entrypoint of one run on one node and stands between it and Slurm.
+"""The node agent: runs the entrypoint of one run on one node and mediates between it and Slurm.
 
 Slurm's preemption sends SIGTERM to every process of the step, so the agent learns of it together
-with everything that it started. It raises the node's preemption flag, tells the runner, and waits
-for the code to leave by itself; what stays behind is ended.
+with everything that it started. It raises the node's preemption flag, reports to the runner, and
+waits for the code to exit; processes that remain are ended.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from detslurm.store.retry import SHORT, with_retries
 
 T = TypeVar("T")
 
-# What the entrypoint leaves behind gets this long between SIGTERM and SIGKILL.
+# Seconds between SIGTERM and SIGKILL for processes that outlive the entrypoint.
 _REMAINING_GRACE = 5.0
 # Seconds that log policies may take at the end for what they have not searched yet.
 _MATCHERS_GRACE = 20.0
@@ -74,8 +74,10 @@ class Agent:
         self._rank = allocation.node_rank
         self._slot_ids = _slot_ids(allocation, self._config)
         self._flag = PreemptFlag.create()
-        # In the handler itself: the ranks must hear of it whatever this process is busy with.
+        # In the handler itself: ranks must see the flag even while this process is blocked in a
+        # read from a slow file system. The handler only writes one byte to the flag's file.
         raise_flag = {signal.SIGTERM: self._flag.request_preemption}
+        # Anybody may send other signals to a step, and their default action would end the agent.
         discard_signals()
         self._inbox = SignalInbox([signal.SIGTERM, signal.SIGUSR1], raise_flag)
         self._commands = LineSplitter()
@@ -121,6 +123,7 @@ class Agent:
 
     def _end_orphans(self) -> None:
         """End what earlier runs left here, before any node of this one begins."""
+        # A process of an earlier run may still write checkpoints, or hold memory of the GPUs.
         job = _env.job_of(os.environ) or ""
         own = RunMark(str(self._experiment.path), self._trial.id, self._start["run"], job)
         found, left = end_orphans(own, self._is_over)
@@ -133,7 +136,7 @@ class Agent:
         try:
             return self._experiment.trial(trial).end(run, fresh=True) is not None
         except StoreError:
-            return False  # unknown
+            return False  # unknown: a process is only killed where its run is known to be over
 
     def _make_workdir(self) -> Path:
         start = self._start
@@ -155,10 +158,13 @@ class Agent:
             self._peers["container_slot_counts"] = [here["slots"]]
             self._peers["token"] = agent_protocol.new_token()
             return
+        # Kept open until the agent ends: the launcher can bind this port, and no other job gets it.
         if self._rank == 0:
             self._rendezvous_port = ports.reserve(f"{self._allocation.ref}.{self._start['run']}")
             here["port"] = self._rendezvous_port.port
         self._report({"event": "arrived", "node": self._rank, **here})
+        # A node may never arrive: the runner has the deadline, since it alone sees all nodes, and
+        # ends the waiting agents by a command or by closing their standard input.
         while self._peers is None:
             self._wait(timeout=1.0)
 
@@ -169,6 +175,7 @@ class Agent:
         )
 
     def _supervise(self, workdir: Path) -> int:
+        # Before the first child: orphans that were adopted by init before this call stay there.
         processes.become_subreaper()
         try:
             child = processes.start(self._argv(workdir), self._environment(workdir), workdir)
@@ -177,15 +184,20 @@ class Agent:
             return 127 if isinstance(err, FileNotFoundError) else 126
         self._child = child
         assert child.stdout is not None
+        # The end of the pipe is not the end of the child: a process of the code may keep it open
+        # for long, and reading it must not block signals and commands.
         os.set_blocking(child.stdout.fileno(), False)
         self._output = LineSplitter()
+        # Usually the end of the output wakes the loop when the child exits, but a process that
+        # keeps the pipe open prevents that: so it polls, too.
         while child.poll() is None:
             self._wait(timeout=0.5)
             self._report_flags()
         self._end_remaining()
+        # All writers have ended by now: what they wrote last is still in the pipe.
         while self._output is not None and self._read_output():
             pass
-        if self._output is not None:  # something that got away keeps it open
+        if self._output is not None:  # a process that is not our descendant keeps it open
             self._log_bytes(self._output.close())
             self._output = None
         self._end_matchers()
@@ -220,17 +232,22 @@ class Agent:
 
     def _end_remaining(self) -> None:
         """End what the entrypoint left behind; while preempted, let it finish saving first."""
+        # A launcher may exit at the SIGTERM that its workers survive. They are saving now, and the
+        # runner ends them when the preemption timeout is over.
         while self._flag.preempt and self._output is not None and self._others():
             self._wait(timeout=0.2)
         self._signal_all(signal.SIGTERM)
         deadline = time.monotonic() + _REMAINING_GRACE
+        # A process may fork between the scan of /proc and the signal: so the scan is repeated until
+        # it finds nobody. Waiting reads their output, too: a process blocked by a full pipe can't
+        # react to SIGTERM.
         while self._others():
             self._wait(timeout=0.1)
             if time.monotonic() > deadline:
                 self._signal_all(signal.SIGKILL)
 
     def _signal_all(self, sig: signal.Signals) -> None:
-        # Not the session alone: launchers give each worker one of its own.
+        # Not the process group or session alone: launchers give each worker one of its own.
         processes.signal_each(self._others(), sig)
 
     def _others(self) -> list[int]:
@@ -241,6 +258,7 @@ class Agent:
     def _end_matchers(self) -> None:
         """Wait for what the log policies still find in the last lines, but not for long."""
         self._policies.close()
+        # In the grace of a preemption the runner needs the time to record the end.
         deadline = time.monotonic() + (1.0 if self._flag.preempt else _MATCHERS_GRACE)
         while self._policies.matchers and time.monotonic() < deadline:
             self._wait(timeout=0.5)
@@ -258,8 +276,10 @@ class Agent:
             self._report({"event": "invalid_hp", "node": self._rank})
 
     def _finish(self, status: int) -> int:
+        # In this order: a signal that raises the flag after the first line must not make a failure
+        # look like the end of a preempted run, and one that came before is reported before the end.
         preempted = self._flag.preempt
-        self._on_signals()  # what raised the flag a moment ago is to be told before
+        self._on_signals()
         self._report_flags()
         self._report(
             {
@@ -271,6 +291,8 @@ class Agent:
                 "why": self._why,
             }
         )
+        # Without a limit: these are the last lines, and how the run ended. A slow reader gets its
+        # time; with a reader that is gone the write fails, which ends this process.
         while self._to_runner.waiting:
             self._wait(timeout=0.5)
         return status
@@ -278,7 +300,7 @@ class Agent:
     # -- events ----------------------------------------------------------------------------------
 
     def _wait(self, timeout: float) -> None:
-        """Do what there is to do, or wait until there is something."""
+        """Handle the events that are there, or wait for the first one."""
         extra = list(self._of_the_moment())
         for fd, event, act in extra:
             self._selector.register(fd, event, act)
@@ -291,7 +313,9 @@ class Agent:
             self._log_bytes(self._output.overdue())
 
     def _of_the_moment(self) -> Iterator[tuple[int, int, Callable[[], object]]]:
-        """What else to wait for now. Output that nobody takes is not read: the code waits then."""
+        """What else to wait for now."""
+        # Back pressure: with too much waiting for the runner or a matcher, the code's output is not
+        # read. Its pipe fills and the code blocks, instead of this process growing without bound.
         if self._to_runner.waiting:
             yield self._to_runner.fileno(), selectors.EVENT_WRITE, self._to_runner.push
         for matcher in self._policies.matchers:
@@ -318,6 +342,9 @@ class Agent:
         if signal.SIGTERM in came:
             self._flag.request_preemption()
             self._report({"event": "preempted", "node": self._rank})
+        # With cgroups Slurm's signals reach the step's tasks alone, without them every process. So
+        # SIGUSR1 ("dump your stacks") is passed on in the first case only, and only to those that
+        # have a handler: it would end the others.
         if signal.SIGUSR1 in came and processes.in_cgroup_of_step():
             below = processes.descendants(os.getpid())
             processes.signal_each(processes.catching(below, signal.SIGUSR1), signal.SIGUSR1)
@@ -325,14 +352,15 @@ class Agent:
     def _on_commands(self) -> None:
         chunk = os.read(sys.stdin.fileno(), 65536)
         if not chunk:
-            # The runner is gone: nobody would ever look after this run again.
+            # The runner has died, by kill -9 or with its node: nobody would record how this run
+            # ends, and its job may be started again at any moment. A second copy must not train.
             self._kill()
         for line in self._commands.feed(chunk):
             command = line.decode()
             if command == agent_protocol.PREEMPT:
                 self._flag.request_preemption()
             elif command == agent_protocol.KILL:
-                return self._kill()  # once: every node that fails makes the runner say it again
+                return self._kill()  # once: the runner repeats it for every node that fails
             elif command.startswith(agent_protocol.PEERS):
                 peers = json.loads(command.removeprefix(agent_protocol.PEERS))
                 self._peers = {**peers, "container_rank": self._rank}
@@ -340,6 +368,8 @@ class Agent:
     def _kill(self) -> None:
         if self._child is None:
             raise SystemExit(137)
+        # A pipe at its end is always readable, which would keep the loop busy. The kill shows
+        # as the child's exit, and the usual path ends what that leaves.
         self._selector.unregister(sys.stdin.fileno())
         self._signal_all(signal.SIGKILL)
 
@@ -358,7 +388,7 @@ class Agent:
             self._output = None
         return bool(chunk)
 
-    # -- upwards ---------------------------------------------------------------------------------
+    # -- to the runner ---------------------------------------------------------------------------
 
     def _log_bytes(self, lines: Iterator[bytes]) -> None:
         self._log_lines([line.decode("utf-8", "replace") for line in lines])

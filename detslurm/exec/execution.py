@@ -103,10 +103,12 @@ class Execution:
             log.add_message(f"run {number} ended: {decision.outcome}: {decision.reason}")
         finally:
             log.close()
-        # Only now: a reader that follows the log stops at the end record.
+        # Only now, with the log closed: a reader that follows it stops when there is an end record.
         self._with_retries(
             lambda: self._trial.write_end(number, _end_record(number, decision, result))
         )
+        # A killed agent leaves its processes; the agent of a next run would end them, but there is
+        # none: the allocation goes to another trial, or to another job on the same node.
         if result.agent_lost and decision.action is Action.STOP:
             self._clear_nodes(number)
         ends = [run.end or {} for run in self._with_retries(self._trial.runs)]
@@ -189,6 +191,7 @@ class Execution:
                 self._explain_refusal(result, log)
                 return result
             log.add_message("Slurm does not answer, so that the step can't begin: trying again")
+            # Waits on the inbox, so that a cancelled job does not sleep through its grace.
             self._inbox.wait(pause)
             pause = min(2 * pause, 60.0)
 
@@ -228,6 +231,7 @@ class Execution:
         """Why no step could begin: usually the job is being ended, and nobody has said so yet."""
         # The agents of a preempted job get their SIGTERM also while they start.
         refused = result.refused or result.exit_code == 128 + signal.SIGTERM
+        # Exit codes alone don't tell a preemption from a cancelled job: the queue does.
         ending = self._job_is_ending()
         if not refused and not ending:
             log.add_message("the step could not begin")
@@ -247,7 +251,9 @@ class Execution:
         process was signalled, and a job that somebody has cancelled must not be requeued.
         """
         if result.job_is_ending:
-            if result.cause is Cause.ENDING:  # Slurm's word may have come late
+            # slurmstepd writes its line about the end and sends SIGTERM at about the same time, so
+            # the line may have been missing when the signal was handled: it is read again now.
+            if result.cause is Cause.ENDING:
                 result.cause = self._end_reason()
                 result.yield_allocation = result.cause in _YIELDING
         elif result.cause is Cause.PREEMPTION and self._job_is_ending():
@@ -258,6 +264,8 @@ class Execution:
         until = time.monotonic() + float(self._intents.facts.created.kill_wait)
         while signal.SIGTERM not in self._inbox.take() and time.monotonic() < until:
             self._inbox.wait(max(0.0, until - time.monotonic()))
+        # Also when no signal came in time: without a known reason the cause is ENDING, and a job
+        # that ends for an unknown reason is not requeued.
         result.job_is_ending, result.cause = True, self._end_reason()
         result.yield_allocation = result.cause in _YIELDING
 
@@ -266,7 +274,7 @@ class Execution:
         try:
             own = self._cluster.query([self._allocation.ref]).get(self._allocation.ref)
         except SlurmError:
-            return False
+            return False  # unknown: what the nodes have reported stands
         return own is not None and own.ending
 
     def _facts(self, before: TrialView, result: AttemptResult) -> AttemptFacts:

@@ -1,7 +1,7 @@
-"""What earlier runs have left running on this node: found by their environment, ended before ours.
+"""Orphans of earlier runs on this node: found by their environment, ended before ours begins.
 
 A killed agent can't end what it started, and where Slurm tracks processes without cgroups nobody
-else does. Such code would train beside the next run, on the same GPU.
+else does. Such code would train at the same time as the next run, on the same GPU.
 """
 
 from __future__ import annotations
@@ -55,13 +55,15 @@ def is_orphan(mark: RunMark, own: RunMark, is_over: Callable[[int, int], bool]) 
 
 def end_orphans(own: RunMark, is_over: Callable[[int, int], bool]) -> tuple[int, int]:
     """End what is left over on this node: how many processes were found, how many would not go."""
+    # A pid does not identify a process: it may be reused as soon as the orphan has been reaped. So
+    # each is remembered with its start time: with another one it is somebody else's.
     found: dict[int, str | None] = {}
     deadline = time.monotonic() + _TIMEOUT
-    # Again until none is found: a fork may slip through between the look and the kill.
+    # Again until none is found: an orphan may fork between the scan and its kill.
     while (left := {*_orphans(own, is_over), *_living(found)}) and time.monotonic() < deadline:
         found |= {pid: started(pid) for pid in left - found.keys()}
         signal_each([*left], signal.SIGKILL)
-        time.sleep(0.02)  # no child of ours: its death sends no word
+        time.sleep(0.02)  # not our child, so that there is nothing to wait on
     return len(found), len(left)
 
 
@@ -89,7 +91,7 @@ def _environment(path: str) -> dict[str, str]:
 
 
 def _chunks(path: str) -> Iterator[bytes]:
-    # Without Python's files: there are as many as the node has processes.
+    # Without Python's file objects: it is read for every process of the node.
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         while chunk := os.read(fd, 1 << 16):

@@ -13,7 +13,10 @@ _ENOUGH = 256 * 1024
 
 
 class PipeWriter:
-    """Keeps what the pipe does not take yet. The pipe stays as it is: others may share it."""
+    """Keeps what the pipe does not take yet."""
+
+    # Without O_NONBLOCK: that belongs to the open pipe, not to this descriptor, and would change it
+    # for every other process that writes to it and expects to block.
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -41,6 +44,8 @@ class PipeWriter:
 
     def push(self) -> None:
         """Write as much of what waits as the pipe takes now. Raises `OSError` as `put` does."""
+        # Between poll and write another process may have filled the pipe: then this write waits,
+        # as it would in any program. Up to PIPE_BUF bytes are written at once and not mixed.
         while self._waiting and self._poll.poll(0):
             first = self._waiting[0]
             written = os.write(self._fd, first[:_AT_ONCE])

@@ -38,6 +38,8 @@ class Runner:
     """
 
     def __init__(self, experiment_dir: Path, first: int, each: int = 1) -> None:
+        # From the first moment on: Slurm's signals may come while the store is still being read,
+        # and the default action of SIGUSR1 and SIGUSR2 would end the job.
         discard_signals()
         self._inbox = SignalInbox([signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM])
         self._experiment = ExperimentDir.at(experiment_dir)
@@ -204,14 +206,17 @@ class Runner:
         `ending`: Slurm ends the job, and has said why. Otherwise a job that somebody has cancelled
         meanwhile stays cancelled.
         """
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # requeueing ends this very process
+        # A requeue makes Slurm end this job, and with it this process: SIGTERM arrives while we
+        # wait for scontrol's answer. What is left to do has KillWait seconds, until SIGKILL.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         hold = action is Action.HOLD
         if hold and ending:
             self._cluster().hold([self._allocation.ref])  # should Slurm bring it back by itself
             return
         ref = self._requeued(hold, ending) or self._submit_successor(hold)
         if hold and self._stop_cause() is not Cause.PAUSE:
-            # The user has activated it between our reading and our hold.
+            # The user has activated it between our reading and our hold: `activate` has released a
+            # job that was not held yet, and nobody else would release it now.
             self._cluster().release([ref])
 
     def _requeued(self, hold: bool, ending: bool) -> str | None:
@@ -222,6 +227,8 @@ class Runner:
         try:
             self._cluster().requeue(ref, hold=hold, only_running=not (hold or ending))
         except SlurmError as err:
+            # An administrator, or the user by hand, may have been faster. A successor of a job that
+            # is already pending again would make two jobs for one trial.
             if not _was_requeued(err):
                 print_message(f"requeue failed, submitting a successor: {err}")
                 return None

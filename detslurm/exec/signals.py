@@ -18,14 +18,13 @@ _OTHERWISE: Final = {
     *(signal.SIGSYS, signal.SIGTRAP, signal.SIGXFSZ),
 }
 STRAY: Final = frozenset(signal.valid_signals()) - _OTHERWISE
-"""What anybody may send to a step, and would end a process that has no use for it."""
+"""What anybody may send to a step, and whose default action would end a process."""
 
 
 def discard_signals(signals: Iterable[int] = STRAY) -> None:
-    """Let signals pass that are none of this process's business.
-
-    By a handler: what it starts would inherit that they are ignored, and could not trap them.
-    """
+    """Receive these signals and do nothing, where their default action would end this process."""
+    # By a handler, not by SIG_IGN: that is inherited through an exec, and a shell can't trap what
+    # was ignored when it started. Handlers are reset to the default action by the exec.
     for sig in signals:
         signal.signal(sig, _nothing)
 
@@ -46,13 +45,18 @@ class SignalInbox:
         self._at_once = at_once or {}
         self._seen: set[signal.Signals] = set()
         self._reader, writer = os.pipe()
+        # A pipe, so that select() wakes up: a signal that arrives just before the call would
+        # otherwise be noticed only after its timeout. Python writes a byte to it in the C handler.
         os.set_blocking(self._reader, False)
+        # A full pipe means thousands of signals that nobody took: one more byte adds nothing.
         os.set_blocking(writer, False)
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
         for sig in signals:
             signal.signal(sig, self._note)
 
     def _note(self, number: int, frame: object) -> None:
+        # Runs between two bytecodes of the main thread, wherever that is: so it takes no lock,
+        # which the interrupted code may hold, and writes no log.
         sig = signal.Signals(number)
         self._seen.add(sig)
         if sig in self._at_once:
@@ -66,11 +70,14 @@ class SignalInbox:
         select.select([self._reader], [], [], timeout)
 
     def take(self) -> set[signal.Signals]:
-        """The signals that came since the last look."""
+        """The signals that came since the last call."""
+        # First the pipe, then the set: a signal between the two leaves a byte, which wakes the next
+        # wait() for nothing. In the other order its byte would be gone and the signal unnoticed.
         try:
             while os.read(self._reader, 512):
                 pass
         except BlockingIOError:
             pass
+        # A handler that runs in the middle of this line adds to the set that is returned.
         seen, self._seen = self._seen, set()
         return seen

@@ -1,4 +1,4 @@
-"""Where a launcher asks the runner for a step beside the one that it is in.
+"""Where a launcher asks the runner to start a second step, outside of the one that it runs in.
 
 At a preemption Slurm signals every process of every step. An srun that a launcher started would
 take that as the order to kill its ranks; one that the runner started is no step's process, and
@@ -35,6 +35,8 @@ def serve_steps(environment: Environment = dict) -> Iterator[None]:
 
     `environment` makes a step's out of that of the launcher, which may be in a container.
     """
+    # An abstract socket: no file that a crash would leave, and nothing to find on a shared /tmp.
+    # Anybody on the node may connect, so both ends check the user that the kernel names.
     name = f"detslurm-steps-{os.getuid()}-{os.urandom(8).hex()}"
     os.environ[_env.STEP_SERVER] = name
     server = StepServer(f"\0{name}", environment)
@@ -53,6 +55,8 @@ class StepServer:
         self._server = socket.socket(socket.AF_UNIX)
         self._server.bind(address)
         self._server.listen()
+        # Held from the check of `_closed` until the step is listed: otherwise close() could miss a
+        # step that is just being started, which would then run on without anybody to end it.
         self._starting = threading.Lock()
         self._closed = False
         self._steps: list[subprocess.Popen[bytes]] = []
@@ -60,9 +64,10 @@ class StepServer:
 
     def close(self) -> None:
         """Start no more steps and end those that run."""
+        # shutdown() ends an accept() that waits in the other thread; close() alone would not.
         self._server.shutdown(socket.SHUT_RDWR)
         self._server.close()
-        with self._starting:  # a step that is being started is one that runs
+        with self._starting:
             self._closed = True
         for step in self._steps:
             _end(step)
@@ -73,7 +78,8 @@ class StepServer:
                 caller, _ = self._server.accept()
             except OSError:
                 return  # closed
-            # One thread a step: the kernel ends an srun with the thread that started it.
+            # One thread a step, which waits for it: srun is set to die with its parent, and for the
+            # kernel that is the thread that started it, not the process.
             threading.Thread(target=self._run, args=(caller,), daemon=True).start()
 
     def _run(self, caller: socket.socket) -> None:
@@ -86,6 +92,8 @@ class StepServer:
             step = self._start(request, outputs)
             if step is None:
                 return
+            # Two things may end first: the step, or its caller (kill -9 of the launcher). Each has
+            # a thread that waits for it; whichever comes second finds nothing left to do.
             threading.Thread(target=_end_with, args=(caller.dup(), step), daemon=True).start()
             status = exit_status(step.wait())
             with contextlib.suppress(OSError):  # a caller that is gone needs no answer
@@ -107,6 +115,7 @@ class StepServer:
                 self._steps.append(step)
                 return step
         finally:
+            # The step has its own copies. Kept open here, they would hide the end of its output.
             for fd in outputs:
                 os.close(fd)
 
