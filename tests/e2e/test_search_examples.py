@@ -18,8 +18,8 @@ PATIENCE = 400.0
 SHORT = {
     "grid": ["hyperparameters.learning_rate.count=2", "hyperparameters.hidden=16"],
     "random": ["searcher.max_trials=2"],
-    "adaptive_asha": ["searcher.max_trials=4"],
-    "adaptive_asha_stopping": ["searcher.max_trials=3", "searcher.max_time=4"],
+    "adaptive_asha": ["searcher.max_trials=2"],
+    "adaptive_asha_stopping": ["searcher.max_trials=2", "searcher.max_time=4"],
     "pbt": ["searcher.population_size=4", "searcher.num_rounds=2"],
     "optuna": ["searcher.max_trials=3", "searcher.max_concurrent_trials=2"],
 }
@@ -39,14 +39,42 @@ def state_of(desk: Desk, number: int) -> State:
     return EventLog(experiment.search, Search.from_config(experiment.config())).catch_up()
 
 
+# Learns by a formula, as fast as it starts, and asks for its length as the example does.
+FORMULA = """\
+    import json
+    import detslurm as det
+
+    info = det.get_cluster_info()
+    hparams, epoch = info.trial.hparams, 0
+    with det.core.init() as core:
+        if info.latest_checkpoint:
+            with core.checkpoint.restore_path(info.latest_checkpoint) as path:
+                epoch = json.loads((path / "epoch").read_text())
+        for op in core.searcher.operations():
+            while epoch < op.length:
+                epoch += 1
+                with core.checkpoint.store_path({"steps_completed": epoch}) as (path, _):
+                    (path / "epoch").write_text(str(epoch))
+                accuracy = 1 - 1 / (1 + epoch * hparams["learning_rate"] * hparams["hidden"])
+                core.train.report_validation_metrics(epoch, {"accuracy": accuracy})
+                if core.preempt.should_preempt():
+                    raise SystemExit
+            op.report_completed(accuracy)
+"""
+WITH_TORCH = ("adaptive_asha", "adaptive_asha_stopping")
+"""Between them they take every way through the example's script."""
+
+
 @pytest.mark.slow
 def test_every_method_on_digits(desk: Desk) -> None:
     """All six side by side: each completes, with the trials and lengths of its method."""
     folder = copy_example(desk, "search")
     numbers = {}
-    for name, short in SHORT.items():
+    for name in sorted(SHORT, key=lambda name: name not in WITH_TORCH):
+        if name not in WITH_TORCH:
+            desk.write("search/train.py", FORMULA)
         more = HALVING if name.startswith("adaptive") else []
-        args = [*short, EPOCHS[name], *more, "reproducibility.experiment_seed=3"]
+        args = [*SHORT[name], EPOCHS[name], *more, "reproducibility.experiment_seed=3"]
         numbers[name] = desk.submit(folder / f"{name}.yaml", *args)
     for command in ("preview-search", "simulate"):
         said = desk.run(command, str(folder / "pbt.yaml")).stdout
@@ -62,12 +90,10 @@ def test_every_method_on_digits(desk: Desk) -> None:
     promoted = state_of(desk, numbers["adaptive_asha"])
     (bracket,) = promoted.brackets
     assert [rung.units for rung in bracket.rungs] == [2, 4]
-    assert len(bracket.rungs[0].results) == 4
-    # Half of those that are there, whenever one comes: three if the later ones are better.
-    assert len(bracket.rungs[1].results) in (2, 3)
+    assert [len(rung.results) for rung in bracket.rungs] == [2, 1]
 
     stopped = state_of(desk, numbers["adaptive_asha_stopping"])
-    assert len(stopped.trials) == 3
+    assert len(stopped.trials) == 2
     assert {trial.outcome for trial in stopped.trials} <= {"completed", "stopped"}
     assert any(trial.rung == 1 for trial in stopped.trials)
 
@@ -88,7 +114,8 @@ def test_every_method_on_digits(desk: Desk) -> None:
 def test_a_method_of_ones_own(desk: Desk) -> None:
     """The climber trains its rounds one after the other and names the best sample."""
     folder: Path = copy_example(desk, "search")
-    done = desk.user.run("python3", "custom_search.py", "2", "2", "2", cwd=folder, timeout=300)
+    desk.write("search/train.py", FORMULA)
+    done = desk.user.run("python3", "custom_search.py", "2", "2", "2", cwd=folder)
     assert "round 2 of 2" in done.stdout and "the best: {'accuracy': 0." in done.stdout
     assert "rounds" in desk.user.run("python3", "custom_search.py", "--help", cwd=folder).stdout
     number = int(done.stdout.rsplit("experiment ", 1)[1])
