@@ -52,7 +52,7 @@ def pids(desk: Desk, number: int, run: int) -> list[int]:
 @pytest.mark.strange_site
 def test_whatever_is_killed_the_run_starts_again_and_leaves_nothing(desk: Desk) -> None:
     """Each rank knows its own node. kill -9 of a rank, of the srun that started the ranks, or of a
-    node's agent: the next run begins within 30 seconds and nothing of the old one remains. After
+    node's agent: the next run begins and nothing of the old one remains. After
     kill -9 of the runner no process of the job remains on any node."""
     number = desk.submit(desk.project(SCRIPT), *SHAPE)
     path = desk.experiment(number).path

@@ -26,7 +26,7 @@ SCRIPT = """\
 
     def die_in_mid_file():
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        resource.setrlimit(resource.RLIMIT_FSIZE, (50_000_000, 50_000_000))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, 1_000_000))
         signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
 
     def kill(*args):
@@ -36,7 +36,7 @@ SCRIPT = """\
     class Trial(pytorch.PyTorchTrial):
         def __init__(self, context):
             self.context = context
-            layers = [nn.Linear(1500, 1500) for _ in range(12)]  # 108 MB
+            layers = [nn.Linear(400, 400) for _ in range(4)]  # 2.6 MB
             self.model = context.wrap_model(nn.Sequential(*layers))
             self.optimizer = context.wrap_optimizer(torch.optim.SGD(self.model.parameters(), 1e-4))
             if RUN >= 3:
@@ -44,7 +44,7 @@ SCRIPT = """\
 
         def build_training_data_loader(self):
             numbers = torch.Generator().manual_seed(1)
-            return pytorch.DataLoader(torch.randn(16, 1500, generator=numbers), shuffle=True)
+            return pytorch.DataLoader(torch.randn(16, 400, generator=numbers), shuffle=True)
 
         build_validation_data_loader = build_training_data_loader
 
@@ -61,7 +61,7 @@ SCRIPT = """\
             if batch_idx == 7 and RUN == 2:
                 self.context._core.checkpoint._records.commit = kill
             if batch_idx == 8 and RUN == 3:
-                time.sleep(60)  # the writer goes on
+                time.sleep(600)  # until the writer, who goes on, is killed
             if batch_idx == 8 and RUN == 4:
                 self.wait_to_leave()
             loss = self.model(batch).square().mean()
@@ -106,7 +106,7 @@ def test_killed_at_every_stage_of_saving(desk: Desk, site: Cluster) -> None:
     config = desk.project(SCRIPT).read_text().replace("max_length: 10", "max_length: {batches: 12}")
     path = desk.write("project/experiment.yaml", config)
     number = desk.submit(path, "resources.resource_pool=low")
-    desk.wait_for_log(number, "saves until it is preempted", timeout=240)
+    desk.wait_for_log(number, "saves until it is preempted")
     before = desk.trial(number)
     assert [c.steps for c in before.checkpoints] == [4]
     high = make_room(desk)
