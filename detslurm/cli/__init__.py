@@ -26,7 +26,7 @@ def _run(argv: Sequence[str] | None = None) -> int:
 
 
 def _run_interruptible() -> int:
-    """With Ctrl-C as an exception, as commands expect it, only once the imports are done:
+    """With Ctrl-C as an exception, as commands expect it, once what all of them need is imported:
     one that Python raises within its import system may be printed, and lost."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
