@@ -53,7 +53,7 @@ class LongSearch:
         for number, group in enumerate(self._groups, 1):
             # Written without the commit's fsync, which is not what is measured here.
             line = frame({"v": 1, "id": f"{number:016x}", "events": group})
-            Path(facts.text_name(number)).write_bytes(line)
+            Path(facts.path_text(number)).write_bytes(line)
             made.apply(state, json.loads(json.dumps(group)))
             if state.created - state.open >= trials:
                 break

@@ -100,10 +100,11 @@ MODULES = {
     " joining",
     "detslurm/cli": "experiment_wish experiment_look experiment_set remarks foresight",
     "sdk": "searching searches workforce workers standing survey foresight keepers",
-    "detslurm/store": "searchend patience",
+    "detslurm/store": "searchend patience experimentfold trialfold eventlog runlog jobclaims"
+    " outcomes overview",
     "detslurm/slurm": "lastword succession chunks shape compile",
     "detslurm/slurm/local": "keeper place",
-    "detslurm/searcher": "listed suggested bridge history generators stream",
+    "detslurm/searcher": "listed suggested bridge history generators stream optuna_space",
     "detslurm/config": "nodes elsewhere fitting normal",
     "launchers": "words entry nodedesk beside",
     "detslurm/core": "_events _goals _agreement _fetching _sharding _sharded _records",

@@ -36,7 +36,7 @@ class BestValidation:
         started = started_trials(self._experiment, facts, len(unread))
         for number in unread:
             if started is None or number in started:
-                self._look_at(self._experiment.trial(number), facts.context(number))
+                self._read_trial(self._experiment.trial(number), facts.context(number))
         found = [self._over.get(n) or self._so_far(n) for n in facts.trial_ids]
         smaller = facts.created.smaller_is_better
         best = best_of((one for one in found if one is not None), smaller)
@@ -46,7 +46,7 @@ class BestValidation:
         reader = self._trials.get(number)
         return reader.best if reader is not None else None
 
-    def _look_at(self, trial: TrialDir, context: FoldContext) -> None:
+    def _read_trial(self, trial: TrialDir, context: FoldContext) -> None:
         reader = self._trials.setdefault(trial.id, _Reader(trial))
         reader.read_new(context)
         if reader.over and self._over is not None:

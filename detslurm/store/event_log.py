@@ -68,27 +68,27 @@ class EventLog(Generic[S]):
         self.state = fold.initial()
         self._recent: deque[str] = deque(maxlen=_MEMORY)
         self._tail: deque[dict[str, Any]] = deque(maxlen=PACK_OF)
-        self._sought = ""  # the mark of a fact that is being committed
+        self._committing = ""  # the mark of a fact that is being committed
         self._saved = 0
-        self._jump()
+        self._load_cache()
 
     def catch_up(self) -> S:
         """Fold what others have added."""
-        self._read_on(jump=True)
+        self._read_on(from_cache=True)
         if self.position - self._saved > 2 * SNAPSHOT_EVERY and not self._is_saved():
             self._save()
         return self.state
 
-    def _read_on(self, *, jump: bool = False) -> None:
-        """Fold all that the file server has; with `jump`, not what the cache knows meanwhile."""
+    def _read_on(self, *, from_cache: bool = False) -> None:
+        """Fold all that the file server has; `from_cache` skips what the cache has by then."""
         read = 0
         while facts := self._next():
             for fact in facts:
                 self._take(fact)
             read += len(facts)
-            if jump and read >= SNAPSHOT_EVERY:
+            if from_cache and read >= SNAPSHOT_EVERY:
                 read = 0
-                self._jump()
+                self._load_cache()
 
     def commit(self, events: Sequence[dict[str, Any]]) -> S:
         """Add the events as one fact; the state with them, and with nothing after them.
@@ -126,14 +126,14 @@ class EventLog(Generic[S]):
         reading on finds it by its mark. Where a later number was taken before that, the events are
         in the log twice, and by the mark every reader skips the second copy.
         """
-        number, tries, self._sought = self.position + 1, 1, mark
-        while not fs.link_new(draft, self._log.text_name(number)):
+        number, tries, self._committing = self.position + 1, 1, mark
+        while not fs.link_new(draft, self._log.path_text(number)):
             if tries % _BLIND:
                 number += 1
             else:
                 if fs.is_linked(draft):
                     self._read_on()
-                    if self._sought != mark:
+                    if self._committing != mark:
                         return None
                 number = self._end(number)
             tries += 1
@@ -142,12 +142,12 @@ class EventLog(Generic[S]):
     def _end(self, taken: int) -> int:
         """The first free number past one that is taken, by a binary search of names."""
         step = 1
-        while fs.exists(self._log.text_name(taken + step)):
+        while fs.exists(self._log.path_text(taken + step)):
             step *= 2
         low, free = taken + step // 2, taken + step
         while free - low > 1:
             middle = (low + free) // 2
-            if fs.exists(self._log.text_name(middle)):
+            if fs.exists(self._log.path_text(middle)):
                 low = middle
             else:
                 free = middle
@@ -183,7 +183,7 @@ class EventLog(Generic[S]):
             self._replace(self._pack_name(number), frame({"v": SCHEMA, "facts": facts}))
 
     def _pack_name(self, number: int) -> str:
-        return self._log.text_name(number).removesuffix(".json") + ".pack"
+        return self._log.path_text(number).removesuffix(".json") + ".pack"
 
     def _replace(self, path: fs.AnyPath, data: bytes) -> None:
         try:
@@ -195,8 +195,8 @@ class EventLog(Generic[S]):
         self.position = fact["n"]
         self._tail.append(fact)
         mark, events = fact.get("id"), fact.get("events")
-        if mark == self._sought:
-            self._sought = ""
+        if mark == self._committing:
+            self._committing = ""
         if mark in self._recent:
             return  # the same fact under a second number: the reply to its first link got lost
         if isinstance(mark, str):
@@ -206,7 +206,7 @@ class EventLog(Generic[S]):
 
     # -- the cache -------------------------------------------------------------------------------
 
-    def _jump(self) -> None:
+    def _load_cache(self) -> None:
         """Go on from the cache where it knows more than this process."""
         found = _read_snapshot(self._cache)
         if found is None or found.position <= self.position:

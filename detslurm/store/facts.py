@@ -26,15 +26,15 @@ class FactLog:
 
     def name(self, number: int) -> Path:
         """The exact name of fact `number`."""
-        return Path(self.text_name(number))
+        return Path(self.path_text(number))
 
-    def text_name(self, number: int) -> str:
+    def path_text(self, number: int) -> str:
         """The same as text: making paths of it takes longer than reading the fact."""
         return f"{self._base}/{number:06d}.json"
 
     def read(self, number: int, *, expected: bool = False) -> dict[str, Any] | None:
         """Fact `number` with its number as "n"; None where it does not exist (yet)."""
-        return read_fact(self.text_name(number), number, expected=expected)
+        return read_fact(self.path_text(number), number, expected=expected)
 
     def facts(self, after: int = 0, *, skip_refused: bool = False) -> Iterator[dict[str, Any]]:
         """All facts past number `after`, in order, up to the last one that the file server has:
