@@ -1,7 +1,7 @@
 """The preemption flag of a node: a small file that its agent and its ranks have mapped.
 
 It lies on the node's own disk, so that ranks in containers see it too; looking at it costs a rank
-one memory read, no system call. Bytes are set by writing: a full disk can't kill who does it.
+one memory read, no system call. Bytes are set by writing: a full disk can't kill the writer.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _made: set[Path] = set()  # by this process
 
 
 class PreemptFlag:
-    """One-way bits: preempt, its acknowledgement, an early exit reported, the search says stop."""
+    """One-way bits: preempt, its acknowledgement, an early exit, the search's order to stop."""
 
     def __init__(self, fd: int, path: Path, *, owner: int | None = None) -> None:
         self._fd, self._path, self._owner = fd, path, owner
@@ -102,7 +102,7 @@ class PreemptFlag:
         """Whether a SIGTERM that has just come is a preemption's; gives the agent a moment."""
         deadline = time.monotonic() + _DELAY
         while not self.preempt and time.monotonic() < deadline:
-            time.sleep(0.01)  # a look at shared memory: nothing to wait on
+            time.sleep(0.01)  # shared memory: nothing to wait on
         return self.preempt
 
     def request_preemption(self) -> None:
@@ -130,7 +130,7 @@ class PreemptFlag:
         self._set(_STOP)
 
     def close(self) -> None:
-        """Let go of it; the one who made it removes it."""
+        """Close it; its maker removes it."""
         self._page.close()
         os.close(self._fd)
         self._remove()

@@ -36,7 +36,7 @@ def parse(argv: Sequence[str]) -> LauncherArgs:
         raise UsageError("error: empty script is not allowed")
     if script[0].startswith("-") and script[0] != "-m":
         raise UsageError(
-            f"error: {script[0]} is no script: options of the launcher end with `--`, as in"
+            f"error: {script[0]} is not a script: options of the launcher end with `--`, as in"
             f" `{script[0]} ... -- train.py`"
         )
     return LauncherArgs(overrides, command_of(script))

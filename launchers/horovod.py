@@ -57,7 +57,7 @@ def _run(args: LauncherArgs, nodes: Nodes, flag: PreemptFlag | None) -> int:
     if importlib.util.find_spec("horovod") is None:
         raise UsageError(
             "error: Horovod is not installed for this Python; it has to be built with the site's"
-            " MPI and for the torch that is installed: docs/pytorch.md says how"
+            " MPI and for the torch that is installed: see docs/pytorch.md"
         )
     env, mpi_args = tuned(args.overrides) if args.overrides else ({}, [])
     os.environ.update({**env, "USE_HOROVOD": "1"})
@@ -76,7 +76,7 @@ def tuned(options: Sequence[str]) -> tuple[dict[str, str], list[str]]:
     refused = [option for name, option in _SLURMS.items() if getattr(args, name) != defaults[name]]
     if refused:
         raise UsageError(
-            f"error: {', '.join(refused)}: Slurm says which processes run where, by"
+            f"error: {', '.join(refused)}: Slurm decides which processes run where, by"
             " resources.slots_per_trial and slurm.slots_per_node, and they talk MPI; leave it out"
         )
     if args.command:

@@ -32,7 +32,7 @@ def launch(argv: Sequence[str], run: Run, *, usage: str | None) -> int:
         print(err, file=sys.stderr)
         return 1
     if unmanaged is None and _env.MASTER in os.environ:
-        die_with_parent()  # the agent's death must not leave workers without anybody's care
+        die_with_parent()  # workers must not outlive the agent, which would end them
         discard_signals()
     try:
         status = run(args, nodes_here(), unmanaged.flag if unmanaged is not None else None)

@@ -64,7 +64,7 @@ def _run_single_node(args: LauncherArgs, nodes: Nodes, flag: PreemptFlag | None)
 
 
 def _run_multi_node(args: LauncherArgs, nodes: Nodes, flag: PreemptFlag | None) -> int:
-    """The first node's launcher starts the step; each looks after the ranks of its own node."""
+    """The first node's launcher starts the step; each serves the ranks of its own node."""
     exits = ranks.ExitLog()
     ours = {_env.CHIEF_IP: nodes.chief, _env.EXIT_LOG: exits.name}
     server = RankServer(nodes.rank, {**os.environ, **ours}, nodes.slots)
@@ -97,7 +97,7 @@ def step(args: LauncherArgs, nodes: Nodes) -> list[str]:
         rank, mpi=(config.get("slurm") or {}).get("mpi") or "pmix", per_node=nodes.slots
     )
     border = argv.index("--")
-    # Each rank goes to the working directory of its own node by itself.
+    # Each rank changes to the working directory of its own node.
     return [*argv[:border], "--chdir=/", *args.overrides, *argv[border:]]
 
 
@@ -122,12 +122,12 @@ def command(mpirun: str, args: LauncherArgs, nodes: Nodes) -> list[str]:
 
 
 def _counts(overrides: Sequence[str]) -> bool:
-    """Whether the user says how many processes: of two numbers Open MPI 5 takes the first."""
+    """Whether the user gives the number of processes: of two numbers Open MPI 5 takes the first."""
     return any(arg.partition("=")[0] in _COUNT for arg in overrides)
 
 
 def aborting_together(script: Sequence[str]) -> list[str]:
-    """The worker's command, such that an exception in one rank can't leave the others waiting."""
+    """The worker's command, such that an exception in one rank can't let the others wait for it."""
     if script[0] == sys.executable and importlib.util.find_spec("mpi4py") is not None:
         return [sys.executable, "-m", "mpi4py", *script[1:]]
     return list(script)

@@ -55,7 +55,7 @@ def join_run(argv: Sequence[str]) -> UnmanagedJob | None:
 
 
 def nodes_here() -> Nodes:
-    """The nodes of this task, as the cluster says; outside of jobs this machine alone."""
+    """The nodes of this task, by its environment; outside of jobs this machine alone."""
     info = get_cluster_info()
     if info is None:
         return Nodes(("127.0.0.1",), 0, 1)

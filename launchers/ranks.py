@@ -27,8 +27,8 @@ def has_flag() -> bool:
 
 def is_preemption() -> bool:
     """Whether Slurm has sent the SIGTERM that just came to all processes of the step."""
-    # The signal itself does not say: torchrun sends SIGTERM to workers, too, when a peer fails. But
-    # the agent gets Slurm's at the same moment and raises the flag.
+    # The signal itself does not show it: torchrun sends SIGTERM to workers, too, when a peer fails.
+    # But the agent gets Slurm's at the same moment and raises the flag.
     try:
         flag = _flag()
     except RuntimeError:
@@ -49,14 +49,14 @@ def _flag() -> PreemptFlag | None:
 
 
 def report_exit(rank: int, status: int) -> None:
-    """Tell the launcher how this worker ended."""
+    """Report to the launcher how this worker ended."""
     name = os.environ.get(_env.EXIT_LOG)
     if name is None:
         return
     try:
         fd = os.open(name, os.O_WRONLY | os.O_APPEND)
     except OSError:
-        return  # the launcher is gone: nobody to tell
+        return  # the launcher is gone: nobody reads it
     # One short write with O_APPEND: lines of workers that end in the same moment don't mix.
     os.write(fd, b"%d %d\n" % (rank, status))
     os.close(fd)

@@ -31,7 +31,7 @@ BLOCKED = frozenset({signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2})
 # Under an agent only SIGTERM ends a launcher: the others were sent to the whole step (by scancel
 # --signal, say), so that the code has had them, too, and may have a use for them.
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
-# From the request to leave to the kill.
+# Seconds from the request to exit to the kill.
 _GRACE = 5.0
 
 
@@ -93,12 +93,12 @@ def _watch(
         ending = next((sig for sig in _ENDING if sig in came), None)
         if ending is None or (ending is signal.SIGTERM and ranks.is_preemption()):
             continue
-        _ask_to_leave(child, ending)
+        _terminate(child, ending)
         return ending
     return None
 
 
-def _ask_to_leave(child: subprocess.Popen[bytes], sig: signal.Signals) -> None:
+def _terminate(child: subprocess.Popen[bytes], sig: signal.Signals) -> None:
     # To all below, not the child alone: the child has these signals blocked and would not pass them
     # on, and the workers' wrappers have unblocked them.
     signal_each(descendants(os.getpid()), sig)

@@ -67,7 +67,7 @@ def environment(args: LauncherArgs, nodes: Nodes) -> dict[str, str]:
     threads = max(cpus_here(os.environ) // _workers(args, nodes), 1)
     defaults = {
         "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": _SHUTDOWN_SECONDS,
-        "OMP_NUM_THREADS": str(threads),  # else torchrun sets 1 and says so
+        "OMP_NUM_THREADS": str(threads),  # else torchrun sets 1 and prints a warning
     }
     ours = {"USE_TORCH_DISTRIBUTED": "True", _env.CHIEF_IP: nodes.chief}
     if names := os.environ.get(_env.INTERFACE):

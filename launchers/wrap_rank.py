@@ -1,4 +1,4 @@
-"""Run one worker so that its lines in the log tell its rank.
+"""Run one worker so that its lines in the log show its rank.
 
     python3 -m detslurm.launch.wrap_rank [--no-redirect-stdio] RANK|ENV,ENV... [--] CMD [ARGS...]
 
@@ -82,9 +82,9 @@ def main(argv: Sequence[str], *, is_task: bool = False) -> int:
     return status
 
 
-def rank_of(word: str, env: Mapping[str, str]) -> int | None:
+def rank_of(given: str, env: Mapping[str, str]) -> int | None:
     """The rank that a number or a comma-separated list of variables gives."""
-    candidates = [word] if word.isdigit() else [env.get(name, "") for name in word.split(",")]
+    candidates = [given] if given.isdigit() else [env.get(name, "") for name in given.split(",")]
     return next((int(value) for value in candidates if value.isdigit()), None)
 
 

@@ -69,7 +69,9 @@ class Agent:
         self._policies = LogPolicies(self._config.get("log_policies") or [])
         allocation = Allocation.from_environment()
         if allocation is None:
-            raise SystemExit("detslurm agent: this is no job; the runner starts it inside one")
+            raise SystemExit(
+                "detslurm agent: this is not a job; the runner starts agents inside one"
+            )
         self._allocation = allocation
         self._rank = allocation.node_rank
         self._slot_ids = _slot_ids(allocation, self._config)
@@ -86,7 +88,7 @@ class Agent:
         self._selector.register(self._inbox.fileno(), selectors.EVENT_READ, self._on_signals)
         self._to_runner = PipeWriter(1)
         self._reported_stop = self._reported_invalid = False
-        self._why: str | None = None  # what went wrong, where the exit status does not tell
+        self._why: str | None = None  # the failure, where the exit status does not show it
         self._child: subprocess.Popen[bytes] | None = None
         self._peers: dict[str, Any] | None = None
         self._output: LineSplitter | None = None

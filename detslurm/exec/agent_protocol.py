@@ -20,7 +20,7 @@ _MARK = "\x1e"
 _PART, _LAST = b"\x1f+", b"\x1f."
 # slurmstepd passes a line on whole up to this many bytes; longer ones get mixed with other nodes'.
 _WHOLE = 1000
-# A last part that got lost must not let a line grow for ever.
+# The last part of a line may get lost: the line must not grow without bound then.
 _LONGEST = 1 << 20
 
 

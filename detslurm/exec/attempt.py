@@ -33,10 +33,10 @@ _REFRESH_SECONDS = 60.0
 _NOISE = re.compile(r"(\[rank=\d+\] )?srun: cluster configuration lacks support for cpu binding")
 # srun says this of a job that Slurm is ending: in the grace of a preemption before anybody else.
 _REFUSAL = "already completing or completed"
-# After a rank has raised InvalidHP the others get this long to leave by themselves: where it was a
+# After a rank has raised InvalidHP the others get this long to exit on their own: where it was a
 # worker, they may wait for it in vain.
 _INVALID_GRACE = 10.0
-# How long a step may take to die after its agents were told to kill.
+# How long a step may take to end after its agents got the command to kill.
 _KILL_GRACE = 10.0
 
 
@@ -50,13 +50,13 @@ class AttemptResult:
     invalid_hp: bool = False
     cancel_retries: str | None = None
     exclude: list[str] = field(default_factory=list)
-    began: bool = False  # a step that never began is no fault of the code's
+    began: bool = False  # a step that never began is not a failure of the code
     refused: bool = False  # Slurm starts no more steps in this job
     controller_silent: bool = False  # srun found no controller that could start the step
     agent_lost: bool = False  # an agent was gone without a word, and what it ran may live on
     non_retryable: str | None = None  # why no step can begin here
-    why: str | None = None  # what went wrong, where the exit code does not tell
-    at_once: bool = False  # it was over before long
+    why: str | None = None  # the failure, where the exit code does not show it
+    was_short: bool = False  # it was over before long
     failure: Failure | None = None  # an error of the code, met at once
     job_is_ending: bool = False
     yield_allocation: bool = False  # Slurm wants the allocation back, whatever becomes of the trial
@@ -85,16 +85,16 @@ class Attempt:
         inbox: SignalInbox,
         log: TextLog,
         stop_cause: Callable[[], Cause | None],
-        why_signalled: Callable[[], Cause],
+        signal_cause: Callable[[], Cause],
         end_reason: Callable[[], Cause],
         limits: Limits,
     ) -> None:
         self._nodes, self._inbox, self._log = nodes, inbox, log
         self._stop_cause, self._limits = stop_cause, limits
-        self._why_signalled, self._end_reason = why_signalled, end_reason
+        self._signal_cause, self._end_reason = signal_cause, end_reason
         self._result = AttemptResult()
         self._lines = LineSplitter(rewrites=False)  # no report may be taken for a rewrite
-        self._whole = agent_protocol.Reassembler()
+        self._reassembler = agent_protocol.Reassembler()
         self._exit_codes: dict[int, int] = {}
         self._acknowledged: dict[int, bool] = {}
         self._arrived: dict[int, dict[str, Any]] = {}
@@ -137,7 +137,7 @@ class Attempt:
         lines = self._lines.feed(chunk) if chunk else self._lines.close()
         text = []
         for data in lines:
-            line = self._whole.line(data)
+            line = self._reassembler.line(data)
             if line is None:
                 continue
             report = agent_protocol.parse_report(line)
@@ -204,13 +204,13 @@ class Attempt:
             self._result.job_is_ending = True
             self._give_up_at = time.monotonic() + self._limits.kill_wait / 2
             if self._agents_preempted:
-                self._result.cause = None  # they can't tell a preemption from other ends
-            self._result.yield_allocation = False  # whoever cancels the job doesn't want it back
+                self._result.cause = None  # agents can't distinguish a preemption from other ends
+            self._result.yield_allocation = False  # a job that is cancelled must not come back
             self._stop(self._end_reason())
         if signal.SIGUSR1 in signals:
             # At once: a busy controller may take long to report the cause.
             self._send(agent_protocol.PREEMPT)
-            self._stop(self._why_signalled())
+            self._stop(self._signal_cause())
         if signal.SIGUSR2 in signals:
             self._on_intent(self._stop_cause())
 
@@ -228,7 +228,7 @@ class Attempt:
             self._on_missing_nodes()
         if self._kill_at is not None and now >= self._kill_at:
             self._kill_at = None
-            self._log.add_message("the code did not leave in time: killing it")
+            self._log.add_message("the code did not exit in time: killing it")
             self._kill()
 
     def _on_missing_nodes(self) -> None:
@@ -280,7 +280,7 @@ class Attempt:
         try:
             write_all(self._step.stdin.fileno(), f"{command}\n".encode())
         except BrokenPipeError:
-            pass  # the step is ending by itself
+            pass  # the step has just ended
 
     # -- the end ---------------------------------------------------------------------------------
 
@@ -319,13 +319,13 @@ class Attempt:
 _WHY = {
     Cause.STOP: "the search has stopped it",
     Cause.TIME_LIMIT: "time limit",
-    Cause.ENDING: "Slurm ends the job and does not say why",
+    Cause.ENDING: "Slurm ends the job without a known reason",
 }
 
 
 def _outranks(new: Cause, old: Cause) -> bool:
     # The signal of the limit itself looks like a preemption to the agents.
-    # What the search has stopped is done, whoever else wants it to leave.
+    # What the search has stopped is done, whatever else asks it to stop.
     return _RANKING.index(new) > _RANKING.index(old)
 
 

@@ -23,8 +23,8 @@ _PACKAGES = ("detslurm", "detslurm.launch", "detslurm.sdk", "detslurm.templates"
 _COMPILED = ("msgspec",)
 # Where an image has its Python, too: such a directory is nothing of the host's own.
 _EVERYWHERE = ("/bin", "/usr/bin", "/usr/local/bin")
-# What the steps of MPI ranks are told; the rest their own node's launcher tells them.
-_TOLD = ("DET_", "DETSLURM_", "OMPI_", "PMIX_", "PRTE_", "UCX_", "PYTHONPATH")
+# What the steps of MPI ranks get from the launcher; the rest comes from that of their own node.
+_FROM_LAUNCHER = ("DET_", "DETSLURM_", "OMPI_", "PMIX_", "PRTE_", "UCX_", "PYTHONPATH")
 
 
 def inside(env: Mapping[str, str], library: Path) -> dict[str, str]:
@@ -75,10 +75,10 @@ def _origin(name: str) -> Path:
     return Path(spec.origin).parent
 
 
-def starting_environment(config: Mapping[str, Any], told: Mapping[str, str]) -> dict[str, str]:
+def starting_environment(config: Mapping[str, Any], launchers: Mapping[str, str]) -> dict[str, str]:
     """What a step outside gets that starts a container for each rank, as the agent started one.
 
     A launcher inside asks for it, and its PATH and libraries mean nothing out here.
     """
-    own = {name: value for name, value in told.items() if name.startswith(_TOLD)}
+    own = {name: value for name, value in launchers.items() if name.startswith(_FROM_LAUNCHER)}
     return {**_image_first(os.environ), **user_variables(config), **own}

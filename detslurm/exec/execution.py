@@ -1,4 +1,4 @@
-"""One trial in this allocation: claim the run, start its step, say how it ended."""
+"""One trial in this allocation: claim the run, start its step, record how it ended."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from detslurm.exec.attempt import Attempt, AttemptResult, Limits
 from detslurm.exec.intents import Intents
 from detslurm.exec.outcome import Action, AttemptFacts, Cause, Decision, decide
 from detslurm.exec.signals import SignalInbox
-from detslurm.exec.textlog import TextLog, print_message
+from detslurm.exec.textlog import TextLog, log_store_error
 from detslurm.exec.trial_queue import Task, TrialQueue
 from detslurm.slurm import Allocation, Cluster, SlurmError
 from detslurm.store import StoreError, TrialDir, TrialView, fold_trial
@@ -39,8 +39,8 @@ _CONTROLLER_TIMEOUT = 1800.0
 # Seconds to end what a run has left; a job that is being ended has not much more.
 _CLEARING = 20.0
 # A run that lasted longer failed after some work: what it worked on may have been the cause.
-_AT_ONCE = 60.0
-# What Slurm says of the job's end. A requeue and a failed node bring the job back by themselves.
+_SHORT_RUN = 60.0
+# What Slurm reports as the job's end. After a requeue or a node failure it restarts the job itself.
 _ENDINGS = {
     "cancelled": Cause.KILL,
     "time_limit": Cause.TIME_LIMIT,
@@ -75,12 +75,12 @@ class Execution:
         self.excluded: list[str] = []
 
     def view(self) -> TrialView:
-        """The trial as its files tell now."""
+        """The trial as its files show it now."""
         return self._with_retries(lambda: fold_trial(self._trial))
 
     @staticmethod
     def _with_retries(act: Callable[[], T]) -> T:
-        return with_retries(act, _log_store_error, LONG)
+        return with_retries(act, log_store_error, LONG)
 
     @property
     def superseded(self) -> bool:
@@ -98,7 +98,7 @@ class Execution:
         begun = time.monotonic()
         try:
             result = self._run_step(number, log)
-            result.at_once = time.monotonic() - begun < _AT_ONCE
+            result.was_short = time.monotonic() - begun < _SHORT_RUN
             decision = self._with_retries(lambda: self._decide(before, result))
             log.add_message(f"run {number} ended: {decision.outcome}: {decision.reason}")
         finally:
@@ -171,7 +171,7 @@ class Execution:
         return decision
 
     def _run_step(self, number: int, log: TextLog) -> AttemptResult:
-        """The attempt that began, or why none can; a silent controller is no fault of the code."""
+        """The attempt that began, or why none can; a silent controller is no failure of it."""
         until, pause = time.monotonic() + _CONTROLLER_TIMEOUT, _STEP_PAUSE
         while True:
             try:
@@ -207,7 +207,7 @@ class Execution:
             inbox=self._inbox,
             log=log,
             stop_cause=self.stop_cause,
-            why_signalled=self._why_signalled,
+            signal_cause=self._signal_cause,
             end_reason=self._end_reason,
             limits=Limits(timeout, float(self._intents.facts.created.kill_wait)),
         ).run()
@@ -228,10 +228,10 @@ class Execution:
         return starting_environment(self._config, launchers) if inside else dict(launchers)
 
     def _explain_refusal(self, result: AttemptResult, log: TextLog) -> None:
-        """Why no step could begin: usually the job is being ended, and nobody has said so yet."""
+        """Why no step could begin: usually the job is being ended, and no signal has come yet."""
         # The agents of a preempted job get their SIGTERM also while they start.
         refused = result.refused or result.exit_code == 128 + signal.SIGTERM
-        # Exit codes alone don't tell a preemption from a cancelled job: the queue does.
+        # Exit codes don't distinguish a preemption from a cancelled job: the queue does.
         ending = self._job_is_ending()
         if not refused and not ending:
             log.add_message("the step could not begin")
@@ -241,13 +241,13 @@ class Execution:
         result.acknowledged = True
         if ending:
             self._await_end_reason(result)
-        else:  # the grace of a preemption, of which the runner hears nothing
+        else:  # the grace of a preemption, in which the runner gets no signal
             result.cause, result.yield_allocation = Cause.PREEMPTION, True
 
     def _confirm_cause(self, result: AttemptResult) -> None:
         """Whether it was a preemption of the step alone, or the signal of a job's end.
 
-        The nodes do not hear of an end in the same moment: the code may have left before this
+        Nodes do not learn of an end at the same moment: the code may have exited before this
         process was signalled, and a job that somebody has cancelled must not be requeued.
         """
         if result.job_is_ending:
@@ -270,7 +270,7 @@ class Execution:
         result.yield_allocation = result.cause in _YIELDING
 
     def _job_is_ending(self) -> bool:
-        """Whether the queue says so; a job in the grace of its preemption is running to it."""
+        """Whether the queue shows it so: in the grace of a preemption it shows a running job."""
         try:
             own = self._cluster.query([self._allocation.ref]).get(self._allocation.ref)
         except SlurmError:
@@ -305,7 +305,7 @@ class Execution:
     ) -> Failure | None:
         """The error of the code that ended this run at once, with no step gained."""
         gained = after.steps > before.steps or len(after.checkpoints) > len(before.checkpoints)
-        if gained or not result.at_once or result.cause is not None or not result.exit_code:
+        if gained or not result.was_short or result.cause is not None or not result.exit_code:
             return None
         from detslurm.exec.failure import EXITS, failure_in  # only here: runners start without it
 
@@ -326,17 +326,17 @@ class Execution:
             self._intents.refresh()
             self._intents.mark_found(self.task.trial_id)
         except StoreError as error:
-            _log_store_error(error)
+            log_store_error(error)
         return self._intents.cause_for(self.task.trial_id)
 
     def _end_reason(self) -> Cause:
-        """Why the whole job is being ended, by what Slurm said in its output."""
+        """Why the whole job is being ended, by Slurm's line in its output."""
         intent = self.stop_cause()
         if intent is not None:
             return intent
         return _ENDINGS.get(self._read_end_reason() or "", Cause.ENDING)
 
-    def _why_signalled(self) -> Cause:
+    def _signal_cause(self) -> Cause:
         """Time limit or preemption: SIGUSR1 means both on sites with preempt_send_user_signal."""
         try:
             job = self._cluster.query([self._allocation.ref]).get(self._allocation.ref)
@@ -347,15 +347,11 @@ class Execution:
         return Cause.TIME_LIMIT if left is not None and left <= lead else Cause.PREEMPTION
 
 
-def _log_store_error(error: StoreError) -> None:
-    print_message(f"the store can't be used now: {error}")
-
-
 def _refusal(view: TrialView, result: AttemptResult) -> str | None:
     if view.early_exit != INVALID_HP and not result.invalid_hp:
         return None
-    said = f": {view.early_exit_text}" if view.early_exit_text else " by the code"
-    return f"its hyperparameters were declared invalid{said}"
+    reason = f": {view.early_exit_text}" if view.early_exit_text else " by the code"
+    return f"its hyperparameters were declared invalid{reason}"
 
 
 def _end_record(number: int, decision: Decision, result: AttemptResult) -> dict[str, Any]:

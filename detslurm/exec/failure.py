@@ -1,6 +1,6 @@
-"""Errors of the code itself, as a run's log tells them: the next run would meet them again.
+"""Errors of the code itself, as a run's log shows them: the next run would meet them again.
 
-Only what can't pass by itself is recognised: a module, name, class or argument that is wrong. What
+Only what can't pass on its own is recognised: a module, name, class or argument that is wrong. What
 hangs on the world (files, network, memory, devices, peers) or is of a kind that nobody knows here
 may be gone a moment later.
 """
@@ -33,7 +33,7 @@ _LAUNCHERS = ("ChildFailedError", "CalledProcessError")
 # The exit status of a Python that ends by an exception, or finds no script.
 EXITS = (1, 2)
 _TAIL = 256 * 1024
-# After its traceback a process has little to say; a launcher then tells how its workers ended.
+# After its traceback a process prints little; a launcher then prints how its workers ended.
 _AFTERWORD = 60
 
 _LINE = re.compile(r"\[[^]\s]+\] (?:\[rank=(\d+)\] )?\|\| (.*)")
@@ -79,7 +79,7 @@ class _Error:
 
 
 def failure_in(log: Path) -> Failure | None:
-    """The error of the code that ended a run, by the end of its log; None where it says none."""
+    """The error of the code that ended a run, by the end of its log; None where it shows none."""
     try:
         with log.open("rb") as file:
             file.seek(max(file.seek(0, 2) - _TAIL, 0))
@@ -94,22 +94,22 @@ def failure_of(lines: Sequence[str]) -> Failure | None:
     for place, line in enumerate(lines):
         if (match := _LINE.fullmatch(line)) is not None:
             ranks.setdefault(match[1], []).append((place, match[2]))
-    ends = [end for said in ranks.values() if (end := _last_error(said)) is not None]
+    ends = [end for lines in ranks.values() if (end := _last_error(lines)) is not None]
     if not ends:
         return None
     _, error = min(ends, key=lambda end: end[0])
     return _failure(error) if all(map(_is_of_the_code, error.chain)) else None
 
 
-def _last_error(said: Sequence[tuple[int, str]]) -> tuple[int, _Error] | None:
+def _last_error(lines: Sequence[tuple[int, str]]) -> tuple[int, _Error] | None:
     """Where a rank's last error stands, and what it is."""
     last = None
-    for number, error in _errors([text for _, text in said]):
+    for number, error in _errors([text for _, text in lines]):
         if _kind(error.chain[-1]) not in _LAUNCHERS:
             last = number, error
-    if last is None or len(said) - last[0] > _AFTERWORD:
+    if last is None or len(lines) - last[0] > _AFTERWORD:
         return None
-    return said[last[0]][0], last[1]
+    return lines[last[0]][0], last[1]
 
 
 def _errors(texts: Sequence[str]) -> Iterator[tuple[int, _Error]]:
@@ -149,6 +149,6 @@ def _is_of_the_code(error: str) -> bool:
 
 def _failure(error: _Error) -> Failure:
     # Every run has a directory and addresses of its own.
-    said = [_ADDRESS.sub("0x", _FOLDERS.sub("", text)) for text in error.chain]
-    digest = hashlib.sha256("\n".join([*said, *error.frames]).encode()).hexdigest()
+    lines = [_ADDRESS.sub("0x", _FOLDERS.sub("", text)) for text in error.chain]
+    digest = hashlib.sha256("\n".join([*lines, *error.frames]).encode()).hexdigest()
     return Failure(error.chain[-1][:300], digest[:16])

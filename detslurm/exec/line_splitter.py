@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Iterator
 
 LONGEST = 64 * 1024
-"""A line without an end must not grow in memory for ever: longer ones come in pieces."""
+"""A line without an end must not grow in memory without bound: longer ones come in pieces."""
 
-# A line that is written again and again is said so often (seconds), and in its last state.
+# Seconds between two states of a line that is rewritten; its last state always counts.
 _EVERY = 1.0
 _END = re.compile(rb"([\r\n])")
 _UP = b"\x1b[A"  # how tqdm goes from a nested bar back to the one above
@@ -40,8 +40,8 @@ class LineSplitter:
     def _begin(self) -> None:
         """A line that nothing has overwritten yet."""
         self._rewriting = False
-        self._state = self._said = b""
-        self._since: float | None = None  # when the first state came that was not said
+        self._state = self._sent = b""
+        self._since: float | None = None  # when the first state came that was not sent
 
     def has_pending(self) -> bool:
         """Whether `overdue` will have something to give."""
@@ -71,7 +71,7 @@ class LineSplitter:
     def close(self) -> Iterator[bytes]:
         """What is left without a line end."""
         rest, self._rest, self._above = self._rest, b"", 0
-        if self._rewrites:  # whoever reads the lines next would climb over those of others
+        if self._rewrites:  # a terminal would move up over the lines of others
             rest, _ = _without_ups(rest)
         if rest or self._state:
             yield from self._ended(rest)
@@ -97,19 +97,19 @@ class LineSplitter:
     def _due(self, state: bytes) -> Iterator[bytes]:
         if self._since is not None and self._clock() >= self._since + _EVERY:
             self._since, self._state = None, b""
-            if state != self._said:
-                self._said = state
+            if state != self._sent:
+                self._sent = state
                 yield from self._pieces(state)
 
     def _ended(self, text: bytes) -> Iterator[bytes]:
         """A line is complete; what it has overwritten counts only if it was something else."""
-        state, said, rewriting = self._state, self._said, self._rewriting
+        state, sent, rewriting = self._state, self._sent, self._rewriting
         self._begin()
         if rewriting and _is_blank(text):
-            text = state or said
+            text = state or sent
         elif state and _title(state) != _title(text):
             yield from self._pieces(state)
-        if not (rewriting and text and text == said):
+        if not (rewriting and text and text == sent):
             yield from self._pieces(text)
 
     def _pieces(self, line: bytes) -> Iterator[bytes]:

@@ -17,8 +17,8 @@ from typing import Any
 from detslurm._child_processes import die_with_parent
 from detslurm.exec.pipe_writer import PipeWriter
 
-# So many characters of a line are looked at.
-_LOOKED_AT = 4096
+# Characters of a line that are searched.
+_SEARCHED = 4096
 _PLAIN = re.compile(r"[\w \-,:;=@%&'\"<>/#~`!]+")
 _ANYTHING = re.compile(r"(?:\.\*\??)+(?![?+*{])")
 
@@ -53,7 +53,7 @@ class LogPolicies:
     def matches(self, lines: Iterable[str]) -> Iterator[PolicyMatch]:
         """Plain policies that one of the lines matches; the others get the lines to search."""
         # Code that prints its own configuration would match every pattern in it.
-        heads = [line[:_LOOKED_AT] for line in lines if "log_policies" not in line[:_LOOKED_AT]]
+        heads = [line[:_SEARCHED] for line in lines if "log_policies" not in line[:_SEARCHED]]
         for entry in [e for e in self._plain if any(e[0] in head for head in heads)]:
             self._plain.remove(entry)
             yield entry[1]
@@ -157,7 +157,7 @@ def essential(pattern: str) -> str:
 
 
 def plain(pattern: str) -> str | None:
-    """The text that lines have that the pattern matches, if it is no more than a text."""
+    """The text that the pattern matches, if the pattern is nothing but a text."""
     text = re.sub(r"(?:\.\*)+$", "", essential(pattern))
     return text if _PLAIN.fullmatch(text) else None
 

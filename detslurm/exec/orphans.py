@@ -31,7 +31,7 @@ class RunMark(NamedTuple):
 
     @classmethod
     def of(cls, env: Mapping[str, str]) -> RunMark | None:
-        """By its environment; a job that was submitted from inside a run is no part of that."""
+        """By its environment; a job that was submitted from inside a run does not belong to it."""
         try:
             trial, run = int(env[_env.TRIAL_ID]), int(env[_env.TRIAL_RUN_ID])
             experiment, job = env[_env.EXPERIMENT_DIR], env[_env.JOB]

@@ -43,9 +43,9 @@ class AttemptFacts:
     """The facts of one ended attempt.
 
     `exit_code` follows the shell: 128 + N for death by signal N. `new_checkpoint` says whether this
-    run committed one; `restarts` counts those used before it; `non_retryable` says why the next run
+    run committed one; `restarts` counts those used before it; `non_retryable` is why the next run
     would fail in the same way; `resting` says that the search has no more for the trial now, though
-    it may promote it later. `why` is what went wrong where the exit code does not tell. `failure`
+    it may promote it later. `why` is the failure where the exit code does not show it. `failure`
     is an error of the code that ended this run at once, without a step gained, and `earlier` the
     one that made this run a restart; `restart_repeated` is the user's choice to try all the same.
     """
@@ -97,8 +97,8 @@ def decide(facts: AttemptFacts) -> Decision:
 
 def _cut_short(facts: AttemptFacts) -> bool:
     # The code did not acknowledge, but it was ended by the signal that came with the request: that
-    # is no fault of its own. At a time limit it must at least have saved something, or a script
-    # that never checkpoints would be chained for ever.
+    # is not its failure. At a time limit it must at least have saved something, or a script
+    # that never checkpoints would be chained without end.
     if facts.exit_code not in _DEADLY:
         return False
     return facts.cause is not Cause.TIME_LIMIT or facts.new_checkpoint
@@ -113,7 +113,7 @@ def _stopped(cause: Cause) -> Decision:
         return Decision("time_limit", "the job's time limit was near", Action.REQUEUE)
     if cause is Cause.ENDING:
         # Somebody may have cancelled the job; what Slurm preempts to the end, it requeues itself.
-        return Decision(ENDED, "Slurm ended the job and did not say why", Action.STOP)
+        return Decision(ENDED, "Slurm ended the job without a known reason", Action.STOP)
     return Decision("preempted", "preempted by Slurm", Action.REQUEUE)
 
 

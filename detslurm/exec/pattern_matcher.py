@@ -1,6 +1,6 @@
-"""Looks for one pattern in the lines on standard input; says so at the first that has it, and ends.
+"""Search lines on standard input for one pattern; report the first match, and exit.
 
-Python's search may take for ever and lets nobody interrupt it. So it gets a process of its own,
+Python's search may take years and can't be interrupted. So it gets a process of its own,
 which the kernel ends when its allowance of processor time is used up. It runs alone, by its path:
 nothing but the standard library is loaded.
 """

@@ -21,7 +21,7 @@ from detslurm.exec.execution import SLURM_LATE, Execution
 from detslurm.exec.intents import Intents
 from detslurm.exec.outcome import Action, Cause, Decision
 from detslurm.exec.signals import SignalInbox, discard_signals
-from detslurm.exec.textlog import print_message
+from detslurm.exec.textlog import log_store_error, print_message
 from detslurm.exec.trial_queue import StaticTrialQueue, TrialQueue
 from detslurm.slurm import Allocation, Cluster, SlurmError, detect_cluster
 from detslurm.store import ExperimentDir, RunTaken, StoreError, TrialEnded
@@ -46,7 +46,9 @@ class Runner:
         self._config: dict[str, Any] = self._with_retries(self._experiment.config)
         allocation = Allocation.from_environment()
         if allocation is None:
-            raise SystemExit("detslurm runner: this is no job; `detslurm submit` starts it in one")
+            raise SystemExit(
+                "detslurm runner: this is not a job; `detslurm submit` starts runners in jobs"
+            )
         self._allocation = allocation
         output, since = _job_output(self._experiment.jobs, allocation)
         self._end_reason = partial(allocation.end_reason, output, since)
@@ -106,13 +108,13 @@ class Runner:
     @staticmethod
     def _with_retries(act: Callable[[], T]) -> T:
         """Do what can be done twice, over minutes in which the store can't be used."""
-        return with_retries(act, _log_store_error, LONG)
+        return with_retries(act, log_store_error, LONG)
 
     def _stop_cause(self) -> Cause | None:
         try:
             self._intents.refresh()
         except StoreError as err:
-            _log_store_error(err)
+            log_store_error(err)
         return self._intents.cause
 
     def _on_stop_cause(self, cause: Cause) -> None:
@@ -138,7 +140,7 @@ class Runner:
             print_message(str(err))
             return False
         if execution.superseded:
-            return False  # whoever goes on with the trial tells what became of it
+            return False  # the runner that goes on with the trial records its end
         return self._after(execution, decision, result)
 
     def _abandon(self, execution: Execution, decision: Decision) -> bool:
@@ -190,7 +192,7 @@ class Runner:
             print_message(f"the metrics are not compacted: {err}")
 
     def _time_is_short(self) -> bool:
-        """Whether a trial that began now would be asked to leave almost at once."""
+        """Whether a trial that began now would be asked to stop almost at once."""
         end = self._allocation.end_time
         lead = self._intents.facts.created.signal_lead + SLURM_LATE
         return end is not None and end - time.time() <= lead
@@ -203,15 +205,15 @@ class Runner:
     def _yield_allocation(self, action: Action, *, ending: bool = False) -> None:
         """Requeue exactly this element, or submit a successor where that is not possible.
 
-        `ending`: Slurm ends the job, and has said why. Otherwise a job that somebody has cancelled
-        meanwhile stays cancelled.
+        `ending`: Slurm ends the job, for a reason that is known. Otherwise a job that somebody has
+        cancelled meanwhile stays cancelled.
         """
         # A requeue makes Slurm end this job, and with it this process: SIGTERM arrives while we
         # wait for scontrol's answer. What is left to do has KillWait seconds, until SIGKILL.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         hold = action is Action.HOLD
         if hold and ending:
-            self._cluster().hold([self._allocation.ref])  # should Slurm bring it back by itself
+            self._cluster().hold([self._allocation.ref])  # should Slurm requeue it on its own
             return
         ref = self._requeued(hold, ending) or self._submit_successor(hold)
         if hold and self._stop_cause() is not Cause.PAUSE:
@@ -262,7 +264,7 @@ class Runner:
 
 
 def _job_output(folder: Path, allocation: Allocation) -> tuple[Path, int]:
-    """Where Slurm says why it ends the job, and how much stands there already.
+    """Where Slurm writes why it ends the job, and the size of what is there already.
 
     Setup lines may have sent our own output elsewhere.
     """
@@ -271,10 +273,6 @@ def _job_output(folder: Path, allocation: Allocation) -> tuple[Path, int]:
         return kept, kept.stat().st_size
     except OSError:
         return Path("/proc/self/fd/1"), os.fstat(1).st_size
-
-
-def _log_store_error(error: StoreError) -> None:
-    print_message(f"the store can't be used now: {error}")
 
 
 def _was_requeued(refusal: SlurmError) -> bool:

@@ -17,7 +17,7 @@ from detslurm.searcher.optuna.history import TrialHistory
 
 
 class SamplingError(Exception):
-    """No sample could be had; says why."""
+    """There is no sample; the text has the reason."""
 
 
 class Question(msgspec.Struct):
@@ -48,14 +48,14 @@ class SearchLog(Protocol):
 def sample(log: SearchLog, search: Search, index: int) -> dict[str, Any]:
     """The hyperparameters of an assigned trial: what the log has, else sampled and committed.
 
-    All trials that lack a sample get theirs in one go. Who loses the race takes what is there.
+    All trials that lack a sample get theirs in one go. The loser of a race takes what is there.
     """
     while index in (wanted := search.unsampled(log.state)):
-        log.commit(_ask(search, log.state, wanted))
+        log.commit(_sample(search, log.state, wanted))
     return search.plan(log.state, index).hparams
 
 
-def _ask(search: Search, state: State, wanted: list[int]) -> list[dict[str, Any]]:
+def _sample(search: Search, state: State, wanted: list[int]) -> list[dict[str, Any]]:
     question = Question(
         searcher=dict(search.searcher),
         space=dict(search.space),

@@ -35,7 +35,7 @@ _TIMEOUT, _POLL_SECONDS = 30.0, 0.5
 
 
 class SearchTrialQueue:
-    """Takes the first trial in the queue, whoever worked at it before."""
+    """Takes the first trial in the queue, whichever worker had it before."""
 
     def __init__(
         self, intents: Intents, config: Mapping[str, Any], *, ref: str, cluster: Cluster
@@ -100,14 +100,14 @@ class SearchTrialQueue:
         return bool(self._intents.facts.created.submit_from_jobs)
 
     def take(self) -> Task | None:
-        # What a former self of this job had is asked for anew: it may still be alive somewhere.
+        # What an earlier incarnation of this job had is requested again: it may still be alive.
         if not self._took or self._state.assignment(self._ref) is None:
-            self._commit([self._ask()])
+            self._commit([self._work_request()])
         while (index := self._state.assignment(self._ref)) is not None:
             how = self._over(index) or self._refusal(index)
             if how is None:
                 break
-            self._commit([*self._known([self._left(index, how)]), self._ask()])
+            self._commit([*self._known([self._run_end(index, how)]), self._work_request()])
         if index is None:
             return None
         first = not self._took
@@ -117,7 +117,7 @@ class SearchTrialQueue:
         return self._task(index)
 
     def _over(self, index: int) -> str | None:
-        """How a trial ended whose last worker could not tell the search any more."""
+        """How a trial ended whose last worker could not report it to the search."""
         trial = self._state.trials[index]
         if trial.stop:
             return "stopped"
@@ -186,7 +186,7 @@ class SearchTrialQueue:
     def retake(self, task: Task) -> Task | None:
         # Processes of the run before may have outlived its agent: they are not to be heard.
         self._incarnation = secrets.token_hex(4)
-        self._commit([self._ask()])
+        self._commit([self._work_request()])
         if self._state.assignment(self._ref) != task.index:
             return None
         return replace(task, fencing_token=self._state.trials[task.index].fencing_token)
@@ -202,22 +202,22 @@ class SearchTrialQueue:
 
     def release(self, task: Task, decision: Decision, view: TrialView, *, going_on: bool) -> None:
         if decision.outcome in ("canceled", "killed") and self._intents.cause is not None:
-            return  # everything ends: that is no affair of the search's
+            return  # everything ends: the search need not know
         how = _HOW.get(decision.outcome, "released")
         how = "non_retryable" if how == "errored" and view.non_retryable else how
         latest = view.latest_checkpoint
-        event = self._left(
+        event = self._run_end(
             task.index, how, latest.uuid if latest else None, token=task.fencing_token
         )
-        self._commit([event, self._ask()] if going_on else [event])
+        self._commit([event, self._work_request()] if going_on else [event])
 
-    def _ask(self) -> dict[str, Any]:
+    def _work_request(self) -> dict[str, Any]:
         return {"e": "work_requested", "worker": self._ref, "incarnation": self._incarnation}
 
     def _known(self, left: list[dict[str, Any]]) -> list[dict[str, Any]]:
         return with_checkpoints(self._intents.experiment, self._intents.facts.trial_ids, left)
 
-    def _left(
+    def _run_end(
         self, index: int, how: str, checkpoint: str | None = None, *, token: int | None = None
     ) -> dict[str, Any]:
         token = self._state.trials[index].fencing_token if token is None else token
@@ -237,7 +237,7 @@ class SearchTrialQueue:
         return self._state.done and self._conclude()
 
     def _conclude(self) -> bool:
-        """Say in the experiment's facts that its search is over; False where that is known."""
+        """Record in the experiment's facts that its search is over; False if that is recorded."""
         self._intents.refresh()
         if self._intents.facts.closed is not None:
             return False

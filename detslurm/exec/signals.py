@@ -39,10 +39,10 @@ class SignalInbox:
     def __init__(
         self,
         signals: Iterable[signal.Signals],
-        at_once: Mapping[signal.Signals, Callable[[], None]] | None = None,
+        immediate: Mapping[signal.Signals, Callable[[], None]] | None = None,
     ) -> None:
-        """`at_once` runs in the handler: for what must not wait until somebody takes the signal."""
-        self._at_once = at_once or {}
+        """`immediate` runs in the handler: for what must not wait until the signal is taken."""
+        self._immediate = immediate or {}
         self._seen: set[signal.Signals] = set()
         self._reader, writer = os.pipe()
         # A pipe, so that select() wakes up: a signal that arrives just before the call would
@@ -59,8 +59,8 @@ class SignalInbox:
         # which the interrupted code may hold, and writes no log.
         sig = signal.Signals(number)
         self._seen.add(sig)
-        if sig in self._at_once:
-            self._at_once[sig]()
+        if sig in self._immediate:
+            self._immediate[sig]()
 
     def fileno(self) -> int:
         return self._reader

@@ -9,13 +9,18 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from detslurm.store import fs
-from detslurm.store.errors import explained
+from detslurm.store.errors import StoreError, explained
 
 
 def print_message(text: str) -> None:
     """Print a line in the job's output; on a full disk that line alone is lost."""
     with contextlib.suppress(OSError):
         os.write(1, f"detslurm: {text}\n".encode("utf-8", "replace"))
+
+
+def log_store_error(error: StoreError) -> None:
+    """Print that the store fails now: what needs it is tried again."""
+    print_message(f"the store can't be used now: {error}")
 
 
 class TextLog:

@@ -41,7 +41,7 @@ class TrialQueue(Protocol):
     """Where a worker's trials come from."""
 
     def has_work(self) -> bool:
-        """Whether there is work for this worker, as far as it can tell."""
+        """Whether there is work for this worker, as far as it knows."""
 
     def take(self) -> Task | None:
         """The trial to run now; None when others were faster."""
@@ -59,7 +59,7 @@ class TrialQueue(Protocol):
         """This worker has left the trial, and takes another one or not."""
 
     def is_experiment_over(self) -> bool:
-        """Whether the whole experiment has just ended, as far as this worker can tell."""
+        """Whether the whole experiment has just ended, as far as this worker knows."""
 
     def remaining_trials(self) -> range:
         """The trials that are left for a successor of this job."""
@@ -173,7 +173,7 @@ class StaticTrialQueue:
             print_message(f"the runner of trial {trial_id} died: going on with it here")
 
     def _replace(self, index: int) -> None:
-        """Another sample for one that makes no sense, once, whoever else tries the same."""
+        """Another sample for an invalid one, once, however many workers try to add it."""
         from detslurm.searcher.method import may_replace  # only here: a runner starts without it
 
         intents, most = self._intents, self._searcher["max_trials"]

@@ -36,7 +36,7 @@ class SpuriousRequeue(Exception):
     def __init__(self, trial: int) -> None:
         super().__init__(
             f"trial {trial} is over, and Slurm has started its job once more after a preemption:"
-            " nothing is done. Submit the script again to train anew"
+            " nothing is done. Submit the script again to train another time"
         )
 
 
@@ -52,7 +52,7 @@ class JobStep:
     allocation: Allocation
     name: str
     argv: Sequence[str]
-    regular: range | None = None  # the indices of a regular array, which the environment tells
+    regular: range | None = None  # the indices of a regular array, known from the environment
 
     @classmethod
     def of(cls, allocation: Allocation, env: Mapping[str, str], argv: Sequence[str]) -> JobStep:
@@ -87,7 +87,7 @@ class JobClaim:
 
 
 def regular_array(env: Mapping[str, str]) -> range | None:
-    """The indices of the job's array, where they have one step and so can be told from the ends."""
+    """The indices of the job's array, where they have one step and so follow from the ends."""
     try:
         names = ("MIN", "MAX", "STEP", "COUNT")
         first, last, step, count = (int(env[f"SLURM_ARRAY_TASK_{name}"]) for name in names)
@@ -156,8 +156,8 @@ def _is_over(trial: TrialDir, step: JobStep) -> bool:
 def is_spurious_requeue(runs: Sequence[RunView], allocation: Allocation) -> bool:
     """Whether Slurm alone has started a job again whose trial is over.
 
-    From 24.05 on it requeues by itself what leaves in the grace of a preemption; a job that has
-    asked for that, too, may come once more after its end.
+    From 24.05 on it requeues a job that exits in the grace of a preemption; one that has asked for
+    a requeue, too, may be started once more after its end.
     """
     own = [run for run in runs if run.job.get("ref") == allocation.ref]
     if not own or own[-1] is not runs[-1]:
@@ -176,7 +176,7 @@ def _claimed(store: Store, path: Path) -> JobClaim | None:
 def _make(store: Store, path: Path, step: JobStep, cluster: str) -> JobClaim:
     """Make the experiment, unless another element of the array is about to.
 
-    Should that one have died meanwhile, one of those who wait takes over, and the others wait on.
+    If that one has died meanwhile, one of the waiting elements takes over, and the others wait.
     """
     turn = 0
     while not claim_directory(path.with_suffix(f".making{turn or ''}")):
@@ -228,10 +228,10 @@ def _experiment(
 
 def _kept_script(experiment: ExperimentDir, step: JobStep) -> dict[str, Any]:
     try:
-        word = userscript.keep(step.allocation.job_id, experiment.jobs / userscript.SCRIPT)
+        record = userscript.keep(step.allocation.job_id, experiment.jobs / userscript.SCRIPT)
     except (SlurmError, OSError) as err:
         return {"unknown": str(err)}
-    return word or {"unknown": "its job had no batch script"}
+    return record or {"unknown": "its job had no batch script"}
 
 
 def configuration(store: Store, argv: Sequence[str]) -> dict[str, Any]:

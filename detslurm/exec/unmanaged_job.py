@@ -1,6 +1,6 @@
 """A run inside an unmanaged job, which its user submitted: no runner, no agent, the same store.
 
-Whoever comes first on a node, a launcher or the script itself, does what those would do there: it
+The first process on a node, a launcher or the script itself, does what those would do there: it
 opens the run (on the chief alone), raises the preemption flag at Slurm's signal, writes the end
 record and asks for the requeue that a saved checkpoint is good for.
 """
@@ -32,7 +32,7 @@ from detslurm.store.retry import SHORT, with_retries
 T = TypeVar("T")
 
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
-"""Any of these means: save and leave; sbatch's --signal may name the one that a site likes."""
+"""Any of these means: save and exit; sbatch's --signal may name the one that a site likes."""
 
 _RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID")
 # How long the other processes of a step wait for the chief to open the run.
@@ -94,7 +94,7 @@ class UnmanagedJob:
                 signal.signal(sig, lambda *_: self.flag.request_preemption())
 
     def close(self, outcome: str, reason: str) -> None:
-        """The script has ended by itself: as `finish`, where its own words tell how."""
+        """The script has ended on its own: as `finish`, with the outcome that it reports."""
         if outcome == "error":
             self.finish(1, reason)
         else:
@@ -137,7 +137,7 @@ class UnmanagedJob:
         )
 
     def _requeue(self, action: Action) -> None:
-        # A step that leaves in good order would end the job for good: Slurm requeues only what it
+        # A step that exits in good order would end the job for good: Slurm requeues only what it
         # had to kill. A job that is being ended is not running any more, and stays so.
         if action not in (Action.REQUEUE, Action.HOLD):
             return
@@ -250,7 +250,7 @@ def _is_invalid(view: Any) -> bool:
 
 
 def _evidence(ref: str) -> JobInfo | None:
-    """How Slurm sees the job now that something asked it to stop; None where it does not say."""
+    """The job as Slurm shows it, now that it has to stop; None if Slurm does not answer."""
     try:
         return detect_cluster("slurm").evidence([ref]).get(ref)
     except SlurmError:

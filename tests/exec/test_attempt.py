@@ -38,7 +38,7 @@ def test_a_node_that_never_comes(tmp_path: Path, inbox: SignalInbox) -> None:
         inbox=inbox,
         log=log,
         stop_cause=lambda: None,
-        why_signalled=lambda: Cause.PREEMPTION,
+        signal_cause=lambda: Cause.PREEMPTION,
         end_reason=lambda: Cause.KILL,
         limits=Limits(60, 30, rendezvous=0.01),
     ).run()
@@ -65,7 +65,7 @@ def test_the_code_hears_of_a_signal_before_its_cause_is_known(
         inbox=inbox,
         log=log,
         stop_cause=lambda: None,
-        why_signalled=why,
+        signal_cause=why,
         end_reason=lambda: Cause.KILL,
         limits=Limits(60, 30),
     )
@@ -87,7 +87,7 @@ def test_what_srun_says_of_every_step_is_left_out(tmp_path: Path, inbox: SignalI
         inbox=inbox,
         log=log,
         stop_cause=lambda: None,
-        why_signalled=lambda: Cause.PREEMPTION,
+        signal_cause=lambda: Cause.PREEMPTION,
         end_reason=lambda: Cause.KILL,
         limits=Limits(60, 30),
     ).run()
@@ -109,7 +109,7 @@ def test_no_report_is_taken_for_a_rewritten_line(tmp_path: Path, inbox: SignalIn
         inbox=inbox,
         log=log,
         stop_cause=lambda: None,
-        why_signalled=lambda: Cause.PREEMPTION,
+        signal_cause=lambda: Cause.PREEMPTION,
         end_reason=lambda: Cause.KILL,
         limits=Limits(60, 30),
     ).run()

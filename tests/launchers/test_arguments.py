@@ -45,9 +45,12 @@ def test_a_trial_class_is_trained_by_the_harness() -> None:
     [
         ([], "empty script is not allowed"),
         (["--a", "--"], "empty script is not allowed"),
-        (["--nnodes", "2", "train.py"], "--nnodes is no script: options of the launcher end with"),
+        (
+            ["--nnodes", "2", "train.py"],
+            "--nnodes is not a script: options of the launcher end with",
+        ),
         (["-n", "2", "train.py"], "`-n ... -- train.py`"),
-        (["--a", "--", "--b", "train.py"], "--b is no script"),
+        (["--a", "--", "--b", "train.py"], "--b is not a script"),
         (["--trial", "m:C", "x"], "extra arguments to --trial"),
         (["--trial"], "expected one argument"),
         (["--a", "--", "--trial=train.py"], "expected MODULE:CLASS, not 'train.py'"),

@@ -28,7 +28,7 @@ def test_options_of_horovodrun_become_horovods_environment(horovod: None) -> Non
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["-np", "4", "-H", "a:2,b:2"], r"-np, --hosts: Slurm says"),
+        (["-np", "4", "-H", "a:2,b:2"], r"-np, --hosts: Slurm decides"),
         (["--gloo"], r"--gloo.*leave it out"),
         (["--min-np", "1"], r"--min-np"),
         (["--cycle-time-ms", "2", "train.py"], r"no option of horovodrun: train\.py"),
