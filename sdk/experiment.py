@@ -11,7 +11,7 @@ from msgspec import ValidationError
 
 from detslurm.sdk import settings, unmanaged
 from detslurm.sdk.errors import LifecycleError
-from detslurm.sdk.job_status import JobRef, JobStatus, status_of
+from detslurm.sdk.job_status import JobRef, JobStatus
 from detslurm.sdk.snapshot import ExperimentSnapshot, attach_job_status, read
 from detslurm.slurm.request import nice_of
 from detslurm.store import CheckpointView, ExperimentView, StoreError, TrialRow
@@ -192,36 +192,18 @@ class Experiment:
             LifecycleError: If the experiment is over or being stopped, or if the queue does not
                 answer: what is held then stays held.
         """
-        lost = self._lost_trials()
-        if not lost:
+        from detslurm.sdk.activation import activate, lost_trials
+
+        if not lost_trials(self._snapshot):
             self._refuse_when_over("activate")
         if self.view.desired.stopping:
-            raise LifecycleError(f"experiment {self.id} is {self.state}: it can't go on")
+            raise LifecycleError(f"experiment {self.id} is {self.state}: it can't continue")
         self._intent("activate")
-        searching = self._snapshot.facts.searching
-        if not (self._activate_search() if searching else self._activate_trials(lost)):
+        if not activate(self._snapshot, self._client.queues):
             raise LifecycleError(
-                f"experiment {self.id} may still be held: {self._where} does not answer; "
-                "run `activate` again when it does"
+                f"experiment {self.id} may still be held: {self.view.cluster or 'slurm'} does not "
+                "answer; run `activate` again when it does"
             )
-
-    def _activate_trials(self, lost: list[int]) -> bool:
-        known = self._snapshot.job_refs
-        wanted = [known[t] for t in {*self._snapshot.unfinished, *lost} if t in known]
-        queue = self._client.queues.query(wanted, since=self.view.created)
-        queue = self._snapshot.without_foreign_jobs(queue)
-        trials = sorted({*self._snapshot.unfinished, *lost})
-        job_statuses = {trial: status_of(known.get(trial), queue) for trial in trials}
-        done = self._client.queues.release(
-            [s.job_ref for s in job_statuses.values() if s.job_ref and s.alive]
-        )
-        self._resubmit([t for t, s in job_statuses.items() if _is_gone(s, queue.unreachable)])
-        return done and not queue.unreachable
-
-    def _activate_search(self) -> bool:
-        from detslurm.sdk.worker_pool import resume
-
-        return resume(self._snapshot, self._client.queues)
 
     def cancel(self) -> bool:
         """Let running trials save and exit, and end the experiment.
@@ -451,47 +433,3 @@ class Experiment:
     def message(self) -> str | None:
         """What the user should know of the whole experiment; None if there is nothing."""
         return self._snapshot.message
-
-    def _lost_trials(self) -> list[int]:
-        """Trials that count as failed only because their jobs disappeared."""
-        if self._snapshot.facts.searching:
-            return list(self._snapshot.facts.lost)
-        lost = self._snapshot.facts.lost
-        return [t.id for t in self.trial_rows if t.id in lost and t.state == "ERROR"]
-
-    def _resubmit(self, trials: list[int]) -> None:
-        if not trials:
-            return
-        from detslurm.sdk.resubmission import resubmit
-
-        ids = self._snapshot.facts.trial_ids
-        if not self.managed:
-            from detslurm.sdk.unmanaged import submit_again
-
-            submit_again(self._snapshot.directory, [ids.index(trial) for trial in trials])
-            return
-        resubmit(
-            self._snapshot.directory,
-            [ids.index(trial) for trial in trials],
-            self._client.queues.cluster(self._where),
-        )
-
-    @property
-    def _where(self) -> str:
-        return self.view.cluster or "slurm"
-
-
-def _is_gone(status: JobStatus, unreachable: Collection[str]) -> bool:
-    """Whether no job works for a trial any more, as far as the cluster knows.
-
-    That a queue answers and does not know the job is enough here: the user has asked for it, and if
-    the job runs nevertheless, the newer run fences it off.
-    """
-    if status.job_ref is None or status.alive is False:
-        return True
-    # A local cluster forgets nothing: a job that it does not know lives on another machine.
-    return (
-        status.alive is None
-        and status.job_ref.cluster not in unreachable
-        and status.job_ref.cluster != "local"
-    )
