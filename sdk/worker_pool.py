@@ -111,7 +111,7 @@ def resume(one: ExperimentSnapshot, queues: Queues) -> bool:
     state = log.catch_up()
     # A queue that answered without knowing a job counts: the user asked.
     gone = dict.fromkeys(state.workers.keys() - workers.alive, "released")
-    workers = workers._replace(held=frozenset(), departed={**workers.departed, **gone})
+    workers = workers._replace(held=frozenset(), ended={**workers.ended, **gone})
     if events := workers.run_ended_events(state):
         state = log.commit(with_checkpoints(one.directory, one.facts.trial_ids, events))
     count = workers.missing(state, one.facts.created.workers)

@@ -21,8 +21,8 @@ from detslurm.store.retry import LONG, with_retries
 from detslurm.store.search_records import add_trials, end_search, with_checkpoints
 from detslurm.store.states import TERMINAL
 
-# What the end of a run means to the search; all else is giving way.
-_HOW = {
+# The outcome of a run -> what it means to the search; all others give the trial back.
+_RUN_OUTCOMES = {
     "completed": "completed",
     "out_of_ops": "out_of_ops",
     "error": "errored",
@@ -84,7 +84,7 @@ class SearchTrialQueue:
         seen = self._pool.query(state)
         events = self._pool.gone(state, seen) if seen is not None else []
         if events:
-            self._commit(self._known(events))
+            self._commit(self._with_checkpoints(events))
         if self._has_trial():
             return True
         if seen is not None and self._pool.is_standby and not self._pool.is_last(seen):
@@ -100,14 +100,16 @@ class SearchTrialQueue:
         return bool(self._intents.facts.created.submit_from_jobs)
 
     def take(self) -> Task | None:
-        # What an earlier incarnation of this job had is requested again: it may still be alive.
+        # What an earlier incarnation had is requested again: its process may still be alive.
         if not self._took or self._state.assignment(self._ref) is None:
             self._commit([self._work_request()])
         while (index := self._state.assignment(self._ref)) is not None:
-            how = self._over(index) or self._refusal(index)
-            if how is None:
+            outcome = self._over(index) or self._refusal(index)
+            if outcome is None:
                 break
-            self._commit([*self._known([self._run_end(index, how)]), self._work_request()])
+            self._commit(
+                [*self._with_checkpoints([self._run_end(index, outcome)]), self._work_request()]
+            )
         if index is None:
             return None
         first = not self._took
@@ -117,7 +119,7 @@ class SearchTrialQueue:
         return self._task(index)
 
     def _over(self, index: int) -> str | None:
-        """How a trial ended whose last worker could not report it to the search."""
+        """The outcome of a trial whose last worker died before it could report it."""
         trial = self._state.trials[index]
         if trial.stop:
             return "stopped"
@@ -126,12 +128,12 @@ class SearchTrialQueue:
         view = fold_trial(self._intents.experiment.trial(self._trial_id(index)))
         last = next((run.outcome for run in view.runs if run.outcome in TERMINAL), None)
         if last is not None:
-            return _HOW[last]
+            return _RUN_OUTCOMES[last]
         killed = self._intents.cause_for(view.id) is Cause.KILL and self._intents.cause is None
         return "canceled" if killed else None
 
     def _refusal(self, index: int) -> str | None:
-        """See that the trial has hyperparameters; how it ended where nobody can choose any."""
+        """Let the trial have hyperparameters; its outcome where none can be chosen."""
         if index not in self._search.unsampled(self._state):
             return None
         try:
@@ -148,7 +150,7 @@ class SearchTrialQueue:
             return
         events = self._pool.gone(self._state, seen)
         if events:
-            self._commit(self._known(events))
+            self._commit(self._with_checkpoints(events))
         missing = self._pool.missing(self._state, seen)
         if missing and self._may_submit:
             self._pool.submit(missing)
@@ -184,7 +186,7 @@ class SearchTrialQueue:
         return intents.facts.trial_ids[index]
 
     def retake(self, task: Task) -> Task | None:
-        # Processes of the run before may have outlived its agent: they are not to be heard.
+        # Processes of the run before may have outlived its agent: their reports must not count.
         self._incarnation = secrets.token_hex(4)
         self._commit([self._work_request()])
         if self._state.assignment(self._ref) != task.index:
@@ -202,30 +204,30 @@ class SearchTrialQueue:
 
     def release(self, task: Task, decision: Decision, view: TrialView, *, going_on: bool) -> None:
         if decision.outcome in ("canceled", "killed") and self._intents.cause is not None:
-            return  # everything ends: the search need not know
-        how = _HOW.get(decision.outcome, "released")
-        how = "non_retryable" if how == "errored" and view.non_retryable else how
+            return  # everything ends: the search is not concerned
+        outcome = _RUN_OUTCOMES.get(decision.outcome, "released")
+        outcome = "non_retryable" if outcome == "errored" and view.non_retryable else outcome
         latest = view.latest_checkpoint
         event = self._run_end(
-            task.index, how, latest.uuid if latest else None, token=task.fencing_token
+            task.index, outcome, latest.uuid if latest else None, token=task.fencing_token
         )
         self._commit([event, self._work_request()] if going_on else [event])
 
     def _work_request(self) -> dict[str, Any]:
         return {"e": "work_requested", "worker": self._ref, "incarnation": self._incarnation}
 
-    def _known(self, left: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        return with_checkpoints(self._intents.experiment, self._intents.facts.trial_ids, left)
+    def _with_checkpoints(self, events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return with_checkpoints(self._intents.experiment, self._intents.facts.trial_ids, events)
 
     def _run_end(
-        self, index: int, how: str, checkpoint: str | None = None, *, token: int | None = None
+        self, index: int, outcome: str, checkpoint: str | None = None, *, token: int | None = None
     ) -> dict[str, Any]:
         token = self._state.trials[index].fencing_token if token is None else token
         event = {
             "e": "run_ended",
             "trial": index,
             "worker": self._ref,
-            "outcome": how,
+            "outcome": outcome,
             "fencing_token": token,
         }
         return event if checkpoint is None else {**event, "checkpoint": checkpoint}
@@ -237,7 +239,7 @@ class SearchTrialQueue:
         return self._state.done and self._conclude()
 
     def _conclude(self) -> bool:
-        """Record in the experiment's facts that its search is over; False if that is recorded."""
+        """Record that the search is over; False where that is done already."""
         self._intents.refresh()
         if self._intents.facts.closed is not None:
             return False

@@ -60,7 +60,7 @@ class WorkerPool:
         # The queue's silence proves nothing; but Slurm starts a standby when the others ended.
         outlived = self._outlived
         lost = [ref for ref in others if ref not in known and _job_id(ref) in outlived]
-        workers = workers._replace(departed={**workers.departed, **dict.fromkeys(lost, "lost")})
+        workers = workers._replace(ended={**workers.ended, **dict.fromkeys(lost, "lost")})
         return workers.run_ended_events(state)
 
     @property

@@ -28,7 +28,7 @@ class WorkerJob(Protocol):
     def ending(self) -> bool: ...
 
     @property
-    def departure(self) -> str | None: ...
+    def run_outcome(self) -> str | None: ...
 
     @property
     def reason(self) -> str: ...
@@ -45,8 +45,8 @@ class Workers(NamedTuple):
     """Of these, those that wait for their user's release."""
     standby: frozenset[str] = frozenset()
     """Of these, those that wait for the end of all others."""
-    departed: Mapping[str, str] = {}
-    """Workers that have given up their trial, with the outcome of their run."""
+    ended: Mapping[str, str] = {}
+    """Workers whose run of a trial has ended, with its outcome."""
 
     @classmethod
     def of(cls, jobs: Mapping[str, WorkerJob]) -> Workers:
@@ -64,16 +64,20 @@ class Workers(NamedTuple):
             standby=frozenset(
                 ref for ref, job in jobs.items() if job.waiting and "Dependency" in job.reason
             ),
-            departed={ref: how for ref, job in jobs.items() if (how := job.departure) is not None},
+            ended={
+                ref: outcome
+                for ref, job in jobs.items()
+                if (outcome := job.run_outcome) is not None
+            },
         )
 
     def run_ended_events(self, state: State) -> list[dict[str, Any]]:
-        """Return the events that take their trials from workers that have departed.
+        """Return the events that take their trials from workers whose runs have ended.
 
         Args:
             state: The search.
         """
-        return state.run_ended_events(self.departed)
+        return state.run_ended_events(self.ended)
 
     def missing(self, state: State, limit: int | None) -> int:
         """Return how many workers to submit for the trials that wait.

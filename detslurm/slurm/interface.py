@@ -102,9 +102,9 @@ class JobInfo:
         return PurePath(self.folder).parts[-3:] != PurePath(folder).parts[-3:]
 
     @property
-    def departure(self) -> str | None:
-        """How it gave up its work, to a search: "lost" when it is over, "released" when it waits
-        to start again and will ask again; None while it runs."""
+    def run_outcome(self) -> str | None:
+        """The outcome of its run to a search: "lost" when the job is over, "released" when it waits
+        to start again and will request work again; None while it runs."""
         if self.running:
             return None
         return "lost" if self.final else "released"

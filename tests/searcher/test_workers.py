@@ -57,6 +57,6 @@ def test_what_the_queue_shows() -> None:
     assert workers.alive == frozenset("abcdf")
     assert (workers.ending, workers.held, workers.standby) == (*map(frozenset, "bcd"),)
     waiting = dict.fromkeys("cdf", "released")
-    assert workers.departed == {**waiting, "e": "lost"}
+    assert workers.ended == {**waiting, "e": "lost"}
     events = workers.run_ended_events(search(0, "aeg"))
     assert [(event["worker"], event["outcome"]) for event in events] == [("e", "lost")]
