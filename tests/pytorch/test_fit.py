@@ -209,7 +209,6 @@ class TestPolicy:
     ) -> None:
         """best: strictly better than all before in the experiment; the end is always saved."""
         managed.config["searcher"]["smaller_is_better"] = smaller
-        managed.experiment.append({"type": "set", "smaller_is_better": smaller})
         in_job(managed, Scripted, validation_period=Batch(4), checkpoint_policy=policy)
         assert managed.checkpoints() == expected
 
