@@ -196,7 +196,8 @@ def typed(plain: Mapping[str, Any]) -> Fact | None:
     try:
         found: Fact = msgspec.convert(plain, kind, str_keys=True)
     except msgspec.ValidationError as error:
-        return Corrupt(n=plain.get("n", 0), path=f"fact {plain.get('n')}", problem=str(error))
+        n = plain.get("n", 0)
+        return Corrupt(n=n, path=f"facts/{n:06d}.json", problem=str(error))
     return found
 
 

@@ -73,7 +73,7 @@ def test_wrong_fields_are_a_problem_where_they_are_read(store: Store) -> None:
     view = fold_experiment(made)
     assert (view.state, view.archived, view.facts) == ("ACTIVE", True, 3)
     (problem,) = view.problems
-    assert problem.path == "fact 2" and "trials[0]" in problem.reason
+    assert problem.path == "facts/000002.json" and "trials[0]" in problem.reason
 
 
 def test_an_experiment_is_created_whole(store: Store) -> None:
