@@ -1,6 +1,6 @@
 """Write docs/cli.md: every command's own help, so that page and program can't drift apart.
 
-`--check` writes nothing and fails when the page is not what the program says.
+`--check` writes nothing and fails when the page does not match the program.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ PAGE = Path(__file__).resolve().parents[1] / "docs" / "cli.md"
 _HEAD = """\
 # The command line
 
-`detslurm COMMAND --help` says the same. Results go to stdout, everything else to stderr. With
-`--json` stdout is one JSON document (for `logs` one a line): times are RFC 3339 in UTC, and NaN
-and infinities are text. The exit status is 0 when all went well, 1 for an error (and for
-`experiment wait` any end but COMPLETED), 2 for a wrong command line or configuration, 130 after
+`detslurm COMMAND --help` prints the same text. Results go to stdout, everything else to stderr.
+With `--json` stdout is one JSON document (for `logs` one a line): times are RFC 3339 in UTC, and
+NaN and infinities are text. The exit status is 0 on success, 1 for an error (and for `experiment
+wait` if the experiment is not COMPLETED), 2 for a wrong command line or configuration, 130 after
 Ctrl-C.
 
-The store is at `$DETSLURM_ROOT`, else where the site profile says, else `~/detslurm`; one that was
-named and is not there is an error.
+The store is `$DETSLURM_ROOT`, else the `root` of the site profile, else `~/detslurm`. If one of the
+first two names a store that does not exist, that is an error.
 
 This page is made by `python scripts/cli_reference.py`.
 """
@@ -75,7 +75,7 @@ def main(argv: list[str]) -> int:
     # Versions of click break lines differently: the words count.
     if PAGE.exists() and PAGE.read_text().split() == text.split():
         return 0
-    print(f"{PAGE} is not what the program says: run python scripts/cli_reference.py")
+    print(f"{PAGE} does not match the program: run python scripts/cli_reference.py")
     return 1
 
 

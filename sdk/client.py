@@ -404,7 +404,7 @@ def _rows(store: Store, queues: Queues, warn: Callable[[str], None]) -> list[Exp
 def _readable(
     store: Store, ids: Iterable[int], warn: Callable[[str], None]
 ) -> Iterator[ExperimentSnapshot]:
-    """The experiments that can be read; an id whose submission broke off has none."""
+    """The experiments that can be read; an id whose submission was interrupted has none."""
     unreadable: dict[int, StoreError] = {}
     for number in ids:
         try:

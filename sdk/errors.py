@@ -8,4 +8,4 @@ class SubmitError(Exception):
 
 
 class LifecycleError(Exception):
-    """The experiment or trial can't do that now; the text says why and what helps."""
+    """The experiment or trial can't do that now; the message has the reason and a remedy."""

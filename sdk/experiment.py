@@ -159,13 +159,15 @@ class Experiment:
             The path of the file.
 
         Raises:
-            LifecycleError: If the submission broke off before the code was copied.
+            LifecycleError: If the submission was interrupted before the code was copied.
         """
         import tarfile
 
         code = self._snapshot.directory.code
         if not code.is_dir():
-            raise LifecycleError(f"experiment {self.id} has no code: its submission broke off")
+            raise LifecycleError(
+                f"experiment {self.id} has no code: its submission was interrupted"
+            )
         target = Path(output_dir) / f"experiment_{self.id}_model_def.tgz"
         target.parent.mkdir(parents=True, exist_ok=True)
         with tarfile.open(target, "w:gz") as archive:

@@ -121,8 +121,8 @@ def failure_excerpt(trial: TrialDir, most: int = 40) -> list[str]:
     if start is None:
         return [line.text for line in recent[-10:]]
     rank = recent[start].rank
-    said = (line.text for line in recent[start:] if line.rank == rank and line.time)
-    block = list(takewhile(lambda text: _LEAVING.match(text) is None, said))
+    output = (line.text for line in recent[start:] if line.rank == rank and line.time)
+    block = list(takewhile(lambda text: _LEAVING.match(text) is None, output))
     return block if len(block) <= most else [*block[:5], "...", *block[5 - most :]]
 
 
@@ -230,7 +230,7 @@ def follow(
 ) -> Iterator[LogLine]:
     """Lines as they come, across restarts and requeues, until all is read that will ever come.
 
-    `is_over(run)` says whether the trial is over while `run` is its newest; `idle` is called
+    `is_over(run)` is whether the trial is over while `run` is its newest; `idle` is called
     whenever nothing is new, and waits.
     """
     run = 1

@@ -46,7 +46,7 @@ class Queues:
     ) -> QueueSnapshot:
         """What the queues know of these jobs: one query a cluster, then evidence for missing jobs.
 
-        Those in `queue_only` are looked for in the queue alone, not in the accounting. A cluster
+        Those in `queue_only` are searched in the queue alone, not in the accounting. A cluster
         that does not answer is named in `unreachable`, with a warning.
         """
         jobs: dict[JobRef, JobInfo] = {}

@@ -21,7 +21,7 @@ _COLUMNS = ("trial", "units", "metric")
 
 
 class PreviewError(ValueError):
-    """A search can't be previewed or simulated; the message says why."""
+    """A search can't be previewed or simulated; the message has the reason."""
 
 
 def preview_search(config: Mapping[str, Any]) -> Preview:

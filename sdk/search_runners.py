@@ -71,7 +71,7 @@ class SearchRunner:
 class LocalSearchRunner(SearchRunner):
     """Run a search method in this process, on any machine that sees the store and the queue.
 
-    A runner that was killed goes on with the same search when it is started with the same
+    A runner that was killed continues the same search when it is started with the same
     directory.
 
     Args:
@@ -92,7 +92,7 @@ class LocalSearchRunner(SearchRunner):
     def run(
         self, exp_config: Config, model_dir: str | None = None, includes: Paths | None = None
     ) -> int:
-        """Submit the experiment, or go on with it, until its search is over.
+        """Submit the experiment, or continue it, until its search is over.
 
         Args:
             exp_config: The configuration: a mapping, or the path of a YAML file.
@@ -134,8 +134,8 @@ class LocalSearchRunner(SearchRunner):
 class RemoteSearchRunner(SearchRunner):
     """Run a search method inside an experiment of its own.
 
-    The method is kept in that experiment's checkpoints, so that it goes on after a preemption or a
-    crash.
+    The method is kept in that experiment's checkpoints, so that it continues after a preemption or
+    a crash.
 
     Args:
         search_method: The search method to run.
@@ -155,7 +155,7 @@ class RemoteSearchRunner(SearchRunner):
     def run(
         self, exp_config: Config, model_dir: str | None = None, includes: Paths | None = None
     ) -> int:
-        """Submit the experiment, or go on with it, until its search is over or this run has to
+        """Submit the experiment, or continue it, until its search is over or this run has to
         exit.
 
         Args:

@@ -67,7 +67,7 @@ class ExperimentSnapshot:
 
     @property
     def view(self) -> ExperimentView:
-        """The experiment as it stands now, put together once after each change."""
+        """The experiment as it is now, assembled once after each change."""
         if self._view is None:
             self._view = self._assembled()
         return self._view
@@ -277,7 +277,7 @@ def _is_dead(one: ExperimentSnapshot, trial: int, status: JobStatus, queue: Queu
     """Whether there is evidence that a trial's job has ended and will not return.
 
     For what the user has killed it is enough that the queue answers and knows no such job: nothing
-    can be ended there, and nobody will ever remember more. But this may be another cluster, or
+    can be ended there, and no record of it will ever appear. But this may be another cluster, or
     another machine, that sees the same store: a runner that lives has the time to read the intent.
     """
     if status.alive is not None or status.job_ref is None:

@@ -100,8 +100,8 @@ def _named(start: Mapping[str, Any]) -> str:
 def end(one: ExperimentSnapshot, trials: list[int]) -> None:
     """End the runs of these trials for good, and their processes where they can be reached.
 
-    A process on another host reads the intent at its next heartbeat. A notebook or a prompt goes on
-    without being recorded: it may hold more than this run.
+    A process on another host reads the intent at its next heartbeat. A notebook or a prompt
+    continues without being recorded: it may hold more than this run.
     """
     for trial in map(one.directory.trial, trials):
         for run in trial.runs()[-1:]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from detslurm.cli.output import human_size, moment, print_json, table
+from detslurm.cli.output import human_size, local_time, print_json, table
 
 if TYPE_CHECKING:
     from detslurm.sdk.experiment import Experiment
@@ -68,7 +68,8 @@ def as_table(found: Iterable[Listed]) -> str:
     """Them as a table."""
     headers = ["Trial ID", "# of Batches", "State", "Validation Metric", "UUID", "Size", "Time"]
     rows = [
-        [c.trial, c.steps, c.state, metric, c.uuid, size(c), moment(c.time)] for c, metric in found
+        [c.trial, c.steps, c.state, metric, c.uuid, size(c), local_time(c.time)]
+        for c, metric in found
     ]
     return table(headers, rows)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from detslurm.cli.diagnostics import diagnostics, reported_metrics
-from detslurm.cli.output import moment, number, plain, table
+from detslurm.cli.output import local_time, number, plain, table
 from detslurm.store import StoreError
 
 if TYPE_CHECKING:
@@ -47,9 +47,9 @@ def _experiment_rows(experiment: Experiment) -> Iterator[tuple[str, Any]]:
     yield "Description", view.description
     yield "Labels", ", ".join(view.labels)
     yield "Notes", view.notes
-    yield "Created", moment(view.created)
-    yield "Started", moment(view.started)
-    yield "Ended", moment(view.ended)
+    yield "Created", local_time(view.created)
+    yield "Started", local_time(view.started)
+    yield "Ended", local_time(view.ended)
     yield "Archived", "yes" if view.archived else ""
     yield "Cluster", " ".join(word for word in (view.cluster, view.pool) if word)
     yield "Jobs", ", ".join(dict.fromkeys(job.job_id.partition("_")[0] for job in view.jobs))
@@ -145,8 +145,8 @@ def _trial_cells(trial: Trial) -> list[Any]:
         view.restarts,
         validation_text(trial.experiment.view.metric, view.best_validation),
         f"{checkpoint.uuid} @ {checkpoint.steps}" if checkpoint else "",
-        moment(view.started),
-        moment(view.ended),
+        local_time(view.started),
+        local_time(view.ended),
         job_text(trial),
     ]
 

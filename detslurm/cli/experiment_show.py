@@ -8,11 +8,11 @@ from typing import Any
 import click
 
 from detslurm.cli.ids import client, experiment_id, several_ids
-from detslurm.cli.output import json_option, moment, note, print_json, print_table
+from detslurm.cli.output import json_option, local_time, note, print_json, print_table
 
 
 @click.command("list")
-@click.option("-a", "--all", "everything", is_flag=True, help="Include archived experiments.")
+@click.option("-a", "--all", "include_archived", is_flag=True, help="Include archived experiments.")
 @click.option(
     "--limit",
     type=click.IntRange(min=0),
@@ -27,7 +27,7 @@ from detslurm.cli.output import json_option, moment, note, print_json, print_tab
     help="Skip the N newest experiments.",
 )
 @json_option
-def list_experiments(everything: bool, limit: int | None, offset: int, as_json: bool) -> None:
+def list_experiments(include_archived: bool, limit: int | None, offset: int, as_json: bool) -> None:
     """List experiments.
 
     \b
@@ -36,7 +36,7 @@ def list_experiments(everything: bool, limit: int | None, offset: int, as_json: 
       detslurm experiment list --all --limit 20
       detslurm experiment list --json
     """
-    rows = client().list_experiments(archived=everything)
+    rows = client().list_experiments(archived=include_archived)
     end = len(rows) - offset
     rows = rows[max(0, end - limit) if limit is not None else 0 : max(0, end)]
     if as_json:
@@ -61,13 +61,13 @@ def list_experiments(everything: bool, limit: int | None, offset: int, as_json: 
             r.state,
             f"{100 * r.progress:.0f}%",
             r.trial_count,
-            moment(r.started),
-            moment(r.ended),
+            local_time(r.started),
+            local_time(r.ended),
             r.pool or "",
         ]
         for r in rows
     ]
-    if everything:
+    if include_archived:
         headers.append("Archived")
         for line, row in zip(table, rows, strict=True):
             line.append("yes" if row.archived else "")

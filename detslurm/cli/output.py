@@ -72,7 +72,7 @@ def rfc3339(seconds: float) -> str:
     return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(whole))}.{micros:06d}Z"
 
 
-def moment(seconds: float | None) -> str:
+def local_time(seconds: float | None) -> str:
     """A moment in the user's own time zone, as tables show it."""
     if seconds is None:
         return ""

@@ -72,7 +72,7 @@ def submit(
     """Check an experiment, copy its code into the store, and queue its jobs.
 
     CONFIG is a YAML file, or - for standard input. CONTEXT_DIR holds the code; by default it is the
-    directory of CONFIG. Jobs run the copy, so that you can go on editing.
+    directory of CONFIG. Jobs run the copy, so that you can keep editing.
 
     \b
     Examples:

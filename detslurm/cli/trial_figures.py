@@ -10,7 +10,7 @@ import click
 from detslurm.cli.ids import client, trial_id
 from detslurm.cli.output import (
     json_option,
-    moment,
+    local_time,
     note,
     print_csv,
     print_json,
@@ -166,7 +166,7 @@ def _show(
     elif rows:
         names = [name for name in names if name in shown.names or not _repeats_steps(rows, name)]
         headers = [*table_keys.values(), *names]
-        print_table(headers, _cells(rows, tuple(table_keys), names, moment))
+        print_table(headers, _cells(rows, tuple(table_keys), names, local_time))
 
 
 def _cells(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from detslurm.cli.ids import client, several_ids, trial_id
-from detslurm.cli.output import json_option, moment, print_json, table
+from detslurm.cli.output import json_option, local_time, print_json, table
 
 if TYPE_CHECKING:
     from detslurm.sdk.trial import Trial
@@ -51,8 +51,8 @@ def _text(trial: Trial, metrics: bool) -> str:
         ("Last Validation", description.metrics_text(view.last_validation)),
         ("Search", description.trial_search_text(trial)),
         ("Restarts", view.restarts),
-        ("Started", moment(view.started)),
-        ("Ended", moment(view.ended)),
+        ("Started", local_time(view.started)),
+        ("Ended", local_time(view.ended)),
         ("Job", description.job_text(trial)),
         ("Message", trial.job_status.message if trial.job_status else None),
         ("Status", view.status),
@@ -75,8 +75,8 @@ def _runs(trial: Trial) -> str:
             run.number,
             run.job.get("ref", ""),
             run.host or "",
-            moment(run.started),
-            moment(run.ended),
+            local_time(run.started),
+            local_time(run.ended),
             run.resumed_steps,
             run.outcome or "",
             run.reason or "",
@@ -101,7 +101,7 @@ def _metrics(trial: Trial) -> str:
 @several_ids
 @json_option
 def kill(ids: list[int], as_json: bool) -> None:
-    """End trials at once; the other trials of their experiment go on."""
+    """End trials at once; the other trials of their experiment continue."""
     from detslurm.cli.ids import for_each_trial
 
     def act(trial: Trial) -> str:

@@ -45,7 +45,7 @@ def check_entrypoint(
 ) -> Findings:
     """What is wrong with an entrypoint whose code is `files`, as far as this machine shows.
 
-    `prepared` says that the environment of the job differs from this one (setup lines, modules, a
+    `prepared` means that the environment of the job differs from this one (setup lines, modules, a
     container, a startup hook), so that a command that is missing here may exist there.
     """
     check = _Check(files, prepared)

@@ -104,8 +104,8 @@ def test_the_listing_of_a_group_says_what_its_commands_are() -> None:
                 assert group.get_command(context, name) is not None
 
 
-def test_the_reference_page_is_what_the_program_says() -> None:
-    """docs/cli.md has every command; `python scripts/cli_reference.py` writes it anew."""
+def test_the_reference_page_matches_the_program() -> None:
+    """docs/cli.md has every command; `python scripts/cli_reference.py` writes it."""
     assert cli_reference.main(["--check"]) == 0
 
 
