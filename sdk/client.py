@@ -389,9 +389,7 @@ def _rows(store: Store, queues: Queues, warn: Callable[[str], None]) -> list[Exp
 
     What can't be read is left out, with a warning.
     """
-    from detslurm.store.index import Catalog
-
-    catalog = Catalog(store)
+    catalog = store.catalog()
     for problem in catalog.problems:
         warn(f"left out: {problem}")
     open_ones = list(_readable(store, catalog.unfinished, warn))

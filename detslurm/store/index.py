@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from detslurm.store import fs
 from detslurm.store.errors import CorruptRecord, StoreError
 from detslurm.store.frame import frame, unframe
-from detslurm.store.ledger import LedgerState
+from detslurm.store.ledger import Ledger, LedgerState
 from detslurm.store.views import ExperimentRow
-
-if TYPE_CHECKING:
-    from detslurm.store.store import Store
 
 T = TypeVar("T")
 
@@ -30,12 +27,11 @@ class Catalog:
     fact to a finished experiment adds to the ledger after it: so no row can hide a later fact.
     """
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._path = store.own("index.json")
+    def __init__(self, path: Path, ledger: Ledger) -> None:
+        self._path = path
         self.ledger, self._rows = _load(self._path)
         read = self.ledger.position
-        for experiment in store.ledger.catch_up(self.ledger):
+        for experiment in ledger.catch_up(self.ledger):
             self._rows.pop(experiment, None)
         self._tail = self.ledger.position - read
 
@@ -76,13 +72,13 @@ class Catalog:
         self._tail = 0
 
 
-def ledger_state(store: Store) -> LedgerState:
+def ledger_state(path: Path, ledger: Ledger) -> LedgerState:
     """The ledger folded to its end, from the index and the tail; saves the index when stale."""
-    state = _ledger(_lines(store.own("index.json")))
+    state = _ledger(_lines(path))
     known = state.position
-    store.ledger.catch_up(state)
+    ledger.catch_up(state)
     if state.position - known >= STALE_AFTER:
-        Catalog(store).save()
+        Catalog(path, ledger).save()
     return state
 
 

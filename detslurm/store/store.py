@@ -16,6 +16,7 @@ from detslurm.store.experiment import ExperimentDir
 from detslurm.store.trial import TrialDir
 
 if TYPE_CHECKING:
+    from detslurm.store.index import Catalog
     from detslurm.store.ledger import Ledger, LedgerState
     from detslurm.store.records import Created
 
@@ -97,7 +98,17 @@ class Store:
         """The ledger folded as far as it is written now."""
         from detslurm.store.index import ledger_state
 
-        return ledger_state(self)
+        return ledger_state(self._index, self.ledger)
+
+    def catalog(self) -> Catalog:
+        """What is finished, as rows, and what is not, as ids: the start of every listing."""
+        from detslurm.store.index import Catalog
+
+        return Catalog(self._index, self.ledger)
+
+    @property
+    def _index(self) -> Path:
+        return self.own("index.json")
 
     def touch(self, experiment_id: int) -> None:
         """Record for the index that this experiment has changed."""

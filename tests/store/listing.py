@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from detslurm.store import ExperimentRow, NotFound, Store, fold_experiment
-from detslurm.store.index import Catalog
 
 
 def rows_of(store: Store) -> list[ExperimentRow]:
     """Rows of all experiments but deleted ones, by id; only unfinished ones are folded."""
-    catalog = Catalog(store)
+    catalog = store.catalog()
     fresh: list[ExperimentRow] = []
     for number in catalog.unfinished:
         try:

@@ -19,7 +19,6 @@ from detslurm.store import (
     fold_trial,
 )
 from detslurm.store.facts import FactLog
-from detslurm.store.index import Catalog
 from tests.store import scenes
 from tests.store.faults import failing, race, refusing
 from tests.store.listing import rows_of
@@ -211,7 +210,7 @@ def test_a_block_that_cant_be_read_never_collides(store: Store, harm: str) -> No
             stack.enter_context(refusing(block))
         assert store.reserve_trials(1, 1) > 1_000_000
         assert [row.state for row in rows_of(store)] == ["COMPLETED"]
-        assert str(block) in Catalog(store).problems[0]
+        assert str(block) in store.catalog().problems[0]
         assert store.find_trial(1).experiment_id == 1
     block.write_bytes(sound)
     if harm == "refused":  # nothing that was left out meanwhile stays so
