@@ -73,6 +73,8 @@ def main(argv: Sequence[str], *, is_task: bool = False) -> int:
     except RuntimeError as err:
         print(f"wrap_rank: {err}", file=sys.stderr)
         return 1
+    # Signals that came while they were blocked are delivered by unblock(): most are discarded, and
+    # SIGTERM ends this process, which is right: the command has not begun, so nothing is lost.
     die_with_parent()
     if ranks.has_flag():
         discard_signals()

@@ -171,7 +171,7 @@ class Execution:
         return decision
 
     def _run_step(self, number: int, log: TextLog) -> AttemptResult:
-        """The attempt that began, or why none can; a silent controller is no failure of it."""
+        """The attempt that began, or why none could: a silent controller is waited for."""
         until, pause = time.monotonic() + _CONTROLLER_TIMEOUT, _STEP_PAUSE
         while True:
             try:

@@ -111,7 +111,9 @@ class PatternMatcher:
         """Search these lines, too; after `close` they are nobody's any more."""
         if self._closing:
             return
-        with contextlib.suppress(BrokenPipeError):  # it has ended: the result is there to read
+        # A broken pipe means that it has found its pattern or used up its time, and has exited: the
+        # result is there to read, and the loop comes to it.
+        with contextlib.suppress(BrokenPipeError):
             self.writer.put(data)
 
     def push(self) -> None:
@@ -129,6 +131,8 @@ class PatternMatcher:
 
     def result(self) -> bool | None:
         """Whether it has found the pattern; None when it was ended for taking too long."""
+        # One byte is "found". The end without a byte is "not found" with status 0; any other
+        # status means that the kernel's timer has ended it or that it failed: unknown.
         if os.read(self.fileno(), 1):
             self.kill()
             return True
@@ -145,7 +149,8 @@ class PatternMatcher:
 
 
 def _alone() -> None:
-    # Whatever signal is sent to the step is none of its business, but for that of its timer.
+    # In the child: no signal that is sent to the step may end it, but for that of its own timer.
+    # Nor may it outlive the agent, which alone reads its result.
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - {signal.SIGPROF})
     die_with_parent()
 

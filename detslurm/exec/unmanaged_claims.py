@@ -178,6 +178,8 @@ def _make(store: Store, path: Path, step: JobStep, cluster: str) -> JobClaim:
 
     If that one has died meanwhile, one of the waiting elements takes over, and the others wait.
     """
+    # A mark of its own, before the record: to make an experiment takes many steps, and all elements
+    # of an array start at once. Nobody removes a mark, so each names one attempt to make it.
     turn = 0
     while not claim_directory(path.with_suffix(f".making{turn or ''}")):
         found = _awaited(store, path)
@@ -187,7 +189,8 @@ def _make(store: Store, path: Path, step: JobStep, cluster: str) -> JobClaim:
     elements = elements_of(step)
     experiment = _experiment(store, step, elements, cluster)
     if not put_record(path, {"experiment": experiment.id, "elements": elements}):
-        experiment.append(Intent(intent="delete"))  # somebody was faster after all
+        # A slow maker comes back after it was given up for dead: the record decides, once.
+        experiment.append(Intent(intent="delete"))
         found = _claimed(store, path)
         assert found is not None
         return found

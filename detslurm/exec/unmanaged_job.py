@@ -87,6 +87,8 @@ class UnmanagedJob:
 
     def watch_signals(self) -> None:
         """Let Slurm's signals raise the flag of this process; the user's own handlers stay."""
+        # Python sets handlers in the main thread only; a script that joins in another one does not
+        # learn of a preemption, and Slurm's SIGTERM ends it.
         if threading.current_thread() is not threading.main_thread():
             return
         for sig in SIGNALS:
@@ -103,9 +105,12 @@ class UnmanagedJob:
     def finish(self, exit_code: int, reason: str | None = None) -> None:
         """Write the run's end record and, if there is more to do, ask Slurm for the next start."""
         if not self.is_chief or self._decided or os.getpid() != self._process:
-            return  # a forked child inherits all of this
+            return  # a forked child (of a data loader, say) inherits this object and atexit's list
+        # First of all: the record below may fail, and at exit nobody must try to write another one.
         self._decided = True
         intent = self._intent()
+        # The flag shows that a signal came, not why: preemption, the time limit and scancel all
+        # send SIGTERM. The controller knows; without its answer nothing is requeued.
         job = _evidence(self._step.allocation.ref) if self.flag.preempt else None
         cause = (intent or _cause(job)) if self.flag.preempt else None
         decision = self._decision(exit_code, cause)
@@ -113,6 +118,8 @@ class UnmanagedJob:
             decision = Decision("error", reason, Action.STOP)
         end = {"outcome": decision.outcome, "reason": decision.reason, "exit_code": exit_code}
         last = {**end, "time": time.time()}
+        # Before the requeue, which makes Slurm end this process: without its end record the next
+        # start would take this run for a lost one.
         _with_retries(lambda: self._trial.write_end(self._start["run"], last))
         if job is not None and not job.ending:
             self._requeue(decision.action)

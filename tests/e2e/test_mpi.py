@@ -77,8 +77,9 @@ TRAIN = """\
     from mpi4py import MPI
     import detslurm as det
 
-    world, info = MPI.COMM_WORLD, det.get_cluster_info()
+    world = MPI.COMM_WORLD
     with det.core.init(distributed=det.core.DistributedContext.from_mpi()) as core:
+        info = det.get_cluster_info()  # only now: in a batch script of its own the job is joined
         step, mine = 0, 1.0 + world.rank
         if info.latest_checkpoint:
             with core.checkpoint.restore_path(info.latest_checkpoint) as path:
