@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from configparser import ConfigParser
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,11 @@ from scripts import architecture
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 
-ELSEWHERE = {"detslurm.launch": "launchers", "detslurm.sdk": "sdk"}
+ELSEWHERE = {
+    "detslurm.launch": "launchers",
+    "detslurm.sdk": "sdk",
+    "detslurm.templates": "templates",
+}
 """Packages that setup.cfg maps into detslurm."""
 
 BELOW: dict[str, set[str]] = {
@@ -116,6 +121,17 @@ def test_every_package_has_its_place() -> None:
     """A new package must be entered in the table above."""
     folders = {p.name for p in (REPOSITORY / "detslurm").iterdir() if (p / "__init__.py").exists()}
     assert folders <= set(BELOW)
+
+
+def test_every_package_is_installed() -> None:
+    """A checkout imports folders that setup.cfg has forgotten; what pip installs has them not."""
+    setup = ConfigParser()
+    setup.read(REPOSITORY / "setup.cfg")
+    folders = {path.parent for package in BELOW for path in sources(package)}
+    names = {".".join(folder.relative_to(REPOSITORY).parts) for folder in folders}
+    for package, folder in ELSEWHERE.items():
+        names = {re.sub(rf"^{folder}(?=\.|$)", package, name) for name in names}
+    assert names | {"detslurm"} == set(setup["options"]["packages"].split())
 
 
 @pytest.mark.parametrize("module", ["detslurm", "detslurm.cli", "detslurm.exec.runner"])
