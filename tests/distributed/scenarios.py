@@ -219,7 +219,7 @@ def killed(dist: DistributedContext) -> None:
     with pytest.raises(DistributedError, match="died"):
         while True:
             dist.allgather(None)
-    assert time.monotonic() - began < 30  # long before the child ends
+    assert time.monotonic() - began < 100  # long before the child ends
 
 
 def leaves_children(dist: DistributedContext) -> None:
@@ -233,7 +233,7 @@ def leaves_children(dist: DistributedContext) -> None:
     dist.close()
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    assert time.monotonic() - began < 30  # long before the child ends
+    assert time.monotonic() - began < 100  # long before the child ends
 
 
 def side_by_side(dist: DistributedContext) -> None:

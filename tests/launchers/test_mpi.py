@@ -6,6 +6,7 @@ import importlib.util
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from detslurm.launch.arguments import LauncherArgs
 from detslurm.launch.mpi import command
 from detslurm.launch.nodes import Nodes
+from tests.distributed.openmpi import ENV, run_mpi
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("mpi4py") is None, reason="no MPI: mpi4py is not installed"
@@ -35,11 +37,10 @@ MPI.COMM_WORLD.barrier()
 def launch(tmp_path: Path, *words: str) -> subprocess.CompletedProcess[str]:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
-    root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     argv = [sys.executable, "-m", "detslurm.launch.mpi", "-n", "3", "--", str(script), *words]
-    return subprocess.run(
-        argv, capture_output=True, text=True, env={**os.environ, **root}, timeout=180
-    )
+    env = {**os.environ, **ENV}
+    start = partial(subprocess.run, argv, capture_output=True, text=True, env=env, timeout=240)
+    return run_mpi(start)
 
 
 def test_ranks_find_each_other(tmp_path: Path) -> None:
