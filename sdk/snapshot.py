@@ -57,7 +57,7 @@ class ExperimentSnapshot:
         ids = self.worker_jobs if self.facts.searching else self.job_refs.values()
         seen = {job_ref: queue.jobs[job_ref] for job_ref in ids if job_ref in queue.jobs}
         folder = self.facts.folder
-        self.foreign_jobs |= {job_ref for job_ref, job in seen.items() if job.is_strange_to(folder)}
+        self.foreign_jobs |= {job_ref for job_ref, job in seen.items() if job.is_foreign_to(folder)}
         if not self.foreign_jobs:
             return queue
         jobs = {

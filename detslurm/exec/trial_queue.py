@@ -139,7 +139,7 @@ class StaticTrialQueue:
             job = self._cluster(other["cluster"]).query([other["ref"]]).get(other["ref"])
         except SlurmError:
             job = None
-        strange = job is not None and job.is_strange_to(str(self._experiment.jobs))
+        strange = job is not None and job.is_foreign_to(str(self._experiment.jobs))
         if job is not None and job.running and not strange:
             return f"trial {view.id} is being run by job {other['ref']}; nothing to do here"
         return None

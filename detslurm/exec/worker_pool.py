@@ -49,7 +49,7 @@ class WorkerPool:
         except SlurmError:
             return None
         folder = str(self._intents.experiment.jobs)
-        return {ref: job for ref, job in seen.items() if not job.is_strange_to(folder)}
+        return {ref: job for ref, job in seen.items() if not job.is_foreign_to(folder)}
 
     def gone(self, state: State, seen: Mapping[str, JobInfo]) -> list[dict[str, Any]]:
         """The events that take trials from workers that do not work at them any more."""

@@ -26,10 +26,10 @@ class DataParallel(Protocol):
     def compress_gradients(self, models: Iterable[nn.Module]) -> None:
         """Send the gradients of backward passes as fp16."""
 
-    def add_up(self, flat: torch.Tensor) -> None:
-        """Let every rank have the sum of what all ranks have."""
+    def all_reduce_sum(self, flat: torch.Tensor) -> None:
+        """Sum this tensor over all ranks, in place."""
 
-    def agree_on_buffers(self, models: Iterable[nn.Module]) -> None:
+    def broadcast_buffers(self, models: Iterable[nn.Module]) -> None:
         """Give all ranks the chief's buffers, which each has changed by its own batches."""
 
 
@@ -57,7 +57,7 @@ def average_gradients(
         sent.append(alike[0].new_tensor(mine) if lacks else alike[0].new_ones(len(alike)))
         flat = _flatten_dense_tensors(sent)
         flat = (flat.half() if compressed else flat).div_(size)
-        data_parallel.add_up(flat)
+        data_parallel.all_reduce_sum(flat)
         *averages, present = _unflatten_dense_tensors(flat, sent)
         there = present.tolist() if lacks else []
         for index, (parameter, average) in enumerate(zip(alike, averages, strict=True)):

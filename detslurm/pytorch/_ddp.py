@@ -117,7 +117,7 @@ def replicate(model: nn.Module, device: torch.device) -> nn.Module:
     return ddp
 
 
-def agree_on_buffers(models: Iterable[nn.Module]) -> None:
+def broadcast_buffers(models: Iterable[nn.Module]) -> None:
     """Give all ranks the chief's buffers, which each has changed by its own batches.
 
     DDP does that in forward passes. In a validation not every rank has one: they would wait.
@@ -154,8 +154,8 @@ def is_sharded(tensor: torch.Tensor) -> bool:
     return module is not None and isinstance(tensor, module.DTensor)
 
 
-def add_up(flat: torch.Tensor) -> None:
-    """Let every rank have the sum of what all ranks have."""
+def all_reduce_sum(flat: torch.Tensor) -> None:
+    """Sum this tensor over all ranks, in place."""
     torch_dist.all_reduce(flat)
 
 

@@ -42,7 +42,7 @@ def replicate(model: nn.Module, device: torch.device) -> nn.Module:
     return model
 
 
-def agree_on_buffers(models: Iterable[nn.Module]) -> None:
+def broadcast_buffers(models: Iterable[nn.Module]) -> None:
     """Give all ranks the chief's buffers, which each has changed by its own batches."""
     _broadcast([buffer for model in models for buffer in model.buffers()])
 
@@ -65,8 +65,8 @@ def _bytes(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().contiguous().view(-1).view(torch.uint8)
 
 
-def add_up(flat: torch.Tensor) -> None:
-    """Let every rank have the sum of what all ranks have."""
+def all_reduce_sum(flat: torch.Tensor) -> None:
+    """Sum this tensor over all ranks, in place."""
     sent = flat.float() if flat.dtype is torch.bfloat16 else flat  # which Horovod doesn't know
     for part in sent.split(_MOST):
         hvd.allreduce_(part, op=hvd.Sum, name=f"detslurm.sum.{part.dtype}.{len(part)}")

@@ -22,7 +22,7 @@ from detslurm.pytorch._loaders import (
     training_batches,
     validation_batches,
 )
-from detslurm.pytorch._plan import Goal, Measures, TrainingPlan, goals
+from detslurm.pytorch._plan import Measures, TrainingPlan, TrainingTarget, training_targets
 from detslurm.pytorch._reducer import Phase
 from detslurm.pytorch._sanity_checks import explain
 from detslurm.pytorch._schedule import Due
@@ -155,26 +155,26 @@ class TrainingLoop:
         sizes = self._context._batch_sizes
         measures = Measures(self._epoch_len, sizes[0] if sizes else None)
         searcher = self._core.searcher if self._plan.follows_search else None
-        for goal in goals(self._plan, searcher, measures):
-            stop = self._train_to(goal)
+        for target in training_targets(self._plan, searcher, measures):
+            stop = self._train_to(target)
             if stop is Stop.PREEMPTED:
                 return
-            if stop is Stop.REQUESTED and self._state.batches_trained < goal.batches:
+            if stop is Stop.REQUESTED and self._state.batches_trained < target.batches:
                 # The search may want more than was trained: it is informed that there is no more.
                 self._core.train.report_early_exit(EarlyExitReason.USER_REQUESTED_STOP)
                 return
-            if goal.operation is not None and self._is_chief:
-                goal.operation.report_completed(self._state.searcher_metric)
+            if target.operation is not None and self._is_chief:
+                target.operation.report_completed(self._state.searcher_metric)
             if stop is Stop.REQUESTED:
                 return
 
-    def _train_to(self, goal: Goal) -> Stop:
+    def _train_to(self, target: TrainingTarget) -> Stop:
         state = self._state
         stop = self._before_training()
-        while stop is Stop.NO and state.batches_trained < goal.batches:
-            due = self._train_window(goal)
-            anybody_asked = self._report_training(goal)
-            stop = self._stopper.agreed(state.batches_trained, anybody_asked)
+        while stop is Stop.NO and state.batches_trained < target.batches:
+            due = self._train_window(target)
+            requested_on_any_rank = self._report_training(target)
+            stop = self._stopper.agreed(state.batches_trained, requested_on_any_rank)
             if stop is Stop.PREEMPTED:
                 break  # there may be time to save only: the next run does what else is due
             if Due.VALIDATE in due:
@@ -183,8 +183,8 @@ class TrainingLoop:
                 self._save()
             else:
                 self._checkpoints.check()
-            self._after_window(goal)
-            stop = self._stopper.agreed(state.batches_trained, anybody_asked)
+            self._after_window(target)
+            stop = self._stopper.agreed(state.batches_trained, requested_on_any_rank)
         if stop is not Stop.NO:
             who = "asked from outside" if stop is Stop.PREEMPTED else "at the trial's own request"
             self._log_info("leaving after batch %d, %s", state.batches_trained, who)
@@ -192,7 +192,7 @@ class TrainingLoop:
             self._save_before_leaving()
             self._checkpoints.wait()
             return stop
-        if not state.validated_here or (goal.operation and state.searcher_metric is None):
+        if not state.validated_here or (target.operation and state.searcher_metric is None):
             self._validate()
         if not state.saved_here and state.batches_trained:
             self._save(leaving=True)
@@ -209,10 +209,10 @@ class TrainingLoop:
             self._validate()
         return self._stopper.agreed(state.batches_trained)
 
-    def _due(self, goal_batches: int) -> Due:
-        return self._plan.schedule.due(self._state.batches_trained, self._epoch_len, goal_batches)
+    def _due(self, target_batches: int) -> Due:
+        return self._plan.schedule.due(self._state.batches_trained, self._epoch_len, target_batches)
 
-    def _train_window(self, goal: Goal) -> Due:
+    def _train_window(self, target: TrainingTarget) -> Due:
         """Train until something is due or the trial has to leave."""
         for model in self._context.models:
             model.train()
@@ -222,7 +222,7 @@ class TrainingLoop:
         state, schedule, stopper = self._state, self._plan.schedule, self._stopper
         while True:
             self._train_batch()
-            due = schedule.due(state.batches_trained, self._epoch_len, goal.batches)
+            due = schedule.due(state.batches_trained, self._epoch_len, target.batches)
             if due is not Due.NOTHING:
                 return due
             if stopper.after_batch(state.batches_trained) is not Stop.NO:
@@ -258,7 +258,7 @@ class TrainingLoop:
 
     # Between windows
 
-    def _report_training(self, goal: Goal) -> bool:
+    def _report_training(self, target: TrainingTarget) -> bool:
         """Report averages over batches and ranks; whether any rank asked to stop."""
         self._context._sanity_checks.reporting(self._context.models)
         batches = self._window.batches()
@@ -275,29 +275,29 @@ class TrainingLoop:
             metrics |= on_host(reducers.metrics(Phase.TRAINING, [part[1] for part in parts]))
             return metrics, any(part[2] for part in parts)
 
-        metrics, anybody_asked = run_collectively(self._dist, part, decide)
+        metrics, requested_on_any_rank = run_collectively(self._dist, part, decide)
         with_time = self._with_time(metrics)
         if self._is_chief:
             step = self._state.batches_trained
             self._core.train.report_training_metrics(step, with_time, batches)
             epoch = f" (epoch {step / self._epoch_len:.1f})" if self._epoch_len < ENDLESS else ""
-            self._log.log(f"batch {step} of {goal.batches}{epoch}", metrics)
+            self._log.log(f"batch {step} of {target.batches}{epoch}", metrics)
         self._hooks.on_training_workload_end(with_time, batches)
-        return anybody_asked
+        return requested_on_any_rank
 
     def _with_time(self, metrics: dict[str, Any]) -> dict[str, Any]:
         """The metrics with what searches count time by."""
         batches = self._state.batches_trained
         return {"batches": batches, "epochs": batches // self._epoch_len} | metrics
 
-    def _after_window(self, goal: Goal) -> None:
+    def _after_window(self, target: TrainingTarget) -> None:
         if not self._is_chief:
             return
         batches = self._state.batches_trained
-        if goal.operation is not None:
-            goal.report_progress(batches)
-        elif goal.batches:
-            self._core.train.report_progress(min(batches / goal.batches, 1.0))
+        if target.operation is not None:
+            target.report_progress(batches)
+        elif target.batches:
+            self._core.train.report_progress(min(batches / target.batches, 1.0))
         if self._context._writer is not None:
             self._context._writer.flush()
 

@@ -29,7 +29,7 @@ class TrainingPlan:
 
 
 @dataclass(frozen=True)
-class Goal:
+class TrainingTarget:
     """A length to train to, and the search's operation that it comes from."""
 
     batches: int
@@ -58,17 +58,17 @@ class Measures:
         return in_batches(unit, self.epoch_len)
 
 
-def goals(
+def training_targets(
     plan: TrainingPlan, searcher: SearcherContext | None, measures: Measures
-) -> Iterator[Goal]:
+) -> Iterator[TrainingTarget]:
     """The lengths to train to, one after the other: the search's, or else that of `fit()`."""
     if searcher is None:
         assert plan.max_length is not None
-        yield Goal(measures.batches(plan.max_length))
+        yield TrainingTarget(measures.batches(plan.max_length))
         return
     for operation in searcher.operations():
         kind = unit_of(searcher.get_configured_units(), plan.max_length)
-        yield Goal(measures.batches(kind(operation.length)), operation)
+        yield TrainingTarget(measures.batches(kind(operation.length)), operation)
 
 
 _UNITS: Mapping[Unit, type[TrainUnit]] = {

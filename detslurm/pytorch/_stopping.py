@@ -42,12 +42,12 @@ class Stopper:
             return self._seen()
         return self.agreed(batches) if batches >= self._next else Stop.NO
 
-    def agreed(self, batches: int, anybody_asked: bool = False) -> Stop:
+    def agreed(self, batches: int, requested_on_any_rank: bool = False) -> Stop:
         """Whether to leave, the same on all ranks, which must all call."""
         if self._dist.size == 1:
             return self._seen()
         seen = self._seen() if self._dist.rank == 0 else Stop.NO
-        if seen is Stop.NO and anybody_asked:
+        if seen is Stop.NO and requested_on_any_rank:
             seen = Stop.REQUESTED
         stop, self._next = self._dist.broadcast((seen, batches + self._pace(batches)))
         if stop is Stop.PREEMPTED and self._dist.rank != 0 and not self._preempted:

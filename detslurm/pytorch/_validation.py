@@ -50,7 +50,7 @@ class Validation:
         context._reducers.reset()
         hooks.on_validation_start()
         if context.distributed.size > 1:
-            context._data_parallel.agree_on_buffers(context.models)
+            context._data_parallel.broadcast_buffers(context.models)
         for model in context.models:
             model.eval()
         metrics = self._of_batches() if self._by_batch else self._of_everything()

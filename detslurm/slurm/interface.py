@@ -92,7 +92,7 @@ class JobInfo:
         """True when it holds no allocation, or not for long."""
         return not self.running or self.state == "COMPLETING"
 
-    def is_strange_to(self, folder: str) -> bool:
+    def is_foreign_to(self, folder: str) -> bool:
         """Whether it works elsewhere than in `folder`: another job, which was given the same id.
 
         The end of a path is the same wherever the file system is mounted.

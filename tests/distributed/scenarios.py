@@ -180,13 +180,13 @@ def early_leaver(dist: DistributedContext) -> None:
     """Who has the chief's object may leave while another rank still has to fetch its own."""
     if dist.rank == dist.size - 1:
         communicator = dist._group._cross
-        fetch = communicator._spread
+        fetch = communicator._broadcast_from
 
         def late(*args: Any) -> Any:
             time.sleep(1.5)
             return fetch(*args)
 
-        communicator._spread = late
+        communicator._broadcast_from = late
     data = os.urandom(MB) * 3 if dist.rank == 0 else None
     assert len(dist.broadcast(data)) == 3 * MB
 

@@ -131,7 +131,7 @@ def test_a_chief_that_stalls(
         for _ in range(12):
             assert calls.acquire(timeout=30)
         monkeypatch.setattr(rendezvous, "_PATIENCE", 30.0)
-        found = Acceptor(listener, KEY, 3, "the ranks").admit_all()
+        found = Acceptor(listener, KEY, 3, "the ranks").accept_all()
     for index, worker in enumerate(workers, start=1):
         talk(kept_pair(found[index]), worker.result(60))
 

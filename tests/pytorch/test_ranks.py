@@ -214,7 +214,7 @@ def test_averaging_waits_for_no_gpu_where_all_have_gradients(monkeypatch: Any) -
 
     from detslurm.pytorch._data_parallel import average_gradients
 
-    data_parallel: Any = SimpleNamespace(add_up=lambda flat: flat.mul_(2))
+    data_parallel: Any = SimpleNamespace(all_reduce_sum=lambda flat: flat.mul_(2))
 
     def wait(*_: Any) -> None:
         raise AssertionError("a GPU would have to be waited for")

@@ -86,7 +86,7 @@ class ProcessGroup:
         self._begin(scope, Op.BROADCAST)
         parts = None if data is None else (data,)
         if scope is Scope.ALL:
-            return self._spread(parts)
+            return self._broadcast(parts)
         return self._local.broadcast(parts) if self._local else parts or ()
 
     def fail(self, reason: str) -> None:
@@ -126,7 +126,7 @@ class ProcessGroup:
         assert found is not None
         return found
 
-    def _spread(self, parts: Parts | None) -> Parts:
+    def _broadcast(self, parts: Parts | None) -> Parts:
         if self._cross is not None:
             parts = self._cross.broadcast(parts)
         if self._inner is not None:

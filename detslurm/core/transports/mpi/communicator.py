@@ -79,7 +79,7 @@ class MpiCommunicator:
         found: list[Any] = []
         for peer, (count, size) in enumerate(self.buffers.sizes()):
             own = _on_the_wire(parts) if peer == self.index else None
-            found += split(count, self._spread(peer, size, own))
+            found += split(count, self._broadcast_from(peer, size, own))
         return found
 
     def broadcast(self, parts: Parts | None) -> Parts:
@@ -91,7 +91,7 @@ class MpiCommunicator:
         """What is left of `broadcast` after the exchange."""
         count, size = self.buffers.sizes()[0]
         own = None if parts is None else _on_the_wire(parts)
-        body = self._spread(0, size, own)
+        body = self._broadcast_from(0, size, own)
         return split(count, body) if parts is None else parts
 
     def close(self) -> None:
@@ -137,7 +137,7 @@ class MpiCommunicator:
             self._finish(self._comm.Irecv(self._spec(piece), peer, _BULK), body)
         return body
 
-    def _spread(self, root: int, size: int, own: Parts | None) -> Buffer:
+    def _broadcast_from(self, root: int, size: int, own: Parts | None) -> Buffer:
         """What the root has sent inline, or broadcasts now: `own`, in pieces."""
         if size <= self.buffers.inline:
             return self.buffers.bodies[root][:size]

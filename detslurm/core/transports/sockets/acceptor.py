@@ -98,7 +98,7 @@ class Acceptor:
         # A caller may hang up between poll() and accept(), which would then wait for the next one.
         listener.setblocking(False)
 
-    def admit_all(self) -> dict[int, ConnectionPair]:
+    def accept_all(self) -> dict[int, ConnectionPair]:
         """Wait for all workers. Raises `DistributedError` where one does not come, or dies."""
         try:
             while len(self._pairs) < self._size - 1:

@@ -29,7 +29,7 @@ class SocketCommunicator:
         # that has died in the other one is why this one is silent.
         membership.on_wait.append(self._wait)
         health.checks.append(self._check_peers)
-        health.on_failure(self._spread)
+        health.on_failure(self._broadcast_failure)
 
     def gather(self, parts: Parts) -> list[Parts] | None:
         """The root gets everybody's parts by index, its own first; workers get None at once."""
@@ -81,7 +81,7 @@ class SocketCommunicator:
         if wrong := sequence.find_deadlock(self._control.waiting, self.names, self.index):
             raise self._health.error(wrong)
 
-    def _spread(self, reason: str) -> None:
+    def _broadcast_failure(self, reason: str) -> None:
         # The reason goes by the control connections, whose threads read them at once; only then are
         # this rank's own threads woken, whose errors close connections.
         self._control.send(ControlMessage.ABORT, reason.encode())

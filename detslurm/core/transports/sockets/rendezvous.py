@@ -46,7 +46,7 @@ def host(where: Rendezvous, size: int, what: str) -> dict[int, ConnectionPair]:
     """As the root: wait until all workers have joined. Raises `DistributedError` if they don't."""
     allow_connections(size, what)
     with _listen(where, 2 * size) as listener:
-        return Acceptor(listener, where.key, size, what).admit_all()
+        return Acceptor(listener, where.key, size, what).accept_all()
 
 
 def join(where: Rendezvous, index: int, what: str) -> ConnectionPair:
