@@ -38,7 +38,7 @@ def test_a_step_ends_with_its_caller(end: str) -> None:
         assert caller.stdout is not None
         step = int(caller.stdout.readline())
         getattr(caller, end)()
-        wait_for(lambda: not is_alive(step), 30, "the step's end")
+        wait_for(lambda: not is_alive(step), 120, "the step's end")
 
 
 def test_a_step_ends_with_the_attempt() -> None:

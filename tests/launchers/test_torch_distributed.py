@@ -100,4 +100,4 @@ def test_no_worker_outlives_the_launcher(worker: str) -> None:
     with started(worker, "stay") as (launcher, pids):
         launcher.kill()
         launcher.wait()
-        wait_for(lambda: not any(map(is_alive, pids)), 30, "the workers' death")
+        wait_for(lambda: not any(map(is_alive, pids)), 120, "the workers' death")

@@ -139,7 +139,7 @@ def test_the_command_dies_with_the_wrapper() -> None:
         command = Path("/proc") / process.stdout.readline().split()[-1]
         assert command.exists()
         process.kill()
-        wait_for(lambda: status(command) == "Z", 30, "the command's death")
+        wait_for(lambda: status(command) == "Z", 120, "the command's death")
 
 
 def test_who_failed_first_counts_and_not_who_was_asked_to_end(
