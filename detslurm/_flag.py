@@ -33,10 +33,10 @@ class PreemptFlag:
     @classmethod
     def create(cls) -> Self:
         """Make the flag of this node; gone with this process. Raises `OSError` without room."""
-        from detslurm import _nodefiles  # only here: ranks need none of it
+        from detslurm import _node_files  # only here: ranks need none of it
 
-        fd, path = _nodefiles.create("flag", _SIZE)
-        _nodefiles.sweep(path.parent)
+        fd, path = _node_files.create("flag", _SIZE)
+        _node_files.sweep(path.parent)
         flag = cls(fd, path, owner=os.getpid())
         atexit.register(flag._remove)
         flag._own()

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from detslurm import _env
 from detslurm._flag import PreemptFlag
-from detslurm._nodefiles import create, create_at
+from detslurm._node_files import create, create_at
 
 _ASKED_TO_END = 128 + signal.SIGTERM
 

@@ -117,7 +117,7 @@ def submit_again(experiment: ExperimentDir, indices: Sequence[int]) -> str:
 
     Raises `LifecycleError` where nothing was kept of it, `SlurmError` where Slurm refuses.
     """
-    from detslurm.slurm import detect_cluster, userscript
+    from detslurm.slurm import detect_cluster, user_script
     from detslurm.store.job_claims import inherit_claims
 
     script = _script(experiment)
@@ -128,11 +128,11 @@ def submit_again(experiment: ExperimentDir, indices: Sequence[int]) -> str:
         )
     elements = [script["elements"][index] for index in indices] if script["elements"] else []
     # Held until the store records whose trials the new job continues.
-    path = experiment.jobs / userscript.SCRIPT
-    job = userscript.submit_again(path, script, elements, hold=True)
+    path = experiment.jobs / user_script.SCRIPT
+    job = user_script.submit_again(path, script, elements, hold=True)
     inherit_claims(experiment.store, script["cluster"], job, script["job"])
     refs = [f"{job}_{element}" for element in elements] or [job]
-    experiment.append(userscript.submitted_fact(refs, indices, script))
+    experiment.append(user_script.submitted_fact(refs, indices, script))
     detect_cluster("slurm").release([job])
     return job
 

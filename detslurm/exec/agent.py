@@ -39,7 +39,7 @@ from detslurm.exec.log_policies import LogPolicies, PatternMatcher, PolicyMatch
 from detslurm.exec.orphans import RunMark, end_orphans
 from detslurm.exec.pipe_writer import PipeWriter
 from detslurm.exec.signals import SignalInbox, discard_signals
-from detslurm.exec.textlog import print_message
+from detslurm.exec.text_log import print_message
 from detslurm.exec.workdir import make_workdir, remove_workdir
 from detslurm.slurm import Allocation
 from detslurm.store import ExperimentDir, StoreError, StoreFault

@@ -18,7 +18,7 @@ from detslurm.exec import agent_protocol
 from detslurm.exec.line_splitter import LineSplitter
 from detslurm.exec.outcome import Cause
 from detslurm.exec.signals import SignalInbox
-from detslurm.exec.textlog import TextLog
+from detslurm.exec.text_log import TextLog
 from detslurm.slurm.command import is_transient
 from detslurm.store.fs import write_all
 

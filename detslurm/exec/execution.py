@@ -15,7 +15,7 @@ from detslurm.exec.attempt import Attempt, AttemptResult, Limits
 from detslurm.exec.intents import Intents
 from detslurm.exec.outcome import Action, AttemptFacts, Cause, Decision, decide
 from detslurm.exec.signals import SignalInbox
-from detslurm.exec.textlog import TextLog, log_store_error
+from detslurm.exec.text_log import TextLog, log_store_error
 from detslurm.exec.trial_queue import Task, TrialQueue
 from detslurm.slurm import Allocation, Cluster, SlurmError
 from detslurm.store import StoreError, TrialDir, TrialView, fold_trial

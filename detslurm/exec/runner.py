@@ -21,7 +21,7 @@ from detslurm.exec.execution import SLURM_LATE, Execution
 from detslurm.exec.intents import Intents
 from detslurm.exec.outcome import Action, Cause, Decision
 from detslurm.exec.signals import SignalInbox, discard_signals
-from detslurm.exec.textlog import log_store_error, print_message
+from detslurm.exec.text_log import log_store_error, print_message
 from detslurm.exec.trial_queue import StaticTrialQueue, TrialQueue
 from detslurm.slurm import Allocation, Cluster, SlurmError, detect_cluster
 from detslurm.store import ExperimentDir, RunTaken, StoreError, TrialEnded

@@ -11,7 +11,7 @@ from typing import Any
 from detslurm.exec.intents import Intents
 from detslurm.exec.outcome import Cause, Decision
 from detslurm.exec.sampling import SamplingError, sample
-from detslurm.exec.textlog import print_message
+from detslurm.exec.text_log import print_message
 from detslurm.exec.trial_queue import SearchVerdict, Task
 from detslurm.exec.worker_pool import WorkerPool
 from detslurm.searcher import Search, State

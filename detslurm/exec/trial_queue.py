@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from detslurm.exec.intents import Intents
 from detslurm.exec.outcome import Decision
-from detslurm.exec.textlog import print_message
+from detslurm.exec.text_log import print_message
 from detslurm.searcher import TrialPlan
 from detslurm.searcher.sampling import Samples
 from detslurm.slurm import Cluster, SlurmError

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from detslurm.slurm import Allocation, SlurmError, detect_cluster, userscript
+from detslurm.slurm import Allocation, SlurmError, detect_cluster, user_script
 from detslurm.slurm.allocation import step_of
 from detslurm.slurm.interface import split_ref
 from detslurm.store import ExperimentDir, Store, TrialDir, fold_trial
@@ -225,13 +225,13 @@ def _experiment(
     experiment = store.create_experiment(created, config)
     script = {"cluster": cluster, "job": step.job, "elements": list(elements)}
     refs = [f"{step.job}_{element}" for element in elements] or [step.job]
-    experiment.append(userscript.submitted_fact(refs, range(count), script))
+    experiment.append(user_script.submitted_fact(refs, range(count), script))
     return experiment
 
 
 def _kept_script(experiment: ExperimentDir, step: JobStep) -> dict[str, Any]:
     try:
-        record = userscript.keep(step.allocation.job_id, experiment.jobs / userscript.SCRIPT)
+        record = user_script.keep(step.allocation.job_id, experiment.jobs / user_script.SCRIPT)
     except (SlurmError, OSError) as err:
         return {"unknown": str(err)}
     return record or {"unknown": "its job had no batch script"}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from detslurm._nodefiles import own_name, sweep
+from detslurm._node_files import own_name, sweep
 
 
 def make_workdir(code: Path, label: str, *, tmp: Path) -> Path:

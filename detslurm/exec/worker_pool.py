@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from detslurm.exec.intents import Intents
-from detslurm.exec.textlog import print_message
+from detslurm.exec.text_log import print_message
 from detslurm.searcher import State
 from detslurm.searcher.workers import Workers
 from detslurm.slurm import Cluster, JobInfo, SlurmError

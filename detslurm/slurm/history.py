@@ -7,7 +7,7 @@ from collections.abc import Collection
 from detslurm.slurm import command
 from detslurm.slurm.hostlist import expand_hostlist, expand_indices
 from detslurm.slurm.interface import JobInfo, SlurmError, job_ids_of
-from detslurm.slurm.jobrecord import parse_job_records
+from detslurm.slurm.job_record import parse_job_records
 
 _FIELDS = "JobID,State,ExitCode,Partition,Submit,NodeList,WorkDir"
 _PATIENCE = 20.0

@@ -13,7 +13,7 @@ from detslurm.exec import agent_protocol
 from detslurm.exec.attempt import Attempt, Limits
 from detslurm.exec.outcome import Cause
 from detslurm.exec.signals import SignalInbox
-from detslurm.exec.textlog import TextLog
+from detslurm.exec.text_log import TextLog
 from tests.cluster.waiting import wait_for
 
 

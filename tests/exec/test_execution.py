@@ -16,7 +16,7 @@ from detslurm.exec.execution import Execution
 from detslurm.exec.intents import Intents
 from detslurm.exec.outcome import Action, Cause
 from detslurm.exec.signals import SignalInbox
-from detslurm.exec.textlog import print_message
+from detslurm.exec.text_log import print_message
 from detslurm.exec.trial_queue import StaticTrialQueue
 from detslurm.slurm import Allocation
 from detslurm.store import TrialDir

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from detslurm.exec.failure import Failure, failure_in, failure_of
-from detslurm.exec.textlog import TextLog
+from detslurm.exec.text_log import TextLog
 
 
 def log_of(script: str, folder: Path, run: int = 1, *, argv: tuple[str, ...] = ()) -> Path:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from detslurm.exec import unmanaged_claims
-from detslurm.slurm import Allocation, userscript
+from detslurm.slurm import Allocation, user_script
 from detslurm.slurm.allocation import step_of
 from detslurm.store import Store, TrialDir
 from detslurm.store.job_claims import claims_folder
@@ -47,7 +47,7 @@ def claims(
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
-    monkeypatch.setattr(userscript, "keep", lambda *_: None)
+    monkeypatch.setattr(user_script, "keep", lambda *_: None)
     return Store.open(tmp_path / "store")
 
 
@@ -65,7 +65,7 @@ def test_an_array_is_one_experiment_however_slow_the_controller(
         wait_for(lambda: len(found) == 7, 60, "all elements but the one that asks")
         return {"options": [], "arguments": [], "throttle": None}
 
-    monkeypatch.setattr(userscript, "keep", keep)
+    monkeypatch.setattr(user_script, "keep", keep)
     trials = claims(store, range(8), found)
     assert experiments(store) == 1
     assert len({trial.id for trial in trials}) == 8

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from detslurm import _nodefiles
+from detslurm import _node_files
 from detslurm._flag import PreemptFlag
 
 
@@ -50,8 +50,8 @@ def test_a_shared_directory_is_left_for_one_of_the_nodes_own(
 ) -> None:
     """A kind that isn't known to be local may be shared."""
     other = "tmpfs" if Path("/dev/shm").stat().st_dev != tmp.stat().st_dev else kind
-    device, memory = _nodefiles._device(tmp), _nodefiles._device(Path("/dev/shm"))
-    monkeypatch.setattr(_nodefiles, "_kinds", lambda: {memory: other, device: kind})
+    device, memory = _node_files._device(tmp), _node_files._device(Path("/dev/shm"))
+    monkeypatch.setattr(_node_files, "_kinds", lambda: {memory: other, device: kind})
     flags.append(PreemptFlag.create())
     assert Path(flags[0].name).parent == (Path("/dev/shm") if other == "tmpfs" else tmp)
 

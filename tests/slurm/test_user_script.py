@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from detslurm.slurm import command
-from detslurm.slurm.jobrecord import parse_job_records
+from detslurm.slurm.job_record import parse_job_records
 from detslurm.slurm.script_arguments import arguments, behind
-from detslurm.slurm.userscript import options_of
+from detslurm.slurm.user_script import options_of
 from tests.cluster.waiting import wait_for
 
 RECORD = """\

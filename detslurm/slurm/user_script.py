@@ -14,7 +14,7 @@ from typing import Any
 from detslurm import _env
 from detslurm.slurm import command
 from detslurm.slurm.interface import SlurmError
-from detslurm.slurm.jobrecord import parse_job_records
+from detslurm.slurm.job_record import parse_job_records
 from detslurm.slurm.script_arguments import arguments
 
 SCRIPT = "batch.sh"
