@@ -103,10 +103,32 @@ class SchedulingByCluster(LoadScopeScheduling):  # type: ignore[misc]
         super().schedule()
 
     def remove_node(self, node: WorkerController) -> str | None:
-        """Forget what a worker owned that is gone."""
+        """Return the test that a dead worker has died of; the tests behind it go to others.
+
+        xdist would give out all of its tests again: that one, which ends the next worker, too,
+        and those that are done, of which no worker reports anything.
+        """
         self._roles.owned.pop(node.gateway.id, None)
-        crashed: str | None = super().remove_node(node)
-        return crashed
+        units = self.assigned_work[node]
+        left = [test for unit in units.values() for test, done in unit.items() if not done]
+        behind = {
+            group: {test: False for test in unit if test in left[1:]}
+            for group, unit in units.items()
+        }
+        self.assigned_work[node] = {group: unit for group, unit in behind.items() if unit}
+        super().remove_node(node)
+        return left[0] if left else None
+
+    def _reschedule(self, node: WorkerController) -> None:
+        """Give a worker that has no test two: it begins one when it knows the next.
+
+        One that still collects, in place of a dead one, gets its own when it has collected.
+        """
+        if node in self.registered_collections:
+            had = self._pending_of(self.assigned_work[node])
+            super()._reschedule(node)
+            if not had and not node.shutting_down:
+                super()._reschedule(node)
 
     def _split_scope(self, nodeid: str) -> str:
         return self._plan[nodeid][0]

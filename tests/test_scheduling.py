@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import random
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from tests.scheduling import Roles
+from tests.scheduling import Roles, SchedulingByCluster
 
 SUITE = {f"s{number}": "slurm" for number in range(120)}
 STRANGE = {f"t{number}": "strange" for number in range(40)}
@@ -61,3 +65,48 @@ def test_few_tests_are_worth_no_other_cluster() -> None:
     few = dict(list(SUITE.items())[:5])
     assert roles.choose("gw1", few) is None
     assert roles.choose("gw1", SUITE) == "s0"
+
+
+class Worker:
+    """What the scheduler sees of a worker: it begins a test when it knows the next, or the end."""
+
+    def __init__(self, name: str) -> None:
+        self.gateway = SimpleNamespace(id=name)
+        self.shutting_down = False
+        self.queue: list[int] = []
+
+    def send_runtest_some(self, tests: list[int]) -> None:
+        """Take tests by their numbers."""
+        self.queue += tests
+
+    def shutdown(self) -> None:
+        """No more tests come."""
+        self.shutting_down = True
+
+    def next(self) -> int | None:
+        """The test that it runs now."""
+        needed = 1 if self.shutting_down else 2
+        return self.queue.pop(0) if len(self.queue) >= needed else None
+
+
+def test_a_dead_worker_costs_one_test(tmp_path: Path) -> None:
+    """The tests that it had before it are run by the worker in its place, and none twice."""
+    tests = [f"t{number}" for number in range(8)]
+    (tmp_path / "plan").write_text(json.dumps({test: (test, "") for test in tests}))
+    option = SimpleNamespace(loadscopereorder=False, debug=False)
+    config: Any = SimpleNamespace(getvalue=lambda name: ["popen"], option=option)
+    scheduler = SchedulingByCluster(config, None, tmp_path / "plan")
+    ran: list[str] = []
+    for name, dies in (("gw0", True), ("gw1", True), ("gw2", False)):
+        worker: Any = Worker(name)
+        scheduler.add_node(worker)
+        scheduler.add_node_collection(worker, tests)
+        scheduler.schedule()
+        begun = 0
+        while (number := worker.next()) is not None:
+            ran.append(tests[number])
+            if dies and (begun := begun + 1) == 2:
+                assert scheduler.remove_node(worker) == tests[number]
+                break
+            scheduler.mark_test_complete(worker, number)
+    assert sorted(ran) == tests
