@@ -198,10 +198,11 @@ def _show_simulation(result: Simulation, slots_per_trial: int) -> None:
     rows = [[counts[b, n], _train(n, result.unit), *([b] * several)] for b, n in sorted(counts)]
     print_table(["Trials", "Training Time", *(["Bracket"] * several)], rows)
     slots = result.workers * slots_per_trial
+    on = f"{slots} slot{'s' * (slots != 1)}"
     lines = {
         "trials": result.trials,
         "total": _units(result.total_units, result.unit),
-        "makespan": f"{human_time(result.seconds)} on {slots} slots, {result.busy:.0%} busy",
+        "makespan": f"{human_time(result.seconds)} on {on}, {result.busy:.0%} busy",
         "slot hours": f"{result.seconds * slots / 3600:,.2f}",
     }
     if result.best is not None:

@@ -201,6 +201,7 @@ def _note_no_profile(trial: Trial, group: str | None) -> None:
         note(f"The profiler recorded no {group} figures of trial {trial.id}.")
         return
     note(
-        f"Trial {trial.id} is {trial.state} and its profiler recorded nothing. Switch it on with"
-        " `profiling: {enabled: true}` in the configuration, or `core.profiler.on()`."
+        f"Trial {trial.id} is {trial.state} and its profiler recorded nothing so far. Where it is"
+        " off, switch it on with `profiling: {enabled: true}` in the configuration, or"
+        " `core.profiler.on()`."
     )
