@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
@@ -139,6 +140,8 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_examples_run(module: str, work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each example works as it stands, by hand and in an empty directory."""
     examples = {one.name: code for one in documented(module) if (code := one.doc.example())}
+    # Another test of this process may have imported its own.
+    monkeypatch.delitem(sys.modules, "model_def", raising=False)
     for number, (name, code) in enumerate(examples.items()):
         folder = work / str(number)
         folder.mkdir()
