@@ -100,7 +100,7 @@ def progress(experiment: Experiment, message: str | None = None) -> str:
     """How far an experiment is, in a line."""
     view = experiment.view
     counts = ", ".join(f"{n} {state}" for state, n in sorted(view.trial_states.items()))
-    text = f"experiment {view.id} is {view.state}, {100 * view.progress:.0f} % done ({counts})"
+    text = f"experiment {view.id} is {view.state}, {100 * view.progress:.0f}% done ({counts})"
     return f"{text}; {message}" if message and "RUNNING" not in view.trial_states else text
 
 

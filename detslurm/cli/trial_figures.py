@@ -78,7 +78,7 @@ def metrics(trial_id: int, group: str | None, **options: Any) -> None:
     if not found:
         _note_no_metrics(trial, group)
     table_keys = {"group": "Group", "steps": "# of Batches", "run": "Run"}
-    _show(_chosen(found, shown), ("group", "steps", "run", "time"), table_keys, shown)
+    _show(found, ("group", "steps", "run", "time"), table_keys, shown)
 
 
 @click.command()
@@ -106,7 +106,7 @@ def profile(trial_id: int, group: str | None, **options: Any) -> None:
     if not found:
         _note_no_profile(trial, group)
     table_keys = {"time": "Time", "run": "Run", "node": "Node", "device": "Device"}
-    _show(_chosen(found, shown), tuple(table_keys), table_keys, shown)
+    _show(found, tuple(table_keys), table_keys, shown)
 
 
 def _shown(options: Mapping[str, Any]) -> Shown:
@@ -137,7 +137,7 @@ def _profile_rows(trial: Trial, group: str | None) -> list[FigureRow]:
     return [FigureRow(dict(zip(names, key, strict=True)), value) for key, value in found.items()]
 
 
-def _chosen(rows: list[FigureRow], shown: Shown) -> list[FigureRow]:
+def _chosen(rows: Sequence[FigureRow], shown: Shown) -> Sequence[FigureRow]:
     """The rows that have one of the names, from the end that was asked for."""
     if shown.names:
         known = {name for row in rows for name in row.metrics}
@@ -154,12 +154,14 @@ def _chosen(rows: list[FigureRow], shown: Shown) -> list[FigureRow]:
 
 
 def _show(
-    rows: Sequence[FigureRow], keys: Sequence[str], table_keys: Mapping[str, str], shown: Shown
+    found: Sequence[FigureRow], keys: Sequence[str], table_keys: Mapping[str, str], shown: Shown
 ) -> None:
+    rows = _chosen(found, shown)
     if shown.as_json:
         print_json([{**{k: row.keys[k] for k in keys}, "metrics": row.metrics} for row in rows])
         return
-    names = shown.names or list(dict.fromkeys(name for row in rows for name in row.metrics))
+    # Of all rows: the columns stay in their order whichever rows are shown.
+    names = shown.names or list(dict.fromkeys(name for row in found for name in row.metrics))
     if shown.as_csv:
         columns = [f"metrics.{name}" if name in keys else name for name in names]
         print_csv([*keys, *columns], _cells(rows, keys, names, rfc3339))

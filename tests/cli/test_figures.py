@@ -64,6 +64,9 @@ def test_rows_from_both_ends(trial: TrialDir, detslurm: Detslurm) -> None:
         rows = detslurm("t", "metrics", 1, "--group", "validation", end, 2, "--json").data
         assert [row["steps"] for row in rows] == steps
     assert detslurm("t", "metrics", 1, "--tail", 0, "--json").data == []
+    headers = [detslurm("t", "metrics", 1, "--csv", *end).out.splitlines()[0]
+               for end in ((), ("--tail", 1))]  # fmt: skip
+    assert headers[0] == headers[1]
 
 
 def test_a_compacted_experiment_prints_the_same(scene: Scene, detslurm: Detslurm) -> None:
