@@ -18,7 +18,7 @@ from tests.e2e.overlap import no_overlap
 from tests.e2e.test_search import assert_sound, project, state_of
 from tests.searcher import drive
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1500)]
 
 TRIALS = 60
 
@@ -137,7 +137,7 @@ def test_a_search_survives_everything(desk: Desk, site: Cluster, tmp_path: Path)
     number = desk.submit(project(desk, DIGITS, SEARCH, name="hostile"))
     hostile = Hostile(site, desk.user, desk.store.path, seed=7, most=TRIALS)
     with no_overlap(site), hostile:
-        desk.wait_for_state(number, "COMPLETED", "ERROR", timeout=600)
+        desk.wait_for_state(number, "COMPLETED", "ERROR", timeout=1200)
     state = assert_sound(desk, number)
     assert state.created == TRIALS
     assert {t.outcome for t in state.trials} == {"completed"}

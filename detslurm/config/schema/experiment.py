@@ -102,7 +102,7 @@ class ExperimentConfig(Section, frozen=True, kw_only=True):
         """`to_dict` with every secret replaced: what may be shown."""
         from detslurm.config.masking import masked
 
-        return masked(self)
+        return masked(self.to_dict(), type(self))
 
 
 def _decode(kind: type, value: Any) -> Any:
