@@ -14,9 +14,10 @@ demo:  ## train digits from start to end: the main job, on Slurm if there is one
 test:  ## run everything; ARGS goes to pytest
 	@scripts/test.sh $(ARGS)
 
-test-fast:  ## run what needs no cluster and no minutes, for the inner loop; ARGS as above
+test-fast:  ## run what needs no cluster, mount or fresh clone, for the inner loop; ARGS as above
 	@scripts/bootstrap.sh test
-	@$(BIN)/python -m pytest -q -n $$((2 * $$(nproc))) -m "not cluster and not slow" --durations=20 $(ARGS)
+	@$(BIN)/python -m pytest -q -n $$((2 * $$(nproc))) -m "not cluster and not slow" \
+		--ignore=tests/network --ignore=tests/docs/test_fresh_prefix.py --durations=20 $(ARGS)
 
 test-versions:  ## run the tests of clusters on Slurm 24.11 and 26.05, Python 3.13 and 3.14; needs root
 	@scripts/versions.sh $(ARGS)
