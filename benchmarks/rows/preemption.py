@@ -16,7 +16,6 @@ from benchmarks.report import Row
 from detslurm._flag import PreemptFlag
 from detslurm.core._distributed import DistributedContext
 from detslurm.core._preempt import PreemptContext
-from detslurm.core._recorder import NullRecorder
 from tests.cluster.processes import descendants
 
 LOOKS = 500_000
@@ -40,7 +39,7 @@ def measure(bench: Bench) -> Iterator[Row]:
 
 def _look() -> float:
     flag = PreemptFlag.create()
-    context = PreemptContext(DistributedContext._single(), NullRecorder(), flag).start()
+    context = PreemptContext(DistributedContext._single(), flag).start()
 
     def looks() -> None:
         for _ in range(LOOKS):

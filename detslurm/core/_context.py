@@ -311,7 +311,7 @@ def _init_in_job(
             on_saved=auto.checkpoint_saved if auto is not None else None,
         ),
         distributed=dist,
-        preempt=PreemptContext(dist, recorder, flag, preempt_mode),
+        preempt=PreemptContext(dist, flag, preempt_mode),
         train=TrainContext(
             dist,
             recorder,
@@ -382,7 +382,7 @@ def _init_unmanaged(
     return Context(
         checkpoint=CheckpointContext(dist, store, script.recorder, needs_steps=False),
         distributed=dist,
-        preempt=PreemptContext(dist, script.recorder, None, preempt_mode),
+        preempt=PreemptContext(dist, None, preempt_mode),
         train=TrainContext(
             dist,
             script.recorder,

@@ -6,11 +6,9 @@ import enum
 import os
 import signal
 import threading
-import time
 
 from detslurm._flag import PreemptFlag
 from detslurm.core._distributed import DistributedContext
-from detslurm.core._recorder import AnyRecorder
 
 
 class PreemptMode(enum.Enum):
@@ -38,12 +36,10 @@ class PreemptContext:
     def __init__(
         self,
         dist: DistributedContext,
-        recorder: AnyRecorder,
         flag: PreemptFlag | None,
         preempt_mode: PreemptMode = PreemptMode.WorkersAskChief,
     ) -> None:
         self._dist = dist
-        self._recorder = recorder
         self._flag = flag
         self._mode = preempt_mode
         self._started = self._preempted = self._acknowledged = False
@@ -111,8 +107,6 @@ class PreemptContext:
         self._acknowledged = True
         if self._flag is not None:
             self._flag.acknowledge()
-        if self._dist.rank == 0:
-            self._recorder.record({"t": "preempt_ack", "time": time.time()})
 
     def close(self) -> None:
         """Stop watching."""

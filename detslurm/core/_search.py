@@ -24,9 +24,9 @@ from detslurm.store.retry import SHORT, with_retries
 
 logger = logging.getLogger("detslurm.core")
 
-# So long a trial waits for the answer of a method that runs elsewhere before it makes room; it
-# costs less than starting its program again. And how often it polls.
-_PATIENCE, _LOOK = 20.0, 0.25
+# Seconds that a trial waits for the answer of a method that runs elsewhere before it makes room,
+# which costs less than starting its program again; and seconds between two polls.
+_TIMEOUT, _POLL_SECONDS = 20.0, 0.25
 
 
 class TrialSearch:
@@ -94,11 +94,11 @@ class TrialSearch:
 
     def _wait_for_answer(self) -> None:
         """Wait a while for the answer of a method elsewhere to the last report."""
-        deadline = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + _TIMEOUT
         while self._trial.settled and self._unanswered() and time.monotonic() < deadline:
             if self._trial.final or self._must_leave():
                 return
-            time.sleep(_LOOK)  # another node's file: there is nothing to wait on
+            time.sleep(_POLL_SECONDS)  # another node's file: there is nothing to wait on
             self._log.catch_up()
 
     def _unanswered(self) -> bool:

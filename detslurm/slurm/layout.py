@@ -12,27 +12,12 @@ Three improvements, each only where the cluster's limits are known:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from detslurm.slurm.interface import PartitionLimits
+from detslurm.slurm.request import Layout
 
 
 class PlanError(Exception):
     """What was asked for is not available; the message proposes a change."""
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """The options of sbatch that ask for a trial's slots."""
-
-    nodes: int = 1
-    max_nodes: int | None = None
-    ntasks: int | None = None
-    ntasks_per_node: int | None = None
-    cpus_per_task: int | None = None
-    gpus: str | None = None
-    gpus_per_task: str | None = None
-    gres: str | None = None
 
 
 def layout(

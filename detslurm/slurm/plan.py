@@ -8,15 +8,15 @@ else moves behind one's own other jobs, and behind those of others by no more th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from detslurm.config.sbatch_args import refuse
 from detslurm.slurm.arrays import JobArray, plan_arrays
 from detslurm.slurm.interface import ClusterLimits, PartitionLimits
-from detslurm.slurm.layout import Layout, PlanError, layout
-from detslurm.slurm.request import JobRequest, nice_of
+from detslurm.slurm.layout import PlanError, layout
+from detslurm.slurm.request import JobRequest, Layout, nice_of
 
 if TYPE_CHECKING:
     from detslurm.config import ExperimentConfig, SiteProfile
@@ -80,7 +80,7 @@ def plan_job(
         folder=Path("/"),
         slots=slots,
         slot_type=slot_type,
-        **{field.name: getattr(wanted, field.name) for field in fields(wanted)},
+        **asdict(wanted),
         partition=partition,
         account=config.slurm.account,
         qos=config.slurm.qos,

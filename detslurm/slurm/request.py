@@ -13,7 +13,21 @@ def nice_of(priority: int) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobRequest:
+class Layout:
+    """The options of sbatch that ask for a trial's slots."""
+
+    nodes: int = 1
+    max_nodes: int | None = None  # given: --nodes=<nodes>-<max_nodes>
+    ntasks: int | None = None
+    ntasks_per_node: int | None = None
+    cpus_per_task: int | None = None
+    gpus: str | None = None
+    gpus_per_task: str | None = None
+    gres: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRequest(Layout):
     """One job, or one array of equal jobs, each of which execs `command` in the batch script."""
 
     name: str
@@ -25,18 +39,9 @@ class JobRequest:
     indices: tuple[int, ...] = ()
     throttle: int | None = None
 
-    # What one element needs, in the experiment's own terms ...
+    # What one element needs, in the experiment's own terms; `Layout` has it in sbatch's.
     slots: int = 1
     slot_type: str = "cpu"  # cuda, rocm or cpu
-    # ... and in sbatch's (from plan_job).
-    nodes: int = 1
-    max_nodes: int | None = None  # given: --nodes=<nodes>-<max_nodes>
-    ntasks: int | None = None
-    ntasks_per_node: int | None = None
-    cpus_per_task: int | None = None
-    gpus: str | None = None
-    gpus_per_task: str | None = None
-    gres: str | None = None
 
     partition: str | None = None
     account: str | None = None

@@ -40,7 +40,7 @@ class TestPreemptModes:
 
         def body(dist: DistributedContext) -> bool:
             flag = flags[dist.cross_rank]
-            context = PreemptContext(dist, NullRecorder(), flag, mode).start()
+            context = PreemptContext(dist, flag, mode).start()
             return context.should_preempt()
 
         return on_ranks(4, body, nodes=2)
@@ -72,7 +72,7 @@ class TestPreemptModes:
         flag.request_preemption()
 
         def body(dist: DistributedContext) -> list[bool]:
-            context = PreemptContext(dist, NullRecorder(), flag).start()
+            context = PreemptContext(dist, flag).start()
             before = [context.should_preempt(auto_ack=False), flag.acknowledged]
             context.acknowledge_preemption_signal()
             return [*before, flag.acknowledged, context.should_preempt()]

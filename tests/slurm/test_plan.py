@@ -19,7 +19,8 @@ from detslurm.slurm import (
     plan_job,
     site_profile_from,
 )
-from detslurm.slurm.layout import Layout, layout
+from detslurm.slurm.layout import layout
+from detslurm.slurm.request import Layout
 
 BASE: dict[str, Any] = {
     "name": "x",
