@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-import subprocess
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from fnmatch import fnmatch
@@ -15,6 +14,10 @@ from typing import NamedTuple
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 GLOSSARY = REPOSITORY / "docs" / "glossary.md"
+FOLDERS = (
+    "benchmarks", "detslurm", "docs", "examples", "launchers", "scripts", "sdk", "templates",
+    "tests",
+)  # fmt: skip
 PRODUCT = ("detslurm/*", "launchers/*", "sdk/*", "templates/*")
 
 
@@ -128,12 +131,11 @@ _PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 @cache
 def sources() -> tuple[str, ...]:
     """The repository's Python files, by their paths in it."""
-    listed = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.py"],
-        cwd=REPOSITORY, capture_output=True, text=True, check=True,
-    ).stdout  # fmt: skip
-    here = Path(__file__).relative_to(REPOSITORY)
-    return tuple(n for n in listed.splitlines() if n != str(here) and (REPOSITORY / n).is_file())
+    here = Path(__file__).resolve()
+    found = [*REPOSITORY.glob("*.py")]
+    for folder in FOLDERS:
+        found += (REPOSITORY / folder).rglob("*.py")
+    return tuple(sorted(f"{p.relative_to(REPOSITORY)}" for p in found if p != here))
 
 
 @cache
