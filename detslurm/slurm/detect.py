@@ -38,7 +38,7 @@ _CONFIGURATIONS = (
     "/usr/local/etc/slurm.conf",
     "/opt/slurm/etc/slurm.conf",
 )
-_DAEMONS = frozenset({"slurmctld", "slurmd", "sackd", "slurmstepd"})
+_DAEMONS = frozenset({b"slurmctld", b"slurmd", b"sackd", b"slurmstepd"})
 
 
 def sign_of_slurm() -> str | None:
@@ -48,32 +48,39 @@ def sign_of_slurm() -> str | None:
     if which("sbatch"):
         return None
     conf = os.environ.get("SLURM_CONF")
-    found = (path for path in (*([conf] if conf else ()), *_CONFIGURATIONS) if Path(path).exists())
+    found = filter(_exists, (*([conf] if conf else ()), *_CONFIGURATIONS))
     return next(found, None) or next((f"{name} runs here" for name in _daemons()), None)
 
 
-def _daemons() -> Iterator[str]:
-    for entry in Path("/proc").glob("[0-9]*/comm"):
+def _exists(path: str) -> bool:
+    # Path.exists() raises for a path that can't be examined: in a folder closed to us, say.
+    return os.path.exists(path)  # noqa: PTH110
+
+
+def _daemons(proc: Path = Path("/proc")) -> Iterator[str]:
+    for entry in proc.glob("[0-9]*/comm"):
         try:
-            name = entry.read_text().strip()
+            name = entry.read_bytes().strip()  # any process may give itself any bytes as its name
         except OSError:
             continue  # it has ended
         if name in _DAEMONS:
-            yield name
+            yield name.decode()
 
 
 def slurm_is_here() -> bool:
-    """True when sbatch exists and a configuration can be found; does not query the controller."""
+    """True when sbatch exists and a configuration can be found, or else a controller."""
     from shutil import which  # only here: a runner knows its cluster, and starts without this
 
     if not which("sbatch"):
         return False
     conf = os.environ.get("SLURM_CONF")
     if conf:
-        return Path(conf).exists()
-    if any(Path(path).exists() for path in _CONFIGURATIONS):
+        return _exists(conf)
+    if any(map(_exists, _CONFIGURATIONS)):
         return True
     from detslurm.slurm import command
 
-    # Configless sites and those built with another prefix: only Slurm itself knows.
-    return command.call(["scontrol", "show", "config"]).returncode == 0
+    # Configless sites and those built with another prefix: only Slurm itself knows. A controller
+    # that is busy or down is there all the same.
+    done = command.call(["scontrol", "show", "config"])
+    return done.returncode == 0 or command.is_transient(done.stderr)

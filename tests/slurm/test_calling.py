@@ -12,6 +12,7 @@ import pytest
 
 from detslurm.slurm import Allocation, JobRequest, SlurmCluster, SlurmError, detect_cluster
 from detslurm.slurm import command as calling
+from detslurm.slurm.detect import _daemons, sign_of_slurm
 from tests.cluster.waiting import wait_for
 
 Fake = Callable[[str, str], Path]
@@ -172,6 +173,44 @@ def test_without_slurm_the_local_cluster_is_found(
         detect_cluster("pbs")
     with pytest.raises(SlurmError, match="--cluster local"):
         SlurmCluster().query(["1"])
+
+
+@pytest.mark.parametrize(
+    ("said", "name"),
+    [
+        ("Unable to contact slurm controller (connect failure)", "slurm"),
+        ("Socket timed out on send/recv operation", "slurm"),
+        ("Could not establish a configuration source", "local"),
+    ],
+)
+def test_a_busy_controller_is_a_cluster(
+    fake: Fake, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, said: str, name: str
+) -> None:
+    """Where only Slurm itself knows its configuration; else jobs would run on the login node."""
+    monkeypatch.delenv("SLURM_CONF", raising=False)
+    monkeypatch.setattr("detslurm.slurm.detect._CONFIGURATIONS", ())
+    fake("sbatch", "true")
+    fake("scontrol", f'echo "{said}" >&2; exit 1')
+    assert detect_cluster(root=tmp_path).name == name
+
+
+def test_a_configuration_that_cannot_be_examined_is_none(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A name too long stands for a folder closed to us, which none is to root."""
+    monkeypatch.setenv("PATH", "/nonexistent")
+    monkeypatch.setenv("SLURM_CONF", f"/{'x' * 300}")
+    (tmp_path / "slurm.conf").touch()
+    monkeypatch.setattr("detslurm.slurm.detect._CONFIGURATIONS", (str(tmp_path / "slurm.conf"),))
+    assert sign_of_slurm() == str(tmp_path / "slurm.conf")
+
+
+def test_processes_are_named_by_bytes(tmp_path: Path) -> None:
+    """One whose name is no text hides no daemon, nor is it an error."""
+    for pid, name in enumerate([b"\xff\xfe", b"sackd", b"slurmd2"]):
+        (tmp_path / str(pid)).mkdir()
+        (tmp_path / str(pid) / "comm").write_bytes(name + b"\n")
+    assert list(_daemons(tmp_path)) == ["sackd"]
 
 
 def test_the_allocation_is_read_from_the_environment() -> None:
