@@ -10,10 +10,12 @@ from detslurm import _env
 from detslurm._child_processes import die_with_parent
 from detslurm._flag import PreemptFlag
 from detslurm.exec.signals import discard_signals
+from detslurm.exec.unmanaged_job import UnmanagedJob
 from detslurm.launch.arguments import LauncherArgs, UsageError, parse
 from detslurm.launch.nodes import Nodes, join_run, nodes_here
 from detslurm.launch.ranks import check_flag
 from detslurm.slurm import SlurmError
+from detslurm.store import StoreError
 
 Run = Callable[[LauncherArgs, Nodes, PreemptFlag | None], int]
 """Runs this node's workers to the end. The flag is there to raise where no agent has one."""
@@ -24,21 +26,19 @@ def launch(argv: Sequence[str], run: Run, *, usage: str | None) -> int:
     if argv and argv[0] in ("-h", "--help"):
         print(usage)
         return 0
+    unmanaged: UnmanagedJob | None = None
+    reason: str | None = None
     try:
         args = parse(argv)
         unmanaged = join_run(argv)
         check_flag()
-    except (UsageError, RuntimeError) as err:
-        print(err, file=sys.stderr)
-        return 1
-    if unmanaged is None and _env.MASTER in os.environ:
-        die_with_parent()  # workers must not outlive the agent, which would end them
-        discard_signals()
-    try:
+        if unmanaged is None and _env.MASTER in os.environ:
+            die_with_parent()  # workers must not outlive the agent, which would end them
+            discard_signals()
         status = run(args, nodes_here(), unmanaged.flag if unmanaged is not None else None)
-    except (UsageError, SlurmError) as err:
+    except (UsageError, RuntimeError, SlurmError, StoreError, OSError) as err:
         print(err, file=sys.stderr)
-        status = 1
+        status, reason = 1, str(err)
     if unmanaged is not None:
-        unmanaged.finish(status)
+        unmanaged.finish(status, reason)
     return status

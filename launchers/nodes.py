@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -11,6 +12,7 @@ from detslurm._info import get_cluster_info
 from detslurm.exec.unmanaged_job import UnmanagedJob, join
 from detslurm.launch.arguments import UsageError
 from detslurm.slurm.allocation import visible_gpus
+from detslurm.store import StoreError
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,9 @@ def join_run(argv: Sequence[str]) -> UnmanagedJob | None:
     """Let this process be in a run: the one that its agent started it for, or one of its own.
 
     Its own it gets, and the environment for it, in a job that was not submitted through detslurm.
-    Raises `UsageError` where srun started several launchers on a node.
+    None where it is not recorded: by the user's choice, or because the store can't be used. Raises
+    `UsageError` where several nodes need the record to meet, or srun started several launchers on
+    a node.
     """
     env = os.environ
     _env.drop_inherited_run(env)
@@ -48,17 +52,26 @@ def join_run(argv: Sequence[str]) -> UnmanagedJob | None:
             f"error: srun started {tasks} launchers on {nodes} nodes; one launcher starts all"
             " workers of its node: add --ntasks-per-node=1 to srun"
         )
-    unmanaged = join(argv, launcher=True)
-    if unmanaged is not None:
-        env.update(unmanaged.environment(slots=len(visible_gpus(env)) or 1))
-    return unmanaged
+    why = f"{_env.TRACK}=0"
+    try:
+        unmanaged = join(argv, launcher=True)
+        if unmanaged is not None:
+            env.update(unmanaged.environment(slots=_slots_here()))
+            return unmanaged
+    except (StoreError, OSError) as err:
+        why = f"this run is not recorded: {err}"
+        print(f"detslurm: {why}", file=sys.stderr, flush=True)
+        env[_env.TRACK] = "0"  # else each worker would try again, and some might be recorded
+    if nodes != "1":  # each node's workers would train by themselves
+        raise UsageError(f"error: {why}, and without its record {nodes} nodes can't meet")
+    return None
 
 
 def nodes_here() -> Nodes:
-    """The nodes of this task, by its environment; outside of jobs this machine alone."""
+    """The nodes of this task, by its environment; where nothing is recorded this machine alone."""
     info = get_cluster_info()
     if info is None:
-        return Nodes(("127.0.0.1",), 0, 1)
+        return Nodes(("127.0.0.1",), 0, _slots_here())
     port = os.environ.get(_env.RENDEZVOUS_PORT)
     return Nodes(
         addrs=tuple(info.container_addrs),
@@ -66,6 +79,10 @@ def nodes_here() -> Nodes:
         slots=len(info.slot_ids),
         port=int(port) if port else None,
     )
+
+
+def _slots_here() -> int:
+    return len(visible_gpus(os.environ)) or 1
 
 
 def cpus_here(env: Mapping[str, str]) -> int:

@@ -8,7 +8,9 @@ first, and exits with that one's status.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
+import re
 import signal
 from functools import cache
 from pathlib import Path
@@ -18,6 +20,8 @@ from detslurm._flag import PreemptFlag
 from detslurm._node_files import create, create_at
 
 _ASKED_TO_END = 128 + signal.SIGTERM
+# A whole one: a disk that runs full may tear a line, and the next one then stands behind its rest.
+_LINE = re.compile(rb"^\d+ (\d+)\n", re.MULTILINE)
 
 
 def has_flag() -> bool:
@@ -53,13 +57,15 @@ def report_exit(rank: int, status: int) -> None:
     name = os.environ.get(_env.EXIT_LOG)
     if name is None:
         return
-    try:
+    # The launcher may be gone, so that nobody reads it, or the disk full. The worker's own end must
+    # not become another one for that: the launcher then goes by the exit status of what it started.
+    with contextlib.suppress(OSError):
         fd = os.open(name, os.O_WRONLY | os.O_APPEND)
-    except OSError:
-        return  # the launcher is gone: nobody reads it
-    # One short write with O_APPEND: lines of workers that end in the same moment don't mix.
-    os.write(fd, b"%d %d\n" % (rank, status))
-    os.close(fd)
+        try:
+            # One short write with O_APPEND: lines of workers that end in the same moment don't mix.
+            os.write(fd, b"%d %d\n" % (rank, status))
+        finally:
+            os.close(fd)
 
 
 class ExitLog:
@@ -81,7 +87,7 @@ class ExitLog:
 
         When one calls MPI_Abort, mpirun asks the others before that one has ended.
         """
-        text = os.pread(self._fd, 1 << 20, 0).decode()
-        failed = [status for line in text.splitlines() if (status := int(line.split()[1]))]
+        lines = _LINE.findall(os.pread(self._fd, 1 << 20, 0))
+        failed = [status for line in lines if (status := int(line))]
         by_itself = [status for status in failed if status != _ASKED_TO_END]
         return next(iter(by_itself or failed), None)

@@ -70,13 +70,22 @@ def environment(args: LauncherArgs, nodes: Nodes) -> dict[str, str]:
         "OMP_NUM_THREADS": str(threads),  # else torchrun sets 1 and prints a warning
     }
     ours = {"USE_TORCH_DISTRIBUTED": "True", _env.CHIEF_IP: nodes.chief}
+    return {**defaults, **_interfaces(nodes), **os.environ, **ours}
+
+
+def _interfaces(nodes: Nodes) -> dict[str, str]:
+    """What tells torch the network between the nodes. Raises `OSError` where this one lacks it."""
     if names := os.environ.get(_env.INTERFACE):
-        interface = first_interface(names)
-        defaults |= {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface}
-    elif nodes.is_multi_node and (found := interface_with(nodes.addrs[nodes.rank])):
-        # Else gloo takes the address of the host's name, which may lead nowhere but here.
-        defaults["GLOO_SOCKET_IFNAME"] = found
-    return {**defaults, **os.environ, **ours}
+        try:
+            interface = first_interface(names)
+        except OSError:
+            if nodes.is_multi_node:
+                raise
+            return {}  # nothing leaves this node
+        return {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface}
+    # Else gloo takes the address of the host's name, which may lead nowhere but here.
+    found = interface_with(nodes.addrs[nodes.rank]) if nodes.is_multi_node else None
+    return {"GLOO_SOCKET_IFNAME": found} if found else {}
 
 
 def _workers(args: LauncherArgs, nodes: Nodes) -> int:

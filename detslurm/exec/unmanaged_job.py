@@ -45,13 +45,16 @@ class UnmanagedJob:
     """One run of a job's step, as one process of it sees it."""
 
     def __init__(
-        self, trial: TrialDir, start: dict[str, Any], step: unmanaged_claims.JobStep
+        self,
+        trial: TrialDir,
+        start: dict[str, Any],
+        step: unmanaged_claims.JobStep,
+        flag: PreemptFlag,
     ) -> None:
-        self._trial, self._start, self._step = trial, start, step
+        self._trial, self._start, self._step, self.flag = trial, start, step, flag
         self._experiment = ExperimentDir.at(trial.experiment_path)
         self._decided = False
         self._process = os.getpid()
-        self.flag = PreemptFlag.create()
         self.is_chief = False
         self.rendezvous_port: ports.Reservation | None = None
 
@@ -108,6 +111,15 @@ class UnmanagedJob:
             return  # a forked child (of a data loader, say) inherits this object and atexit's list
         # First of all: the record below may fail, and at exit nobody must try to write another one.
         self._decided = True
+        try:
+            self._record_end(exit_code, reason)
+        except (StoreError, OSError) as err:
+            # What has trained has trained: a full disk must not turn that into a failure.
+            print(
+                f"detslurm: how this run ended is not recorded: {err}", file=sys.stderr, flush=True
+            )
+
+    def _record_end(self, exit_code: int, reason: str | None) -> None:
         intent = self._intent()
         # The flag shows that a signal came, not why: preemption, the time limit and scancel all
         # send SIGTERM. The controller knows; without its answer nothing is requeued.
@@ -184,6 +196,7 @@ def _open(
 ) -> UnmanagedJob:
     allocation, nodes = step.allocation, _nodes(step.allocation, env)
     latest = _with_retries(lambda: fold_trial(trial)).latest_checkpoint
+    flag = PreemptFlag.create()  # before the run is open: without room for it nobody would end it
     held = None
     if launcher and len(nodes) > 1:
         held = ports.reserve(f"{allocation.ref}.{step.name}.{allocation.restart_count}")
@@ -203,7 +216,7 @@ def _open(
             }
         )
     )
-    unmanaged = UnmanagedJob(trial, start, step)
+    unmanaged = UnmanagedJob(trial, start, step, flag)
     unmanaged.is_chief, unmanaged.rendezvous_port = True, held
     return unmanaged
 
@@ -224,7 +237,7 @@ def _follow(store: Store, step: unmanaged_claims.JobStep, cluster: str) -> Unman
         trial = unmanaged_claims.find(store, step, cluster)
         runs = trial.runs() if trial is not None else []
         if trial is not None and runs and _is_of(runs[-1].start, step.allocation):
-            return UnmanagedJob(trial, runs[-1].start, step)
+            return UnmanagedJob(trial, runs[-1].start, step, PreemptFlag.create())
         time.sleep(0.2)  # another node's file: there is nothing to wait on
     raise RuntimeError(
         f"the first process of this step opened no run in {store.path} within {_TIMEOUT:.0f} s;"
@@ -265,8 +278,10 @@ def _evidence(ref: str) -> JobInfo | None:
 
 
 def _cause(job: JobInfo | None) -> Cause:
-    if job is not None and job.state == "CANCELLED":
+    if job is None:
+        return Cause.ENDING
+    if job.state == "CANCELLED":
         return Cause.CANCEL
-    if job is None or (job.time_left is None and job.state != "TIMEOUT"):
+    if job.time_left is None and job.state != "TIMEOUT":
         return Cause.PREEMPTION
     return Cause.TIME_LIMIT if (job.time_left or 0) < _NEAR_LIMIT else Cause.PREEMPTION
