@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -15,6 +15,7 @@ from detslurm.searcher import Search, SearchTrial, State
 from detslurm.store import EventLog, ExperimentDir, ExperimentFacts, TrialRow
 from detslurm.store.states import FINISHED
 
+Row = TypeVar("Row", bound=TrialRow)
 # A trial's status in the search, as a trial's state.
 _STATES = {"waiting": "QUEUED", "paused": "PAUSED"}
 
@@ -94,7 +95,7 @@ class SearchView:
             if index < len(ids)
         }
 
-    def refine(self, row: TrialRow, *, paused: bool) -> TrialRow:
+    def refine(self, row: Row, *, paused: bool) -> Row:
         """The row, with what only the search knows: whether the trial is paused or waits."""
         trial = self.trial(row.id)
         if trial is None or row.state in FINISHED or paused:

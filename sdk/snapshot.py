@@ -134,6 +134,8 @@ class ExperimentSnapshot:
         """Everything about one trial, read now."""
         context, cache = self.facts.context(trial), self._read.setdefault(trial, {})
         view = self._back_in_queue(view_trial(self.directory.trial(trial), context, cache))
+        if self.facts.searching:
+            view = self._search.refine(view, paused=self.facts.desired.paused)
         if view.run_count or view.state == UNKNOWN or not self.facts.searching:
             self.trials[trial] = view.row()
             self.changed()

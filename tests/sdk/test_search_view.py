@@ -49,6 +49,7 @@ class TestLooking:
         log.commit([reported(3, 0.3, 2)])
         found = scene.client.experiment(experiment.id)
         assert [t.state for t in found.trials()] == ["QUEUED", "PAUSED", "RUNNING"]
+        assert [t.view.state for t in found.trials()] == ["QUEUED", "PAUSED", "RUNNING"]
         assert found.search is not None
         low, top = found.search.rungs()
         assert (low.units, low.trials, low.best, low.best_trial) == (3, 3, 0.1, 1)
