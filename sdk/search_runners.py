@@ -16,7 +16,7 @@ from detslurm.sdk.queues import Queues, connector
 from detslurm.sdk.search_driver import MethodStorage, SavedMethod, SearchDriver, load
 from detslurm.sdk.worker_pool import WorkerPool
 from detslurm.searcher.custom_method import SearcherState, SearchMethod
-from detslurm.store import ExperimentDir, NotFound, Store, fs
+from detslurm.store import ExperimentDir, NotFound, Store, fold_facts, fs
 
 logger = logging.getLogger("detslurm.searcher")
 
@@ -229,6 +229,6 @@ def _find_marked(store: Store, mark: SubmissionMark) -> ExperimentDir | None:
             experiment = store.experiment(number)
         except NotFound:
             continue
-        if experiment.created().runner == mark.text:
+        if experiment.created().runner == mark.text and not fold_facts(experiment).desired.deleted:
             return experiment
     return None

@@ -38,6 +38,8 @@ def test_only_later_experiments_are_looked_at(
     found = _find_marked(scene.store, mark)
     assert found is not None and found.id == own.id
     assert _find_marked(scene.store, SubmissionMark("another", own.id)) is not None
+    own.append({"type": "intent", "intent": "delete"})
+    assert _find_marked(scene.store, mark) is None
 
 
 def test_a_runner_asks_the_cluster_before_it_submits(
