@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from detslurm.config import ExperimentConfig
 from detslurm.slurm import Cluster
 from detslurm.slurm.arrays import JobArray, plan_arrays
-from detslurm.slurm.plan import throttle
 from detslurm.slurm.resubmit import submitted_fact, successor_request, workers_request
 from detslurm.store import ExperimentDir, ExperimentFacts
 
@@ -66,7 +64,7 @@ def _queue(
             count,
             max_array_size=limits.max_array_size,
             max_array_tasks=limits.max_array_tasks,
-            throttle=_throttle(experiment, facts),
+            throttle=throttle(experiment, ExperimentFacts().fold(facts)),
         )
     job_ids: list[str] = []
     for array in arrays:
@@ -94,10 +92,7 @@ def submit_workers(experiment: ExperimentDir, count: int, cluster: Cluster) -> s
     return job_id
 
 
-def _throttle(experiment: ExperimentDir, facts: Sequence[Mapping[str, Any]]) -> int | None:
+def throttle(experiment: ExperimentDir, facts: ExperimentFacts) -> int | None:
     """How many trials may run at once, by the configuration and by later settings."""
-    plain = experiment.config()
-    changed = ExperimentFacts().fold(facts).desired.fields
-    most = changed.get("max_slots", plain["resources"].get("max_slots"))
-    resources = {**plain["resources"], "max_slots": most}
-    return throttle(ExperimentConfig.from_dict({**plain, "resources": resources}))
+    concurrent = experiment.config()["searcher"].get("max_concurrent_trials")
+    return min(filter(None, (facts.trials_at_once, concurrent)), default=None)

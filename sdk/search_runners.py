@@ -6,7 +6,7 @@ import logging
 import os
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -61,9 +61,7 @@ class SearchRunner:
             )
         self.state = saved.state
         queues = Queues(connector(experiment.store.path), _warn)
-        workers = WorkerPool(
-            experiment, queues, most=_max_workers(experiment.config()["resources"])
-        )
+        workers = WorkerPool(experiment, queues)
         SearchDriver(method, saved, experiment, storage, workers, **hooks).run()
         return experiment.id
 
@@ -187,12 +185,6 @@ class RemoteSearchRunner(SearchRunner):
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0 and not self._context.preempt.should_preempt():
             time.sleep(min(left, _FLAG_POLL_SECONDS))
-
-
-def _max_workers(resources: Mapping[str, Any]) -> int | None:
-    """How many trials may run at once."""
-    most = resources.get("max_slots")
-    return None if most is None else max(most // max(resources["slots_per_trial"], 1), 1)
 
 
 def submit_once(

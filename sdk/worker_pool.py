@@ -27,11 +27,9 @@ class WorkerPool:
         experiment: ExperimentDir,
         queues: Queues,
         *,
-        most: int | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._experiment, self._queues, self._most = experiment, queues, most
-        self._clock = clock
+        self._experiment, self._queues, self._clock = experiment, queues, clock
         self._queried_at: float | None = None
         self._gone: set[str] = set()
 
@@ -50,7 +48,7 @@ class WorkerPool:
         if events := workers.run_ended_events(state):
             state = log.commit(events)
         self._gone |= jobs.keys() - workers.alive
-        if count := workers.missing(state, self._most):
+        if count := workers.missing(state, facts.trials_at_once):
             self._queues.act(_cluster(facts), f"submit {count} workers", self._submit(count))
 
     def _submit(self, count: int) -> Callable[[Cluster], None]:
@@ -114,7 +112,7 @@ def resume(one: ExperimentSnapshot, queues: Queues) -> bool:
     workers = workers._replace(held=frozenset(), ended={**workers.ended, **gone})
     if events := workers.run_ended_events(state):
         state = log.commit(with_checkpoints(one.directory, one.facts.trial_ids, events))
-    count = workers.missing(state, one.facts.created.workers)
+    count = workers.missing(state, one.facts.worker_limit)
     if count:
         cluster = queues.cluster(one.facts.created.cluster or "slurm")
         submit_workers(one.directory, count, cluster)

@@ -83,7 +83,7 @@ class WorkerPool:
 
     @property
     def _limit(self) -> int:
-        return self._intents.facts.created.workers
+        return self._intents.facts.worker_limit
 
     def _job_ids(self) -> list[str]:
         return [job.job_id for job in self._intents.facts.jobs]

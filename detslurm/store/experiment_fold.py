@@ -132,6 +132,18 @@ class ExperimentFacts(msgspec.Struct, kw_only=True):
         """Whether a search decides, as results come in, which trials there will be."""
         return self.created.search and self.closed is None
 
+    @property
+    def trials_at_once(self) -> int | None:
+        """How many trials `max_slots` allows at once, as it was set last; None for any number."""
+        most = self.desired.fields.get("max_slots", self.created.max_slots)
+        return None if most is None else max(most // max(self.created.slots or 0, 1), 1)
+
+    @property
+    def worker_limit(self) -> int:
+        """How many workers a search may have at once."""
+        at_once = self.trials_at_once
+        return self.created.workers if at_once is None else min(self.created.workers, at_once)
+
     def submitted_after(self, number: int) -> set[int]:
         """Trials that facts past `number` submitted (again)."""
         return set().union(*(self.trials_of(job) for job in self.jobs if job.fact > number))

@@ -83,7 +83,8 @@ class Created(Record, frozen=True, tag="created"):
     signal_lead: int = 120
     search: bool = False  # results decide, as they come in, which trials there will be
     submit_from_jobs: bool = True
-    workers: int = 1
+    workers: int = 1  # how many a search may have at once, `max_slots` aside
+    max_slots: int | None = None
     runner: str | None = None  # which process runs the method of a custom search
 
 

@@ -13,7 +13,7 @@ from detslurm.sdk.errors import SubmitError
 from detslurm.sdk.submission.context import freeze
 from detslurm.sdk.submission.planning import Plan
 from detslurm.slurm import Cluster, JobRequest, SlurmError
-from detslurm.slurm.plan import JobArray, throttle
+from detslurm.slurm.plan import JobArray
 from detslurm.slurm.resubmit import kept, runner_command, standby_request, submitted_fact
 from detslurm.store import ExperimentDir, Store, StoreError, records
 
@@ -150,7 +150,7 @@ def _size(plan: Plan, refusal: SlurmError) -> str:
 
 
 def _created(plan: Plan) -> records.Created:
-    config, limit = plan.config.to_dict(), throttle(plan.config)
+    config = plan.config.to_dict()
     searcher, resources = config["searcher"], config["resources"]
     return records.Created(
         name=config["name"],
@@ -168,7 +168,8 @@ def _created(plan: Plan) -> records.Created:
         signal_lead=plan.jobs.template.signal_lead,
         search=plan.is_search,
         submit_from_jobs=plan.submit_from_jobs,
-        workers=plan.workers if limit is None else min(plan.workers, limit),
+        workers=min(plan.workers, searcher.get("max_concurrent_trials") or plan.workers),
+        max_slots=resources.get("max_slots"),
         runner=plan.method_runner,
     )
 

@@ -222,6 +222,23 @@ def test_workers_are_added_where_trials_wait(desk: Desk, monkeypatch: pytest.Mon
     assert len([r for r in queue.requests if r.dependency is None]) == 1, "they are coming"
 
 
+def test_workers_are_added_within_max_slots(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the user set it last, up to what the search can use."""
+    monkeypatch.setattr(worker_pool, "_SOON", 0.0)
+    monkeypatch.setattr(worker_pool, "_LATER", 0.0)
+    queue, experiment = desk.scene.queue, desk.scene.client.stored(desk.experiment.id)
+    experiment.set_max_slots(1)
+    assert desk.took() == 0
+    for ref in ("7_1", "7_2"):
+        queue.put(ref, "COMPLETED")
+    assert desk.took() == 0
+    assert not [r for r in queue.requests if not r.dependency]
+    queue.put("101", "PENDING", "Dependency")  # the standby worker
+    experiment.set_max_slots(9)
+    assert desk.took() == 0
+    assert [r.count for r in queue.requests if not r.dependency] == [2]
+
+
 def test_workers_that_are_promised_are_waited_for(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,13 +15,13 @@ from .scenes import CUSTOM, Scene
 class Staff:
     """A worker pool with a clock of its own, over a scene's queue."""
 
-    def __init__(self, scene: Scene, most: int | None = None) -> None:
+    def __init__(self, scene: Scene) -> None:
         self.experiment: ExperimentDir
         self.log: EventLog[State]
         self.experiment, self.log = scene.search(CUSTOM, workers=1)
         self.now = 0.0
         queues = Queues(lambda name: scene.queue, scene.warnings.append)
-        self.pool = WorkerPool(self.experiment, queues, most=most, clock=lambda: self.now)
+        self.pool = WorkerPool(self.experiment, queues, clock=lambda: self.now)
         self.queue = scene.queue
         self.queue.put("7", "COMPLETED")  # came before there was any work
 
@@ -54,11 +54,14 @@ def test_as_many_as_trials_wait(scene: Scene) -> None:
 
 
 def test_no_more_than_the_slots_allow(scene: Scene) -> None:
-    """max_slots bounds all workers together, whatever array they came with."""
-    staff = Staff(scene, most=2)
-    staff.create(1, 2, 3)
+    """max_slots bounds all workers together, whatever array they came with, as it was set last."""
+    staff = Staff(scene)
+    scene.client.stored(staff.experiment.id).set_max_slots(2)
+    staff.create(1, 2, 3, 4)
     assert staff.look() == [2]
     assert staff.look() == [2]
+    scene.client.stored(staff.experiment.id).set_max_slots(3)
+    assert staff.look() == [2, None]
 
 
 def test_a_trial_whose_worker_died_gets_another(scene: Scene) -> None:
