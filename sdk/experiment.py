@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.job_status import JobRef, JobStatus
 from detslurm.sdk.snapshot import ExperimentSnapshot, attach_job_status, read
 from detslurm.slurm.request import nice_of
-from detslurm.store import CheckpointView, ExperimentView, StoreError, TrialRow
+from detslurm.store import CheckpointView, ExperimentView, StoreError, TrialRow, fold_facts
 from detslurm.store.records import Intent, Set
 
 if TYPE_CHECKING:
@@ -242,8 +242,8 @@ class Experiment:
         if unmanaged.is_unmanaged_script(self._snapshot):
             unmanaged.end(self._snapshot, [trial_id])
             return True
-        job_ref = self._snapshot.job_refs.get(trial_id)
-        job_refs = [job_ref] if job_ref and job_ref not in self._snapshot.foreign_jobs else []
+        known = self._snapshot.job_refs
+        job_refs = self._own([known[trial_id]]) if trial_id in known else []
         if self._snapshot.facts.searching or any(job.each > 1 for job in self.view.jobs):
             self._client.queues.notify(job_refs)  # its job continues with other trials
         else:
@@ -362,13 +362,16 @@ class Experiment:
             LifecycleError: If one trial needs more slots.
             TypeError: If it is neither a whole number nor None.
         """
+        from detslurm.sdk.resubmission import throttle
+
         slots = self.view.slots or 1
         if max_slots is not None and settings.whole("max_slots", max_slots) < slots:
             raise LifecycleError(f"{max_slots} slots are less than one trial needs ({slots})")
         self._set("max_slots", max_slots)
-        throttle = 0 if max_slots is None else max_slots // slots
+        directory = self._snapshot.directory
+        at_once = throttle(directory, fold_facts(directory))
         arrays = [p for p in self._unfinished_jobs() if "_" in p.ref]
-        self._client.queues.change(arrays, ArrayTaskThrottle=throttle)
+        self._client.queues.change(arrays, ArrayTaskThrottle=at_once or 0)
 
     def set_priority(self, priority: int) -> None:
         """Change the order among the user's own jobs.
@@ -420,11 +423,22 @@ class Experiment:
 
     def _unfinished_jobs(self) -> list[JobRef]:
         if self._snapshot.facts.searching:
-            queue = self._client.queues.query((), queue_only=self._snapshot.worker_jobs)
-            return list(self._snapshot.without_foreign_jobs(queue).jobs)
-        known, foreign = self._snapshot.job_refs, self._snapshot.foreign_jobs
-        job_refs = [known[trial] for trial in self._snapshot.unfinished if trial in known]
-        return [job_ref for job_ref in job_refs if job_ref not in foreign]
+            return self._own(self._snapshot.worker_jobs)
+        known = self._snapshot.job_refs
+        return self._own([known[trial] for trial in self._snapshot.unfinished if trial in known])
+
+    def _own(self, job_refs: Sequence[JobRef]) -> list[JobRef]:
+        """Those of these jobs that the queue has; not others that were given the same ids."""
+        queue = self._client.queues.query((), queue_only=job_refs)
+        for name in sorted(queue.unreachable):
+            self._client.warn(f"{name}'s queue is as it was; runners read the store every minute")
+        own = self._snapshot.without_foreign_jobs(queue).jobs
+        for job_ref in sorted(queue.jobs.keys() - own.keys()):
+            self._client.warn(
+                f"job {job_ref.ref} is left alone: it is another job, to which {job_ref.cluster} "
+                f"gave the same id; it works in {queue.jobs[job_ref].folder}"
+            )
+        return [ref for ref in job_refs if ref in own and not own[ref].final]
 
     @property
     def search(self) -> SearchView | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -129,13 +129,9 @@ class Queues:
         self._act_on(job_refs, "kill", lambda cluster, refs: cluster.cancel(refs), whole=whole)
 
     def change(self, job_refs: Iterable[JobRef], **fields: str | int) -> None:
-        """Change fields of queued jobs."""
-
-        def act(cluster: Cluster, refs: list[str]) -> None:
-            for ref in refs:
-                cluster.update(ref, **fields)
-
-        self._act_on(job_refs, "change", act)
+        """Change fields of queued jobs; one that is refused keeps no other from being changed."""
+        for name, job_id in dict.fromkeys((job.cluster, job.job_id) for job in job_refs):
+            self.act(name, f"change job {job_id}", partial(_updated, job_id, fields))
 
     def _act_on(
         self,
@@ -156,6 +152,10 @@ class Queues:
 
 def _called(action: Callable[[Cluster, list[str]], None], refs: list[str], to: Cluster) -> None:
     action(to, refs)
+
+
+def _updated(job_id: str, fields: Mapping[str, str | int], to: Cluster) -> None:
+    to.update(job_id, **fields)
 
 
 def _by_cluster(job_refs: Iterable[JobRef]) -> dict[str, list[JobRef]]:

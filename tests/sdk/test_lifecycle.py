@@ -12,7 +12,7 @@ from detslurm.sdk.resubmission import contiguous_ranges
 from detslurm.slurm import ClusterLimits, JobRequest, SlurmError
 from detslurm.slurm.resubmit import submitted_fact
 from detslurm.store import ExperimentDir, RunLog, fold_facts
-from tests.sdk.scenes import Scene
+from tests.sdk.scenes import YAML, Scene
 
 
 def intents(experiment: ExperimentDir) -> list[str]:
@@ -201,6 +201,21 @@ def test_another_job_that_was_given_the_id_is_left_alone(scene: Scene) -> None:
     assert scene.queue.calls == [("cancel", "8")]
 
 
+@pytest.mark.parametrize("act", ["kill", "cancel", "pause", "kill_trial"])
+def test_a_job_that_was_given_the_id_is_left_alone_by_every_command(scene: Scene, act: str) -> None:
+    """Commands read the store alone before they act: they query the queue once, and say so."""
+    experiment = scene.experiment(job="7")
+    scene.queue.put("7", "RUNNING", folder="/home/alice/other")
+    found = scene.client.stored(1)
+    if act == "kill_trial":
+        found.kill_trial(1)
+    else:
+        getattr(found, act)()
+    assert intents(experiment) == [act]
+    assert scene.queue.calls == [] and scene.queue.queries == [["7"]]
+    assert ["/home/alice/other" in text for text in scene.warnings] == [True]
+
+
 def test_kill_trial_ends_exactly_that_element(scene: Scene) -> None:
     """The other trials of the array go on."""
     experiment = scene.experiment(3, job="7")
@@ -241,13 +256,13 @@ def test_a_killed_experiment_cannot_be_activated(scene: Scene) -> None:
 
 
 def test_max_slots_throttles_the_array(scene: Scene) -> None:
-    """Slots become elements at once; fewer than one trial needs are refused."""
+    """Slots become elements at once, 16 by default; fewer than one trial needs are refused."""
     scene.experiment(4, job="7")
     experiment = scene.client.experiment(1)
     experiment.set_max_slots(2)
     assert scene.queue.calls == [("update", "7", {"ArrayTaskThrottle": 2})]
     experiment.set_max_slots(None)
-    assert scene.queue.calls[-1] == ("update", "7", {"ArrayTaskThrottle": 0})
+    assert scene.queue.calls[-1] == ("update", "7", {"ArrayTaskThrottle": 16})
     with pytest.raises(LifecycleError):
         experiment.set_max_slots(0)
 
@@ -260,6 +275,38 @@ def test_priority_becomes_nice(scene: Scene) -> None:
     assert scene.queue.calls == [("update", "7", {"Nice": 100})]
     with pytest.raises(LifecycleError):
         experiment.set_priority(100)
+
+
+def test_a_refused_change_keeps_no_other_job_from_being_changed(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each refusal is reported; a worker that has ended is not asked about."""
+    experiment, _ = scene.search()
+    for job in ("8", "9"):
+        scene.submitted(experiment, job, 0, 1)
+    scene.submitted(experiment, "10", 0, 1)
+    scene.queue.put("9", "COMPLETED")
+    update = scene.queue.update
+
+    def refuses(ref: str, **fields: str | int) -> None:
+        if ref in ("7", "8"):
+            raise SlurmError(f"job {ref} may not be changed")
+        update(ref, **fields)
+
+    monkeypatch.setattr(scene.queue, "update", refuses)
+    scene.client.stored(experiment.id).set_priority(3)
+    assert scene.queue.calls == [("update", "10", {"Nice": 20})]
+    assert ["job 7" in text for text in scene.warnings] == [True, False]
+    assert "job 8" in scene.warnings[1]
+
+
+def test_max_slots_keeps_to_the_trials_at_once(scene: Scene) -> None:
+    """More slots than max_concurrent_trials can use throttle by these, and none does, too."""
+    text = YAML.replace("max_length: 10", "max_length: 10, max_concurrent_trials: 2")
+    scene.experiment(4, job="7", text=text)
+    for slots in (1, 9, None):
+        scene.client.stored(1).set_max_slots(slots)
+    assert [fields["ArrayTaskThrottle"] for _, _, fields in scene.queue.calls] == [1, 2, 2]
 
 
 def test_settings_show_after_a_reload(scene: Scene) -> None:
