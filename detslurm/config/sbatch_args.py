@@ -1,4 +1,4 @@
-"""Which options of sbatch are not for users: those that detslurm itself must set.
+"""The user's options of sbatch, and which are not for users: those that detslurm itself must set.
 
 An entry of `slurm.sbatch_args` becomes one `#SBATCH` line, and such a line may hold several
 options in every form that getopt takes: `--nodes=2`, `--nodes 2`, `--node=2` (abbreviated),
@@ -8,6 +8,8 @@ options in every form that getopt takes: `--nodes=2`, `--nodes 2`, `--node=2` (a
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterable
+from itertools import zip_longest
 
 _SLOTS = "set resources.slots_per_trial and slurm.slots_per_node"
 _POOL = "set resources.resource_pool"
@@ -59,7 +61,7 @@ _SHORT = {
     "V": "version",
     "M": "clusters",
 }
-_SHORT_FLAGS = frozenset("HhIkOQsvVW")
+_FLAGS = "HhIkOQsvVW"
 
 
 def refuse(entry: str) -> str | None:
@@ -98,10 +100,24 @@ def _refuse_short(cluster: str) -> str | None:
     for letter in cluster:
         if letter in _SHORT:
             return _message(f"-{letter}", _SHORT[letter])
-        if letter not in _SHORT_FLAGS:
+        if letter not in _FLAGS:
             return None
     return None
 
 
 def _message(option: str, name: str) -> str:
     return f"slurm option {option} is not configurable: {RESERVED[name]}"
+
+
+def last_given(entries: Iterable[str], name: str, letter: str) -> str | None:
+    """The value that counts of an option, `--name` or `-letter`; None where no entry has it."""
+    words = [word for entry in entries for word in shlex.split(entry)]
+    found = None
+    for word, following in zip_longest(words, words[1:], fillvalue=""):
+        if word.startswith("--"):
+            key, given, value = word[2:].partition("=")
+            if key and name.startswith(key):
+                found = value if given else following
+        elif word.startswith("-") and (short := word[1:].lstrip(_FLAGS)).startswith(letter):
+            found = short[1:] or following
+    return found

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import uuid
 from collections.abc import Collection, Sequence
 from functools import cached_property
@@ -79,7 +78,7 @@ class SlurmCluster:
         from detslurm.slurm.walltime import time_problem
 
         try:
-            return time_problem(request, self._limits, _qos(request))
+            return time_problem(request, self._limits)
         except SlurmError:
             return None
 
@@ -223,13 +222,6 @@ def _write_script(folder: Path, text: str) -> Path:
     with path.open("w", encoding="utf-8", errors="surrogateescape") as file:
         file.write(text)
     return path
-
-
-def _qos(request: JobRequest) -> str | None:
-    """The QOS that a request names: sbatch_args stand last in the script."""
-    words = " ".join(request.sbatch_args)
-    given = re.findall(r"(?:^|\s)(?:--qos[= ]|-q ?)(\S+)", words)
-    return given[-1] if given else request.qos or os.environ.get("SBATCH_QOS")
 
 
 def _no_array(request: JobRequest) -> list[str]:

@@ -9,13 +9,13 @@ import pwd
 import re
 from dataclasses import dataclass
 
+from detslurm.config.sbatch_args import last_given
 from detslurm.slurm import command
 from detslurm.slurm.interface import ClusterLimits, PartitionLimits, SlurmError
 from detslurm.slurm.queue import parse_duration
 from detslurm.slurm.request import JobRequest
 
 _PATIENCE = 5.0  # what can't be asked is not checked; the job is then queued all the same
-_TIME = re.compile("--time(?:=|$)|-t")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,18 +36,16 @@ class Association:
     longest: float | None = None
 
 
-def time_problem(request: JobRequest, limits: ClusterLimits, qos: str | None) -> str | None:
-    """Why the job of this request would never start, as far as is known.
-
-    `qos` is the name that the request has, wherever it has it from. Raises `SlurmError`.
-    """
-    if _limit_from_elsewhere(request, limits):
+def time_problem(request: JobRequest, limits: ClusterLimits) -> str | None:
+    """Why the job of this request would never start, as far as is known. Raises `SlurmError`."""
+    # What a plugin of the site makes of a job nobody knows before: it may change all of it.
+    if limits.changes_jobs or _limit_from_elsewhere(request):
         return None
     here = limits.partition(request.partition)
     asked = _asked(request, here)
     if asked is None:
         return None
-    problem = _refusal(asked, here, request, limits, qos)
+    problem = _refusal(asked, here, request, limits)
     if problem is None:
         return None
     wanted = "no time limit" if asked == math.inf else f"{asked:g} minutes"
@@ -63,7 +61,6 @@ def _refusal(
     here: PartitionLimits | None,
     request: JobRequest,
     limits: ClusterLimits,
-    qos: str | None,
 ) -> str | None:
     """Ask for what counts, as little as need be, and judge."""
     own = _own_associations(request, here, limits) if limits.enforces_qos else []
@@ -74,21 +71,27 @@ def _refusal(
     ):
         return None
     known = ask_qos() if limits.accounting else {}
+    qos = _named(request.qos, "qos", "q", request)
     if not qos and known:
         named = {one.default_qos for one in own or _own_associations(request, here, limits)}
         qos = named.pop() if len(named) == 1 else None
     return refusal(asked, here, known, qos, granted(own))
 
 
-def _limit_from_elsewhere(request: JobRequest, limits: ClusterLimits) -> bool:
-    """Whether the partition or the time comes from elsewhere: sbatch's variables or options, or a
-    plugin of the site, which finds a partition for jobs that name none."""
-    no_partition, no_time = request.partition is None, request.time_minutes is None
+def _limit_from_elsewhere(request: JobRequest) -> bool:
+    """Whether the partition or the time comes from sbatch's variables or options."""
     return (
-        (no_partition and (limits.changes_jobs or "SBATCH_PARTITION" in os.environ))
-        or (no_time and "SBATCH_TIMELIMIT" in os.environ)
-        or any(_TIME.match(word) for line in request.sbatch_args for word in line.split())
+        (request.partition is None and "SBATCH_PARTITION" in os.environ)
+        or (request.time_minutes is None and "SBATCH_TIMELIMIT" in os.environ)
+        or last_given(request.sbatch_args, "time", "t") is not None
     )
+
+
+def _named(own: str | None, option: str, letter: str, request: JobRequest) -> str | None:
+    """What counts of an option: sbatch's variable where it is not removed (`submit_environment`),
+    then the script's last line, where the user's own options stand."""
+    variable = os.environ.get(f"SBATCH_{option.upper()}") if own is None else None
+    return variable or last_given(request.sbatch_args, option, letter) or own
 
 
 def _asked(request: JobRequest, here: PartitionLimits | None) -> float | None:
@@ -147,8 +150,8 @@ def _may_exceed(asked: float, limits: ClusterLimits) -> bool:
     """Whether the controller knows any QOS with a shorter limit."""
     if not limits.enforces_qos:
         return False
-    done = command.call(["scontrol", "-o", "show", "assoc_mgr", "flags=qos"])
-    return any(asked > int(wall) for wall in re.findall(r"\bMaxWallPJ=(\d+)", done.stdout))
+    text = _answer(["scontrol", "-o", "show", "assoc_mgr", "flags=qos"])
+    return any(asked > int(wall) for wall in re.findall(r"\bMaxWallPJ=(\d+)", text))
 
 
 def ask_qos() -> dict[str, Qos]:
@@ -173,7 +176,7 @@ def _own_associations(
         for account, at, default, qos, wall in rows
     ]
     partition = here.name if here is not None else request.partition
-    return applicable(found, request.account or os.environ.get("SBATCH_ACCOUNT"), partition)
+    return applicable(found, _named(request.account, "account", "A", request), partition)
 
 
 def _fallback(qos: str) -> str:
@@ -194,10 +197,14 @@ def applicable(
 
 def _sacctmgr(*words: str) -> list[list[str]]:
     argv = ["sacctmgr", "--noheader", "--parsable2", *words]
-    rows = [line.split("|") for line in command.run(argv, patience=_PATIENCE).splitlines()]
+    rows = [line.split("|") for line in _answer(argv).splitlines()]
     if any(len(row) != words[-1].count(",") + 1 for row in rows):
         raise SlurmError(f"sacctmgr: {rows!r} can't be understood")
     return rows
+
+
+def _answer(argv: list[str]) -> str:
+    return command.run(argv, patience=_PATIENCE, within=_PATIENCE)
 
 
 def _minutes(text: str) -> float | None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import subprocess
+import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from detslurm.slurm import JobRequest, command
+from detslurm.slurm import JobRequest, SlurmCluster, command
 from detslurm.slurm.interface import ClusterLimits, PartitionLimits
 from detslurm.slurm.walltime import (
     Association,
@@ -104,43 +104,93 @@ def test_a_default_time_limit_counts_like_one_that_was_asked_for(
 
     def said(argv: list[str], **_: object) -> str:
         calls.append(argv[0])
+        if argv[0] == "scontrol":
+            return "QOS=small(2) MaxWallPJ=20 MaxTRESPJ=\n"
         if "assoc" in argv:
             return "lab|||normal|\n"
         return "normal||\nsmall|00:20:00|DenyOnLimit\n"
 
-    def called(argv: list[str]) -> subprocess.CompletedProcess[str]:
-        calls.append(argv[0])
-        return subprocess.CompletedProcess([], 0, "QOS=small(2) MaxWallPJ=20 MaxTRESPJ=\n")
-
-    monkeypatch.setattr(command, "call", called)
     monkeypatch.setattr(command, "run", said)
-    request = JobRequest(name="x", command=("true",), folder=Path("/"), time_minutes=minutes)
+    request = JobRequest(name="x", command=("true",), folder=Path("/"), qos="small")
+    request = request.with_changes(time_minutes=minutes)
     main = PartitionLimits(name="main", default=True, default_time=60)
     strict = ClusterLimits(enforces_qos=True, partitions={"main": main})
-    assert who in str(time_problem(request, strict, "small"))
+    assert who in str(time_problem(request, strict))
     assert calls == ["sacctmgr", "scontrol", "sacctmgr"]
-    assert time_problem(request, replace(strict, enforces_qos=False), "small") is None
+    assert time_problem(request, replace(strict, enforces_qos=False)) is None
     assert calls == ["sacctmgr", "scontrol", "sacctmgr"]
 
 
 @pytest.mark.parametrize(
-    "given", ["SBATCH_PARTITION", "SBATCH_TIMELIMIT", "--time=9", "-t9", "lua"]
+    "given", ["SBATCH_PARTITION", "SBATCH_TIMELIMIT", "--time=9", "-t9", "-Ht 9", "lua"]
 )
 def test_what_others_decide_is_refused_by_nobody(
     monkeypatch: pytest.MonkeyPatch, given: str
 ) -> None:
-    """sbatch's own variables and options, and a plugin that finds a partition for the job."""
+    """sbatch's own variables and options, and a plugin that may change any job."""
     request = JobRequest(name="x", command=("true",), folder=Path("/"))
     main = PartitionLimits(name="main", default=True, max_time=30, default_time=60)
     limits = ClusterLimits(partitions={"main": main}, accounting=False)
-    assert "partition main" in str(time_problem(request, limits, None))
+    assert "partition main" in str(time_problem(request, limits))
     if given == "lua":
         limits = replace(limits, changes_jobs=True)
     elif given.startswith("-"):
         request = request.with_changes(sbatch_args=(given,))
     else:
         monkeypatch.setenv(given, "9")
-    assert time_problem(request, limits, None) is None
+    assert time_problem(request, limits) is None
     if given == "lua":
-        named = request.with_changes(partition="main")
-        assert "partition main" in str(time_problem(named, limits, None))
+        assert time_problem(request.with_changes(partition="main"), limits) is None
+
+
+@pytest.mark.parametrize(
+    ("account", "more", "variable", "refused"),
+    [
+        ("small", (), None, True),
+        ("large", (), None, False),
+        ("large", ("--account=small",), None, True),
+        ("small", ("--mem=1G -A large",), None, False),
+        ("small", ("-HA small", "--acco 'large'"), None, False),
+        (None, ("-A large",), "small", True),  # a variable overrules the script
+        ("large", (), "small", False),  # and is removed where slurm.account is set
+    ],
+)
+def test_the_account_that_counts(
+    monkeypatch: pytest.MonkeyPatch,
+    account: str | None,
+    more: tuple[str, ...],
+    variable: str | None,
+    refused: bool,
+) -> None:
+    """As sbatch will see it: of slurm.account, sbatch_args and SBATCH_ACCOUNT."""
+    rows = "small|||normal|00:20:00\nlarge|||normal|\n"
+    monkeypatch.setattr(command, "run", lambda argv, **_: rows if "assoc" in argv else "normal||\n")
+    if variable:
+        monkeypatch.setenv("SBATCH_ACCOUNT", variable)
+    request = JobRequest(
+        name="x", command=("true",), folder=Path("/"), time_minutes=25, account=account
+    )
+    strict = ClusterLimits(enforces_qos=True, partitions={"main": PartitionLimits(name="main")})
+    found = time_problem(request.with_changes(sbatch_args=more), strict)
+    assert ("your account gives a job at most 20 minutes" in str(found)) is refused
+
+
+@pytest.mark.parametrize("silent", ["scontrol", "sacctmgr"])
+def test_a_silent_daemon_delays_no_submission(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, silent: str
+) -> None:
+    """Its answer, which would refuse the job, comes too late: the limits are unknown."""
+    os.mkfifo(tmp_path / "never")
+    for name, answer in [("scontrol", "MaxWallPJ=20"), ("sacctmgr", "small|00:20:00|")]:
+        wait = f"read -t 20 <>{tmp_path}/never" if name == silent else ""
+        assoc = "[[ $* == *show\\ assoc\\ * ]] && answer='lab|||normal|'"
+        script = f"#!/bin/bash\n{wait}\nanswer='{answer}'\n{assoc}\necho \"$answer\"\n"
+        (tmp_path / name).write_text(script)
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    request = JobRequest(name="x", command=("true",), folder=tmp_path, time_minutes=25, qos="small")
+    strict = ClusterLimits(enforces_qos=True, partitions={"main": PartitionLimits(name="main")})
+    cluster = SlurmCluster()
+    vars(cluster)["_limits"] = strict
+    monkeypatch.setattr("detslurm.slurm.walltime._PATIENCE", 0.3)
+    assert cluster.time_problem(request) is None
