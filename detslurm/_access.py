@@ -29,7 +29,7 @@ def _stat(folder: str) -> os.stat_result:
     return os.stat(folder or ".")  # noqa: PTH116 (pathlib takes longer)
 
 
-look_again = _stat.cache_clear
+clear_cache = _stat.cache_clear
 
 
 def shared(folder: str) -> bool:
@@ -37,7 +37,7 @@ def shared(folder: str) -> bool:
     return is_shared(_stat(folder).st_mode)
 
 
-def heir(folder: str) -> tuple[int, int] | None:
+def inherited_owner(folder: str) -> tuple[int, int] | None:
     """Whose what root creates in `folder` must be, for its owner could not read it else."""
     if os.geteuid() != 0:
         return None

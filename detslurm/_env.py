@@ -88,11 +88,6 @@ def is_inherited(env: Mapping[str, str]) -> bool:
     return job is not None and job_of(env) not in (None, job)
 
 
-def is_in_run(env: Mapping[str, str]) -> bool:
-    """Whether an environment is that of a run."""
-    return MASTER in env and not is_inherited(env)
-
-
 def drop_inherited_run(env: MutableMapping[str, str]) -> None:
     """Remove what would give this process the identity of another job's run."""
     if is_inherited(env):

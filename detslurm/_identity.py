@@ -34,6 +34,11 @@ def peer_user(peer: socket.socket) -> int:
     return int(_CREDENTIALS.unpack(data)[1])
 
 
+def is_ours(peer: socket.socket) -> bool:
+    """Whether the other end is a process of the same user: such names have no permissions."""
+    return peer_user(peer) == os.getuid()
+
+
 def run_name(environ: Mapping[str, str], *more: object) -> str:
     """A name that only the processes of this run give."""
     ids = [f"{name}={environ[name]}" for name in (_env.RUN_TOKEN, *_RUN_IDS) if name in environ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -9,7 +10,7 @@ import sys
 import threading
 from collections.abc import Sequence
 
-from detslurm.exec.step_server import is_ours
+from detslurm._identity import is_ours
 from detslurm.launch.rank_server import address
 from detslurm.launch.wrap_rank import main as wrap
 
@@ -39,10 +40,12 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _die_with(server: socket.socket) -> None:
-    # Nothing is ever sent here: the call returns when the launcher has died. Then nobody collects
-    # this rank's exit status, and MPI may wait for its peers without end. By os._exit(), because
-    # sys.exit() ends a thread alone; the command dies with its parent.
-    server.recv(1)
+    # Nothing is ever sent here: the call returns when the launcher has died, with an error where
+    # that left something unread. Then nobody collects this rank's exit status, and MPI may wait for
+    # its peers without end. By os._exit(), because sys.exit() ends a thread alone; the command dies
+    # with its parent.
+    with contextlib.suppress(OSError):
+        server.recv(1)
     os._exit(137)
 
 

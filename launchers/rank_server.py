@@ -6,6 +6,7 @@ name on disk joins each to the launcher of its own node; when either side dies, 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -17,9 +18,8 @@ from pathlib import Path
 
 from detslurm import _env
 from detslurm._flag import PreemptFlag
-from detslurm._identity import name_on_node
+from detslurm._identity import is_ours, name_on_node
 from detslurm.exec.signals import SignalInbox
-from detslurm.exec.step_server import is_ours
 from detslurm.launch import ranks
 from detslurm.launch.supervision import BLOCKED
 
@@ -58,7 +58,9 @@ class RankServer:
 
     def _serve(self) -> None:
         # A rank that dies, however it dies, closes its socket: no message is needed for that, and
-        # none can get lost. Ranks see the death of this process in the same way.
+        # none can get lost. Ranks see the death of this process in the same way. One that dies
+        # before it has read its answer shows as an error here, which must not end this thread: the
+        # other ranks would wait for theirs, and nobody would see the end of the last one.
         present: list[socket.socket] = []
         gone = 0
         while gone < self._count:
@@ -67,15 +69,23 @@ class RankServer:
                 if one is self._server:
                     rank, _ = self._server.accept()
                     if is_ours(rank):
-                        rank.sendall(self._answer)
                         present.append(rank)
+                        with contextlib.suppress(ConnectionError):
+                            rank.sendall(self._answer)
                     else:
                         rank.close()
-                elif not one.recv(1):
+                elif _is_closed(one):
                     present.remove(one)
                     one.close()
                     gone += 1
         os.close(self._close_when_gone)
+
+
+def _is_closed(rank: socket.socket) -> bool:
+    try:
+        return not rank.recv(1)
+    except ConnectionError:
+        return True
 
 
 def address(env: Mapping[str, str], node: int) -> str:

@@ -14,8 +14,8 @@ import sys
 from collections.abc import Sequence
 
 from detslurm import _env
+from detslurm._identity import is_ours
 from detslurm.exec.signals import SignalInbox, discard_signals
-from detslurm.exec.step_server import is_ours
 from detslurm.launch import ranks
 from detslurm.launch.supervision import unblock
 

@@ -87,6 +87,8 @@ NAMES = (
     Rule("Node", "YamlNode", ("detslurm/config/*",)),
     Rule("Ledger", "CallSequence", ("detslurm/core/*",)),
     Rule("look_at", "attach_job_status"),
+    Rule("look_again", "clear_cache"),
+    Rule("heir", "inherited_owner"),
     Rule("weigh_search", "assess_search"),
     Rule("why_ending", "end_reason"),
     Rule("in_step", "run_collectively"),

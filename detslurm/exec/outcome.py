@@ -150,7 +150,7 @@ def _how(facts: AttemptFacts) -> str:
 
 
 def describe_exit(exit_code: int) -> str:
-    """How a process facts, for people: `exited with 3`, `was killed by SIGTERM`."""
+    """How a process ended, for people: `exited with 3`, `was killed by SIGTERM`."""
     if exit_code == 128 + signal.SIGKILL:
         return "was killed by SIGKILL (out of memory?)"
     if exit_code > 128:

@@ -19,7 +19,7 @@ from typing import Any
 
 from detslurm import _env
 from detslurm._child_processes import die_with_parent
-from detslurm._identity import peer_user
+from detslurm._identity import is_ours
 from detslurm._process import exit_status
 
 # How long an srun that was asked to end its ranks may take for it.
@@ -132,8 +132,3 @@ def _end(step: subprocess.Popen[bytes]) -> None:
         step.wait(_GRACE)
     except subprocess.TimeoutExpired:
         step.kill()
-
-
-def is_ours(peer: socket.socket) -> bool:
-    """Whether the other end is a process of the same user: such names have no permissions."""
-    return peer_user(peer) == os.getuid()

@@ -23,11 +23,9 @@ from detslurm.store.facts import put_record, read_record
 from detslurm.store.fs import claim_directory, ensure_directory
 from detslurm.store.job_claims import claims_folder, first_job
 from detslurm.store.records import Created, Intent, Script
-from detslurm.store.states import PREEMPTED
+from detslurm.store.states import FINISHED, PREEMPTED
 from detslurm.store.unmanaged import METRIC, unmanaged_config
 from detslurm.store.views import RunView
-
-FINISHED = ("COMPLETED", "ERROR", "CANCELED")
 
 
 class SpuriousRequeue(Exception):

@@ -112,9 +112,9 @@ def create(path: str, flags: int, *, secret: bool = False) -> int:
     if mode != _access.PRIVATE_FILE:
         with suppress(OSError):  # some file systems have fixed modes
             os.fchmod(handle, mode)  # the umask may have cut it
-    if heir := _access.heir(os.path.dirname(path)):
+    if owner := _access.inherited_owner(os.path.dirname(path)):
         with suppress(OSError):  # the root of a user namespace can't
-            os.fchown(handle, *heir)
+            os.fchown(handle, *owner)
     return handle
 
 
@@ -334,9 +334,9 @@ def _make_directory(path: str, *, secret: bool = False) -> None:
     if mode != _access.PRIVATE_DIRECTORY:
         with suppress(OSError):
             os.chmod(path, mode)
-    if heir := _access.heir(os.path.dirname(path)):
+    if owner := _access.inherited_owner(os.path.dirname(path)):
         with suppress(OSError):
-            os.chown(path, *heir)
+            os.chown(path, *owner)
 
 
 def ensure_directory(path: AnyPath, *, secret: bool = False) -> None:

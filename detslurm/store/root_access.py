@@ -108,7 +108,7 @@ def _share(folder: Path, gid: int) -> None:
         )
     os.chown(folder, -1, gid)
     folder.chmod(_access.COMMON_DIRECTORY)
-    _access.look_again()
+    _access.clear_cache()
     if folder.name == "ledger":  # who has which ids is everybody's to know
         for fact in folder.iterdir():
             os.chown(fact, -1, gid)

@@ -146,7 +146,7 @@ def test_what_root_writes_stays_readable_for_the_owner(place: Path) -> None:
     made = full(place / "store")
     for path in (place / "store", *(place / "store").rglob("*")):
         os.chown(path, 12345, 12345)
-    _access.look_again()
+    _access.clear_cache()
     made.append({"type": "intent", "intent": "kill"})
     rows_of(made.store)
     found = {path.stat().st_uid for path in (place / "store").rglob("*")}

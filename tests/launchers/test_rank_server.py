@@ -1,0 +1,59 @@
+"""A node's launcher and the ranks that srun has started, where one of the two dies early."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from detslurm._env import ALLOCATION_ID, MASTER
+from detslurm.launch import mpi_rank
+from detslurm.launch.rank_server import RankServer, address
+from detslurm.launch.supervision import BLOCKED
+
+
+@pytest.fixture
+def env(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """A run of this test's own; its signals are forgotten at the end."""
+    handlers, wakeup = {sig: signal.getsignal(sig) for sig in BLOCKED}, signal.set_wakeup_fd(-1)
+    yield {MASTER: str(tmp_path), ALLOCATION_ID: "1.1.1", "MINE": "x"}
+    signal.set_wakeup_fd(wakeup)
+    for sig, handler in handlers.items():
+        signal.signal(sig, handler)
+
+
+def test_a_rank_that_dies_early_leaves_the_others_their_answer(env: dict[str, str]) -> None:
+    """Before its answer is sent, and before it has read it; then the last end is seen."""
+    server = RankServer(0, env, count=3)
+    ranks = [socket.socket(socket.AF_UNIX) for _ in range(3)]
+    for rank in ranks:
+        rank.connect(address(env, 0))
+    ranks[0].close()
+    server.start()
+    with ranks[1] as unread:
+        assert select.select([unread], [], [], 60)[0]
+    with ranks[2] as last:
+        last.settimeout(60)
+        assert json.loads(last.makefile().readline())["env"] == env
+    assert select.select([server._all_gone], [], [], 60)[0]
+    server._server.close()
+
+
+def test_a_rank_dies_with_a_launcher_that_has_left_something_unread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its end is an error then, not the end of a file."""
+    ends: list[int] = []
+    monkeypatch.setattr(os, "_exit", ends.append)
+    rank, launcher = socket.socketpair()
+    rank.sendall(b"unread")
+    launcher.close()
+    mpi_rank._die_with(rank)
+    rank.close()
+    assert ends == [137]
