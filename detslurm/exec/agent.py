@@ -49,6 +49,8 @@ T = TypeVar("T")
 
 # Seconds between SIGTERM and SIGKILL for processes that outlive the entrypoint.
 _REMAINING_GRACE = 5.0
+# So long after SIGKILL a process is waited for that is stuck in the kernel.
+_KILL_TIMEOUT = 30.0
 # Seconds that log policies may take at the end for what they have not searched yet.
 _MATCHERS_GRACE = 20.0
 
@@ -57,6 +59,9 @@ class Agent:
     """One node's part of one run."""
 
     def __init__(self, experiment_dir: Path, trial_id: int, run: int) -> None:
+        # Anybody may send these to a step, also while the store is still being read, and their
+        # default action would end the agent.
+        discard_signals()
         self._experiment = ExperimentDir.at(experiment_dir)
         self._trial = self._experiment.trial(trial_id)
         start = self._with_retries(lambda: self._trial.start(run, fresh=True))
@@ -79,15 +84,14 @@ class Agent:
         # In the handler itself: ranks must see the flag even while this process is blocked in a
         # read from a slow file system. The handler only writes one byte to the flag's file.
         raise_flag = {signal.SIGTERM: self._flag.request_preemption}
-        # Anybody may send other signals to a step, and their default action would end the agent.
-        discard_signals()
         self._inbox = SignalInbox([signal.SIGTERM, signal.SIGUSR1], raise_flag)
-        self._commands = LineSplitter()
+        # The peers of thousands of nodes are one command, and a piece of it would be none.
+        self._commands = LineSplitter(1 << 24, rewrites=False)
         self._selector = selectors.PollSelector()  # unlike epoll it takes files, too
         self._selector.register(sys.stdin.fileno(), selectors.EVENT_READ, self._on_commands)
         self._selector.register(self._inbox.fileno(), selectors.EVENT_READ, self._on_signals)
         self._to_runner = PipeWriter(1)
-        self._reported_stop = self._reported_invalid = False
+        self._reported_stop = self._reported_invalid = self._killed = False
         self._why: str | None = None  # the failure, where the exit status does not show it
         self._child: subprocess.Popen[bytes] | None = None
         self._peers: dict[str, Any] | None = None
@@ -236,17 +240,28 @@ class Agent:
         """End what the entrypoint left behind; while preempted, let it finish saving first."""
         # A launcher may exit at the SIGTERM that its workers survive. They are saving now, and the
         # runner ends them when the preemption timeout is over.
-        while self._flag.preempt and self._output is not None and self._others():
+        while self._is_saving() and self._others():
             self._wait(timeout=0.2)
         self._signal_all(signal.SIGTERM)
-        deadline = time.monotonic() + _REMAINING_GRACE
+        kill_at = time.monotonic() + (0.0 if self._killed else _REMAINING_GRACE)
         # A process may fork between the scan of /proc and the signal: so the scan is repeated until
         # it finds nobody. Waiting reads their output, too: a process blocked by a full pipe can't
         # react to SIGTERM.
-        while self._others():
+        while left := self._others():
             self._wait(timeout=0.1)
-            if time.monotonic() > deadline:
+            if time.monotonic() >= kill_at:
                 self._signal_all(signal.SIGKILL)
+            if time.monotonic() >= kill_at + _KILL_TIMEOUT:
+                self._log_message(
+                    f"{len(left)} processes don't end although they were killed; they wait for a"
+                    " file server or a device, and may still use what the next run needs"
+                )
+                return
+
+    def _is_saving(self) -> bool:
+        # The runner's order to kill comes once. A process that was forked in the middle of that
+        # kill is alive still, and nobody would end it: it must not be waited for as if it saved.
+        return self._flag.preempt and not self._killed and self._output is not None
 
     def _signal_all(self, sig: signal.Signals) -> None:
         # Not the process group or session alone: launchers give each worker one of its own.
@@ -373,6 +388,7 @@ class Agent:
         # A pipe at its end is always readable, which would keep the loop busy. The kill shows
         # as the child's exit, and the usual path ends what that leaves.
         self._selector.unregister(sys.stdin.fileno())
+        self._killed = True
         self._signal_all(signal.SIGKILL)
 
     def _read_output(self) -> bool:

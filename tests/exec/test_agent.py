@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
-from detslurm.exec.agent_protocol import PREEMPT
+import pytest
+
+from detslurm.exec import agent as module
+from detslurm.exec.agent_protocol import PEERS, PREEMPT
+from detslurm.exec.line_splitter import LineSplitter
 from tests.cluster.waiting import wait_for
-from tests.exec.nodes import agent
+from tests.exec.nodes import agent, reports
 
 PATIENCE = 120
 
@@ -47,3 +54,85 @@ def test_a_word_of_the_runner_reaches_it_too(tmp_path: Path) -> None:
         process.stdin.write(f"{PREEMPT}\n".encode())
         process.stdin.flush()
         wait_for((tmp_path / "preempted").exists, PATIENCE, "the code to hear of it")
+
+
+WAITS = """\
+    import os, pathlib, time
+    import detslurm as det
+
+    here = pathlib.Path(os.environ["HERE"])
+    with det.core.init() as core:
+        (here / "up").touch()
+        while not core.preempt.should_preempt():
+            time.sleep(0.01)
+"""
+
+
+def test_a_command_may_be_as_long_as_thousands_of_nodes_make_it(tmp_path: Path) -> None:
+    """The peers are one line, and what comes after it is understood too."""
+    with agent(tmp_path, WAITS) as process:
+        wait_for((tmp_path / "up").exists, PATIENCE, "the code")
+        assert process.stdin is not None
+        peers = json.dumps({"container_addrs": ["10.20.30.40"] * 10_000})
+        process.stdin.write(f"{PEERS}{peers}\n{PREEMPT}\n".encode())
+        process.stdin.flush()
+        assert reports(process)["ended"]["exit_code"] == 0
+
+
+def test_signals_are_discarded_before_the_store_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The default action of one that comes meanwhile would end the agent."""
+    calls: list[str] = []
+
+    def read(path: Path) -> None:
+        calls.append("read")
+        raise FileNotFoundError
+
+    monkeypatch.setattr(module, "discard_signals", lambda: calls.append("discard"))
+    monkeypatch.setattr(module.ExperimentDir, "at", read)
+    with pytest.raises(FileNotFoundError):
+        module.Agent(Path(), 1, 1)
+    assert calls == ["discard", "read"]
+
+
+class Remaining(module.Agent):
+    """An agent whose code has left processes behind."""
+
+    def __init__(self, *, killed: bool = False, killable: bool = True) -> None:
+        flag: Any = SimpleNamespace(preempt=killed)
+        self._flag, self._output, self._killed = flag, LineSplitter(), killed
+        self.left, self.killable, self.waits = [1], killable, 0
+        self.signals: list[signal.Signals] = []
+        self.messages: list[str] = []
+
+    def _others(self) -> list[int]:
+        return self.left
+
+    def _signal_all(self, sig: signal.Signals) -> None:
+        self.signals.append(sig)
+        if self.killable and sig is signal.SIGKILL:
+            self.left = []
+
+    def _wait(self, timeout: float) -> None:
+        self.waits += 1
+        assert self.waits < 1000, "it waits without end"
+
+    def _log_message(self, text: str) -> None:
+        self.messages.append(text)
+
+
+def test_what_can_not_be_killed_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This node has to report its end all the same, and says what is left."""
+    monkeypatch.setattr(module, "_REMAINING_GRACE", 0.0)
+    monkeypatch.setattr(module, "_KILL_TIMEOUT", 0.0)
+    stuck = Remaining(killable=False)
+    stuck._end_remaining()
+    assert signal.SIGKILL in stuck.signals
+    assert "1 processes don't end" in stuck.messages[0]
+
+
+def test_after_a_kill_nothing_is_left_to_save() -> None:
+    """A process that was forked in the middle of the kill is killed too, at once."""
+    remaining = Remaining(killed=True)
+    remaining._end_remaining()
+    assert remaining.signals[-1] is signal.SIGKILL
+    assert remaining.waits == 1
