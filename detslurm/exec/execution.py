@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 _DEFAULT_PREEMPTION_TIMEOUT = 3600.0
 # Slurm may send the signal of --signal up to a minute earlier than asked for.
-SLURM_LATE = 90
+_SLURM_LATE = 90
 # Seconds before the next try where Slurm refused to begin a step.
 _STEP_PAUSE = 2.0
 # So long a step is tried again while Slurm's controller does not answer: it may be restarted, or
@@ -338,13 +338,19 @@ class Execution:
 
     def _signal_cause(self) -> Cause:
         """Time limit or preemption: SIGUSR1 means both on sites with preempt_send_user_signal."""
-        try:
+        job = None
+        with contextlib.suppress(SlurmError):
             job = self._cluster.query([self._allocation.ref]).get(self._allocation.ref)
-        except SlurmError:
-            return Cause.TIME_LIMIT
-        left = job.time_left if job is not None else 0
-        lead = self._intents.facts.created.signal_lead + SLURM_LATE
-        return Cause.TIME_LIMIT if left is not None and left <= lead else Cause.PREEMPTION
+        # Without an answer the limit that the job began with; where that is unknown too, the cause
+        # under which code that never saves is not started again without end.
+        left = job.time_left if job is not None else self._allocation.seconds_left() or 0
+        return Cause.TIME_LIMIT if is_limit_near(left, self._intents) else Cause.PREEMPTION
+
+
+def is_limit_near(seconds_left: float | None, intents: Intents) -> bool:
+    """Whether Slurm's signal before the time limit is due or has come."""
+    lead = intents.facts.created.signal_lead + _SLURM_LATE
+    return seconds_left is not None and seconds_left <= lead
 
 
 def _refusal(view: TrialView, result: AttemptResult) -> str | None:

@@ -10,14 +10,13 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from detslurm.exec.attempt import AttemptResult
-from detslurm.exec.execution import SLURM_LATE, Execution
+from detslurm.exec.execution import Execution, is_limit_near
 from detslurm.exec.intents import Intents
 from detslurm.exec.outcome import Action, Cause, Decision
 from detslurm.exec.signals import SignalInbox, discard_signals
@@ -193,9 +192,7 @@ class Runner:
 
     def _time_is_short(self) -> bool:
         """Whether a trial that began now would be asked to stop almost at once."""
-        end = self._allocation.end_time
-        lead = self._intents.facts.created.signal_lead + SLURM_LATE
-        return end is not None and end - time.time() <= lead
+        return is_limit_near(self._allocation.seconds_left(), self._intents)
 
     # -- giving way ------------------------------------------------------------------------------
 

@@ -82,6 +82,10 @@ class Allocation:
         """How many nodes the job has."""
         return len(self.nodes)
 
+    def seconds_left(self) -> float | None:
+        """Until the time limit that the job began with, where it is known."""
+        return None if self.end_time is None else self.end_time - time.time()
+
     def end_reason(self, output: Path, since: int) -> str | None:
         """After SIGTERM: cancelled, preempted, time_limit, requeued or node_failed; None: unknown.
 

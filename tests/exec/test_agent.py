@@ -13,6 +13,7 @@ import pytest
 from detslurm.exec import agent as module
 from detslurm.exec.agent_protocol import PEERS, PREEMPT
 from detslurm.exec.line_splitter import LineSplitter
+from detslurm.store import ExperimentDir
 from tests.cluster.waiting import wait_for
 from tests.exec.nodes import agent, reports
 
@@ -88,7 +89,7 @@ def test_signals_are_discarded_before_the_store_is_read(monkeypatch: pytest.Monk
         raise FileNotFoundError
 
     monkeypatch.setattr(module, "discard_signals", lambda: calls.append("discard"))
-    monkeypatch.setattr(module.ExperimentDir, "at", read)
+    monkeypatch.setattr(ExperimentDir, "at", read)
     with pytest.raises(FileNotFoundError):
         module.Agent(Path(), 1, 1)
     assert calls == ["discard", "read"]

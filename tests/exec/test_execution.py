@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +98,22 @@ def test_a_step_that_ended_before_its_runner_heard_why(
     execution._confirm_cause(result)
     assert (result.cause, result.yield_allocation) == (cause, yield_allocation)
     assert result.job_is_ending == (state == "COMPLETING")
+
+
+@pytest.mark.parametrize(
+    ("left", "cause"),
+    [(3600, Cause.PREEMPTION), (60, Cause.TIME_LIMIT), (None, Cause.TIME_LIMIT)],
+)
+def test_why_sigusr1_came_where_the_controller_is_silent(
+    tmp_path: Path, inbox: SignalInbox, left: int | None, cause: Cause
+) -> None:
+    """Far from the limit that the job began with it is a preemption."""
+    scene = Scene(tmp_path / "store")
+    execution = refused(scene, inbox)
+    end_time = None if left is None else time.time() + left
+    execution._allocation = replace(execution._allocation, end_time=end_time)
+    scene.queue.down = True
+    assert execution._signal_cause() is cause
 
 
 def test_gpus_that_were_dealt_unequally(tmp_path: Path, inbox: SignalInbox) -> None:
