@@ -287,11 +287,12 @@ class Client:
         site = load_site()
         source = config if isinstance(config, Mapping) else os.fspath(config)
         named = None if template is None else os.fspath(template)
-        loaded = load_experiment(source, overrides=overrides, template=named, site=site)
+        root = self.store.path
+        loaded = load_experiment(source, overrides=overrides, template=named, site=site, root=root)
         if context_dir is None:
             in_file = isinstance(source, str) and source != "-"
             context_dir = Path(str(source)).parent if in_file else Path.cwd()
-        store = Store.open(self.store.path)
+        store = Store.open(root)
         made = make_plan(
             loaded,
             Path(context_dir),

@@ -46,13 +46,16 @@ def load_experiment(
     overrides: Sequence[str] = (),
     template: str | Path | None = None,
     site: SiteProfile | None = None,
+    root: Path | None = None,
 ) -> LoadedExperiment:
     """The configuration in a file (`-`: standard input) or a mapping, merged and completed.
 
-    `overrides` are `a.b=yaml` texts; `template` is a path or a name. Raises ConfigErrors with
-    every problem of every source.
+    `overrides` are `a.b=yaml` texts; `template` is a path or a name; `root` is the store, which has
+    the templates and, by default, the checkpoints. Raises ConfigErrors with every problem of every
+    source.
     """
-    load = _Load(site or SiteProfile())
+    site = site or SiteProfile()
+    load = _Load(site, root or store_root(site))
     text, user = load.user(source)
     for override in overrides:
         user = load.keep(lambda o=override, u=user: apply_override(u, o), user)  # type: ignore[misc]
@@ -67,8 +70,8 @@ def load_experiment(
 class _Load:
     """One loading: collects problems and notes over its steps."""
 
-    def __init__(self, site: SiteProfile) -> None:
-        self._site = site
+    def __init__(self, site: SiteProfile, root: Path) -> None:
+        self._site, self._root = site, root
         self._problems: list[ConfigProblem] = []
         self._ignored: list[Noted] = []
         self._deprecated: list[Noted] = []
@@ -91,7 +94,7 @@ class _Load:
         return text, as_mapping(parse(text, name))
 
     def template(self, template: str | Path) -> YamlNode:
-        path = find_template(template, store_root(self._site))
+        path = find_template(template, self._root)
         return as_mapping(parse(read_file(path), str(path)))
 
     def complete(self, layers: list[YamlNode]) -> ExperimentConfig:
@@ -113,9 +116,8 @@ class _Load:
         below = _merged([config, *self._located(self._site.layers(""), site)])
         pool = below.get("resources", "resource_pool")
         name = pool.value if pool and isinstance(pool.value, str) else ""
-        root = default_layer(store_root(self._site))
-        layers = self._located(self._site.layers(name), site)
-        return _merged([config, *layers, locate(root, Position("<defaults>"))])
+        defaults = locate(default_layer(self._root), Position("<defaults>"))
+        return _merged([config, *self._located(self._site.layers(name), site), defaults])
 
     def _located(self, layers: Iterable[Mapping[str, Any]], at: Position) -> list[YamlNode]:
         return [normalize(locate(layer, at)) for layer in layers]

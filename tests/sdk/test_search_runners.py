@@ -65,7 +65,8 @@ def test_a_runner_asks_the_cluster_before_it_submits(
 
 
 def test_the_client_submits(scene: Scene, tmp_path: Path) -> None:
-    """A configuration in Python, with the code beside it; a custom search needs its runner."""
+    """A configuration in Python, with the code beside it and all that is in the client's store: its
+    templates, and the checkpoints to come. A custom search needs its runner."""
     (tmp_path / "train.py").touch()
     config = {
         "name": "from-python",
@@ -73,8 +74,16 @@ def test_the_client_submits(scene: Scene, tmp_path: Path) -> None:
         "searcher": {"name": "single", "metric": "loss"},
         "slurm": {"slot_type": "cpu"},
     }
-    done = scene.client.submit(config, tmp_path, overrides=["name=renamed"], paused=True)
+    templates = scene.root / "templates"
+    templates.mkdir(parents=True)
+    scene.root.chmod(0o700)
+    (templates / "big.yaml").write_text("max_restarts: 7\n")
+    done = scene.client.submit(
+        config, tmp_path, overrides=["name=renamed"], template="big", paused=True
+    )
     experiment = scene.client.experiment(done.experiment_id)
+    storage = experiment.config["checkpoint_storage"]
+    assert (storage["host_path"], experiment.config["max_restarts"]) == (str(scene.root), 7)
     assert (experiment.name, experiment.state) == ("renamed", "PAUSED")
     assert [job.job_id for job in experiment.view.jobs] == list(done.job_ids)
     with pytest.raises(SubmitError, match="LocalSearchRunner"):
