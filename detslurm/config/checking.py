@@ -17,7 +17,7 @@ from msgspec import inspect as schema
 
 from detslurm.config import describe
 from detslurm.config.errors import ConfigProblem, Position
-from detslurm.config.key_suggestions import unknown_key_hint
+from detslurm.config.key_suggestions import recommended, unknown_key_hint
 from detslurm.config.rules import rules_of
 from detslurm.config.schema.hyperparameters import Hyperparameters, Range
 from detslurm.config.schema.searcher import Custom
@@ -171,7 +171,7 @@ class Checker:
             hint = f"it belongs to {', '.join(others[key])}"
         else:
             message = f"there is no key {describe.quoted(key)} here"
-            known = [field.encode_name for field in kind.fields]
+            known = [field.encode_name for field in recommended(kind)]
             hint = unknown_key_hint(key, [*known, *filter(None, [kind.tag_field])], path)
         self._report(node.where, key_path(path, key), message, hint)
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from msgspec import inspect as schema
 
 from detslurm.config import describe
-from detslurm.config.schema.experiment import ExperimentConfig
+from detslurm.config.schema.experiment import FIT, ExperimentConfig
 
 _FOREIGN = {  # names in other tools, and in sbatch itself
+    "slot": "resources.slots_per_trial",
     "slots": "resources.slots_per_trial",
     "gpus": "resources.slots_per_trial",
     "num_gpus": "resources.slots_per_trial",
@@ -33,6 +34,16 @@ _FOREIGN = {  # names in other tools, and in sbatch itself
     "params": "hyperparameters",
     "checkpoint_dir": "checkpoint_storage",
 }
+
+
+def recommended(struct: schema.StructType) -> list[schema.Field]:
+    """The fields of a section, less deprecated ones; those of a Trial class are current there."""
+    return [field for field in struct.fields if (_advice(field) or FIT).startswith(FIT)]
+
+
+def _advice(field: schema.Field) -> str:
+    extra = isinstance(field.type, schema.Metadata) and field.type.extra
+    return str((extra or {}).get("deprecated", ""))
 
 
 def unknown_key_hint(key: str, known: list[str], path: str) -> str:
@@ -59,14 +70,13 @@ def _paths_by_key() -> dict[str, str]:
 
 
 def _walk(kind: schema.Type, path: str) -> Iterator[tuple[str, str]]:
-    level: Iterable[schema.StructType] = [
-        member for member in describe.members(kind) if isinstance(member, schema.StructType)
+    level = [
+        (f"{path}.{field.encode_name}" if path else field.encode_name, field)
+        for member in describe.members(kind)
+        if isinstance(member, schema.StructType)
+        for field in recommended(member)
     ]
-    for struct in level:
-        for field in struct.fields:
-            below = f"{path}.{field.encode_name}" if path else field.encode_name
-            yield field.encode_name, below
-    for struct in level:
-        for field in struct.fields:
-            below = f"{path}.{field.encode_name}" if path else field.encode_name
-            yield from _walk(field.type, below)
+    for below, field in level:
+        yield field.encode_name, below
+    for below, field in level:
+        yield from _walk(field.type, below)

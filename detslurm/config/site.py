@@ -25,9 +25,6 @@ def _root(value: Any) -> str | None:
     return None if fine else ""
 
 
-Root = Annotated[Text, must(_root, "an absolute path, or one that begins with ~/ or $NAME,")]
-
-
 class Partition(Section, frozen=True, kw_only=True):
     """What is known of one partition; it goes below the configuration of experiments in it."""
 

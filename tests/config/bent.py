@@ -97,6 +97,8 @@ TOP = [
     _head("misspelled key", "max_restart: 3\n", ":6:1: max_restart", 'did you mean "max_restarts"'),
     _head("misspelled section", "resource: {}\n", ":6:1: resource", '"resources"'),
     _head("key in the wrong place", "slots_per_trial: 2\n", ":6:1:", "resources.slots_per_trial"),
+    _head("deprecated key", "slots: 2\n", ":6:1: slots", "mean resources.slots_per_trial?"),
+    _head("near a deprecated key", "resources: {slot: 2}\n", ":6:13:", "resources.slots_per_trial"),
     _head("word of sbatch", "partition: gpu\n", ":6:1: partition", "resources.resource_pool"),
     _head("dash for underscore", "max-restarts: 2\n", ":6:1:", '"max_restarts"'),
     Bent(
