@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from detslurm.cli.output import human_size, local_time, print_json, table
+from detslurm.cli.output import local_time, print_json, table
+from detslurm.sdk.sizes import human_size
 
 if TYPE_CHECKING:
     from detslurm.sdk.experiment import Experiment
@@ -25,16 +26,17 @@ class Listed(NamedTuple):
 
 def of_trial(trial: Trial) -> list[Listed]:
     """A trial's checkpoints, oldest first."""
-    name = trial.experiment.view.metric
-    if name is None or not trial.checkpoints():
-        return [Listed(c, None) for c in trial.checkpoints()]
+    found, name = trial.checkpoints(), trial.experiment.view.metric
+    if name is None or not found:
+        return [Listed(c, None) for c in found]
     values = {row.steps: row.metrics.get(name) for row in trial.iter_metrics("validation")}
-    return [Listed(c, _number(values.get(c.steps))) for c in trial.checkpoints()]
+    return [Listed(c, _number(values.get(c.steps))) for c in found]
 
 
 def of_experiment(experiment: Experiment, best: int | None = None) -> list[Listed]:
     """All checkpoints, or the best by the searcher's metric at exactly their steps."""
-    found = [listed for trial in experiment.trials() for listed in of_trial(trial)]
+    begun = (trial for trial in experiment.trials() if trial.row.run_count)
+    found = [listed for trial in begun for listed in of_trial(trial)]
     if best is None:
         return found
     return best_of(found, smaller=experiment.view.smaller_is_better)[:best]

@@ -139,15 +139,6 @@ def print_csv(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     click.echo(text.getvalue(), nl=False)
 
 
-def human_size(size: float) -> str:
-    """A number of bytes for people."""
-    units = ["B", "KB", "MB", "GB", "TB"]
-    while size >= 1024 and len(units) > 1:
-        size /= 1024
-        del units[0]
-    return f"{size:.0f}B" if units[0] == "B" else f"{size:.1f}{units[0]}"
-
-
 def human_time(seconds: float) -> str:
     """A span of time for people: its two largest units."""
     parts: list[str] = []

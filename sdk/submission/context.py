@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from detslurm.sdk.errors import SubmitError
+from detslurm.sdk.sizes import human_size
 
 # 128 MiB of base64 on the wire, less 1 MiB: the limit that Determined's users know as 95 MB.
 MAX_BYTES = 95 * 1024 * 1024
@@ -193,12 +194,3 @@ def _too_large(context: ContextFiles) -> str:
         f"maximum allowed size: {human_size(context.size)} of {human_size(MAX_BYTES)}.\n"
         f"Name data and outputs in {IGNORE_FILE} (gitignore syntax). The largest are:\n{names}"
     )
-
-
-def human_size(size: float) -> str:
-    """A number of bytes for people: 12.3KB."""
-    for unit in ("B", "KB", "MB", "GB"):
-        if size < 1024 or unit == "GB":
-            break
-        size /= 1024
-    return f"{size:.0f}{unit}" if unit == "B" else f"{size:.1f}{unit}"

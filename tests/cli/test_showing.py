@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from detslurm.store import CheckpointView
 from tests.cli.conftest import Detslurm
 from tests.sdk.scenes import YAML, Scene
 from tests.store.faults import refusing
@@ -236,6 +237,26 @@ def test_the_storage_is_found_once_an_experiment(
     monkeypatch.setattr(checkpoints, "disk_of", asked.append)
     assert [c.uuid for c in failed.client.experiment(1).checkpoints()] == ["c1", "c2"]
     assert len(asked) == 1
+
+
+def test_checkpoints_are_read_once_of_each_trial_that_began(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of a trial are compared with their storage each time, and there may be many trials."""
+    from detslurm.cli.checkpoints import of_experiment
+    from detslurm.sdk.trial import Trial
+
+    scene.run(scene.experiment(2), losses=[0.5], checkpoint="c1", end="completed")
+    read: list[int] = []
+    real = Trial.checkpoints
+
+    def checkpoints(trial: Trial) -> list[CheckpointView]:
+        read.append(trial.id)
+        return real(trial)
+
+    monkeypatch.setattr(Trial, "checkpoints", checkpoints)
+    (found,) = of_experiment(scene.client.experiment(1))
+    assert (found.checkpoint.uuid, found.metric, read) == ("c1", 0.5, [1])
 
 
 def test_trials_are_listed(failed: Scene, detslurm: Detslurm) -> None:
