@@ -48,8 +48,6 @@ def disk_of(experiment: ExperimentDir) -> SharedFS | None:
 
 def download(trial: Trial, uuid: str, target: Path) -> Path:
     """Copy a checkpoint; links in it become what they lead to."""
-    from detslurm.storage import from_config
-
     if uuid not in [checkpoint.uuid for checkpoint in trial.checkpoints()]:
         raise LifecycleError(f"trial {trial.id} has no checkpoint {uuid}")
     if target.exists() and (not target.is_dir() or any(target.iterdir())):

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from detslurm.cli.output import json_option, print_json
-
-if TYPE_CHECKING:
-    from detslurm.slurm import Cluster
 
 _MARKS = {
     "ok": ("ok", "green"),
@@ -44,15 +41,10 @@ def doctor(directory: Path | None, cluster_name: str, as_json: bool) -> None:
     """
     from detslurm.sdk.client import default_root
     from detslurm.sdk.doctor import examine
+    from detslurm.sdk.queues import connector
 
     root = directory.absolute() if directory is not None else default_root()
-
-    def connect() -> Cluster:
-        from detslurm.slurm.detect import detect_cluster
-
-        return detect_cluster(cluster_name, root=root)
-
-    findings = examine(root, connect)
+    findings = examine(root, partial(connector(root), cluster_name))
     broken = any(finding.level == "broken" for finding in findings)
     if as_json:
         print_json({"healthy": not broken, "findings": [f._asdict() for f in findings]})

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from detslurm.cli import config_options
 from detslurm.cli.output import human_time, json_option, number, print_json, print_table
 from detslurm.cli.seconds import Seconds
 
@@ -18,21 +19,11 @@ if TYPE_CHECKING:
     from detslurm.searcher.preview import Preview, Row
     from detslurm.searcher.simulation import Simulation
 
-_config = click.argument("config_file", metavar="CONFIG")
-_overrides = click.option(
-    "--config",
-    "overrides",
-    multiple=True,
-    metavar="A.B=VALUE",
-    help="Override one key of the configuration with VALUE, which is YAML. Repeatable.",
-)
-_template = click.option("--template", metavar="NAME|FILE", help="Merge CONFIG over this template.")
-
 
 @click.command("preview-search")
-@_config
-@_overrides
-@_template
+@config_options.config_file
+@config_options.overrides
+@config_options.template
 @json_option
 def preview_search(
     config_file: str, overrides: tuple[str, ...], template: str | None, as_json: bool
@@ -58,9 +49,9 @@ def preview_search(
 
 
 @click.command()
-@_config
-@_overrides
-@_template
+@config_options.config_file
+@config_options.overrides
+@config_options.template
 @click.option(
     "--slots",
     type=click.IntRange(min=1),

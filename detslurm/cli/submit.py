@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from detslurm.cli import config_options
 from detslurm.cli.ids import client
-from detslurm.cli.output import note
+from detslurm.cli.output import json_option, note
 
 if TYPE_CHECKING:
     from detslurm.sdk.submission.planning import Plan
@@ -17,16 +18,10 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("config_file", metavar="CONFIG")
+@config_options.config_file
 @click.argument("context_dir", required=False, type=click.Path(path_type=Path))
-@click.option(
-    "--config",
-    "overrides",
-    multiple=True,
-    metavar="A.B=VALUE",
-    help="Override one key of the configuration with VALUE, which is YAML. Repeatable.",
-)
-@click.option("--template", metavar="NAME|FILE", help="Merge CONFIG over this template.")
+@config_options.overrides
+@config_options.template
 @click.option(
     "-i",
     "--include",
@@ -56,7 +51,7 @@ if TYPE_CHECKING:
 @click.option(
     "--dry-run", is_flag=True, help="Print the plan and the batch script, and queue nothing."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@json_option
 def submit(
     config_file: str,
     context_dir: Path | None,
