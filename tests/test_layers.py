@@ -89,6 +89,13 @@ def test_imports_run_downward(package: str) -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def test_no_circle_through_the_package_s_own_name() -> None:
+    """`detslurm` loads `core` on first use: what that stands on must not import it in turn."""
+    whole = re.compile(r"^\s*import detslurm$|import_module\(.detslurm.\)", re.MULTILINE)
+    paths = [path for package in sorted(allowed("core")) for path in sources(package)]
+    assert [str(path) for path in paths if whole.search(path.read_text())] == []
+
+
 @pytest.mark.parametrize(
     "path", sorted(REPOSITORY.glob("detslurm/_[!_]*.py")), ids=lambda p: p.stem
 )

@@ -26,7 +26,6 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
@@ -64,9 +63,8 @@ def install() -> ModuleType:
     if not any(isinstance(finder, AliasFinder) for finder in sys.meta_path):
         sys.meta_path.insert(0, AliasFinder())
         sys.meta_path.append(ForeignFinder())
-    module = import_module("detslurm")
-    sys.modules["determined"] = module
-    return module
+    sys.modules["determined"] = sys.modules["detslurm"]  # our parent, which is always there
+    return sys.modules["determined"]
 
 
 @contextmanager
@@ -74,7 +72,7 @@ def standing_in() -> Iterator[None]:
     """Inside the block `determined` is detslurm. A real one is back afterwards; where there is
     none, the name stays."""
     theirs = {name: module for name, module in sys.modules.items() if _is_determined(name)}
-    if theirs.get("determined") is import_module("detslurm"):
+    if theirs.get("determined") is sys.modules["detslurm"]:
         yield
         return
     is_there = bool(theirs) or find_spec("determined") is not None

@@ -115,7 +115,6 @@ def _missing(name: str) -> ModuleNotFoundError:
 
 
 def _present(package: str) -> bool:
-    import detslurm
-
     others = [f for f in sys.meta_path if not isinstance(f, AliasFinder | ForeignFinder)]
-    return any(f.find_spec(package, detslurm.__path__) is not None for f in others)
+    path = sys.modules["detslurm"].__path__
+    return any(f.find_spec(package, path) is not None for f in others)
