@@ -6,13 +6,17 @@ import atexit
 import logging
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from detslurm.core import Context, DistributedContext
-from detslurm.errors import InvalidExperimentException
+from detslurm.errors import InternalException, InvalidExperimentException
+from detslurm.pytorch._data import to_device
+from detslurm.pytorch._reducer import MetricReducer, Reducers
 
 logger = logging.getLogger("detslurm.pytorch")
 
@@ -23,15 +27,34 @@ class TrialContext:
     def __init__(
         self,
         core_context: Context | None,
+        trial_seed: int | None,
         hparams: Mapping[str, Any] | None,
-        exp_conf: Mapping[str, Any] | None,
-        distributed: DistributedContext,
         slots_per_trial: int,
+        num_gpus: int,
+        exp_conf: Mapping[str, Any] | None,
+        steps_completed: int,
+        managed_training: bool,
+        debug_enabled: bool = False,
+        distributed: DistributedContext | None = None,
     ) -> None:
+        dist = distributed or (core_context.distributed if core_context is not None else None)
+        assert dist is not None
         self._core = core_context
+        self._trial_seed = trial_seed
         self._hparams = None if hparams is None else dict(hparams)
         self._exp_conf = None if exp_conf is None else dict(exp_conf)
-        self.distributed = distributed
+        self._steps_completed = steps_completed
+        self._managed = managed_training
+        self._debug = debug_enabled
+        self.distributed = dist
+        self.device = _device(num_gpus, dist)
+        self.profiler: Any = None
+        self._reducers = Reducers(sends=dist.size > 1)
+        self._reproducible = True
+        self._warned_types: set[type] = set()
+        self._current_batch: int | None = None
+        self._epoch_len: int | None = None
+        self._fitted = False
         self._stop_requested = False
         self._tensorboard_logging = True
         self._writer: Any = None
@@ -195,6 +218,101 @@ class TrialContext:
             self._writer = SummaryWriter(log_dir=str(self.get_tensorboard_path()))
         return self._writer
 
+    def wrap_reducer(
+        self,
+        reducer: MetricReducer | Callable[[list[Any]], Any],
+        name: str | None = None,
+        for_training: bool = True,
+        for_validation: bool = True,
+    ) -> MetricReducer:
+        """Register a metric of your own.
+
+        Args:
+            reducer: A `MetricReducer`, or a function of the list of all values. A function's values
+                come from calling `update(value)` on what is returned.
+            name: The name of the metric. By default the reducer gives a dict of metrics.
+            for_training: Whether it gives training metrics; on by default.
+            for_validation: Whether it gives validation metrics; on by default.
+
+        Returns:
+            The reducer.
+        """
+        return self._reducers.wrap(reducer, name, for_training, for_validation)
+
+    def to_device(self, data: Any) -> Any:
+        """Return data on this slot's device.
+
+        Args:
+            data: Tensors and arrays, also inside of dicts, lists and tuples.
+        """
+        return to_device(data, self.device, self._warned_types)
+
+    def is_epoch_start(self) -> bool:
+        """Return whether this batch is the first of its epoch.
+
+        Raises:
+            InternalException: If training has not begun.
+        """
+        return self._position()[1] == 0
+
+    def is_epoch_end(self) -> bool:
+        """Return whether this batch is the last of its epoch.
+
+        Raises:
+            InternalException: If training has not begun.
+        """
+        return self._position()[1] == (self._epoch_len or 0) - 1
+
+    def current_train_batch(self) -> int:
+        """Return the batch that is being trained on, counted from 0 over all epochs.
+
+        Raises:
+            InternalException: If training has not begun.
+        """
+        self._position()
+        assert self._current_batch is not None
+        return self._current_batch
+
+    def current_train_epoch(self) -> int:
+        """Return the epoch of the batch that is being trained on, counted from 0.
+
+        Raises:
+            InternalException: If training has not begun.
+        """
+        return self._position()[0]
+
+    def _position(self) -> tuple[int, int]:
+        if self._current_batch is None or self._epoch_len is None:
+            raise InternalException("there is no current batch yet: training has not begun")
+        return divmod(self._current_batch, self._epoch_len)
+
+    def _begin_batch(self, batch_idx: int) -> None:
+        self._current_batch = batch_idx
+
+    def get_trial_seed(self) -> int:
+        """Return the trial's seed.
+
+        Raises:
+            InternalException: Outside of jobs, where there is none.
+        """
+        if self._trial_seed is None:
+            raise InternalException("there is no trial seed outside of a job: choose one yourself")
+        return self._trial_seed
+
+    def get_initial_batch(self) -> int:
+        """Return the first batch that this run trains on, counted from 0."""
+        return self._steps_completed
+
+    def set_profiler(self, *args: Any, **kwargs: Any) -> None:
+        """Run torch's profiler during training; TensorBoard shows what it finds.
+
+        Args:
+            *args: For `torch.profiler.profile`.
+            **kwargs: For `torch.profiler.profile`.
+        """
+        handler = torch.profiler.tensorboard_trace_handler(str(self.get_tensorboard_path()))
+        self.profiler = torch.profiler.profile(*args, **{"on_trace_ready": handler, **kwargs})
+
 
 def _per_slot(total: int, slots: int) -> int:
     if total < slots:
@@ -210,3 +328,12 @@ def _per_slot(total: int, slots: int) -> int:
             total // slots * slots,
         )
     return total // slots
+
+
+def _device(num_gpus: int, dist: DistributedContext) -> torch.device:
+    if num_gpus == 0 or not torch.cuda.is_available():
+        return torch.device("cpu")
+    # A rank may see its own GPU only.
+    device = torch.device("cuda", dist.local_rank % torch.cuda.device_count())
+    torch.cuda.set_device(device)
+    return device

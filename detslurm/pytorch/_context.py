@@ -11,15 +11,14 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from detslurm.core import Context, DistributedContext
-from detslurm.errors import InternalException, InvalidExperimentException
+from detslurm.errors import InvalidExperimentException
 from detslurm.pytorch import _ddp
 from detslurm.pytorch._amp import MixedPrecision
 from detslurm.pytorch._base_context import TrialContext
-from detslurm.pytorch._data import to_device
 from detslurm.pytorch._data_parallel import DataParallel, average_gradients
 from detslurm.pytorch._ddp import is_sharded
 from detslurm.pytorch._lr_scheduler import LRScheduler
-from detslurm.pytorch._reducer import MetricReducer, Reducers
+from detslurm.pytorch._reducer import MetricReducer
 from detslurm.pytorch._sanity_checks import SanityChecks
 
 ClipGrads = Callable[[Any], Any]
@@ -53,25 +52,27 @@ class PyTorchTrialContext(TrialContext):
         debug_enabled: bool = False,
         distributed: DistributedContext | None = None,
     ) -> None:
-        dist = distributed or (core_context.distributed if core_context is not None else None)
-        assert dist is not None
-        super().__init__(core_context, hparams, exp_conf, dist, slots_per_trial)
+        super().__init__(
+            core_context,
+            trial_seed,
+            hparams,
+            slots_per_trial,
+            num_gpus,
+            exp_conf,
+            steps_completed,
+            managed_training,
+            debug_enabled,
+            distributed,
+        )
         if aggregation_frequency < 1:
             raise InvalidExperimentException(
                 f"aggregation_frequency must be 1 or more, not {aggregation_frequency}"
             )
-        self._trial_seed = trial_seed
         self._aggregation = aggregation_frequency
-        self._steps_completed = steps_completed
-        self._managed = managed_training
-        self._debug = debug_enabled
-        self.device = _device(num_gpus, dist)
         self.models: list[nn.Module] = []
         self.optimizers: list[torch.optim.Optimizer] = []
         self.lr_schedulers: list[LRScheduler] = []
-        self.profiler: Any = None
         self.experimental = PyTorchExperimentalContext(self)
-        self._reducers = Reducers(sends=dist.size > 1)
         self._amp = MixedPrecision(self.device)
         self._average_aggregated: bool | None = None
         self._average_default = True
@@ -79,14 +80,9 @@ class PyTorchTrialContext(TrialContext):
         self._compressed: set[int] = set()  # optimizers whose gradients are sent as fp16
         self._averaged: set[int] = set()  # those whose gradients are averaged for this step
         self._auto_to_device = True
-        self._reproducible = True
         self._saves_in_background = False
-        self._warned_types: set[type] = set()
-        self._current_batch: int | None = None
-        self._epoch_len: int | None = None
         self._steps_now = True
-        self._fitted = False
-        self._sanity_checks = SanityChecks(is_chief=dist.rank == 0)
+        self._sanity_checks = SanityChecks(is_chief=self.distributed.rank == 0)
 
     def _connect_by(self, data_parallel: DataParallel) -> None:
         self._data_parallel = data_parallel
@@ -224,27 +220,6 @@ class PyTorchTrialContext(TrialContext):
     def _before_models(self, call: str) -> None:
         if self.models:
             raise InvalidExperimentException(f"{call} must be called before wrap_model()")
-
-    def wrap_reducer(
-        self,
-        reducer: MetricReducer | Callable[[list[Any]], Any],
-        name: str | None = None,
-        for_training: bool = True,
-        for_validation: bool = True,
-    ) -> MetricReducer:
-        """Register a metric of your own.
-
-        Args:
-            reducer: A `MetricReducer`, or a function of the list of all values. A function's values
-                come from calling `update(value)` on what is returned.
-            name: The name of the metric. By default the reducer gives a dict of metrics.
-            for_training: Whether it gives training metrics; on by default.
-            for_validation: Whether it gives validation metrics; on by default.
-
-        Returns:
-            The reducer.
-        """
-        return self._reducers.wrap(reducer, name, for_training, for_validation)
 
     def configure_apex_amp(
         self,
@@ -399,58 +374,11 @@ class PyTorchTrialContext(TrialContext):
                 else "step_optimizer() got a scaler that was not wrapped: use wrap_scaler()"
             )
 
-    def to_device(self, data: Any) -> Any:
-        """Return data on this slot's device.
-
-        Args:
-            data: Tensors and arrays, also inside of dicts, lists and tuples.
-        """
-        return to_device(data, self.device, self._warned_types)
-
     def _moved(self, batch: Any) -> Any:
         return self.to_device(batch) if self._auto_to_device else batch
 
-    def is_epoch_start(self) -> bool:
-        """Return whether this batch is the first of its epoch.
-
-        Raises:
-            InternalException: If training has not begun.
-        """
-        return self._position()[1] == 0
-
-    def is_epoch_end(self) -> bool:
-        """Return whether this batch is the last of its epoch.
-
-        Raises:
-            InternalException: If training has not begun.
-        """
-        return self._position()[1] == (self._epoch_len or 0) - 1
-
-    def current_train_batch(self) -> int:
-        """Return the batch that is being trained on, counted from 0 over all epochs.
-
-        Raises:
-            InternalException: If training has not begun.
-        """
-        self._position()
-        assert self._current_batch is not None
-        return self._current_batch
-
-    def current_train_epoch(self) -> int:
-        """Return the epoch of the batch that is being trained on, counted from 0.
-
-        Raises:
-            InternalException: If training has not begun.
-        """
-        return self._position()[0]
-
-    def _position(self) -> tuple[int, int]:
-        if self._current_batch is None or self._epoch_len is None:
-            raise InternalException("there is no current batch yet: training has not begun")
-        return divmod(self._current_batch, self._epoch_len)
-
     def _begin_batch(self, batch_idx: int) -> None:
-        self._current_batch = batch_idx
+        super()._begin_batch(batch_idx)
         self._steps_now = (batch_idx + 1) % self._aggregation == 0
         self._averaged.clear()
 
@@ -461,30 +389,6 @@ class PyTorchTrialContext(TrialContext):
         for model in self.models:
             if isinstance(model, DistributedDataParallel):
                 stack.enter_context(model.no_sync())
-
-    def get_trial_seed(self) -> int:
-        """Return the trial's seed.
-
-        Raises:
-            InternalException: Outside of jobs, where there is none.
-        """
-        if self._trial_seed is None:
-            raise InternalException("there is no trial seed outside of a job: choose one yourself")
-        return self._trial_seed
-
-    def get_initial_batch(self) -> int:
-        """Return the first batch that this run trains on, counted from 0."""
-        return self._steps_completed
-
-    def set_profiler(self, *args: Any, **kwargs: Any) -> None:
-        """Run torch's profiler during training; TensorBoard shows what it finds.
-
-        Args:
-            *args: For `torch.profiler.profile`.
-            **kwargs: For `torch.profiler.profile`.
-        """
-        handler = torch.profiler.tensorboard_trace_handler(str(self.get_tensorboard_path()))
-        self.profiler = torch.profiler.profile(*args, **{"on_trace_ready": handler, **kwargs})
 
 
 class PyTorchExperimentalContext:
@@ -550,12 +454,3 @@ class PyTorchExperimentalContext:
 
 def _parameters(optimizer: torch.optim.Optimizer) -> list[Any]:
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
-
-
-def _device(num_gpus: int, dist: DistributedContext) -> torch.device:
-    if num_gpus == 0 or not torch.cuda.is_available():
-        return torch.device("cpu")
-    # A rank may see its own GPU only.
-    device = torch.device("cuda", dist.local_rank % torch.cuda.device_count())
-    torch.cuda.set_device(device)
-    return device

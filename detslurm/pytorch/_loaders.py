@@ -11,6 +11,7 @@ from torch.utils import data
 
 from detslurm.core import DistributedContext
 from detslurm.pytorch._data import DataLoader
+from detslurm.pytorch._driver import Shard
 
 ENDLESS = sys.maxsize
 """The length of an epoch of an iterable data set."""
@@ -18,17 +19,16 @@ ENDLESS = sys.maxsize
 _NOT_OURS = (
     "{method}() must return a detslurm.pytorch.DataLoader, not {kind}: it shards the data, shuffles"
     " reproducibly and resumes in the middle of an epoch. To take care of that yourself, call"
-    " context.experimental.disable_dataset_reproducibility_checks() in the trial's __init__ and"
-    " return any torch.utils.data.DataLoader."
+    " {call} in the trial's __init__ and return any torch.utils.data.DataLoader."
 )
 
 
-def checked(loader: Any, method: str, reproducible: bool) -> Any:
-    """The loader. Raises `RuntimeError` for one that is of the wrong kind."""
+def checked(loader: Any, method: str, reproducible: bool, call: str) -> Any:
+    """The loader. Raises `RuntimeError` for one that is of the wrong kind; `call` allows it."""
     if isinstance(loader, DataLoader):
         return loader
     if reproducible or not isinstance(loader, data.DataLoader):
-        raise RuntimeError(_NOT_OURS.format(method=method, kind=type(loader).__name__))
+        raise RuntimeError(_NOT_OURS.format(method=method, kind=type(loader).__name__, call=call))
     return loader
 
 
@@ -40,27 +40,22 @@ def seed_of(loader: Any, dist: DistributedContext) -> int:
 
 
 def training_batches(
-    loader: Any, dist: DistributedContext, skip: int, seed: int
-) -> tuple[Iterator[Any], int]:
-    """Batches of this rank without end, from number `skip` on, and the length of an epoch.
+    loader: Any, shard: Shard, skip: int, seed: int
+) -> tuple[Iterator[Any], int | None]:
+    """Batches of this rank without end, from number `skip` on, and how many an epoch has; None for
+    an epoch without end.
 
     A loader of another kind than ours begins at its own beginning.
     """
-    if isinstance(loader, DataLoader):
-        loader = loader.get_data_loader(
-            repeat=True, skip=skip, num_replicas=dist.size, rank=dist.rank, seed=seed
-        )
-        batches = iter(loader)
-    else:
-        batches = _over_and_over(loader)
-    # The chief has the longest shard; every rank counts its epochs by that.
-    epoch_len = int(dist.broadcast(_length(loader)))
-    if epoch_len == 0:
-        raise ValueError("the training data is empty: build_training_data_loader() has no batches")
-    return batches, epoch_len
+    if not isinstance(loader, DataLoader):
+        return _over_and_over(loader), _length(loader)
+    own = loader.get_data_loader(
+        repeat=True, skip=skip, num_replicas=shard.size, rank=shard.rank, seed=seed
+    )
+    return iter(own), _length(own)
 
 
-def validation_batches(loader: Any, dist: DistributedContext, *, sharded: bool, seed: int) -> Any:
+def validation_batches(loader: Any, shard: Shard, *, sharded: bool, seed: int) -> Any:
     """Something to iterate over once a validation: this rank's batches, or all of them.
 
     Those of ours come in the same order each time, however many validations there were.
@@ -69,14 +64,14 @@ def validation_batches(loader: Any, dist: DistributedContext, *, sharded: bool, 
         return loader
     if not sharded:
         return loader.get_data_loader(seed=seed)
-    return loader.get_data_loader(num_replicas=dist.size, rank=dist.rank, seed=seed)
+    return loader.get_data_loader(num_replicas=shard.size, rank=shard.rank, seed=seed)
 
 
-def _length(loader: Any) -> int:
+def _length(loader: Any) -> int | None:
     try:
         return len(loader)
     except TypeError:
-        return ENDLESS
+        return None
 
 
 def _over_and_over(loader: Any) -> Iterator[Any]:

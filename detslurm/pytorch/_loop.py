@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
@@ -13,7 +13,9 @@ from detslurm._info import get_cluster_info
 from detslurm.core import Context, EarlyExitReason
 from detslurm.core._collective import run_collectively
 from detslurm.pytorch._averages import MetricsWindow, Partial, averages, on_host, partial
-from detslurm.pytorch._context import PyTorchTrialContext
+from detslurm.pytorch._base_context import TrialContext
+from detslurm.pytorch._base_trial import Trial, evaluates_batches
+from detslurm.pytorch._driver import Driver
 from detslurm.pytorch._hooks import Hooks
 from detslurm.pytorch._loaders import (
     ENDLESS,
@@ -24,16 +26,14 @@ from detslurm.pytorch._loaders import (
 )
 from detslurm.pytorch._plan import Measures, TrainingPlan, TrainingTarget, training_targets
 from detslurm.pytorch._reducer import Phase
-from detslurm.pytorch._sanity_checks import explain
 from detslurm.pytorch._schedule import Due
 from detslurm.pytorch._state import TrialState
 from detslurm.pytorch._stopping import Stop, Stopper
 from detslurm.pytorch._training_log import TrainingLog, format_metrics
-from detslurm.pytorch._trial import PyTorchTrial, evaluates_batches, train_batch_of
 from detslurm.pytorch._validation import Validation
 from detslurm.pytorch.checkpointing import _checkpoint_dir as files
 from detslurm.pytorch.checkpointing._checkpoint_policy import CheckpointPolicy
-from detslurm.pytorch.checkpointing._saving import Checkpoints
+from detslurm.pytorch.checkpointing._writing import opened
 
 logger = logging.getLogger("detslurm.pytorch")
 
@@ -42,25 +42,24 @@ class TrainingLoop:
     """Trains one trial by a plan, from its checkpoint if there is one."""
 
     def __init__(
-        self, trial: PyTorchTrial, context: PyTorchTrialContext, plan: TrainingPlan
+        self, trial: Trial, context: TrialContext, plan: TrainingPlan, driver: Driver
     ) -> None:
         assert context._core is not None
-        self._trial, self._context, self._plan = trial, context, plan
+        self._trial, self._context, self._plan, self._driver = trial, context, plan, driver
         self._core: Context = context._core
         self._dist = context.distributed
         self._is_chief = self._dist.rank == 0
         self._state = TrialState()
         self._window = MetricsWindow()
         self._saving = self._is_copy = False
-        self._batches: Iterator[Any] = iter(())
-        self._log = TrainingLog(trial, self._dist.size)
-        self._of_batch = train_batch_of(trial)
+        self._batches: Generator[Any] | None = None
+        self._log = TrainingLog(trial, driver.shard.size)
 
     def run(self) -> None:
         """Train until the plan is fulfilled, or until the trial has to leave."""
         self._hooks = Hooks(self._trial.build_callbacks())
-        self._checkpoints = Checkpoints(
-            self._trial, self._context, self._core, self._hooks, is_trainer=self._plan.is_trainer
+        self._checkpoints = self._driver.checkpoints(
+            self._core, self._hooks, is_trainer=self._plan.is_trainer
         )
         with ExitStack() as cleanup:
             cleanup.callback(self._drop_batches)
@@ -77,11 +76,12 @@ class TrainingLoop:
     def _drop_batches(self) -> None:
         # That ends a loader's workers. The frames of an exception would keep them until Python
         # exits and kills them, and torch would complain of that after the error itself.
-        self._batches = iter(())
+        if self._batches is not None:
+            self._batches.close()
 
     def _set_up(self, cleanup: ExitStack) -> None:
         plan, context = self._plan, self._context
-        with self._checkpoints.opened(plan.latest_checkpoint) as path:
+        with opened(self._core, plan.latest_checkpoint) as path:
             if path is not None:
                 self._state = self._continued(path)
             self._state.trial_id = context.get_trial_id() if context._managed else 0
@@ -118,30 +118,42 @@ class TrainingLoop:
         return replace(saved, searcher_metric=None) if self._is_copy else TrialState()
 
     def _build_loaders(self) -> None:
-        trial, context, state = self._trial, self._context, self._state
-        reproducible = context._reproducible
-        training = checked(
-            trial.build_training_data_loader(), "build_training_data_loader", reproducible
-        )
+        driver, shard, state = self._driver, self._driver.shard, self._state
+        training = self._checked("build_training_data_loader") if shard.reads else None
         seed = seed_of(training, self._dist)
         if state.data_seed is None:
             state.data_seed = seed
-        sharded = evaluates_batches(trial)
+        sharded = evaluates_batches(self._trial)
         validation = None
-        if sharded or self._is_chief:
-            loader = checked(
-                trial.build_validation_data_loader(), "build_validation_data_loader", reproducible
+        if shard.reads if sharded else self._is_chief:
+            loader = self._checked("build_validation_data_loader")
+            validation = validation_batches(loader, shard, sharded=sharded, seed=state.data_seed)
+        length = None
+        if training is not None:
+            done = state.batches_trained * driver.loader_batches
+            batches, length = training_batches(training, shard, done, state.data_seed)
+            self._batches = self._log.counted(batches)
+        self._epoch_len = driver.epoch_len(self._dist.allgather(length))
+        if self._epoch_len == 0:
+            raise ValueError(
+                "the training data is empty: build_training_data_loader() has no batches"
             )
-            validation = validation_batches(
-                loader, self._dist, sharded=sharded, seed=state.data_seed
-            )
-        self._batches, self._epoch_len = training_batches(
-            training, self._dist, state.batches_trained, state.data_seed
-        )
-        context._epoch_len = self._epoch_len
+        self._context._epoch_len = self._epoch_len
         at_most = 1 if self._plan.test_mode else None
-        self._validation = Validation(trial, context, self._hooks, validation, at_most)
+        self._validation = Validation(
+            self._trial,
+            self._dist,
+            self._hooks,
+            self._context._reducers,
+            driver.evaluator(validation, at_most),
+            reports=driver.reports,
+        )
         self._policy = self._make_policy()
+
+    def _checked(self, method: str) -> Any:
+        loader = getattr(self._trial, method)()
+        context, call = self._context, self._driver.loader_checks_off
+        return checked(loader, method, context._reproducible, call)
 
     def _make_policy(self) -> CheckpointPolicy:
         context, plan = self._context, self._plan
@@ -214,8 +226,7 @@ class TrainingLoop:
 
     def _train_window(self, target: TrainingTarget) -> Due:
         """Train until something is due or the trial has to leave."""
-        for model in self._context.models:
-            model.train()
+        self._driver.begin_training()
         self._context._reducers.reset()
         self._window = MetricsWindow()
         self._log.begin()
@@ -235,20 +246,10 @@ class TrainingLoop:
         context._begin_batch(batch_idx)
         if in_epoch == 0:
             self._hooks.on_training_epoch_start(epoch_idx)
-        batch = context._moved(next(self._batches))
-        with ExitStack() as stack:
-            context._gathering(stack)
-            stack.enter_context(context._amp.forward())
-            try:
-                result = self._of_batch(batch, epoch_idx, batch_idx)
-            except RuntimeError as err:
-                explain(err)
-                raise
-        context._amp.after_batch()
-        for scheduler in context.lr_schedulers:
-            scheduler.step_after(batch_idx, self._epoch_len, context._aggregation)
-        self._window.add(result)
-        self._log.add(batch)
+        result = self._driver.train_batch(self._batches, epoch_idx, batch_idx)
+        self._log.batches += 1
+        if self._driver.reports:
+            self._window.add(result)
         if context.profiler is not None:
             context.profiler.step()
         state.batches_trained = batch_idx + 1
@@ -260,19 +261,26 @@ class TrainingLoop:
 
     def _report_training(self, target: TrainingTarget) -> bool:
         """Report averages over batches and ranks; whether any rank asked to stop."""
-        self._context._sanity_checks.reporting(self._context.models)
+        self._driver.reporting()
         batches = self._window.batches()
         reducers = self._context._reducers
         chief_only = not self._plan.average_training_metrics
 
-        def part() -> tuple[Partial, list[Any], bool]:
-            own = partial(batches)
-            return own, reducers.contribution(Phase.TRAINING), self._context.get_stop_requested()
+        reports = self._driver.reports
 
-        def decide(parts: list[tuple[Partial, list[Any], bool]]) -> tuple[dict[str, Any], bool]:
-            partials = [part[0] for part in (parts[:1] if chief_only else parts)]
+        def part() -> tuple[Partial, list[Any] | None, bool]:
+            own = partial(batches)
+            contribution = reducers.contribution(Phase.TRAINING) if reports else None
+            return own, contribution, self._context.get_stop_requested()
+
+        def decide(
+            parts: list[tuple[Partial, list[Any] | None, bool]],
+        ) -> tuple[dict[str, Any], bool]:
+            of_reporting = [(own, reduced) for own, reduced, _ in parts if reduced is not None]
+            partials = [own for own, _ in (of_reporting[:1] if chief_only else of_reporting)]
             metrics = averages(partials)
-            metrics |= on_host(reducers.metrics(Phase.TRAINING, [part[1] for part in parts]))
+            reduced = [contribution for _, contribution in of_reporting]
+            metrics |= on_host(reducers.metrics(Phase.TRAINING, reduced))
             return metrics, any(part[2] for part in parts)
 
         metrics, requested_on_any_rank = run_collectively(self._dist, part, decide)

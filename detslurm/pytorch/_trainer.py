@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from detslurm._info import ClusterInfo, get_cluster_info
 from detslurm.core._searcher import configured_unit
-from detslurm.errors import InvalidExperimentException
 from detslurm.pytorch._context import PyTorchTrialContext
+from detslurm.pytorch._driver import Driver
 from detslurm.pytorch._loop import TrainingLoop
+from detslurm.pytorch._model_driver import ModelDriver
 from detslurm.pytorch._plan import Policy, TrainingPlan, configured_length
 from detslurm.pytorch._schedule import Schedule
-from detslurm.pytorch._trial import PyTorchTrial, evaluates_batches
+from detslurm.pytorch._trial import PyTorchTrial
 from detslurm.pytorch._units import NEVER, Batch, Epoch, TrainUnit, length, period
 
 logger = logging.getLogger("detslurm.pytorch")
@@ -35,11 +36,14 @@ class Trainer:
         TypeError: If `trial` is not a `PyTorchTrial`.
     """
 
+    _kind: Any = PyTorchTrial
+    _driver: Callable[[Any, Any], Driver] = ModelDriver
+
     def __init__(self, trial: PyTorchTrial, context: PyTorchTrialContext) -> None:
-        if not isinstance(trial, PyTorchTrial):
+        if not isinstance(trial, self._kind):
             raise TypeError(
-                "Trainer() takes a PyTorchTrial and its context, such as Trainer(MyTrial(context),"
-                f" context), not {trial!r}"
+                f"Trainer() takes a {self._kind.__name__} and its context, such as"
+                f" Trainer(MyTrial(context), context), not {trial!r}"
             )
         self._trial = trial
         self._context = context
@@ -187,7 +191,8 @@ class Trainer:
         Raises:
             RuntimeError: If training was begun before in the same `pytorch.init()`.
         """
-        self._check_trial()
+        driver = self._driver(self._trial, self._context)
+        driver.check()
         self._refuse_second_fit()
         if self._context.distributed.rank == 0:
             searcher = (self._context._exp_conf or {}).get("searcher") or {}
@@ -196,19 +201,7 @@ class Trainer:
         if profile or self._profile:
             assert self._context._core is not None
             self._context._core._profile()
-        TrainingLoop(self._trial, self._context, plan).run()
-
-    def _check_trial(self) -> None:
-        name = type(self._trial).__name__
-        if not self._context.models:
-            raise InvalidExperimentException(
-                f"{name} has no model: pass each through context.wrap_model() in __init__"
-            )
-        if not self._context.optimizers:
-            raise InvalidExperimentException(
-                f"{name} has no optimizer: pass each through context.wrap_optimizer() in __init__"
-            )
-        evaluates_batches(self._trial)
+        TrainingLoop(self._trial, self._context, plan, driver).run()
 
     def _refuse_second_fit(self) -> None:
         if self._context._fitted:

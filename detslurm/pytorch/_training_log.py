@@ -6,13 +6,13 @@ import logging
 import math
 import numbers
 import time
-from collections.abc import Mapping
+from collections.abc import Generator, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from detslurm.pytorch._averages import on_host
-from detslurm.pytorch._trial import PyTorchTrial
+from detslurm.pytorch._base_trial import Trial
 
 logger = logging.getLogger("detslurm.pytorch")
 
@@ -29,23 +29,27 @@ def _numbers(metrics: Mapping[str, Any]) -> dict[str, Any]:
 class TrainingLog:
     """Counts batches and records since `begin()`, and logs them at every report.
 
-    The other slots have about as many records as this one.
+    The other replicas have about as many records as this one.
     """
 
-    def __init__(self, trial: PyTorchTrial, slots: int) -> None:
+    def __init__(self, trial: Trial, replicas: int) -> None:
         self._length: Any = trial.get_batch_length
-        self._slots = slots
+        self._replicas = replicas
         self._known_nan: set[str] = set()
         self.begin()
 
     def begin(self) -> None:
         """Start to count."""
-        self._batches = self._records = 0
+        self.batches = self._records = 0
         self._began = time.monotonic()
 
-    def add(self, batch: Any) -> None:
-        """Count a batch; one that has no length is a batch all the same."""
-        self._batches += 1
+    def counted(self, batches: Iterator[Any]) -> Generator[Any]:
+        """The batches of a data loader, whose records are counted."""
+        for batch in batches:
+            self._count(batch)
+            yield batch
+
+    def _count(self, batch: Any) -> None:
         if self._length is None:
             return
         try:
@@ -67,11 +71,11 @@ class TrainingLog:
                 " rate or step_optimizer(clip_grads=...) may help; torch.autograd"
                 ".set_detect_anomaly(True) finds the operation that it comes from",
                 " and ".join(sorted(new)) + (" is" if len(new) == 1 else " are"),
-                self._batches,
+                self.batches,
             )
 
     def _speed(self) -> str:
         spent = max(time.monotonic() - self._began, 1e-9)
-        text = f"{self._batches / spent:.1f} batches/s"
-        records = self._records * self._slots / spent
+        text = f"{self.batches / spent:.1f} batches/s"
+        records = self._records * self._replicas / spent
         return text if self._length is None else f"{text}, {records:.0f} records/s"

@@ -20,7 +20,9 @@ from torch.utils.data import (
 from detslurm.core import DistributedContext
 from detslurm.pytorch import samplers
 from detslurm.pytorch._data import DataLoader, adapt_batch_sampler
+from detslurm.pytorch._driver import Shard
 from detslurm.pytorch._loaders import seed_of, training_batches, validation_batches
+from detslurm.pytorch._model_driver import ModelDriver
 from tests.core.ranks import on_ranks
 
 Batches = list[list[int]]
@@ -199,8 +201,10 @@ def test_what_ranks_agree_on() -> None:
         generator = torch.Generator().manual_seed(dist.rank)
         loader = DataLoader(range(10), batch_size=2, shuffle=True, generator=generator)
         seed = seed_of(loader, dist)
-        training, length = training_batches(loader, dist, 0, seed)
-        validation = validation_batches(loader, dist, sharded=True, seed=seed)
+        shard = Shard(dist.rank, dist.size)
+        training, own = training_batches(loader, shard, 0, seed)
+        length = ModelDriver.epoch_len(dist.allgather(own))
+        validation = validation_batches(loader, shard, sharded=True, seed=seed)
         first = [next(training).tolist() for _ in range(3 - dist.rank)]
         return length, first, [batch.tolist() for batch in validation]
 

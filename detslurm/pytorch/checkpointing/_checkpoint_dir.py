@@ -31,16 +31,16 @@ _COUNTERS = ("trial_state.pkl", "workload_sequencer.pkl")
 _OURS = "detslurm.json"
 
 
+def save(state: Mapping[str, Any], file: Path) -> None:
+    """Write tensors and plain data for `read_file()`."""
+    torch.save(dict(state), file)
+    file.chmod(file.stat().st_mode & ~0o022)  # what a group can write would not be unpickled
+
+
 def write(
-    path: Path,
-    state: Mapping[str, Any],
-    counters: tuple[Mapping[str, Any], Mapping[str, Any]],
-    load_data: Mapping[str, Any],
+    path: Path, counters: tuple[Mapping[str, Any], Mapping[str, Any]], load_data: Mapping[str, Any]
 ) -> None:
-    """Write everything but the code; `counters` are Determined's and ours."""
-    torch.save(dict(state), path / STATE)
-    mode = (path / STATE).stat().st_mode
-    (path / STATE).chmod(mode & ~0o022)  # what a group can write would not be unpickled
+    """Write what every kind of trial has; `counters` are Determined's and ours."""
     theirs, ours = counters
     (path / _COUNTERS[0]).write_bytes(pickle.dumps(dict(theirs)))
     (path / _OURS).write_text(json.dumps(dict(ours)))
@@ -48,15 +48,20 @@ def write(
 
 
 def read_state(path: Path, options: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The contents of `state_dict.pth`, on the CPU. Raises `FileNotFoundError`.
+    """The contents of `state_dict.pth`, as `read_file()` gives them. Raises `FileNotFoundError`."""
+    file = _find(path, _STATES)
+    if file is None:
+        raise FileNotFoundError(f"there is no {STATE} in {path}: not a PyTorchTrial's")
+    return read_file(file, options)
+
+
+def read_file(file: Path, options: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The contents of a file of torch, on the CPU.
 
     It is read without running code in it. Where that is not possible, because a callback or an
     optimizer keeps objects of its own, it is read by pickle, with a warning; a file that others can
     write raises `pickle.UnpicklingError`. `weights_only` in `options` decides it beforehand.
     """
-    file = _find(path, _STATES)
-    if file is None:
-        raise FileNotFoundError(f"there is no {STATE} in {path}: not a PyTorchTrial's")
     chosen = {"map_location": "cpu", **(options or {})}
     if "weights_only" in chosen:
         return _loaded(file, chosen)

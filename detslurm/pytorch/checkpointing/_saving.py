@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import logging
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-import detslurm
-from detslurm.config.masking import shareable
 from detslurm.core import Context
 from detslurm.core._collective import run_collectively
-from detslurm.errors import CheckpointNotFound
 from detslurm.pytorch._context import PyTorchTrialContext
 from detslurm.pytorch._hooks import Hooks
 from detslurm.pytorch._rng import rng_state
@@ -25,8 +20,6 @@ from detslurm.pytorch._state import TrialState
 from detslurm.pytorch._trial import PyTorchTrial
 from detslurm.pytorch.checkpointing import _checkpoint_dir as files
 from detslurm.pytorch.checkpointing import _sharded as sharded
-from detslurm.pytorch.checkpointing._code import add_code, frozen_code
-from detslurm.pytorch.checkpointing._disk_full import explaining_full_disk, is_full
 from detslurm.pytorch.checkpointing._options import Options
 from detslurm.pytorch.checkpointing._snapshot import Snapshots
 from detslurm.pytorch.checkpointing._state_dict import (
@@ -35,22 +28,11 @@ from detslurm.pytorch.checkpointing._state_dict import (
     restore,
     restore_gradients,
 )
+from detslurm.pytorch.checkpointing._writing import CheckpointWriter
 
 logger = logging.getLogger("detslurm.pytorch")
 
 _GRADIENTS = "gradients_rank{}.pth"
-_NEEDED = (
-    "name",
-    "entrypoint",
-    "hyperparameters",
-    "data",
-    "searcher",
-    "resources",
-    "reproducibility",
-    "records_per_epoch",
-    "optimizations",
-)
-"""What a trial may ask of its configuration when it is made again to be used."""
 
 
 @dataclass(frozen=True)
@@ -65,8 +47,8 @@ class Contents:
     """Tensors that are spread over the ranks."""
 
 
-class Checkpoints:
-    """The checkpoints of one trial; all ranks make the same calls."""
+class ModelCheckpoints:
+    """The checkpoints of a `PyTorchTrial`; all ranks make the same calls."""
 
     def __init__(
         self,
@@ -77,8 +59,10 @@ class Checkpoints:
         *,
         is_trainer: bool,
     ) -> None:
-        self._trial, self._context, self._core, self._hooks = trial, context, core, hooks
-        self._is_trainer = is_trainer
+        self._context, self._hooks = context, hooks
+        self._writer = CheckpointWriter(
+            trial, context, core, hooks, kind="PyTorchTrial", is_trainer=is_trainer
+        )
         # One thread: checkpoints are written one after the other, in the order of training.
         self._background = (
             ThreadPoolExecutor(1, "checkpoint") if context._saves_in_background else None
@@ -118,29 +102,17 @@ class Checkpoints:
             self._begin_in_background(contents)
             self._saved = state
         elif together or alone or dist.size == 1:
-            uuid = self._kept(lambda: self._write(contents, shard=together and not alone), leaving)
+            shard = together and not alone
+            uuid = self._writer.kept(lambda: self._write(contents, shard=shard), leaving=leaving)
         else:
-            uuid = self._kept(lambda: self._from_chief(lambda: self._write(contents)), leaving)
+            uuid = self._writer.kept(
+                lambda: self._from_chief(lambda: self._write(contents)), leaving=leaving
+            )
         if uuid is not None:
             self._hooks.on_checkpoint_upload_end(uuid)
         if uuid is not None or self._unfinished is not None:
             state.ranks, state.last_ckpt = dist.size, state.batches_trained
         return uuid
-
-    def _kept(self, save: Callable[[], str], leaving: bool) -> str | None:
-        """The storage id; None where there is no space left and training can go on without."""
-        try:
-            return save()
-        except Exception as err:
-            dist = self._context.distributed
-            # All ranks failed or none (see `run_collectively`), so all make this call. That the
-            # disk is full may have been seen on one rank alone: they go on together, or raise
-            # together.
-            if leaving or not any(dist.allgather(is_full(err))):
-                raise
-            if dist.rank == 0:
-                logger.error("no checkpoint is saved, training goes on until the next: %s", err)
-            return None
 
     def _contents(self, whole: dict[str, Any], state: TrialState, *, alone: bool) -> Contents:
         dist = self._context.distributed
@@ -191,7 +163,7 @@ class Checkpoints:
         # Taken out first: should it have failed, the error is raised once, not at each later call.
         unfinished, self._unfinished = self._unfinished, None
         if unfinished is not None:
-            uuid = self._kept(lambda: self._from_chief(unfinished.result), leaving)
+            uuid = self._writer.kept(lambda: self._from_chief(unfinished.result), leaving=leaving)
             if uuid is None:
                 self._saved.last_ckpt = 0  # nothing was saved after that batch
             else:
@@ -212,55 +184,17 @@ class Checkpoints:
         return state.batches_trained % self._context._aggregation != 0
 
     def _write(self, contents: Contents, *, shard: bool = False) -> str:
-        rank, counters = self._context.distributed.rank, contents.counters
-        metadata = {
-            "steps_completed": counters.batches_trained,
-            "framework": f"torch-{torch.__version__}",
-            "format": "pickle",
-            "detslurm_version": detslurm.__version__,
-        }
-        store_path = self._core.checkpoint.store_path(metadata, shard=shard)
-        with store_path as (path, uuid), explaining_full_disk(path / files.STATE):
+        rank = self._context.distributed.rank
+
+        def fill(path: Path) -> None:
             if contents.gathered is not None:
                 torch.save(contents.gathered, path / _GRADIENTS.format(rank))
             if contents.sharded:
                 sharded.write(path, contents.sharded)
             if rank == 0:
-                files.write(path, contents.whole, counters.to_dicts(), self._load_data())
-                final = self._core.checkpoint._is_final(uuid)
-                add_code(path / "code", type(self._trial), final=final)
-                self._hooks.on_checkpoint_end(str(path))
-                self._hooks.on_checkpoint_write_end(str(path))
-        # Only now is it sealed and recorded: until here a crash leaves a partial one that no reader
-        # sees.
-        if rank == 0:
-            logger.info("saved checkpoint %s after batch %d", uuid, counters.batches_trained)
-        return uuid
+                files.save(contents.whole, path / files.STATE)
 
-    def _load_data(self) -> dict[str, Any]:
-        kind, config, frozen = type(self._trial), self._context._exp_conf, frozen_code()
-        return {
-            "trial_type": "PyTorchTrial",
-            "experiment_config": None if config is None else shareable(config, _NEEDED),
-            "hparams": self._context._hparams,
-            "trial_cls_spec": f"{kind.__module__}:{kind.__qualname__}",
-            "is_trainer": self._is_trainer,
-            "code": None if frozen is None else str(frozen),
-        }
-
-    @contextmanager
-    def opened(self, checkpoint: str | None) -> Iterator[Path | None]:
-        """The files of a checkpoint, by storage id or as a directory. Raises
-        `detslurm.errors.CheckpointNotFound`."""
-        if checkpoint is None:
-            yield None
-        elif Path(checkpoint).is_dir():
-            yield Path(checkpoint)
-        elif os.sep in str(checkpoint):
-            raise CheckpointNotFound(f"latest_checkpoint: there is no directory {checkpoint}")
-        else:
-            with self._core.checkpoint.restore_path(checkpoint) as path:
-                yield path
+        return self._writer.write(contents.counters, fill, shard=shard)
 
     def load(self, path: Path, state: TrialState, *, own_options: bool = False) -> None:
         """Put models and everything else back, but for hyperparameters with `own_options`."""
