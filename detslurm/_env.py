@@ -74,12 +74,22 @@ LOCAL_GPUS = "DETSLURM_LOCAL_GPUS"
 
 OF_A_RUN = ("DET_", "DETSLURM_PREEMPT", JOB)
 """How the variables begin that would give a process another run's identity."""
+OF_A_JOB = ("SLURM_", "SLURMD_", "PMI", "OMPI_")
+"""How those begin that would give a process another job's identity, or that of a rank in it."""
+LOCATING = frozenset({"SLURM_CONF", "SLURM_CLUSTERS", "SLURM_CONF_SERVER"})
+"""Those among them that belong to no job: where the cluster is."""
 
 
 def job_of(env: Mapping[str, str]) -> str | None:
     """The job that an environment is of, Slurm's or the local cluster's; None outside of jobs."""
     local = [env.get(name, "") for name in (LOCAL_TAG, LOCAL_JOB_ID, LOCAL_TASK_ID)]
     return ".".join(local) if local[1] else env.get("SLURM_JOB_ID")
+
+
+def without_job(env: Mapping[str, str], *more: str) -> dict[str, str]:
+    """What a job that is submitted from another may inherit; nothing that begins with `more`."""
+    own = (*OF_A_JOB, *more)
+    return {k: v for k, v in env.items() if k in LOCATING or not k.startswith(own)}
 
 
 def is_inherited(env: Mapping[str, str]) -> bool:

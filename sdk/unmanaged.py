@@ -129,7 +129,7 @@ def submit_again(experiment: ExperimentDir, indices: Sequence[int]) -> str:
     elements = [script["elements"][index] for index in indices] if script["elements"] else []
     # Held until the store records whose trials the new job continues.
     path = experiment.jobs / user_script.SCRIPT
-    job = user_script.submit_again(path, script, elements, hold=True)
+    job = user_script.submit_again(path, script, elements)
     inherit_claims(experiment.store, script["cluster"], job, script["job"])
     refs = [f"{job}_{element}" for element in elements] or [job]
     experiment.append(user_script.submitted_fact(refs, indices, script))

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-import uuid
 from collections.abc import Collection, Sequence
 from functools import cached_property
 from pathlib import Path
 
-from detslurm.slurm import command
+from detslurm import _env
+from detslurm.slurm import command, sbatch
 from detslurm.slurm.interface import ClusterLimits, JobInfo, SlurmError
 from detslurm.slurm.queue import parse_squeue, squeue_command, wanted
 from detslurm.slurm.request import JobRequest
 
-SUBMIT_PATIENCE = 120.0
 ASK_PATIENCE = 20.0
 QUERY_PATIENCE = 15.0  # people wait for it, and without an answer there is still the store's
 # While an array has pending elements, Slurm answers "try again later" to a signal that it has
@@ -21,9 +20,6 @@ QUERY_PATIENCE = 15.0  # people wait for it, and without an answer there is stil
 # see on their own.
 NOTIFY_PATIENCE = 2.0
 
-# Of a job's own environment (a runner submits successors), sbatch must see none: it would pass
-# the old job's index and restart count on to the new one. Where the cluster is stays.
-_KEPT = frozenset({"SLURM_CONF", "SLURM_CLUSTERS", "SLURM_CONF_SERVER"})
 # Input variables of sbatch overrule the script's own lines: those of options that we always set.
 _OVERRULING = frozenset(
     {
@@ -85,23 +81,7 @@ class SlurmCluster:
     def submit(self, request: JobRequest) -> str:
         """Queue the request with one sbatch and return its job id."""
         path = _write_script(request.folder, self.script(request))
-        try:
-            output = command.run(
-                ["sbatch", "--parsable", str(path)],
-                env=submit_environment(request),
-                patience=SUBMIT_PATIENCE,
-                before_retry=lambda: self._already_queued(path),
-            )
-        except SlurmError:
-            path.unlink()
-            raise
-        return output.strip().splitlines()[-1].partition(";")[0]
-
-    def _already_queued(self, script: Path) -> str | None:
-        """The job of this script, if a call that seemed to fail has queued it nevertheless."""
-        argv = ["squeue", "--noheader", "--me", "--states=all", "--format=%F|%o"]
-        rows = command.run(argv, patience=ASK_PATIENCE).splitlines()
-        return next((r.partition("|")[0] for r in rows if r.endswith(f"|{script}")), None)
+        return sbatch.submit(path, submit_environment(request))
 
     def cancel(self, refs: Collection[str], *, pending_only: bool = False) -> None:
         """End these jobs; jobs that are over already are skipped."""
@@ -126,7 +106,7 @@ class SlurmCluster:
         """Back into the queue with exactly this element; held until released when `hold`."""
         verb = "requeuehold" if hold else "requeue"
         which = ["Incomplete"] if only_running else []
-        command.run(["scontrol", verb, *which, ref], patience=SUBMIT_PATIENCE)
+        command.run(["scontrol", verb, *which, ref], patience=sbatch.SUBMIT_PATIENCE)
 
     def hold(self, refs: Collection[str]) -> None:
         """Keep queued jobs from starting, running ones from starting again."""
@@ -206,18 +186,16 @@ def submit_environment(request: JobRequest) -> dict[str, str]:
         )
         if value is not None
     }
-    return {
-        name: value
-        for name, value in os.environ.items()
-        if name not in overruling
-        and (name in _KEPT or not name.startswith(("SLURM_", "SLURMD_", "PMI", "PMIX_", "OMPI_")))
-    }
+    # Of a job's own environment (a runner submits successors), sbatch must see none: it would pass
+    # the old job's index and restart count on to the new one.
+    inherited = _env.without_job(os.environ)
+    return {name: value for name, value in inherited.items() if name not in overruling}
 
 
 def _write_script(folder: Path, text: str) -> Path:
-    """A new script under a name of its own, which is also how a lost job is found again."""
+    """A new script under a name of its own."""
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"batch-{uuid.uuid4().hex[:12]}.sh"
+    path = sbatch.unique_path(folder)
     path.touch(mode=0o600, exist_ok=False)  # what it sets up may hold secrets
     with path.open("w", encoding="utf-8", errors="surrogateescape") as file:
         file.write(text)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from detslurm import _env
-from detslurm.slurm import command
+from detslurm.slurm import command, sbatch
 from detslurm.slurm.interface import SlurmError
 from detslurm.slurm.job_record import parse_job_records
 from detslurm.slurm.script_arguments import arguments
@@ -51,9 +51,10 @@ _IMPLIED = (
     ("MemPerTres", "MinMemoryCPU"),
     ("MemPerTres", "MinMemoryNode"),
 )
+# Either may be other than the site's default.
+_REQUEUE = {"1": ("--requeue",), "0": ("--no-requeue",)}
 _UNSAID = ("(null)", "N/A", "", "0")
 _PATIENCE = 20.0
-_KEPT = ("SLURM_CONF", "SLURM_CLUSTERS", "SLURM_CONF_SERVER")
 
 
 def keep(job_id: str, path: Path) -> dict[str, Any] | None:
@@ -90,7 +91,7 @@ def options_of(record: Mapping[str, str]) -> list[str]:
         *options,
         *([f"--ntasks-per-node={per_node}"] if per_node.strip("0") else []),
         *(f"{_TRES[name]}={items}" for name, items in gpus.items()),
-        *(["--requeue"] if record.get("Requeue") == "1" else []),
+        *_REQUEUE.get(record.get("Requeue", ""), ()),
     ]
 
 
@@ -110,19 +111,27 @@ def _generic_resources(record: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def submit_again(
-    path: Path, recipe: Mapping[str, Any], elements: Sequence[int] = (), *, hold: bool = True
-) -> str:
-    """Queue the script once more, for these elements of its array; returns the job id."""
+def submit_again(path: Path, recipe: Mapping[str, Any], elements: Sequence[int] = ()) -> str:
+    """Queue the script once more, held, for these elements of its array; returns the job id."""
     if not path.exists():
         raise SlurmError(f"{path} is gone", "Submit your script yourself.")
     array = []
     if elements:
         throttle = f"%{recipe['throttle']}" if recipe.get("throttle") else ""
         array = [f"--array={','.join(map(str, elements))}{throttle}"]
-    argv = ["sbatch", "--parsable", *recipe["options"], *array, *(["--hold"] if hold else [])]
-    output = command.run([*argv, str(path), *recipe["arguments"]], env=_environment())
-    return output.strip().splitlines()[-1].partition(";")[0]
+    return sbatch.submit(
+        _unique_name(path),
+        _env.without_job(os.environ, "SBATCH_", *_env.OF_A_RUN),
+        options=[*recipe["options"], *array, "--hold"],
+        arguments=recipe["arguments"],
+    )
+
+
+def _unique_name(script: Path) -> Path:
+    """Another name of the script, for one submission: by its own all jobs of it look the same."""
+    path = sbatch.unique_path(script.parent)
+    path.hardlink_to(script)
+    return path
 
 
 def submitted_fact(
@@ -139,9 +148,3 @@ def submitted_fact(
 def _throttle(record: Mapping[str, str]) -> int | None:
     text = record.get("ArrayTaskThrottle", "")
     return int(text) if text.isdigit() and text != "0" else None
-
-
-def _environment() -> dict[str, str]:
-    """No other job's identity: sbatch would pass it on."""
-    ours = ("SLURM_", "SLURMD_", "SBATCH_", "PMI", "PMIX_", "OMPI_", *_env.OF_A_RUN)
-    return {k: v for k, v in os.environ.items() if k in _KEPT or not k.startswith(ours)}

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from detslurm import _env
 from detslurm.slurm import Allocation, JobRequest, SlurmCluster, SlurmError, detect_cluster
 from detslurm.slurm import command as calling
 from detslurm.slurm.detect import _daemons, sign_of_slurm
@@ -104,6 +105,17 @@ def test_a_submission_that_seemed_to_fail_is_not_repeated(fake: Fake, request_: 
     assert len(log.read_text().splitlines()) == 1
 
 
+def test_the_queue_is_asked_as_patiently_as_the_job_was_submitted(
+    fake: Fake, request_: JobRequest
+) -> None:
+    """While squeue has no answer nobody knows whether there is a job."""
+    log = fake("sbatch", f'echo "{BUSY}" >&2; exit 1')
+    refusal = f'if [ $calls -lt 8 ]; then echo "{BUSY}" >&2; exit 1; fi'
+    fake("squeue", f'{refusal}\nfor s in {request_.folder}/*; do echo "43|$s"; done')
+    assert SlurmCluster().submit(request_) == "43"
+    assert len(log.read_text().splitlines()) == 1
+
+
 def test_a_refused_submission_leaves_nothing(fake: Fake, request_: JobRequest) -> None:
     """One call, one error, no script."""
     log = fake("sbatch", 'echo "sbatch: error: invalid partition specified: nope" >&2; exit 1')
@@ -146,6 +158,13 @@ def test_sbatch_sees_no_overruling_variables(
     assert "SBATCH_RESERVATION=3" in seen
     assert not any(n in seen for n in ("SBATCH_PARTITION", "SBATCH_ARRAY", "SLURM_ARRAY"))
     assert log.exists()
+
+
+def test_a_job_inherits_no_other_jobs_identity() -> None:
+    """Nor that of a rank in it; where the cluster is belongs to none."""
+    kept = {"SLURM_CONF": "/x", "HOME": "/h", "DETSLURM_ROOT": "/r", "SLURM": "/opt/slurm"}
+    names = ("SLURM_JOB_ID", "SLURMD_NODENAME", "PMI_RANK", "PMIX_RANK", "OMPI_X", "DET_MASTER")
+    assert _env.without_job({**kept, **dict.fromkeys(names, "1")}, "DET_") == kept
 
 
 def test_without_slurm_the_local_cluster_is_found(

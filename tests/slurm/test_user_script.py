@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -10,8 +12,9 @@ import pytest
 from detslurm.slurm import command
 from detslurm.slurm.job_record import parse_job_records
 from detslurm.slurm.script_arguments import arguments, behind
-from detslurm.slurm.user_script import options_of
+from detslurm.slurm.user_script import options_of, submit_again
 from tests.cluster.waiting import wait_for
+from tests.slurm.bench import Bench
 
 RECORD = """\
 JobId=7 JobName=two words
@@ -45,6 +48,31 @@ def test_what_the_job_asked_for_is_asked_for_again() -> None:
         "--gres=gpu:2",
         "--requeue",
     ]
+
+
+def test_a_job_that_may_not_be_requeued_stays_so() -> None:
+    """By the site's default its successor might be; what is not known is left to the site."""
+    assert options_of({"Requeue": "0"}) == ["--no-requeue"]
+    assert options_of({}) == []
+
+
+@pytest.mark.cluster
+def test_a_script_is_queued_once_though_the_answer_was_lost(
+    real: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its job is found by the name that this one submission has, arguments or not."""
+    script, tools = real.folder / "batch.sh", real.folder / "bin"
+    script.write_text("#!/bin/bash\ntrue\n")
+    tools.mkdir()
+    (tools / "sbatch").write_text(
+        f'#!/bin/bash\n{shutil.which("sbatch")} "$@"\necho "Socket timed out" >&2; exit 1\n'
+    )
+    (tools / "sbatch").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
+    recipe = {"options": ["--job-name=x"], "arguments": ["two words", "x"]}
+    jobs = [submit_again(script, recipe), submit_again(script, {**recipe, "arguments": []})]
+    queued = command.run(["squeue", "--noheader", "--me", "--format=%F"]).split()
+    assert sorted(queued) == sorted(jobs)
 
 
 @pytest.mark.parametrize(

@@ -38,8 +38,6 @@ _UPDATES = {
     "comment": ("comment", str),
     "dependency": ("dependency", str),
 }
-# A job must not take itself for the one that submitted it.
-_NOT_INHERITED = ("SLURM_", "SLURMD_", _env.LOCAL_PREFIX, "PMI_", "PMIX_", "OMPI_")
 
 
 class LocalCluster:
@@ -165,9 +163,8 @@ class LocalCluster:
             except FileExistsError:
                 job += 1
         (home / "batch.sh").write_text(self.script(request), errors="surrogateescape")
-        environment = {
-            name: value for name, value in os.environ.items() if not name.startswith(_NOT_INHERITED)
-        }
+        # A job must not take itself for the one that submitted it.
+        environment = _env.without_job(os.environ, _env.LOCAL_PREFIX)
         saved = home / "environment.json"
         saved.touch(mode=0o600)
         saved.write_text(json.dumps(environment))
@@ -187,8 +184,7 @@ class LocalCluster:
         # -P: a user's json.py in the current directory is none of the scheduler's business.
         argv = [sys.executable, "-P", "-m", "detslurm.slurm.local.scheduler", str(self.paths.root)]
         # Nor is it part of the run that asks for it, whose processes all end with that.
-        others = (*_NOT_INHERITED, "DET_")
-        clean = {k: v for k, v in os.environ.items() if not k.startswith(others)}
+        clean = _env.without_job(os.environ, _env.LOCAL_PREFIX, "DET_")
         kept = {k: v for k, v in os.environ.items() if k in (_env.LOCAL_CPUS, _env.LOCAL_GPUS)}
         done = subprocess.run(
             argv,

@@ -1,0 +1,48 @@
+"""One sbatch, one job: where a call seems to fail, its job is found by the script's unique name."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from detslurm.slurm import command
+from detslurm.slurm.interface import SlurmError
+
+SUBMIT_PATIENCE = 120.0
+
+
+def unique_path(folder: Path) -> Path:
+    """A name that no other job's script has."""
+    return folder / f"batch-{uuid.uuid4().hex[:12]}.sh"
+
+
+def submit(
+    script: Path,
+    env: Mapping[str, str],
+    *,
+    options: Sequence[str] = (),
+    arguments: Sequence[str] = (),
+) -> str:
+    """Queue a script that has a `unique_path` and return the job id; a refused one is removed."""
+    try:
+        output = command.run(
+            ["sbatch", "--parsable", *options, str(script), *arguments],
+            env=dict(env),
+            patience=SUBMIT_PATIENCE,
+            before_retry=lambda: _queued_from(script),
+        )
+    except SlurmError:
+        script.unlink()
+        raise
+    return output.strip().splitlines()[-1].partition(";")[0]
+
+
+def _queued_from(script: Path) -> str | None:
+    """The job of this script, if a call that seemed to fail has queued it nevertheless."""
+    argv = ["squeue", "--noheader", "--me", "--states=all", "--format=%F|%o"]
+    # As patient as the submission itself: a job that can't be seen may be there all the same.
+    rows = command.run(argv, patience=SUBMIT_PATIENCE).splitlines()
+    # Up to 22.05 the script's arguments stand behind its name.
+    found = (row.partition("|") for row in rows)
+    return next((job for job, _, line in found if line.startswith(str(script))), None)
