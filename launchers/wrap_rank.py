@@ -100,6 +100,8 @@ class Wrapped:
         # command lives on. The command's exec resets the handlers to the default actions.
         self._inbox = SignalInbox([*_PASSED_ON, signal.SIGCHLD])
         pipe = subprocess.PIPE
+        # Popen returns after the exec: what is passed on can't come between the fork and the exec,
+        # where Python's handler would still take it, and the exec forget it.
         try:
             self._child = subprocess.Popen(
                 command, stdout=pipe, stderr=pipe, preexec_fn=die_with_parent
@@ -123,6 +125,7 @@ class Wrapped:
             # they print is passed on for a moment, then nobody waits for them.
             if ended_at is None and self._child.poll() is not None:
                 ended_at = time.monotonic()
+            # An exit between that poll and select() is not slept through: SIGCHLD is in the inbox.
             if ended_at and (not self._streams or time.monotonic() > ended_at + _STRAGGLERS):
                 break
             for key, _ in self._selector.select(self._select_timeout(ended_at is not None)):
@@ -145,6 +148,8 @@ class Wrapped:
         # like the order to exit at once, in the middle of saving.
         for sig in self._inbox.take() - {signal.SIGCHLD}:
             if not _has_come_to_all(sig):
+                # After the command's end this does nothing: Popen knows that it has reaped the pid,
+                # which may be another process's by now.
                 self._child.send_signal(sig)
             elif sig is signal.SIGUSR1 and self._alone:
                 below = [self._child.pid, *descendants(self._child.pid)]
@@ -159,6 +164,8 @@ class Wrapped:
             del self._streams[fd]
 
     def _write(self, fd: int, lines: Iterable[bytes]) -> None:
+        # In one write, which the kernel keeps together up to 4 KiB: all workers of a node have one
+        # pipe. Where nobody reads, this blocks and signals wait; the code itself looks at the flag.
         data = b"".join(self._prefix + line + b"\n" for line in lines)
         view = memoryview(data)
         while view:

@@ -75,6 +75,8 @@ def _living(found: Mapping[int, str | None]) -> Iterator[int]:
 
 
 def _orphans(own: RunMark, is_over: Callable[[int, int], bool]) -> Iterator[int]:
+    # Agents and the runner are never found: a run's variables are in what an agent starts, and a
+    # process has in /proc what it was started with, not what it has set since.
     for pid in pids():
         mark = RunMark.of(_environment(f"/proc/{pid}/environ"))
         if mark is not None and is_orphan(mark, own, is_over):
@@ -85,7 +87,7 @@ def _environment(path: str) -> dict[str, str]:
     try:
         data = b"".join(_chunks(path))
     except OSError:
-        return {}  # another user's, or gone
+        return {}  # another user's, or gone: nobody's whom we may end
     pairs = (item.partition(b"=") for item in data.split(b"\0"))
     return {os.fsdecode(name): os.fsdecode(value) for name, _, value in pairs}
 

@@ -38,7 +38,8 @@ class Runner:
 
     def __init__(self, experiment_dir: Path, first: int, each: int = 1) -> None:
         # From the first moment on: Slurm's signals may come while the store is still being read,
-        # and the default action of SIGUSR1 and SIGUSR2 would end the job.
+        # and the default action of SIGUSR1 and SIGUSR2 would end the job. A SIGTERM that is earlier
+        # still ends a job in which no run has begun: there is nothing to record.
         discard_signals()
         self._inbox = SignalInbox([signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM])
         self._experiment = ExperimentDir.at(experiment_dir)
@@ -88,7 +89,7 @@ class Runner:
                 self._yield_allocation(Action.REQUEUE)
                 break
             task = self._with_retries(self._trial_queue.take)
-            if task is None:
+            if task is None:  # another worker has been faster, or the user has killed the trial
                 continue
             execution = Execution(
                 task,
@@ -124,6 +125,8 @@ class Runner:
     def _work_on(self, execution: Execution) -> bool:
         """Run a trial until it is over or has to wait; whether this job goes on with others."""
         self._worked = True
+        # A signal that comes between two attempts stays in the inbox, whose pipe is then readable:
+        # the next attempt sees it before anything else, and its agents are asked to stop.
         try:
             decision, result = execution.run()
             self._excluded = execution.excluded
@@ -136,6 +139,8 @@ class Runner:
                 execution.task = task
                 decision, result = execution.run()
         except (TrialEnded, RunTaken) as err:
+            # The claim of a run decides, not what the queue showed before: after a requeue or a
+            # node that came back two jobs may work for one trial, and this one has lost it.
             print_message(str(err))
             return False
         if execution.superseded:
@@ -182,6 +187,8 @@ class Runner:
     def _compact_if_over(self) -> None:
         """The runner that ends the last trial of an experiment compacts its metrics."""
         try:
+            # Two runners whose trials end at the same moment may both come here: each writes a file
+            # of its own and renames it, and both files say the same.
             if not self._trial_queue.is_experiment_over():
                 return
             from detslurm.store import compact  # h5py: only here, never at start

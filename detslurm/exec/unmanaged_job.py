@@ -95,6 +95,8 @@ class UnmanagedJob:
         if threading.current_thread() is not threading.main_thread():
             return
         for sig in SIGNALS:
+            # The handler runs between two bytecodes of the script, wherever that is: it writes one
+            # byte to the flag's file and takes no lock, which the interrupted code may hold.
             if signal.getsignal(sig) is signal.SIG_DFL:
                 signal.signal(sig, lambda *_: self.flag.request_preemption())
 
@@ -108,7 +110,9 @@ class UnmanagedJob:
     def finish(self, exit_code: int, reason: str | None = None) -> None:
         """Write the run's end record and, if there is more to do, ask Slurm for the next start."""
         if not self.is_chief or self._decided or os.getpid() != self._process:
-            return  # a forked child (of a data loader, say) inherits this object and atexit's list
+            # Called when the context closes and again at exit; and a forked child (of a data
+            # loader, say) inherits this object and atexit's list.
+            return
         # First of all: the record below may fail, and at exit nobody must try to write another one.
         self._decided = True
         try:
@@ -199,6 +203,8 @@ def _open(
     flag = PreemptFlag.create()  # before the run is open: without room for it nobody would end it
     held = None
     if launcher and len(nodes) > 1:
+        # Before the run is open, whose record names it, and kept until this process ends: the other
+        # nodes may come a minute later, and nobody must have taken the port meanwhile.
         held = ports.reserve(f"{allocation.ref}.{step.name}.{allocation.restart_count}")
     start = _with_retries(
         lambda: trial.open_run(
@@ -236,6 +242,8 @@ def _follow(store: Store, step: unmanaged_claims.JobStep, cluster: str) -> Unman
     while time.monotonic() < deadline:
         trial = unmanaged_claims.find(store, step, cluster)
         runs = trial.runs() if trial is not None else []
+        # After a requeue the claim leads to the trial at once, and its last run is that of an
+        # earlier start, until the chief has opened this one's.
         if trial is not None and runs and _is_of(runs[-1].start, step.allocation):
             return UnmanagedJob(trial, runs[-1].start, step, PreemptFlag.create())
         time.sleep(0.2)  # another node's file: there is nothing to wait on
