@@ -178,19 +178,11 @@ class Trainer:
             )
         else:
             self._warn_of_unused(schedule, info, latest_checkpoint)
-            plan = self.managed(plan)
-        self.run(plan, profile=profiling_enabled)
+            plan = self._managed_plan(plan)
+        self._run(plan, profile=profiling_enabled)
 
-    def run(self, plan: TrainingPlan, *, profile: bool = False) -> None:
-        """Train by a complete plan, which `fit()` makes of its arguments.
-
-        Args:
-            plan: What to do how often, and how far to train.
-            profile: Whether to record system metrics of the node; off by default.
-
-        Raises:
-            RuntimeError: If training was begun before in the same `pytorch.init()`.
-        """
+    def _run(self, plan: TrainingPlan, *, profile: bool = False) -> None:
+        """Train by a complete plan, which `fit()` makes of its arguments."""
         driver = self._driver(self._trial, self._context)
         driver.check()
         self._refuse_second_fit()
@@ -211,15 +203,8 @@ class Trainer:
             )
         self._context._fitted = True
 
-    def managed(self, plan: TrainingPlan) -> TrainingPlan:
-        """Return a plan with the length that counts in a job.
-
-        Args:
-            plan: The plan as the script wants it.
-
-        Raises:
-            ValueError: If neither the plan nor the configuration has a length.
-        """
+    def _managed_plan(self, plan: TrainingPlan) -> TrainingPlan:
+        """The plan with the length that counts in a job, or ValueError where there is none."""
         max_length, follows_search = self._managed_length(plan.max_length)
         return replace(plan, max_length=max_length, follows_search=follows_search)
 

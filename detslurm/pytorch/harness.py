@@ -45,7 +45,8 @@ def main(argv: Sequence[str]) -> int:
         trainer = Trainer(kind(context), context)
         sizes = context._batch_sizes
         whole = plan(config, sizes[0] if sizes else None)
-        trainer.run(trainer.managed(replace(whole, latest_checkpoint=info.latest_checkpoint)))
+        wanted = replace(whole, latest_checkpoint=info.latest_checkpoint)
+        trainer._run(trainer._managed_plan(wanted))
     return 0
 
 

@@ -305,7 +305,7 @@ def chief_only() -> dict[str, Any]:
         plan = TrainingPlan(
             max_length=pytorch.Batch(1), policy="none", average_training_metrics=False
         )
-        pytorch.Trainer(trial, context).run(plan)
+        pytorch.Trainer(trial, context)._run(plan)
         whole = context.distributed.allgather(trial.own)
     return {"training": seen.training, "own": whole}
 
