@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from detslurm.core._unmanaged_info import UnmanagedInfo
-from detslurm.store import ExperimentDir, Store, StoreError, TrialDir, fold_facts
+from detslurm.store import ExperimentDir, ExperimentFacts, Store, StoreError, TrialDir, fold_facts
 from detslurm.store.records import Created, Found, Intent, Trials
 from detslurm.store.unmanaged import METRIC, claim_number, unmanaged_config
 
@@ -32,13 +32,21 @@ def unmanaged_trial(
     if made and not is_new:  # another script was faster: nothing will ever run in this one
         made[-1].append(Intent(intent="delete"))
     experiment = store.experiment(number)
+    _wanted(experiment)  # before a trial is added, which nobody would ever run
     trial = _trial(experiment, unmanaged_info, is_new=is_new)
-    facts = fold_facts(experiment)
-    if facts.desired.stops(trial.id) or facts.desired.deleted:
-        raise StoreError(f"experiment {number} ({named}) was ended by its user")
+    facts = _wanted(experiment, trial.id)
     if trial.id not in facts.lost:
         return trial, facts.count
     return trial, experiment.append(Found(trials=(trial.id,)), facts.count)
+
+
+def _wanted(experiment: ExperimentDir, trial: int | None = None) -> ExperimentFacts:
+    """The experiment's facts. Raises `StoreError` where its user has ended it, or this trial."""
+    facts = fold_facts(experiment)
+    desired = facts.desired
+    if desired.deleted or desired.stopping is not None or trial in desired.killed_trials:
+        raise StoreError(f"experiment {experiment.id} was ended by its user")
+    return facts
 
 
 def _trial(experiment: ExperimentDir, unmanaged_info: UnmanagedInfo, *, is_new: bool) -> TrialDir:

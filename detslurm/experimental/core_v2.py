@@ -116,8 +116,10 @@ def init_context(
         preempt_mode=preempt_mode,
         tensorboard_mode=tensorboard_mode,
     )
-    if context.info is None and context._run is not None:
-        context.info = _info(context._run, unmanaged_info)
+    # Only the chief records a script; every rank needs to know of it, the checkpoint above all.
+    run = context.distributed.broadcast(context._run)
+    if context.info is None and run is not None:
+        context.info = _info(run, unmanaged_info)
     return context
 
 

@@ -175,9 +175,11 @@ for lr in (0.1, 0.2):
         start = experiment.trial(1).start(2) or {}
         assert Identity.parse(start["process"]) == Identity.own()
         experiment.append({"type": "intent", "intent": "kill"})
-        core_v2.init(unmanaged=named("t"))  # a warning says that nothing is recorded
-        core_v2.close()
+        for name in ("t", "a new one", None):
+            core_v2.init(unmanaged=named(name))  # a warning says that nothing is recorded
+            core_v2.close()
         assert fold_trial(experiment.trial(1)).run_count == 2
+        assert len(fold_experiment(experiment).trials) == 2
         with pytest.raises(ValueError, match="external_experiment_id"):
             core_v2.init(config=core_v2.Config(external_trial_id="t"))
         with pytest.raises(ValueError, match="replaces"):

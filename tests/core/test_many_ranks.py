@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import uuid
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,7 +21,8 @@ from detslurm.core import (
 )
 from detslurm.core._lengths import FixedLengths
 from detslurm.core._recorder import NullRecorder
-from detslurm.store import fold_experiment, read_records
+from detslurm.experimental import core_v2
+from detslurm.store import Store, fold_experiment, fold_trial, read_records
 
 from .jobs import Job
 from .ranks import on_ranks
@@ -188,6 +190,27 @@ class TestReports:
             with pytest.raises(RuntimeError, match="given up"):
                 context.checkpoint.delete(kept)
         assert [path.name for path in job.checkpoints.iterdir()] == [kept]
+
+
+def test_every_rank_of_a_script_has_its_info(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the chief records it; the others, too, must know from which checkpoint to go on."""
+    monkeypatch.setenv("DETSLURM_ROOT", str(tmp_path / "store"))
+    config = core_v2.Config(hparams={"lr": 1}, external_experiment_id="e", external_trial_id="t")
+
+    def body(dist: DistributedContext) -> tuple[int, Any, str | None]:
+        with core_v2.init_context(config=config, distributed=dist) as context:
+            info = context.info
+            assert info is not None
+            with context.checkpoint.store_path({"steps_completed": 1}, shard=True):
+                pass
+            return info.trial._trial_run_id, info.trial.hparams, info.latest_checkpoint
+
+    first, second = on_ranks(2, body), on_ranks(2, body)
+    saved = fold_trial(Store.open().experiment(1).trial(1)).checkpoints[0].uuid
+    assert first == [(1, {"lr": 1}, None)] * 2
+    assert second == [(2, {"lr": 1}, saved)] * 2
 
 
 def test_nothing_heavy_is_imported() -> None:

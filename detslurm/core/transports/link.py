@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import struct
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from detslurm.core.transports.call_sequence import Call
 
@@ -46,6 +46,10 @@ class ControlMessage(enum.IntEnum):
     WAITING = 3  # I wait for you in this call
 
 
+LONGEST_TEXT: Final = 1024
+"""Bytes of a control message: few enough to be sent at once, whatever the receiver does."""
+
+
 class Control(Protocol):
     """Messages between the ranks of a communicator, beside the links; detects a peer's death."""
 
@@ -53,7 +57,7 @@ class Control(Protocol):
     """Peer -> the latest call in which it reported that it waits."""
 
     def send(self, kind: ControlMessage, text: bytes = b"", peer: int | None = None) -> None:
-        """Send a message to one peer or to all; never blocks, never raises."""
+        """Send a message to one peer or to all; never blocks, never raises. A long text is cut."""
 
     def close(self) -> None:
         """Take leave and stop."""

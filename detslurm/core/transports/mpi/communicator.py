@@ -212,7 +212,7 @@ class MpiCommunicator:
                 raise self._health.error(f"{self.names[peer]} has left the group")
 
     def _send_failure(self, reason: str) -> None:
-        self.control.send(ControlMessage.ABORT, reason.encode())
+        self.control.send(ControlMessage.ABORT, reason.encode(errors="replace"))
 
     def _check_peers(self, sequence: CallSequence) -> None:
         # In this order: a peer that ended in order has sent its BYE before it ended, so that every

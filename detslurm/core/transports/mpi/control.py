@@ -10,7 +10,7 @@ from typing import Any
 
 from detslurm.core.transports.call_sequence import Call
 from detslurm.core.transports.health import Health, peer_timeout
-from detslurm.core.transports.link import ControlMessage
+from detslurm.core.transports.link import LONGEST_TEXT, ControlMessage
 
 _TAG = 73  # apart from those of the collective calls and of bulk transfers
 
@@ -37,7 +37,7 @@ class MpiControl:
         """Send a message; from another thread it goes out when this rank next waits or closes."""
         # Short enough for MPI's eager protocol, where Isend completes though nobody receives yet.
         # list.append and pop(0) are atomic, so that a queue between threads needs no lock.
-        self._queued.append((kind, text[:1024], peer))
+        self._queued.append((kind, text[:LONGEST_TEXT], peer))
         if threading.get_ident() == self._thread:
             self._send_queued()
 

@@ -84,6 +84,6 @@ class SocketCommunicator:
     def _broadcast_failure(self, reason: str) -> None:
         # The reason goes by the control connections, whose threads read them at once; only then are
         # this rank's own threads woken, whose errors close connections.
-        self._control.send(ControlMessage.ABORT, reason.encode())
+        self._control.send(ControlMessage.ABORT, reason.encode(errors="replace"))
         for link in self._workers:
             link.interrupt()

@@ -12,7 +12,7 @@ from typing import Final
 
 from detslurm.core.transports.call_sequence import Call
 from detslurm.core.transports.health import CHECK_INTERVAL, Health
-from detslurm.core.transports.link import ControlMessage
+from detslurm.core.transports.link import LONGEST_TEXT, ControlMessage
 
 _HEAD = struct.Struct("<BI")
 _LONGEST: Final = 1 << 16
@@ -48,7 +48,8 @@ class FailureDetector:
 
     def send(self, kind: ControlMessage, text: bytes = b"", peer: int | None = None) -> None:
         """Send a message to one peer or to all; one that can't receive now isn't waited for."""
-        message = _HEAD.pack(kind, len(text)) + text[:_LONGEST]
+        text = text[:LONGEST_TEXT]
+        message = _HEAD.pack(kind, len(text)) + text
         with self._lock:
             for number, sock in self._sockets.items():
                 if peer is None or number == peer:
@@ -116,7 +117,7 @@ class FailureDetector:
         if kind == ControlMessage.BYE:
             self._gone[peer].set()
         elif kind == ControlMessage.ABORT:
-            self._health.fail(text.decode())
+            self._health.fail(text.decode(errors="replace"))  # it may be cut in mid-character
         elif kind == ControlMessage.WAITING:
             self.waiting[peer] = Call.unpack(text)
 
