@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING
 
+from detslurm._states import FINISHED
 from detslurm.sdk.logs import EVERYTHING, Filter, LogLine, follow
 from detslurm.sdk.snapshot import attach_job_status
-from detslurm.store.states import FINISHED
 
 if TYPE_CHECKING:
     from detslurm.sdk.experiment import Experiment

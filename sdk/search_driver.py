@@ -169,7 +169,7 @@ class SearchDriver:
         if self._log.state.done:
             self._workers.end(self._log.state)
         verdict, state = self._log.state.verdict, self._saved.state
-        state.experiment_failed = verdict == "errored"
+        state.experiment_failed = verdict == "error"
         state.experiment_completed = verdict == "completed"
 
     def _check(self, state: State) -> None:

@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from detslurm._states import FINISHED
 from detslurm.sdk.job_status import JobRef
 from detslurm.searcher import Search, SearchTrial, State
 from detslurm.store import EventLog, ExperimentDir, ExperimentFacts, TrialRow
-from detslurm.store.states import FINISHED
 
 Row = TypeVar("Row", bound=TrialRow)
 # A trial's status in the search, as a trial's state.

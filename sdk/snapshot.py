@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from detslurm._states import FINISHED, UNKNOWN
 from detslurm.sdk import unmanaged
 from detslurm.sdk.job_status import JobRef, JobStatus, QueueSnapshot, job_refs, status_of
 from detslurm.sdk.queues import Queues
@@ -28,7 +29,6 @@ from detslurm.store import (
 from detslurm.store.experiment_fold import experiment_view
 from detslurm.store.reading import ReadCache
 from detslurm.store.records import Intent, Lost, typed
-from detslurm.store.states import FINISHED, UNKNOWN
 
 if TYPE_CHECKING:
     from detslurm.sdk.search_view import SearchView

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from msgspec.structs import asdict
 
 from detslurm._process import Identity
+from detslurm._states import KILLED
 from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.job_status import JobStatus
 from detslurm.store import ExperimentDir, TrialDir, fs
 from detslurm.store.records import Script, Submitted, typed
-from detslurm.store.states import KILLED
 
 if TYPE_CHECKING:
     from detslurm.sdk.snapshot import ExperimentSnapshot

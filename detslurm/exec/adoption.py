@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from detslurm._states import LOST, TERMINAL
 from detslurm.exec.intents import Intents
 from detslurm.slurm import Cluster, SlurmError
 from detslurm.slurm.resubmit import submitted_fact, successor_request
 from detslurm.store import ExperimentFacts, Job
-from detslurm.store.states import LOST, TERMINAL
 from detslurm.store.trial import Run
 
 _DIED = frozenset({"FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT"})

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from detslurm._states import INVALID_HP, RESTART
 from detslurm.exec.attempt import Attempt, AttemptResult, Limits
 from detslurm.exec.intents import Intents
 from detslurm.exec.outcome import Action, AttemptFacts, Cause, Decision, decide
@@ -21,7 +22,6 @@ from detslurm.slurm import Allocation, Cluster, SlurmError
 from detslurm.store import StoreError, TrialDir, TrialView, fold_trial
 from detslurm.store.reading import latest_checkpoint
 from detslurm.store.retry import LONG, with_retries
-from detslurm.store.states import INVALID_HP, RESTART
 
 if TYPE_CHECKING:
     from detslurm.exec.failure import Failure

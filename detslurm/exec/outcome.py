@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from detslurm.exec.failure import Failure
 
-from detslurm.store.states import ENDED
+from detslurm._states import ENDED, RunOutcome
 
 
 class Cause(enum.StrEnum):
@@ -70,7 +70,7 @@ class AttemptFacts:
 class Decision:
     """The outcome to record for the run, why, and the next step."""
 
-    outcome: str
+    outcome: RunOutcome
     reason: str
     action: Action
 

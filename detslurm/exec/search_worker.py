@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from detslurm._states import ERROR, TERMINAL
 from detslurm.exec.intents import Intents
 from detslurm.exec.outcome import Cause, Decision
 from detslurm.exec.sampling import SamplingError, sample
@@ -19,17 +20,7 @@ from detslurm.slurm import Cluster, JobInfo
 from detslurm.store import EventLog, StoreError, TrialView, fold_trial
 from detslurm.store.retry import LONG, with_retries
 from detslurm.store.search_records import add_trials, end_search, with_checkpoints
-from detslurm.store.states import TERMINAL
 
-# The outcome of a run -> what it means to the search; all others give the trial back.
-_RUN_OUTCOMES = {
-    "completed": "completed",
-    "out_of_ops": "out_of_ops",
-    "error": "errored",
-    "invalid_hp": "invalid_hp",
-    "canceled": "canceled",
-    "killed": "canceled",
-}
 # How long a worker waits for the answer of a method that runs elsewhere, and how often it polls.
 _TIMEOUT, _POLL_SECONDS = 30.0, 0.5
 
@@ -128,7 +119,7 @@ class SearchTrialQueue:
         view = fold_trial(self._intents.experiment.trial(self._trial_id(index)))
         last = next((run.outcome for run in view.runs if run.outcome in TERMINAL), None)
         if last is not None:
-            return _RUN_OUTCOMES[last]
+            return last
         killed = self._intents.cause_for(view.id) is Cause.KILL and self._intents.cause is None
         return "canceled" if killed else None
 
@@ -140,7 +131,7 @@ class SearchTrialQueue:
             sample(self._log, self._search, index)
         except SamplingError as err:
             print_message(f"trial {self._trial_id(index)} has no sample: {err}")
-            return "errored"
+            return "error"
         return None
 
     def _tend(self) -> None:
@@ -205,8 +196,8 @@ class SearchTrialQueue:
     def release(self, task: Task, decision: Decision, view: TrialView, *, going_on: bool) -> None:
         if decision.outcome in ("canceled", "killed") and self._intents.cause is not None:
             return  # everything ends: the search is not concerned
-        outcome = _RUN_OUTCOMES.get(decision.outcome, "released")
-        outcome = "non_retryable" if outcome == "errored" and view.non_retryable else outcome
+        given_up = decision.outcome == ERROR and view.non_retryable
+        outcome = "non_retryable" if given_up else decision.outcome
         latest = view.latest_checkpoint
         event = self._run_end(
             task.index, outcome, latest.uuid if latest else None, token=task.fencing_token

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from detslurm._states import COMPLETED, ERROR, INVALID_HP, TERMINAL
 from detslurm.exec.intents import Intents
 from detslurm.exec.outcome import Decision
 from detslurm.exec.text_log import print_message
@@ -14,7 +15,6 @@ from detslurm.searcher.sampling import Samples
 from detslurm.slurm import Cluster, SlurmError
 from detslurm.store import ExperimentDir, TrialView, fold_trial
 from detslurm.store.records import Trials
-from detslurm.store.states import COMPLETED, ERROR, INVALID_HP, TERMINAL
 
 
 @dataclass(frozen=True)

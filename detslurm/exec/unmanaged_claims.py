@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from detslurm._states import FINISHED, PREEMPTED
 from detslurm.slurm import Allocation, SlurmError, detect_cluster, user_script
 from detslurm.slurm.allocation import step_of
 from detslurm.slurm.interface import split_ref
@@ -23,7 +24,6 @@ from detslurm.store.facts import put_record, read_record
 from detslurm.store.fs import claim_directory, ensure_directory
 from detslurm.store.job_claims import claims_folder, first_job
 from detslurm.store.records import Created, Intent, Script
-from detslurm.store.states import FINISHED, PREEMPTED
 from detslurm.store.unmanaged import METRIC, unmanaged_config
 from detslurm.store.views import RunView
 

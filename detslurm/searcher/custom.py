@@ -156,7 +156,7 @@ class Custom(Method):
 
     def _shut_down(self, state: State, operation: Shutdown) -> None:
         cancel = "canceled" if operation.cancel else "completed"
-        _dialogue(state).verdict = "errored" if operation.failure else cancel
+        _dialogue(state).verdict = "error" if operation.failure else cancel
         for index, trial in enumerate(state.trials):
             trial.stop = trial.status == "assigned"
             self._finish(state, index)

@@ -9,26 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, Literal, get_args
+from typing import Any
 
 import msgspec
 
+from detslurm._states import RunOutcome
 from detslurm.searcher.optuna.history import Position
 
-RunOutcome = Literal[
-    "out_of_ops",  # its program saw that nothing more is asked of it for now
-    "completed",  # its program ended in order
-    "errored",  # it failed more often than `max_restarts` allows
-    "non_retryable",  # it failed for lack of the metric that the search goes by
-    "invalid_hp",  # its program refused the sample
-    "canceled",  # the user ended it
-    "released",  # it gave way: preempted, or out of time
-    "lost",  # its job is gone without an end record
-    "stopped",  # it left as the search demanded
-]
-"""How a run of a trial ended."""
-
-RUN_OUTCOMES: tuple[str, ...] = get_args(RunOutcome)
 WORST = math.inf
 """The metric of what has none: failed trials, NaN, null. Smaller is always better inside."""
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from detslurm._states import RunOutcome
 from detslurm.searcher.events import (
     Event,
     Operations,
@@ -25,12 +26,16 @@ from detslurm.searcher.trials import TrialPlan
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(State)
 
-_NORMAL = ("out_of_ops", "completed", "stopped", "released", "lost")
-_OUTCOMES = {
-    "errored": "errored",
-    "non_retryable": "errored",
-    "lost": "errored",
+# How a run's outcome closes its trial; after all others the trial goes on.
+_CLOSED_BY: dict[RunOutcome, RunOutcome] = {
+    "completed": "completed",
+    "out_of_ops": "completed",
+    "stopped": "completed",
+    "error": "error",
+    "non_retryable": "error",
+    "lost": "error",
     "canceled": "canceled",
+    "killed": "canceled",
     "invalid_hp": "invalid_hp",
 }
 
@@ -238,7 +243,7 @@ class Search:
         trial.lost += event.outcome == "lost"
         if trial.stop:
             state.close(index, "completed" if trial.final else "stopped")
-        elif trial.settled and event.outcome in _NORMAL:
+        elif trial.settled and _is_normal(event.outcome):
             self.method.paused(state, index)
         elif self._comes_back(state, index, event.outcome):
             state.enqueue(index, RETURNED)
@@ -247,22 +252,27 @@ class Search:
         if state.trials[index].status == "closed" and not state.abandoned:
             self.method.closed(state, index)
 
-    def _comes_back(self, state: State, index: int, outcome: str) -> bool:
+    def _comes_back(self, state: State, index: int, outcome: RunOutcome) -> bool:
         trial = state.trials[index]
         if outcome == "lost":
             return trial.lost <= self.max_restarts
         # Promoted after its program had seen the end of its operations: there is more to do.
         promoted = self.method.raises_targets and trial.reached > trial.resumed_at
-        return outcome == "released" or (outcome == "out_of_ops" and promoted)
+        return outcome not in _CLOSED_BY or (outcome == "out_of_ops" and promoted)
 
-    def _ended(self, state: State, index: int, outcome: str) -> None:
-        state.close(index, _OUTCOMES.get(outcome, "completed"))
+    def _ended(self, state: State, index: int, outcome: RunOutcome) -> None:
+        state.close(index, _CLOSED_BY[outcome])
         if outcome == "invalid_hp":
             self.method.refused(state, index)
         elif outcome == "non_retryable" and not state.metric_seen and self.name != "custom":
             state.abandon()
         else:
             self.method.ended(state, index)
+
+
+def _is_normal(outcome: RunOutcome) -> bool:
+    """Whether it says nothing against the trial itself."""
+    return outcome == "lost" or _CLOSED_BY.get(outcome, "completed") == "completed"
 
 
 def _within(state: State, index: int) -> int:

@@ -114,7 +114,7 @@ class State(msgspec.Struct, gc=False):
 
     @property
     def verdict(self) -> str | None:
-        """How the search ended: completed, errored or canceled; None before its end."""
+        """How the search ended: completed, error or canceled; None before its end."""
         if not self.done:
             return None
         if self.dialogue and self.dialogue.verdict:
@@ -122,7 +122,7 @@ class State(msgspec.Struct, gc=False):
         counted = self.created - self.invalid
         nothing_valid = not counted and self.created > 1
         if self.abandoned or nothing_valid or (counted and self.failures >= counted):
-            return "errored"
+            return "error"
         return "canceled" if counted and self.cancels >= counted else "completed"
 
     def assignment(self, worker: str) -> int | None:
@@ -240,7 +240,7 @@ class State(msgspec.Struct, gc=False):
         trial = self.trials[index]
         trial.status, trial.outcome = "closed", outcome
         self.open -= 1
-        self.failures += outcome == "errored"
+        self.failures += outcome == "error"
         self.cancels += outcome == "canceled"
         self.invalid += outcome == "invalid_hp"
 
@@ -251,7 +251,7 @@ class State(msgspec.Struct, gc=False):
             if trial.status == "assigned":
                 trial.stop = True
             elif trial.status != "closed":
-                self.close(index, "errored")
+                self.close(index, "error")
 
     def finish(self, index: int) -> None:
         """Ask nothing more of a trial: it closes now, or when its worker leaves it.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from detslurm._states import TERMINAL
 from detslurm.store import summary
 from detslurm.store.curve import last_valid_steps
 from detslurm.store.errors import CorruptRecord
@@ -11,7 +12,6 @@ from detslurm.store.experiment import ExperimentDir
 from detslurm.store.experiment_fold import ExperimentFacts
 from detslurm.store.reading import counted_bytes, line_facts, started_trials
 from detslurm.store.run_log import lines_of
-from detslurm.store.states import TERMINAL
 from detslurm.store.trial import Run, TrialDir
 from detslurm.store.trial_fold import FoldContext, RunFacts, best_of, clean_validations
 from detslurm.store.views import ValidationView

@@ -8,6 +8,7 @@ from typing import Any, Self
 
 import msgspec
 
+from detslurm._states import CANCELED, ERROR, FINISHED, TERMINAL
 from detslurm.store.errors import Problem
 from detslurm.store.records import (
     AddingWorkers,
@@ -26,7 +27,6 @@ from detslurm.store.records import (
     Trials,
     typed,
 )
-from detslurm.store.states import FINISHED
 from detslurm.store.trial_fold import FoldContext, better
 from detslurm.store.views import DesiredState, ExperimentView, TrialRow
 
@@ -175,7 +175,7 @@ def experiment_view(
         desired,
         [trial.state for trial in trials],
         searching=facts.searching,
-        verdict=facts.verdict if facts.searching or not _all_refused(trials) else "errored",
+        verdict=facts.verdict if facts.searching or not _all_refused(trials) else ERROR,
         abandoned=bool(facts.lost),
     )
     smaller = created.smaller_is_better
@@ -254,16 +254,13 @@ def experiment_state(
         return "CANCELED"
     if searching and over and abandoned:
         return "ERROR"
-    if verdict in _VERDICTS:
-        return _VERDICTS[verdict]
+    if verdict in (ERROR, CANCELED):
+        return TERMINAL[verdict]
     if trial_states and over and not searching:
         return _final_state(desired, set(trial_states))
     if desired.stopping is not None:
         return "STOPPING_KILLED" if desired.stopping == "kill" else "STOPPING_CANCELED"
     return "PAUSED" if desired.paused else "ACTIVE"
-
-
-_VERDICTS = {"errored": "ERROR", "canceled": "CANCELED"}
 
 
 def _final_state(desired: DesiredState, states: set[str]) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from detslurm._states import UNKNOWN
 from detslurm.store import fs, summary
 from detslurm.store.curve import MetricRow, Span, clean_rows, last_valid_steps
 from detslurm.store.errors import CorruptRecord, NotFound, Problem, StoreFault
@@ -18,7 +19,6 @@ from detslurm.store.experiment import BUCKETS, ExperimentDir
 from detslurm.store.experiment_fold import ExperimentFacts, experiment_view
 from detslurm.store.frame import MARK, checked, restored, unframe
 from detslurm.store.run_log import lines_of
-from detslurm.store.states import UNKNOWN
 from detslurm.store.trial import Run, TrialDir
 from detslurm.store.trial_fold import (
     VALIDATION,

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from detslurm._states import LOST, TERMINAL
 from detslurm.store import fs
 from detslurm.store.errors import RunTaken, TrialEnded
 from detslurm.store.facts import put_record, read_record
-from detslurm.store.states import LOST, TERMINAL
 
 
 class Run(NamedTuple):

@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
+from detslurm._states import INVALID_HP, OUT_OF_OPS, RESTART, TERMINAL
 from detslurm.store.curve import MetricRow, Span, clean_rows, last_valid_steps
 from detslurm.store.errors import Problem
-from detslurm.store.states import CLOSED, INVALID_HP, OUT_OF_OPS, RESTART, TERMINAL
 from detslurm.store.views import CheckpointView, DesiredState, RunView, TrialView, ValidationView
 
 VALIDATION = "validation"
@@ -143,7 +143,7 @@ def _state(
     if last is not None:
         return TERMINAL[last["outcome"]], last.get("reason")
     if context.closed is not None:
-        return CLOSED.get(context.closed, "COMPLETED"), "the search is over"
+        return TERMINAL.get(context.closed, "COMPLETED"), "the search is over"
     running = bool(runs) and runs[-1].end is None
     gone = context.lost is not None
     if context.desired.stops(trial_id) and (gone or not running):

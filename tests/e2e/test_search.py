@@ -300,9 +300,9 @@ def test_failures_and_invalid_samples_do_not_stop_a_search(desk: Desk) -> None:
     state = assert_sound(desk, number)
     ended = Counter(trial.outcome for trial in state.trials)
     assert state.created - ended["invalid_hp"] == 8
-    assert ended["invalid_hp"] >= 3 and ended["errored"] >= 2 and ended["completed"] >= 2
+    assert ended["invalid_hp"] >= 3 and ended["error"] >= 2 and ended["completed"] >= 2
     states = desk.view(number).trial_states
-    assert states["ERROR"] == ended["errored"]
+    assert states["ERROR"] == ended["error"]
     invalid = [i for i, trial in enumerate(state.trials) if trial.outcome == "invalid_hp"]
     assert [i % 3 for i in invalid] == [0] * len(invalid)
 
@@ -316,8 +316,8 @@ def test_a_search_of_failures_is_an_error(desk: Desk) -> None:
     number = desk.submit(project(desk, "raise SystemExit(3)", ASHA), "max_restarts=0")
     desk.wait_for_state(number, "ERROR")
     state = state_of(desk, number)
-    assert state.done and state.verdict == "errored"
-    assert Counter(trial.outcome for trial in state.trials) == {"errored": 8}
+    assert state.done and state.verdict == "error"
+    assert Counter(trial.outcome for trial in state.trials) == {"error": 8}
 
 
 # Says which job it runs in; samples below the limit are no good.

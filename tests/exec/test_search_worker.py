@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from detslurm._states import RUN_OUTCOMES, TERMINAL, RunOutcome
 from detslurm.exec import worker_pool
 from detslurm.exec.intents import Intents
 from detslurm.exec.outcome import Action, Decision
 from detslurm.exec.search_worker import SearchTrialQueue
 from detslurm.searcher import State
 from detslurm.store import EventLog, ExperimentDir, fold_facts, fold_trial
+from detslurm.store.facts import FactLog
 from tests.sdk.scenes import YAML, Scene
 
 TRUNCATE = "{truncate_fraction: 0.5}"
@@ -57,6 +59,11 @@ class Desk:
 
     def state(self) -> State:
         return self.log.catch_up()
+
+    def last_events(self) -> list[dict[str, Any]]:
+        """The newest entry of the search's log."""
+        *_, fact = FactLog(self.experiment.search).facts()
+        return list(fact["events"])
 
     def finish(self, index: int) -> None:
         """Let a trial report its last length."""
@@ -136,7 +143,7 @@ def test_leaving_and_asking_is_one_decision(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize(
-    ("outcome", "how"), [("completed", "completed"), ("error", "errored"), ("killed", "canceled")]
+    ("outcome", "how"), [("completed", "completed"), ("error", "error"), ("killed", "canceled")]
 )
 def test_an_end_record_that_the_search_never_saw(desk: Desk, outcome: str, how: str) -> None:
     """A runner that died between a trial's end record and the search's is finished by the next."""
@@ -144,6 +151,19 @@ def test_an_end_record_that_the_search_never_saw(desk: Desk, outcome: str, how: 
     desk.scene.run(desk.experiment, 0, ref="7_0", end=outcome)
     assert desk.took(desk.worker("7_0")) == 1
     assert desk.state().trials[0].outcome == how
+
+
+@pytest.mark.parametrize("outcome", RUN_OUTCOMES)
+def test_the_search_takes_the_words_of_end_records(desk: Desk, outcome: RunOutcome) -> None:
+    """A run ends in the search's log as in its end record, and the trial as that says."""
+    task = desk.trial_queue.take()
+    assert task is not None
+    view = fold_trial(desk.experiment.trial(task.trial_id))
+    decision = Decision(outcome, "", Action.STOP)
+    desk.trial_queue.release(task, decision, view, going_on=False)
+    assert [event["outcome"] for event in desk.last_events()] == [outcome]
+    closed = TERMINAL.keys() | {"out_of_ops", "stopped", "non_retryable"}
+    assert desk.state().trials[0].status == ("closed" if outcome in closed else "waiting")
 
 
 def test_a_length_that_was_reported_is_not_trained_again(desk: Desk) -> None:

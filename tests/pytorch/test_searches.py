@@ -138,7 +138,7 @@ def test_a_wrong_metric_ends_the_search_at_once(
     search = Searched(root, monkeypatch, searcher, RATE)
     state = search.run(script(Losing, validation_period=Epoch(1), checkpoint_policy="all"))
     assert search.runs == [(0, "error")]
-    assert (state.verdict, search.view().state) == ("errored", "ERROR")
+    assert (state.verdict, search.view().state) == ("error", "ERROR")
     reason = search.trial(0).end_reason or ""
     assert "searcher metric (loss)" in reason and "error" in reason
 
@@ -156,7 +156,7 @@ def test_a_search_of_refused_samples_is_an_error(
     monkeypatch.setattr("detslurm.searcher.method.INVALID_FACTOR", 1)
     search = Searched(root, monkeypatch, {**ASHA, "max_length": 4}, RATE)
     state = search.run(refuse)
-    assert (state.created, state.verdict) == (5, "errored")
+    assert (state.created, state.verdict) == (5, "error")
     assert search.view().state == "ERROR"
 
 

@@ -61,7 +61,7 @@ def test_promotion_of_a_trial_that_failed_makes_room() -> None:
         ask(chosen, state, f"w{first}")
     report(chosen, state, 0, 1000, 0.10)
     report(chosen, state, 1, 1000, 0.11)
-    leave(chosen, state, 2, "errored")
+    leave(chosen, state, 2, "error")
     assert state.trials[0].target_length == 3000
     for first in (0, 1):
         train(chosen, state, first, lambda i, length: metrics[i])
@@ -70,7 +70,7 @@ def test_promotion_of_a_trial_that_failed_makes_room() -> None:
         assert index is not None
         train(chosen, state, index, lambda i, length: metrics[i])
     assert state.trials[0].reached == 3000
-    assert (state.trials[2].outcome, state.created) == ("errored", 12)
+    assert (state.trials[2].outcome, state.created) == ("error", 12)
 
 
 def test_promotion_with_one_rung_trains_everything() -> None:
@@ -191,7 +191,7 @@ def test_a_stopped_trial_is_completed_however_it_leaves() -> None:
         ask(chosen, state, f"w{index}")
         report(chosen, state, index, 100, index)
     leave(chosen, state, 1, "released")
-    leave(chosen, state, 2, "errored")
+    leave(chosen, state, 2, "error")
     assert [state.trials[i].outcome for i in (1, 2)] == ["stopped", "stopped"]
     assert state.failures == 0
 
@@ -216,8 +216,8 @@ def test_failures_do_not_shrink_the_search(fields: dict[str, Any]) -> None:
     while not state.done:
         index = ask(chosen, state)
         assert index is not None
-        leave(chosen, state, index, "errored")
-    assert (state.created, state.verdict) == (12, "errored")
+        leave(chosen, state, index, "error")
+    assert (state.created, state.verdict) == (12, "error")
 
 
 @pytest.mark.parametrize("fields", [PROMOTION, STOPPING], ids=["promotion", "stopping"])
@@ -264,7 +264,7 @@ def test_a_trial_that_fails_after_its_report_keeps_its_result() -> None:
     for index in (0, 1):
         ask(chosen, state, f"w{index}")
     report(chosen, state, 0, 1000, 0.1)
-    leave(chosen, state, 0, "errored")
+    leave(chosen, state, 0, "error")
     rungs = state.brackets[0].rungs
     assert [len(rung.results) for rung in rungs] == [1, 0, 0]
     report(chosen, state, 1, 1000, 0.2)

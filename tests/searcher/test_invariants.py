@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from detslurm._states import RUN_OUTCOMES
 from detslurm.searcher import Search, State
-from detslurm.searcher.events import RUN_OUTCOMES
 from tests.searcher.drive import ask, leave, search, train
 
 MAX_TRIALS = 9
@@ -115,7 +115,7 @@ def check(search: Search, state: State) -> None:
     assert sorted(state.waiting()) == [i for i, t in enumerate(trials) if t.status == "waiting"]
     assert state.open == sum(t.status != "closed" for t in trials)
     for outcome, count in (
-        ("errored", state.failures),
+        ("error", state.failures),
         ("canceled", state.cancels),
         ("invalid_hp", state.invalid),
     ):
@@ -211,10 +211,10 @@ def test_any_history_keeps_the_promises(name: str, steps: list[tuple[Any, ...]])
     expected = {"single": 1, "pbt": state.created}.get(name, MAX_TRIALS)
     assert valid <= expected
     if state.abandoned:
-        assert state.verdict == "errored"
+        assert state.verdict == "error"
     elif name not in ("single", "grid", "pbt"):
         assert valid == expected
-    assert state.verdict in ("completed", "errored", "canceled")
+    assert state.verdict in ("completed", "error", "canceled")
 
 
 @settings(max_examples=30, deadline=None)
@@ -242,7 +242,7 @@ def test_a_worker_lost_too_often_is_an_error() -> None:
         assert ask(chosen, state, f"w{n}") == 0
         assert state.trials[0].fencing_token == n + 1
         leave(chosen, state, 0, "lost")
-    assert (state.trials[0].outcome, state.verdict) == ("errored", "errored")
+    assert (state.trials[0].outcome, state.verdict) == ("error", "error")
 
 
 def test_who_gave_way_is_first_in_the_queue() -> None:

@@ -61,12 +61,12 @@ def test_only_random_replaces_an_invalid_sample(
 def test_a_search_is_in_error_only_if_all_trials_are() -> None:
     """One that completes is enough; all canceled is canceled."""
     for ways, verdict in (
-        (["errored", "errored", "completed"], "completed"),
-        (["errored", "errored", "errored"], "errored"),
-        (["invalid_hp", "errored", "errored", "errored"], "errored"),
-        (["non_retryable"], "errored"),
+        (["error", "error", "completed"], "completed"),
+        (["error", "error", "error"], "error"),
+        (["invalid_hp", "error", "error", "error"], "error"),
+        (["non_retryable"], "error"),
         (["canceled", "canceled", "canceled"], "canceled"),
-        (["canceled", "errored", "canceled"], "completed"),
+        (["canceled", "error", "canceled"], "completed"),
     ):
         chosen = search("random", max_trials=3)
         state = chosen.initial()
@@ -163,7 +163,7 @@ def test_pbt_replaces_the_failed_first() -> None:
     state = chosen.initial()
     for n in range(5):
         ask(chosen, state, f"w{n}")
-    leave(chosen, state, 0, "errored")
+    leave(chosen, state, 0, "error")
     leave(chosen, state, 1, "completed")
     leave(chosen, state, 2, "canceled")
     for index in (3, 4):
@@ -205,8 +205,8 @@ def test_pbt_ends_when_all_members_have_failed() -> None:
     for _ in range(5):
         index = ask(chosen, state)
         assert index is not None
-        leave(chosen, state, index, "errored")
-    assert (state.done, state.verdict) == (True, "errored")
+        leave(chosen, state, index, "error")
+    assert (state.done, state.verdict) == (True, "error")
 
 
 def test_pbt_explores_the_same_from_the_same_seed() -> None:
@@ -366,7 +366,7 @@ def test_a_custom_method_hears_of_failures() -> None:
     """Each way of exiting early has its reason, and the trial is closed after it."""
     chosen = search("custom")
     state = chosen.initial()
-    names = {"errored": "ERRORED", "canceled": "USER_CANCELED", "invalid_hp": "INVALID_HP"}
+    names = {"error": "ERRORED", "canceled": "USER_CANCELED", "invalid_hp": "INVALID_HP"}
     for how in names:
         answer(chosen, state, create(how), length(how, 1))
         index = ask(chosen, state)
@@ -379,7 +379,7 @@ def test_a_custom_method_hears_of_failures() -> None:
 
 @pytest.mark.parametrize(
     ("shutdown", "verdict"),
-    [({}, "completed"), ({"cancel": True}, "canceled"), ({"failure": True}, "errored")],
+    [({}, "completed"), ({"cancel": True}, "canceled"), ({"failure": True}, "error")],
 )
 def test_shutdown_lets_everybody_leave(shutdown: dict[str, bool], verdict: str) -> None:
     """Running trials are told to stop; the search ends when the last has left."""

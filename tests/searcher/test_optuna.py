@@ -276,7 +276,7 @@ def test_a_patient_pruner_wraps_another() -> None:
     assert any(stops[1]) and not any(stops[1][:3])
 
 
-@pytest.mark.parametrize("how", ["errored", "invalid_hp", "canceled"])
+@pytest.mark.parametrize("how", ["error", "invalid_hp", "canceled"])
 def test_failed_trials_are_told_as_failed(how: str) -> None:
     """They teach the sampler nothing; only refused samples are replaced."""
     job = Job(config(3))

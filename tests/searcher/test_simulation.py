@@ -204,7 +204,7 @@ def test_the_state_of_twenty_thousand_trials_is_loaded() -> None:
         index = state.assignment("w")
         report = {"e": "validated", "trial": index, "length": 4096, "metric": (index or 0) % 97}
         search.apply(
-            state, [report, {"e": "run_ended", "trial": index, "worker": "w", "outcome": "errored"}]
+            state, [report, {"e": "run_ended", "trial": index, "worker": "w", "outcome": "error"}]
         )
     data = search.dump(state)
     assert search.dump(search.load(data)) == data

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from detslurm._states import FINISHED, TERMINAL, UNKNOWN
 from detslurm.store import (
     DesiredState,
     ExperimentFacts,
@@ -23,7 +24,6 @@ from detslurm.store.experiment_fold import experiment_state
 from detslurm.store.facts import put_record
 from detslurm.store.frame import frame
 from detslurm.store.reading import started_checkpoints
-from detslurm.store.states import FINISHED, TERMINAL, UNKNOWN
 from detslurm.store.trial_fold import RunFacts, trial_view, well_formed
 from tests.store import scenes
 

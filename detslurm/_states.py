@@ -1,0 +1,51 @@
+"""How runs end, in one set of words, and the states of trials and experiments."""
+
+from __future__ import annotations
+
+from typing import Final, Literal, get_args
+
+RunOutcome = Literal[
+    "completed",  # its code ended in order
+    "invalid_hp",  # its code refused the hyperparameters
+    "error",  # it failed, more often than `max_restarts` allows or without hope
+    "canceled",
+    "killed",
+    "restart",  # it failed, and the next run follows
+    "preempted",
+    "time_limit",
+    "ended",  # by Slurm, for a reason that it did not give
+    "paused",
+    "lost",  # its job is gone without an end record
+    "out_of_ops",  # the search wants no more of it for now: it may promote it, or end
+    # Only a search tells these apart, in its events and of the trials that it has closed:
+    "stopped",  # it left as the search demanded
+    "non_retryable",  # it failed for lack of the metric that the search goes by
+    "released",  # its worker waits in the queue again
+]
+"""The outcome of a run, in end records and in the events of a search."""
+
+RUN_OUTCOMES: Final[tuple[RunOutcome, ...]] = get_args(RunOutcome)
+COMPLETED: Final = "completed"
+INVALID_HP: Final = "invalid_hp"
+ERROR: Final = "error"
+CANCELED: Final = "canceled"
+KILLED: Final = "killed"
+RESTART: Final = "restart"
+PREEMPTED: Final = "preempted"
+ENDED: Final = "ended"
+LOST: Final = "lost"
+OUT_OF_OPS: Final = "out_of_ops"
+
+# The state of a trial whose run ended so; after any other outcome the trial goes on.
+TERMINAL: Final = {
+    COMPLETED: "COMPLETED",
+    INVALID_HP: "COMPLETED",
+    ERROR: "ERROR",
+    CANCELED: "CANCELED",
+    KILLED: "CANCELED",
+}
+
+UNKNOWN: Final = "UNKNOWN"
+"""The state of a trial whose files can't be read: it may be running, or over."""
+
+FINISHED: Final = frozenset({"COMPLETED", "ERROR", "CANCELED"})
