@@ -52,7 +52,7 @@ class Heartbeat:
         self._beat(lambda: None)
 
     def _run(self) -> None:
-        while not self._stopping.wait(BEAT_SECONDS):
+        while not self._stopping.wait(BEAT_SECONDS):  # close() ends the wait at once
             self._beat(self._on_kill)
 
     def _beat(self, on_kill: Callable[[], None] | None) -> None:

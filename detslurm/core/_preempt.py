@@ -89,6 +89,7 @@ class PreemptContext:
                 "this preempt_mode is ChiefOnly, but should_preempt() was called from non-chief "
                 f"worker of rank={self._dist.rank}"
             )
+        # Where ranks agree, all get their first True from one broadcast: none waits for another.
         if not self._preempted:
             self._preempted = self._read_flag()
         if self._preempted and auto_ack and not self._acknowledged:
@@ -129,7 +130,9 @@ def end_with_agent(flag: PreemptFlag) -> None:
 
 def _end_after(flag: PreemptFlag) -> None:
     if flag.outlive_owner():
-        os._exit(128 + signal.SIGKILL)  # a signal would not end the first process of a container
+        # Without exit handlers: the main thread may hang in a call to peers, or in C code. And not
+        # by a signal, which would not end the first process of a container.
+        os._exit(128 + signal.SIGKILL)
 
 
 def survive_preemption_signal(flag: PreemptFlag) -> None:
@@ -140,7 +143,8 @@ def survive_preemption_signal(flag: PreemptFlag) -> None:
     the user installed is kept.
     """
     if threading.current_thread() is not threading.main_thread():
-        return
+        return  # Python lets no other thread install handlers
+    # What a forked rank has of its parent does nothing in it: it gets a handler of its own.
     current = signal.getsignal(signal.SIGTERM)
     if current is signal.SIG_DFL or (isinstance(current, _Surviving) and not current.is_mine):
         signal.signal(signal.SIGTERM, _Surviving(flag))
@@ -160,6 +164,9 @@ class _Surviving:
         return os.getpid() == self._owner
 
     def __call__(self, number: int, frame: object) -> None:
+        # This interrupts the main thread anywhere: the flag is mapped memory, read without a lock
+        # that the interrupted code could hold. What is no preemption is sent again, so that the
+        # exit status names SIGTERM.
         if not (self.is_mine and self._flag.explains_signal()):
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             os.kill(os.getpid(), signal.SIGTERM)

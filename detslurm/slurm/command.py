@@ -95,6 +95,7 @@ def advice_for(message: str, program: str = "") -> str:
 def backoff(patience: float, *, first: float = 0.5, most: float = 30.0) -> Iterator[float]:
     """Growing waits with jitter that together stay within `patience` seconds."""
     wait = first
+    # Jitter: a controller that comes back has refused thousands of runners at the same moment.
     while patience > 0:
         chosen = min(wait * random.uniform(0.7, 1.3), patience)
         patience -= chosen
@@ -138,6 +139,7 @@ def run(
         wait = next(waits, None) if is_transient(message) else None
         if wait is None or time.monotonic() > deadline:
             raise SlurmError(message, advice_for(message, argv[0]))
+        # After the wait: a busy controller may still be at the call that it has not answered.
         time.sleep(wait)
         answer = before_retry()
         if answer is not None:
@@ -160,7 +162,7 @@ def call(
         return subprocess.run(
             argv,
             env=environment() if env is None else env,
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.DEVNULL,  # the caller's own may be its batch script, being read
             capture_output=True,
             text=True,
             errors="replace",
@@ -168,6 +170,8 @@ def call(
             timeout=within,
         )
     except subprocess.TimeoutExpired:
+        # The command was killed, and may have been carried out all the same: `within` is for
+        # queries, and for what may be missed or done twice.
         return None
     except FileNotFoundError as error:
         advice = "Slurm's commands are not on this machine; `--cluster local` runs without Slurm."

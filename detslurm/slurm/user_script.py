@@ -67,6 +67,7 @@ def keep(job_id: str, path: Path) -> dict[str, Any] | None:
     if record.get("BatchFlag") in (None, "0"):
         return None
     path.parent.mkdir(parents=True, exist_ok=True)
+    # The job is this process's own, so that the controller knows it and has its script still.
     command.run(["scontrol", "write", "batch_script", job_id, str(path)], patience=_PATIENCE)
     words = arguments(job_id, record)
     return {

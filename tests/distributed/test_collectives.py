@@ -204,6 +204,15 @@ def test_who_leaves_has_told_the_others_of_a_failure() -> None:
     assert order == ["told", "left"]
 
 
+def test_who_can_tell_of_a_failure_only_later_does_so() -> None:
+    """A peer may die between its connection and the communicator that reports failures."""
+    health, told = Health(), list[str]()
+    health.fail("a reason")
+    health.on_failure(told.append)
+    health.fail("another")
+    assert told == ["a reason"]
+
+
 def test_a_missing_rank_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """The chief says who has not come, after the time given."""
     monkeypatch.setenv("DETSLURM_JOIN_TIMEOUT", "0.3")

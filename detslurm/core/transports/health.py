@@ -34,7 +34,12 @@ class Health:
 
     def on_failure(self, hook: Callable[[str], None]) -> None:
         """Call `hook(reason)` when the group fails, in the thread that learns of it."""
-        self._hooks.append(hook)
+        with self._lock:
+            self._hooks.append(hook)
+            # A peer may have died since its connections were made, before its communicator: the
+            # others must learn that, not only that this rank leaves.
+            if self.failure is not None:
+                hook(self.failure)
 
     def run_checks(self, sequence: CallSequence) -> None:
         """Run the checks that a waiting rank repeats, in whichever communicator it waits."""
