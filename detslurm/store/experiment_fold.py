@@ -136,7 +136,9 @@ class ExperimentFacts(msgspec.Struct, kw_only=True):
     def trials_at_once(self) -> int | None:
         """How many trials `max_slots` allows at once, as it was set last; None for any number."""
         most = self.desired.fields.get("max_slots", self.created.max_slots)
-        return None if most is None else max(most // max(self.created.slots or 0, 1), 1)
+        if not isinstance(most, int):  # or whatever else was stored
+            return None
+        return max(most // max(self.created.slots or 0, 1), 1)
 
     @property
     def worker_limit(self) -> int:

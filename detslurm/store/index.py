@@ -8,6 +8,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from detslurm._states import UNKNOWN
 from detslurm.store import fs
 from detslurm.store.errors import CorruptRecord, StoreError
 from detslurm.store.frame import frame, unframe
@@ -52,7 +53,7 @@ class Catalog:
 
     def settle(self, rows: Iterable[ExperimentRow]) -> None:
         """Take in freshly folded rows, keep those that are final, save the index if it pays."""
-        news = {row.id: row for row in rows if row.finished}
+        news = {row.id: row for row in rows if row.finished and UNKNOWN not in row.trial_states}
         self._rows.update(news)
         if news or self._tail >= STALE_AFTER:
             self.save()

@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from detslurm._states import UNKNOWN
 from detslurm.store import fs
 from detslurm.store.errors import CorruptRecord, StoreError
 from detslurm.store.experiment import ExperimentDir
@@ -58,6 +59,8 @@ def keep(experiment: ExperimentDir, view: ExperimentView, cached: int, known: Su
     stale = known.facts != view.facts or not known.final
     if not (stale if view.finished else len(rows) - cached >= WORTHWHILE):
         return
+    if UNKNOWN in view.trial_states:
+        return  # what can't be read now would be left out for good
     summary = Summary(view.facts, view.finished, rows)
     try:
         fs.replace_file(experiment.path / "summary.json", _line(summary))

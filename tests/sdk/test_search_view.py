@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from detslurm.sdk import LifecycleError
+from tests.store.faults import refusing
 
 from .scenes import CUSTOM, Scene
 
@@ -77,6 +78,21 @@ class TestLooking:
         assert (found.state, found.view.trial_count) == ("COMPLETED", 1)
         assert found.search is not None and found.search.rungs()[0].best == 0.1
         assert scene.queue.queries == []
+
+    def test_what_could_not_be_read_is_no_part_of_a_cache(self, scene: Scene) -> None:
+        """A search knows by itself that it failed; what its trials did is read again next time."""
+        experiment, log = scene.search()
+        scene.works(experiment, log, "7_0", losses=[0.1], end="error")
+        experiment.append(
+            {"type": "search_ended", "created": 1, "closed": {"1": "error"}, "verdict": "error"}
+        )
+        start = experiment.trial(1).start_path(1)
+        for _ in range(2):
+            with refusing(start):
+                (row,) = scene.client.list_experiments()
+            assert (row.state, row.trial_states) == ("ERROR", {"UNKNOWN": 1})
+        (row,) = scene.client.list_experiments()
+        assert (row.state, row.trial_states, row.best_value) == ("ERROR", {"ERROR": 1}, 0.1)
 
 
 class TestWorkers:
