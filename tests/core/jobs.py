@@ -85,8 +85,14 @@ def enter(
 def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
     """This process as the chief of a run."""
     made = enter(tmp_path / "root", monkeypatch)
-    handler = signal.getsignal(signal.SIGTERM)
     yield made
+    made.flag.close()
+
+
+@pytest.fixture(autouse=True)
+def own_signals() -> Iterator[None]:
+    """What a context does at signals ends with its test: the next one has another flag."""
+    handler = signal.getsignal(signal.SIGTERM)
+    yield
     signal.signal(signal.SIGTERM, handler)
     faulthandler.unregister(signal.SIGUSR1)
-    made.flag.close()
