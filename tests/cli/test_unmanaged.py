@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from detslurm import _process
 from detslurm.sdk import snapshot, unmanaged
 from detslurm.store import fs, trial_metrics
 from tests.cli.conftest import Detslurm
+from tests.cluster.processes import started
 from tests.cluster.waiting import wait_for
 from tests.sdk.scenes import Scene
 
@@ -23,21 +25,17 @@ HEAD = "import os, signal, sys, time\nimport detslurm as det\n"
 OPEN = HEAD + "core = det.core.init()\n"
 
 
-def script(scene: Scene, code: str, *options: str) -> subprocess.Popen[str]:
+def script(scene: Scene, code: str) -> AbstractContextManager[subprocess.Popen[str]]:
     """Python at work on `code`, in the same store."""
-    return subprocess.Popen(
-        [sys.executable, *options, "-c", code],
-        env={**os.environ, "DETSLURM_ROOT": str(scene.root)},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    pipe = subprocess.PIPE
+    env = {**os.environ, "DETSLURM_ROOT": str(scene.root)}
+    argv = [sys.executable, "-c", code]
+    return started(argv, env=env, stdin=pipe, stdout=pipe, stderr=pipe)
 
 
-def run(scene: Scene, code: str, *options: str) -> tuple[int, str]:
+def run(scene: Scene, code: str) -> tuple[int, str]:
     """Exit status and stderr of a script that ends by itself."""
-    with script(scene, code, *options) as process:
+    with script(scene, code) as process:
         _, err = process.communicate(timeout=120)
     return process.returncode, err
 

@@ -1,12 +1,14 @@
-"""Processes as /proc shows them: who is alive, whose child, and whose job."""
+"""Processes as /proc shows them: who is alive, whose child, and whose job; and their ends."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import signal
-from collections.abc import Iterable, Iterator
+import subprocess
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 PROC = Path("/proc")
 
@@ -103,3 +105,25 @@ def read_pid(path: Path) -> int | None:
     except (OSError, ValueError):
         return None
     return pid if alive(pid) else None
+
+
+@contextlib.contextmanager
+def started(argv: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[str]]:
+    """A process, as Popen starts it, that is killed in the end, also by a test that fails."""
+    with subprocess.Popen(argv, text=True, **options) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@contextlib.contextmanager
+def killing(*targets: int) -> Iterator[None]:
+    """What should end by itself in here is killed in the end, also by a test that fails."""
+    births = {pid: birth(pid) for pid in targets}
+    try:
+        yield
+    finally:
+        for pid, born in births.items():
+            if born is not None and birth(pid) == born:  # else the pid may be somebody else's
+                send(pid, signal.SIGKILL)

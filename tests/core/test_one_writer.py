@@ -8,6 +8,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from multiprocessing.context import ForkProcess
 from multiprocessing.synchronize import Event
 
 import pytest
@@ -37,20 +40,30 @@ def test_contexts_that_are_open_at_once_lose_nothing(job: Job) -> None:
     assert steps(job) == [1, 2, 1, 3, 4, 5]
 
 
+@contextmanager
+def forked(target: Callable[..., object], *args: object) -> Iterator[ForkProcess]:
+    """A child of this process that is killed in the end, also by a test that fails."""
+    child = multiprocessing.get_context("fork").Process(target=target, args=args)
+    child.start()
+    try:
+        yield child
+    finally:
+        child.kill()
+
+
 INIT = "from detslurm import core\nwith core.init() as c: c.train.report_training_metrics(2, {})"
 
 
 def test_a_second_process_is_refused_while_the_first_records(job: Job) -> None:
     """It would write over the first one's records; afterwards it may, whatever was forked."""
-    with core.init() as context:
-        context.train.report_training_metrics(1, {"loss": 1.0})
-        worker = multiprocessing.get_context("fork").Process(target=time.sleep, args=(600,))
-        worker.start()
-        second = subprocess.run([sys.executable, "-c", INIT], capture_output=True, text=True)
-        assert second.returncode == 1
-        assert "give core.init() the DistributedContext" in second.stderr
-    third = subprocess.run([sys.executable, "-c", INIT], capture_output=True, text=True)
-    worker.kill()
+    with ExitStack() as workers:
+        with core.init() as context:
+            context.train.report_training_metrics(1, {"loss": 1.0})
+            workers.enter_context(forked(time.sleep, 600))
+            second = subprocess.run([sys.executable, "-c", INIT], capture_output=True, text=True)
+            assert second.returncode == 1
+            assert "give core.init() the DistributedContext" in second.stderr
+        third = subprocess.run([sys.executable, "-c", INIT], capture_output=True, text=True)
     assert third.returncode == 0, third.stderr
     assert steps(job) == [1, 2]
 
@@ -77,20 +90,15 @@ def begin_and_wait(begun: Event) -> None:
 
 def test_a_pool_that_is_left_while_preempted_ends(job: Job) -> None:
     """Its forked workers are ended by a SIGTERM that is not Slurm's."""
-    fork = multiprocessing.get_context("fork")
-    with core.init() as context:
-        begun = fork.Event()
-        worker = fork.Process(target=begin_and_wait, args=(begun,))
-        worker.start()
+    begun = multiprocessing.get_context("fork").Event()
+    with core.init() as context, forked(begin_and_wait, begun) as worker:
         begun.wait()
         job.flag.request_preemption()
         assert context.preempt.should_preempt()
         os.kill(os.getpid(), signal.SIGTERM)  # this one is
         worker.terminate()
         worker.join(60)
-        ended = worker.exitcode
-        worker.kill()
-    assert ended == -signal.SIGTERM
+        assert worker.exitcode == -signal.SIGTERM
 
 
 def test_what_sigusr1_meant_before_it_still_means(job: Job) -> None:

@@ -16,12 +16,14 @@ from detslurm.core._system import rates_between
 from detslurm.core._trial import NodeRecorder
 from detslurm.store import fold_trial
 from detslurm.store.profiling import trial_profile
+from tests.cluster.waiting import wait_for
 
 from .jobs import Job, enter
 from .ranks import on_ranks
-from .waiting import wait_until
 
 pytest.importorskip("psutil")
+
+PATIENCE = 120.0
 
 
 def running() -> bool:
@@ -33,8 +35,10 @@ def test_each_group_is_reported_under_the_node(job: Job) -> None:
     """Averages of plausible values; the curve of the training does not know of them."""
     with core.init() as context:
         context.profiler.on(sampling_interval=0.1, samples_per_report=2)
-        wait_until(
-            lambda: (context._recorder.flush(), len(trial_profile(job.trial, "cpu")))[1] >= 2
+        wait_for(
+            lambda: (context._recorder.flush(), len(trial_profile(job.trial, "cpu")))[1] >= 2,
+            PATIENCE,
+            "two reports",
         )
         context.profiler.off()
         assert not running()
@@ -104,7 +108,7 @@ def test_one_process_of_each_node_samples(job: Job) -> None:
             path = job.trial.node_records_path(1, 1)
             assert profiler._recorder is not None
             flush = profiler._recorder.flush
-            wait_until(lambda: (flush(), path.exists() and path.stat().st_size > 0)[1])
+            wait_for(lambda: (flush(), path.exists() and path.stat().st_size > 0)[1], PATIENCE)
         profiler.close()
         return sampling
 
@@ -123,7 +127,7 @@ def test_a_sampler_that_fails_ends_the_profiling_alone(
     monkeypatch.setattr(_system.SystemSampler, "sample", fail)
     with core.init() as context:
         context.profiler.on(sampling_interval=0.1)
-        wait_until(lambda: not running())
+        wait_for(lambda: not running(), PATIENCE, "the end of the profiling")
         context.train.report_training_metrics(1, {"loss": 1})
     assert "profiling ends: OSError: no such counter" in caplog.text
 

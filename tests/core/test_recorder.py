@@ -11,7 +11,7 @@ import pytest
 from detslurm.core import _recorder
 from detslurm.core._recorder import Recorder
 from detslurm.store import StoreFault, read_records, retry
-from tests.core.waiting import wait_until
+from tests.cluster.waiting import wait_for
 from tests.store.faults import failing
 
 
@@ -31,9 +31,9 @@ def test_an_error_in_the_background_is_tried_again(tmp_path: Path, recorder: Rec
     """Nobody has to report again for that, and no report raises or is dropped meanwhile."""
     with failing("pwrite", errno.EIO, times=3) as write:
         recorder.record({"n": 1})
-        wait_until(lambda: write.call_count >= 2)
+        wait_for(lambda: write.call_count >= 2, 120, "a second try")
         recorder.record({"n": 2})
-        wait_until(lambda: numbers(tmp_path) == [1, 2])
+        wait_for(lambda: numbers(tmp_path) == [1, 2], 120, "both records")
     recorder.close()
     assert numbers(tmp_path) == [1, 2]
 

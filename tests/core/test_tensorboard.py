@@ -10,9 +10,9 @@ import pytest
 from detslurm import core
 from detslurm.core import TensorboardMode, _tensorboard, _tensorboard_events
 from detslurm.sdk.client import Client
+from tests.cluster.waiting import wait_for
 
 from .jobs import Job, enter
-from .waiting import wait_until
 
 
 @pytest.fixture(autouse=True)
@@ -63,7 +63,7 @@ class TestAuto:
             (path / "plots" / "mine").write_text("1")
             with context.checkpoint.store_path({"steps_completed": 1}):
                 pass
-            wait_until(lambda: "plots/mine" in stored(job))
+            wait_for(lambda: "plots/mine" in stored(job), 120, "the upload")
             (path / "late").write_text("2")
         assert stored(job) == {"plots/mine", "late"}
 
@@ -79,7 +79,7 @@ class TestAuto:
         monkeypatch.setattr(_tensorboard_events, "find_spec", lambda _: None)
         with caplog.at_level("INFO"), core.init() as context:
             context.train.report_training_metrics(1, {"loss": 0.5})
-            wait_until(lambda: "detslurm[tensorboard]" in caplog.text)
+            wait_for(lambda: "detslurm[tensorboard]" in caplog.text, 120, "the advice")
             context.train.report_training_metrics(2, {"loss": 0.5})
         assert stored(job) == set()
 

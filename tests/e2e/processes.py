@@ -13,15 +13,6 @@ from tests.cluster.waiting import wait_for
 from tests.e2e.desk import PATIENCE, Desk
 
 
-def is_alive(pid: int) -> bool:
-    """Whether a process is there and no mere zombie."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return False
-    return stat.rsplit(")", 1)[1].split()[0] != "Z"
-
-
 def find_process(words: str) -> int:
     """The oldest process whose command line has these words."""
     return _oldest(wait_for(lambda: find_processes(words), PATIENCE, f"a process {words!r}"))

@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from tests.cluster import Cluster
+from tests.cluster.processes import alive
 from tests.cluster.waiting import wait_for
 from tests.e2e.desk import PATIENCE, Desk
-from tests.e2e.processes import find_process, find_processes, is_alive
+from tests.e2e.processes import find_process, find_processes
 
 pytestmark = pytest.mark.cluster
 
@@ -175,7 +176,7 @@ def test_the_runner_killed(desk: Desk, site: Cluster) -> None:
     runner = find_process(f"detslurm.exec.runner {desk.experiment(number).path} ")
     os.kill(runner, signal.SIGKILL)
     site.wait_state(desk.job(number), "FAILED")
-    wait_for(lambda: not is_alive(pid), PATIENCE, "the code to be gone")
+    wait_for(lambda: not alive(pid), PATIENCE, "the code to be gone")
     described = desk.run("experiment", "describe", str(number)).stdout
     assert "ERROR" in described
     desk.run("experiment", "activate", str(number))
@@ -304,7 +305,7 @@ def test_kill_and_cancel(desk: Desk, site: Cluster) -> None:
     desk.wait_for_state(canceled, "CANCELED")
     assert desk.outcomes(canceled) == ["canceled"]
     wait_for(lambda: not site.queued(desk.user.name), PATIENCE, "an empty queue")
-    wait_for(lambda: not any(map(is_alive, pids)), PATIENCE, "the processes to be gone")
+    wait_for(lambda: not any(map(alive, pids)), PATIENCE, "the processes to be gone")
 
 
 def test_a_plain_scancel_is_the_end(desk: Desk, slurm: Cluster) -> None:

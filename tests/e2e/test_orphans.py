@@ -7,9 +7,10 @@ import signal
 
 import pytest
 
+from tests.cluster.processes import alive
 from tests.cluster.waiting import wait_for
 from tests.e2e.desk import PATIENCE, Desk
-from tests.e2e.processes import find_program, is_alive
+from tests.e2e.processes import find_program
 from tests.e2e.test_failures import pid_of_code
 
 AGENT = r"\S*python\S* -m detslurm\.exec\.agent "
@@ -75,7 +76,7 @@ def test_where_no_next_run_comes(desk: Desk) -> None:
     stranger = pid_of_code(desk, number)
     os.kill(find_program(desk, AGENT), signal.SIGKILL)
     desk.wait_for_state(number, "ERROR")
-    wait_for(lambda: not is_alive(stranger), PATIENCE, "the end of what the run has left")
+    wait_for(lambda: not alive(stranger), PATIENCE, "the end of what the run has left")
 
 
 def test_on_slurm(desk: Desk) -> None:

@@ -12,9 +12,10 @@ import pytest
 from detslurm.searcher import Search, State
 from detslurm.store import EventLog
 from tests.cluster import Cluster
+from tests.cluster.processes import alive
 from tests.cluster.waiting import wait_for
 from tests.e2e.desk import PATIENCE, Desk
-from tests.e2e.processes import find_process, find_processes, is_alive, processes_of
+from tests.e2e.processes import find_process, find_processes, processes_of
 from tests.e2e.test_main_job import make_room
 
 pytestmark = [pytest.mark.cluster, pytest.mark.strange_site]
@@ -128,8 +129,8 @@ def _is_waiting(desk: Desk, number: int, index: int) -> bool:
     """Whether the newest run of a trial has said so, and has not ended."""
     runs = desk.trial(number, index).runs
     log = desk.trial_dir(number, index).log_path(len(runs))
-    alive = bool(runs) and runs[-1].outcome is None
-    return alive and log.exists() and "waiting" in log.read_text()
+    runs_now = bool(runs) and runs[-1].outcome is None
+    return runs_now and log.exists() and "waiting" in log.read_text()
 
 
 def outcomes(desk: Desk, number: int) -> Counter[str | None]:
@@ -243,7 +244,7 @@ def test_a_search_outlives_all_its_workers(desk: Desk, site: Cluster) -> None:
     old = processes_of(desk, number)
     for runner in find_processes(f"detslurm.exec.runner {desk.experiment(number).path} "):
         os.kill(runner, signal.SIGKILL)
-    wait_for(lambda: not any(map(is_alive, old)), PATIENCE, "their code to be gone")
+    wait_for(lambda: not any(map(alive, old)), PATIENCE, "their code to be gone")
     let_go(desk, number)
     desk.wait_for_state(number, "COMPLETED")
     state = assert_sound(desk, number)

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from tests.cluster import User
+from tests.cluster.processes import alive
 from tests.cluster.waiting import wait_for
 from tests.e2e.conftest import copy_example
 from tests.e2e.desk import PATIENCE, Desk
 from tests.e2e.digits import SEED
 from tests.e2e.exact import HELD_AT, assert_undisturbed, project
-from tests.e2e.processes import is_alive
 from tests.e2e.test_failures import CRASHES_TWICE, WAITS, let_go, pid_of_code
 from tests.e2e.test_orphans import assert_no_orphan_lives_beside_the_next_run
 
@@ -134,7 +134,7 @@ class TestWithoutSlurm:
         pid = pid_of_code(local, number)
         local.run("experiment", "kill", str(number))
         local.wait_for_state(number, "CANCELED")
-        wait_for(lambda: not is_alive(pid), PATIENCE, "the code to be gone")
+        wait_for(lambda: not alive(pid), PATIENCE, "the code to be gone")
 
     def test_a_killed_runner(self, local: Desk) -> None:
         """kill -9 of the runner takes the code with it; activate goes on."""
@@ -144,7 +144,7 @@ class TestWithoutSlurm:
         pid = pid_of_code(local, number)
         runner = find_process(f"detslurm.exec.runner {local.experiment(number).path} ")
         os.kill(runner, signal.SIGKILL)
-        wait_for(lambda: not is_alive(pid), PATIENCE, "the code to be gone")
+        wait_for(lambda: not alive(pid), PATIENCE, "the code to be gone")
         wait_for(
             lambda: "ERROR" in local.run("experiment", "describe", str(number)).stdout,
             PATIENCE,

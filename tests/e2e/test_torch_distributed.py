@@ -16,9 +16,10 @@ import pytest
 from detslurm._addresses import first_interface, interface_address, own_address
 from detslurm.exec.ports import candidates
 from tests.cluster import Cluster
+from tests.cluster.processes import alive
 from tests.cluster.waiting import wait_for
 from tests.e2e.desk import PATIENCE, Desk
-from tests.e2e.processes import is_alive, kill_runner
+from tests.e2e.processes import kill_runner
 from tests.e2e.test_main_job import make_room
 from tests.exec.test_rendezvous import free
 
@@ -175,12 +176,12 @@ def test_whatever_is_killed_the_run_starts_again_and_leaves_nothing(desk: Desk) 
     process of the job remains on any node."""
     number = desk.submit(desk.project(WAITS), *TWO_BY_TWO)
     for run, victim in enumerate(("rank", "torchrun", "agent"), start=1):
-        alive = pids(desk, number, run)
-        programs = ancestors(alive[3])
-        os.kill(alive[3] if victim == "rank" else programs[victim], signal.SIGKILL)
+        ranks = pids(desk, number, run)
+        programs = ancestors(ranks[3])
+        os.kill(ranks[3] if victim == "rank" else programs[victim], signal.SIGKILL)
         wait_for(lambda: len(desk.outcomes(number)) == run + 1, PATIENCE, "the next run")  # noqa: B023
-        old = [*alive.values(), *programs.values()]
-        wait_for(lambda: not any(map(is_alive, old)), PATIENCE, f"the {victim}'s run to be gone")  # noqa: B023
+        old = [*ranks.values(), *programs.values()]
+        wait_for(lambda: not any(map(alive, old)), PATIENCE, f"the {victim}'s run to be gone")  # noqa: B023
     pids(desk, number, 4)
     assert desk.outcomes(number) == ["restart", "restart", "restart", None]
     assert len({run.job["ref"] for run in desk.trial(number).runs}) == 1

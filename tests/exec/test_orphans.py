@@ -7,8 +7,8 @@ import fcntl
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from detslurm import _child_processes as processes
 from detslurm._flag import PreemptFlag
 from detslurm.exec import orphans
 from detslurm.exec.orphans import RunMark, end_orphans, is_orphan
+from tests.cluster.processes import started
 
 OWN = RunMark("/store/experiments/7", trial=3, run=2, job="11")
 IN_JOB = {"DETSLURM_JOB": "11", "SLURM_JOB_ID": "11"}
@@ -61,11 +62,8 @@ def test_by_their_marks() -> None:
     assert not any(map(is_ended, OTHERS))
 
 
-@contextmanager
-def sleeping(env: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
-    with subprocess.Popen(["/bin/sleep", "600"], env=env, start_new_session=True) as process:
-        yield process
-        process.kill()
+def sleeping(env: Mapping[str, str]) -> AbstractContextManager[subprocess.Popen[str]]:
+    return started(["/bin/sleep", "600"], env=env, start_new_session=True)
 
 
 def test_they_are_ended(tmp_path: Path) -> None:
@@ -116,10 +114,10 @@ time.sleep(600)
 def test_a_process_whose_agent_is_gone_ends() -> None:
     """At once, whatever it does meanwhile, and without having to look."""
     argv = [sys.executable, "-c"]
-    with subprocess.Popen([*argv, OWNER], stdout=subprocess.PIPE, text=True) as owner:
+    with started([*argv, OWNER], stdout=subprocess.PIPE) as owner:
         assert owner.stdout is not None
         name = owner.stdout.readline().strip()
-        with subprocess.Popen([*argv, RANK, name], stdout=subprocess.PIPE, text=True) as rank:
+        with started([*argv, RANK, name], stdout=subprocess.PIPE) as rank:
             assert rank.stdout is not None
             assert rank.stdout.readline() == "ready\n"
             assert rank.poll() is None

@@ -8,6 +8,7 @@ import sys
 
 from detslurm._child_processes import catching
 from detslurm.exec.signals import STRAY
+from tests.cluster.processes import started
 
 SURVIVES = """
 import os, signal, subprocess, sys
@@ -32,10 +33,8 @@ def test_who_catches_a_signal() -> None:
         "import faulthandler as f, signal, time; f.register(10); print(flush=True); time.sleep(60)"
     )
     with (
-        subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as dumps,
-        subprocess.Popen(["sleep", "60"]) as dies,
+        started([sys.executable, "-c", code], stdout=subprocess.PIPE) as dumps,
+        started(["sleep", "60"]) as dies,
     ):
         assert dumps.stdout is not None and dumps.stdout.readline()
         assert catching([dumps.pid, dies.pid, 1 << 22], signal.SIGUSR1) == [dumps.pid]
-        dumps.kill()
-        dies.kill()

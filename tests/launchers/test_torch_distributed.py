@@ -15,8 +15,9 @@ import pytest
 from detslurm._child_processes import descendants
 from detslurm._env import PREEMPT_FLAG
 from detslurm._flag import PreemptFlag
+from tests.cluster import processes
+from tests.cluster.processes import alive, killing
 from tests.cluster.waiting import wait_for
-from tests.e2e.processes import is_alive
 
 LAUNCH = [sys.executable, "-m", "detslurm.launch.torch_distributed", "--nproc-per-node=2", "--"]
 
@@ -50,36 +51,31 @@ def started(
     worker: str, what: str, env: Mapping[str, str] | None = None
 ) -> Iterator[tuple[subprocess.Popen[str], list[int]]]:
     """The launcher and its two workers' process ids, once they have said them."""
-    with subprocess.Popen(
-        [*LAUNCH, worker, what],
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, **(env or {})},
-    ) as launcher:
-        try:
-            assert launcher.stdout is not None
-            lines = sorted(launcher.stdout.readline().split() for _ in range(2))
-            assert [words[:3] for words in lines] == [
-                [f"[rank={rank}]", "True", "127.0.0.1"] for rank in range(2)
-            ]
-            yield launcher, [int(words[3]) for words in lines]
-        finally:
-            launcher.kill()
+    argv, environment = [*LAUNCH, worker, what], {**os.environ, **(env or {})}
+    with processes.started(argv, stdout=subprocess.PIPE, env=environment) as launcher:
+        assert launcher.stdout is not None
+        lines = sorted(launcher.stdout.readline().split() for _ in range(2))
+        assert [words[:3] for words in lines] == [
+            [f"[rank={rank}]", "True", "127.0.0.1"] for rank in range(2)
+        ]
+        pids = [int(words[3]) for words in lines]
+        with killing(*pids):
+            yield launcher, pids
 
 
 def test_a_worker_that_fails_ends_the_other(worker: str) -> None:
     """The launcher leaves within seconds, with the status of the worker that failed."""
     with started(worker, "fail") as (launcher, pids):
-        assert launcher.wait(20) == 7
-        assert not any(map(is_alive, pids))
+        assert launcher.wait(120) == 7
+        assert not any(map(alive, pids))
 
 
 def test_sigterm_without_preemption_ends_everything(worker: str) -> None:
     """Somebody wants the launcher to end: so do its workers."""
     with started(worker, "stay") as (launcher, pids):
         launcher.terminate()
-        assert launcher.wait(20) == 128 + signal.SIGTERM
-        assert not any(map(is_alive, pids))
+        assert launcher.wait(120) == 128 + signal.SIGTERM
+        assert not any(map(alive, pids))
 
 
 def test_a_preemption_ends_nobody(worker: str) -> None:
@@ -90,8 +86,8 @@ def test_a_preemption_ends_nobody(worker: str) -> None:
         for pid in [launcher.pid, *descendants(launcher.pid)]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGTERM)
-        assert launcher.wait(20) == 0
-        assert not any(map(is_alive, pids))
+        assert launcher.wait(120) == 0
+        assert not any(map(alive, pids))
     flag.close()
 
 
@@ -100,4 +96,4 @@ def test_no_worker_outlives_the_launcher(worker: str) -> None:
     with started(worker, "stay") as (launcher, pids):
         launcher.kill()
         launcher.wait()
-        wait_for(lambda: not any(map(is_alive, pids)), 120, "the workers' death")
+        wait_for(lambda: not any(map(alive, pids)), 120, "the workers' death")

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,8 @@ from detslurm._env import EXIT_LOG, JOB, PREEMPT_FLAG
 from detslurm._flag import PreemptFlag
 from detslurm.exec.line_splitter import LineSplitter
 from detslurm.launch.ranks import ExitLog, report_exit
+from tests.cluster import processes
+from tests.cluster.processes import alive, killing
 from tests.cluster.waiting import wait_for
 
 WRAP = [sys.executable, "-m", "detslurm.launch.wrap_rank"]
@@ -27,20 +29,15 @@ def wrap(*words: str, env: Mapping[str, str] | None = None) -> subprocess.Comple
 
 
 @contextlib.contextmanager
-def started(script: str, env: Mapping[str, str] | None = None) -> Iterator[subprocess.Popen[str]]:
+def started(
+    script: str, env: Mapping[str, str] | None = None, wrap: Sequence[str] = (*WRAP, "0")
+) -> Iterator[subprocess.Popen[str]]:
     """A wrapped shell script that has said its first line."""
-    with subprocess.Popen(
-        [*WRAP, "0", "sh", "-c", script],
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, **(env or {})},
-    ) as process:
+    argv, environment = [*wrap, "sh", "-c", script], {**os.environ, **(env or {})}
+    with processes.started(argv, stdout=subprocess.PIPE, env=environment) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        try:
-            yield process
-        finally:
-            process.kill()
+        yield process
 
 
 def test_every_line_of_both_outputs_gets_the_rank() -> None:
@@ -112,13 +109,7 @@ def test_the_stacks_of_ranks_that_srun_has_started() -> None:
     )
     flag = PreemptFlag.create()
     script = "trap 'kill $!; exit 7' USR1; sleep 60 & echo up; wait"
-    with subprocess.Popen(
-        [sys.executable, "-c", code, "sh", "-c", script],
-        stdout=subprocess.PIPE,
-        env={**os.environ, PREEMPT_FLAG: flag.name},
-    ) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
+    with started(script, {PREEMPT_FLAG: flag.name}, [sys.executable, "-c", code]) as process:
         process.send_signal(signal.SIGUSR1)
         assert process.wait(60) == 7
 
@@ -134,12 +125,13 @@ def test_a_flag_that_can_not_be_seen_is_an_error_unless_it_is_another_job_s() ->
 
 def test_the_command_dies_with_the_wrapper() -> None:
     """kill -9 of the wrapper leaves no orphan."""
-    with started("echo up; echo $$; exec sleep 60") as process:
+    with started("echo up; echo $$; exec sleep 3600") as process:
         assert process.stdout is not None
-        command = Path("/proc") / process.stdout.readline().split()[-1]
-        assert command.exists()
-        process.kill()
-        wait_for(lambda: status(command) == "Z", 120, "the command's death")
+        command = int(process.stdout.readline().split()[-1])
+        with killing(command):
+            assert alive(command)
+            process.kill()
+            wait_for(lambda: not alive(command), 120, "the command's death")
 
 
 def test_who_failed_first_counts_and_not_who_was_asked_to_end(
@@ -153,10 +145,3 @@ def test_who_failed_first_counts_and_not_who_was_asked_to_end(
         report_exit(rank, ended)
         found.append(exits.first_failure())
     assert found == [None, 128 + signal.SIGTERM, 5, 5]
-
-
-def status(process: Path) -> str:
-    try:
-        return (process / "stat").read_text().rsplit(")", 1)[1].split()[0]
-    except OSError:
-        return "Z"

@@ -14,6 +14,7 @@ from detslurm import _env
 from detslurm.slurm import Allocation, JobRequest, SlurmCluster, SlurmError, detect_cluster
 from detslurm.slurm import command as calling
 from detslurm.slurm.detect import _daemons, sign_of_slurm
+from tests.cluster.processes import alive, killing, started
 from tests.cluster.waiting import wait_for
 
 Fake = Callable[[str, str], Path]
@@ -275,24 +276,15 @@ def test_a_local_step_dies_with_its_runner(tmp_path: Path) -> None:
     code = (
         "import os, subprocess, sys, time; from detslurm.slurm import Allocation;"
         "a = Allocation('local', '1', ('here',));"
-        "p = subprocess.Popen(a.step_command(['sh', '-c', 'echo $$; exec sleep 300']));"
-        "time.sleep(300)"
+        "p = subprocess.Popen(a.step_command(['sh', '-c', 'echo $$; exec sleep 3600']));"
+        "time.sleep(3600)"
     )
-    runner = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
-    assert runner.stdout is not None
-    step = int(runner.stdout.readline())
-    runner.kill()
-    runner.wait()
-    runner.stdout.read()  # ends when the step, the last holder of the pipe, is gone
-    runner.stdout.close()
-    wait_for(lambda: not _lives(step), 30, "the end of the step")
-
-
-def _lives(process: int) -> bool:
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(") ")[2][0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
+    with started([sys.executable, "-c", code], stdout=subprocess.PIPE) as runner:
+        assert runner.stdout is not None
+        step = int(runner.stdout.readline())
+        with killing(step):
+            runner.kill()
+            wait_for(lambda: not alive(step), 120, "the end of the step")
 
 
 def test_importing_the_seam_is_light() -> None:
