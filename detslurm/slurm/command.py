@@ -70,6 +70,9 @@ _ADVICE: tuple[tuple[str, str], ...] = (
 )
 
 
+# Options that users set for their own calls: a filter would make a job seem to be gone, and
+# SCANCEL_INTERACTIVE waits for a yes.
+_OPTIONS = ("SQUEUE_", "SCANCEL_", "SACCT_", "SINFO_", "SCONTROL_")
 _NOT_ADMITTED = (
     "You may not submit there: the partition may be for administrators alone (RootOnly=YES in"
     " `scontrol show partition`); set resources.resource_pool."
@@ -104,9 +107,9 @@ def backoff(patience: float, *, first: float = 0.5, most: float = 30.0) -> Itera
 
 
 def environment() -> dict[str, str]:
-    """The caller's environment with what Slurm prints made stable."""
+    """The caller's environment with what Slurm prints made stable, and nothing left out of it."""
     return {
-        **os.environ,
+        **{name: value for name, value in os.environ.items() if not name.startswith(_OPTIONS)},
         "LC_ALL": "C.UTF-8",
         "SLURM_TIME_FORMAT": "%s",
         "SLURM_BITSTR_LEN": "0",  # else long lists of array indices end in "..."

@@ -263,3 +263,19 @@ def _has_done(bench: Bench, job: str, count: int) -> bool:
 
 def _done(bench: Bench, job: str) -> set[str]:
     return {info.ref for info in _infos(bench, job) if info.state == "COMPLETED"}
+
+
+@pytest.mark.cluster
+def test_what_a_user_has_set_for_slurms_commands_filters_nothing(
+    real: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job that it hides would be taken for gone, and one that it protects would never end."""
+    for name in ("SQUEUE_PARTITION", "SQUEUE_NAMES", "SQUEUE_FORMAT2", "SACCT_FORMAT"):
+        monkeypatch.setenv(name, "jobid")
+    for name in ("SCANCEL_INTERACTIVE", "SCANCEL_BATCH", "SQUEUE_ARRAY"):
+        monkeypatch.setenv(name, "1")
+    monkeypatch.setenv("SCANCEL_STATE", "RUNNING")
+    job = real.submit(hold=True, count=3)
+    assert {info.state for info in real.cluster.query([job]).values()} == {"PENDING"}
+    real.cluster.cancel([job])
+    assert {info.state for info in real.cluster.evidence([job]).values()} <= {"CANCELLED"}
