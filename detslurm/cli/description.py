@@ -276,6 +276,7 @@ def trial_data(trial: Trial, *, metrics: bool) -> dict[str, Any]:
         "runs": list(view.runs),
         "checkpoints": trial.experiment.as_stored(view.checkpoints),
         "metadata": view.metadata,
+        "alerts": list(view.alerts),
         "problems": list(view.problems),
     }
     if metrics:

@@ -61,6 +61,9 @@ def _text(trial: Trial, metrics: bool) -> str:
     parts = [description.properties(rows), "Runs:\n" + _runs(trial)]
     if found := checkpoints.of_trial(trial):
         parts.append("Checkpoints:\n" + checkpoints.as_table(found))
+    if view.alerts:
+        alerts = [[local_time(a.time), a.run, a.level, a.text] for a in view.alerts]
+        parts.append("Alerts:\n" + table(["Time", "Run", "Level", "Alert"], alerts))
     if metrics:
         parts.append("Metrics:\n" + _metrics(trial))
     if view.state == "ERROR":

@@ -135,7 +135,7 @@ class Context:
     def alert(
         self, title: str | None = None, description: str | None = None, level: str = "info"
     ) -> None:
-        """Record a message for people, and log it.
+        """Record a message for people, and log it; `detslurm trial describe` shows it.
 
         Args:
             title: A short text; none by default.

@@ -11,7 +11,14 @@ import msgspec
 from detslurm._states import INVALID_HP, OUT_OF_OPS, RESTART, TERMINAL
 from detslurm.store.curve import MetricRow, Span, clean_rows, last_valid_steps
 from detslurm.store.errors import Problem
-from detslurm.store.views import CheckpointView, DesiredState, RunView, TrialView, ValidationView
+from detslurm.store.views import (
+    AlertView,
+    CheckpointView,
+    DesiredState,
+    RunView,
+    TrialView,
+    ValidationView,
+)
 
 VALIDATION = "validation"
 
@@ -110,6 +117,7 @@ def trial_view(
         runs=tuple(map(_run_view, runs)),
         checkpoints=checkpoints,
         metadata=_latest(runs, "run_metadata", "data") or {},
+        alerts=tuple(_alert(run.number, r) for run in runs for r in _of_kind(run, "alert")),
         length=_latest(runs, "completed"),
         early_exit=_latest(runs[-1:], "early_exit", "reason"),
         early_exit_text=_latest(runs[-1:], "early_exit", "text"),
@@ -160,6 +168,11 @@ def _state(
 def _end_time(runs: Sequence[RunFacts], last: dict[str, Any] | None) -> float | None:
     word = last or (runs[-1].end if runs else None) or {}
     return word.get("time")
+
+
+def _alert(run: int, record: dict[str, Any]) -> AlertView:
+    fields = ("time", "level", "title", "description")
+    return AlertView(run=run, **{name: record[name] for name in fields if name in record})
 
 
 def _of_kind(run: RunFacts, kind: str) -> Iterable[dict[str, Any]]:

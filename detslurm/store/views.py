@@ -48,6 +48,29 @@ class ValidationView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     metrics: dict[str, Any]
 
 
+class AlertView(msgspec.Struct, frozen=True, kw_only=True):
+    """A message for people from the code of a trial (`Context.alert`).
+
+    Attributes:
+        run: The number of the run.
+        time: When it was recorded, in seconds since 1970.
+        level: "debug", "info", "warn" or "error".
+        title: A short text; None if there is none.
+        description: A longer text; None if there is none.
+    """
+
+    run: int
+    time: float | None = None
+    level: str = "info"
+    title: str | None = None
+    description: str | None = None
+
+    @property
+    def text(self) -> str:
+        """Title and description."""
+        return ": ".join(filter(None, (self.title, self.description)))
+
+
 class RunView(msgspec.Struct, frozen=True, kw_only=True):
     """One execution of a trial.
 
@@ -133,6 +156,7 @@ class TrialView(TrialRow, frozen=True, kw_only=True):
         non_retryable: Why the newest run would fail in the same way again; None if it might not.
         out_of_ops: Whether the newest run's code saw that the search wants no more for now.
         metadata: What `set_metadata()` recorded.
+        alerts: What `Context.alert()` recorded, in order.
         length: The length and the metric of the newest completed operation.
         problems: What was unreadable in its files.
     """
@@ -145,6 +169,7 @@ class TrialView(TrialRow, frozen=True, kw_only=True):
     non_retryable: str | None = None
     out_of_ops: bool = False
     metadata: dict[str, Any] = msgspec.field(default_factory=dict)
+    alerts: tuple[AlertView, ...] = ()
     length: dict[str, Any] | None = None
     problems: tuple[Problem, ...] = ()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from detslurm.store import CheckpointView
+from detslurm.store import CheckpointView, RunLog
 from tests.cli.conftest import Detslurm
 from tests.sdk.scenes import YAML, Scene
 from tests.store.faults import refusing
@@ -114,6 +114,18 @@ def test_describe_tells_why_a_trial_failed(failed: Scene, detslurm: Detslurm) ->
     assert "c1 @ 2" in result.out
     assert "python3 train.py" in result.out
     assert "absolute paths" not in result.out
+
+
+def test_describe_shows_alerts(scene: Scene, detslurm: Detslurm) -> None:
+    """Whatever their level: the log of a script may leave out those below a warning."""
+    trial = scene.run(scene.experiment())
+    with RunLog.open(trial.records_path(1)) as records:
+        alert = {"t": "alert", "title": "Diverged", "description": "loss is NaN"}
+        records.append({**alert, "level": "info", "time": 1.0})
+    out = detslurm("t", "describe", 1).out
+    assert "Alerts:" in out and "Diverged: loss is NaN" in out
+    (shown,) = detslurm("t", "describe", 1, "--json").data["alerts"]
+    assert (shown["run"], shown["level"], shown["description"]) == (1, "info", "loss is NaN")
 
 
 @pytest.mark.parametrize(("path", "told"), [("data/train.csv", True), ("/data/train.csv", False)])
