@@ -122,6 +122,7 @@ MODULES = {
 TWICE = {
     # What a custom method asks for, and how the search's log keeps it.
     *("Close", "Create", "Progress", "Shutdown", "ValidateAfter"),
+    "Trial",  # what all model code says of itself; the SDK's view of a trial
     "Record",  # Determined's unit of training; a record of the store
     "WorkerPool",  # a search's workers as one of them sees them, and as the SDK does
 }

@@ -106,7 +106,7 @@ def test_a_submission_that_seemed_to_fail_is_not_repeated(fake: Fake, request_: 
     assert len(log.read_text().splitlines()) == 1
 
 
-def test_the_queue_is_asked_as_patiently_as_the_job_was_submitted(
+def test_the_queue_is_asked_with_the_retries_of_the_submission(
     fake: Fake, request_: JobRequest
 ) -> None:
     """While squeue has no answer nobody knows whether there is a job."""
