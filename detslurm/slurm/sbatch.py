@@ -10,6 +10,7 @@ from detslurm.slurm import command
 from detslurm.slurm.interface import SlurmError
 
 SUBMIT_PATIENCE = 120.0
+_LAST_PATIENCE = 10.0
 
 
 def unique_path(folder: Path) -> Path:
@@ -30,19 +31,32 @@ def submit(
             ["sbatch", "--parsable", *options, str(script), *arguments],
             env=dict(env),
             patience=SUBMIT_PATIENCE,
-            before_retry=lambda: _queued_from(script),
+            # As patient: a job that can't be seen may be there all the same.
+            before_retry=lambda: _queued_from(script, SUBMIT_PATIENCE),
         )
-    except SlurmError:
-        script.unlink()
-        raise
+    except SlurmError as refusal:
+        job = _queued_after(refusal, script)
+        if job is None:
+            script.unlink()
+            raise
+        return job
     return output.strip().splitlines()[-1].partition(";")[0]
 
 
-def _queued_from(script: Path) -> str | None:
+def _queued_after(refusal: SlurmError, script: Path) -> str | None:
+    """The job that the last try may have queued, if Slurm can be asked now."""
+    if not command.is_transient(refusal.message):
+        return None
+    try:
+        return _queued_from(script, _LAST_PATIENCE)
+    except SlurmError:
+        return None
+
+
+def _queued_from(script: Path, patience: float) -> str | None:
     """The job of this script, if a call that seemed to fail has queued it nevertheless."""
     argv = ["squeue", "--noheader", "--me", "--states=all", "--format=%F|%o"]
-    # As patient as the submission itself: a job that can't be seen may be there all the same.
-    rows = command.run(argv, patience=SUBMIT_PATIENCE).splitlines()
+    rows = command.run(argv, patience=patience, within=patience).splitlines()
     # Up to 22.05 the script's arguments stand behind its name.
     found = (row.partition("|") for row in rows)
     return next((job for job, _, line in found if line.startswith(str(script))), None)

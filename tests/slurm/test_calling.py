@@ -117,6 +117,19 @@ def test_the_queue_is_asked_with_the_retries_of_the_submission(
     assert len(log.read_text().splitlines()) == 1
 
 
+def test_the_last_try_may_have_queued_the_job(
+    fake: Fake, request_: JobRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not tried again, but found all the same; without an answer the first error stands."""
+    monkeypatch.setattr("detslurm.slurm.sbatch.SUBMIT_PATIENCE", 0)
+    fake("sbatch", f'echo "{BUSY}" >&2; exit 1')
+    fake("squeue", f'for s in {request_.folder}/*; do echo "43|$s"; done')
+    assert SlurmCluster().submit(request_) == "43"
+    fake("squeue", 'echo "slurm_load_jobs error: Unexpected message received" >&2; exit 1')
+    with pytest.raises(SlurmError, match="Socket timed out"):
+        SlurmCluster().submit(request_)
+
+
 def test_a_refused_submission_leaves_nothing(fake: Fake, request_: JobRequest) -> None:
     """One call, one error, no script."""
     log = fake("sbatch", 'echo "sbatch: error: invalid partition specified: nope" >&2; exit 1')
