@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 BIN := .venv/bin
 
-.PHONY: help demo test test-fast test-versions lint bench cluster clean
+.PHONY: help demo test test-fast test-gpu test-versions lint bench cluster clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1  /p' $(MAKEFILE_LIST) | column -t -l 2
@@ -18,6 +18,9 @@ test-fast:  ## run what needs no cluster, mount or fresh clone, for the inner lo
 	@scripts/bootstrap.sh test
 	@$(BIN)/python -m pytest -q -n $$((2 * $$(nproc))) -m "not cluster and not slow" \
 		--ignore=tests/network --ignore=tests/docs/test_fresh_prefix.py --durations=20 $(ARGS)
+
+test-gpu:  ## run what needs a GPU, and print a table; fails where there is none. PYTHON chooses a Python
+	@scripts/gpu.sh $(ARGS)
 
 test-versions:  ## run the tests of clusters on Slurm 24.11 and 26.05, Python 3.13 and 3.14; needs root
 	@scripts/versions.sh $(ARGS)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -87,12 +88,17 @@ def _nvml() -> Any:
 
 
 def _gpus(nvml: Any) -> dict[str, Any]:
-    found = {}
+    """Figures of each GPU; what a driver doesn't measure (how busy a MIG slice is) is left out."""
+    figures: dict[str, Callable[[Any], Any]] = {
+        "gpu_util": lambda gpu: nvml.nvmlDeviceGetUtilizationRates(gpu).gpu,
+        "gpu_free_memory": lambda gpu: nvml.nvmlDeviceGetMemoryInfo(gpu).free,
+    }
+    found: dict[str, dict[str, Any]] = {}
     for index in range(nvml.nvmlDeviceGetCount()):
         gpu = nvml.nvmlDeviceGetHandleByIndex(index)
         uuid = nvml.nvmlDeviceGetUUID(gpu)
-        found[uuid if isinstance(uuid, str) else uuid.decode()] = {
-            "gpu_util": nvml.nvmlDeviceGetUtilizationRates(gpu).gpu,
-            "gpu_free_memory": nvml.nvmlDeviceGetMemoryInfo(gpu).free,
-        }
-    return found
+        own = found.setdefault(uuid if isinstance(uuid, str) else uuid.decode(), {})
+        for name, read in figures.items():
+            with suppress(nvml.NVMLError):
+                own[name] = read(gpu)
+    return {uuid: own for uuid, own in found.items() if own}

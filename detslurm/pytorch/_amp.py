@@ -75,6 +75,9 @@ class MixedPrecision:
             clip()
         self.scaler.step(optimizer)
         self._stepped = True
+        # Autocast keeps the weights that it has cast until its block ends, which here is the whole
+        # batch: another forward pass would compute with those from before this step.
+        torch.clear_autocast_cache()
 
     def after_batch(self) -> None:
         """Let the scaler learn from the steps of this batch."""

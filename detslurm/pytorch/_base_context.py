@@ -333,7 +333,9 @@ def _per_slot(total: int, slots: int) -> int:
 def _device(num_gpus: int, dist: DistributedContext) -> torch.device:
     if num_gpus == 0 or not torch.cuda.is_available():
         return torch.device("cpu")
-    # A rank may see its own GPU only.
-    device = torch.device("cuda", dist.local_rank % torch.cuda.device_count())
+    # A rank may see its own GPU only. A process alone stays where its program has put it.
+    alone = torch.cuda.current_device() if dist.size == 1 else None
+    index = dist.local_rank % torch.cuda.device_count() if alone is None else alone
+    device = torch.device("cuda", index)
     torch.cuda.set_device(device)
     return device

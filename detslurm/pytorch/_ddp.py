@@ -31,9 +31,13 @@ def start_process_group(dist: DistributedContext, device: torch.device, own_addr
     if dist.cross_size > 1 and (interface := interface_with(own_addr)):
         # Else gloo takes the address of the host's name, which may lead nowhere but here.
         os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
-    backend = "nccl" if device.type == "cuda" else "gloo"
+    backend: dict[str, Any] = {"backend": "gloo"}
+    if device.type == "cuda":
+        # With the device NCCL connects now, so that what is wrong with its network ends the run
+        # here, and a barrier needs no guess about which GPU is whose.
+        backend = {"backend": "nccl", "device_id": device}
     if os.environ.get("WORLD_SIZE") == str(dist.size) and "MASTER_ADDR" in os.environ:
-        torch_dist.init_process_group(backend)
+        torch_dist.init_process_group(**backend)
         return True
     # Started by something that knows nothing of torch (srun, mpirun): the chief names a place.
     address = None
@@ -43,7 +47,7 @@ def start_process_group(dist: DistributedContext, device: torch.device, own_addr
             address = f"tcp://{in_url(chief)}:{probe.getsockname()[1]}"
     address = dist.broadcast(address)
     torch_dist.init_process_group(
-        backend, init_method=address, rank=dist.rank, world_size=dist.size
+        **backend, init_method=address, rank=dist.rank, world_size=dist.size
     )
     return True
 

@@ -150,7 +150,11 @@ class ModelEvaluator:
 
     def _evaluate(self, batch: Any, index: int) -> Any:
         with self._context._amp.forward():
-            return self._evaluate_batch(batch, index)
+            try:
+                return self._evaluate_batch(batch, index)
+            except RuntimeError as err:
+                explain(err)
+                raise
 
     def full(self) -> Any:
         """What `evaluate_full_dataset()` returned."""

@@ -27,6 +27,8 @@ def rng_state() -> dict[str, Any]:
     }
     if torch.cuda.is_available():
         state["gpu_rng_state"] = torch.cuda.get_rng_state()
+        if torch.cuda.device_count() > 1:  # a trial may compute on others beside its own
+            state["gpu_rng_states"] = torch.cuda.get_rng_state_all()
     return state
 
 
@@ -42,5 +44,10 @@ def set_rng_state(state: Mapping[str, Any]) -> None:
     name, keys, *rest = state["np_rng_state"]
     np.random.set_state((name, np.asarray(keys).astype(np.uint32), *rest))
     random.setstate(state["random_rng_state"])
-    if torch.cuda.is_available() and "gpu_rng_state" in state:
-        torch.cuda.set_rng_state(state["gpu_rng_state"])
+    if not torch.cuda.is_available():
+        return
+    others = state.get("gpu_rng_states", ())
+    if len(others) == torch.cuda.device_count():
+        torch.cuda.set_rng_state_all(others)
+    if "gpu_rng_state" in state:
+        torch.cuda.set_rng_state(state["gpu_rng_state"])  # this rank's own, whatever its number

@@ -14,8 +14,15 @@ logger = logging.getLogger("detslurm.pytorch")
 
 
 def explain(err: RuntimeError) -> None:
-    """Add what helps here to an error of DDP, whose own advice is about how to construct it."""
+    """Add what helps here to an error of DDP, whose own advice is about how to construct it, and to
+    one of a GPU whose memory is full."""
     text = str(err)
+    if isinstance(err, torch.OutOfMemoryError):
+        err.add_note(
+            "CUDA out of memory: a smaller global_batch_size (with a larger aggregation_frequency),"
+            " context.experimental.use_amp(), or fully_shard() on more slots need less of it. In a"
+            " search, raise detslurm.InvalidHP instead where the hyperparameters are to blame."
+        )
     if "finished reduction in the prior iteration" in text or "ready only once" in text:
         err.add_note(
             "Here that is context.wrap_optimizer(optimizer, backward_passes_per_step=2): the slots"

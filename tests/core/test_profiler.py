@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -114,6 +115,31 @@ def test_one_process_of_each_node_samples(job: Job) -> None:
 
     assert on_ranks(4, body, nodes=2) == [False, False, True, False]
     assert {row.node for row in trial_profile(job.trial)} == {"node1"}
+
+
+def test_what_a_driver_does_not_measure_is_left_out() -> None:
+    """How busy a slice of a GPU is, and nothing at all of one that was lost; the rest is there."""
+
+    class Refused(Exception):
+        pass
+
+    def measured(index: int, **value: int) -> SimpleNamespace:
+        if index == 2 or (index == 1 and "gpu" in value):
+            raise Refused
+        return SimpleNamespace(**value)
+
+    nvml = SimpleNamespace(
+        NVMLError=Refused,
+        nvmlDeviceGetCount=lambda: 3,
+        nvmlDeviceGetHandleByIndex=lambda index: index,
+        nvmlDeviceGetUUID=lambda gpu: f"GPU-{gpu}".encode() if gpu else "GPU-0",
+        nvmlDeviceGetUtilizationRates=lambda gpu: measured(gpu, gpu=40),
+        nvmlDeviceGetMemoryInfo=lambda gpu: measured(gpu, free=7),
+    )
+    assert _system._gpus(nvml) == {
+        "GPU-0": {"gpu_util": 40, "gpu_free_memory": 7},
+        "GPU-1": {"gpu_free_memory": 7},
+    }
 
 
 def test_a_sampler_that_fails_ends_the_profiling_alone(

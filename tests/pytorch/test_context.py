@@ -289,6 +289,20 @@ class TestMixedPrecision:
         trial = fit(NoScheduler, max_length=Batch(2))
         assert trial.context._amp.scaler.get_scale() == 65536 / 4
 
+    def test_a_step_reaches_the_next_forward_pass_of_its_batch(self, root: Path) -> None:
+        """Autocast keeps what it has cast: a generator would train against old weights."""
+
+        class Twice(Amp):
+            def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
+                self.model.eval()  # no dropout: the weights alone decide
+                super().train_batch(batch, epoch_idx, batch_idx)
+                here = self.model(batch[0])
+                torch.clear_autocast_cache()
+                assert torch.equal(here, self.model(batch[0]))
+                return {"loss": 0.0}
+
+        fit(Twice, max_length=Batch(2))
+
     def test_the_scaler_is_saved(self, managed: Managed) -> None:
         """A trial that goes on has its scale."""
 

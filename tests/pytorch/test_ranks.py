@@ -227,3 +227,25 @@ def test_averaging_waits_for_no_gpu_where_all_have_gradients(monkeypatch: Any) -
         monkeypatch.setattr(torch.Tensor, name, wait)
     other.grad = torch.zeros(3)
     average_gradients([one, other], data_parallel, 2, compressed=True)
+
+
+def test_nccl_is_given_the_device(monkeypatch: Any) -> None:
+    """By torchrun's environment, and by an address that the chief has found."""
+    import torch
+
+    from detslurm.pytorch import _ddp
+
+    calls: list[dict[str, Any]] = []
+    monkeypatch.setattr(torch.distributed, "init_process_group", lambda **how: calls.append(how))
+    dist: Any = SimpleNamespace(
+        size=2, rank=1, cross_size=1, broadcast=lambda _: "tcp://127.0.0.1:5"
+    )
+    gpu = torch.device("cuda", 1)
+    for size in ("", "2"):
+        monkeypatch.setenv("WORLD_SIZE", size)
+        monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+        assert _ddp.start_process_group(dist, gpu, "127.0.0.1")
+    assert [call["device_id"] for call in calls] == [gpu, gpu]
+    assert [call.get("init_method") for call in calls] == ["tcp://127.0.0.1:5", None]
+    _ddp.start_process_group(dist, torch.device("cpu"), "127.0.0.1")
+    assert calls[-1] == {"backend": "gloo"}

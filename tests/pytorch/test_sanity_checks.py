@@ -107,3 +107,20 @@ def test_validation_metrics_that_are_no_numbers(root: Path, value: Any) -> None:
 
     with pytest.raises(TypeError, match=f"metric 'x' is {value!r}.*wrap_reducer"):
         fit(Odd, max_length=Batch(1))
+
+
+@pytest.mark.parametrize("method", ["train_batch", "evaluate_batch"])
+def test_a_full_gpu_is_named_with_what_helps(root: Path, method: str) -> None:
+    """Whether it is training or a validation that needs too much."""
+
+    class TooLarge(Regression):
+        pass
+
+    def fill(*_: Any) -> Any:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 40.00 GiB")
+
+    setattr(TooLarge, method, fill)
+    with pytest.raises(torch.OutOfMemoryError, match="Tried to allocate") as caught:
+        fit(TooLarge, max_length=Batch(1))
+    (note,) = caught.value.__notes__
+    assert note.startswith("CUDA out of memory: a smaller global_batch_size")
