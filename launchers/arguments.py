@@ -15,6 +15,16 @@ class UsageError(Exception):
     """A command line that makes no sense; the text is for the user."""
 
 
+class PlacementError(UsageError):
+    """Options of a wrapped launcher that place processes."""
+
+    def __init__(self, options: Sequence[str], instead: str) -> None:
+        super().__init__(
+            f"error: {', '.join(options)}: Slurm decides which processes run where, by"
+            f" resources.slots_per_trial and slurm.slots_per_node, {instead}; leave it out"
+        )
+
+
 class LauncherArgs(NamedTuple):
     """What is for the wrapped launcher, and the command that every worker runs."""
 

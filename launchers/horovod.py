@@ -20,9 +20,9 @@ from typing import Any
 
 from detslurm._flag import PreemptFlag
 from detslurm.launch import mpi
-from detslurm.launch.arguments import LauncherArgs, UsageError
+from detslurm.launch.arguments import LauncherArgs, PlacementError, UsageError
 from detslurm.launch.launcher import launch
-from detslurm.launch.nodes import Nodes, cpus_here
+from detslurm.launch.nodes import Nodes, threads_each
 
 # By the names that horovodrun's parser gives them.
 _SLURMS = {
@@ -61,7 +61,7 @@ def _run(args: LauncherArgs, nodes: Nodes, flag: PreemptFlag | None) -> int:
         )
     env, mpi_args = tuned(args.overrides) if args.overrides else ({}, [])
     os.environ.update({**env, "USE_HOROVOD": "1"})
-    os.environ.setdefault("OMP_NUM_THREADS", str(max(cpus_here(os.environ) // nodes.slots, 1)))
+    os.environ.setdefault("OMP_NUM_THREADS", str(threads_each(nodes.slots)))
     return mpi.run(LauncherArgs(mpi_args, args.command), nodes, flag)
 
 
@@ -75,10 +75,7 @@ def tuned(options: Sequence[str]) -> tuple[dict[str, str], list[str]]:
     args, defaults = _parsed(options), vars(_parsed([]))
     refused = [option for name, option in _SLURMS.items() if getattr(args, name) != defaults[name]]
     if refused:
-        raise UsageError(
-            f"error: {', '.join(refused)}: Slurm decides which processes run where, by"
-            " resources.slots_per_trial and slurm.slots_per_node, and they talk MPI; leave it out"
-        )
+        raise PlacementError(refused, "and they talk MPI")
     if args.command:
         raise UsageError(f"error: no option of horovodrun: {shlex.join(args.command)}")
     env: dict[str, str] = {}

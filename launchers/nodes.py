@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from detslurm import _env
@@ -85,8 +85,8 @@ def _slots_here() -> int:
     return len(visible_gpus(os.environ)) or 1
 
 
-def cpus_here(env: Mapping[str, str]) -> int:
-    """How many CPUs of this node the job has."""
+def threads_each(workers: int) -> int:
+    """How many threads each of so many workers may have: its share of this node's CPUs."""
     bound = len(os.sched_getaffinity(0))
-    given = env.get("SLURM_CPUS_ON_NODE", "")
-    return min(bound, int(given)) if given.isdigit() else bound
+    given = os.environ.get("SLURM_CPUS_ON_NODE", "")
+    return max((min(bound, int(given)) if given.isdigit() else bound) // workers, 1)

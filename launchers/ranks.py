@@ -52,6 +52,15 @@ def _flag() -> PreemptFlag | None:
     return PreemptFlag.of_this_node()
 
 
+def file_for_ranks(label: str) -> tuple[int, Path]:
+    """A new file that the ranks of this node find as long as this process lives."""
+    flag = os.environ.get(_env.PREEMPT_FLAG)
+    # Beside the flag every rank finds it, also one in another container than the launcher.
+    fd, path = create_at(Path(flag), 0) if flag else create(label, 0)
+    atexit.register(path.unlink, missing_ok=True)
+    return fd, path
+
+
 def report_exit(rank: int, status: int) -> None:
     """Report to the launcher how this worker ended."""
     name = os.environ.get(_env.EXIT_LOG)
@@ -72,10 +81,7 @@ class ExitLog:
     """How the workers of this node ended, in the order of their ends."""
 
     def __init__(self) -> None:
-        flag = os.environ.get(_env.PREEMPT_FLAG)
-        # Beside the flag every rank finds it, also one in another container than the launcher.
-        self._fd, self._path = create_at(Path(flag), 0) if flag else create("exits", 0)
-        atexit.register(self._path.unlink, missing_ok=True)
+        self._fd, self._path = file_for_ranks("exits")
 
     @property
     def name(self) -> str:

@@ -33,6 +33,8 @@ BLOCKED = frozenset({signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2})
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 # Seconds from the request to exit to the kill.
 _GRACE = 5.0
+# How often (seconds) the exit log is read where a failure has to be noticed.
+_POLL = 1.0
 
 
 def unblock() -> None:
@@ -46,11 +48,14 @@ def supervise(
     *,
     flag: PreemptFlag | None = None,
     exits: ranks.ExitLog | None = None,
+    failure_grace: float | None = None,
 ) -> int:
     """Run the command to its end and end all that it started; returns the exit status.
 
     Of failed workers it is that of the first. A `flag` is this node's preemption flag where no
-    agent has one: Slurm's signals raise it. Raises `OSError` when the command can't be started.
+    agent has one: Slurm's signals raise it. `failure_grace`: how long the command may take to end
+    after a worker has failed, where it might wait for the others too long by itself. Raises
+    `OSError` when the command can't be started.
     """
     # Workers have sessions of their own, and a launcher that is killed does not end them: as
     # orphans they become children of this process, which can then find and end them.
@@ -67,7 +72,8 @@ def supervise(
         stdin=subprocess.DEVNULL,
         preexec_fn=partial(_in_child, BLOCKED | STRAY if managed else BLOCKED),
     )
-    ended_by = _watch(child, inbox, flag)
+    overdue = _Overdue(exits, failure_grace) if failure_grace is not None else None
+    ended_by = _watch(child, inbox, flag, overdue)
     end_all()
     if ended_by is not None:
         return 128 + ended_by
@@ -80,13 +86,33 @@ def _in_child(blocked: frozenset[int]) -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
 
 
+class _Overdue:
+    """Whether the command goes on although one of its workers failed a while ago."""
+
+    def __init__(self, exits: ranks.ExitLog, grace: float) -> None:
+        self._exits, self._grace = exits, grace
+        self._deadline: float | None = None
+
+    def __bool__(self) -> bool:
+        if self._deadline is None and self._exits.first_failure():
+            self._deadline = time.monotonic() + self._grace
+        return self._deadline is not None and time.monotonic() > self._deadline
+
+
 def _watch(
-    child: subprocess.Popen[bytes], inbox: SignalInbox, flag: PreemptFlag | None
+    child: subprocess.Popen[bytes],
+    inbox: SignalInbox,
+    flag: PreemptFlag | None,
+    overdue: _Overdue | None,
 ) -> signal.Signals | None:
     """Wait for the child; the signal that ended it all, if it was one of ours."""
     # SIGCHLD is in the inbox: an exit between poll() and wait() has left a byte in its pipe.
     while child.poll() is None:
-        inbox.wait()
+        inbox.wait(None if overdue is None else _POLL)
+        if overdue:
+            child.kill()
+            child.wait()
+            return None
         came = inbox.take()
         if flag is not None and came & BLOCKED:
             flag.request_preemption()

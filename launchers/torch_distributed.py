@@ -11,17 +11,15 @@ launcher's.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 
-from detslurm import _env
-from detslurm._addresses import first_interface, interface_with
 from detslurm._flag import PreemptFlag
 from detslurm.launch.arguments import LauncherArgs
 from detslurm.launch.launcher import launch
-from detslurm.launch.nodes import Nodes, cpus_here
+from detslurm.launch.nodes import Nodes
 from detslurm.launch.supervision import supervise
+from detslurm.launch.torch_environment import torch_environment
 
 _RENDEZVOUS = ("--rdzv", "--master", "--standalone", "--node")
 # How long torchrun waits for workers that it asked to end before it kills them.
@@ -64,28 +62,12 @@ def _rendezvous_options(args: LauncherArgs, nodes: Nodes) -> list[str]:
 
 def environment(args: LauncherArgs, nodes: Nodes) -> dict[str, str]:
     """The environment of torchrun, which its workers inherit."""
-    threads = max(cpus_here(os.environ) // _workers(args, nodes), 1)
-    defaults = {
-        "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": _SHUTDOWN_SECONDS,
-        "OMP_NUM_THREADS": str(threads),  # else torchrun sets 1 and prints a warning
-    }
-    ours = {"USE_TORCH_DISTRIBUTED": "True", _env.CHIEF_IP: nodes.chief}
-    return {**defaults, **_interfaces(nodes), **os.environ, **ours}
-
-
-def _interfaces(nodes: Nodes) -> dict[str, str]:
-    """What tells torch the network between the nodes. Raises `OSError` where this one lacks it."""
-    if names := os.environ.get(_env.INTERFACE):
-        try:
-            interface = first_interface(names)
-        except OSError:
-            if nodes.is_multi_node:
-                raise
-            return {}  # nothing leaves this node
-        return {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface}
-    # Else gloo takes the address of the host's name, which may lead nowhere but here.
-    found = interface_with(nodes.addrs[nodes.rank]) if nodes.is_multi_node else None
-    return {"GLOO_SOCKET_IFNAME": found} if found else {}
+    return torch_environment(
+        nodes,
+        _workers(args, nodes),  # a count of threads spares a warning: else torchrun sets 1
+        defaults={"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": _SHUTDOWN_SECONDS},
+        ours={"USE_TORCH_DISTRIBUTED": "True"},
+    )
 
 
 def _workers(args: LauncherArgs, nodes: Nodes) -> int:

@@ -150,6 +150,8 @@ def _of_environment(environ: Mapping[str, str], slots: int | None) -> Distribute
         return dist if dist.size > 1 else None
     if "WORLD_SIZE" in environ and "GROUP_RANK" in environ:
         return DistributedContext.from_torch_distributed()
+    if "WORLD_SIZE" in environ and "CROSS_RANK" in environ:
+        return DistributedContext.from_deepspeed()
     started = mpi_size(environ) or 1
     if started > 1 and slots in (None, started):  # not the one process a node of a job
         return DistributedContext.from_mpi()

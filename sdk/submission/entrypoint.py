@@ -29,7 +29,7 @@ _BUILTIN = "! . : [ case cd command eval export false for if set source test tim
 _VALUED = "WX"
 _OURS, _THEIRS = "detslurm.", "determined."
 _LAUNCH = "detslurm.launch."
-_NEEDS = {"torch_distributed": "torch", "horovod": "horovod"}
+_NEEDS = {"torch_distributed": "torch", "deepspeed": "deepspeed", "horovod": "horovod"}
 
 
 class Findings:
@@ -163,7 +163,9 @@ class _Check:
             self._worker(_wrapped(words))
         elif words and words[0].startswith("-") and not _is_command(words[0]):
             if "--" in words:
-                self._worker(words[words.index("--") + 1 :])
+                border = words.index("--")
+                run = ["-m"] if "--module" in words[:border] else []
+                self._worker([*run, *words[border + 1 :]])
             elif words[0] not in ("-h", "--help"):
                 self.refuse(f"entrypoint: `--` must follow the options of {module}")
         else:

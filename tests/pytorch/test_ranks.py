@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.launchers.workers import needs_deepspeed
 from tests.pytorch.conftest import AS_ROOT, Results, on_ranks
 from tests.pytorch.ranks import Plain, train
 from tests.pytorch.scenarios import Adversaries, Uneven
@@ -128,6 +129,16 @@ def test_ranks_that_mpirun_has_started(two: Results, tmp_path: Path) -> None:
     mpirun = [MPIRUN, "--oversubscribe", "-n", "2", sys.executable, "-m", "mpi4py"]
     environment = {**AS_ROOT, "DETSLURM_ROOT": str(tmp_path)}
     found = on_ranks(2, mpirun, "aggregated", tmp_path / "out", **environment)
+    for rank in (0, 1):
+        assert found[rank]["weights"] == two[rank]["aggregated"]["weights"]
+
+
+@needs_deepspeed
+def test_ranks_that_deepspeed_has_started(two: Results, tmp_path: Path) -> None:
+    """The same by DeepSpeed's launcher, in a trial that does not use DeepSpeed."""
+    launcher = [sys.executable, "-m", "detslurm.launch.deepspeed", "--num_gpus=2", "--quiet", "--"]
+    environment = {"DETSLURM_ROOT": str(tmp_path)}
+    found = on_ranks(2, launcher, "aggregated", tmp_path / "out", **environment)
     for rank in (0, 1):
         assert found[rank]["weights"] == two[rank]["aggregated"]["weights"]
 

@@ -73,6 +73,9 @@ def check(
         "python3 -m detslurm.launch.torch_distributed --nproc-per-node 2 -- train.py",
         "python3 -m detslurm.launch.torch_distributed -m pkg.run",
         "python3 -m determined.launch.torch_distributed --trial model_def:MyTrial",
+        "python3 -m determined.launch.deepspeed --trial model_def:MyTrial",
+        "python3 -m detslurm.launch.deepspeed --module -- pkg.run --epochs 5",
+        "python3 -m detslurm.launch.deepspeed --bind_cores_to_rank -- train.py --epochs 5",
         "python3 -m detslurm.launch.wrap_rank RANK -- python3 train.py",
         "model_def:MyTrial",
         "model_def:Other",
@@ -103,8 +106,9 @@ WRONG = {
     "python3 -m pkg": "the code has no module 'pkg'",
     "python3 -m nosuch": "can't run a module 'nosuch'",
     "python3 -m detslurm.nosuch": "can't run a module 'detslurm.nosuch'",
-    "python3 -m determined.launch.deepspeed train.py": "there is no launcher 'determined.launch.d",
-    "python3 -m determined.launch.autohorovod train.py": "detslurm has horovod, mpi, torch",
+    "python3 -m determined.launch.autohorovod train.py": "detslurm has deepspeed, horovod, mpi, t",
+    "python3 -m detslurm.launch.deepspeed_options": "there is no launcher",
+    "python3 -m detslurm.launch.deepspeed --module -- pkg.nosuch": "the code has no module",
     "python3 -m detslurm.launch.arguments train.py": "there is no launcher",
     "python3 -m detslurm.launch.torch_distributed": "nothing for the launcher",
     "python3 -m detslurm.launch.torch_distributed trian.py": "did you mean 'train.py'?",
@@ -141,28 +145,29 @@ def test_what_the_jobs_own_preparations_may_bring(files: dict[str, Path]) -> Non
         found = check(silent, files, prepared=True)
         assert (found.problems, found.warnings) == ([], [])
     for doubtful in ("python3 trian.py", "python3 broken.py", "model_def:NoSuch",
-                     "python3 -m determined.launch.deepspeed train.py"):  # fmt: skip
+                     "python3 -m determined.launch.tensorflow train.py"):  # fmt: skip
         found = check(doubtful, files, prepared=True)
         assert found.problems == [] and "as far as can be seen" in found.warnings[0]
-    assert check("python3 -m detslurm.launch.deepspeed a.py", files, prepared=True).problems
+    assert check("python3 -m detslurm.launch.tensorflow a.py", files, prepared=True).problems
 
 
 def test_what_stands_in_for_determined_has_no_more_launchers(files: dict[str, Path]) -> None:
     """Not in a process either that has loaded a checkpoint's code, or in a job."""
     with standing_in():
         (problem,) = check("python3 -m determined.launch.autohorovod train.py", files).problems
-    assert "detslurm has horovod" in problem
+    assert "detslurm has deepspeed, horovod" in problem
 
 
+@pytest.mark.parametrize("package", ["deepspeed", "horovod"])
 def test_what_a_launcher_needs_is_missed(
-    files: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+    package: str, files: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of this Python, which runs it."""
-    monkeypatch.setattr(modules, "exists", lambda name, run=False: name != "horovod")
+    monkeypatch.setattr(modules, "exists", lambda name, run=False: name != package)
     monkeypatch.setattr(sys, "prefix", "/home/alice/env")
-    (problem,) = check("python3 -m detslurm.launch.horovod train.py", files).problems
-    assert "has no 'horovod'" in problem
-    found = check("python3 -m detslurm.launch.horovod train.py", files, prepared=True)
+    (problem,) = check(f"python3 -m detslurm.launch.{package} train.py", files).problems
+    assert f"has no {package!r}" in problem
+    found = check(f"python3 -m detslurm.launch.{package} train.py", files, prepared=True)
     assert (found.problems, found.warnings) == ([], [])
 
 
@@ -217,5 +222,5 @@ def test_nothing_of_the_users_is_imported(files: dict[str, Path], tmp_path: Path
 
 def test_the_launchers_are_those_that_can_be_run() -> None:
     """What they have beside them is none."""
-    assert {"horovod", "mpi", "torch_distributed", "wrap_rank"} <= set(launchers())
-    assert {"words", "beside"}.isdisjoint(launchers())
+    assert {"deepspeed", "horovod", "mpi", "torch_distributed", "wrap_rank"} <= set(launchers())
+    assert {"arguments", "srun_proxy", "torch_environment"}.isdisjoint(launchers())

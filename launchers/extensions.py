@@ -1,0 +1,54 @@
+"""Where torch keeps the extensions that are compiled at run time, such as DeepSpeed's kernels."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+VARIABLE: Final = "TORCH_EXTENSIONS_DIR"
+
+# A build takes minutes: a lock of more seconds than this was probably left by one that was killed.
+_LONG = 900
+
+
+def directory(env: Mapping[str, str]) -> Path:
+    """A directory of the user's for this environment of Python and this kind of processor.
+
+    Torch's own default knows an extension by its name only: environments would take or rebuild each
+    other's, and one that was compiled for one processor would crash on another.
+    """
+    if VARIABLE in env:
+        return Path(env[VARIABLE])
+    cache = env.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111 (may fail)
+    kind = "\0".join((sys.prefix, platform.machine(), _processor()))
+    digest = hashlib.sha256(kind.encode()).hexdigest()
+    return Path(cache, "detslurm", "torch_extensions", digest[:12])
+
+
+def _processor() -> str:
+    """What its instructions depend on."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
+    except OSError:
+        return ""
+    return next((line for line in lines if line.startswith(("flags", "Features"))), "")
+
+
+def waits(folder: Path) -> Iterator[str]:
+    """Messages about builds there that everyone waits for and that have probably been killed."""
+    for lock in folder.glob("*/lock"):
+        try:
+            age = time.time() - lock.stat().st_mtime
+        except OSError:
+            continue
+        if age > _LONG:
+            yield (
+                f"{lock} is {age // 60:.0f} minutes old: where no process compiles there any more,"
+                " remove it, for torch waits until it is gone"
+            )

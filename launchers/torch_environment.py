@@ -1,0 +1,36 @@
+"""The environment of workers that talk through torch.distributed, whoever starts them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from detslurm import _env
+from detslurm._addresses import first_interface, interface_with
+from detslurm.launch.nodes import Nodes, threads_each
+
+
+def torch_environment(
+    nodes: Nodes, workers: int, defaults: Mapping[str, str], ours: Mapping[str, str]
+) -> dict[str, str]:
+    """What `workers` workers of this node inherit: the user's environment wins over `defaults`.
+
+    Raises `OSError` where this node lacks the interface that was asked for.
+    """
+    common = {"OMP_NUM_THREADS": str(threads_each(workers)), **_interfaces(nodes)}
+    return {**common, **defaults, **os.environ, _env.CHIEF_IP: nodes.chief, **ours}
+
+
+def _interfaces(nodes: Nodes) -> dict[str, str]:
+    """What tells torch the network between the nodes. Raises `OSError` where this one lacks it."""
+    if names := os.environ.get(_env.INTERFACE):
+        try:
+            interface = first_interface(names)
+        except OSError:
+            if nodes.is_multi_node:
+                raise
+            return {}  # nothing leaves this node
+        return {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface}
+    # Else gloo takes the address of the host's name, which may lead nowhere but here.
+    found = interface_with(nodes.addrs[nodes.rank]) if nodes.is_multi_node else None
+    return {"GLOO_SOCKET_IFNAME": found} if found else {}

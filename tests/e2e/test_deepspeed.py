@@ -1,0 +1,104 @@
+"""A DeepSpeed script of one's own through the launcher: two nodes, two processes on each."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.cluster import Cluster
+from tests.cluster.processes import alive
+from tests.cluster.waiting import wait_for
+from tests.e2e.conftest import copy_example
+from tests.e2e.desk import PATIENCE, Desk
+from tests.e2e.test_main_job import make_room
+from tests.launchers.workers import needs_deepspeed
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, needs_deepspeed]
+
+PER_EPOCH, EPOCHS = 46, 2
+OPTIONS = (
+    "searcher.max_length.epochs=2",
+    "entrypoint=python3 -m determined.launch.deepspeed --quiet -- train.py",
+)
+# The first run waits until it is to leave; in the second one rank stops in the middle of a step.
+ASKS = "            if core_context.preempt.should_preempt():\n"
+HELD = """\
+            while info.trial._trial_run_id == 1 and step == 10:
+                if core_context.preempt.should_preempt():
+                    break
+                time.sleep(0.05)
+"""
+STEPS = "        engine.step()\n"
+SAID = r"\|\| pid (\d+) of (\d)\n"
+STUCK = """\
+        info = det.get_cluster_info()
+        if info.trial._trial_run_id == 2 and engine.global_steps == 59:
+            print("pid", os.getpid(), "of", engine.global_rank, flush=True)
+            while engine.global_rank == 3:
+                time.sleep(1)
+"""
+
+
+def disturbed(example: Path) -> Path:
+    """The example with places to wait at."""
+    script = example / "train.py"
+    text = script.read_text()
+    assert (text.count(ASKS), text.count(STEPS)) == (1, 1)
+    text = text.replace(ASKS, HELD + ASKS).replace(STEPS, STUCK + STEPS)
+    script.write_text(text.replace("import json\n", "import json\nimport os\nimport time\n", 1))
+    return example / "distributed.yaml"
+
+
+def pids(desk: Desk, number: int) -> list[int]:
+    """The four ranks of the second run, by their numbers, once all are in that step."""
+
+    def said() -> list[int] | None:
+        found = {int(rank): int(pid) for pid, rank in re.findall(SAID, desk.log(number))}
+        return [found[rank] for rank in range(4)] if len(found) == 4 else None
+
+    return wait_for(said, PATIENCE, "four ranks in one step")
+
+
+def weights(desk: Desk, number: int) -> dict[str, bytes]:
+    """The model of the last checkpoint, and the optimizer's state of every rank beside it."""
+    import torch
+
+    latest = desk.trial(number).latest_checkpoint
+    assert latest is not None and latest.steps == PER_EPOCH * EPOCHS
+    folder = desk.store.path / "checkpoints" / latest.uuid / "state"
+    assert len(list(folder.glob("*zero_pp_rank_*_optim_states.pt"))) == 4
+    state = torch.load(folder / "mp_rank_00_model_states.pt", weights_only=False)
+    return {name: tensor.numpy().tobytes() for name, tensor in state["module"].items()}
+
+
+def test_a_deepspeed_script_of_ones_own(desk: Desk, site: Cluster) -> None:
+    """ZeRO-1 on four ranks of two nodes, preempted, and later robbed of a rank in the middle of a
+    step: the run ends at once on both nodes, the next one goes on from the last checkpoint, and the
+    last weights are those of an undisturbed training, to the bit."""
+    config = copy_example(desk, "deepspeed_core") / "distributed.yaml"
+    whole = desk.submit(config, *OPTIONS)
+    number = desk.submit(disturbed(config.parent), *OPTIONS, "resources.resource_pool=low")
+    desk.wait_for_steps(number, 10)
+    high = make_room(desk)
+    site.wait_state(high, "RUNNING", "COMPLETED")
+
+    ranks = pids(desk, number)
+    os.kill(ranks[3], signal.SIGKILL)
+    wait_for(lambda: len(desk.outcomes(number)) == 3, PATIENCE, "the third run")
+    assert not any(map(alive, ranks))
+
+    for each in (whole, number):
+        assert desk.wait_for_state(each, "COMPLETED", "ERROR") == "COMPLETED", desk.log(each)
+    assert desk.outcomes(number) == ["preempted", "restart", "completed"]
+    assert [run.resumed_steps for run in desk.trial(number).runs[1:]] == [10, PER_EPOCH]
+    assert "was killed by SIGKILL" in (desk.trial(number).runs[1].reason or "")
+    assert weights(desk, number) == weights(desk, whole)
+    first, last = (row.metrics["accuracy"] for row in desk.metrics(number, "validation"))
+    assert [row.metrics["accuracy"] for row in desk.metrics(whole, "validation")] == [first, last]
+    assert first < last and last > 0.75
+    for rank in range(4):
+        assert f"[rank={rank}] || going on after batch 10\n" in desk.log(number)
