@@ -14,7 +14,8 @@ from detslurm.config.schema.experiment import ExperimentConfig
 
 if TYPE_CHECKING:
     from detslurm.config.loading import LoadedExperiment, load_experiment
-    from detslurm.config.site import Partition, SiteProfile, load_site, store_root
+    from detslurm.config.schema.site import Partition, SiteProfile
+    from detslurm.config.site import load_site, store_root
 
 __all__ = [
     "ConfigErrors",
@@ -32,8 +33,8 @@ __all__ = [
 _LAZY = {
     "LoadedExperiment": "loading",
     "load_experiment": "loading",
-    "Partition": "site",
-    "SiteProfile": "site",
+    "Partition": "schema.site",
+    "SiteProfile": "schema.site",
     "load_site": "site",
     "store_root": "site",
 }

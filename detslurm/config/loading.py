@@ -19,7 +19,8 @@ from detslurm.config.normalize import normalize
 from detslurm.config.overrides import apply_override
 from detslurm.config.reading import parse, read_file
 from detslurm.config.schema.experiment import FIT, ExperimentConfig
-from detslurm.config.site import SiteProfile, store_root
+from detslurm.config.schema.site import SiteProfile
+from detslurm.config.site import store_root
 from detslurm.config.templates import find_template
 from detslurm.config.yaml_node import YamlNode, locate
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
+
 from detslurm.config.checking import Checker
 from detslurm.config.errors import ConfigErrors
+from detslurm.config.frozen import freeze
 from detslurm.config.layers import as_mapping, order
 from detslurm.config.normalize import normalize, without_nulls
 from detslurm.config.reading import parse, read_file
 from detslurm.config.schema.experiment import ExperimentConfig
+from detslurm.config.schema.site import SiteProfile
 from detslurm.config.schema.slurm import canonical_limit
-from detslurm.config.site import SiteProfile, decode_site
 from detslurm.config.yaml_node import YamlNode, key_path
 
 
@@ -27,7 +30,8 @@ def read_site(path: Path) -> SiteProfile:
     if problems:
         raise ConfigErrors(order(problems))
     plain = _normalized(root).plain()
-    return decode_site({**plain, "source": str(path)})
+    profile = {**plain, "source": str(path)}
+    return msgspec.convert(profile, SiteProfile, dec_hook=lambda kind, value: freeze(value))
 
 
 def _normalized(root: YamlNode) -> YamlNode:

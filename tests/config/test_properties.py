@@ -15,7 +15,7 @@ from detslurm.config.errors import Position
 from detslurm.config.merging import merge
 from detslurm.config.normalize import normalize
 from detslurm.config.reading import parse
-from detslurm.config.site import SiteProfile
+from detslurm.config.schema.site import SiteProfile
 from detslurm.config.yaml_node import YamlNode, locate
 from tests.config.full import FULL
 from tests.config.strategies import BENT_DATA, CONFIGS, PARTIALS

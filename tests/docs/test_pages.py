@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from detslurm.config.schema.site import Partition, SiteProfile
 from detslurm.config.schema.slurm import Slurm
-from detslurm.config.site import Partition, SiteProfile
 from tests.docs.pages import REPOSITORY, pages
 
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")

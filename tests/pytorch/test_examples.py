@@ -9,7 +9,7 @@ import pytest
 
 from detslurm import pytorch
 from detslurm.config import load_experiment
-from detslurm.config.site import SiteProfile
+from detslurm.config.schema.site import SiteProfile
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 KINDS = {"const.yaml": "single", "distributed.yaml": "single", "adaptive.yaml": "adaptive_asha"}
