@@ -6,16 +6,12 @@ import os
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from detslurm.sdk.errors import LifecycleError
 from detslurm.storage import SharedFS, from_config
 from detslurm.store import CheckpointView, ExperimentDir, StoreError
-
-if TYPE_CHECKING:
-    from detslurm.sdk.trial import Trial
 
 
 def marked(storage: SharedFS | None, checkpoints: Iterable[CheckpointView]) -> list[CheckpointView]:
@@ -46,19 +42,16 @@ def disk_of(experiment: ExperimentDir) -> SharedFS | None:
         return None
 
 
-def download(trial: Trial, uuid: str, target: Path) -> Path:
+def download(experiment: ExperimentDir, uuid: str, target: Path) -> Path:
     """Copy a checkpoint; links in it become what they lead to."""
-    if uuid not in [checkpoint.uuid for checkpoint in trial.checkpoints()]:
-        raise LifecycleError(f"trial {trial.id} has no checkpoint {uuid}")
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise LifecycleError(f"{target} exists already")
-    directory = trial.experiment._snapshot.directory
-    storage = from_config(directory.config()["checkpoint_storage"])
+    storage = from_config(experiment.config()["checkpoint_storage"])
     if not storage.exists(uuid):
         raise LifecycleError(f"the files of checkpoint {uuid} are not under {storage.where}")
     target.mkdir(parents=True, exist_ok=True)
     storage.get(uuid, target)
-    _add_code(target, directory.code)
+    _add_code(target, experiment.code)
     return target
 
 

@@ -157,7 +157,7 @@ class Client:
                     raise
                 skip(error)
         attach_job_status(found, self.queues)
-        return [Experiment(self, one) for one in found]
+        return [Experiment(self.queues, one) for one in found]
 
     def _read(self, number: int) -> ExperimentSnapshot:
         one = read(self.directory(number))
@@ -183,7 +183,7 @@ class Client:
         one = read(self.directory(experiment_id))
         if one.facts.desired.deleted and not deleted:
             raise NotFound(f"experiment {experiment_id} was deleted")
-        return Experiment(self, one)
+        return Experiment(self.queues, one)
 
     def list_experiments(self, *, archived: bool = False) -> list[ExperimentRow]:
         """Return a row for each experiment, by id; deleted ones are left out.

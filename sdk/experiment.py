@@ -18,7 +18,7 @@ from detslurm.store import CheckpointView, ExperimentView, StoreError, TrialRow,
 from detslurm.store.records import Intent, Set
 
 if TYPE_CHECKING:
-    from detslurm.sdk.client import Client
+    from detslurm.sdk.queues import Queues
     from detslurm.sdk.search_view import SearchView
     from detslurm.sdk.trial import Trial
     from detslurm.storage import SharedFS
@@ -35,8 +35,8 @@ class Experiment:
         view: Everything about it and its trials, as it was when it was read last.
     """
 
-    def __init__(self, client: Client, snapshot: ExperimentSnapshot) -> None:
-        self._client = client
+    def __init__(self, queues: Queues, snapshot: ExperimentSnapshot) -> None:
+        self._queues = queues
         self._snapshot = snapshot
         self.view: ExperimentView = snapshot.view
 
@@ -67,7 +67,7 @@ class Experiment:
             This object.
         """
         self._snapshot = read(self._snapshot.directory)
-        attach_job_status([self._snapshot], self._client.queues)
+        attach_job_status([self._snapshot], self._queues)
         self.view = self._snapshot.view
         return self
 
@@ -185,7 +185,7 @@ class Experiment:
         self._refuse_when_over("pause")
         self._intent("pause")
         job_refs = self._unfinished_jobs()
-        self._client.queues.pause(job_refs, runners=self.managed)
+        self._queues.pause(job_refs, runners=self.managed)
 
     def activate(self) -> None:
         """Go on: release jobs that are held, and queue again what lost its job.
@@ -201,7 +201,7 @@ class Experiment:
         if self.view.desired.stopping:
             raise LifecycleError(f"experiment {self.id} is {self.state}: it can't continue")
         self._intent("activate")
-        if not activate(self._snapshot, self._client.queues):
+        if not activate(self._snapshot, self._queues):
             raise LifecycleError(
                 f"experiment {self.id} may still be held: {self.view.cluster or 'slurm'} does not "
                 "answer; run `activate` again when it does"
@@ -213,7 +213,7 @@ class Experiment:
         Returns:
             False if it had already ended.
         """
-        act = partial(self._client.queues.cancel, runners=self.managed)
+        act = partial(self._queues.cancel, runners=self.managed)
         return self._stop("cancel", act)
 
     def kill(self) -> bool:
@@ -222,9 +222,9 @@ class Experiment:
         Returns:
             False if it had already ended.
         """
-        done = self._stop("kill", self._client.queues.kill)
-        if done and unmanaged.is_unmanaged_script(self._snapshot):
-            unmanaged.end(self._snapshot, self._snapshot.unfinished)
+        done = self._stop("kill", self._queues.kill)
+        if done and self._snapshot.facts.is_unmanaged_script:
+            unmanaged.end(map(self._snapshot.directory.trial, self._snapshot.unfinished))
         return done
 
     def kill_trial(self, trial_id: int) -> bool:
@@ -239,15 +239,15 @@ class Experiment:
         if trial_id not in self._snapshot.unfinished:
             return False
         self._intent("kill_trial", trial=trial_id)
-        if unmanaged.is_unmanaged_script(self._snapshot):
-            unmanaged.end(self._snapshot, [trial_id])
+        if self._snapshot.facts.is_unmanaged_script:
+            unmanaged.end([self._snapshot.directory.trial(trial_id)])
             return True
         known = self._snapshot.job_refs
         job_refs = self._own([known[trial_id]]) if trial_id in known else []
         if self._snapshot.facts.searching or any(job.each > 1 for job in self.view.jobs):
-            self._client.queues.notify(job_refs)  # its job continues with other trials
+            self._queues.notify(job_refs)  # its job continues with other trials
         else:
-            self._client.queues.kill(job_refs, whole=False)
+            self._queues.kill(job_refs, whole=False)
         return True
 
     def archive(self) -> None:
@@ -371,7 +371,7 @@ class Experiment:
         directory = self._snapshot.directory
         at_once = throttle(directory, fold_facts(directory))
         arrays = [p for p in self._unfinished_jobs() if "_" in p.ref]
-        self._client.queues.change(arrays, ArrayTaskThrottle=at_once or 0)
+        self._queues.change(arrays, ArrayTaskThrottle=at_once or 0)
 
     def set_priority(self, priority: int) -> None:
         """Change the order among the user's own jobs.
@@ -386,7 +386,7 @@ class Experiment:
         if not 1 <= settings.whole("priority", priority) <= 99:
             raise LifecycleError(f"priority is 1 (first) to 99 (last), not {priority}")
         self._set("priority", priority)
-        self._client.queues.change(self._unfinished_jobs(), Nice=nice_of(priority))
+        self._queues.change(self._unfinished_jobs(), Nice=nice_of(priority))
 
     # -- how -------------------------------------------------------------------------------------
 
@@ -429,12 +429,12 @@ class Experiment:
 
     def _own(self, job_refs: Sequence[JobRef]) -> list[JobRef]:
         """Those of these jobs that the queue has; not others that were given the same ids."""
-        queue = self._client.queues.query((), queue_only=job_refs)
+        queue = self._queues.query((), queue_only=job_refs)
         for name in sorted(queue.unreachable):
-            self._client.warn(f"{name}'s queue is as it was; runners read the store every minute")
+            self._queues.warn(f"{name}'s queue is as it was; runners read the store every minute")
         own = self._snapshot.without_foreign_jobs(queue).jobs
         for job_ref in sorted(queue.jobs.keys() - own.keys()):
-            self._client.warn(
+            self._queues.warn(
                 f"job {job_ref.ref} is left alone: it is another job, to which {job_ref.cluster} "
                 f"gave the same id; it works in {queue.jobs[job_ref].folder}"
             )

@@ -49,7 +49,7 @@ class ExperimentPoller:
         experiment, one = self._experiment, self._experiment._snapshot
         one.refresh(self._trials)
         if self.due:
-            attach_job_status([one], experiment._client.queues)
+            attach_job_status([one], experiment._queues)
             self._queue_at = self._clock() + QUEUE_SECONDS
         experiment.view = one.view
 

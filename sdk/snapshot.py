@@ -47,7 +47,7 @@ class ExperimentSnapshot:
     problems: tuple[Problem, ...] = ()
     job_statuses: dict[int, JobStatus] = field(default_factory=dict)
     message: str | None = None
-    heartbeats: dict[int, unmanaged.LastHeartbeat] = field(default_factory=dict)
+    heartbeats: unmanaged.Heartbeats = field(default_factory=dict)
     foreign_jobs: set[JobRef] = field(default_factory=set)  # other jobs under the ids of its own
     _read: dict[int, ReadCache] = field(default_factory=dict)
     _view: ExperimentView | None = None
@@ -179,8 +179,9 @@ def attach_job_status(found: Sequence[ExperimentSnapshot], queues: Queues) -> No
     One query a cluster for all of them, none when all is over.
     """
     for one in found:
-        if unmanaged.is_unmanaged_script(one) and not one.facts.desired.deleted:
-            one.job_statuses = unmanaged.job_statuses(one)
+        if one.facts.is_unmanaged_script and not one.facts.desired.deleted:
+            trials = map(one.directory.trial, one.unfinished)
+            one.job_statuses = unmanaged.job_statuses(trials, one.heartbeats)
             _mark_lost(one, {t: s for t, s in one.job_statuses.items() if s.alive is False})
     wanted = {id(one): _wanted(one) for one in found}
     every = {job_ref for known in wanted.values() for job_ref in known.values()}
@@ -265,7 +266,7 @@ def _assess_trials(
     one: ExperimentSnapshot, known: Mapping[int, JobRef], queue: QueueSnapshot, queues: Queues
 ) -> None:
     """Judge each unfinished trial; one whose job is dead is read again before it is believed."""
-    if unmanaged.is_unmanaged_script(one):
+    if one.facts.is_unmanaged_script:
         return
     paused = one.facts.desired.paused
     one.job_statuses = {t: status_of(known.get(t), queue, paused=paused) for t in one.unfinished}
@@ -320,7 +321,7 @@ def _mark_lost(one: ExperimentSnapshot, dead: Mapping[int, JobStatus]) -> Collec
             one.read_trial(trial)
             continue
         reason = f"{status.message}; it has no end record"
-        if not (one.facts.desired.stops(trial) or unmanaged.is_unmanaged_script(one)):
+        if not (one.facts.desired.stops(trial) or one.facts.is_unmanaged_script):
             reason += hint
         one.facts.lost[trial] = reason
         view = one.read_trial(trial)

@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.job_status import JobStatus
 from detslurm.store import (
     CheckpointView,
@@ -108,7 +109,9 @@ class Trial:
         """
         from detslurm.sdk.checkpoints import download
 
-        return download(self, uuid, Path(target))
+        if uuid not in [checkpoint.uuid for checkpoint in self.checkpoints()]:
+            raise LifecycleError(f"trial {self.id} has no checkpoint {uuid}")
+        return download(self.experiment._snapshot.directory, uuid, Path(target))
 
     def metrics(self, group: str, names: Sequence[str] | None = None) -> Columns:
         """The numeric metrics that it reported, as columns for a plot or a data frame.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec.structs import asdict
 
@@ -16,9 +16,6 @@ from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.job_status import JobStatus
 from detslurm.store import ExperimentDir, TrialDir, fs
 from detslurm.store.records import Script, Submitted, typed
-
-if TYPE_CHECKING:
-    from detslurm.sdk.snapshot import ExperimentSnapshot
 
 # A live process writes a heartbeat every half a minute. A single command compares two time stamps
 # of the store; on some file systems each node sets its own, so that only hours count. A command
@@ -34,20 +31,17 @@ class LastHeartbeat(NamedTuple):
     since: float
 
 
-def is_unmanaged_script(one: ExperimentSnapshot) -> bool:
-    """Whether an experiment is a script that ran outside of jobs."""
-    created = one.facts.created
-    return not created.managed and created.cluster is None
+Heartbeats = dict[int, LastHeartbeat]
 
 
 def job_statuses(
-    one: ExperimentSnapshot, *, clock: Callable[[], float] = time.monotonic
+    trials: Iterable[TrialDir], known: Heartbeats, *, clock: Callable[[], float] = time.monotonic
 ) -> dict[int, JobStatus]:
-    """What is known of the processes behind the unfinished trials."""
-    return {t: _process_status(one, one.directory.trial(t), clock()) for t in one.unfinished}
+    """What is known of the processes behind unfinished trials; `known` takes in heartbeats."""
+    return {trial.id: _process_status(trial, known, clock()) for trial in trials}
 
 
-def _process_status(one: ExperimentSnapshot, trial: TrialDir, now: float) -> JobStatus:
+def _process_status(trial: TrialDir, known: Heartbeats, now: float) -> JobStatus:
     runs = trial.runs()
     if not runs:
         return JobStatus(None, message="the process that recorded it has not begun its run")
@@ -55,21 +49,21 @@ def _process_status(one: ExperimentSnapshot, trial: TrialDir, now: float) -> Job
     process = Identity.parse(start.get("process") or "")
     alive = process.alive() if process is not None else None
     if alive is None:
-        return _by_heartbeat(one, trial, start, now)
+        return _by_heartbeat(trial, known, start, now)
     return JobStatus(None, None, alive, None if alive else f"{_named(start)} has ended")
 
 
 def _by_heartbeat(
-    one: ExperimentSnapshot, trial: TrialDir, start: Mapping[str, Any], now: float
+    trial: TrialDir, known: Heartbeats, start: Mapping[str, Any], now: float
 ) -> JobStatus:
     run = start["run"]
     modified = fs.modified(trial.records_path(run)) or fs.modified(trial.start_path(run))
     if modified is None:
         return JobStatus(None, message=f"nothing is known of {_named(start)}")
-    last = one.heartbeats.get(trial.id)
+    last = known.get(trial.id)
     if last is None or last.modified != modified:
-        last = one.heartbeats[trial.id] = LastHeartbeat(modified, now)
-    there = _time_in(one.directory.store.path)
+        last = known[trial.id] = LastHeartbeat(modified, now)
+    there = _time_in(ExperimentDir.at(trial.experiment_path).store.path)
     silent = max(now - last.since - UNCHANGED_SECONDS, there - modified - SILENT_SECONDS)
     if silent < 0:
         return JobStatus(None)
@@ -97,13 +91,13 @@ def _named(start: Mapping[str, Any]) -> str:
     return f"process {pid} on {host}"
 
 
-def end(one: ExperimentSnapshot, trials: list[int]) -> None:
+def end(trials: Iterable[TrialDir]) -> None:
     """End the runs of these trials for good, and their processes where they can be reached.
 
     A process on another host reads the intent at its next heartbeat. A notebook or a prompt
     continues without being recorded: it may hold more than this run.
     """
-    for trial in map(one.directory.trial, trials):
+    for trial in trials:
         for run in trial.runs()[-1:]:
             record = {"outcome": KILLED, "reason": "killed by the user", "exit_code": None}
             trial.write_end(run.number, {**record, "time": time.time()})

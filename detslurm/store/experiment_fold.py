@@ -133,6 +133,11 @@ class ExperimentFacts(msgspec.Struct, kw_only=True):
         return self.created.search and self.closed is None
 
     @property
+    def is_unmanaged_script(self) -> bool:
+        """Whether it records a script that ran outside of jobs."""
+        return not self.created.managed and self.created.cluster is None
+
+    @property
     def trials_at_once(self) -> int | None:
         """How many trials `max_slots` allows at once, as it was set last; None for any number."""
         most = self.desired.fields.get("max_slots", self.created.max_slots)

@@ -142,9 +142,9 @@ def test_a_wait_sees_silence_by_its_own_clock(
     monkeypatch.setattr(_process, "node", lambda: "elsewhere")
     asked: list[Path] = []
     monkeypatch.setattr(fs, "time_there", lambda at: asked.append(at) or time.time())  # type: ignore[func-returns-value]
-    one = snapshot.read(scene.store.experiment(1))
+    trial, known = scene.store.experiment(1).trial(1), unmanaged.Heartbeats()
     for clock, alive in ((1000.0, None), (1899.0, None), (1901.0, False)):
-        found = unmanaged.job_statuses(one, clock=lambda now=clock: now)  # type: ignore[misc]
+        found = unmanaged.job_statuses([trial], known, clock=lambda now=clock: now)  # type: ignore[misc]
         assert found[1].alive is alive
     assert detslurm("e", "list", "--json").data[0]["state"] == "ACTIVE"  # a single look
     assert len(asked) == 1
