@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from tests.cluster.namespaces import may_unshare
+
 SOCKET_PATH_LIMIT = 107
 """sun_path holds 108 bytes, the last one a NUL."""
 
@@ -32,7 +34,7 @@ class ClusterSpec:
     slurmd_timeout: int = 10
     job_name_prefix: str = ""
     """What a job_submit plugin of the site puts before the name of every job."""
-    own_host_names: bool = os.geteuid() == 0
+    own_host_names: bool = field(default_factory=may_unshare)
     """Each node has a host name of its own, by which Open MPI tells what shares its memory."""
     debian_hosts: bool = False
     """Where nodes have names of their own, their /etc/hosts has 127.0.1.1 for them, as Debian

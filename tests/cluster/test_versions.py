@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from pathlib import Path
 
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+SCRIPT = REPOSITORY / "scripts" / "versions.sh"
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
 CANCELED = "tests/e2e/test_sites.py::TestWhereThePreemptedAreCancelled"
 SHORTEST = (
@@ -25,18 +27,28 @@ def test_the_shortest_proof_names_tests_that_exist(test: str) -> None:
     assert f"def {name}(" in (REPOSITORY / file).read_text()
 
 
+def recipe() -> str:
+    """What a Debian is made of today, as its script says it."""
+    [line] = re.findall(r"^recipe=.*$", SCRIPT.read_text(), re.MULTILINE)
+    said = ["bash", "-c", f'{line}; echo "$recipe"']
+    done = subprocess.run(said, cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
 @pytest.mark.slow
-@pytest.mark.timeout(1200)  # after a change of the recipe it installs first
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("debian", ["trixie", "sid"])
 def test_newer_slurm_and_python(debian: str) -> None:
     """The main job is preempted and goes on, and scancel ends a job, in both modes."""
     if os.geteuid():
         pytest.skip("newer Slurms: only root can enter their Debians")
-    if not (CACHE / "detslurm" / "debian" / debian / "installed").exists():
+    installed = CACHE / "detslurm" / "debian" / debian / "installed"
+    if not installed.exists():
         pytest.skip(f"newer Slurms: no Debian {debian} here; `make test-versions` makes it")
-    script = REPOSITORY / "scripts" / "versions.sh"
+    if installed.read_text().strip() != recipe():
+        pytest.skip(f"newer Slurms: Debian {debian} is out of date; `make test-versions` renews it")
     done = subprocess.run(
-        [script, debian, "--", "-q", "-n0", *SHORTEST],
+        [SCRIPT, debian, "--", "-q", "-n0", *SHORTEST],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

@@ -28,13 +28,19 @@ def prefix() -> Iterator[Path]:
     root.chmod(0o755)
     (root / "home").mkdir()
     clone = root / "detslurm"
-    if (REPOSITORY / ".git").exists():
-        subprocess.run(["git", "clone", "--quiet", REPOSITORY, clone], check=True)
-    else:  # a copy of the working tree, or an unpacked archive
+    if not cloned(clone):  # an unpacked archive, no git, or a clone of somebody else's
         subprocess.run([REPOSITORY / "scripts" / "copy.sh", clone], check=True)
     borrowed.make_venv(clone / ".venv", "pip", "setuptools", "detslurm[examples,torch]")
     yield clone
     shutil.rmtree(root)
+
+
+def cloned(target: Path) -> bool:
+    """Clone this repository where it is one and git is there and willing."""
+    if shutil.which("git") is None or not (REPOSITORY / ".git").exists():
+        return False
+    done = subprocess.run(["git", "clone", "--quiet", REPOSITORY, target], check=False)
+    return done.returncode == 0
 
 
 def run(clone: Path, *argv: str) -> str:

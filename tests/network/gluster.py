@@ -7,22 +7,23 @@ and whatever runs on a node are gone when it is, killed or not. Run as a module 
 
 from __future__ import annotations
 
-import os
 import shutil
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import IO, Final
 
+from tests.cluster.namespaces import may_unshare
+from tests.cluster.waiting import wait_for
+
 PROGRAMS: Final = ("glusterfsd", "glusterfs", "unshare", "nsenter", "setpriv")
 # A busy machine takes its time.
-PATIENCE: Final = 120.0
+PATIENCE: Final = 240.0
 
 _BRICK = """\
 volume posix
@@ -68,8 +69,8 @@ end-volume
 
 def missing() -> str | None:
     """Why there can be none here."""
-    if os.geteuid():
-        return "only root can mount"
+    if not may_unshare():
+        return "only root can mount, and not in every container"
     if not Path("/dev/fuse").exists():
         return "no /dev/fuse"
     lacking = [name for name in PROGRAMS if shutil.which(name) is None]
@@ -151,10 +152,11 @@ def _serve(folder: Path, seconds: int, names: Sequence[str]) -> None:
         (folder / name).write_text(text.format(folder=folder, socket=address))
     with (folder / "log").open("w") as log:
         _daemon(["glusterfsd", "-N", "-f", f"{folder}/brick.vol", "-l", f"{folder}/log"], log)
-        _wait_until(lambda: _listens(address))
+        wait_for(lambda: _listens(address), PATIENCE, "the brick")
         nodes = [_client(folder, seconds, name, log) for name in names]
-        for node in nodes:
-            _wait_until(partial(_has_mounted, node.pid, folder / "mount"))
+        for name, node in zip(names, nodes, strict=True):
+            mounted = partial(_has_mounted, node.pid, folder / "mount")
+            wait_for(mounted, PATIENCE, f"the mount of {name}")
     print(*(node.pid for node in nodes), flush=True)
     sys.stdin.read()
 
@@ -178,14 +180,6 @@ def _listens(address: Path) -> bool:
 
 def _has_mounted(pid: int, path: Path) -> bool:
     return f" {path} " in Path(f"/proc/{pid}/mounts").read_text()
-
-
-def _wait_until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not true():
-        if time.monotonic() > deadline:
-            raise SystemExit(1)
-        time.sleep(0.02)
 
 
 if __name__ == "__main__":

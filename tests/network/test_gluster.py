@@ -7,12 +7,12 @@ import json
 import os
 import sys
 import textwrap
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.cluster.waiting import wait_for
 from tests.network.gluster import PATIENCE, Node, finished, missing, mounted
 
 CROWD, TIMES = 3, 4
@@ -121,11 +121,7 @@ def test_a_search_has_workers_on_both_nodes(nodes: list[Node], tmp_path: Path) -
     folder = one.path / "store" / "experiments" / str(number)
     runner = [sys.executable, "-m", "detslurm.exec.runner", str(folder), "0"]
     other = two.start(runner, environment(two) | {"DETSLURM_LOCAL_JOB_ID": "900"})
-    hosts: set[str] = set()
-    deadline = time.monotonic() + PATIENCE
-    while len(hosts) < 2:
-        assert time.monotonic() < deadline, hosts
-        hosts = {host for host, _ in runs_of(two, number)}
+    wait_for(lambda: len(dict(runs_of(two, number))) == 2, PATIENCE, "runs on both nodes")
     detslurm(two, "e", "set", "name", str(number), "both")
     two.run(["touch", f"{two.path}/store/go"], environment(two))
     detslurm(two, "e", "wait", str(number))
@@ -158,7 +154,5 @@ def test_nothing_outlives_its_maker(tmp_path: Path) -> None:
         pytest.skip(f"no GlusterFS: {why}")
     with mounted(tmp_path, 1, ["only"]) as (node,):
         assert Path(f"/proc/{node.pid}").exists()
-    deadline = time.monotonic() + PATIENCE
-    while names_it(tmp_path):
-        assert time.monotonic() < deadline
+    wait_for(lambda: not names_it(tmp_path), PATIENCE, "the end of all daemons")
     assert str(tmp_path) not in Path("/proc/mounts").read_text()
