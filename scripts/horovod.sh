@@ -16,9 +16,19 @@ key=$("$python" -c 'if True:
 wheels=${XDG_CACHE_HOME:-$HOME/.cache}/detslurm/horovod/$key
 stamp=.venv/.installed-horovod-$key
 
+# Debian's Python has its headers apart.
+has_headers() {
+    "$python" -c 'if True:
+        import os, sys, sysconfig
+        sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))
+    '
+}
+
 build() {
-    install_packages g++ make cmake || {
-        say "Horovod is built from source: g++, make and cmake are needed"
+    local packages=(g++ make cmake)
+    has_headers || packages+=(python3-dev)
+    install_packages "${packages[@]}" && has_headers || {
+        say "Horovod is built from source: g++, make, cmake and Python.h are needed"
         exit 3
     }
     say "building Horovod $version, which takes minutes; its log is $wheels/log"

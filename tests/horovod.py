@@ -34,7 +34,7 @@ class Build:
         status = self._process.wait(PATIENCE)
         self._output.seek(0)
         if status == NO_TOOLS:
-            pytest.skip("Horovod: g++, make or cmake is not installed")
+            pytest.skip("Horovod: g++, make, cmake or Python.h is not installed")
         assert status == 0, f"Horovod's build failed:\n{self._output.read()}"
 
     def stop(self) -> None:
