@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from detslurm.exec import agent_protocol
-from detslurm.exec.attempt import Attempt, Limits
+from detslurm.exec.attempt import Attempt, AttemptResult, Limits
 from detslurm.exec.outcome import Cause
 from detslurm.exec.signals import SignalInbox
 from detslurm.exec.text_log import TextLog
 from tests.cluster.waiting import wait_for
+
+Run = Callable[..., tuple[AttemptResult, str]]
 
 
 @pytest.fixture
@@ -26,31 +28,46 @@ def inbox() -> Iterator[SignalInbox]:
     signal.signal(signal.SIGUSR1, handler)
 
 
-def test_a_node_that_never_comes(tmp_path: Path, inbox: SignalInbox) -> None:
+@pytest.fixture
+def attempt(tmp_path: Path, inbox: SignalInbox) -> Run:
+    """An attempt's result and what its log has, on `nodes` nodes."""
+
+    def run(
+        argv: Sequence[str],
+        nodes: int = 1,
+        signal_cause: Callable[[], Cause] = lambda: Cause.PREEMPTION,
+        **limits: float,
+    ) -> tuple[AttemptResult, str]:
+        log = TextLog(tmp_path / "log")
+        result = Attempt(
+            argv,
+            [f"n{number}" for number in range(1, nodes + 1)],
+            inbox=inbox,
+            log=log,
+            stop_cause=lambda: None,
+            signal_cause=signal_cause,
+            end_reason=lambda: Cause.KILL,
+            limits=Limits(60, 30, **limits),
+        ).run()
+        log.close()
+        return result, (tmp_path / "log").read_text()
+
+    return run
+
+
+def test_a_node_that_never_comes(tmp_path: Path, attempt: Run) -> None:
     """The others don't wait for ever, and the result names the node."""
     (tmp_path / "here").write_bytes(
         agent_protocol.report_line({"event": "arrived", "node": 0, "slots": 1})
     )
-    log = TextLog(tmp_path / "log")
-    result = Attempt(
-        ["sh", "-c", f"cat {tmp_path}/here; read word; echo told to $word; exit 1"],
-        ["n1", "n2", "n3"],
-        inbox=inbox,
-        log=log,
-        stop_cause=lambda: None,
-        signal_cause=lambda: Cause.PREEMPTION,
-        end_reason=lambda: Cause.KILL,
-        limits=Limits(60, 30, rendezvous=0.01),
-    ).run()
-    log.close()
+    step = f"cat {tmp_path}/here; read word; echo told to $word; exit 1"
+    result, log = attempt(["sh", "-c", step], nodes=3, rendezvous=0.01)
     assert result.why == "no agent came up on n2, n3 within 0 s"
     assert result.exit_code == 1 and result.cause is None
-    assert "told to kill" in (tmp_path / "log").read_text()
+    assert "told to kill" in log
 
 
-def test_the_code_hears_of_a_signal_before_its_cause_is_known(
-    tmp_path: Path, inbox: SignalInbox
-) -> None:
+def test_the_code_hears_of_a_signal_before_its_cause_is_known(tmp_path: Path, attempt: Run) -> None:
     """A controller that takes long to say why costs nothing of the time to save."""
     heard = tmp_path / "heard"
 
@@ -58,60 +75,25 @@ def test_the_code_hears_of_a_signal_before_its_cause_is_known(
         wait_for(heard.exists, 60, "the step to be told")
         return Cause.PREEMPTION
 
-    log = TextLog(tmp_path / "log")
-    attempt = Attempt(
-        ["sh", "-c", f"read word && echo $word > {heard}"],
-        ["n1"],
-        inbox=inbox,
-        log=log,
-        stop_cause=lambda: None,
-        signal_cause=why,
-        end_reason=lambda: Cause.KILL,
-        limits=Limits(60, 30),
-    )
     os.kill(os.getpid(), signal.SIGUSR1)
-    result = attempt.run()
-    log.close()
+    result, _ = attempt(["sh", "-c", f"read word && echo $word > {heard}"], signal_cause=why)
     assert result.cause is Cause.PREEMPTION
     assert heard.read_text() == "preempt\n"
 
 
-def test_what_srun_says_of_every_step_is_left_out(tmp_path: Path, inbox: SignalInbox) -> None:
+def test_what_srun_says_of_every_step_is_left_out(attempt: Run) -> None:
     """Also of the ranks that it starts for a launcher, whose output the agent labels."""
     said = "srun: cluster configuration lacks support for cpu binding"
-    lines = [said, f"[rank=0] {said}", f"[rank=0] he said {said}"]
-    log = TextLog(tmp_path / "log")
-    Attempt(
-        ["printf", "%s\\n", *lines],
-        ["n1"],
-        inbox=inbox,
-        log=log,
-        stop_cause=lambda: None,
-        signal_cause=lambda: Cause.PREEMPTION,
-        end_reason=lambda: Cause.KILL,
-        limits=Limits(60, 30),
-    ).run()
-    log.close()
-    assert (tmp_path / "log").read_text().count(said) == 1
+    _, log = attempt(["printf", "%s\\n", said, f"[rank=0] {said}", f"[rank=0] he said {said}"])
+    assert log.count(said) == 1
 
 
-def test_no_report_is_taken_for_a_rewritten_line(tmp_path: Path, inbox: SignalInbox) -> None:
+def test_no_report_is_taken_for_a_rewritten_line(tmp_path: Path, attempt: Run) -> None:
     """Whatever escapes the log lines before it end with: each node's last line counts."""
     end = {"event": "ended", "exit_code": 0, "preempted": False, "acknowledged": False}
     said = agent_protocol.log_line(0, "[rank=0] bar \x1b[A\x1b[A\x1b[A")
     (tmp_path / "said").write_bytes(
         said + b"".join(agent_protocol.report_line({**end, "node": node}) for node in range(3))
     )
-    log = TextLog(tmp_path / "log")
-    result = Attempt(
-        ["cat", str(tmp_path / "said")],
-        ["n1", "n2", "n3"],
-        inbox=inbox,
-        log=log,
-        stop_cause=lambda: None,
-        signal_cause=lambda: Cause.PREEMPTION,
-        end_reason=lambda: Cause.KILL,
-        limits=Limits(60, 30),
-    ).run()
-    log.close()
+    result, _ = attempt(["cat", str(tmp_path / "said")], nodes=3)
     assert result.exit_code == 0 and not result.agent_lost
