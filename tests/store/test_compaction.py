@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import time
@@ -197,7 +198,8 @@ def test_a_compaction_that_fails_leaves_nothing(store: Store) -> None:
 
 
 def test_a_million_steps_are_read_for_a_plot_in_time(tmp_path: Path) -> None:
-    """Reading steps and loss of a million reports takes at most 0.3 s after compaction."""
+    """Reading steps and loss of a million reports takes at most a fifth of the time in which
+    their lines are parsed; a thirtieth, measured."""
     import random
 
     stream = random.Random(0)
@@ -210,10 +212,15 @@ def test_a_million_steps_are_read_for_a_plot_in_time(tmp_path: Path) -> None:
             log.append(scenes.metrics(step, loss=stream.random()))
     trial.write_end(1, {"outcome": "completed"})
     compact(made)
-    spent = []
+    lines = [json.dumps(scenes.metrics(step, loss=stream.random())) for step in range(100_000)]
+    reading, parsing = [], []
     for _ in range(3):
         began = time.process_time()
         columns = metric_columns(trial, "training", ["loss"])
-        spent.append(time.process_time() - began)
+        read = time.process_time()
+        for line in lines:
+            json.loads(line)
+        reading.append(read - began)
+        parsing.append(time.process_time() - read)
         assert len(columns.steps) == len(columns.metrics["loss"]) == 1_000_000
-    assert min(spent) < 0.3
+    assert min(reading) < 10 * min(parsing) / 5
