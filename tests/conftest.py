@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.cluster import Cluster, ClusterSpec, User, guarded, missing_programs
+from tests.cluster.spec import ONE_THREAD
 from tests.horovod import build_horovod, horovod, put_last, pytest_unconfigure
 from tests.scheduling import (
     pytest_configure_node,
@@ -30,6 +31,9 @@ __all__ = ["horovod", "pytest_configure_node", "pytest_unconfigure", "pytest_xdi
 settings.register_profile("explore", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("suite", settings.get_profile("explore"), derandomize=True)
 settings.load_profile("suite")
+
+# Before torch is there, and for all that tests start.
+os.environ.update(ONE_THREAD)
 
 Login = Callable[..., User]
 ON_A_CLUSTER = {"slurm", "slurm_strange", "slurm_programs", "site", "login"}

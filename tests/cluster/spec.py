@@ -12,6 +12,9 @@ from tests.cluster.namespaces import may_unshare
 
 SOCKET_PATH_LIMIT = 107
 """sun_path holds 108 bytes, the last one a NUL."""
+ONE_THREAD = {"OMP_NUM_THREADS": "1"}
+"""Where more threads than cores are at work, torch's wait for one another by spinning: a small
+training takes up to ten times the CPU."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,7 @@ class ClusterSpec:
     umask: int = 0o022
     shared_tmp: bool = False
     """Users keep TMPDIR in their home directories, which all nodes share."""
-    variables: Mapping[str, str] = field(default_factory=dict)
+    variables: Mapping[str, str] = field(default_factory=lambda: dict(ONE_THREAD))
     """What the users' shells export besides, and sbatch hands on to their jobs."""
     extra: tuple[str, ...] = ()
 
