@@ -38,6 +38,7 @@ LEAVES = (
     | st.text(max_size=3)
     | st.lists(st.floats(), max_size=2)
 )
+MANY = 200_000
 METRICS = st.dictionaries(
     st.sampled_from(["loss", "a.b", "a/b", "", "ä"]),
     LEAVES | st.dictionaries(st.sampled_from("xy"), LEAVES, max_size=2),
@@ -197,9 +198,9 @@ def test_a_compaction_that_fails_leaves_nothing(store: Store) -> None:
     assert not [path for path in made.path.iterdir() if path.name.endswith(".tmp")]
 
 
-def test_a_million_steps_are_read_for_a_plot_in_time(tmp_path: Path) -> None:
-    """Reading steps and loss of a million reports takes at most a fifth of the time in which
-    their lines are parsed; a thirtieth, measured."""
+def test_many_steps_are_read_for_a_plot_in_time(tmp_path: Path) -> None:
+    """Reading the steps and losses of many reports takes at most a fifth of the time in which
+    their lines are parsed; a twentieth, measured. The benchmarks have a million."""
     import random
 
     stream = random.Random(0)
@@ -208,11 +209,11 @@ def test_a_million_steps_are_read_for_a_plot_in_time(tmp_path: Path) -> None:
     trial = made.trial(1)
     scenes.run(trial, [], None)
     with RunLog.open(trial.records_path(1)) as log:
-        for step in range(1, 1_000_001):
+        for step in range(1, MANY + 1):
             log.append(scenes.metrics(step, loss=stream.random()))
     trial.write_end(1, {"outcome": "completed"})
     compact(made)
-    lines = [json.dumps(scenes.metrics(step, loss=stream.random())) for step in range(100_000)]
+    lines = [json.dumps(scenes.metrics(step, loss=stream.random())) for step in range(MANY)]
     reading, parsing = [], []
     for _ in range(3):
         began = time.process_time()
@@ -222,5 +223,5 @@ def test_a_million_steps_are_read_for_a_plot_in_time(tmp_path: Path) -> None:
             json.loads(line)
         reading.append(read - began)
         parsing.append(time.process_time() - read)
-        assert len(columns.steps) == len(columns.metrics["loss"]) == 1_000_000
-    assert min(reading) < 10 * min(parsing) / 5
+        assert len(columns.steps) == len(columns.metrics["loss"]) == MANY
+    assert min(reading) < min(parsing) / 5
