@@ -61,8 +61,10 @@ def _run(args: LauncherArgs, nodes: Nodes, flag: PreemptFlag | None) -> int:
         )
     env, mpi_args = tuned(args.overrides) if args.overrides else ({}, [])
     os.environ.update({**env, "USE_HOROVOD": "1"})
+    args = LauncherArgs(mpi_args, args.command)
+    nodes = mpi.with_given_slots(args, nodes, flag)
     os.environ.setdefault("OMP_NUM_THREADS", str(threads_each(nodes.slots)))
-    return mpi.run(LauncherArgs(mpi_args, args.command), nodes, flag)
+    return mpi.run(args, nodes, flag)
 
 
 def tuned(options: Sequence[str]) -> tuple[dict[str, str], list[str]]:

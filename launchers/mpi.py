@@ -5,27 +5,29 @@
 MPI_ARGS go to mpirun (or srun) and win over what detslurm sets, also as the number of processes. A
 Python script runs under mpi4py's own runner where mpi4py is installed, so that an exception in one
 rank ends all of them. Every line of a worker's output gets the prefix `[rank=N] `; exit status as
-with the other launchers.
+with the other launchers. In a batch script of one's own the slots are the GPUs; without any, or to
+have others, `-n 2` gives their number on one node, `--ntasks-per-node=2` on several.
 
-On several nodes the runner of the job starts that srun, outside of the step that Slurm signals at
-a preemption, so that the code can save. In a batch script of one's own there is no runner, and a
-preemption kills the ranks: start them by `srun --mpi=pmix` there, without this launcher.
+On several nodes that srun is started outside of the step that Slurm signals at a preemption, so
+that the code can save: by the runner of the job or, in a batch script of one's own, by an orphan.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 from detslurm import _env
 from detslurm._flag import PreemptFlag
 from detslurm._info import get_cluster_info
 from detslurm.exec.entrypoint import container_prefix
-from detslurm.launch import ranks
+from detslurm.launch import detached_server, ranks
 from detslurm.launch.arguments import LauncherArgs, UsageError
 from detslurm.launch.launcher import launch
 from detslurm.launch.nodes import Nodes
@@ -42,6 +44,8 @@ _AS_MANY_AS_SLOTS = {
     "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
     "PRTE_MCA_hwloc_default_binding_policy": "none",
 }
+_PROXY = (sys.executable, "-m", "detslurm.launch.srun_proxy")
+_PER_NODE = ("--ntasks-per-node",)
 _COUNT = ("-n", "--n", "-np", "--np", "-c")
 # What would make mpirun start its daemons through srun, or take itself for a rank of a step.
 _OTHER_MPI = ("PMIX_", "PMI_", "OMPI_COMM_")
@@ -55,7 +59,27 @@ def main(argv: Sequence[str]) -> int:
 
 def run(args: LauncherArgs, nodes: Nodes, flag: PreemptFlag | None) -> int:
     """Run this node's ranks to their end; returns the exit status."""
+    nodes = with_given_slots(args, nodes, flag)
     return (_run_multi_node if nodes.is_multi_node else _run_single_node)(args, nodes, flag)
+
+
+def with_given_slots(args: LauncherArgs, nodes: Nodes, flag: PreemptFlag | None) -> Nodes:
+    """The nodes with as many slots as the arguments say, in a batch script of the user's own.
+
+    There the GPUs are the slots, and without any a node has one. Elsewhere they are the job's.
+    """
+    given = _number(args.overrides, _PER_NODE if nodes.is_multi_node else _COUNT)
+    return nodes if given is None or flag is None else nodes.with_slots(given)
+
+
+def _number(overrides: Sequence[str], names: Sequence[str]) -> int | None:
+    """The number that the first of these options gives, as `-n 2` or `-n=2`."""
+    for arg, following in pairwise([*overrides, ""]):
+        name, equals, value = arg.partition("=")
+        value = value if equals else following
+        if name in names and value.isdigit() and value != "0":
+            return int(value)
+    return None
 
 
 def _run_single_node(args: LauncherArgs, nodes: Nodes, flag: PreemptFlag | None) -> int:
@@ -71,16 +95,30 @@ def _run_multi_node(args: LauncherArgs, nodes: Nodes, flag: PreemptFlag | None) 
     server.start()
     if nodes.rank == 0:
         kept = {k: v for k, v in os.environ.items() if not k.startswith(_OTHER_MPI)}
-        return supervise(_through_runner(step(args, nodes), flag), kept, flag=flag, exits=exits)
+        argv = step(args, nodes)
+        with _outside(kept, flag) as proxy:
+            return supervise([*proxy, *argv], kept, flag=flag, exits=exits)
     ended_by = server.wait(flag)
     return 128 + ended_by if ended_by is not None else exits.first_failure() or 0
 
 
-def _through_runner(argv: list[str], flag: PreemptFlag | None) -> list[str]:
-    # Inside this step Slurm's signal at a preemption would reach srun, which would kill the ranks.
-    if flag is not None or _env.STEP_SERVER not in os.environ:
-        return argv  # a batch script of the user's own: there is no runner
-    return [sys.executable, "-m", "detslurm.launch.srun_proxy", *argv]
+@contextlib.contextmanager
+def _outside(env: dict[str, str], flag: PreemptFlag | None) -> Iterator[list[str]]:
+    """What has a command run outside of this step, for an srun that `env` is for.
+
+    Inside of it Slurm's signal at a preemption would reach srun, which would kill the ranks.
+    """
+    if flag is not None:  # a batch script of the user's own: there is no runner
+        name = f"detslurm-steps-{os.getuid()}-{os.urandom(8).hex()}"
+        env[_env.STEP_SERVER] = name
+        server = detached_server.start(name)
+        try:
+            yield [*_PROXY]
+        finally:
+            assert server.stdin is not None
+            server.stdin.close()
+    else:
+        yield [*_PROXY] if _env.STEP_SERVER in env else []
 
 
 def step(args: LauncherArgs, nodes: Nodes) -> list[str]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from detslurm import _env
 from detslurm._info import get_cluster_info
@@ -32,6 +33,14 @@ class Nodes:
     @property
     def is_multi_node(self) -> bool:
         return len(self.addrs) > 1
+
+    def with_slots(self, count: int) -> Nodes:
+        """The same with another number of slots a node, also for the workers to be started."""
+        met = json.loads(os.environ[_env.RENDEZVOUS])
+        met["container_slot_counts"] = [count] * len(self.addrs)
+        os.environ[_env.RENDEZVOUS] = json.dumps(met)
+        os.environ[_env.SLOT_IDS] = json.dumps(list(range(count)))
+        return replace(self, slots=count)
 
 
 def join_run(argv: Sequence[str]) -> UnmanagedJob | None:

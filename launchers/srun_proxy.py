@@ -1,4 +1,6 @@
-"""A launcher's stand-in for an srun that the runner starts, outside of the launcher's own step.
+"""A launcher's stand-in for an srun that is started outside of the launcher's own step.
+
+The runner does so, or where there is none the launcher's own detached server.
 
 The step writes to this process's outputs, ends when it ends, and gives it its exit status.
 """

@@ -159,6 +159,8 @@ class _Check:
         needed = _NEEDS.get(real.removeprefix(_LAUNCH))
         if needed and self._is_own and not self._prepared and not modules.exists(needed):
             self._lacks(f"has no {needed!r}, which {module} needs")
+        elif needed == "horovod" and self._is_own and modules.lacks_mpi(needed):
+            self._lacks(f"has a Horovod without MPI, which {module} needs (docs/pytorch.md)")
         if module.endswith(".wrap_rank"):
             self._worker(_wrapped(words))
         elif words and words[0].startswith("-") and not _is_command(words[0]):
@@ -206,6 +208,16 @@ class _Check:
             there = modules.classes_without(self._files[name], kind)
             if there is not None:
                 self._report(f"there is no class {kind!r} in {name}{_hint(kind, there)}")
+
+
+def one_node_problem(entrypoint: str | Sequence[str] | None) -> str | None:
+    """What is wrong with an entrypoint of several nodes, each of which runs it by itself."""
+    if entrypoint is None or posixpath.basename((_words(entrypoint) or [""])[0]) != "horovodrun":
+        return None
+    return (
+        "entrypoint: horovodrun connects the processes of one node here, so that each node would"
+        " train by itself; python3 -m detslurm.launch.horovod connects them all, by MPI"
+    )
 
 
 def launchers() -> list[str]:

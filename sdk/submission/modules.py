@@ -45,6 +45,14 @@ def exists(module: str, *, run: bool = False) -> bool:
     return spec is not None
 
 
+def lacks_mpi(package: str) -> bool:
+    """Whether an installed package has libraries for torch and none of them calls MPI."""
+    spec = PathFinder.find_spec(package)
+    folders = (spec.submodule_search_locations or ()) if spec is not None else ()
+    found = [file for folder in folders for file in Path(folder).glob("torch/mpi_lib*.so")]
+    return bool(found) and not any(b"MPI_Init_thread" in file.read_bytes() for file in found)
+
+
 def has_determined() -> bool:
     """Whether Determined itself is installed, not only the stand-in of this package."""
     spec = PathFinder.find_spec("determined")

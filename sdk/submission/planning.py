@@ -11,7 +11,7 @@ from detslurm.config import ExperimentConfig, LoadedExperiment, SiteProfile
 from detslurm.config.schema.environment import DEVICES
 from detslurm.sdk.errors import SubmitError
 from detslurm.sdk.submission.context import ContextFiles, collect
-from detslurm.sdk.submission.entrypoint import check_entrypoint
+from detslurm.sdk.submission.entrypoint import check_entrypoint, one_node_problem
 from detslurm.sdk.submission.preflight import sampler_problems, warm_start_problems
 from detslurm.searcher import RUNNABLE, Search, trial_count
 from detslurm.slurm import Cluster, ClusterLimits, JobRequest, SlurmError
@@ -82,6 +82,8 @@ def make_plan(
     if problems:
         raise SubmitError("\n".join(problems))
     limits, jobs = _jobs(config, site, cluster, elements)
+    if jobs.template.nodes > 1 and (problem := one_node_problem(config.entrypoint)):
+        raise SubmitError(problem)
     visible = report.warnings if cluster.name != "local" else ()  # a local job runs right here
     notes = (*found.warnings, *_search_notes(plain), *context.notes, *jobs.notes, *visible)
     return Plan(

@@ -114,22 +114,26 @@ def losses(size: int) -> list[tuple[int, float]]:
 @pytest.mark.slow
 def test_preempted_and_bit_identical(desk: Desk) -> None:
     """A job of higher priority comes: every rank of `srun` on two nodes, of mpirun on one, and of
-    srun in a batch script of the user's own learns of it and saves; requeued, all go on with the
-    bits of an undisturbed training."""
+    srun and of the launcher in batch scripts of the user's own learns of it and saves; requeued,
+    all go on with the bits of an undisturbed training."""
     low = ("resources.resource_pool=low", "max_restarts=0")
     four = desk.submit(desk.project(TRAIN, name="four"), *SHAPE, *low)
     two = desk.submit(desk.project(TRAIN, name="two"), *LAUNCH, "resources.slots_per_trial=2", *low)
     script = "srun --mpi=pmix --ntasks-per-node=2 python3 four/train.py\n"
     batch(desk, script, "--partition=low", "--nodes=2", "--ntasks-per-node=2", "--job-name=own")
     own = named(desk, "own", steps=3)
+    launch = "python3 -m detslurm.launch.mpi --ntasks-per-node=2 -- four/train.py"
+    script = f"srun --ntasks-per-node=1 {launch}\n"
+    batch(desk, script, "--partition=low", "--nodes=2", "--cpus-per-task=2", "--job-name=launched")
+    launched = named(desk, "launched", steps=3)
     for number in (four, two):
         desk.wait_for_steps(number, 3)
     make_room(desk)
-    for number, size in ((four, 4), (two, 2), (own, 4)):
+    for number, size in ((four, 4), (two, 2), (own, 4), (launched, 4)):
         desk.wait_for_state(number, "COMPLETED", "ERROR")
         log = desk.log(number)
         assert desk.outcomes(number) == ["preempted", "completed"], log
-        if number != own:
+        if number in (four, two):
             assert all(f"[rank={rank}] || saves at step " in log for rank in range(size))
             assert "lacks support for cpu binding" not in log
         trial = desk.trial(number)

@@ -84,6 +84,12 @@ def test_included_files_are_shipped_beside_the_context(desk: Desk) -> None:
     assert "duplicate path detected" in twice.stderr
 
 
+SEVERAL_NODES = (
+    "entrypoint=/opt/bin/horovodrun --gloo -np 4 python3 train.py; resources.slots_per_trial=4;"
+    " slurm.slots_per_node=2"
+)
+
+
 @pytest.mark.parametrize(
     ("override", "complaint"),
     [
@@ -94,6 +100,7 @@ def test_included_files_are_shipped_beside_the_context(desk: Desk) -> None:
         ("resources.resource_pool=nowhere", "nowhere"),
         ("slurm.account=nobody-pays", "nobody-pays"),
         ("resources.slots_per_trial=4000", ""),
+        (SEVERAL_NODES, "each node would train by itself"),
         ("searcher.name=adaptive_asha", "max_trials"),
     ],
 )
@@ -103,7 +110,8 @@ def test_what_would_fail_later_is_refused_now(
     """Entrypoint, partition, account and size are checked before anything is queued."""
     if override.startswith("slurm.account"):
         pytest.skip("this cluster does not enforce associations") if _lax(site) else None
-    done = desk.run("submit", str(desk.project(PRINTS)), "--config", override, check=False)
+    options = [word for one in override.split("; ") for word in ("--config", one)]
+    done = desk.run("submit", str(desk.project(PRINTS)), *options, check=False)
     assert done.returncode != 0
     assert complaint in done.stderr
     assert "Traceback" not in done.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import subprocess
 import sys
@@ -11,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from detslurm._env import RENDEZVOUS, SLOT_IDS
+from detslurm._flag import PreemptFlag
 from detslurm.launch.arguments import LauncherArgs
-from detslurm.launch.mpi import command
+from detslurm.launch.mpi import command, with_given_slots
 from detslurm.launch.nodes import Nodes
 from tests.distributed.openmpi import ENV, run_mpi
 
@@ -64,3 +67,29 @@ def test_the_user_s_number_of_processes_is_the_only_one(option: str) -> None:
 def test_one_rank_that_fails_ends_all(tmp_path: Path, word: str, status: int) -> None:
     """An exception or an exit in one rank leaves nobody waiting in a collective."""
     assert launch(tmp_path, word).returncode == status
+
+
+@pytest.mark.parametrize(
+    ("options", "nodes", "slots"),
+    [
+        ("--bind-to core -np 3", 1, 3),
+        ("--ntasks-per-node=3", 2, 3),
+        ("--ntasks-per-node 3 --overlap", 2, 3),
+        ("-n 3", 2, 1),  # of all nodes together
+        ("", 1, 1),
+    ],
+)
+def test_slots_of_a_script_of_one_s_own(
+    monkeypatch: pytest.MonkeyPatch, options: str, nodes: int, slots: int
+) -> None:
+    """Its arguments give their number, which workers learn, too; a job's own stays."""
+    met = {"container_addrs": ["a"] * nodes, "container_slot_counts": [1] * nodes}
+    monkeypatch.setenv(RENDEZVOUS, json.dumps(met))
+    monkeypatch.setenv(SLOT_IDS, "[0]")
+    here, args = Nodes(("a",) * nodes, 0, 1), LauncherArgs(options.split(), ["run"])
+    assert with_given_slots(args, here, None) == here
+    flag = PreemptFlag.create()
+    assert with_given_slots(args, here, flag).slots == slots
+    flag.close()
+    assert json.loads(os.environ[SLOT_IDS]) == list(range(slots))
+    assert json.loads(os.environ[RENDEZVOUS])["container_slot_counts"] == [slots] * nodes

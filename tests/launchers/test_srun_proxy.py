@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from contextlib import AbstractContextManager, ExitStack
+from pathlib import Path
 
 import pytest
 
@@ -55,6 +57,37 @@ def test_a_step_ends_with_the_attempt() -> None:
             assert caller.returncode != 0
             assert not alive(step)
     assert STEP_SERVER not in os.environ
+
+
+@pytest.mark.parametrize("end", ["close", "kill"])
+def test_without_a_runner_an_orphan_of_the_launcher_starts_the_step(end: str) -> None:
+    """It descends from no process of the launcher's step, and ends with the launcher."""
+    lines = (
+        "import os, sys; from detslurm.launch import detached_server",
+        "os.environ['DETSLURM_STEP_SERVER'] = name = f'detslurm-test-{os.getpid()}'",
+        "server = detached_server.start(name)",
+        f"os.system({shlex.join([*PROXY, 'sh', '-c', 'echo $$ $PPID; exec sleep 3600'])!r} + ' &')",
+        "sys.stdin.read()",
+    )
+    launcher = [sys.executable, "-c", "\n".join(lines)]
+    pipe = subprocess.PIPE
+    with started(launcher, stdin=pipe, stdout=pipe) as process:
+        assert process.stdout is not None and process.stdin is not None
+        step, server = map(int, process.stdout.readline().split())
+        with killing(step), killing(server):
+            above = parents(step)
+            assert server in above and not {process.pid, os.getpid()} & set(above)
+            process.stdin.close() if end == "close" else process.kill()
+            wait_for(lambda: not alive(step) and not alive(server), 120, "the end of both")
+
+
+def parents(pid: int) -> list[int]:
+    """The processes that a process descends from, the nearest first."""
+    found = []
+    while pid > 1:
+        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        found.append(pid)
+    return found
 
 
 def test_without_a_runner_here_the_step_is_the_launcher_s(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,12 @@ import pytest
 
 from detslurm.compat import standing_in
 from detslurm.sdk.submission import modules
-from detslurm.sdk.submission.entrypoint import Findings, check_entrypoint, launchers
+from detslurm.sdk.submission.entrypoint import (
+    Findings,
+    check_entrypoint,
+    launchers,
+    one_node_problem,
+)
 
 CODE = {
     "train.py": "print('training')",
@@ -169,6 +174,28 @@ def test_what_a_launcher_needs_is_missed(
     assert f"has no {package!r}" in problem
     found = check(f"python3 -m detslurm.launch.{package} train.py", files, prepared=True)
     assert (found.problems, found.warnings) == ([], [])
+
+
+def test_a_horovod_that_gloo_alone_connects(
+    files: dict[str, Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The launcher has no use for one, and several nodes none for horovodrun."""
+    monkeypatch.setattr(sys, "prefix", "/home/alice/env")
+    monkeypatch.syspath_prepend(tmp_path)
+    library = tmp_path / "horovod" / "torch" / "mpi_lib_v2.cpython-311-x86_64-linux-gnu.so"
+    library.parent.mkdir(parents=True)
+    (tmp_path / "horovod" / "__init__.py").write_text("")
+    for contents, problems in ((b"..gloo_allreduce..", 1), (b"..MPI_Init_thread..", 0)):
+        library.write_bytes(contents)
+        found = check("python3 -m detslurm.launch.horovod train.py", files)
+        assert len(found.problems) == problems
+        assert all("Horovod without MPI" in problem for problem in found.problems)
+    found = check("python3 -m detslurm.launch.horovod train.py", files, prepared=True)
+    assert (found.problems, found.warnings) == ([], [])
+    for several in ("horovodrun --gloo -np 4 python3 train.py", ["/opt/bin/horovodrun", "x"]):
+        assert "each node would train by itself" in str(one_node_problem(several))
+    for other in ("python3 train.py", "cd x && horovodrun y", None, " "):
+        assert one_node_problem(other) is None
 
 
 def test_another_python_may_know_more(
