@@ -14,6 +14,7 @@ from detslurm.core import Context, DistributedContext
 from detslurm.errors import InvalidExperimentException
 from detslurm.pytorch import _ddp
 from detslurm.pytorch._amp import MixedPrecision
+from detslurm.pytorch._backward_exchange import BackwardExchange
 from detslurm.pytorch._base_context import TrialContext
 from detslurm.pytorch._data_parallel import DataParallel, average_gradients
 from detslurm.pytorch._ddp import is_sharded
@@ -79,6 +80,8 @@ class PyTorchTrialContext(TrialContext):
         self._connect_by(_ddp)
         self._compressed: set[int] = set()  # optimizers whose gradients are sent as fp16
         self._averaged: set[int] = set()  # those whose gradients are averaged for this step
+        self._exchanges: dict[int, BackwardExchange] = {}
+        self._exchange_count = 0
         self._auto_to_device = True
         self._saves_in_background = False
         self._steps_now = True
@@ -154,9 +157,26 @@ class PyTorchTrialContext(TrialContext):
             if fp16_compression:
                 self._data_parallel.compress_gradients(self.models)
                 self._compressed.add(id(optimizer))
+            self._exchange_in_backward(optimizer, backward_passes_per_step)
         optimizer.zero_grad()
         self.optimizers.append(optimizer)
         return optimizer
+
+    def _exchange_in_backward(self, optimizer: torch.optim.Optimizer, passes: int) -> None:
+        """Send its gradients during backward passes, where that can be done and DDP does not."""
+        before = self._exchanges.pop(id(optimizer), None)
+        if before is not None:  # wrapped a second time
+            before.close()
+        sums = self._data_parallel.sums_by_name()
+        if sums is not None and passes == 1:
+            self._exchange_count += 1
+            self._exchanges[id(optimizer)] = BackwardExchange(
+                f"detslurm.gradients.{self._exchange_count}",
+                _parameters(optimizer),
+                sums,
+                self.distributed.size,
+                compressed=id(optimizer) in self._compressed,
+            )
 
     def _set_average(self, average: bool | None) -> None:
         if average is None:
@@ -358,7 +378,11 @@ class PyTorchTrialContext(TrialContext):
         ):
             return
         compressed, size = id(optimizer) in self._compressed, self.distributed.size
-        average_gradients(_parameters(optimizer), self._data_parallel, size, compressed=compressed)
+        parameters = _parameters(optimizer)
+        if (exchange := self._exchanges.get(id(optimizer))) is not None:
+            exchange.average()
+            parameters = exchange.others(parameters)
+        average_gradients(parameters, self._data_parallel, size, compressed=compressed)
         self._averaged.add(id(optimizer))
 
     def _check_scaler(self, scaler: Any) -> None:
@@ -381,6 +405,8 @@ class PyTorchTrialContext(TrialContext):
         super()._begin_batch(batch_idx)
         self._steps_now = (batch_idx + 1) % self._aggregation == 0
         self._averaged.clear()
+        for exchange in self._exchanges.values():
+            exchange.begin_batch(steps=self._steps_now)
 
     def _gathering(self, stack: ExitStack) -> None:
         """On several slots: leave gradients of this batch to a later one, or to the step."""

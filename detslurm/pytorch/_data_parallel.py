@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -10,6 +11,16 @@ from torch import nn
 from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
 
 from detslurm.pytorch._ddp import is_sharded
+
+
+@dataclass(frozen=True)
+class SumsByName:
+    """Sums that ranks may begin in any order, for they join by a name."""
+
+    begin: Callable[[torch.Tensor, str], Callable[[], None]]
+    """Begins to sum a tensor over all ranks, in place; what it returns waits for the end."""
+    bucket_bytes: int
+    """How much is worth a sum of its own."""
 
 
 class DataParallel(Protocol):
@@ -29,11 +40,13 @@ class DataParallel(Protocol):
     def all_reduce_sum(self, flat: torch.Tensor) -> None:
         """Sum this tensor over all ranks, in place."""
 
+    def sums_by_name(self) -> SumsByName | None:
+        """How to send gradients during backward passes that are not averaged by these."""
+
     def broadcast_buffers(self, models: Iterable[nn.Module]) -> None:
         """Give all ranks the chief's buffers, which each has changed by its own batches."""
 
 
-@torch.no_grad()  # type: ignore[untyped-decorator]
 def average_gradients(
     parameters: Iterable[Any], data_parallel: DataParallel, size: int, *, compressed: bool
 ) -> None:
@@ -49,18 +62,33 @@ def average_gradients(
         if parameter.requires_grad and not is_sharded(parameter):
             by_kind.setdefault((parameter.dtype, parameter.device), []).append(parameter)
     for alike in by_kind.values():
+        gradients = FlatGradients(alike, size, compressed=compressed)
+        data_parallel.all_reduce_sum(gradients.sent)
+        gradients.put_back()
+
+
+class FlatGradients:
+    """This rank's part of the average of some gradients, in one piece: `sent` is to be summed."""
+
+    @torch.no_grad()  # type: ignore[untyped-decorator]
+    def __init__(self, alike: Sequence[Any], size: int, *, compressed: bool) -> None:
+        self._alike = alike
         # Another rank may have those that are missing here, and all must send alike.
-        sent = [torch.zeros_like(p) if p.grad is None else p.grad for p in alike]
-        lacks = any(p.grad is None for p in alike)
+        pieces = [torch.zeros_like(p) if p.grad is None else p.grad for p in alike]
+        self._lacks = any(p.grad is None for p in alike)
         mine = [p.grad is not None for p in alike]
         # Only a rank that lacks one waits for a GPU, to copy from here and to learn of others'.
-        sent.append(alike[0].new_tensor(mine) if lacks else alike[0].new_ones(len(alike)))
-        flat = _flatten_dense_tensors(sent)
-        flat = (flat.half() if compressed else flat).div_(size)
-        data_parallel.all_reduce_sum(flat)
-        *averages, present = _unflatten_dense_tensors(flat, sent)
-        there = present.tolist() if lacks else []
-        for index, (parameter, average) in enumerate(zip(alike, averages, strict=True)):
+        pieces.append(alike[0].new_tensor(mine) if self._lacks else alike[0].new_ones(len(alike)))
+        flat = _flatten_dense_tensors(pieces)
+        self._pieces = pieces
+        self.sent = (flat.half() if compressed else flat).div_(size)
+
+    @torch.no_grad()  # type: ignore[untyped-decorator]
+    def put_back(self) -> None:
+        """Replace gradients by the averages; what no rank has a gradient of keeps none."""
+        *averages, present = _unflatten_dense_tensors(self.sent, self._pieces)
+        there = present.tolist() if self._lacks else []
+        for index, (parameter, average) in enumerate(zip(self._alike, averages, strict=True)):
             if parameter.grad is not None:
                 parameter.grad.copy_(average)
             elif there[index]:

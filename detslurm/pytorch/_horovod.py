@@ -1,14 +1,15 @@
 """Models on several ranks that Horovod connects.
 
-Gradients are averaged at the optimizer's step, all in one piece, and not by the hooks of
-`hvd.DistributedOptimizer`: what those put together depends on timing, and with it, on more than
-two ranks, the last bits of the sums; and they count backward passes, which a checkpoint between
-two steps can't hold.
+Gradients are sent during backward passes, but not by the hooks of `hvd.DistributedOptimizer`: what
+Horovod puts together of them depends on timing, and with it, on more than two ranks, the last bits
+of the sums; and they count backward passes, which a checkpoint between two steps can't hold. So
+Horovod is kept from putting together anything (its "fusion"), and gets large pieces.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import horovod.torch as hvd
@@ -16,15 +17,27 @@ import torch
 from torch import nn
 
 from detslurm.core import DistributedContext
+from detslurm.pytorch._data_parallel import SumsByName
 
 AVERAGES_IN_BACKWARD = False
 TAKES_SHARDED = False
 
+_FUSION = "HOROVOD_FUSION_THRESHOLD"
+_BUCKET = 25 << 20
 _MOST = 1 << 30  # numbers sent at once: MPI counts them in 32 bits
+
+
+_sums: SumsByName | None = None
 
 
 def connect(slots: int | None) -> DistributedContext:
     """The ranks that a launcher has started. Raises `ValueError` when there aren't `slots`."""
+    global _sums
+    if not hvd.is_initialized() and os.environ.get("HOROVOD_AUTOTUNE", "0") == "0":
+        # Only init() reads it. Autotuning would change it later on.
+        wanted = int(os.environ.get(_FUSION) or _BUCKET)
+        os.environ[_FUSION] = "0"
+        _sums = SumsByName(_begin_sum, wanted)
     hvd.init()
     if slots not in (None, hvd.size()):
         raise ValueError(
@@ -67,11 +80,28 @@ def _bytes(tensor: torch.Tensor) -> torch.Tensor:
 
 def all_reduce_sum(flat: torch.Tensor) -> None:
     """Sum this tensor over all ranks, in place."""
+    _begin_sum(flat, f"detslurm.sum.{flat.dtype}.{len(flat)}")()
+
+
+def _begin_sum(flat: torch.Tensor, name: str) -> Callable[[], None]:
     sent = flat.float() if flat.dtype is torch.bfloat16 else flat  # which Horovod doesn't know
-    for part in sent.split(_MOST):
-        hvd.allreduce_(part, op=hvd.Sum, name=f"detslurm.sum.{part.dtype}.{len(part)}")
-    if sent is not flat:
-        flat.copy_(sent)
+    handles = [
+        hvd.allreduce_async_(part, op=hvd.Sum, name=f"{name}.{number}")
+        for number, part in enumerate(sent.split(_MOST))
+    ]
+
+    def wait() -> None:
+        for handle in handles:
+            hvd.synchronize(handle)
+        if sent is not flat:
+            flat.copy_(sent)
+
+    return wait
+
+
+def sums_by_name() -> SumsByName | None:
+    """How to send gradients during backward passes; None where Horovod may put them together."""
+    return _sums
 
 
 def compress_gradients(models: Iterable[nn.Module]) -> None:

@@ -66,6 +66,30 @@ class Adversaries(Plain):
         return {"loss": 0.0}
 
 
+class Careless(Adversaries):
+    """The generator's backward pass goes through the discriminator, whose gradients it spoils."""
+
+    passes = 1
+
+    def __init__(self, context: pytorch.PyTorchTrialContext) -> None:
+        super().__init__(context)
+        context.wrap_optimizer(self.opt_d, backward_passes_per_step=self.passes)
+
+    def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
+        made = self.model(batch[0].double())
+        self.context.backward(self.critic(made).square().mean())
+        self.critic.zero_grad()
+        loss = (self.critic(made.detach()) - self.critic(batch[0].double())).square().mean()
+        self.context.backward(loss)
+        self.context.step_optimizer(self.opt_g)
+        self.context.step_optimizer(self.opt_d)
+        return {"d": loss}
+
+
+class CarelessAndSaid(Careless):
+    passes = 2
+
+
 class Compressed(Plain):
     """Sends gradients in half precision."""
 
@@ -465,8 +489,13 @@ def everything() -> dict[str, Any]:
 
 
 def on_horovod() -> dict[str, Any]:
-    """Those that don't need DDP, and one that DDP refuses."""
-    return {name: globals()[name]() for name in (*COMMON, "branches")}
+    """Those that don't need DDP, and two that DDP refuses."""
+    return {name: globals()[name]() for name in (*COMMON, "branches", "careless")}
+
+
+def careless() -> list[Any]:
+    """The same, whether the trial says that gradients change after a backward pass or not."""
+    return [train(1, 8, kind)["training"] for kind in (Careless, CarelessAndSaid)]
 
 
 def resumed() -> dict[str, Any]:

@@ -15,9 +15,13 @@ from tests.pytorch.ranks import Plain, train
 pytestmark = pytest.mark.usefixtures("horovod")
 
 
-def launcher(count: int) -> list[str]:
+EACH_ALONE = ("--fusion-threshold-mb", "0")
+"""Every gradient is a piece of its own, sent when it comes."""
+
+
+def launcher(count: int, *more: str) -> list[str]:
     """The launcher by hand, outside of jobs."""
-    options = ["--cycle-time-ms", "0.5", f"--mpi-args=-n {count}"]
+    options = ["--cycle-time-ms", "0.5", f"--mpi-args=-n {count}", *more]
     return [sys.executable, "-m", "detslurm.launch.horovod", *options, "--"]
 
 
@@ -58,6 +62,12 @@ def test_parameters_that_not_every_rank_uses(ranks: Results) -> None:
     assert ours == theirs
 
 
+def test_gradients_that_change_after_they_were_sent(ranks: Results) -> None:
+    """They are sent again, where the trial does not say that they will change."""
+    for found, said in (rank["careless"] for rank in ranks):
+        assert found == said
+
+
 def test_checkpoints_are_those_of_ddp(
     two: Results, ranks: Results, store: Path, on_horovod: tuple[Path, Results]
 ) -> None:
@@ -92,10 +102,10 @@ def test_one_rank_goes_on_where_horovods_two_were(
 
 
 def test_three_ranks(tmp_path: Path) -> None:
-    """Sums of more than two numbers have an order, which is the same again: going on between two
-    steps changes no bit."""
+    """Sums of more than two numbers have an order, which is the same again, whichever of many
+    pieces is sent first: going on between two steps changes no bit."""
     environment = {**AS_ROOT, "DETSLURM_ROOT": str(tmp_path)}
-    for rank in on_ranks(3, launcher(3), "resumed", tmp_path / "out", **environment):
+    for rank in on_ranks(3, launcher(3, *EACH_ALONE), "resumed", tmp_path / "out", **environment):
         assert rank["halfway"]["weights"] == rank["aggregated"]["weights"]
 
 
