@@ -12,7 +12,7 @@ ranks agree: if so, its optimizer's gradients are sent at its steps from then on
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -39,6 +39,7 @@ class Bucket:
         self._missing = {id(parameter) for parameter in self.parameters}
         self._seen: list[tuple[Any, int]] = []
         self._flat: FlatGradients | None = None
+        self._wait: Callable[[], None] | None = None
 
     def came(self, parameter: Any) -> bool:
         """Take note of a gradient; whether none is missing any more."""
@@ -50,7 +51,12 @@ class Bucket:
         if self._flat is None:
             self._seen = [_contents(parameter) for parameter in self.parameters]
             self._flat = FlatGradients(self.parameters, size, compressed=compressed)
-            self.wait = sums.begin(self._flat.sent, self._name)
+            self._wait = sums.begin(self._flat.sent, self._name)
+
+    def wait(self) -> None:
+        """Wait for the end of the sum."""
+        assert self._wait is not None
+        self._wait()
 
     @property
     def has_changed(self) -> bool:

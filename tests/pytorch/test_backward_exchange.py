@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -20,10 +21,12 @@ class Peer:
 
     def __init__(self) -> None:
         self.begun: list[str] = []
+        self.flats: list[weakref.ref[torch.Tensor]] = []
         self.has_changed = False
 
     def begin(self, flat: torch.Tensor, name: str) -> Callable[[], None]:
         self.begun.append(name)
+        self.flats.append(weakref.ref(flat))
         theirs = flat * 3 if not name.endswith("changed") else torch.tensor([self.has_changed])
 
         def wait() -> None:
@@ -72,6 +75,9 @@ def test_each_bucket_is_sent_when_its_gradients_have_come(
         exchange.average()
         assert peer.begun[3:] == ["g.changed"][batch:]
         assert_averaged(net, own)
+        assert not any(
+            flat() is not None for flat in peer.flats
+        )  # no memory is held until the next
         peer.begun.clear()
         net.zero_grad()
 
