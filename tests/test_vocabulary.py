@@ -124,6 +124,7 @@ TWICE = {
     *("Close", "Create", "Progress", "Shutdown", "ValidateAfter"),
     "Trial",  # what all model code says of itself; the SDK's view of a trial
     "Record",  # Determined's unit of training; a record of the store
+    "Trainer",  # of a PyTorchTrial, of a DeepSpeedTrial
     "WorkerPool",  # a search's workers as one of them sees them, and as the SDK does
 }
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import abc
 import inspect
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
 
 import torch
 
@@ -15,8 +15,16 @@ from detslurm.pytorch._data import data_length
 from detslurm.pytorch._reducer import Reducer
 
 
-class Trial(abc.ABC):
+class BaseTrial(abc.ABC):
     """The part of a trial that does not depend on what trains its models."""
+
+    _home: ClassVar[str]
+    """The module whose `init()` and `Trainer` train it."""
+
+    @classmethod
+    def _of_init(cls, config: Mapping[str, Any]) -> dict[str, Any]:
+        """What a configuration says to `init()`."""
+        return {}
 
     @abc.abstractmethod
     def build_training_data_loader(self) -> Any:
@@ -53,7 +61,7 @@ class Trial(abc.ABC):
         return data_length(batch)
 
 
-def evaluates_batches(trial: Trial) -> bool:
+def evaluates_batches(trial: BaseTrial) -> bool:
     """Whether the trial evaluates by batch, not all at once.
 
     Raises `InvalidExperimentException` unless it overrides exactly one of the two methods.
@@ -68,7 +76,7 @@ def evaluates_batches(trial: Trial) -> bool:
     return by_batch
 
 
-def _overrides(kind: type[Trial], method: str) -> bool:
+def _overrides(kind: type[BaseTrial], method: str) -> bool:
     ours = next(base for base in kind.__mro__ if base.__module__.startswith(__package__))
     return getattr(kind, method) is not getattr(ours, method)
 

@@ -24,9 +24,14 @@ TAKES_SHARDED = True
 _BUCKET = 250 << 20  # bytes that DDP itself broadcasts at a time
 
 
-def start_process_group(dist: DistributedContext, device: torch.device, own_addr: str) -> bool:
-    """Connect the ranks by torch.distributed, unless that was done; whether it was done here."""
-    if dist.size == 1 or torch_dist.is_initialized():
+def start_process_group(
+    dist: DistributedContext, device: torch.device, own_addr: str, *, alone: bool = False
+) -> bool:
+    """Connect the ranks by torch.distributed, unless that was done; whether it was done here.
+
+    With `alone` a single process gets its group, too.
+    """
+    if torch_dist.is_initialized() or (dist.size == 1 and not alone):
         return False
     if dist.cross_size > 1 and (interface := interface_with(own_addr)):
         # Else gloo takes the address of the host's name, which may lead nowhere but here.
@@ -36,6 +41,9 @@ def start_process_group(dist: DistributedContext, device: torch.device, own_addr
         # With the device NCCL connects now, so that what is wrong with its network ends the run
         # here, and a barrier needs no guess about which GPU is whose.
         backend = {"backend": "nccl", "device_id": device}
+    if dist.size == 1:
+        torch_dist.init_process_group(**backend, store=torch_dist.HashStore(), rank=0, world_size=1)
+        return True
     if os.environ.get("WORLD_SIZE") == str(dist.size) and "MASTER_ADDR" in os.environ:
         torch_dist.init_process_group(**backend)
         return True

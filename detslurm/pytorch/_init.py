@@ -8,6 +8,7 @@ import os
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -62,41 +63,69 @@ def init(
             `global_batch_size` is less than the number of slots.
     """
     show_log()
-    info = _trial_info()
     data_parallel = _horovod() if os.environ.get("USE_HOROVOD") else None
-    dist = _ranks(info, distributed)
-    made = core.init(distributed=dist, preempt_mode=PreemptMode.ChiefOnly)
-    with made as core_context:
-        core_context.train._show_nothing()  # the Trainer does
-        _warn_of_idle_gpus()
-        seed = None
-        if info is not None:
-            seed, exp_conf = info.trial.trial_seed, info.trial._config
-            seed_all(seed)
+    with joined(distributed, exp_conf) as job:
         context = PyTorchTrialContext(
-            core_context=core_context,
-            trial_seed=seed,
-            hparams=hparams,
-            slots_per_trial=core_context.distributed.size,
-            num_gpus=torch.cuda.device_count(),
-            exp_conf=exp_conf,
-            aggregation_frequency=aggregation_frequency,
-            steps_completed=0,
-            managed_training=info is not None,
-            debug_enabled=info is not None and info.trial._debug,
+            **job.of_context(hparams), aggregation_frequency=aggregation_frequency
         )
         context.set_enable_tensorboard_logging(enable_tensorboard_logging)
-        optimizations = (exp_conf or {}).get("optimizations") or {}
+        optimizations = (job.config or {}).get("optimizations") or {}
         context._average_default = optimizations.get("average_aggregated_gradients", True)
         if data_parallel is not None:
             context._connect_by(data_parallel)
         started = data_parallel is None and start_process_group(
-            context.distributed, context.device, _own_addr(info, dist)
+            context.distributed, context.device, job.own_addr
         )
         yield context
         if started:
-            # Not yet: torch can't reliably connect the same processes a second time.
-            atexit.register(torch_dist.destroy_process_group)
+            end_process_group_at_exit()
+
+
+def end_process_group_at_exit() -> None:
+    """Disconnect the ranks when Python exits: not earlier, for torch can't reliably connect the
+    same processes a second time."""
+    atexit.register(torch_dist.destroy_process_group)
+
+
+@dataclass(frozen=True)
+class JoinedRun:
+    """What a trial's context is made from: in a job, or by hand."""
+
+    core: core.Context
+    info: ClusterInfo | None
+    config: Mapping[str, Any] | None
+    own_addr: str
+
+    def of_context(self, hparams: Mapping[str, Any] | None) -> dict[str, Any]:
+        """The arguments that every kind of context takes."""
+        trial = None if self.info is None else self.info.trial
+        return {
+            "core_context": self.core,
+            "trial_seed": None if trial is None else trial.trial_seed,
+            "hparams": hparams,
+            "slots_per_trial": self.core.distributed.size,
+            "num_gpus": torch.cuda.device_count(),
+            "exp_conf": self.config,
+            "steps_completed": 0,
+            "managed_training": trial is not None,
+            "debug_enabled": trial is not None and trial._debug,
+        }
+
+
+@contextmanager
+def joined(
+    distributed: DistributedContext | None, exp_conf: Mapping[str, Any] | None
+) -> Iterator[JoinedRun]:
+    """Join the job and its ranks, and seed them. By hand the arguments count."""
+    info = _trial_info()
+    dist = _ranks(info, distributed)
+    with core.init(distributed=dist, preempt_mode=PreemptMode.ChiefOnly) as core_context:
+        core_context.train._show_nothing()  # the Trainer does
+        _warn_of_idle_gpus()
+        if info is not None:
+            exp_conf = info.trial._config
+            seed_all(info.trial.trial_seed)
+        yield JoinedRun(core_context, info, exp_conf, _own_addr(info, dist))
 
 
 def _warn_of_idle_gpus() -> None:

@@ -14,7 +14,7 @@ from detslurm.core import Context, EarlyExitReason
 from detslurm.core._collective import run_collectively
 from detslurm.pytorch._averages import MetricsWindow, Partial, averages, on_host, partial
 from detslurm.pytorch._base_context import TrialContext
-from detslurm.pytorch._base_trial import Trial, evaluates_batches
+from detslurm.pytorch._base_trial import BaseTrial, evaluates_batches
 from detslurm.pytorch._driver import Driver
 from detslurm.pytorch._hooks import Hooks
 from detslurm.pytorch._loaders import (
@@ -42,7 +42,7 @@ class TrainingLoop:
     """Trains one trial by a plan, from its checkpoint if there is one."""
 
     def __init__(
-        self, trial: Trial, context: TrialContext, plan: TrainingPlan, driver: Driver
+        self, trial: BaseTrial, context: TrialContext, plan: TrainingPlan, driver: Driver
     ) -> None:
         assert context._core is not None
         self._trial, self._context, self._plan, self._driver = trial, context, plan, driver

@@ -9,7 +9,8 @@ from typing import Any
 
 from detslurm._info import ClusterInfo, get_cluster_info
 from detslurm.core._searcher import configured_unit
-from detslurm.pytorch._context import PyTorchTrialContext
+from detslurm.pytorch._base_context import TrialContext
+from detslurm.pytorch._base_trial import BaseTrial
 from detslurm.pytorch._driver import Driver
 from detslurm.pytorch._loop import TrainingLoop
 from detslurm.pytorch._model_driver import ModelDriver
@@ -39,7 +40,7 @@ class Trainer:
     _kind: Any = PyTorchTrial
     _driver: Callable[[Any, Any], Driver] = ModelDriver
 
-    def __init__(self, trial: PyTorchTrial, context: PyTorchTrialContext) -> None:
+    def __init__(self, trial: BaseTrial, context: TrialContext) -> None:
         if not isinstance(trial, self._kind):
             raise TypeError(
                 f"Trainer() takes a {self._kind.__name__} and its context, such as"

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from detslurm.pytorch._averages import on_host
-from detslurm.pytorch._base_trial import Trial
+from detslurm.pytorch._base_trial import BaseTrial
 
 logger = logging.getLogger("detslurm.pytorch")
 
@@ -32,7 +32,7 @@ class TrainingLog:
     The other replicas have about as many records as this one.
     """
 
-    def __init__(self, trial: Trial, replicas: int) -> None:
+    def __init__(self, trial: BaseTrial, replicas: int) -> None:
         self._length: Any = trial.get_batch_length
         self._replicas = replicas
         self._known_nan: set[str] = set()

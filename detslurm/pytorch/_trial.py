@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import abc
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 
-from detslurm.pytorch._base_trial import Trial, by_name, takes
+from detslurm.pytorch._base_trial import BaseTrial, by_name, takes
 from detslurm.pytorch._context import PyTorchTrialContext
 from detslurm.pytorch._data import DataLoader, TorchData
 
 
-class PyTorchTrial(Trial):
+class PyTorchTrial(BaseTrial):
     """Models, optimizers, data, and what to do with one batch; derive from it. The Trainer does the
     rest.
 
@@ -26,6 +26,12 @@ class PyTorchTrial(Trial):
     """
 
     trial_context_class = PyTorchTrialContext
+    _home = "detslurm.pytorch"
+
+    @classmethod
+    def _of_init(cls, config: Mapping[str, Any]) -> dict[str, Any]:
+        optimizations = config.get("optimizations") or {}
+        return {"aggregation_frequency": optimizations.get("aggregation_frequency") or 1}
 
     @abc.abstractmethod
     def __init__(self, context: PyTorchTrialContext) -> None:

@@ -11,7 +11,7 @@ import torch
 from detslurm.core import DistributedContext
 from detslurm.core._collective import run_collectively
 from detslurm.pytorch._averages import array_of, on_host
-from detslurm.pytorch._base_trial import Trial, evaluates_batches
+from detslurm.pytorch._base_trial import BaseTrial, evaluates_batches
 from detslurm.pytorch._driver import Evaluator
 from detslurm.pytorch._evaluation import Share, metrics_of, share_of
 from detslurm.pytorch._hooks import Hooks
@@ -23,7 +23,7 @@ class Validation:
 
     def __init__(
         self,
-        trial: Trial,
+        trial: BaseTrial,
         dist: DistributedContext,
         hooks: Hooks,
         reducers: Reducers,

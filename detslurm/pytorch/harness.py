@@ -16,11 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from detslurm._info import get_cluster_info
-from detslurm.pytorch._init import init
+from detslurm.pytorch._base_trial import BaseTrial
 from detslurm.pytorch._plan import TrainingPlan, unit
 from detslurm.pytorch._schedule import Schedule
-from detslurm.pytorch._trainer import Trainer
-from detslurm.pytorch._trial import PyTorchTrial
 from detslurm.pytorch._units import NEVER, Batch, Record, TrainUnit
 
 
@@ -40,9 +38,9 @@ def main(argv: Sequence[str]) -> int:
         return 1
     config = info.trial._config
     kind = trial_class(argv[0])
-    aggregation = (config.get("optimizations") or {}).get("aggregation_frequency") or 1
-    with init(hparams=info.trial.hparams, aggregation_frequency=aggregation) as context:
-        trainer = Trainer(kind(context), context)
+    home = importlib.import_module(kind._home)
+    with home.init(hparams=info.trial.hparams, **kind._of_init(config)) as context:
+        trainer = home.Trainer(kind(context), context)
         sizes = context._batch_sizes
         whole = plan(config, sizes[0] if sizes else None)
         wanted = replace(whole, latest_checkpoint=info.latest_checkpoint)
@@ -50,14 +48,16 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def trial_class(spec: str) -> type[PyTorchTrial]:
-    """The class that `module:Class` names. Raises `ValueError` when it is no PyTorchTrial."""
+def trial_class(spec: str) -> Any:
+    """The class that `module:Class` names. Raises `ValueError` when it is no Trial class."""
     module, _, name = spec.partition(":")
     sys.path.insert(0, str(Path.cwd()))
     there = vars(importlib.import_module(module))
     found = there.get(name)
-    if not (isinstance(found, type) and issubclass(found, PyTorchTrial)):
-        what = "there is no such class in it" if found is None else "it is no PyTorchTrial"
+    if not (isinstance(found, type) and issubclass(found, BaseTrial)):
+        what = "it is no PyTorchTrial or DeepSpeedTrial"
+        if found is None:
+            what = "there is no such class in it"
         near = difflib.get_close_matches(name, there, 1) if found is None else None
         raise ValueError(f"{spec}: {what}" + (f"; did you mean {near[0]}?" if near else ""))
     return found

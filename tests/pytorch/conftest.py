@@ -64,12 +64,17 @@ def two(store: Path) -> Results:
 
 
 def on_ranks(
-    count: int, launcher: list[str], scenario: str, folder: Path, **environment: str
+    count: int,
+    launcher: list[str],
+    scenario: str,
+    folder: Path,
+    module: str = "tests.pytorch.ranks",
+    **environment: str,
 ) -> Results:
-    """What each rank returned of a scenario of `tests.pytorch.scenarios`."""
+    """What each rank returned of a scenario, by default of `tests.pytorch.scenarios`."""
     folder.mkdir()
     done = subprocess.run(
-        [*launcher, "-m", "tests.pytorch.ranks", scenario, str(folder)],
+        [*launcher, "-m", module, scenario, str(folder)],
         cwd=REPOSITORY,
         # The number of threads decides in which order batch norm adds up.
         env=os.environ | {"PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"} | environment,

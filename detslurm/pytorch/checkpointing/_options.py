@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
-
-from torch.optim import Optimizer
-
-from detslurm.pytorch._context import PyTorchTrialContext
 
 
 class Options:
@@ -15,25 +12,25 @@ class Options:
     A copy in population based training goes on from its original's state with its own of these.
     """
 
-    def __init__(self, context: PyTorchTrialContext) -> None:
-        self._context = context
-        self._built = [_options(optimizer) for optimizer in context.optimizers]
-        self._bases = [getattr(one._scheduler, "base_lrs", None) for one in context.lr_schedulers]
+    def __init__(self, optimizers: Sequence[Any], schedulers: Sequence[Any]) -> None:
+        self._optimizers, self._schedulers = optimizers, schedulers
+        self._built = [_options(optimizer) for optimizer in optimizers]
+        self._bases = [getattr(scheduler, "base_lrs", None) for scheduler in schedulers]
 
     def apply(self) -> None:
         """Give them back; where a schedule stands is kept, as a factor of the learning rate."""
-        for optimizer, built in zip(self._context.optimizers, self._built, strict=True):
+        for optimizer, built in zip(self._optimizers, self._built, strict=True):
             for group, own in zip(optimizer.param_groups, built, strict=True):
                 rate = _rate(group, own)
                 group.update(own)
                 if rate is not None:
                     group["lr"] = rate
-        for one, bases in zip(self._context.lr_schedulers, self._bases, strict=True):
+        for scheduler, bases in zip(self._schedulers, self._bases, strict=True):
             if bases is not None:
-                one._scheduler.base_lrs = bases
+                scheduler.base_lrs = bases
 
 
-def _options(optimizer: Optimizer) -> list[dict[str, Any]]:
+def _options(optimizer: Any) -> list[dict[str, Any]]:
     return [{k: v for k, v in g.items() if k != "params"} for g in optimizer.param_groups]
 
 

@@ -200,7 +200,7 @@ class ModelCheckpoints:
         """Put models and everything else back, but for hyperparameters with `own_options`."""
         whole = sharded.joined(files.read_state(path), path, self._context)
         self._hooks.on_checkpoint_load_start(whole)
-        own = Options(self._context) if own_options else None
+        own = self._options() if own_options else None
         try:
             restore(self._context, self._hooks.callbacks, whole)
         except (RuntimeError, ValueError) as err:
@@ -212,6 +212,10 @@ class ModelCheckpoints:
             self._load_gradients(path, state)
             if "sharded_gradients" in whole:
                 restore_gradients(self._context, [whole["sharded_gradients"]])
+
+    def _options(self) -> Options:
+        context = self._context
+        return Options(context.optimizers, [one._scheduler for one in context.lr_schedulers])
 
     def _load_gradients(self, path: Path, state: TrialState) -> None:
         ranks = state.ranks

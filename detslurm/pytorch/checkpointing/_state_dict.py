@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import nn
 
+from detslurm.core import DistributedContext
 from detslurm.errors import InvalidExperimentException
 from detslurm.pytorch._callback import PyTorchCallback
 from detslurm.pytorch._context import PyTorchTrialContext
@@ -51,8 +52,10 @@ def restore(context: PyTorchTrialContext, callbacks: Callbacks, state: Mapping[s
         scheduler.load_state_dict(saved)
     if context._amp.scaler is not None and "scaler_state_dict" in state:
         context._amp.scaler.load_state_dict(state["scaler_state_dict"])
-    _restore_callbacks(callbacks, state.get("callbacks") or {})
-    _restore_rng(context, state)
+    restore_callbacks(callbacks, state.get("callbacks") or {})
+    by_rank = state.get("rng_state_by_rank") or [state.get("rng_state")]
+    own = by_rank[context.distributed.rank % len(by_rank)]
+    restore_rng(context.distributed, own, saved_by=len(by_rank))
 
 
 def restore_models(context: PyTorchTrialContext, state: Mapping[str, Any]) -> None:
@@ -96,7 +99,8 @@ def _stripped(name: str) -> str:
     return name
 
 
-def _restore_callbacks(callbacks: Callbacks, states: Mapping[str, Any]) -> None:
+def restore_callbacks(callbacks: Callbacks, states: Mapping[str, Any]) -> None:
+    """Give each callback its state, by its name."""
     for name, callback in callbacks.items():
         if name in states:
             callback.load_state_dict(states[name])
@@ -108,17 +112,15 @@ def _restore_callbacks(callbacks: Callbacks, states: Mapping[str, Any]) -> None:
         logger.warning("the checkpoint has a state of a callback %r, which is not there", name)
 
 
-def _restore_rng(context: PyTorchTrialContext, state: Mapping[str, Any]) -> None:
-    dist = context.distributed
-    by_rank = state.get("rng_state_by_rank") or [state.get("rng_state")]
-    if len(by_rank) != dist.size:
+def restore_rng(dist: DistributedContext, own: Mapping[str, Any] | None, *, saved_by: int) -> None:
+    """Put this rank's random numbers back."""
+    if saved_by != dist.size:
         logger.warning(
             "the checkpoint was saved by %d ranks and is read by %d: random numbers, and with them"
             " the results, are not those of an uninterrupted training",
-            len(by_rank),
+            saved_by,
             dist.size,
         )
-    own = by_rank[dist.rank % len(by_rank)]
     if own is None:
         logger.warning("the checkpoint has no state of random numbers")
         return

@@ -16,7 +16,7 @@ from detslurm.config.masking import shareable
 from detslurm.core import Context
 from detslurm.errors import CheckpointNotFound
 from detslurm.pytorch._base_context import TrialContext
-from detslurm.pytorch._base_trial import Trial
+from detslurm.pytorch._base_trial import BaseTrial
 from detslurm.pytorch._hooks import Hooks
 from detslurm.pytorch._state import TrialState
 from detslurm.pytorch.checkpointing import _checkpoint_dir as files
@@ -69,7 +69,7 @@ class CheckpointWriter:
 
     def __init__(
         self,
-        trial: Trial,
+        trial: BaseTrial,
         context: TrialContext,
         core: Context,
         hooks: Hooks,

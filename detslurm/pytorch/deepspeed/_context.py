@@ -1,0 +1,205 @@
+"""What a DeepSpeedTrial uses of its surroundings: engines, model parallelism, devices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+import torch
+from deepspeed.runtime.engine import DeepSpeedEngine
+from deepspeed.runtime.pipe.engine import PipelineEngine
+
+from detslurm.core import DistributedContext
+from detslurm.errors import InvalidExperimentException
+from detslurm.pytorch._base_context import TrialContext
+from detslurm.pytorch.deepspeed._mpu import (
+    ModelParallelUnit,
+    make_data_parallel_mpu,
+    make_deepspeed_mpu,
+)
+
+
+class DeepSpeedTrialContext(TrialContext):
+    """Registers DeepSpeed's engines, which are then trained, saved and resumed.
+
+    Optimizers and schedulers go to `deepspeed.initialize()` and are not wrapped. `deepspeed.init()`
+    gives the context.
+
+    Attributes:
+        distributed: The ranks of the trial.
+        device: This slot's device.
+        models: The wrapped engines.
+    """
+
+    models: list[DeepSpeedEngine]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.models = []
+        self._mpu: ModelParallelUnit | None = None
+        self._accumulates = True
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        """Return a context to try a trial with, by hand and in one process.
+
+        Args:
+            config: An experiment's configuration. Of its hyperparameters those count that are
+                values, or of type `const`.
+
+        Raises:
+            ValueError: If a hyperparameter has a range: choose a value.
+
+        Example:
+            from detslurm.pytorch.deepspeed import DeepSpeedTrialContext
+
+            config = {"hyperparameters": {"lr": 0.1}, "data": {"folder": "digits"}}
+            context = DeepSpeedTrialContext.from_config(config)
+            assert context.get_hparam("lr") == 0.1
+        """
+        from detslurm.pytorch.deepspeed._connect import connect
+
+        context = cls(
+            core_context=None,
+            trial_seed=None,
+            hparams={k: _constant(k, v) for k, v in (config.get("hyperparameters") or {}).items()},
+            slots_per_trial=1,
+            num_gpus=torch.cuda.device_count(),
+            exp_conf=config,
+            steps_completed=0,
+            managed_training=False,
+            distributed=DistributedContext._single(),
+        )
+        connect(context)
+        return context
+
+    def wrap_model_engine(self, model: DeepSpeedEngine) -> DeepSpeedEngine:
+        """Register an engine, which is then saved in checkpoints.
+
+        The first one decides about batch sizes, gradient accumulation and which rank reads which
+        data.
+
+        Args:
+            model: What `deepspeed.initialize()` returned first.
+
+        Returns:
+            The engine.
+
+        Raises:
+            InvalidExperimentException: If it is no engine, or was wrapped before.
+        """
+        if not isinstance(model, DeepSpeedEngine):
+            raise InvalidExperimentException(
+                "wrap_model_engine() takes an engine, the first of what deepspeed.initialize()"
+                f" returns, not {type(model).__name__}"
+            )
+        if any(model is own for own in self.models):
+            raise InvalidExperimentException("wrap_model_engine() got the same engine twice")
+        self.models.append(model)
+        if len(self.models) == 1 and self._batch_sizes is None:
+            each = model.train_micro_batch_size_per_gpu() * model.gradient_accumulation_steps()
+            self._batch_sizes = model.train_batch_size(), each
+        return model
+
+    def set_mpu(self, mpu: ModelParallelUnit) -> None:
+        """Say which rank reads which data and reports metrics.
+
+        Needed only for model parallelism that the first engine doesn't know of: data parallelism,
+        ZeRO, DeepSpeed's pipelines and the `mpu` of `deepspeed.initialize()` are recognised.
+
+        Args:
+            mpu: This rank's place.
+
+        Raises:
+            InvalidExperimentException: If it was called before, or `mpu` is something else.
+        """
+        if self._mpu is not None:
+            raise InvalidExperimentException("set_mpu() was called before: a trial has one mpu")
+        if not isinstance(mpu, ModelParallelUnit):
+            raise InvalidExperimentException(
+                f"set_mpu() takes a ModelParallelUnit, not {type(mpu).__name__};"
+                " make_deepspeed_mpu() makes one of an engine's mpu"
+            )
+        self._mpu = mpu
+
+    def wrap_mpu(self, mpu: ModelParallelUnit) -> None:
+        """Older name of `set_mpu()`.
+
+        Args:
+            mpu: This rank's place.
+        """
+        self.set_mpu(mpu)
+
+    @property
+    def _place(self) -> ModelParallelUnit:
+        if self._mpu is not None:
+            return self._mpu
+        known = getattr(self.models[0], "mpu", None) if self.models else None
+        if known is not None:
+            return make_deepspeed_mpu(known)
+        return make_data_parallel_mpu(self.distributed)
+
+    def disable_auto_grad_accumulation(self) -> None:
+        """Call `train_batch()` once a batch: it trains on all micro-batches itself.
+
+        As many as `get_num_micro_batches_per_slot()`.
+        """
+        self._accumulates = False
+
+    def disable_dataset_reproducibility_checks(self) -> None:
+        """Allow any `torch.utils.data.DataLoader`.
+
+        Its order, its shards and where it goes on after a restart are then up to the trial;
+        `pytorch.samplers` may help.
+        """
+        self._reproducible = False
+
+    @property
+    def use_pipeline_parallel(self) -> bool:
+        """Whether the first engine is a pipeline, which trains on all micro-batches at once."""
+        return bool(self.models) and isinstance(self.models[0], PipelineEngine)
+
+    def get_train_micro_batch_size_per_gpu(self) -> int:
+        """Return the number of records in a micro-batch of one slot.
+
+        Raises:
+            InvalidExperimentException: If no engine was wrapped.
+        """
+        return int(self._first().train_micro_batch_size_per_gpu())
+
+    def get_num_micro_batches_per_slot(self) -> int:
+        """Return the number of micro-batches in a batch of one slot: `gradient_accumulation_steps`.
+
+        Raises:
+            InvalidExperimentException: If no engine was wrapped.
+        """
+        return int(self._first().gradient_accumulation_steps())
+
+    @property
+    def train_micro_batch_size_per_gpu(self) -> int:
+        """Deprecated: `get_train_micro_batch_size_per_gpu()`."""
+        return self.get_train_micro_batch_size_per_gpu()
+
+    @property
+    def num_micro_batches_per_slot(self) -> int:
+        """Deprecated: `get_num_micro_batches_per_slot()`."""
+        return self.get_num_micro_batches_per_slot()
+
+    def _first(self) -> DeepSpeedEngine:
+        if not self.models:
+            raise InvalidExperimentException(
+                "there is no engine yet: pass each through context.wrap_model_engine() in __init__"
+            )
+        return self.models[0]
+
+
+def _constant(name: str, value: Any) -> Any:
+    """A hyperparameter of a configuration as a trial gets it. Raises `ValueError`."""
+    if not isinstance(value, Mapping):
+        return value
+    kind = value.get("type")
+    if kind == "const":
+        return value.get("val")
+    if kind in ("int", "double", "log", "categorical"):
+        raise ValueError(f"the hyperparameter {name} has a range, {dict(value)}: choose a value")
+    return {key: _constant(f"{name}.{key}", inner) for key, inner in value.items()}

@@ -1,0 +1,224 @@
+"""Trains DeepSpeed's engines: forward, backward and step are theirs, called by the trial."""
+
+from __future__ import annotations
+
+import logging
+import numbers
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from deepspeed.runtime.engine import DeepSpeedEngine
+
+from detslurm.core import Context
+from detslurm.errors import InvalidExperimentException
+from detslurm.pytorch._base_trial import evaluates_batches
+from detslurm.pytorch._driver import Shard
+from detslurm.pytorch._hooks import Hooks
+from detslurm.pytorch._loaders import ENDLESS
+from detslurm.pytorch._model_driver import kept_output
+from detslurm.pytorch.deepspeed._checkpoints import EngineCheckpoints
+from detslurm.pytorch.deepspeed._context import DeepSpeedTrialContext
+from detslurm.pytorch.deepspeed._trial import DeepSpeedTrial, evaluate_batch_of, train_batch_of
+
+logger = logging.getLogger("detslurm.pytorch")
+
+
+class EngineDriver:
+    """Drives a `DeepSpeedTrial`."""
+
+    loader_checks_off = "context.disable_dataset_reproducibility_checks()"
+
+    def __init__(self, trial: DeepSpeedTrial, context: DeepSpeedTrialContext) -> None:
+        self._trial, self._context = trial, context
+        self._of_batch = train_batch_of(trial)
+
+    def check(self) -> None:
+        """Raise `InvalidExperimentException` where the trial lacks what training needs."""
+        if not self._context.models:
+            raise InvalidExperimentException(
+                f"{type(self._trial).__name__} has no engine: pass each through"
+                " context.wrap_model_engine() in __init__"
+            )
+        place, context = self._context._place, self._context
+        self.reports = place.should_report_metrics
+        self.shard = Shard(
+            place.data_parallel_rank, place.data_parallel_world_size, place.should_build_data_loader
+        )
+        self.loader_batches = context.get_num_micro_batches_per_slot()
+        at_once = context.use_pipeline_parallel or not context._accumulates
+        self._calls = 1 if at_once else self.loader_batches
+        if not any(context.distributed.allgather(self.reports)):
+            raise InvalidExperimentException("no rank reports metrics: see context.set_mpu()")
+        if not evaluates_batches(self._trial) and _spreads(context):
+            raise InvalidExperimentException(
+                "evaluate_full_dataset() runs on the chief alone, and this engine on all slots"
+                " together: override evaluate_batch() instead"
+            )
+
+    def epoch_len(self, lengths: Sequence[int | None]) -> int:
+        """As many whole batches as every rank has micro-batches for."""
+        known = [length for length in lengths if length is not None]
+        if not known:
+            return ENDLESS
+        if 0 < min(known) < self.loader_batches:
+            raise ValueError(
+                f"an epoch has {min(known)} micro-batches on a slot, and one batch takes"
+                f" {self.loader_batches} (gradient_accumulation_steps): there is too little data"
+            )
+        return min(known) // self.loader_batches
+
+    def begin_training(self) -> None:
+        """Put engines into training mode."""
+        for engine in self._context.models:
+            engine.train()
+
+    def train_batch(self, batches: Iterator[Any] | None, epoch_idx: int, batch_idx: int) -> Any:
+        """Train on all micro-batches of one batch; their metrics, averaged."""
+        results = [self._of_batch(batches, epoch_idx, batch_idx) for _ in range(self._calls)]
+        for engine in self._context.models:
+            _check_accumulation(engine)
+        return results[0] if len(results) == 1 else _mean_of(results)
+
+    def reporting(self) -> None:
+        """Check for mistakes before a report."""
+        if self._context.use_pipeline_parallel:
+            return
+        if all(engine.micro_steps == 0 for engine in self._context.models):
+            logger.warning(
+                "train_batch() calls no engine.step(): nothing is learned unless it steps in"
+                " another way"
+            )
+
+    def evaluator(self, batches: Any, at_most: int | None) -> EngineEvaluator:
+        """What evaluates the trial."""
+        return EngineEvaluator(self._trial, self._context, batches, at_most)
+
+    def checkpoints(self, core: Context, hooks: Hooks, *, is_trainer: bool) -> EngineCheckpoints:
+        """What saves and loads the trial."""
+        return EngineCheckpoints(self._trial, self._context, core, hooks, is_trainer=is_trainer)
+
+
+class EngineEvaluator:
+    """Evaluates a `DeepSpeedTrial`: all ranks make the same number of passes."""
+
+    def __init__(
+        self,
+        trial: DeepSpeedTrial,
+        context: DeepSpeedTrialContext,
+        loader: Any,
+        at_most: int | None,
+    ) -> None:
+        self._trial, self._context = trial, context
+        self._loader, self._at_most = loader, at_most
+        self._evaluate_batch = evaluate_batch_of(trial)
+        self._is_pipeline = context.use_pipeline_parallel
+        self._takes = context.get_num_micro_batches_per_slot() if self._is_pipeline else 1
+        self.together = context.distributed.size > 1
+        self._passes = 0
+
+    def begin(self) -> None:
+        """Put engines into evaluation mode."""
+        for engine in self._context.models:
+            engine.eval()
+
+    def passes(self) -> int:
+        """How many passes all ranks make.
+
+        Ranks with less data repeat their last micro-batch, which does not count. A pipeline
+        averages over all ranks itself: there the least that any of them has is what is evaluated.
+        """
+        counts = self._context.distributed.allgather(self._own())
+        known = [count for count in counts if count is not None]
+        if not known or min(known) == 0:
+            raise ValueError(
+                f"validation needs {self._takes} micro-batches on each slot that reads data, and"
+                " there is one with less; make the batches smaller"
+            )
+        self._passes = min(known) if self._is_pipeline else max(known)
+        if self._at_most is not None:
+            self._passes = min(self._passes, self._at_most)
+        return self._passes
+
+    def _own(self) -> int | None:
+        return None if self._loader is None else len(self._loader) // self._takes
+
+    def outputs(self) -> list[Any]:
+        """What `evaluate_batch()` returned, for what this rank has of the data."""
+        own = self._own()
+        self._batches = None if self._loader is None else _Lasting(self._loader)
+        self._done = min(self._passes, self._passes if own is None else own)
+        return [
+            kept_output(self._evaluate_batch(self._batches, index)) for index in range(self._done)
+        ]
+
+    def keep_up(self, passes: int) -> None:
+        """Take part in others' passes; what comes of it doesn't count."""
+        if self._batches is not None:
+            self._batches.lasts = True
+        for index in range(self._done, self._done + passes):
+            self._evaluate_batch(self._batches, index)
+
+    def full(self) -> Any:
+        """What `evaluate_full_dataset()` returned."""
+        return self._trial.evaluate_full_dataset(self._loader)
+
+
+class _Lasting:
+    """The micro-batches of a loader; when it `lasts`, the last one again and again."""
+
+    def __init__(self, loader: Any) -> None:
+        self._batches = iter(loader)
+        self.lasts = False
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        try:
+            self._last = next(self._batches)
+        except StopIteration:
+            if not self.lasts:
+                raise
+        return self._last
+
+
+def _spreads(context: DeepSpeedTrialContext) -> bool:
+    """Whether no rank has a whole model."""
+    if context.distributed.size == 1:
+        return False
+    if context._place.data_parallel_world_size < context.distributed.size:
+        return True
+    return any(engine.zero_optimization_stage() == 3 for engine in context.models)
+
+
+def _check_accumulation(engine: DeepSpeedEngine) -> None:
+    """Raise `AssertionError` unless gradients of whole batches were accumulated."""
+    steps = engine.gradient_accumulation_steps()
+    manual = engine._is_gradient_accumulation_boundary is not None
+    if engine.micro_steps % steps and not manual:
+        raise AssertionError(
+            f"train_batch() did not train for gradient accumulation steps: the engine made"
+            f" {engine.micro_steps % steps} micro-steps of {steps}. Without"
+            " context.disable_auto_grad_accumulation() train_batch() is called for each micro-batch"
+            " and makes one step; with it, it makes"
+            " context.get_num_micro_batches_per_slot() of them"
+        )
+
+
+def _mean_of(results: Sequence[Any]) -> Any:
+    """The metrics of micro-batches as those of one batch."""
+    if not all(isinstance(result, dict) for result in results):
+        if any(isinstance(result, dict) for result in results):
+            raise TypeError("train_batch() must return a dict of metrics each time, or never")
+        return _mean(results)
+    names = dict.fromkeys(name for result in results for name in result)
+    return {name: _mean([r[name] for r in results if name in r]) for name in names}
+
+
+def _mean(values: Sequence[Any]) -> Any:
+    if all(isinstance(value, torch.Tensor) for value in values):
+        return torch.stack([value.detach().float() for value in values]).mean(0)
+    if all(isinstance(value, numbers.Real) for value in values):
+        return sum(values) / len(values)
+    return values[-1]  # nothing that has a mean

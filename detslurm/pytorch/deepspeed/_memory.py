@@ -1,0 +1,53 @@
+"""Running out of memory: a property of the configuration when it happens at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from detslurm._errors import InvalidHP
+from detslurm.pytorch.deepspeed._context import DeepSpeedTrialContext
+
+# What torch says where the host has no more; only that of devices has a type of its own.
+_ON_HOST = ("can't allocate memory", "Cannot allocate memory", "not enough memory")
+
+
+@contextmanager
+def explaining_lack_of_memory(context: DeepSpeedTrialContext) -> Iterator[None]:
+    """Name the configuration that did not fit; before the first batch is trained, as `InvalidHP`.
+
+    A search then tries others, and nothing is restarted that would fail again. After that it is the
+    error that it was: memory may have leaked, or been fragmented, and a restart may help.
+    """
+    try:
+        yield
+    except (RuntimeError, MemoryError) as err:
+        if not is_lack_of_memory(err):
+            raise
+        text = f"{_configuration(context)} does not fit into memory: {_first_line(err)}"
+        if context._current_batch in (None, context._steps_completed):
+            raise InvalidHP(text) from err
+        err.add_note(text)
+        raise
+
+
+def is_lack_of_memory(err: BaseException) -> bool:
+    """Whether an error says that there is no more memory, on the device or the host."""
+    if isinstance(err, torch.OutOfMemoryError | MemoryError):
+        return True
+    return any(words in str(err) for words in _ON_HOST)
+
+
+def _configuration(context: DeepSpeedTrialContext) -> str:
+    parts = [
+        f"ZeRO stage {engine.zero_optimization_stage()}, micro-batches of"
+        f" {engine.train_micro_batch_size_per_gpu()} records"
+        for engine in context.models
+    ]
+    return "; ".join(parts) or "the model, before there is an engine of it,"
+
+
+def _first_line(err: BaseException) -> str:
+    return (str(err).splitlines() or [type(err).__name__])[0]
