@@ -173,6 +173,24 @@ class CheckpointContext:
             added = self._storage.seal(storage_id, data)
         self._records.commit(storage_id, data, {**resources, **added})
 
+    @contextlib.contextmanager
+    def _scratch(self) -> Iterator[Path | None]:
+        """A directory beside the checkpoints for as long as the body runs; None in a cloud.
+
+        For the chief. It counts as a checkpoint that was never completed: what a crash leaves of it
+        is removed by the trial's next run.
+        """
+        storage_id = self._records.begin()
+        staging = self._storage.staging(storage_id)
+        try:
+            if staging is not None:
+                self._storage.begin(storage_id)
+            yield staging
+        finally:
+            if staging is not None:
+                with contextlib.suppress(OSError):  # nor must what can't be removed end the run
+                    self._storage.discard(storage_id)
+
     def _is_final(self, storage_id: str) -> bool:
         """Whether what `store_path` gives is the stored directory, not one to upload from."""
         return self._storage.staging(storage_id) is not None

@@ -162,10 +162,16 @@ class TestReports:
     def test_an_unfinished_checkpoint_of_an_earlier_run_is_removed(
         self, job: Job, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """What a killed run began is gone when the next one starts, also if it began it late."""
+        """What a killed run began is gone when the next one starts, also if it began it late; so is
+        a directory that was never to be a checkpoint."""
         with core.init() as context:
             saved = context.checkpoint.upload(job.trial.path, {"steps_completed": 1})
             early, late = context.checkpoint._records.begin(), str(uuid.uuid4())
+            killed = context.checkpoint._scratch()
+            scratch = killed.__enter__()
+            with context.checkpoint._scratch() as folder:
+                assert scratch is not None and folder is not None and folder.is_dir()
+            assert scratch.is_dir() and not folder.exists()
             job.trial.open_run({})
             context._recorder.commit({"t": "checkpoint_started", "uuid": late})
             for storage_id in (early, late):

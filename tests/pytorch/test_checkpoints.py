@@ -168,7 +168,7 @@ class TestLoading:
             ({"trial_cls_spec": "__main__:T"}, "can't be imported: pass trial_class="),
             ({"trial_cls_spec": None}, "does not name its trial's class"),
             ({"trial_cls_spec": "json:JSONDecoder"}, "is not a detslurm.pytorch.PyTorchTrial"),
-            ({"trial_type": "DeepSpeedTrial"}, "is a checkpoint of a DeepSpeedTrial"),
+            ({"trial_type": "KerasTrial"}, "is a checkpoint of a KerasTrial"),
         ):
             old = load_data.read_text()
             load_data.write_text(json.dumps(json.loads(old) | change))

@@ -15,6 +15,7 @@ import torch
 
 from detslurm.compat import standing_in
 from detslurm.core import DistributedContext
+from detslurm.pytorch._base_trial import BaseTrial
 from detslurm.pytorch._context import PyTorchTrialContext
 from detslurm.pytorch._trial import PyTorchTrial
 from detslurm.pytorch.checkpointing import _checkpoint_dir as files
@@ -24,6 +25,8 @@ from detslurm.pytorch.checkpointing._state_dict import restore_models
 from detslurm.pytorch.checkpointing._trust import others_can_change_below
 
 logger = logging.getLogger("detslurm.pytorch")
+
+_ENGINES = "DeepSpeedTrial"
 
 
 class CheckpointLoadContext(PyTorchTrialContext):
@@ -53,27 +56,28 @@ class CheckpointLoadContext(PyTorchTrialContext):
 
 def load_trial_from_checkpoint_path(
     path: str,
-    trial_class: type[PyTorchTrial] | None = None,
+    trial_class: type[BaseTrial] | None = None,
     trial_kwargs: dict[str, Any] | None = None,
     torch_load_kwargs: dict[str, Any] | None = None,
     **kwargs: Any,
-) -> PyTorchTrial:
+) -> Any:
     """Return the trial that wrote a checkpoint, with its weights, ready for use.
 
     Checkpoints may be detslurm's, or those of Determined 0.13 to 0.38. Loading runs the code that
-    is in the checkpoint.
+    is in the checkpoint. A `DeepSpeedTrial` is made on this process as its only rank.
 
     Args:
         path: A directory with the checkpoint's files.
         trial_class: The trial's class; by default imported from the code in the checkpoint.
         trial_kwargs: More arguments for its constructor, after the context; none by default.
-        torch_load_kwargs: Arguments for `torch.load`; none by default.
+        torch_load_kwargs: Arguments for `torch.load`; none by default. DeepSpeed reads its files
+            itself: for a `DeepSpeedTrial` only `weights_only` counts.
         **kwargs: Deprecated: as `torch_load_kwargs`.
 
     Raises:
         FileNotFoundError: If `path` is not a directory.
         ValueError: If the class can't be found, or arguments contradict each other.
-        PermissionError: If others can change the code in the checkpoint.
+        PermissionError: If others can change the code in the checkpoint, or what is unpickled.
     """
     if kwargs and torch_load_kwargs:
         raise ValueError("give either torch_load_kwargs or the deprecated **kwargs, not both")
@@ -88,16 +92,37 @@ def load_trial_from_checkpoint_path(
     load_data = _load_data(folder)
     options = torch_load_kwargs or kwargs
     code = _trusted(code_of(folder, load_data), trial_class, options)
+    arguments = trial_kwargs or {}
     with standing_in(), _importing(code):
-        kind = _checked(trial_class or _class(load_data, folder))
+        kind = _checked(trial_class or _class(load_data, folder), load_data)
+        if not issubclass(kind, PyTorchTrial):
+            return _of_engines(kind, folder, load_data, arguments, options)
         context = CheckpointLoadContext(
             hparams=load_data.get("hparams"), exp_conf=load_data.get("experiment_config")
         )
-        trial = kind(context, **(trial_kwargs or {}))
+        trial = kind(context, **arguments)
         _build_model(trial, context)
     state = files.read_state(folder, options)
     models = {name: value for name, value in state.items() if name.startswith("model")}
     restore_models(context, joined(models, folder, context))
+    return trial
+
+
+def _of_engines(
+    kind: type[Any],
+    folder: Path,
+    load_data: Mapping[str, Any],
+    arguments: Mapping[str, Any],
+    options: Mapping[str, Any],
+) -> Any:
+    from detslurm.pytorch.deepspeed._using import EngineLoadContext, refuse_untrusted
+
+    refuse_untrusted(folder, options)
+    context = EngineLoadContext(
+        hparams=load_data.get("hparams"), exp_conf=load_data.get("experiment_config")
+    )
+    trial = kind(context, **arguments)
+    trial.load(context, folder)
     return trial
 
 
@@ -132,8 +157,10 @@ def _trusted(code: Path, given: Any, options: Mapping[str, Any]) -> Path | None:
 
 def _load_data(folder: Path) -> dict[str, Any]:
     data = files.read_load_data(folder)
-    if data and data.get("trial_type") not in (None, "PyTorchTrial"):
-        raise ValueError(f"{folder} is a checkpoint of a {data['trial_type']}, not a PyTorchTrial")
+    if data and data.get("trial_type") not in (None, "PyTorchTrial", _ENGINES):
+        raise ValueError(
+            f"{folder} is a checkpoint of a {data['trial_type']}, not a PyTorchTrial or {_ENGINES}"
+        )
     if data:
         return data
     # Before 0.17.? the metadata named what made the checkpoint.
@@ -167,13 +194,16 @@ def _class(load_data: Mapping[str, Any], folder: Path) -> Any:
         raise
 
 
-def _checked(kind: Any) -> type[PyTorchTrial]:
-    if isinstance(kind, type) and issubclass(kind, PyTorchTrial):
+def _checked(kind: Any, load_data: Mapping[str, Any]) -> type[Any]:
+    wanted: type[Any] = PyTorchTrial
+    if load_data.get("trial_type") == _ENGINES:
+        from detslurm.pytorch.deepspeed import DeepSpeedTrial as wanted
+    if isinstance(kind, type) and issubclass(kind, wanted):
         return kind
     name = f"{getattr(kind, '__module__', '')}:{getattr(kind, '__qualname__', kind)}"
     raise ValueError(
-        f"{name} is not a detslurm.pytorch.PyTorchTrial; a module that was imported with Determined"
-        " itself has Determined's"
+        f"{name} is not a {wanted.__module__.partition('._')[0]}.{wanted.__name__}; a module that"
+        " was imported with Determined itself has Determined's"
     )
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -58,7 +61,8 @@ class EngineCheckpoints:
 
         def fill(path: Path) -> None:
             files.save(own, path / _OF_RANK.format(dist.rank))
-            self._trial.save(self._context, path)
+            with _for_nobody_else_to_write():
+                self._trial.save(self._context, path)
 
         def write() -> str:
             return self._writer.write(counters, fill, shard=dist.size > 1)
@@ -96,3 +100,14 @@ class EngineCheckpoints:
             options.apply()
         restore_callbacks(self._hooks.callbacks, saved.get("callbacks") or {})
         restore_rng(dist, saved.get("rng_state"), saved_by=saved_by)
+
+
+@contextmanager
+def _for_nobody_else_to_write() -> Iterator[None]:
+    """Make files that only their owner can write: DeepSpeed will unpickle them."""
+    before = os.umask(0o077)
+    os.umask(before | 0o022)
+    try:
+        yield
+    finally:
+        os.umask(before)

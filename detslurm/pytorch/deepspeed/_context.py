@@ -32,6 +32,8 @@ class DeepSpeedTrialContext(TrialContext):
     """
 
     models: list[DeepSpeedEngine]
+    _only_used = False
+    """Whether the trial is loaded to be used, not trained."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -12,6 +12,7 @@ import torch
 from detslurm.pytorch._base_trial import BaseTrial, by_name
 from detslurm.pytorch._data import DataLoader
 from detslurm.pytorch.deepspeed._context import DeepSpeedTrialContext
+from detslurm.pytorch.deepspeed._universal import load_engine
 
 
 class DeepSpeedTrial(BaseTrial):
@@ -146,20 +147,19 @@ class DeepSpeedTrial(BaseTrial):
     def load(self, context: DeepSpeedTrialContext, load_path: Path) -> None:
         """Read what `save()` wrote; every slot calls it.
 
+        It may have been saved on another number of slots: what DeepSpeed can't load as it is is
+        converted first.
+
         Args:
             context: The trial's context.
             load_path: The checkpoint's directory.
 
         Raises:
             AssertionError: If an engine finds nothing of its own there.
+            InvalidCheckpointException: If DeepSpeed can't go on with it on these slots.
         """
         for index, engine in enumerate(context.models):
-            found, _ = engine.load_checkpoint(str(load_path), tag=f"model{index}")
-            if found is None:
-                raise AssertionError(
-                    f"Failed to load deepspeed checkpoint. {load_path} has no model{index} for this"
-                    " engine"
-                )
+            load_engine(context, engine, load_path, f"model{index}")
 
 
 def train_batch_of(trial: DeepSpeedTrial) -> Callable[..., Any]:
