@@ -3,34 +3,43 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import deepspeed
-import torch.distributed as torch_dist
 from deepspeed.git_version_info import installed_ops
 
 from detslurm._addresses import LOOPBACK
 from detslurm.pytorch._base_context import TrialContext
 from detslurm.pytorch._ddp import start_process_group
 
+_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_SIZE")
+"""Where engines read their rank."""
 _SHARED_MEMORY = "deepspeed_shm_comm"
 
 
 def connect(context: TrialContext, own_addr: str = LOOPBACK) -> bool:
     """Connect the ranks unless that was done; whether torch's process group was started here."""
     dist = context.distributed
-    if not torch_dist.is_initialized():
-        # Engines read these. Of a launcher's own, or of a single process without any.
-        for name, value in (
-            ("RANK", dist.rank),
-            ("WORLD_SIZE", dist.size),
-            ("LOCAL_RANK", dist.local_rank),
-            ("LOCAL_SIZE", dist.local_size),
-        ):
-            os.environ.setdefault(name, str(value))
+    for name, value in zip(
+        _VARIABLES, (dist.rank, dist.size, dist.local_rank, dist.local_size), strict=True
+    ):
+        os.environ.setdefault(name, str(value))  # a launcher has set them already
     started = start_process_group(dist, context.device, own_addr, alone=True)
     if not installed_ops.get(_SHARED_MEMORY):
-        # Else DeepSpeed compiles it in each process's first collective on a CPU: a minute, and a
-        # failure where there is no compiler.
+        # Else DeepSpeed compiles it before the first collective on a CPU: a minute, and a failure
+        # where there is no compiler. Training has no use for it.
         deepspeed.ops.__compatible_ops__[_SHARED_MEMORY] = False
     deepspeed.init_distributed(auto_mpi_discovery=False, verbose=False)
     return started
+
+
+@contextmanager
+def restored_environment() -> Iterator[None]:
+    """Leave what comes later in this process, and the processes it starts, no rank of this one."""
+    missing = [name for name in _VARIABLES if name not in os.environ]
+    try:
+        yield
+    finally:
+        for name in missing:
+            os.environ.pop(name, None)

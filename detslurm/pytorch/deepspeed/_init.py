@@ -11,7 +11,7 @@ from detslurm import _env
 from detslurm.core import DistributedContext
 from detslurm.core._console_log import show_log
 from detslurm.pytorch._init import end_process_group_at_exit, joined
-from detslurm.pytorch.deepspeed._connect import connect
+from detslurm.pytorch.deepspeed._connect import connect, restored_environment
 from detslurm.pytorch.deepspeed._context import DeepSpeedTrialContext
 from detslurm.pytorch.deepspeed._memory import explaining_lack_of_memory
 
@@ -47,11 +47,10 @@ def init(
         InvalidHP: If the block runs out of memory before its first batch is trained.
     """
     show_log()
-    with joined(distributed, exp_conf) as job:
+    with joined(distributed, exp_conf) as job, restored_environment():
         context = DeepSpeedTrialContext(**job.of_context(hparams))
         context.set_enable_tensorboard_logging(enable_tensorboard_logging)
-        manual = bool(os.environ.get(_env.MANUAL_INIT))
-        started = not manual and connect(context, job.own_addr)
+        started = not os.environ.get(_env.MANUAL_INIT) and connect(context, job.own_addr)
         with explaining_lack_of_memory(context):
             yield context
         if started:

@@ -41,12 +41,13 @@ def is_lack_of_memory(err: BaseException) -> bool:
 
 
 def _configuration(context: DeepSpeedTrialContext) -> str:
-    parts = [
-        f"ZeRO stage {engine.zero_optimization_stage()}, micro-batches of"
+    if not context.models:
+        return "the model, before there is an engine of it,"
+    engine = context.models[0]
+    return (
+        f"training with ZeRO stage {engine.zero_optimization_stage()} and micro-batches of"
         f" {engine.train_micro_batch_size_per_gpu()} records"
-        for engine in context.models
-    ]
-    return "; ".join(parts) or "the model, before there is an engine of it,"
+    )
 
 
 def _first_line(err: BaseException) -> str:

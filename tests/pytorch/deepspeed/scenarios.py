@@ -15,7 +15,7 @@ from deepspeed.runtime.lr_schedules import WarmupLR
 from detslurm import pytorch
 from detslurm.pytorch import deepspeed as ours
 from tests.pytorch.deepspeed import trials
-from tests.pytorch.deepspeed.trials import MICRO, config
+from tests.pytorch.deepspeed.settings import MICRO, config
 from tests.pytorch.ranks import Seen
 from tests.pytorch.trials import numbers
 

@@ -1,0 +1,287 @@
+"""One process: what a DeepSpeedTrial and its context check, count and report."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from detslurm import InvalidHP, pytorch
+from detslurm.errors import InvalidExperimentException
+from detslurm.pytorch import deepspeed
+from tests.pytorch.deepspeed.settings import config
+from tests.pytorch.managed import Managed
+
+pytestmark = pytest.mark.xdist_group("deepspeed in one process")
+
+Make = Callable[..., Any]
+
+
+@pytest.fixture
+def trials() -> Any:
+    """The trials, which import DeepSpeed; not when tests are collected."""
+    from tests.pytorch.deepspeed import trials
+
+    return trials
+
+
+@pytest.fixture(autouse=True)
+def on_the_cpu(monkeypatch: pytest.MonkeyPatch, root: Path) -> None:
+    monkeypatch.setenv("DS_ACCELERATOR", "cpu")
+
+
+def fit(make: Make, ds_config: dict[str, Any] | None = None, **arguments: Any) -> Any:
+    """Train 3 batches of 2 micro-batches; the trial."""
+    arguments.setdefault("max_length", pytorch.Batch(3))
+    arguments.setdefault("checkpoint_policy", "none")
+    with deepspeed.init() as context:
+        trial = make(context, ds_config or config())
+        deepspeed.Trainer(trial, context).fit(**arguments)
+    return trial
+
+
+def test_epochs_and_batches_are_counted_through(trials: Any) -> None:
+    """12 micro-batches are 6 batches of an epoch; no period makes training longer."""
+    trial = fit(
+        trials.Zero,
+        max_length=pytorch.Batch(8),
+        validation_period=pytorch.Batch(7),
+        checkpoint_period=pytorch.Epoch(3),
+    )
+    assert trial.calls == [(n // 6, n) for n in range(8) for _ in range(2)]
+    assert trial.context.current_train_batch() == 7
+    assert trial.engine.global_steps == 8
+
+
+def test_the_environment_is_left_as_it_was(trials: Any) -> None:
+    """What this process starts later is no rank of this training."""
+    before = dict(os.environ)
+    fit(trials.Zero)
+    assert dict(os.environ) == before
+
+
+def test_what_the_context_knows(trials: Any) -> None:
+    trial = fit(trials.Zero)
+    context = trial.context
+    assert context.get_train_micro_batch_size_per_gpu() == 4
+    assert context.get_num_micro_batches_per_slot() == 2
+    assert (context.train_micro_batch_size_per_gpu, context.num_micro_batches_per_slot) == (4, 2)
+    assert context.get_global_batch_size() == context.get_per_slot_batch_size() == 8
+    assert not context.use_pipeline_parallel
+    assert context.models == [trial.engine]
+
+
+class TestMistakes:
+    """Each is named before anything is trained."""
+
+    def test_no_engine(self, trials: Any) -> None:
+        class Forgetful(trials.Zero):  # type: ignore[misc]
+            def __init__(self, context: Any, ds_config: Any) -> None:
+                super().__init__(context, ds_config)
+                context.models.clear()
+
+        with pytest.raises(InvalidExperimentException, match="wrap_model_engine"):
+            fit(Forgetful)
+
+    def test_a_model_for_an_engine(self, trials: Any) -> None:
+        with (
+            deepspeed.init() as context,
+            pytest.raises(InvalidExperimentException, match=r"deepspeed\.initialize\(\).*Linear"),
+        ):
+            context.wrap_model_engine(torch.nn.Linear(1, 1))
+
+    def test_an_engine_twice(self, trials: Any) -> None:
+        with deepspeed.init() as context:
+            trial = trials.Zero(context, config())
+            with pytest.raises(InvalidExperimentException, match="twice"):
+                context.wrap_model_engine(trial.engine)
+
+    def test_two_units(self, trials: Any) -> None:
+        unit = deepspeed.ModelParallelUnit(0, 1, True, True)
+        with deepspeed.init() as context:
+            context.set_mpu(unit)
+            with pytest.raises(InvalidExperimentException, match="called before"):
+                context.wrap_mpu(unit)
+
+    def test_nobody_reports(self, trials: Any) -> None:
+        def make(context: Any, ds_config: Any) -> Any:
+            context.set_mpu(deepspeed.ModelParallelUnit(0, 1, False, True))
+            return trials.Zero(context, ds_config)
+
+        with pytest.raises(InvalidExperimentException, match="no rank reports metrics"):
+            fit(make)
+
+    def test_another_kind_of_loader(self, trials: Any) -> None:
+        """The error says how to allow it, which then trains."""
+
+        class Own(trials.Zero):  # type: ignore[misc]
+            def build_training_data_loader(self) -> Any:
+                data = super().build_training_data_loader().dataset
+                return torch.utils.data.DataLoader(data, batch_size=4)
+
+        with pytest.raises(RuntimeError, match=r"context\.disable_dataset_reproducibility_checks"):
+            fit(Own)
+
+        def make(context: Any, ds_config: Any) -> Any:
+            context.disable_dataset_reproducibility_checks()
+            return Own(context, ds_config)
+
+        assert len(fit(make).losses) == 6
+
+    def test_too_little_data_for_one_batch(self, trials: Any) -> None:
+        with pytest.raises(ValueError, match=r"12 micro-batches.*one batch takes\s13"):
+            fit(trials.Zero, config(accumulate=13))
+
+    def test_a_trial_of_another_kind(self, trials: Any) -> None:
+        with (
+            pytorch.init() as context,
+            pytest.raises(TypeError, match="takes a DeepSpeedTrial"),
+        ):
+            deepspeed.Trainer(object(), context)  # type: ignore[arg-type]
+
+
+class TestMemory:
+    """A configuration that does not fit."""
+
+    @staticmethod
+    def greedy(trials: Any, at: int) -> type:
+        class Greedy(trials.Zero):  # type: ignore[misc]
+            def train_batch(self, dataloader_iter: Any, epoch_idx: int, batch_idx: int) -> Any:
+                if batch_idx == at:
+                    torch.empty(1 << 50)
+                return super().train_batch(dataloader_iter, epoch_idx, batch_idx)
+
+        return Greedy
+
+    def test_before_the_first_batch_it_is_an_invalid_hyperparameter(self, trials: Any) -> None:
+        with pytest.raises(SystemExit) as caught:
+            fit(self.greedy(trials, 0), config(1))
+        assert isinstance(caught.value.__context__, InvalidHP)
+        text = str(caught.value.__context__)
+        assert "ZeRO stage 1 and micro-batches of 4 records does not fit into memory" in text
+        assert "allocate" in text
+
+    def test_later_it_is_an_error_that_names_it(self, trials: Any) -> None:
+        with pytest.raises(RuntimeError) as caught:
+            fit(self.greedy(trials, 1), config(1))
+        assert "ZeRO stage 1" in "".join(caught.value.__notes__)
+
+
+def test_reducers_callbacks_and_stop_requests(trials: Any) -> None:
+    """They are PyTorchTrial's."""
+    events: list[str] = []
+
+    class Watching(pytorch.PyTorchCallback):
+        def on_training_epoch_start(self, epoch_idx: int) -> None:
+            events.append(f"epoch {epoch_idx}")
+
+        def on_validation_end(self, metrics: dict[str, Any]) -> None:
+            events.append(f"largest {metrics['largest']}")
+
+        def on_checkpoint_upload_end(self, uuid: str) -> None:
+            events.append("saved")
+
+        def on_trial_shutdown(self) -> None:
+            events.append("over")
+
+    class Watched(trials.Zero):  # type: ignore[misc]
+        def __init__(self, context: Any, ds_config: Any) -> None:
+            super().__init__(context, ds_config)
+            self.largest = context.wrap_reducer(max, "largest", for_training=False)
+
+        def build_callbacks(self) -> dict[str, Any]:
+            return {"watching": Watching()}
+
+        def train_batch(self, dataloader_iter: Any, epoch_idx: int, batch_idx: int) -> Any:
+            if batch_idx == 1:
+                self.context.set_stop_requested(True)
+            return super().train_batch(dataloader_iter, epoch_idx, batch_idx)
+
+        def evaluate_batch(self, dataloader_iter: Any, batch_idx: int) -> dict[str, Any]:
+            self.largest.update(batch_idx)
+            return dict(super().evaluate_batch(dataloader_iter, batch_idx))
+
+    trial = fit(Watched)
+    assert events == ["epoch 0", "largest 4", "saved", "over"]
+    assert trial.engine.global_steps == 2
+
+
+def test_the_whole_data_set_at_once(trials: Any) -> None:
+    class AtOnce(trials.Zero):  # type: ignore[misc]
+        evaluate_batch = deepspeed.DeepSpeedTrial.evaluate_batch
+
+        def evaluate_full_dataset(self, data_loader: Any) -> dict[str, Any]:
+            self.seen = len(list(data_loader))
+            return {"loss": 1.0}
+
+    assert fit(AtOnce).seen == 5
+
+
+def test_own_files_of_a_trial(trials: Any, tmp_path: Path) -> None:
+    """`save()` and `load()` may be anything."""
+    found: list[Any] = []
+
+    class Own(trials.Zero):  # type: ignore[misc]
+        def save(self, context: Any, path: Path) -> None:
+            (path / f"own{context.distributed.rank}").write_text("mine")
+
+        def load(self, context: Any, load_path: Path) -> None:
+            found.append((load_path / "own0").read_text())
+
+        def build_callbacks(self) -> dict[str, Any]:
+            return {"saved": Saved()}
+
+    class Saved(pytorch.PyTorchCallback):
+        def on_checkpoint_upload_end(self, uuid: str) -> None:
+            found.append(uuid)
+
+    fit(Own)
+    fit(Own, max_length=pytorch.Batch(4), latest_checkpoint=found[0])
+    assert found[1] == "mine"
+
+
+@pytest.fixture
+def harness(trials: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
+    """A module whose class `Line` is a DeepSpeedTrial; the trials made of it."""
+    import sys
+    import types
+
+    made: list[Any] = []
+
+    class Line(trials.Zero):  # type: ignore[misc]
+        def __init__(self, context: Any) -> None:
+            super().__init__(context, config())
+            made.append(self)
+
+    module = types.ModuleType("lines")
+    module.Line = Line  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "lines", module)
+    yield made
+
+
+def test_a_class_by_its_name(harness: list[Any], managed: Managed) -> None:
+    """The entrypoint `module:Class` of a DeepSpeedTrial trains it by the configuration."""
+    from detslurm.pytorch.harness import main
+
+    with managed.run():
+        assert main(["lines:Line"]) == 0
+    assert harness[0].engine.global_steps == 20
+
+
+def test_a_context_by_hand(trials: Any) -> None:
+    """Hyperparameters of a configuration, without a Trainer."""
+    made = deepspeed.DeepSpeedTrialContext.from_config(
+        {"hyperparameters": {"lr": {"type": "const", "val": 0.1}, "inner": {"n": 3}}}
+    )
+    assert made.get_hparams() == {"lr": 0.1, "inner": {"n": 3}}
+    trial = trials.Zero(made, config())
+    batches = iter(trial.build_training_data_loader().get_data_loader())
+    trial.train_batch(batches, 0, 0)
+    with pytest.raises(ValueError, match=r"inner\.lr has a range"):
+        deepspeed.DeepSpeedTrialContext.from_config(
+            {"hyperparameters": {"inner": {"lr": {"type": "log", "minval": -3, "maxval": 0}}}}
+        )
