@@ -61,17 +61,29 @@ class EngineCheckpoints:
 
         def fill(path: Path) -> None:
             files.save(own, path / _OF_RANK.format(dist.rank))
-            with _for_nobody_else_to_write():
+            with _for_nobody_else_to_write(), self._ending_alone():
                 self._trial.save(self._context, path)
 
         def write() -> str:
             return self._writer.write(counters, fill, shard=dist.size > 1)
 
-        uuid = self._writer.kept(write, leaving=leaving)
+        # Several ranks can't go on without a checkpoint that one of them has no space for.
+        uuid = write() if dist.size > 1 else self._writer.kept(write, leaving=leaving)
         if uuid is not None:
             self._hooks.on_checkpoint_upload_end(uuid)
             state.ranks, state.last_ckpt = dist.size, state.batches_trained
         return uuid
+
+    @contextmanager
+    def _ending_alone(self) -> Iterator[None]:
+        """Let a rank that fails to save end, and its launcher end the others."""
+        try:
+            yield
+        except BaseException:
+            # They wait for this rank inside of DeepSpeed, where nobody can ask them anything: what
+            # comes after this error must not wait for their answer.
+            self._context.distributed.close()
+            raise
 
     def check(self) -> None:
         """Nothing is written in the background."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import math
 from collections.abc import Callable
@@ -145,3 +146,15 @@ def pipelines() -> dict[str, Any]:
             "resumed": resumed(trials.Pipeline, ds_config),
         }
     return found
+
+
+def full_disk() -> dict[str, Any]:
+    """One rank finds no space for its part of a checkpoint; the other waits for it in DeepSpeed."""
+
+    class Full(trials.Zero):
+        def save(self, context: Any, path: Any) -> None:
+            if context.distributed.rank == 1:
+                raise OSError(errno.ENOSPC, "no space left")
+            super().save(context, path)
+
+    return train(Full, config(1), 2)

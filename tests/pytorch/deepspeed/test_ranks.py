@@ -109,3 +109,9 @@ def test_two_engines(two: Results) -> None:
         assert {"maker", "critic"} <= once["training"][0].keys()
         assert len(once["validation"]) == 2
         assert again["validation"][-1] == rank["adversaries in one"]["validation"][-1]
+
+
+def test_a_rank_that_can_not_save_ends_the_others(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Which wait for it inside of DeepSpeed, and would for half an hour."""
+    with pytest.raises(AssertionError, match=r"no space left|closed by peer"):
+        results(2, "full_disk", tmp_path_factory)
