@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -53,7 +53,11 @@ def _microseconds(run: Callable[[str], float], names: list[str]) -> dict[str, fl
 def _run(peers: Path, place: Path, env: dict[str, str], size: str, name: str) -> float:
     python = sys.executable if name in (OURS, BY_HAND) else str(peers)
     loop, *words = LOOPS[name]
-    argv = [python, "-m", f"benchmarks.loops.{loop}", size, *words]
+    return microseconds_of([python, "-m", f"benchmarks.loops.{loop}", size, *words], env, place)
+
+
+def microseconds_of(argv: Sequence[str], env: Mapping[str, str], place: Path) -> float:
+    """What a loop of `benchmarks.loops` prints."""
     spent = measuring.run(argv, env, place)
     found = re.search(r"microseconds ([\d.]+)", spent.output)
     assert found is not None, spent.output

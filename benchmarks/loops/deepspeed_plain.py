@@ -1,0 +1,30 @@
+"""DeepSpeed's loop written by hand; it, too, averages the loss and looks at it now and then."""
+
+from __future__ import annotations
+
+import os
+
+import torch
+import torch.distributed as torch_dist
+from torch.utils.data import DataLoader
+
+from benchmarks.loops import deepspeed_task, task
+
+
+def main() -> None:
+    size, watch = task.size(), task.Stopwatch()
+    os.environ |= {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}
+    torch_dist.init_process_group("gloo", store=torch_dist.HashStore(), rank=0, world_size=1)
+    engine = deepspeed_task.engine(size)
+    losses = []
+    for batch in DataLoader(task.data(size), batch_size=size.records, shuffle=True):
+        watch.mark()
+        losses.append(deepspeed_task.micro_batch(engine, batch).detach())
+        if len(losses) == task.PERIOD:
+            torch.stack(losses).mean().item()
+            losses.clear()
+    watch.report()
+
+
+if __name__ == "__main__":
+    main()
