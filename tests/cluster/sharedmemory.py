@@ -23,17 +23,18 @@ def clean(since: float) -> None:
         return
     used = _mapped()
     for path in candidates:
-        if str(path) not in used:
-            with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):
+            if path.stat().st_ino not in used:
                 path.unlink()
 
 
-def _mapped() -> set[str]:
-    found: set[str] = set()
+def _mapped() -> set[int]:
+    """Inodes: a semaphore is mapped under another name, which the C library then removes."""
+    found: set[int] = set()
     for pid in processes.pids():
         try:
             text = (processes.PROC / str(pid) / "maps").read_text(errors="replace")
         except OSError:
             continue
-        found.update(line.split()[-1] for line in text.splitlines() if "/dev/shm/" in line)
+        found.update(int(line.split()[4]) for line in text.splitlines() if "/dev/shm/" in line)
     return found

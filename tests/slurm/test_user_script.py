@@ -123,6 +123,6 @@ def test_arguments_by_the_command_line_of_sbatch(monkeypatch: pytest.MonkeyPatch
     assert behind("/a/jobs/job.sh", line) == ["1", "--x=2"]
     assert behind("/a/job.sh", "sbatch --wrap=hostname") == []
     record = {"Command": "/a/jobs/job.sh"}
-    assert arguments("12", {**record, "SubmitLine": line}) == ["1", "--x=2"]
+    assert arguments("1200", {**record, "SubmitLine": line}) == ["1", "--x=2"]
     monkeypatch.setattr(command, "run", lambda argv, **_: line if argv[0] == "sacct" else "")
-    assert arguments("12", record) == ["1", "--x=2"]
+    assert arguments("1200", record) == ["1", "--x=2"]
