@@ -133,6 +133,10 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A directory to work in, with a store and a queue of one's own."""
     monkeypatch.setenv("DETSLURM_ROOT", str(tmp_path / "store"))
     monkeypatch.setenv("DETSLURM_SITE", "")
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_SIZE"):
+        # Known to monkeypatch, what an example leaves is undone: later tests would be ranks.
+        monkeypatch.setenv(name, "0")
+        monkeypatch.delenv(name)
     queue = Queue("local")
     monkeypatch.setattr("detslurm.slurm.detect.detect_cluster", lambda *_, **__: queue)
     return tmp_path

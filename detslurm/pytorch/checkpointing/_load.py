@@ -115,14 +115,16 @@ def _of_engines(
     arguments: Mapping[str, Any],
     options: Mapping[str, Any],
 ) -> Any:
+    from detslurm.pytorch.deepspeed._connect import restored_environment
     from detslurm.pytorch.deepspeed._using import EngineLoadContext, refuse_untrusted
 
     refuse_untrusted(folder, options)
-    context = EngineLoadContext(
-        hparams=load_data.get("hparams"), exp_conf=load_data.get("experiment_config")
-    )
-    trial = kind(context, **arguments)
-    trial.load(context, folder)
+    with restored_environment():
+        context = EngineLoadContext(
+            hparams=load_data.get("hparams"), exp_conf=load_data.get("experiment_config")
+        )
+        trial = kind(context, **arguments)
+        trial.load(context, folder)
     return trial
 
 

@@ -30,8 +30,13 @@ def trials() -> Any:
 
 
 @pytest.fixture(autouse=True)
-def on_the_cpu(monkeypatch: pytest.MonkeyPatch, root: Path) -> None:
+def on_the_cpu(monkeypatch: pytest.MonkeyPatch, root: Path) -> Iterator[None]:
+    """A context by hand leaves its rank in the environment, where later tests would find it."""
     monkeypatch.setenv("DS_ACCELERATOR", "cpu")
+    from detslurm.pytorch.deepspeed._connect import restored_environment
+
+    with restored_environment():
+        yield
 
 
 def fit(make: Make, ds_config: dict[str, Any] | None = None, **arguments: Any) -> Any:
