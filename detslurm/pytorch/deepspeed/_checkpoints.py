@@ -60,8 +60,8 @@ class EngineCheckpoints:
         counters = replace(state, ranks=dist.size, last_ckpt=state.batches_trained)
 
         def fill(path: Path) -> None:
-            files.save(own, path / _OF_RANK.format(dist.rank))
             with _for_nobody_else_to_write(), self._ending_alone():
+                files.save(own, path / _OF_RANK.format(dist.rank))
                 self._trial.save(self._context, path)
 
         def write() -> str:

@@ -88,7 +88,8 @@ class DeepSpeedTrialContext(TrialContext):
             The engine.
 
         Raises:
-            InvalidExperimentException: If it is no engine, or was wrapped before.
+            InvalidExperimentException: If it is no engine, was wrapped before, or writes its
+                checkpoints in the background (`checkpoint.writer`).
         """
         if not isinstance(model, DeepSpeedEngine):
             raise InvalidExperimentException(
@@ -97,8 +98,13 @@ class DeepSpeedTrialContext(TrialContext):
             )
         if any(model is own for own in self.models):
             raise InvalidExperimentException("wrap_model_engine() got the same engine twice")
+        if model.checkpoint_engine.is_decoupled():
+            raise InvalidExperimentException(
+                "this engine would write its checkpoints after they count: leave checkpoint.writer"
+                " out of DeepSpeed's configuration"
+            )
         self.models.append(model)
-        if len(self.models) == 1 and self._batch_sizes is None:
+        if len(self.models) == 1:
             each = model.train_micro_batch_size_per_gpu() * model.gradient_accumulation_steps()
             self._batch_sizes = model.train_batch_size(), each
         return model
@@ -138,6 +144,11 @@ class DeepSpeedTrialContext(TrialContext):
             return self._mpu
         known = getattr(self.models[0], "mpu", None) if self.models else None
         if known is not None:
+            if not hasattr(known, "get_data_parallel_rank"):
+                raise InvalidExperimentException(
+                    "the engine's mpu doesn't say which part of the data is this rank's: call"
+                    " context.set_mpu() in __init__"
+                )
             return make_deepspeed_mpu(known)
         return make_data_parallel_mpu(self.distributed)
 

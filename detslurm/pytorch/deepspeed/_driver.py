@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import numbers
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -11,7 +10,9 @@ import torch
 from deepspeed.runtime.engine import DeepSpeedEngine
 
 from detslurm.core import Context
+from detslurm.core._collective import run_collectively
 from detslurm.errors import InvalidExperimentException
+from detslurm.pytorch._averages import array_of, averages, partial
 from detslurm.pytorch._base_trial import evaluates_batches
 from detslurm.pytorch._driver import Shard
 from detslurm.pytorch._hooks import Hooks
@@ -40,6 +41,7 @@ class EngineDriver:
                 f"{type(self._trial).__name__} has no engine: pass each through"
                 " context.wrap_model_engine() in __init__"
             )
+        _refuse_what_cannot_resume(self._context)
         place, context = self._context._place, self._context
         self.reports = place.should_report_metrics
         self.shard = Shard(
@@ -61,7 +63,7 @@ class EngineDriver:
         known = [length for length in lengths if length is not None]
         if not known:
             return ENDLESS
-        if 0 < min(known) < self.loader_batches:
+        if min(known) < self.loader_batches and max(known) > 0:
             raise ValueError(
                 f"an epoch has {min(known)} micro-batches on a slot, and one batch takes"
                 f" {self.loader_batches} (gradient_accumulation_steps): there is too little data"
@@ -116,6 +118,8 @@ class EngineEvaluator:
         self._takes = context.get_num_micro_batches_per_slot() if self._is_pipeline else 1
         self.together = context.distributed.size > 1
         self._passes = 0
+        if evaluates_batches(trial):
+            self.passes()  # what is wrong with the data is known before training
 
     def begin(self) -> None:
         """Put engines into evaluation mode."""
@@ -128,20 +132,29 @@ class EngineEvaluator:
         Ranks with less data repeat their last micro-batch, which does not count. A pipeline
         averages over all ranks itself: there the least that any of them has is what is evaluated.
         """
-        counts = self._context.distributed.allgather(self._own())
+        self._passes = run_collectively(self._context.distributed, self._own, self._together)
+        return self._passes
+
+    def _together(self, counts: list[int | None]) -> int:
         known = [count for count in counts if count is not None]
         if not known or min(known) == 0:
             raise ValueError(
                 f"validation needs {self._takes} micro-batches on each slot that reads data, and"
                 " there is one with less; make the batches smaller"
             )
-        self._passes = min(known) if self._is_pipeline else max(known)
-        if self._at_most is not None:
-            self._passes = min(self._passes, self._at_most)
-        return self._passes
+        passes = min(known) if self._is_pipeline else max(known)
+        return passes if self._at_most is None else min(passes, self._at_most)
 
     def _own(self) -> int | None:
-        return None if self._loader is None else len(self._loader) // self._takes
+        if self._loader is None:
+            return None
+        try:
+            return len(self._loader) // self._takes
+        except TypeError as err:
+            raise TypeError(
+                "build_validation_data_loader() must return a loader that has a length: slots"
+                f" evaluate equally often ({err})"
+            ) from err
 
     def outputs(self) -> list[Any]:
         """What `evaluate_batch()` returned, for what this rank has of the data."""
@@ -183,6 +196,16 @@ class _Lasting:
         return self._last
 
 
+def _refuse_what_cannot_resume(context: DeepSpeedTrialContext) -> None:
+    first = context.models[0]
+    without_zero = first.zero_optimization_stage() == 0
+    if context.use_pipeline_parallel and first.bfloat16_enabled() and without_zero:
+        raise InvalidExperimentException(
+            "DeepSpeed can't load the checkpoints of a pipeline in bf16 without ZeRO: set"
+            " zero_optimization.stage to 1"
+        )
+
+
 def _spreads(context: DeepSpeedTrialContext) -> bool:
     """Whether no rank has a whole model."""
     if context.distributed.size == 1:
@@ -196,6 +219,7 @@ def _check_accumulation(engine: DeepSpeedEngine) -> None:
     """Raise `AssertionError` unless gradients of whole batches were accumulated."""
     steps = engine.gradient_accumulation_steps()
     manual = engine._is_gradient_accumulation_boundary is not None
+    manual = manual or not engine.managed_gradient_accumulation()
     if engine.micro_steps % steps and not manual:
         raise AssertionError(
             f"train_batch() did not train for gradient accumulation steps: the engine made"
@@ -217,8 +241,12 @@ def _mean_of(results: Sequence[Any]) -> Any:
 
 
 def _mean(values: Sequence[Any]) -> Any:
-    if all(isinstance(value, torch.Tensor) for value in values):
-        return torch.stack([value.detach().float() for value in values]).mean(0)
-    if all(isinstance(value, numbers.Real) for value in values):
-        return sum(values) / len(values)
-    return values[-1]  # nothing that has a mean
+    """On the device, where a device has to be waited for; as for batches otherwise."""
+    if all(isinstance(value, torch.Tensor) and value.numel() == 1 for value in values):
+        return torch.stack([_wide(value.detach().reshape(())) for value in values]).mean()
+    host = [array_of(value) if isinstance(value, torch.Tensor) else value for value in values]
+    return averages([partial([{"": value} for value in host])])[""]
+
+
+def _wide(value: torch.Tensor) -> torch.Tensor:
+    return value.double() if value.dtype in (torch.float64, torch.int64) else value.float()

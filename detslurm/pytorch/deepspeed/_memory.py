@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import torch
 
 from detslurm._errors import InvalidHP
+from detslurm._info import get_cluster_info
 from detslurm.pytorch.deepspeed._context import DeepSpeedTrialContext
 
 # What torch says where the host has no more; only that of devices has a type of its own.
@@ -27,10 +28,16 @@ def explaining_lack_of_memory(context: DeepSpeedTrialContext) -> Iterator[None]:
         if not is_lack_of_memory(err):
             raise
         text = f"{_configuration(context)} does not fit into memory: {_first_line(err)}"
-        if context._current_batch in (None, context._steps_completed):
+        if not _has_trained(context):
             raise InvalidHP(text) from err
         err.add_note(text)
         raise
+
+
+def _has_trained(context: DeepSpeedTrialContext) -> bool:
+    """Whether a batch fitted before, in this run or an earlier one."""
+    info = get_cluster_info()
+    return bool(context._current_batch or (info is not None and info.trial._steps_completed))
 
 
 def is_lack_of_memory(err: BaseException) -> bool:

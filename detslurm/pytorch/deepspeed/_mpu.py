@@ -7,6 +7,12 @@ from typing import Any
 
 from detslurm.core import DistributedContext
 
+_SLICE_RANKS = (
+    "get_slice_parallel_rank",
+    "get_tensor_model_parallel_rank",
+    "get_model_parallel_rank",
+)
+
 
 @dataclass
 class ModelParallelUnit:
@@ -47,7 +53,7 @@ def make_deepspeed_mpu(mpu: Any) -> ModelParallelUnit:
     stage, stages = 0, 1
     if hasattr(mpu, "get_pipe_parallel_rank"):
         stage, stages = mpu.get_pipe_parallel_rank(), mpu.get_pipe_parallel_world_size()
-    slice_rank = getattr(mpu, "get_slice_parallel_rank", mpu.get_model_parallel_rank)()
+    slice_rank = next((getattr(mpu, name)() for name in _SLICE_RANKS if hasattr(mpu, name)), 0)
     is_last = stage == stages - 1
     return ModelParallelUnit(
         data_parallel_rank=mpu.get_data_parallel_rank(),

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -140,6 +142,31 @@ class TestMistakes:
         with pytest.raises(ValueError, match=r"12 micro-batches.*one batch takes\s13"):
             fit(trials.Zero, config(accumulate=13))
 
+    def test_validation_data_without_a_length(self, trials: Any) -> None:
+        """Known before anything is trained."""
+
+        class Unsized(trials.Zero):  # type: ignore[misc]
+            def __init__(self, context: Any, ds_config: Any) -> None:
+                super().__init__(context, ds_config)
+                context.disable_dataset_reproducibility_checks()
+                made.append(self)
+
+            def build_validation_data_loader(self) -> Any:
+                class Stream(torch.utils.data.IterableDataset):  # type: ignore[misc]
+                    def __iter__(self) -> Iterator[int]:
+                        return iter(range(3))
+
+                return torch.utils.data.DataLoader(Stream())
+
+        made: list[Any] = []
+        with pytest.raises(TypeError, match=r"build_validation_data_loader\(\).*a length"):
+            fit(Unsized)
+        assert made[0].losses == []
+
+    def test_a_pipeline_whose_checkpoints_cannot_be_loaded(self, trials: Any) -> None:
+        with pytest.raises(InvalidExperimentException, match=r"bf16 without ZeRO"):
+            fit(partial(trials.Pipeline, stages=1), config(0, "bf16"))
+
     def test_a_trial_of_another_kind(self, trials: Any) -> None:
         with (
             pytorch.init() as context,
@@ -173,6 +200,63 @@ class TestMemory:
         with pytest.raises(RuntimeError) as caught:
             fit(self.greedy(trials, 1), config(1))
         assert "ZeRO stage 1" in "".join(caught.value.__notes__)
+
+
+def test_a_resumed_trial_has_fitted_before(trials: Any, managed: Managed) -> None:
+    """It is restarted, not given up."""
+    seen: list[str] = []
+
+    class Saved(pytorch.PyTorchCallback):
+        def on_checkpoint_upload_end(self, uuid: str) -> None:
+            seen.append(uuid)
+
+    class Greedy(trials.Zero):  # type: ignore[misc]
+        def build_callbacks(self) -> dict[str, Any]:
+            return {"saved": Saved()}
+
+        def train_batch(self, dataloader_iter: Any, epoch_idx: int, batch_idx: int) -> Any:
+            if seen:
+                torch.empty(1 << 50)
+            if batch_idx == 2:
+                self.context.set_stop_requested(True)
+            return super().train_batch(dataloader_iter, epoch_idx, batch_idx)
+
+    with managed.run():
+        fit(Greedy)
+    with managed.run(), pytest.raises(RuntimeError, match="allocate memory"):
+        fit(Greedy, latest_checkpoint=seen[0])
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        (torch.tensor(1.0), torch.tensor(3.0)),
+        (torch.tensor([1.0]), torch.tensor(3)),
+        (1.0, torch.tensor(3.0)),
+        (np.array(1.0), np.array([3.0])),
+        ([0.0, 2.0], [2.0, 4.0]),
+        (torch.tensor([0.0, 2.0]), torch.tensor([3.0])),
+        (2.0, None),
+    ],
+)
+def test_metrics_of_micro_batches_are_averaged(trials: Any, values: tuple[Any, Any]) -> None:
+    """Whatever they are."""
+    reported: list[dict[str, Any]] = []
+
+    class Reported(pytorch.PyTorchCallback):
+        def on_training_workload_end(self, avg_metrics: Any, batch_metrics: Any) -> None:
+            reported.append(avg_metrics)
+
+    class Given(trials.Zero):  # type: ignore[misc]
+        def build_callbacks(self) -> dict[str, Any]:
+            return {"reported": Reported()}
+
+        def train_batch(self, dataloader_iter: Any, epoch_idx: int, batch_idx: int) -> Any:
+            super().train_batch(dataloader_iter, epoch_idx, batch_idx)
+            return {"given": values[(self.engine.micro_steps + 1) % 2]}
+
+    fit(Given, max_length=pytorch.Batch(1))
+    assert reported[0]["given"] == 2
 
 
 def test_reducers_callbacks_and_stop_requests(trials: Any) -> None:
