@@ -16,7 +16,8 @@ SAYS_WHICH = """\
     import detslurm as det
 
     def said(number, frame):
-        print("got", signal.Signals(number).name, flush=True)
+        # A signal may come twice, and the second in the middle of the first one's line.
+        os.write(1, f"got {signal.Signals(number).name}\\n".encode())
 
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGALRM, signal.SIGQUIT):
         signal.signal(number, said)
