@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 BIN := .venv/bin
 
-.PHONY: help demo test test-fast test-gpu test-versions lint bench cluster clean
+.PHONY: help demo test test-fast test-gpu test-versions lint docs man bench cluster clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1  /p' $(MAKEFILE_LIST) | column -t -l 2
@@ -30,6 +30,15 @@ lint:  ## style, format and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	@$(BIN)/python scripts/typecheck.py
+
+docs:  ## write the documentation as a site to build/site
+	@scripts/bootstrap.sh docs
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
+	@echo "build/site/index.html"
+
+man:  ## write man pages to build/man; man -M build/man detslurm-experiment-list shows one
+	@scripts/bootstrap.sh test
+	@$(BIN)/python -m scripts.man_pages build/man
 
 bench:  ## ratios against peers
 	@scripts/bootstrap.sh test

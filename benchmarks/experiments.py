@@ -7,8 +7,10 @@ import textwrap
 import time
 from pathlib import Path
 
+from detslurm import _start
 from detslurm.sdk import Client
-from detslurm.slurm import JobRequest, LocalCluster
+from detslurm.sdk.submission.submit import cache_modules
+from detslurm.slurm import JobRequest, LocalCluster, resubmit
 from detslurm.store import ExperimentDir, RunLog, Store
 from detslurm.store.records import Created
 
@@ -38,7 +40,9 @@ def submitted(
     config = context / "experiment.yaml"
     config.write_text(textwrap.dedent(CONFIG).format(entrypoint=entrypoint, slurm=slurm))
     client = Client(root, connect=lambda name: Nowhere(root))
-    return client.store.experiment(client.submit(config).experiment_id)
+    experiment = client.store.experiment(client.submit(config).experiment_id)
+    cache_modules(client.store)
+    return experiment
 
 
 def job_environment(environment: dict[str, str]) -> dict[str, str]:
@@ -53,12 +57,13 @@ def agent_command(experiment: ExperimentDir) -> list[str]:
     if trial.start(1) is None:
         claim = {"trial": number, "experiment": experiment.id, "hparams": {}, "seed": 0, "job": {}}
         trial.open_run(claim)
-    return [sys.executable, "-m", "detslurm.exec.agent", str(experiment.path), str(number), "1"]
+    start = [sys.executable, "-PS", _start.__file__, "detslurm.exec.agent"]
+    return [*start, str(experiment.path), str(number), "1"]
 
 
 def runner_command(experiment: ExperimentDir) -> list[str]:
     """A runner for the experiment's first trial."""
-    return [sys.executable, "-m", "detslurm.exec.runner", str(experiment.path), "0"]
+    return list(resubmit.runner_command(experiment.path, 0))
 
 
 def finished(store: Store, count: int) -> None:

@@ -27,6 +27,12 @@ TRIAL_SEED = "DET_TRIAL_SEED"
 HPARAMS = "DET_HPARAMS"
 STEPS_COMPLETED = "DET_STEPS_COMPLETED"
 LATEST_CHECKPOINT = "DET_LATEST_CHECKPOINT"
+CONTINUED_TRIAL = "DETSLURM_CONTINUED_TRIAL"
+"""The trial of another experiment that saved the checkpoint from which this one goes on."""
+HPARAMS_CHANGED = "DETSLURM_HPARAMS_CHANGED"
+"""Whether its hyperparameters are other ones than that trial's."""
+TEST_MODE = "DETSLURM_TEST_MODE"
+"""Set where the experiment is the short training of `submit --test-mode`."""
 DEBUG = "DET_DEBUG"
 EXPERIMENT_DIR = "DETSLURM_EXPERIMENT_DIR"
 JOB = "DETSLURM_JOB"
@@ -74,7 +80,7 @@ LOCAL_END_TIME = "DETSLURM_LOCAL_END_TIME"
 LOCAL_CPUS = "DETSLURM_LOCAL_CPUS"
 LOCAL_GPUS = "DETSLURM_LOCAL_GPUS"
 
-OF_A_RUN = ("DET_", "DETSLURM_PREEMPT", JOB)
+OF_A_RUN = ("DET_", "DETSLURM_PREEMPT", CONTINUED_TRIAL, HPARAMS_CHANGED, TEST_MODE, JOB)
 """How the variables begin that would give a process another run's identity."""
 OF_A_JOB = ("SLURM_", "SLURMD_", "PMI", "OMPI_")
 """How those begin that would give a process another job's identity, or that of a rank in it."""

@@ -62,12 +62,16 @@ class TrialInfo:
         experiment_id: The experiment's id.
         trial_seed: The seed of this trial, the same in all its runs.
         hparams: The trial's hyperparameters by name.
+        continues: The id of the trial of another experiment that saved the checkpoint from which
+            this one goes on counting (`experiment continue`), else None.
     """
 
     trial_id: int
     experiment_id: int
     trial_seed: int
     hparams: dict[str, Any]
+    continues: int | None
+    _hparams_changed: bool
     _config: dict[str, Any] = field(repr=False)
     _steps_completed: int
     _trial_run_id: int
@@ -85,6 +89,8 @@ class TrialInfo:
         trial_run_id: int,
         debug: bool = False,
         inter_node_network_interface: str | None = None,
+        continues: int | None = None,
+        hparams_changed: bool = False,
     ) -> None:
         # Frozen: what is set, is set past the class's own __setattr__.
         vars(self).update(
@@ -92,6 +98,8 @@ class TrialInfo:
             experiment_id=experiment_id,
             trial_seed=trial_seed,
             hparams=hparams,
+            continues=continues,
+            _hparams_changed=hparams_changed,
             _config=config,
             _steps_completed=steps_completed,
             _trial_run_id=trial_run_id,
@@ -111,6 +119,8 @@ class TrialInfo:
             trial_run_id=int(env[_env.TRIAL_RUN_ID]),
             debug=env.get(_env.DEBUG) == "true",
             inter_node_network_interface=env.get(_env.INTERFACE),
+            continues=int(continued) if (continued := env.get(_env.CONTINUED_TRIAL)) else None,
+            hparams_changed=env.get(_env.HPARAMS_CHANGED) == "true",
         )
 
 

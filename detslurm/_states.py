@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal, get_args
+from typing import Final, Literal
 
 RunOutcome = Literal[
     "completed",  # its code ended in order
@@ -24,7 +24,6 @@ RunOutcome = Literal[
 ]
 """The outcome of a run, in end records and in the events of a search."""
 
-RUN_OUTCOMES: Final[tuple[RunOutcome, ...]] = get_args(RunOutcome)
 COMPLETED: Final = "completed"
 INVALID_HP: Final = "invalid_hp"
 ERROR: Final = "error"
@@ -32,6 +31,7 @@ CANCELED: Final = "canceled"
 KILLED: Final = "killed"
 RESTART: Final = "restart"
 PREEMPTED: Final = "preempted"
+PAUSED: Final = "paused"
 ENDED: Final = "ended"
 LOST: Final = "lost"
 OUT_OF_OPS: Final = "out_of_ops"

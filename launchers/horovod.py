@@ -57,7 +57,7 @@ def _run(args: LauncherArgs, nodes: Nodes, flag: PreemptFlag | None) -> int:
     if importlib.util.find_spec("horovod") is None:
         raise UsageError(
             "error: Horovod is not installed for this Python; it has to be built with the site's"
-            " MPI and for the torch that is installed: see docs/pytorch.md"
+            " MPI and for the torch that is installed: see docs/pytorch-reference.md"
         )
     env, mpi_args = tuned(args.overrides) if args.overrides else ({}, [])
     os.environ.update({**env, "USE_HOROVOD": "1"})

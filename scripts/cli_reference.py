@@ -17,11 +17,53 @@ PAGE = Path(__file__).resolve().parents[1] / "docs" / "cli.md"
 _HEAD = """\
 # The command line
 
-`detslurm COMMAND --help` prints the same text. Results go to stdout, everything else to stderr.
-With `--json` stdout is one JSON document (for `logs` one a line): times are RFC 3339 in UTC, and
-NaN and infinities are text. The exit status is 0 on success, 1 for an error (and for `experiment
-wait` if the experiment is not COMPLETED), 2 for a wrong command line or configuration, 130 after
-Ctrl-C.
+`detslurm COMMAND --help` prints the same text. Results go to stdout, everything else to stderr,
+where errors begin with `detslurm: error:` and warnings with `detslurm: warning:`.
+
+On a terminal, tables are fitted to its width (columns that matter less are left out, long names are
+cut), coloured, with times such as "3 hours ago", and long output goes through `$PAGER`. In a pipe
+or a file they are complete and plain: local times, no colours, nothing cut. `NO_COLOR=1` switches
+colours off, `PAGER=cat` the pager, `--table` prints all columns on a terminal, too.
+
+| exit status | meaning |
+|---|---|
+| 0 | success |
+| 1 | an error; also `experiment wait` if the experiment is not COMPLETED |
+| 2 | a wrong command line or configuration |
+| 130 | ended by Ctrl-C |
+
+Tab completes commands, options, ids, names of experiments, keys of the configuration and files:
+`detslurm completion install`. Where an id goes, `last` and `@-1` are the newest, `@-2` the one
+before; a name or a glob of names in quotes stands for experiments. `make man` writes man pages.
+
+## JSON
+
+With `--json` stdout is one JSON document, whether the command succeeds or fails:
+
+```json
+{
+  "schema_version": 1,
+  "data": null,
+  "errors": [{"kind": "not_found", "message": "there is no experiment 7"}]
+}
+```
+
+- `schema_version` grows when a field changes its meaning or disappears; new fields may come at any
+  time.
+- `data` is the result: a list for lists, null if there is none. A command that acts on several ids
+  lists what came of each: `id`, `done` and `message`. Some may fail while others are done: then
+  there are data and errors.
+- `errors` is empty on success. Their `kind` is one of `usage` (a wrong command line), `config` (a
+  wrong configuration), `not_found`, `refused` (what can't be done in this state, or by this
+  user), `slurm` (the scheduler), `store` and `io`. The messages go to stderr, too.
+
+Times are RFC 3339 in UTC, sizes are bytes, shares are from 0 to 1, NaN and infinities are text.
+`logs --json` prints one object a line, without the envelope; if it fails, the last line is the
+envelope. `jq .data` takes the envelope off.
+
+`--csv` prints the rows of a table with the table's headers: times, sizes and shares as in JSON.
+
+## The store
 
 The store is `$DETSLURM_ROOT`, else the `root` of the site profile, else `~/detslurm`. If one of the
 first two names a store that does not exist, that is an error.

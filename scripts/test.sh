@@ -10,6 +10,7 @@ packages=(
     locales # a user whose shell speaks German
     libpmix-dev # srun --mpi=pmix loads libpmix.so, which libpmix2 has under its full name only
     bubblewrap # stands in for containers
+    zsh fish # shells that complete with Tab, as bash does
     g++ make cmake python3-dev # Horovod is compiled, against Python.h too
     glusterfs-server fuse3 # a network file system for the store; its client comes with it
 )

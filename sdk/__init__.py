@@ -13,32 +13,103 @@ from detslurm._lazy import lazy_names
 
 if TYPE_CHECKING:
     from detslurm.config.errors import ConfigErrors
+    from detslurm.sdk.checkpoint import Checkpoint
     from detslurm.sdk.client import Client
-    from detslurm.sdk.errors import LifecycleError, SubmitError
+    from detslurm.sdk.determined import Determined
+    from detslurm.sdk.enums import (
+        CheckpointSortBy,
+        CheckpointState,
+        DownloadMode,
+        ExperimentSortBy,
+        ExperimentState,
+        LogLevel,
+        ModelSortBy,
+        OrderBy,
+        TrialSortBy,
+        TrialState,
+    )
+    from detslurm.sdk.errors import BundleError, LifecycleError, SubmitError
+    from detslurm.sdk.executor import Executor
     from detslurm.sdk.experiment import Experiment
+    from detslurm.sdk.job import Job
+    from detslurm.sdk.model import Model
+    from detslurm.sdk.model_version import ModelVersion
+    from detslurm.sdk.resource_pool import ResourcePool
+    from detslurm.sdk.shortcuts import submit
+    from detslurm.sdk.slots import NodeSlots
     from detslurm.sdk.trial import Trial
+    from detslurm.sdk.trial_metrics import TrialMetrics
     from detslurm.slurm.interface import SlurmError
+    from detslurm.slurm.node_info import NodeInfo
 
 __all__ = [
+    "BundleError",
+    "Checkpoint",
+    "CheckpointSortBy",
+    "CheckpointState",
     "Client",
     "ConfigErrors",
+    "Determined",
+    "DownloadMode",
+    "Executor",
     "Experiment",
+    "ExperimentSortBy",
+    "ExperimentState",
+    "Job",
     "LifecycleError",
+    "LogLevel",
+    "Model",
+    "ModelSortBy",
+    "ModelVersion",
+    "NodeInfo",
+    "NodeSlots",
+    "OrderBy",
+    "ResourcePool",
     "SlurmError",
     "SubmitError",
     "Trial",
+    "TrialMetrics",
+    "TrialSortBy",
+    "TrialState",
+    "submit",
 ]
 
 _LAZY = {
+    "BundleError": "detslurm.sdk.errors",
+    "Checkpoint": "detslurm.sdk.checkpoint",
+    "CheckpointState": "detslurm.sdk.enums",
+    "CheckpointSortBy": "detslurm.sdk.enums",
     "Client": "detslurm.sdk.client",
     "ConfigErrors": "detslurm.config.errors",
+    "DownloadMode": "detslurm.sdk.enums",
+    "Determined": "detslurm.sdk.determined",
+    "Executor": "detslurm.sdk.executor",
     "Experiment": "detslurm.sdk.experiment",
+    "ExperimentSortBy": "detslurm.sdk.enums",
+    "ExperimentState": "detslurm.sdk.enums",
+    "Job": "detslurm.sdk.job",
     "LifecycleError": "detslurm.sdk.errors",
+    "LogLevel": "detslurm.sdk.enums",
+    "Model": "detslurm.sdk.model",
+    "ModelSortBy": "detslurm.sdk.enums",
+    "ModelVersion": "detslurm.sdk.model_version",
+    "NodeInfo": "detslurm.slurm.node_info",
+    "OrderBy": "detslurm.sdk.enums",
+    "ResourcePool": "detslurm.sdk.resource_pool",
+    "NodeSlots": "detslurm.sdk.slots",
     "SlurmError": "detslurm.slurm.interface",
     "SubmitError": "detslurm.sdk.errors",
     "Trial": "detslurm.sdk.trial",
+    "TrialMetrics": "detslurm.sdk.trial_metrics",
+    "TrialSortBy": "detslurm.sdk.enums",
+    "TrialState": "detslurm.sdk.enums",
+    "submit": "detslurm.sdk.shortcuts",
 }
 
 
 # The command line needs one of these at a time.
 __getattr__ = lazy_names(__name__, _LAZY)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

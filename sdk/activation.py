@@ -23,12 +23,18 @@ def activate(one: ExperimentSnapshot, queues: Queues) -> bool:
         from detslurm.sdk.worker_pool import resume
 
         return resume(one, queues)
-    known, trials = one.job_refs, sorted({*one.unfinished, *lost_trials(one)})
+    deferred = {one.facts.trial_ids[index] for index in one.facts.unsubmitted}
+    known, trials = one.job_refs, sorted({*one.unfinished, *lost_trials(one)} - deferred)
     wanted = [known[trial] for trial in trials if trial in known]
     queue = one.without_foreign_jobs(queues.query(wanted, since=one.view.created))
     statuses = {trial: status_of(known.get(trial), queue) for trial in trials}
     done = queues.release([s.job_ref for s in statuses.values() if s.job_ref and s.alive])
     _resubmit(one, [t for t, s in statuses.items() if _has_no_job(s, queue.unreachable)], queues)
+    if deferred and not queue.unreachable:
+        from detslurm.sdk.submission.deferring import submit_deferred
+
+        alive = sum(s.alive is True for s in statuses.values())
+        submit_deferred(one.directory, queues.cluster(one.view.cluster or "slurm"), alive)
     return done and not queue.unreachable
 
 

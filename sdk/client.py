@@ -4,23 +4,34 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from detslurm import _env
+from detslurm.sdk.enums import ExperimentSortBy, ExperimentState, OrderBy
+from detslurm.sdk.finding_checkpoints import FindingCheckpoints
 from detslurm.sdk.queues import Connect, Queues, connector
-from detslurm.sdk.snapshot import ExperimentSnapshot, attach_job_status, read
+from detslurm.sdk.registry import Registry
+from detslurm.sdk.snapshot import (
+    ExperimentSnapshot,
+    Finished,
+    attach_job_status,
+    idle_warnings,
+    read,
+)
+from detslurm.sdk.store_root import DEFAULT_ORIGIN, default_root, root_origin
+from detslurm.sdk.submitting import Submitting
+from detslurm.sdk.templates import Templates
+from detslurm.sdk.updating_jobs import UpdatingJobs
 from detslurm.store import ExperimentDir, ExperimentRow, NotFound, Store, StoreError, TrialDir, fs
 
 if TYPE_CHECKING:
+    from detslurm.sdk.cleaning import Collected
+    from detslurm.sdk.comparison import Comparison
     from detslurm.sdk.experiment import Experiment
-    from detslurm.sdk.submission.planning import Plan
-    from detslurm.sdk.submission.submit import Submission
+    from detslurm.sdk.quota import Quota
     from detslurm.sdk.trial import Trial
-
-Config = Mapping[str, Any] | str | os.PathLike[str]
-"""A configuration, or the path of a file with one (`-`: standard input)."""
+    from detslurm.sdk.usage import ExperimentUsage
 
 
 def warn_user(text: str) -> None:
@@ -32,33 +43,7 @@ def warn_user(text: str) -> None:
     warnings.warn(text, stacklevel=2)
 
 
-def default_root() -> Path:
-    """Return the directory of the store that commands and clients use by default.
-
-    That is DETSLURM_ROOT, else `root` of the site profile, else `~/detslurm`.
-    """
-    named = os.environ.get(_env.ROOT)
-    if named and not named.startswith("~") and "$" not in named:
-        return Path(named).absolute()
-    from detslurm.config import store_root
-
-    return store_root()
-
-
-DEFAULT_ORIGIN = "the default"
-
-
-def root_origin() -> str:
-    """Return who decided where `default_root` is, as a phrase for messages."""
-    if os.environ.get(_env.ROOT):
-        return "by DETSLURM_ROOT"
-    from detslurm.config import load_site
-
-    site = load_site()
-    return f"by root in {site.source}" if site.root else DEFAULT_ORIGIN
-
-
-class Client:
+class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
     """A store, and the clusters whose queues know its jobs.
 
     Args:
@@ -83,6 +68,9 @@ class Client:
         self.store = Store(path)
         self.warn = warn
         self.queues = Queues(connect or connector(path), warn)
+
+    def __repr__(self) -> str:
+        return f"Client({str(self.store.path)!r})"
 
     def missing(self) -> str | None:
         """Return why there is no store, in a sentence that names the directory and who chose it.
@@ -157,6 +145,8 @@ class Client:
                     raise
                 skip(error)
         attach_job_status(found, self.queues)
+        for text in idle_warnings(found):
+            self.warn(text)
         return [Experiment(self.queues, one) for one in found]
 
     def _read(self, number: int) -> ExperimentSnapshot:
@@ -185,7 +175,7 @@ class Client:
             raise NotFound(f"experiment {experiment_id} was deleted")
         return Experiment(self.queues, one)
 
-    def list_experiments(self, *, archived: bool = False) -> list[ExperimentRow]:
+    def rows(self, *, archived: bool = False) -> list[ExperimentRow]:
         """Return a row for each experiment, by id; deleted ones are left out.
 
         Experiments that can't be read are left out, with a warning.
@@ -196,12 +186,131 @@ class Client:
         Raises:
             NotFound: If there is no store where the user said it is.
         """
+        rows = [one.row for one in self._listed().values()]
+        return [row for row in rows if archived or not row.archived]
+
+    def list_experiments(
+        self,
+        sort_by: ExperimentSortBy = ExperimentSortBy.ID,
+        order_by: OrderBy = OrderBy.ASCENDING,
+        experiment_ids: Collection[int] | None = None,
+        labels: Iterable[str] | None = None,
+        users: Iterable[str] | None = None,
+        states: Iterable[ExperimentState | str] | None = None,
+        name: str | None = None,
+    ) -> list[Experiment]:
+        """Return the experiments that meet all conditions, archived ones included.
+
+        However many there are, it takes one look at the queue, and reads only those that are not
+        finished. What can't be read is left out, with a warning.
+
+        Args:
+            sort_by: What they are sorted by; their ids by default.
+            order_by: The direction; ascending by default.
+            experiment_ids: Only those with these ids; all by default.
+            labels: Only those with all of these labels; all by default.
+            users: Only those that one of these users has submitted; all by default.
+            states: Only those in one of these states; all by default.
+            name: Only those with this text in their name, in any case; all by default.
+
+        Raises:
+            NotFound: If there is no store where the user said it is.
+        """
+        from detslurm.sdk.experiment import Experiment
+        from detslurm.sdk.ordering import experiments_by, selected
+
+        found = self._listed()
+        rows = selected(
+            [one.row for one in found.values()],
+            ids=experiment_ids, labels=labels, users=users, states=states, name=name,
+        )  # fmt: skip
+        rows = experiments_by(rows, sort_by, order_by)
+        return [Experiment(self.queues, found[row.id]) for row in rows]
+
+    def _listed(self) -> dict[int, ExperimentSnapshot | Finished]:
+        """All experiments by id, but for the deleted ones."""
         if text := self.missing():
             if self._given or root_origin() != DEFAULT_ORIGIN:
                 raise NotFound(text)
             self.warn(text)  # the user never named this store
-        found = _rows(self.store, self.queues, self.warn)
-        return [row for row in found if row.state != "DELETED" and (archived or not row.archived)]
+        found = _all_known(self.store, self.queues, self.warn)
+        return {number: one for number, one in found.items() if one.row.state != "DELETED"}
+
+    def disk_usage(
+        self,
+        experiment_ids: Sequence[int] | None = None,
+        *,
+        progress: Callable[[int, int], None] = lambda done, whole: None,
+    ) -> list[ExperimentUsage]:
+        """Return what experiments take on disk, by id and by kind of file.
+
+        Checkpoints and code count as they were recorded, other files by their present size.
+
+        Args:
+            experiment_ids: Only these experiments; by default all that were not deleted.
+            progress: Called with the number of experiments that were looked at, and of all; by
+                default nobody is.
+
+        Raises:
+            NotFound: If one of these experiments does not exist.
+        """
+        from detslurm.sdk.usage import usage_of_store
+
+        rows = {row.id: row for row in self.rows(archived=True)}
+        wanted = list(rows) if experiment_ids is None else list(experiment_ids)
+        if missing := [number for number in wanted if number not in rows]:
+            raise NotFound(f"there is no experiment {missing[0]} in {self.store.path}")
+        found = []
+        for one in usage_of_store(self.store, [rows[number] for number in wanted]):
+            found.append(one)
+            progress(len(found), len(wanted))
+        return found
+
+    def quotas(self) -> list[Quota]:
+        """Return what the file systems of the store and of its checkpoints say of room and quota.
+
+        What they do not say is None.
+        """
+        from detslurm.sdk.quota import quota_of
+
+        places = [self.store.path, self.store.path / "checkpoints"]
+        found: dict[int, Quota] = {}
+        for place in places:
+            if place.is_dir():
+                found.setdefault(place.stat().st_dev, quota_of(place))
+        return list(found.values())
+
+    def gc(
+        self,
+        experiment_ids: Sequence[int] | None = None,
+        *,
+        dry_run: bool = False,
+        unrecorded: bool = False,
+    ) -> Collected:
+        """Delete what the policies of experiments do not keep, and what crashes have left behind.
+
+        What is not known to be over stays, such as a checkpoint that is being written.
+
+        Args:
+            experiment_ids: Only these experiments; by default all of the user's own.
+            dry_run: Whether to delete nothing and only say what would go; off by default.
+            unrecorded: Whether to delete checkpoints, too, that no record of the store names and
+                that have not changed for a day; off by default. Only right where no other store
+                uses the same checkpoint storage.
+
+        Returns:
+            What was deleted, or would be.
+
+        Raises:
+            NotFound: If one of these experiments does not exist.
+            StoreError: If one of them can't be read.
+        """
+        from detslurm.sdk.cleaning import Cleaning
+
+        if text := self.missing():
+            raise NotFound(text)
+        cleaning = Cleaning(self.store, self.warn, dry_run=dry_run)
+        return cleaning.run(experiment_ids, with_unrecorded=unrecorded)
 
     def trial(self, trial_id: int) -> Trial:
         """Return a trial as it is now, by the store and the queue.
@@ -233,151 +342,28 @@ class Client:
         directory = self._trial(trial_id)
         return Trial(self.stored(directory.experiment_id), trial_id)
 
-    def plan(
-        self,
-        config: Config,
-        context_dir: os.PathLike[str] | str | None = None,
-        *,
-        includes: Iterable[os.PathLike[str] | str] = (),
-        overrides: Sequence[str] = (),
-        template: str | os.PathLike[str] | None = None,
-        cluster: str = "auto",
-        method_runner: str | None = None,
-    ) -> Plan:
-        """Check a submission as far as it can be checked now; nothing is queued.
+    def compare(
+        self, ids: Iterable[int], *, trials: bool = False, diff: bool = False
+    ) -> Comparison:
+        """Compare experiments or trials: configuration, code and results, as far as they differ.
 
         Args:
-            config: As for `submit`.
-            context_dir: As for `submit`, with the same default.
-            includes: As for `submit`; by default nothing.
-            overrides: As for `submit`; by default nothing.
-            template: As for `submit`; by default none.
-            cluster: As for `submit`; by default `auto`.
-            method_runner: As for `submit`; by default nobody.
+            ids: The ids, at least two.
+            trials: Whether they are those of trials; by default they are those of experiments.
+            diff: Whether to compare the code line by line; by default files are only named.
 
         Returns:
-            What would be submitted, for `submit`.
+            What differs.
 
         Raises:
-            ConfigErrors: If the configuration is wrong.
-            SubmitError: If something else is wrong, or the cluster would refuse the job.
-            SlurmError: If the cluster does not answer.
-            StoreError: If the store can't be used.
-
-        Example:
-            from pathlib import Path
-
-            from detslurm.sdk import Client
-
-            Path("train.py").write_text("print('trained')")
-            config = {
-                "name": "grid",
-                "entrypoint": "python3 train.py",
-                "hyperparameters": {"lr": {"type": "categorical", "vals": [0.1, 0.2]}},
-                "searcher": {"name": "grid", "metric": "loss"},
-                "slurm": {"slot_type": "cpu"},
-            }
-            plan = Client().plan(config, cluster="local")
-            assert plan.trials == 2
+            NotFound: If one does not exist, or was deleted.
+            StoreError: If one can't be read.
         """
-        from detslurm.config import load_experiment, load_site
-        from detslurm.sdk.submission.planning import make_plan
-        from detslurm.sdk.submission.submit import check
+        from detslurm.sdk import comparison
 
-        site = load_site()
-        source = config if isinstance(config, Mapping) else os.fspath(config)
-        named = None if template is None else os.fspath(template)
-        root = self.store.path
-        loaded = load_experiment(source, overrides=overrides, template=named, site=site, root=root)
-        if context_dir is None:
-            in_file = isinstance(source, str) and source != "-"
-            context_dir = Path(str(source)).parent if in_file else Path.cwd()
-        store = Store.open(root)
-        made = make_plan(
-            loaded,
-            Path(context_dir),
-            [Path(path) for path in includes],
-            cluster=self.queues.cluster(cluster),
-            site=site,
-            store=store,
-            method_runner=method_runner,
-        )
-        for warning in made.warnings:
-            self.warn(warning)
-        check(made, store)
-        return made
-
-    def submit(
-        self,
-        config: Config | Plan,
-        context_dir: os.PathLike[str] | str | None = None,
-        *,
-        includes: Iterable[os.PathLike[str] | str] = (),
-        overrides: Sequence[str] = (),
-        template: str | os.PathLike[str] | None = None,
-        cluster: str = "auto",
-        paused: bool = False,
-        method_runner: str | None = None,
-    ) -> Submission:
-        """Create an experiment and queue its jobs: all of them, or nothing at all.
-
-        `Client().submit("experiment.yaml", overrides=["searcher.max_trials=8"])` does what
-        `detslurm submit` does.
-
-        Args:
-            config: The configuration as a mapping, or the path of a YAML file (`-` is standard
-                input), or what `plan` made: then all other arguments but `paused` are ignored.
-            context_dir: The directory of the code, which is copied. By default that of the
-                configuration file, and the current directory where there is no such file.
-            includes: More files and directories to copy beside the code; by default none.
-            overrides: Changes of single keys, each as `a.b=YAML`; by default none.
-            template: The name or path of a template to merge below the configuration; by default
-                none.
-            cluster: `slurm`, `local` (this machine), or by default `auto`: Slurm if it is set up.
-            paused: Whether the jobs are held until `Experiment.activate`; by default they are not.
-            method_runner: For a custom search, what identifies the process that runs its method:
-                the search runners pass it. By default nobody, and a custom search is refused.
-
-        Returns:
-            The ids of the experiment, of its trials and of its jobs.
-
-        Raises:
-            ConfigErrors: If the configuration is wrong; it names every problem with file and line.
-            SubmitError: If something else is wrong, or the cluster refuses the job.
-            SlurmError: If the cluster does not answer.
-            StoreError: If the store can't be used.
-
-        Example:
-            from pathlib import Path
-
-            from detslurm.sdk import Client
-
-            Path("train.py").write_text("print('training')")
-            config = {
-                "name": "first",
-                "entrypoint": "python3 train.py",
-                "searcher": {"name": "single", "metric": "loss", "max_length": {"batches": 10}},
-                "slurm": {"slot_type": "cpu"},
-            }
-            client = Client()
-            submitted = client.submit(config, ".", overrides=["description=an example"])
-            print(client.experiment(submitted.experiment_id).state)
-        """
-        from detslurm.sdk.submission.planning import Plan
-        from detslurm.sdk.submission.submit import submit
-
-        plan = config
-        if not isinstance(plan, Plan):
-            plan = self.plan(
-                plan,
-                context_dir,
-                includes=includes,
-                overrides=overrides,
-                template=template,
-                cluster=cluster,
-                method_runner=method_runner,
-            )
-        return submit(plan, self.store, paused=paused)
+        if trials:
+            return comparison.compare_trials([self.stored_trial(n) for n in ids], diff=diff)
+        return comparison.compare_experiments(self.experiments(ids), diff=diff)
 
     def _trial(self, trial_id: int) -> TrialDir:
         if text := self.missing():
@@ -385,19 +371,26 @@ class Client:
         return self.store.find_trial(trial_id)
 
 
-def _rows(store: Store, queues: Queues, warn: Callable[[str], None]) -> list[ExperimentRow]:
-    """The rows of all experiments by id, with one query of the queue for all unfinished ones.
+def _all_known(
+    store: Store, queues: Queues, warn: Callable[[str], None]
+) -> dict[int, ExperimentSnapshot | Finished]:
+    """All experiments by id, with one query of the queue for all unfinished ones.
 
     What can't be read is left out, with a warning.
     """
     catalog = store.catalog()
     for problem in catalog.problems:
         warn(f"left out: {problem}")
-    open_ones = list(_readable(store, catalog.unfinished, warn))
-    attach_job_status(open_ones, queues)
-    fresh = [one.view.row() for one in open_ones]
-    catalog.settle(fresh)
-    return sorted({**catalog.finished, **{r.id: r for r in fresh}}.values(), key=lambda r: r.id)
+    open_ones = {one.directory.id: one for one in _readable(store, catalog.unfinished, warn)}
+    attach_job_status(list(open_ones.values()), queues)
+    for text in idle_warnings(open_ones.values()):
+        warn(text)
+    catalog.settle([one.row for one in open_ones.values()])
+    known: dict[int, ExperimentSnapshot | Finished] = {
+        number: Finished(store, row) for number, row in catalog.finished.items()
+    }
+    known |= open_ones
+    return dict(sorted(known.items()))
 
 
 def _readable(

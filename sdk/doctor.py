@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from detslurm._quantities import counted
 from detslurm.slurm import Cluster, ClusterLimits, SlurmError
 
 Level = Literal["ok", "note", "warning", "broken"]
@@ -23,7 +24,7 @@ class Finding(NamedTuple):
 
 def examine(root: Path, connect: Callable[[], Cluster]) -> list[Finding]:
     """All findings on a store's directory, the cluster, and this Python."""
-    return [*_site(), *store_findings(root), *slurm_findings(connect), *python_findings()]
+    return [*_site(root), *store_findings(root), *slurm_findings(connect), *python_findings()]
 
 
 def store_findings(root: Path) -> Iterator[Finding]:
@@ -94,11 +95,33 @@ def slurm_findings(connect: Callable[[], Cluster]) -> Iterator[Finding]:
         return
     yield Finding("slurm", "ok", f"cluster {limits.cluster or '?'} answers")
     yield from _rules(limits)
+    yield from _pools(cluster)
+
+
+def _pools(cluster: Cluster) -> Iterator[Finding]:
+    """What is free, as `resource-pool list` has it."""
+    from detslurm.sdk.resource_pool import pools_of
+
+    warnings: list[str] = []
+    try:
+        found = [pool for pool in pools_of(cluster, warnings.append) if pool.up]
+    except SlurmError as error:
+        warnings.append(f"{cluster.name} does not show its queue: {error.message}")
+        found = []
+    for warning in warnings:
+        yield Finding("slurm", "note", warning)
+    if shown := [pool for pool in found if pool.slots_total is not None]:
+        texts = (
+            f"{pool.name} {pool.slots_free} of {pool.slots_total}"
+            f" {'GPUs' if pool.slot_type == 'cuda' else 'CPUs'}, {pool.jobs_queued} jobs wait"
+            for pool in shown
+        )
+        yield Finding("slurm", "note", f"free slots: {'; '.join(texts)}")
 
 
 def _rules(limits: ClusterLimits) -> Iterator[Finding]:
     size = limits.max_array_tasks or limits.max_array_size - 1
-    yield Finding("slurm", "note", f"arrays of up to {size} trials are submitted at once")
+    yield Finding("slurm", "note", f"an array has up to {counted(size, 'trial')}")
     up = [partition for partition in limits.partitions.values() if partition.up]
     if not up:
         yield Finding("slurm", "broken", "no partition is up", "`sinfo -s` shows why.")
@@ -149,7 +172,25 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _site() -> Iterator[Finding]:
+def _purge(after: int | None, root: Path) -> Iterator[Finding]:
+    """Whether the site deletes files that nobody uses, and whose are next."""
+    from detslurm.sdk.purge import in_danger
+    from detslurm.store import Store
+
+    if after is None:
+        return
+    text = f"files that nobody has used for {counted(after, 'day')} are deleted here"
+    rows = Store(root).catalog().finished.values() if root.exists() else ()
+    found = in_danger(rows, after)
+    if not found:
+        yield Finding("site", "note", text)
+        return
+    some = ", ".join(map(str, found[:5])) + (" ..." if len(found) > 5 else "")
+    advice = "Copy what you need to a file system without a purge: `detslurm checkpoint download`."
+    yield Finding("site", "warning", f"{text}: soon those of experiment {some}", advice)
+
+
+def _site(root: Path) -> Iterator[Finding]:
     from detslurm.config import ConfigErrors, load_site
 
     try:
@@ -162,5 +203,6 @@ def _site() -> Iterator[Finding]:
         return
     if site.source:
         yield Finding("site", "ok", f"profile {site.source}")
+        yield from _purge(site.purge_days, root)
     else:
         yield Finding("site", "note", "no site profile", "`detslurm site init` writes one.")

@@ -8,4 +8,8 @@ class SubmitError(Exception):
 
 
 class LifecycleError(Exception):
-    """The experiment or trial can't do that now; the message has the reason and a remedy."""
+    """The experiment, trial or job can't do that now; the message has the reason and a remedy."""
+
+
+class BundleError(LifecycleError):
+    """An experiment can't be bundled, or a bundle can't be imported; nothing was changed."""

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from detslurm.slurm import JobInfo
-from detslurm.slurm.interface import LAUNCH_FAILED
 from detslurm.store import Job
 
 
@@ -93,15 +92,12 @@ def described_end(job: JobInfo) -> str:
 
 
 def _waiting(job: JobInfo, *, paused: bool) -> str | None:
+    from detslurm.slurm.reasons import reason_of  # lists of finished experiments need none
+
     if not job.waiting:
         return None
     if job.held and paused:
         return None
-    if LAUNCH_FAILED in job.reasons:
-        return (
-            f"job {job.ref} is held in the queue: Slurm could not start it, again and again"
-            f" ({LAUNCH_FAILED}); see the slurmd logs of its nodes"
-        )
-    if job.held:
-        return f"job {job.ref} is held in the queue ({job.reason or job.state})"
-    return f"job {job.ref} waits in the queue ({job.reason or job.state})"
+    how = "is held" if job.held else "waits"
+    why = f": it {reason_of(job.reason).sentence}" if job.reason else ""
+    return f"job {job.ref} {how} in the queue{why} ({job.reason or job.state})"

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections import deque
-from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from itertools import islice, takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from detslurm.sdk.log_lines import EVERYTHING, Filter, LogLine, parse
 from detslurm.store import TrialDir, fs
 
 if TYPE_CHECKING:
     from detslurm.sdk.trial import Trial
 
-_LINE = re.compile(r"\[(?P<time>[^\]]*)\] (?:\[rank=(?P<rank>\d+)\] )?\|\| (?P<text>.*)", re.S)
 _BLOCK = 1 << 16
 # The lines of our own logs are shorter; what a job itself prints may have no line end at all.
 _LONGEST = 1 << 20
@@ -26,60 +26,6 @@ _PREFIX = re.compile(r"\[rank\d+\]: ")
 _LEAVING = re.compile(r"[EW]\d{4} \S+ \d+ torch/distributed/elastic/|Exception ignored in ")
 
 
-class LogLine(NamedTuple):
-    """One line: which run, when (RFC 3339), which rank (None is the runner's own), what."""
-
-    run: int
-    time: str
-    rank: int | None
-    text: str
-    raw: str
-
-
-@dataclass(frozen=True)
-class Filter:
-    """Which lines are wanted; bounds compare as text, for all stamps have the same form."""
-
-    ranks: Collection[int] = ()
-    before: str | None = None
-    after: str | None = None
-
-    def takes(self, line: LogLine) -> bool:
-        """Whether the line is wanted."""
-        if self.ranks and line.rank not in self.ranks:
-            return False
-        if self.before is not None and line.time >= self.before:
-            return False
-        return self.after is None or line.time > self.after
-
-
-EVERYTHING = Filter()
-
-
-def parse(raw: str, run: int) -> LogLine:
-    """A line of a log file."""
-    match = _LINE.fullmatch(raw)
-    if match is None:
-        return LogLine(run, "", None, raw, raw)
-    rank = match["rank"]
-    return LogLine(run, match["time"], int(rank) if rank else None, match["text"], raw)
-
-
-def timestamp(text: str | int | float) -> str:
-    """A bound as logs stamp their lines, from RFC 3339 or unix seconds. Raises ValueError."""
-    from datetime import UTC, datetime
-
-    try:
-        seconds = float(text)
-    except ValueError:
-        moment = datetime.fromisoformat(str(text))
-    else:
-        moment = datetime.fromtimestamp(seconds, UTC)
-    if moment.tzinfo is None:
-        moment = moment.astimezone()
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-
-
 def run_logs(trial: TrialDir) -> list[tuple[int, Path]]:
     """Number and log file of every run of the trial."""
     return [(run.number, trial.log_path(run.number)) for run in trial.runs()]
@@ -87,13 +33,14 @@ def run_logs(trial: TrialDir) -> list[tuple[int, Path]]:
 
 def lines(trial: TrialDir, wanted: Filter = EVERYTHING) -> Iterator[LogLine]:
     """All lines so far, oldest first."""
+    takes = wanted.reader()
     for run, path in run_logs(trial):
-        yield from filter(wanted.takes, (parse(raw, run) for raw in _forward(path)))
+        yield from filter(takes, (parse(raw, run) for raw in _forward(path)))
 
 
 def head(trial: TrialDir, count: int, wanted: Filter = EVERYTHING) -> Iterator[LogLine]:
     """The first lines."""
-    return islice(lines(trial, wanted), count)
+    return islice(lines(trial, wanted), min(count, sys.maxsize))
 
 
 def tail(
@@ -101,8 +48,12 @@ def tail(
 ) -> list[LogLine]:
     """The last lines, read from the end: a log of gigabytes costs no more than a short one.
 
-    `end` is the size of the newest run's log that counts.
+    `end` is the size of the newest run's log that counts. Levels come from the lines before, so
+    with them the whole log is read.
     """
+    count = min(count, sys.maxsize)
+    if wanted.level is not None:
+        return list(deque(lines(trial, wanted), count))
     found: deque[LogLine] = deque()
     for run, path in reversed(run_logs(trial)):
         matching = filter(wanted.takes, (parse(raw, run) for raw in _backward(path, end)))
@@ -237,6 +188,7 @@ def follow(
     if tail_count is not None:
         run = max((number for number, _ in run_logs(trial)), default=1)
     log = Appended(trial.log_path(run))
+    takes = wanted.reader()
     if tail_count is not None:
         yield from tail(trial, tail_count, wanted, end=log.skip())
     while True:
@@ -245,7 +197,7 @@ def follow(
         fs.refresh(trial.path)
         closed = trial.start(run + 1) is not None
         new = log.read()
-        yield from filter(wanted.takes, (parse(raw, run) for raw in new))
+        yield from filter(takes, (parse(raw, run) for raw in new))
         if closed:
             run += 1
             log = Appended(trial.log_path(run))

@@ -7,7 +7,9 @@ from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING
 
 from detslurm._states import FINISHED
-from detslurm.sdk.logs import EVERYTHING, Filter, LogLine, follow
+from detslurm.sdk.errors import LifecycleError
+from detslurm.sdk.log_lines import EVERYTHING, Filter, LogLine
+from detslurm.sdk.logs import follow
 from detslurm.sdk.snapshot import attach_job_status
 
 if TYPE_CHECKING:
@@ -51,7 +53,6 @@ class ExperimentPoller:
         if self.due:
             attach_job_status([one], experiment._queues)
             self._queue_at = self._clock() + QUEUE_SECONDS
-        experiment.view = one.view
 
     def message(self) -> str | None:
         """Why an unfinished trial does not run, of the first that has a reason."""
@@ -86,6 +87,27 @@ def wait(
         # A big experiment costs a shared file system more to read: read it less often.
         sleep(max(pause, 20 * cost))
         pause = min(1.5 * pause, interval)
+        began = clock()
+        poller.poll()
+        cost = clock() - began
+
+
+def first_trial(
+    experiment: Experiment,
+    *,
+    interval: float = 0.1,
+    clock: Clock = time.monotonic,
+    sleep: Sleep = time.sleep,
+) -> Trial:
+    """Wait for the first trial that a search makes. Raises `LifecycleError` if it ends without."""
+    poller, cost = ExperimentPoller(experiment, clock=clock), 0.0
+    while True:
+        try:
+            return experiment.first_trial()
+        except LifecycleError:
+            if experiment.view.finished:
+                raise
+        sleep(max(interval, 20 * cost))
         began = clock()
         poller.poll()
         cost = clock() - began

@@ -133,6 +133,12 @@ class Queues:
         for name, job_id in dict.fromkeys((job.cluster, job.job_id) for job in job_refs):
             self.act(name, f"change job {job_id}", partial(_updated, job_id, fields))
 
+    def update(self, job_refs: Iterable[JobRef], **fields: str | int) -> None:
+        """Change fields of exactly these jobs and elements. Raises SlurmError at a refusal."""
+        for name, found in _by_cluster(job_refs).items():
+            for ref in compressed(job.ref for job in found):
+                self.cluster(name).update(ref, **fields)
+
     def _act_on(
         self,
         job_refs: Iterable[JobRef],
@@ -156,6 +162,19 @@ def _called(action: Callable[[Cluster, list[str]], None], refs: list[str], to: C
 
 def _updated(job_id: str, fields: Mapping[str, str | int], to: Cluster) -> None:
     to.update(job_id, **fields)
+
+
+def compressed(refs: Iterable[str]) -> list[str]:
+    """References of jobs and elements, the elements of an array as one: `4711_[0,3-9]`."""
+    from detslurm.slurm.hostlist import compress_indices
+
+    indices: dict[str, list[int]] = {}
+    for job, _, index in (ref.partition("_") for ref in refs):
+        indices.setdefault(job, []).extend([int(index)] if index else [])
+    return [
+        f"{job}_[{compress_indices(sorted(found))}]" if found else job
+        for job, found in indices.items()
+    ]
 
 
 def _by_cluster(job_refs: Iterable[JobRef]) -> dict[str, list[JobRef]]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from detslurm.slurm import Cluster
 from detslurm.slurm.arrays import JobArray, plan_arrays
+from detslurm.slurm.deferred import submit_as_many
 from detslurm.slurm.resubmit import submitted_fact, successor_request, workers_request
 from detslurm.store import ExperimentDir, ExperimentFacts
 
@@ -26,7 +27,7 @@ def contiguous_ranges(indices: Iterable[int]) -> Iterator[range]:
 
 
 def resubmit(experiment: ExperimentDir, indices: Iterable[int], cluster: Cluster) -> list[str]:
-    """Queue new jobs for these trials; returns the job ids. Raises SlurmError, LookupError."""
+    """Queue new jobs for these trials; returns the job ids. Raises SlurmError, NeverSubmitted."""
     facts = list(experiment.facts())
     folded = ExperimentFacts().fold(facts)
     origin = folded.origin  # a replacement is run by the job of what it replaces
@@ -85,9 +86,12 @@ def _queue(
 
 
 def submit_workers(experiment: ExperimentDir, count: int, cluster: Cluster) -> str:
-    """Queue `count` more workers for a search; returns the job id. Raises SlurmError."""
+    """Queue `count` more workers for a search, or as many as there is room for; returns the job id.
+
+    Raises SlurmError.
+    """
     request = workers_request(experiment.facts(), experiment.path, count)
-    job_id = cluster.submit(request)
+    job_id, request = submit_as_many(cluster, request)
     experiment.append(submitted_fact(cluster.name, job_id, 0, request))
     return job_id
 

@@ -64,7 +64,7 @@ def worker_count(config: Mapping[str, Any], slots: int | None) -> int:
     if not bounds:
         return most
     if min(bounds) < each:
-        raise PreviewError(f"{min(bounds)} slots are less than one trial needs ({each})")
+        raise PreviewError(f"a limit of {min(bounds)} is less than one trial needs ({each})")
     return min(most, min(bounds) // each)
 
 
@@ -106,7 +106,7 @@ def recorded_curves(experiment: Experiment) -> RecordedCurves:
     curves: list[list[tuple[int, float]]] = []
     for trial in experiment.trials():
         points = []
-        for row in trial.iter_metrics("validation") if trial.row.run_count else ():
+        for row in trial.metric_rows("validation") if trial.row.run_count else ():
             at, value = row.metrics.get(time_metric, row.steps), row.metrics.get(metric)
             if isinstance(value, int | float) and isinstance(at, int | float):
                 points.append((int(at), float(value)))

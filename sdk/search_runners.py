@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from detslurm.sdk.client import Client, Config
+from detslurm.sdk.client import Client
 from detslurm.sdk.method_storage import CheckpointStorage, DirectoryStorage
 from detslurm.sdk.queues import Queues, connector
 from detslurm.sdk.search_driver import MethodStorage, SavedMethod, SearchDriver, load
+from detslurm.sdk.submitting import Config
 from detslurm.sdk.worker_pool import WorkerPool
 from detslurm.searcher.custom_method import SearcherState, SearchMethod
 from detslurm.store import ExperimentDir, NotFound, Store, fold_facts, fs

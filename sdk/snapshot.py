@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -16,8 +16,10 @@ from detslurm.sdk.queues import Queues
 from detslurm.store import (
     ExperimentDir,
     ExperimentFacts,
+    ExperimentRow,
     ExperimentView,
     Problem,
+    Store,
     StoreError,
     TrialRow,
     TrialView,
@@ -32,9 +34,22 @@ from detslurm.store.records import Intent, Lost, typed
 
 if TYPE_CHECKING:
     from detslurm.sdk.search_view import SearchView
+    from detslurm.slurm import JobInfo
 
 # Runners read the intents every minute, and at once where they are notified.
 KILL_UNCONFIRMED_SECONDS = 180.0
+
+
+class Finished(NamedTuple):
+    """A finished experiment of which only its line in the index was read."""
+
+    store: Store
+    row: ExperimentRow
+
+    @property
+    def directory(self) -> ExperimentDir:
+        """Its directory, made when it is asked for: a list has thousands and needs none."""
+        return ExperimentDir(self.store, self.row.id)
 
 
 @dataclass
@@ -46,9 +61,11 @@ class ExperimentSnapshot:
     trials: dict[int, TrialRow]
     problems: tuple[Problem, ...] = ()
     job_statuses: dict[int, JobStatus] = field(default_factory=dict)
+    known_runs: dict[int, int] = field(default_factory=dict)  # by trial, when the queue was asked
     message: str | None = None
     heartbeats: unmanaged.Heartbeats = field(default_factory=dict)
     foreign_jobs: set[JobRef] = field(default_factory=set)  # other jobs under the ids of its own
+    workers: Mapping[JobRef, JobInfo] = field(default_factory=dict)  # a search's, in the queue
     _read: dict[int, ReadCache] = field(default_factory=dict)
     _view: ExperimentView | None = None
 
@@ -71,6 +88,17 @@ class ExperimentSnapshot:
         if self._view is None:
             self._view = self._assembled()
         return self._view
+
+    @property
+    def row(self) -> ExperimentRow:
+        """The part of the view that the index keeps."""
+        return self.view.row()
+
+    @property
+    def trial_rows(self) -> dict[int, TrialRow]:
+        """The trials by id, as the view shows them: of a search's it refines the states."""
+        self.view  # noqa: B018 (refines them)
+        return self.trials
 
     def changed(self) -> None:
         """Something that the view shows was read again, or judged otherwise."""
@@ -130,6 +158,17 @@ class ExperimentSnapshot:
         """Trials without an end record."""
         return [trial.id for trial in self.trials.values() if trial.state not in FINISHED]
 
+    @property
+    def idle(self) -> dict[int, str]:
+        """Why a run is known to hold its slots for nothing, by the id of its trial."""
+        rows = ((fact, self.trials.get(trial)) for trial, fact in self.facts.idle.items())
+        return {
+            row.id: fact.reason
+            for fact, row in rows
+            if row is not None and fact.reason is not None
+            if row.state == "RUNNING" and row.run_count == fact.run
+        }
+
     def read_trial(self, trial: int) -> TrialView:
         """Everything about one trial, read now."""
         context, cache = self.facts.context(trial), self._read.setdefault(trial, {})
@@ -148,6 +187,8 @@ class ExperimentSnapshot:
         status = self.job_statuses.get(view.id)
         if view.state != "RUNNING" or status is None or not status.waits:
             return view
+        if view.run_count > self.known_runs.get(view.id, 0):
+            return view  # the job has begun since it was seen in the queue
         if status.job_ref is None or view.runs[-1].job.get("ref") != status.job_ref.ref:
             return view
         state = "PAUSED" if self.facts.desired.paused else "QUEUED"
@@ -183,18 +224,44 @@ def attach_job_status(found: Sequence[ExperimentSnapshot], queues: Queues) -> No
             trials = map(one.directory.trial, one.unfinished)
             one.job_statuses = unmanaged.job_statuses(trials, one.heartbeats)
             _mark_lost(one, {t: s for t, s in one.job_statuses.items() if s.alive is False})
+        elif one.facts.unsubmitted and not one.facts.desired.deleted:
+            _assess_unsubmitted(one)
     wanted = {id(one): _wanted(one) for one in found}
     every = {job_ref for known in wanted.values() for job_ref in known.values()}
     workers = {job_ref for one in found if _is_live_search(one) for job_ref in one.worker_jobs}
     if not every and not workers:
         return
     since = min(one.facts.created.time or 0.0 for one in found if _needs_queue(one, wanted))
+    for one in found:
+        one.known_runs = {row.id: row.run_count for row in one.trials.values()}
     queue = queues.query(every, since=since, queue_only=workers)
     for one in found:
         if _is_live_search(one):
             assess_search(one, one.without_foreign_jobs(queue), queues)
         else:
             _assess_trials(one, wanted[id(one)], one.without_foreign_jobs(queue), queues)
+
+
+def idle_warnings(found: Iterable[ExperimentSnapshot]) -> Iterator[str]:
+    """What the users of experiments should know of runs that hold slots for nothing."""
+    for one in found:
+        for trial, reason in list(one.idle.items())[:10]:
+            yield f"trial {trial} of experiment {one.directory.id} holds its slots idle: {reason}"
+
+
+def _assess_unsubmitted(one: ExperimentSnapshot) -> None:
+    """Say that trials are not submitted yet, and end those that nobody wants any more.
+
+    After the user's intent nobody takes or submits them: who would has to see that fact first.
+    """
+    ids, desired = one.facts.trial_ids, one.facts.desired
+    unwanted = {ids[i] for i in one.facts.deferred if desired.stops(ids[i])} & {*one.unfinished}
+    status = JobStatus(None, alive=False, message="no job was submitted for it")
+    _mark_lost(one, dict.fromkeys(sorted(unwanted), status))
+    text, known = one.facts.submission, one.job_refs
+    if text and not any(trial in known for trial in one.unfinished):
+        text += f"; `detslurm e activate {one.directory.id}` submits more"
+    one.message = text or one.message
 
 
 def _is_live_search(one: ExperimentSnapshot) -> bool:
@@ -219,6 +286,7 @@ def assess_search(one: ExperimentSnapshot, queue: QueueSnapshot, queues: Queues)
     }
     one.reread_waiting()
     alive = [p for p in one.worker_jobs if p in queue.jobs and not queue.jobs[p].final]
+    one.workers = {job_ref: queue.jobs[job_ref] for job_ref in alive}
     dead = {t: s for t, s in one.job_statuses.items() if _is_dead(one, t, s, queue)}
     if one.facts.desired.stopping:
         _mark_lost(one, dead)
@@ -269,7 +337,10 @@ def _assess_trials(
     if one.facts.is_unmanaged_script:
         return
     paused = one.facts.desired.paused
-    one.job_statuses = {t: status_of(known.get(t), queue, paused=paused) for t in one.unfinished}
+    waiting = {one.facts.trial_ids[index] for index in one.facts.unsubmitted}
+    one.job_statuses = {
+        t: status_of(known.get(t), queue, paused=paused) for t in one.unfinished if t not in waiting
+    }
     one.reread_waiting()
     dead = {t: s for t, s in one.job_statuses.items() if _is_dead(one, t, s, queue)}
     for reason in _mark_lost(one, dead):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from detslurm._quantities import counted
 from detslurm.sdk.job_status import JobRef
 from detslurm.sdk.queues import Queues
 from detslurm.sdk.resubmission import submit_workers
@@ -49,7 +50,9 @@ class WorkerPool:
             state = log.commit(events)
         self._gone |= jobs.keys() - workers.alive
         if count := workers.missing(state, facts.trials_at_once):
-            self._queues.act(_cluster(facts), f"submit {count} workers", self._submit(count))
+            self._queues.act(
+                _cluster(facts), f"submit {counted(count, 'worker')}", self._submit(count)
+            )
 
     def _submit(self, count: int) -> Callable[[Cluster], None]:
         def submit(cluster: Cluster) -> None:

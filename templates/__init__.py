@@ -1,1 +1,1 @@
-"""Data of the package: batch scripts to start from, for those who write their own."""
+"""Data of the package: batch scripts to start from (`batch/`), site profiles (`sites/`)."""

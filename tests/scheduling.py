@@ -45,9 +45,16 @@ def cluster_of(item: pytest.Item) -> str:
 
 
 def group_of(item: pytest.Item) -> str:
-    """What runs on one worker together: tests of one `xdist_group`, else the test alone."""
-    mark = item.get_closest_marker("xdist_group")
-    return str(mark.args[0]) if mark else item.nodeid
+    """What runs on one worker together: else each worker would make their fixture.
+
+    Tests of one `xdist_group`, or of a module that share a fixture of its own; else a test alone.
+    """
+    if mark := item.get_closest_marker("xdist_group"):
+        return str(mark.args[0])
+    assert isinstance(item, pytest.Function)
+    known = item._fixtureinfo.name2fixturedefs.values()
+    shared = any(fixture.scope == "module" for fixtures in known for fixture in fixtures)
+    return str(item.path) if shared else item.nodeid
 
 
 @dataclass

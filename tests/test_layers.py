@@ -32,7 +32,7 @@ BELOW: dict[str, set[str]] = {
     "slurm": {"config"},
     "compat": set(),  # imports whatever its user names
     "core": {"store", "storage", "searcher", "exec"},  # exec to join a job on request, lazily
-    "exec": {"store", "slurm", "searcher", "config", "compat"},
+    "exec": {"store", "storage", "slurm", "searcher", "config", "compat"},
     "pytorch": {"core", "compat"},  # a checkpoint's code may import determined
     "launch": {"core", "exec"},  # in a user's own batch script a launcher is its node's agent
     "sdk": {"store", "storage", "slurm", "searcher"},  # submitting samples the trials
@@ -42,12 +42,20 @@ BELOW: dict[str, set[str]] = {
 }
 """Package -> the packages it may import by name; what those import, it may import too."""
 
-GROUND_MAY_IMPORT = {"_info": {"store"}}  # reads a configuration that is too long for a variable
+GROUND_MAY_IMPORT = {
+    "_info": {"store"},  # reads a configuration that is too long for a variable
+    "_module_cache": {"exec"},  # in a process of its own, whose modules it lists
+}
 """Single modules at the ground import none of the packages, but for these."""
 
 MUTUAL = {
     ("detslurm.store.experiment", "detslurm.store.store"),  # which touches its ledger
     ("detslurm.sdk.trial", "detslurm.sdk.experiment"),  # users go from each to the other
+    ("detslurm.sdk.checkpoint_changes", "detslurm.sdk.checkpoint"),  # whose methods they do
+    ("detslurm.sdk.checkpoint_verification", "detslurm.sdk.checkpoint"),
+    ("detslurm.sdk.polling", "detslurm.sdk.experiment"),  # whose methods wait through it
+    ("detslurm.sdk.polling", "detslurm.sdk.trial"),
+    ("detslurm.sdk.logs", "detslurm.sdk.trial"),  # which shows its log through it
     ("detslurm.slurm.local.verbs", "detslurm.slurm.local.scheduler"),  # whose state they change
 }
 """Modules that know the module which makes them."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.scheduling import Roles, SchedulingByCluster
+from tests.scheduling import Roles, SchedulingByCluster, group_of
 
 SUITE = {f"s{number}": "slurm" for number in range(120)}
 STRANGE = {f"t{number}": "strange" for number in range(40)}
@@ -110,3 +110,26 @@ def test_a_dead_worker_costs_one_test(tmp_path: Path) -> None:
                 break
             scheduler.mark_test_complete(worker, number)
     assert sorted(ran) == tests
+
+
+@pytest.fixture(scope="module")
+def costly() -> int:
+    """What each worker would make for its own tests of this module."""
+    return 1
+
+
+@pytest.fixture
+def cheap(costly: int) -> int:
+    return costly
+
+
+def test_what_shares_a_fixture_runs_on_one_worker(
+    request: pytest.FixtureRequest, cheap: int
+) -> None:
+    """As its module's other tests that need it, directly or not."""
+    assert group_of(request.node) == str(request.path)
+
+
+def test_what_shares_none_runs_on_any_worker(request: pytest.FixtureRequest) -> None:
+    """Fixtures of the session are made by each."""
+    assert group_of(request.node) == request.node.nodeid

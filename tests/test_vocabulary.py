@@ -97,7 +97,7 @@ NAMES = (
 # Types of facts, records and events that have other names now.
 OLD_TYPES = {"wish", "ask", "left"}
 # What has a type and is not a record: sections of a configuration, and the probe's own file.
-NO_RECORDS = {"shared_fs", "directory", "const", "probe"}
+NO_RECORDS = {"shared_fs", "directory", "const", "probe", "number", "categorical"}
 
 # Modules, by folder.
 MODULES = {
@@ -123,7 +123,10 @@ TWICE = {
     # What a custom method asks for, and how the search's log keeps it.
     *("Close", "Create", "Progress", "Shutdown", "ValidateAfter"),
     "Trial",  # what all model code says of itself; the SDK's view of a trial
+    "Job",  # one submission, as an experiment records it; what the queue has, in the SDK
     "Record",  # Determined's unit of training; a record of the store
+    "DownloadMode",  # how ranks share a download; how Determined's client fetches a checkpoint
+    "TrialState",  # of a Trainer, in its checkpoints; of a trial, in Determined's client
     "Trainer",  # of a PyTorchTrial, of a DeepSpeedTrial
     "WorkerPool",  # a search's workers as one of them sees them, and as the SDK does
 }

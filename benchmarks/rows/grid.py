@@ -48,7 +48,7 @@ def measure(bench: Bench) -> Iterator[Row]:
     ours = (time.monotonic() - began) / TRIALS
 
     store = Store(Path(user.env["DETSLURM_ROOT"]))
-    experiment = store.experiment(json.loads(said)["experiment_id"])
+    experiment = store.experiment(json.loads(said)["data"]["experiment_id"])
     states = fold_experiment(experiment).trial_states
     if states != {"COMPLETED": TRIALS}:
         raise RuntimeError(f"the grid did not end well: {states}")

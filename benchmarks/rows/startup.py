@@ -73,7 +73,7 @@ def measure(bench: Bench) -> Iterator[Row]:
             anchor=1e3 * python, peer="python -c pass", most=150,
         )  # fmt: skip
     for what, calls in (("runner", startup.runner_calls()), ("agent", startup.agent_calls())):
-        yield Row(what=f"{what} before the user's code", ours=calls, unit="path calls", most=1200)
+        yield Row(what=f"{what} before the user's code", ours=calls, unit="path calls", most=400)
 
 
 def _log_of(experiment: Path) -> str:

@@ -89,7 +89,7 @@ class Grid:
         options = ["--config", f"hyperparameters.x.count={trials}", "--paused", "--json"]
         said = self._user.run("detslurm", "submit", str(self._config), *options).stdout
         self._cluster.cancel_all(self._user.name)
-        number = json.loads(said)["experiment_id"]
+        number = json.loads(said)["data"]["experiment_id"]
         store = Path(self._user.env["DETSLURM_ROOT"])
         return sum(1 for _ in (store / "experiments" / str(number)).rglob("*"))
 

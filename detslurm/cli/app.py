@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Sequence
 
 import click
 
 from detslurm import __version__
 from detslurm.cli.lazy import Entry, lazy_group
+from detslurm.cli.session import Session
 
 COMMANDS = {
     "submit": Entry("detslurm.cli.submit:submit", "Check an experiment and queue its jobs."),
@@ -20,9 +23,40 @@ COMMANDS = {
         "detslurm.cli.experiment:experiment", "List, inspect and control experiments.", ("e",)
     ),
     "trial": Entry("detslurm.cli.trial:trial", "Inspect and control trials.", ("t",)),
-    "template": Entry("detslurm.cli.template:template", "Print batch scripts to adapt."),
+    "checkpoint": Entry(
+        "detslurm.cli.checkpoint:checkpoint", "List, copy, check and delete checkpoints.", ("c",)
+    ),
+    "job": Entry("detslurm.cli.job:job", "See and change the queue.", ("j",)),
+    "resource-pool": Entry(
+        "detslurm.cli.resource_pool:resource_pool", "See the partitions of the cluster.", ("rp",)
+    ),
+    "agent": Entry("detslurm.cli.resource_pool:agent", "See the nodes of the cluster.", ("a",)),
+    "slot": Entry("detslurm.cli.resource_pool:slot", "See the slots of the cluster.", ("s",)),
+    "workspace": Entry("detslurm.cli.project:workspace", "List workspaces.", ("w",)),
+    "project": Entry("detslurm.cli.project:project", "List projects and what is in them.", ("p",)),
+    "tensorboard": Entry(
+        "detslurm.cli.tensorboard:tensorboard", "Look at metrics with TensorBoard."
+    ),
+    "model": Entry(
+        "detslurm.cli.model:model", "Give checkpoints names, with numbered versions.", ("m",)
+    ),
+    "template": Entry(
+        "detslurm.cli.template:template", "Keep parts of configurations by name.", ("tpl",)
+    ),
+    "batch-script": Entry(
+        "detslurm.cli.batch_script:batch_script", "Print batch scripts to adapt."
+    ),
+    "import": Entry(
+        "detslurm.cli.bundle:import_bundle", "Read an experiment that was bundled elsewhere."
+    ),
+    "compare": Entry(
+        "detslurm.cli.compare:compare", "Show what differs between experiments, or trials."
+    ),
+    "du": Entry("detslurm.cli.du:du", "Show what experiments take on disk."),
+    "gc": Entry("detslurm.cli.gc:gc", "Delete what no policy keeps, and what crashes left."),
     "doctor": Entry("detslurm.cli.doctor:doctor", "Check the store, Slurm and this Python."),
     "site": Entry("detslurm.cli.site:site", "Show or create the site profile of this cluster."),
+    "completion": Entry("detslurm.cli.completion:completion", "Install completion with Tab."),
 }
 
 app = click.version_option(__version__, prog_name="detslurm")(
@@ -35,27 +69,42 @@ app = click.version_option(__version__, prog_name="detslurm")(
 )
 
 
-def run(argv: Sequence[str] | None = None) -> int:
-    """Run one command line; expected errors become a message on stderr and an exit status."""
+def run(argv: Sequence[str] | None = None, *, bare: bool = False) -> int:
+    """Run one command line; expected errors become a message on stderr and an exit status.
+
+    With `bare`, JSON is printed without the envelope.
+    """
+    words = list(sys.argv[1:] if argv is None else argv)
+    current = Session(words, bare=bare)
+    color = False if "NO_COLOR" in os.environ else None
     try:
-        done = app.main(argv and list(argv), prog_name="detslurm", standalone_mode=False)
+        done = app.main(
+            words, prog_name="detslurm", standalone_mode=False, obj=current, color=color
+        )
     except click.exceptions.Exit as leaving:
         return leaving.exit_code
-    except click.ClickException as error:
-        error.show()
-        return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return 130
+    except getattr(click.exceptions, "NoArgsIsHelpError", ()) as error:
+        error.show()
+        return int(error.exit_code)
     except Exception as error:
-        return _explain(error)
+        if "_DETSLURM_COMPLETE" in os.environ:
+            return 1  # a shell completes a line: nobody asked for an explanation yet
+        return _explain(error, current)
     return done if isinstance(done, int) else 0
 
 
-def _explain(error: Exception) -> int:
-    from detslurm.cli.failures import described
+def _explain(error: Exception, current: Session) -> int:
+    from detslurm.cli.failures import described, usage
+    from detslurm.cli.output import print_error, print_json_errors
 
     known = described(error)
     if known is None:
         raise error
-    click.secho(known.text, err=True, fg="red")
+    if text := usage(error):
+        click.echo(text, err=True)
+    print_error(known.text, known.kind, current)
+    if current.as_json:
+        print_json_errors(current)
     return known.exit_code

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import click
 
-config_file = click.argument("config_file", metavar="CONFIG")
+from detslurm.cli.lazy import completed_by
+
+config_file = click.argument("config_file", metavar="CONFIG", shell_complete=completed_by("files"))
 overrides = click.option(
     "--config",
     "overrides",
     multiple=True,
     metavar="A.B=VALUE",
+    shell_complete=completed_by("config_keys"),
     help="Override one key of the configuration with VALUE, which is YAML. Repeatable.",
 )
-template = click.option("--template", metavar="NAME|FILE", help="Merge CONFIG over this template.")
+template = click.option(
+    "--template",
+    metavar="NAME|FILE",
+    shell_complete=completed_by("templates_and_files"),
+    help="Merge CONFIG over this template.",
+)

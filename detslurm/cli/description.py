@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import json
 import re
+import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from detslurm._quantities import counted
 from detslurm.cli.diagnostics import diagnostics, reported_metrics
-from detslurm.cli.output import local_time, number, plain, table
+from detslurm.cli.output import Column, local_time, number, plain, rfc3339, table
+from detslurm.cli.tables import columns_text
+from detslurm.slurm.reasons import reason_of
 from detslurm.store import StoreError
 
 if TYPE_CHECKING:
     from detslurm.sdk.experiment import Experiment
     from detslurm.sdk.search_view import SearchView
     from detslurm.sdk.trial import Trial
-    from detslurm.store import TrialView, ValidationView
+    from detslurm.slurm import JobInfo
+    from detslurm.store import ExperimentView, TrialView, ValidationView
+    from detslurm.store.gc_policy import GCPolicy
 
 # The tracebacks of a few trials explain a failure; those of hundreds hide it.
 _TRACEBACKS = 3
@@ -33,7 +41,7 @@ def experiment_text(experiment: Experiment) -> str:
     parts += [failure_text(trial) for trial in failed[:_TRACEBACKS]]
     if len(failed) > _TRACEBACKS:
         more = len(failed) - _TRACEBACKS
-        parts.append(f"{more} more failed trials: `detslurm t describe ID` shows why.")
+        parts.append(f"{counted(more, 'more failed trial')}: `detslurm t describe ID` shows why.")
     return "\n\n".join(parts)
 
 
@@ -41,25 +49,40 @@ def _experiment_rows(experiment: Experiment) -> Iterator[tuple[str, Any]]:
     view = experiment.view
     yield "Experiment", view.id
     yield "Name", view.name
-    yield "State", view.state
+    yield "State", f"{view.state}: {view.pause_reason}" if view.pause_reason else view.state
     yield "Progress", f"{100 * view.progress:.0f}%"
     yield "Owner", view.owner
+    if view.parent is not None:
+        yield "Parent", f"experiment {view.parent} ({view.origin})"
+    yield "Project", f"{view.workspace}/{view.project}"
+    yield "Imported", f"it was {experiment.imported}" if experiment.imported else None
     yield "Description", view.description
     yield "Labels", ", ".join(view.labels)
     yield "Notes", view.notes
     yield "Created", local_time(view.created)
     yield "Started", local_time(view.started)
     yield "Ended", local_time(view.ended)
+    yield "Elapsed", _elapsed(view)
     yield "Archived", "yes" if view.archived else ""
     yield "Cluster", " ".join(word for word in (view.cluster, view.pool) if word)
     yield "Jobs", ", ".join(dict.fromkeys(job.job_id.partition("_")[0] for job in view.jobs))
+    yield "Submitted", view.submission
     yield from _config_rows(experiment)
     if experiment.search is not None:
         yield "Search", search_text(experiment.search, ended=view.finished)
+        yield "Workers", workers_text(experiment.workers.values())
     if view.best_trial is not None:
         value = number(view.best_value)
         yield "Best", f"{view.metric} {value} (trial {view.best_trial})"
     yield "Directory", experiment.path
+
+
+def _elapsed(view: ExperimentView) -> str:
+    from detslurm.cli.human import human_time
+
+    if view.started is None:
+        return ""
+    return human_time((view.ended or time.time()) - view.started)
 
 
 def _config_rows(experiment: Experiment) -> Iterator[tuple[str, Any]]:
@@ -76,13 +99,21 @@ def _config_rows(experiment: Experiment) -> Iterator[tuple[str, Any]]:
         yield "Searcher", f"{searcher.get('name')} on {searcher.get('metric')} ({order} is better)"
     yield "Slots per trial", resources.get("slots_per_trial")
     for name, value in _limits(experiment, resources):
-        yield name.replace("_", " ").capitalize(), value
+        if (name, value) != ("weight", 1):
+            yield name.replace("_", " ").capitalize(), value
+    yield "Budget", experiment.budget
     yield "Max restarts", config.get("max_restarts")
+    yield "Checkpoints kept", _kept(experiment.gc_policy)
+
+
+def _kept(policy: GCPolicy) -> str:
+    of_trial = f"best {policy.save_trial_best}, latest {policy.save_trial_latest} of each trial"
+    return f"best {policy.save_experiment_best} of all; {of_trial}"
 
 
 def _limits(experiment: Experiment, resources: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """The resources that can be changed later, as they are now."""
-    for name in ("max_slots", "priority"):
+    for name in ("max_slots", "priority", "weight"):
         yield name, experiment.view.fields.get(name, resources.get(name))
 
 
@@ -90,10 +121,21 @@ def search_text(search: SearchView, *, ended: bool) -> str:
     """How many of a search's trials there are of each kind."""
     counts = search.counts()
     invalid = f" ({counts['invalid']} with invalid hyperparameters)" if counts["invalid"] else ""
+    created = f"{counted(counts['created'], 'trial')} created"
     if ended:  # the log of a canceled search stops in the middle: nothing of it runs any more
-        return f"{counts['created']} trials created{invalid}"
+        return f"{created}{invalid}"
     kinds = ", ".join(f"{counts[kind]} {kind}" for kind in ("waiting", "running", "paused"))
-    return f"{counts['created']} trials created: {kinds}, {counts['closed']} over{invalid}"
+    return (
+        f"{counted(counts['created'], 'trial')} created: {kinds}, {counts['closed']} over{invalid}"
+    )
+
+
+def workers_text(workers: Iterable[JobInfo]) -> str:
+    """How many of a search's jobs run, and why the others wait."""
+    counts = Counter(job.reason or job.state if job.waiting else "" for job in workers)
+    runs = [f"{counts.pop('')} run"] if "" in counts else []
+    waits = (f"{n} wait: {reason_of(why).short} ({why})" for why, n in counts.items())
+    return ", ".join([*runs, *waits])
 
 
 def rungs_table(search: SearchView) -> str:
@@ -118,37 +160,37 @@ def properties(rows: Iterable[tuple[str, Any]]) -> str:
 
 def trials_table(experiment: Experiment) -> str:
     """An experiment's trials."""
-    headers = [
-        "Trial ID",
-        "State",
-        "H-Params",
-        "# of Batches",
-        "Restarts",
-        "Best Validation",
-        "Last Checkpoint",
-        "Started",
-        "Ended",
-        "Job",
-    ]
-    rows = [_trial_cells(trial) for trial in experiment.trials()]
-    return table(headers, rows)
+    return columns_text(_TRIALS, experiment.trials())
 
 
-def _trial_cells(trial: Trial) -> list[Any]:
-    view = trial.row
-    checkpoint = view.latest_checkpoint
-    return [
-        view.id,
-        f"{view.state} (invalid)" if view.invalid else view.state,
-        compact(view.hparams),
-        view.steps,
-        view.restarts,
-        validation_text(trial.experiment.view.metric, view.best_validation),
-        f"{checkpoint.uuid} @ {checkpoint.steps}" if checkpoint else "",
-        local_time(view.started),
-        local_time(view.ended),
-        job_text(trial),
-    ]
+def trial_state(trial: Trial) -> str:
+    """A trial's state, whether its hyperparameters were refused, and whether it does nothing."""
+    if trial.idle is not None:
+        return f"{trial.state} (idle)"
+    return f"{trial.state} (invalid)" if trial.row.invalid else trial.state
+
+
+def _best(trial: Trial) -> str:
+    return validation_text(trial.experiment.view.metric, trial.row.best_validation)
+
+
+def _latest_checkpoint(trial: Trial) -> str:
+    latest = trial.row.latest_checkpoint
+    return f"{latest.uuid} @ {latest.steps}" if latest else ""
+
+
+_TRIALS = [
+    Column("Trial ID", lambda trial: trial.id),
+    Column("State", trial_state, "state"),
+    Column("H-Params", lambda trial: compact(trial.row.hparams), least=12),
+    Column("# of Batches", lambda trial: trial.row.steps, drop=2),
+    Column("Restarts", lambda trial: trial.row.restarts, drop=4),
+    Column("Best Validation", _best, least=24),
+    Column("Last Checkpoint", _latest_checkpoint, drop=6, least=8),
+    Column("Started", lambda trial: trial.row.started, "time", drop=5),
+    Column("Ended", lambda trial: trial.row.ended, "time", drop=7),
+    Column("Job", lambda trial: job_text(trial), drop=1, least=8),
+]
 
 
 def compact(hparams: dict[str, Any] | None) -> str:
@@ -181,7 +223,7 @@ def job_text(trial: Trial) -> str:
         return ""
     if status.job is None:
         return f"{status.job_ref.ref} (unknown)"
-    reason = f" ({status.job.reason})" if status.job.reason else ""
+    reason = f" ({status.job.reason})" if status.job.reason and not status.job.running else ""
     return f"{status.job_ref.ref} {status.job.state}{reason}"
 
 
@@ -210,7 +252,7 @@ def failure_excerpt(trial: Trial) -> list[str]:
 
 def experiment_data(experiment: Experiment) -> dict[str, Any]:
     """An experiment for JSON."""
-    view = experiment.view
+    view, budget = experiment.view, experiment.budget
     data = {name: getattr(view, name) for name in view.row().__struct_fields__}
     try:
         data["config"] = experiment.config
@@ -220,9 +262,14 @@ def experiment_data(experiment: Experiment) -> dict[str, Any]:
     return {
         **data,
         **dict(_limits(experiment, resources)),
+        "budget": None if budget is None else asdict(budget),
         "path": str(experiment.path),
         "search": experiment.search.data() if experiment.search is not None else None,
         "message": experiment.message,
+        "workers": [
+            {"ref": ref.ref, "state": job.state, "reason": job.reason}
+            for ref, job in experiment.workers.items()
+        ],
         "jobs": list(view.jobs),
         "trials": [trial_row(trial) for trial in experiment.trials()],
         "problems": list(view.problems),
@@ -241,8 +288,10 @@ def trial_row(trial: Trial) -> dict[str, Any]:
             "ref": status.job_ref.ref,
             "state": job.state if job else None,
             "reason": job.reason if job else None,
+            "expected_start": rfc3339(job.expected_start) if job and job.expected_start else None,
             "nodes": list(job.nodes) if job else [],
         }
+    data["idle"] = trial.idle
     data["message"] = status.message if status else None
     search = trial.experiment.search
     data["search"] = search.trial_data(trial.id) if search is not None else None
@@ -269,16 +318,20 @@ def trial_search_text(trial: Trial) -> str:
 
 def trial_data(trial: Trial, *, metrics: bool) -> dict[str, Any]:
     """A trial for JSON, with all its runs and checkpoints."""
+    from detslurm.cli.efficiency import as_data
+    from detslurm.sdk.checkpoints import marked
+
     view: TrialView = trial.view
     data = {
         **trial_row(trial),
+        "efficiency": as_data(trial.efficiency()),
         "seed": view.seed,
         "runs": list(view.runs),
-        "checkpoints": trial.experiment.as_stored(view.checkpoints),
+        "checkpoints": marked(trial.experiment._snapshot.directory, view.checkpoints),
         "metadata": view.metadata,
         "alerts": list(view.alerts),
         "problems": list(view.problems),
     }
     if metrics:
-        data["metrics"] = list(trial.iter_metrics())
+        data["metrics"] = list(trial.metric_rows())
     return data

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from detslurm._quantities import counted
 from detslurm.store import StoreError
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def _refused_samples(experiment: Experiment) -> str | None:
     wanted = _max_trials(experiment)
     if len(rows) - len(refused) >= wanted:
         return None
-    valid = f"{len(rows) - len(refused)} of {wanted} trials had valid hyperparameters"
+    valid = f"{len(rows) - len(refused)} of {counted(wanted, 'trial')} had valid hyperparameters"
     return f"Only {valid}: the search gave up after {len(refused)} that were refused; {why}."
 
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from detslurm.cli.ids import experiment_id, for_each
+from detslurm.cli.gc_policy import gc_policy
+from detslurm.cli.ids import experiment_id, for_each, several_ids
 from detslurm.cli.output import json_option
 
 if TYPE_CHECKING:
@@ -30,7 +31,9 @@ def set_group() -> None:
     Examples:
       detslurm experiment set name 7 "larger batches"
       detslurm experiment set max-slots 7 16
+      detslurm experiment set budget 7 100
       detslurm experiment set priority 7 10
+      detslurm experiment set weight 7 2
     """
 
 
@@ -89,21 +92,99 @@ def max_slots(experiment_id: int, value: str, as_json: bool) -> None:
 
 @set_group.command()
 @experiment_id
+@click.argument("value", metavar="N|none")
+@json_option
+def budget(experiment_id: int, value: str, as_json: bool) -> None:
+    """Limit the slot-hours that an experiment may use; none removes the limit.
+
+    Once they are used, the experiment is paused. After raising the budget, `activate` it.
+    """
+    hours = None if value.lower() in ("none", "null") else _number(value)
+    message = f"Set `budget` of experiment {experiment_id} to {value.lower()}"
+    _change(experiment_id, lambda experiment: experiment.set_budget(hours), message, as_json)
+
+
+@set_group.command()
+@experiment_id
 @click.argument("value", metavar="N", type=click.IntRange(1, 99))
 @json_option
 def priority(experiment_id: int, value: int, as_json: bool) -> None:
-    """Set the priority among your own jobs, from 1 (first) to 99 (last).
+    """Set the priority among your own jobs, from 1 (first) to 99 (last); the default is 42.
 
-    It becomes the nice value of the jobs in Slurm.
+    It becomes the nice value of the jobs in Slurm, and replaces a weight.
     """
     message = f"Set `priority` of experiment {experiment_id} to {value}"
     _change(experiment_id, lambda experiment: experiment.set_priority(value), message, as_json)
+
+
+@set_group.command("resource-pool")
+@experiment_id
+@click.argument("value", metavar="NAME")
+@json_option
+def resource_pool(experiment_id: int, value: str, as_json: bool) -> None:
+    """Move what waits, and what is submitted later, to another partition."""
+    message = f"Set `resource_pool` of experiment {experiment_id} to {value}"
+    _change(experiment_id, lambda experiment: experiment.set_resource_pool(value), message, as_json)
+
+
+@set_group.command()
+@experiment_id
+@click.argument("value", metavar="NAME")
+@json_option
+def qos(experiment_id: int, value: str, as_json: bool) -> None:
+    """Give what waits, and what is submitted later, another quality of service."""
+    message = f"Set `qos` of experiment {experiment_id} to {value}"
+    _change(experiment_id, lambda experiment: experiment.set_qos(value), message, as_json)
+
+
+@set_group.command()
+@experiment_id
+@click.argument("value", metavar="W", type=click.FloatRange(0, min_open=True))
+@json_option
+def weight(experiment_id: int, value: float, as_json: bool) -> None:
+    """Set the weight among your own jobs: twice the weight is half the priority's number.
+
+    The default is 1, which is priority 42. It replaces a priority.
+    """
+    message = f"Set `weight` of experiment {experiment_id} to {value:g}"
+    _change(experiment_id, lambda experiment: experiment.set_weight(value), message, as_json)
 
 
 def _whole(value: str) -> int:
     if not (value.isascii() and value.isdigit()):
         raise click.BadParameter(f"{value!r} is neither a whole number nor none")
     return int(value)
+
+
+def _number(value: str) -> float:
+    try:
+        return float(value)
+    except ValueError:
+        raise click.BadParameter(f"{value!r} is neither a number nor none") from None
+
+
+set_group.add_command(gc_policy)
+
+
+@click.command()
+@several_ids
+@click.argument("workspace")
+@click.argument("project")
+@json_option
+def move(ids: list[int], workspace: str, project: str, as_json: bool) -> None:
+    """Move experiments to a project, which need not exist before.
+
+    \b
+    Examples:
+      detslurm experiment move 7 vision digits
+      detslurm experiment move "mnist*" vision digits
+    """
+
+    def act(experiment: Experiment) -> str:
+        experiment.move(workspace, project)
+        return f"Moved experiment {experiment.id} to {workspace}/{project}"
+
+    for_each(ids, act, as_json=as_json)
 
 
 @click.group()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 import click
 
 from detslurm.cli.ids import client, experiment_id, for_each, several_ids
-from detslurm.cli.output import json_option, note, print_json
+from detslurm.cli.output import Document, describes, json_option, note, size
 from detslurm.cli.seconds import Seconds
 
 if TYPE_CHECKING:
@@ -114,22 +115,54 @@ def unarchive(ids: list[int], as_json: bool) -> None:
 @click.command()
 @several_ids
 @click.option("-y", "--yes", is_flag=True, help="Delete without asking for confirmation.")
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Delete them even if a checkpoint storage can't be seen from here: files stay there.",
+)
 @json_option
-def delete(ids: list[int], yes: bool, as_json: bool) -> None:
+def delete(ids: list[int], yes: bool, force: bool, as_json: bool) -> None:
     """Delete finished experiments with their checkpoints, logs, metrics and code.
 
     A deletion that was interrupted can be repeated.
     """
     what = f"experiment {ids[0]}" if len(ids) == 1 else f"experiments {', '.join(map(str, ids))}"
-    if not yes and not click.confirm(f"Delete {what} permanently, with all checkpoints?", err=True):
+    if not yes and not _confirmed(f"Delete {what} permanently, with all checkpoints?", ids):
         note(f"Aborting {what.split()[0]} deletion.")
         raise click.exceptions.Exit(1)
 
     def act(experiment: Experiment) -> str:
-        experiment.delete()
-        return f"Deleted experiment {experiment.id}"
+        freed = _size_of(experiment)
+        experiment.delete(force=force)
+        return f"Deleted experiment {experiment.id}{f', freeing {size(freed)}' if freed else ''}"
 
     for_each(ids, act, as_json=as_json, query_queue=True, deleted=True)
+
+
+def _confirmed(question: str, ids: list[int]) -> bool:
+    total = _sizes(ids)
+    return click.confirm(f"{question} This frees {size(total)}." if total else question, err=True)
+
+
+def _size_of(experiment: Experiment) -> int:
+    """What an experiment takes, as far as it can be read; 0 where it was half deleted before."""
+    from detslurm.store import StoreError
+
+    try:
+        return 0 if experiment.state == "DELETED" else experiment.disk_usage().total
+    except StoreError:
+        return 0
+
+
+def _sizes(ids: list[int]) -> int:
+    """What experiments take together; whatever else is wrong is told when they are deleted."""
+    from detslurm.store import StoreError
+
+    mine, total = client(), 0
+    for number in ids:
+        with contextlib.suppress(StoreError):
+            total += _size_of(mine.stored(number, deleted=True))
+    return total
 
 
 @click.command()
@@ -142,8 +175,8 @@ def delete(ids: list[int], yes: bool, as_json: bool) -> None:
     metavar="SECONDS",
     help="Read the store every SECONDS seconds.",
 )
-@json_option
-def wait(experiment_id: int, polling_interval: float, as_json: bool) -> None:
+@describes
+def wait(experiment_id: int, polling_interval: float) -> Document:
     """Wait until an experiment has ended or is paused.
 
     The exit status is 0 only if it is COMPLETED. Progress is printed on stderr.
@@ -156,9 +189,8 @@ def wait(experiment_id: int, polling_interval: float, as_json: bool) -> None:
 
     experiment = client().experiment(experiment_id)
     state = polling.wait(experiment, interval=polling_interval, report=note)
-    if as_json:
-        print_json({"id": experiment_id, "state": state})
-    else:
-        click.echo(f"Experiment {experiment_id} is {state}")
-    if state != "COMPLETED":
-        raise click.exceptions.Exit(1)
+    return Document(
+        lambda: f"Experiment {experiment_id} is {state}",
+        lambda: {"id": experiment_id, "state": state},
+        failed=state != "COMPLETED",
+    )

@@ -8,76 +8,19 @@ from typing import Any
 import click
 
 from detslurm.cli.ids import client, experiment_id, several_ids
-from detslurm.cli.output import json_option, local_time, note, print_json, print_table
-
-
-@click.command("list")
-@click.option("-a", "--all", "include_archived", is_flag=True, help="Include archived experiments.")
-@click.option(
-    "--limit",
-    type=click.IntRange(min=0),
-    metavar="N",
-    help="Show only the N newest experiments.",
-)
-@click.option(
-    "--offset",
-    type=click.IntRange(min=0),
-    default=0,
-    metavar="N",
-    help="Skip the N newest experiments.",
-)
-@json_option
-def list_experiments(include_archived: bool, limit: int | None, offset: int, as_json: bool) -> None:
-    """List experiments.
-
-    \b
-    Examples:
-      detslurm experiment list
-      detslurm experiment list --all --limit 20
-      detslurm experiment list --json
-    """
-    rows = client().list_experiments(archived=include_archived)
-    end = len(rows) - offset
-    rows = rows[max(0, end - limit) if limit is not None else 0 : max(0, end)]
-    if as_json:
-        print_json(rows)
-        return
-    headers = [
-        "ID",
-        "Owner",
-        "Name",
-        "State",
-        "Progress",
-        "Trials",
-        "Started",
-        "Ended",
-        "Resource Pool",
-    ]
-    table = [
-        [
-            r.id,
-            r.owner,
-            r.name,
-            r.state,
-            f"{100 * r.progress:.0f}%",
-            r.trial_count,
-            local_time(r.started),
-            local_time(r.ended),
-            r.pool or "",
-        ]
-        for r in rows
-    ]
-    if include_archived:
-        headers.append("Archived")
-        for line, row in zip(table, rows, strict=True):
-            line.append("yes" if row.archived else "")
-    print_table(headers, table)
+from detslurm.cli.output import Document, Table, describes, note, print_error, shows, warn
 
 
 @click.command()
 @several_ids
-@json_option
-def describe(ids: list[int], as_json: bool) -> None:
+@click.option(
+    "--outdir",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Write experiments.csv, workloads.csv and trials.csv to DIR instead.",
+)
+@describes
+def describe(ids: list[int], outdir: Path | None) -> Document:
     """Show the settings, trials and failures of experiments.
 
     If one of several experiments can't be read, the others are still shown, and the exit status
@@ -87,34 +30,35 @@ def describe(ids: list[int], as_json: bool) -> None:
     Examples:
       detslurm experiment describe 7
       detslurm experiment describe 7 8 --json
+      detslurm experiment describe 7 8 --outdir tables
     """
     from detslurm.cli import description
+    from detslurm.cli.failures import described
 
     failed: list[Exception] = []
     experiments = client().experiments(ids, skip=failed.append if len(ids) > 1 else None)
-    if as_json:
-        found = [description.experiment_data(experiment) for experiment in experiments]
-        print_json(found[0] if len(ids) == 1 else found)
-    elif experiments:
-        click.echo("\n\n".join(description.experiment_text(e) for e in experiments))
     for error in failed:
-        click.secho(str(error), err=True, fg="red")
-    if failed:
-        raise click.exceptions.Exit(1)
+        known = described(error)
+        print_error(str(error), known.kind if known else "store")
+    for text in [text for experiment in experiments for text in experiment.purge_warnings()][:10]:
+        warn(text)
 
+    if outdir is not None:
+        from detslurm.cli.description_tables import write_tables
 
-@click.command("list-trials")
-@experiment_id
-@json_option
-def list_trials(experiment_id: int, as_json: bool) -> None:
-    """List the trials of an experiment."""
-    from detslurm.cli import description
+        written = write_tables(experiments, outdir)
+        text = "\n".join(f"Wrote {path}" for path in written)
+        return Document(lambda: text, lambda: [str(path) for path in written], failed=bool(failed))
 
-    experiment = client().experiment(experiment_id)
-    if as_json:
-        print_json([description.trial_row(trial) for trial in experiment.trials()])
-    else:
-        click.echo(description.trials_table(experiment))
+    def data() -> Any:
+        found = [description.experiment_data(experiment) for experiment in experiments]
+        return found[0] if len(ids) == 1 else found
+
+    return Document(
+        lambda: "\n\n".join(description.experiment_text(e) for e in experiments),
+        data,
+        failed=bool(failed),
+    )
 
 
 @click.command("list-checkpoints")
@@ -125,8 +69,8 @@ def list_trials(experiment_id: int, as_json: bool) -> None:
     metavar="N",
     help="Show only the N best, by the searcher's metric.",
 )
-@json_option
-def list_checkpoints(experiment_id: int, best: int | None, as_json: bool) -> None:
+@shows
+def list_checkpoints(experiment_id: int, best: int | None) -> Table:
     """List the checkpoints of all trials of an experiment.
 
     \b
@@ -135,23 +79,27 @@ def list_checkpoints(experiment_id: int, best: int | None, as_json: bool) -> Non
       detslurm experiment list-checkpoints 7 --best 3
     """
     from detslurm.cli import checkpoints
+    from detslurm.sdk.checkpoints import as_stored, best_first
 
-    experiment = client().experiment(experiment_id)
-    checkpoints.show(checkpoints.of_experiment(experiment, best), as_json=as_json)
+    mine = client()
+    found = as_stored(mine.store, mine.checkpoints([experiment_id]))
+    return checkpoints.as_rows(found if best is None else best_first(found)[:best])
 
 
 @click.command()
 @experiment_id
-@json_option
-def config(experiment_id: int, as_json: bool) -> None:
+@describes
+def config(experiment_id: int) -> Document:
     """Print the resolved configuration as YAML, with secrets masked."""
     data: dict[str, Any] = client().stored(experiment_id).config
-    if as_json:
-        print_json(data)
-        return
-    import yaml
 
-    click.echo(yaml.safe_dump(data, sort_keys=True, allow_unicode=True), nl=False)
+    def text() -> str:
+        import yaml
+
+        shown: str = yaml.safe_dump(data, sort_keys=True, allow_unicode=True)
+        return shown.rstrip("\n")
+
+    return Document(text, lambda: data)
 
 
 @click.command("download-model-def")

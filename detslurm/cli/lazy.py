@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -49,7 +49,9 @@ class LazyGroup(click.Group):
             click.echo(self._help_for(ctx, args[1:]))
             ctx.exit(0)
         if args and not args[0].startswith("-") and self.full_name(args[0]) is None:
-            ctx.fail(f"no such command {args[0]!r}{self._nearest(args[0])}")
+            if ctx.resilient_parsing:  # a shell completes what is not written to its end
+                return None, None, args
+            ctx.fail(f"no such command {args[0]!r}{self._instead(args)}")
         _, command, rest = super().resolve_command(ctx, args)
         # Usage lines show the full name, whatever was typed.
         return self.full_name(args[0]) if args else None, command, rest
@@ -63,6 +65,24 @@ class LazyGroup(click.Group):
         if rest and isinstance(command, LazyGroup):
             return command._help_for(inner, rest)
         return command.get_help(inner)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
+        """What Tab offers: the names in the table, without importing what they name."""
+        from click.shell_completion import CompletionItem
+
+        found = [
+            CompletionItem(name, help=entry.help)
+            for name, entry in self.entries.items()
+            if name.startswith(incomplete)
+        ]
+        return found + click.Command.shell_complete(self, ctx, incomplete)
+
+    def _instead(self, args: list[str]) -> str:
+        """What may have been meant: a slip of the finger, or a command of another program."""
+        from detslurm.cli.foreign import elsewhere
+
+        known = elsewhere(args[0], args[1:])
+        return f": {known}" if known else self._nearest(args[0])
 
     def _nearest(self, given: str) -> str:
         """What may have been meant, here or in a group below: 'experiment list' for `list`."""
@@ -98,3 +118,14 @@ def lazy_group(name: str, help: str, entries: Mapping[str, Entry], **settings: A
     group = LazyGroup(name, help=help, no_args_is_help=True, **settings)
     group.entries = entries
     return group
+
+
+def completed_by(kind: str) -> Callable[[click.Context, click.Parameter, str], list[Any]]:
+    """The completion of a parameter, by the function of that name in detslurm.cli.completing."""
+
+    def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
+        offer = getattr(import_module("detslurm.cli.completing"), kind)
+        found: list[Any] = offer(incomplete)
+        return found
+
+    return complete

@@ -11,20 +11,34 @@ from detslurm.cli.ids import client, experiment_id, trial_id
 from detslurm.cli.output import json_line, note
 
 if TYPE_CHECKING:
-    from detslurm.sdk.logs import Filter, LogLine
+    from detslurm.sdk.log_lines import Filter, LogLine
     from detslurm.sdk.trial import Trial
 
 
 def _stamp(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    if value is None:
-        return None
-    from detslurm.sdk.logs import timestamp
+    from detslurm.sdk.log_lines import bound
 
     try:
-        return timestamp(value)
-    except (ValueError, OverflowError) as error:
-        text = f"{value!r} is neither RFC 3339 (2026-11-21T04:46:03Z) nor seconds since 1970"
-        raise click.BadParameter(text) from error
+        return bound(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+
+
+def _absent(name: str, why: str) -> Callable[..., Any]:
+    """An option of `det` that nothing here could choose by: given, it says so."""
+
+    def refuse(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+        if value:
+            raise click.BadParameter(why, param_hint=name)
+
+    return click.option(
+        name,
+        multiple=True,
+        hidden=True,
+        expose_value=False,
+        callback=refuse,
+        help=f"Print nothing: {why}.",
+    )
 
 
 _OPTIONS: tuple[Callable[..., Any], ...] = (
@@ -47,6 +61,19 @@ _OPTIONS: tuple[Callable[..., Any], ...] = (
         help="Print only lines of rank R. Repeatable.",
     ),
     click.option(
+        "--level",
+        type=click.Choice(["TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"], False),
+        help="Print only lines of this level or a higher one. What names no level is INFO.",
+    ),
+    click.option(
+        "--source",
+        "sources",
+        type=click.Choice(["code", "detslurm"]),
+        multiple=True,
+        help="Print only what the experiment's code says, or what detslurm says of it.",
+    ),
+    click.option("--search", metavar="TEXT", help="Print only lines that contain TEXT."),
+    click.option(
         "--timestamp-before",
         "before",
         metavar="TIME",
@@ -61,6 +88,9 @@ _OPTIONS: tuple[Callable[..., Any], ...] = (
         help="Print only lines after TIME.",
     ),
     click.option("--json", "as_json", is_flag=True, help="Print each line as a JSON object."),
+    _absent("--stdtype", "both outputs of a process are one stream here"),
+    _absent("--container-id", "lines have no container here: --rank-id chooses a process"),
+    _absent("--agent-id", "there are no agents: --rank-id chooses a process"),
 )
 
 
@@ -94,6 +124,7 @@ def trial_logs(trial_id: int, **options: Any) -> None:
     Examples:
       detslurm trial logs 12 --follow
       detslurm trial logs 12 --tail 100 --rank-id 0
+      detslurm trial logs 12 --level WARNING --search loss
       detslurm trial logs 12 --timestamp-after 2026-11-21T04:46:03Z
     """
     _show(client().stored_trial(trial_id), **options)
@@ -106,15 +137,20 @@ def _show(
     head: int | None,
     tail: int | None,
     rank_ids: tuple[int, ...],
+    level: str | None,
+    sources: tuple[str, ...],
+    search: str | None,
     before: str | None,
     after: str | None,
     as_json: bool,
 ) -> None:
-    from detslurm.sdk.logs import Filter
+    from detslurm.sdk.log_lines import Filter, log_level
 
     if head is not None and (tail is not None or follow):
         raise click.UsageError("--head can't be combined with --tail or --follow")
-    wanted = Filter(frozenset(rank_ids), before, after)
+    wanted = Filter(
+        frozenset(rank_ids), before, after, search, log_level(level), frozenset(sources)
+    )
     if follow or trial.row.run_count == 0:
         trial.reload()  # the queue knows why nothing comes
     show(_lines(trial, wanted, follow, head, tail), as_json=as_json)

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from detslurm._quantities import counted
 from detslurm.cli import config_options
-from detslurm.cli.output import human_time, json_option, number, print_json, print_table
+from detslurm.cli.output import Document, describes, human_time, number, table
 from detslurm.cli.seconds import Seconds
 
 if TYPE_CHECKING:
     from detslurm.config.loading import LoadedExperiment
+    from detslurm.sdk.cost import Cost, Figure
     from detslurm.sdk.search_preview import RecordedCurves
     from detslurm.searcher.preview import Preview, Row
     from detslurm.searcher.simulation import Simulation
@@ -24,13 +26,11 @@ if TYPE_CHECKING:
 @config_options.config_file
 @config_options.overrides
 @config_options.template
-@json_option
-def preview_search(
-    config_file: str, overrides: tuple[str, ...], template: str | None, as_json: bool
-) -> None:
-    """Show how many trials the search in CONFIG trains, and for how long, if none of them fails.
+@describes
+def preview_search(config_file: str, overrides: tuple[str, ...], template: str | None) -> Document:
+    """Show how many trials the search in CONFIG trains, for how long, and what that costs.
 
-    Nothing is queued.
+    It counts trials as if none of them fails. Nothing is queued.
 
     \b
     Examples:
@@ -41,11 +41,13 @@ def preview_search(
 
     loaded = _loaded(config_file, overrides, template)
     preview = search_preview.preview_search(loaded.config.to_dict())
-    if as_json:
-        print_json(preview.to_dict())
-        return
-    _show_searcher(loaded.given["searcher"])
-    _show_preview(preview)
+    cost = _cost(loaded)
+
+    def text() -> str:
+        shown = f"{_searcher_text(loaded.given['searcher'])}\n{_preview_text(preview)}"
+        return f"{shown}\n\n{_cost_text(cost)}"
+
+    return Document(text, lambda: {**preview.to_dict(), "cost": cost.to_dict()})
 
 
 @click.command()
@@ -71,9 +73,7 @@ def preview_search(
 @click.option(
     "--unit-seconds",
     type=Seconds(min_open=True),
-    default=1.0,
-    show_default=True,
-    help="Take this many seconds for one unit of training.",
+    help="Take this many seconds for one unit of training. By default that of earlier runs, or 1.",
 )
 @click.option(
     "--start-seconds",
@@ -90,7 +90,7 @@ def preview_search(
     show_default=True,
     help="Train trials for N units where the configuration sets no length.",
 )
-@json_option
+@describes
 def simulate(
     config_file: str,
     overrides: tuple[str, ...],
@@ -98,9 +98,9 @@ def simulate(
     slots: int | None,
     curves_file: Path | None,
     source: str | None,
-    as_json: bool,
+    unit_seconds: float | None,
     **settings: Any,
-) -> None:
+) -> Document:
     """Simulate the search in CONFIG in virtual time: no job is queued, nothing is trained.
 
     Without --curves or --experiment, synthetic learning curves are used: the metric of a trial
@@ -113,23 +113,50 @@ def simulate(
       detslurm simulate experiment.yaml --experiment 7
     """
     from detslurm.sdk import search_preview
+    from detslurm.sdk.cost import Figure
 
     if curves_file is not None and source is not None:
         raise click.UsageError("--curves can't be combined with --experiment")
-    config = _loaded(config_file, overrides, template).config.to_dict()
+    loaded = _loaded(config_file, overrides, template)
+    config = loaded.config.to_dict()
     curves = _explained(lambda: _curves(curves_file, source))
+    cost = _cost(loaded)
+    unit = cost.unit_seconds if unit_seconds is None else Figure(unit_seconds, "--unit-seconds")
+    settings["unit_seconds"] = unit.value or 1.0
     result = _explained(
         lambda: search_preview.simulate_search(config, slots=slots, curves=curves, **settings)
     )
-    if as_json:
-        print_json(result.to_dict())
-        return
-    _show_simulation(result, int(config["resources"]["slots_per_trial"] or 1))
-    if any(row.units is None for row in search_preview.preview_search(config).rows):
-        click.echo(
-            "\nThe configuration sets no length: each trial was assumed to train for"
+
+    def text() -> str:
+        shown = _simulation_text(result, int(config["resources"]["slots_per_trial"] or 1))
+        shown = f"{shown}\n unit time: {_unit_text(unit)}\n\nCost:\n{_cost_text(cost)}"
+        if all(row.units is not None for row in search_preview.preview_search(config).rows):
+            return shown
+        return (
+            f"{shown}\n\nThe configuration sets no length: each trial was assumed to train for"
             f" {settings['units']:,} units (--units)."
         )
+
+    return Document(text, lambda: {**result.to_dict(), "cost": cost.to_dict()})
+
+
+def _unit_text(unit: Figure) -> str:
+    if unit.value is None:
+        return f"1 s, assumed: {unit.source}"
+    return f"{unit.value:.3g} s: {unit.source}"
+
+
+def _cost(loaded: LoadedExperiment) -> Cost:
+    from detslurm.cli.ids import client
+    from detslurm.sdk.cost_evidence import cost_of_config
+
+    return cost_of_config(client(), loaded.config)
+
+
+def _cost_text(cost: Cost) -> str:
+    from detslurm.cli.cost import cost_rows
+
+    return "\n".join(f"{name:>10}: {value}" for name, value in cost_rows(cost))
 
 
 def _loaded(config_file: str, overrides: tuple[str, ...], template: str | None) -> LoadedExperiment:
@@ -145,9 +172,9 @@ def _curves(path: Path | None, source: str | None) -> RecordedCurves | None:
         return search_preview.read_curves(path)
     if source is None:
         return None
-    from detslurm.cli.ids import client, positive
+    from detslurm.cli.ids import client, experiment_of
 
-    return search_preview.recorded_curves(client().experiment(positive(source)))
+    return search_preview.recorded_curves(client().experiment(experiment_of(source)))
 
 
 def _explained(action: Callable[[], Any]) -> Any:
@@ -159,35 +186,33 @@ def _explained(action: Callable[[], Any]) -> Any:
         raise click.UsageError(str(error)) from None
 
 
-def _show_searcher(searcher: dict[str, Any]) -> None:
+def _searcher_text(searcher: dict[str, Any]) -> str:
     import yaml
 
-    click.echo("Using search configuration:")
     text = yaml.safe_dump(searcher, sort_keys=False, allow_unicode=True)
-    click.echo("".join(f"  {line}\n" for line in text.splitlines()))
+    return "Using search configuration:\n" + "".join(f"  {line}\n" for line in text.splitlines())
 
 
-def _show_preview(preview: Preview) -> None:
+def _preview_text(preview: Preview) -> str:
     if preview.trials is None:
-        click.echo("A custom search has no preview: its method decides while it runs.")
-        return
-    print_table(["Trials", "Training Time"], _training(preview.rows, preview.unit))
+        return "A custom search has no preview: its method decides while it runs."
+    parts = [table(["Trials", "Training Time"], _training(preview.rows, preview.unit))]
     if preview.brackets:
-        click.echo()
         rows = [
             [n, b.trials, b.concurrency, ", ".join(map(str, b.rungs))]
             for n, b in enumerate(preview.brackets)
         ]
-        print_table(["Bracket", "Trials", "At Once", "Rungs"], rows)
+        parts.append(table(["Bracket", "Trials", "At Once", "Rungs"], rows))
     total = "" if preview.total_units is None else f", {_units(preview.total_units, preview.unit)}"
-    click.echo(f"\n{preview.trials} trials{total}; {preview.concurrency} at once")
+    parts.append(f"{counted(preview.trials, 'trial')}{total}; {preview.concurrency} at once")
+    return "\n\n".join(parts)
 
 
-def _show_simulation(result: Simulation, slots_per_trial: int) -> None:
+def _simulation_text(result: Simulation, slots_per_trial: int) -> str:
     counts = Counter((trial.bracket, trial.units) for trial in result.each)
     several = len({bracket for bracket, _ in counts}) > 1
     rows = [[counts[b, n], _train(n, result.unit), *([b] * several)] for b, n in sorted(counts)]
-    print_table(["Trials", "Training Time", *(["Bracket"] * several)], rows)
+    shown = table(["Trials", "Training Time", *(["Bracket"] * several)], rows)
     slots = result.workers * slots_per_trial
     on = f"{slots} slot{'s' * (slots != 1)}"
     lines = {
@@ -200,9 +225,7 @@ def _show_simulation(result: Simulation, slots_per_trial: int) -> None:
         best = result.best
         metric = number(best.metric)
         lines["best"] = f"trial {best.trial}: {metric} after {_units(best.units, result.unit)}"
-    click.echo()
-    for name, value in lines.items():
-        click.echo(f"{name:>10}: {value}")
+    return "\n".join([shown, "", *(f"{name:>10}: {value}" for name, value in lines.items())])
 
 
 def _training(rows: list[Row], unit: str | None) -> list[list[Any]]:

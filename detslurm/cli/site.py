@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from detslurm.cli.output import json_option, note, print_json
+from detslurm.cli.lazy import completed_by
+from detslurm.cli.output import Column, Document, Table, describes, note, shows
 
 
 @click.group()
@@ -22,21 +23,26 @@ def site() -> None:
     help="Write the profile to this file instead of printing it.",
 )
 @click.option("--force", is_flag=True, help="Overwrite an existing file.")
-def init(output: Path | None, force: bool) -> None:
-    """Create a site profile from what Slurm reports of this cluster.
+@click.option(
+    "--from",
+    "example",
+    metavar="NAME",
+    shell_complete=completed_by("site_examples"),
+    help="Begin with an example, one of `detslurm site list`, instead of asking Slurm.",
+)
+def init(output: Path | None, force: bool, example: str | None) -> None:
+    """Create a site profile from what Slurm reports of this cluster, or from an example.
 
     \b
     Examples:
       detslurm site init -o ~/.config/detslurm/site.yaml
+      detslurm site init --from cpu-24h -o ~/.config/detslurm/site.yaml
     """
     from detslurm.sdk.errors import LifecycleError
-    from detslurm.slurm.cluster import SlurmCluster
-    from detslurm.slurm.mpi import mpi_types
-    from detslurm.slurm.site import site_profile_from
 
     if output is not None and output.exists() and not force:
         raise LifecycleError(f"{output} exists already; --force overwrites it")
-    text = site_profile_from(SlurmCluster().limits(), mpi_types())
+    text = _reported() if example is None else _example(example)
     if output is None:
         click.echo(text, nl=False)
         return
@@ -45,18 +51,54 @@ def init(output: Path | None, force: bool) -> None:
     note(f"Wrote {output}")
 
 
+@site.command("list")
+@shows
+def list_profiles() -> Table:
+    """List the examples of site profiles, each with the kind of cluster that it is for."""
+    from detslurm.config.templates import packaged, purpose
+
+    rows = [{"name": n, "purpose": purpose(t)} for n, t in packaged("sites", ".yaml").items()]
+    columns = [
+        Column("Name", lambda row: row["name"]),
+        Column("For", lambda row: row["purpose"], least=20),
+    ]
+    return Table(columns, rows)
+
+
 @site.command()
-@json_option
-def show(as_json: bool) -> None:
-    """Print the site profile that applies here, and its path."""
+@click.argument("name", required=False, shell_complete=completed_by("site_examples"))
+@describes
+def show(name: str | None) -> Document:
+    """Print the site profile that applies here, and its path; or the example NAME."""
     from detslurm.config import load_site
 
+    if name is not None:
+        example = _example(name)
+        return Document(lambda: example.rstrip("\n"), lambda: {"name": name, "profile": example})
     profile = load_site()
-    if as_json:
-        print_json(profile.to_dict())
-        return
-    if not profile.source:
-        note("No site profile applies here; `detslurm site init` creates one.")
-        return
-    note(f"From {profile.source}")
-    click.echo(Path(profile.source).read_text(), nl=False)
+
+    def text() -> str:
+        if not profile.source:
+            note("No site profile applies here; `detslurm site init` creates one.")
+            return ""
+        note(f"From {profile.source}")
+        return Path(profile.source).read_text().rstrip("\n")
+
+    return Document(text, profile.to_dict)
+
+
+def _reported() -> str:
+    from detslurm.slurm.cluster import SlurmCluster
+    from detslurm.slurm.mpi import mpi_types
+    from detslurm.slurm.site import site_profile_from
+
+    return site_profile_from(SlurmCluster().limits(), mpi_types())
+
+
+def _example(name: str) -> str:
+    from detslurm.config.templates import packaged
+
+    texts = packaged("sites", ".yaml")
+    if name not in texts:
+        raise click.BadParameter(f"no example is called {name!r}; there are {', '.join(texts)}")
+    return texts[name]

@@ -8,13 +8,32 @@ from typing import TYPE_CHECKING
 
 import click
 
+from detslurm._quantities import counted
 from detslurm.cli import config_options
 from detslurm.cli.ids import client
-from detslurm.cli.output import json_option, note
+from detslurm.cli.output import json_option, note, print_json
 
 if TYPE_CHECKING:
+    from detslurm.sdk import Client
     from detslurm.sdk.submission.planning import Plan
-    from detslurm.store import Store
+    from detslurm.sdk.submission.submit import Submission
+
+
+from_checkpoint = click.option(
+    "--from-checkpoint",
+    metavar="UUID",
+    help="Begin with the weights of this checkpoint, and count from 0.",
+)
+paused = click.option(
+    "--paused", is_flag=True, help="Queue the jobs held, until `detslurm experiment activate`."
+)
+follow = click.option(
+    "-f",
+    "--follow",
+    "--follow-first-trial",
+    is_flag=True,
+    help="Stay, and print the log of the first trial as it grows.",
+)
 
 
 @click.command()
@@ -22,6 +41,11 @@ if TYPE_CHECKING:
 @click.argument("context_dir", required=False, type=click.Path(path_type=Path))
 @config_options.overrides
 @config_options.template
+@click.option(
+    "--project",
+    metavar="[WORKSPACE/]PROJECT",
+    help="Put the experiment into this project, which need not exist before.",
+)
 @click.option(
     "-i",
     "--include",
@@ -38,15 +62,14 @@ if TYPE_CHECKING:
     show_default=True,
     help="Choose where to run: Slurm, or this machine. auto takes Slurm where it is set up.",
 )
+@from_checkpoint
+@paused
+@follow
 @click.option(
-    "--paused", is_flag=True, help="Queue the jobs held, until `detslurm experiment activate`."
-)
-@click.option(
-    "-f",
-    "--follow",
-    "--follow-first-trial",
+    "-t",
+    "--test-mode",
     is_flag=True,
-    help="Stay, and print the log of the first trial as it grows.",
+    help="Train one batch in one trial, validate and save, and wait for that: a quick check.",
 )
 @click.option(
     "--dry-run", is_flag=True, help="Print the plan and the batch script, and queue nothing."
@@ -57,10 +80,13 @@ def submit(
     context_dir: Path | None,
     overrides: tuple[str, ...],
     template: str | None,
+    project: str | None,
     includes: tuple[Path, ...],
     cluster_name: str,
+    from_checkpoint: str | None,
     paused: bool,
     follow: bool,
+    test_mode: bool,
     dry_run: bool,
     as_json: bool,
 ) -> None:
@@ -74,42 +100,79 @@ def submit(
       detslurm submit experiment.yaml
       detslurm submit experiment.yaml code/ --config searcher.max_trials=20
       detslurm submit experiment.yaml --dry-run
+      detslurm submit experiment.yaml --test-mode
+      detslurm submit experiment.yaml --from-checkpoint 0f3a0a6e
       detslurm submit experiment.yaml --paused --json
     """
-    if follow and as_json:
-        raise click.UsageError("--follow can't be combined with --json")
+    refuse_both(follow, as_json)
+    if test_mode and paused:
+        raise click.UsageError("--test-mode can't be combined with --paused")
     mine = client()
     plan = mine.plan(
         config_file,
         context_dir,
         includes=includes,
-        overrides=overrides,
+        overrides=[*overrides, *_project(project)],
         template=template,
         cluster=cluster_name,
+        from_checkpoint=from_checkpoint,
+        test_mode=test_mode,
     )
     if dry_run:
-        _show(plan, mine.store, as_json=as_json)
+        _show(plan, mine, as_json=as_json)
         return
     note(f"Preparing files: {plan.context.summary}")
     done = mine.submit(plan, paused=paused)
-    if as_json:
-        click.echo(json.dumps(done.to_dict()))
-    else:
-        click.echo(f"Created experiment {done.experiment_id}")
-        what = "1 trial" if done.trials == 1 else f"{done.trials} trials"
-        jobs = ", ".join(done.job_ids)
-        click.echo(f"Queued {what} on {done.cluster}: job {jobs}{' (paused)' if paused else ''}")
+    if not (test_mode and as_json):
+        report(done, f"Created experiment {done.experiment_id}", as_json=as_json)
     if follow:
         from detslurm.cli.follow import follow_first_trial
 
         follow_first_trial(mine, done.experiment_id)
+    if test_mode:
+        from detslurm.cli.test_mode import await_checks
+
+        await_checks(mine, done, as_json=as_json)
 
 
-def _show(plan: Plan, store: Store, *, as_json: bool) -> None:
-    """The plan and the batch script of its first array, as they would be."""
+def refuse_both(follow: bool, as_json: bool) -> None:
+    """A log is no part of a JSON document."""
+    if follow and as_json:
+        raise click.UsageError("--follow can't be combined with --json")
+
+
+def report(done: Submission, headline: str, *, as_json: bool) -> None:
+    """What was submitted."""
+    if as_json:
+        print_json(done.to_dict())
+        return
+    click.echo(headline)
+    what = counted(done.trials, "trial")
+    if done.deferred:
+        what = f"{done.trials - done.deferred} of {what}"
+    jobs = ", ".join(done.job_ids)
+    click.echo(f"Queued {what} on {done.cluster}: job {jobs}{' (paused)' if done.paused else ''}")
+
+
+def _project(name: str | None) -> list[str]:
+    """The project as overrides of the configuration."""
+    if name is None:
+        return []
+    workspace, slash, project = name.rpartition("/")
+    if (slash and not workspace) or not project or "/" in workspace:
+        raise click.BadParameter(f"{name!r} is not PROJECT or WORKSPACE/PROJECT")
+    from detslurm.store.views import UNCATEGORIZED
+
+    chosen = {"workspace": workspace or UNCATEGORIZED, "project": project}
+    return [f"{key}={json.dumps(value)}" for key, value in chosen.items()]
+
+
+def _show(plan: Plan, mine: Client, *, as_json: bool) -> None:
+    """The plan, its cost and the batch script of its first array, as they would be."""
+    from detslurm.sdk.cost_evidence import cost_of_plan
     from detslurm.sdk.submission.submit import requests
 
-    place = store.path / "experiments" / "<id>"
+    cost, place = cost_of_plan(mine, plan), mine.store.path / "experiments" / "<id>"
     jobs = list(requests(plan, place, name="det-<id>"))
     script = plan.cluster.script(jobs[0][1])
     shape = plan.jobs.template
@@ -122,18 +185,26 @@ def _show(plan: Plan, store: Store, *, as_json: bool) -> None:
         "slot_type": shape.slot_type,
         "nodes_per_trial": shape.nodes,
         "arrays": [{"trials": c.count, "at_once": c.throttle or c.count} for c, _ in jobs],
+        **({"submitted_later": plan.deferral.elements} if plan.deferral is not None else {}),
         "when_preempted": plan.on_preempt,
-        "store": str(store.path),
+        "store": str(mine.store.path),
         "context": plan.context.summary,
     }
     if as_json:
-        click.echo(json.dumps({**facts, "script": script}))
+        print_json({**facts, "cost": cost.to_dict(), "script": script})
         return
+    from detslurm.cli.cost import cost_rows
+
     # A search's jobs are workers for any of its trials.
-    each = "trials" if plan.each == 1 else f"times {plan.each} trials"
-    each = "workers" if plan.is_search else each
-    at_once = (f"{c.count} {each}, {c.throttle or c.count} at once" for c, _ in jobs)
-    for key, value in {**facts, "arrays": "; ".join(at_once)}.items():
+    noun = "worker" if plan.is_search else "trial"
+
+    def count(jobs: int) -> str:
+        several = plan.each > 1 and not plan.is_search
+        return f"{jobs} times {plan.each} trials" if several else counted(jobs, noun)
+
+    at_once = (f"{count(c.count)}, {c.throttle or c.count} at once" for c, _ in jobs)
+    shown = {**facts, "arrays": "; ".join(at_once), **dict(cost_rows(cost))}
+    for key, value in shown.items():
         click.echo(f"{key.replace('_', ' '):>16}: {value}")
     click.echo("\nThe batch script" + (" of the first array" if len(jobs) > 1 else "") + ":\n")
     click.echo(script)

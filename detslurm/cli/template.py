@@ -1,51 +1,136 @@
-"""`detslurm template`: batch scripts to start from, for those who write their own."""
+"""`detslurm template`: parts of configurations that are kept by name."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from importlib.resources import files
+from typing import TYPE_CHECKING, Any
 
 import click
 
-_SUFFIX = ".sbatch"
+from detslurm.cli.ids import client
+from detslurm.cli.lazy import Entry, completed_by, lazy_group
+from detslurm.cli.output import Column, Document, Table, describes, shows
+
+if TYPE_CHECKING:
+    from detslurm.sdk.templates import Template
+
+_HERE = "detslurm.cli.template"
+
+COMMANDS = {
+    "create": Entry(f"{_HERE}:create", "Keep a part of a configuration by a new name."),
+    "set": Entry(f"{_HERE}:set_template", "Create a template or replace it."),
+    "describe": Entry(f"{_HERE}:describe", "Print a template."),
+    "list": Entry(f"{_HERE}:list_templates", "List templates.", ("ls",)),
+    "remove": Entry(f"{_HERE}:remove", "Remove a template.", ("rm",)),
+    "set-value": Entry(f"{_HERE}:set_value", "Replace a part of a template."),
+}
+
+template = lazy_group("template", "Keep parts of configurations by name.", COMMANDS)
+
+_new_name = click.argument("name")
+_name = click.argument("name", shell_complete=completed_by("templates"))
+_file = click.argument("file", metavar="FILE", shell_complete=completed_by("files"))
+_shared = click.option(
+    "--shared", is_flag=True, help="Use the group's template, in a store that a group shares."
+)
 
 
-@click.group()
-def template() -> None:
-    """Print batch scripts to adapt."""
+@click.command()
+@_new_name
+@_file
+@_shared
+@describes
+def create(name: str, file: str, shared: bool) -> Document:
+    """Keep FILE, a YAML file with any part of a configuration, by the new name NAME.
 
-
-@template.command("list")
-def list_templates() -> None:
-    """List the batch scripts, each with its purpose."""
-    texts = dict(_scripts())
-    width = max(map(len, texts))
-    for name, text in texts.items():
-        click.echo(f"{name:{width}}  {_purpose(text)}")
-
-
-@template.command()
-@click.argument("name")
-def sbatch(name: str) -> None:
-    """Print the batch script NAME, one of `detslurm template list`.
+    FILE may be - for standard input. `--template NAME` merges it below a configuration.
 
     \b
     Examples:
-      detslurm template sbatch torch > train.sbatch
+      detslurm template create a100 a100.yaml
+      detslurm submit experiment.yaml --template a100
     """
-    texts = dict(_scripts())
-    if name not in texts:
-        raise click.BadParameter(f"no script is called {name!r}; there are {', '.join(texts)}")
-    click.echo(texts[name], nl=False)
+    made = client().create_template(name, file, shared=shared)
+    return _done(f"Created template {made.name}", made)
 
 
-def _scripts() -> Iterator[tuple[str, str]]:
-    folder = files("detslurm.templates")
-    for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
-        if entry.name.endswith(_SUFFIX):
-            yield entry.name.removesuffix(_SUFFIX), entry.read_text()
+@click.command("set")
+@_name
+@_file
+@_shared
+@describes
+def set_template(name: str, file: str, shared: bool) -> Document:
+    """Keep FILE by the name NAME, whether there is a template of that name or not.
+
+    \b
+    Examples:
+      detslurm template set a100 a100.yaml
+    """
+    made = client().set_template(name, file, shared=shared)
+    return _done(f"Set template {made.name}", made)
 
 
-def _purpose(text: str) -> str:
-    """The comment under the first line."""
-    return text.splitlines()[1].removeprefix("# ")
+@click.command()
+@_name
+@describes
+def describe(name: str) -> Document:
+    """Print the template NAME, as `--template NAME` takes it."""
+    found = client().get_template(name)
+    text = found.text.rstrip("\n")
+    return Document(lambda: text, lambda: _data(found))
+
+
+@click.command("list")
+@click.option("-d", "--details", is_flag=True, help="Show what the templates set.")
+@shows
+def list_templates(details: bool) -> Table:
+    """List templates: your own, and those of the group that shares the store."""
+    rows = client().list_templates()
+    columns = [
+        Column("Name", lambda one: one.name),
+        Column("Owner", lambda one: one.owner, drop=1),
+        Column("Shared", lambda one: "yes" if one.shared else "", drop=2),
+    ]
+    if details:
+        columns.append(Column("Configuration", lambda one: one.text.strip()))
+    return Table(columns, rows, lambda: [_row(one, details) for one in rows])
+
+
+@click.command()
+@_name
+@_shared
+@describes
+def remove(name: str, shared: bool) -> Document:
+    """Remove the template NAME; experiments that were submitted with it stay as they are."""
+    client().remove_template(name, shared=shared)
+    return Document(lambda: f"Removed template {name}", lambda: {"name": name})
+
+
+@click.group("set-value")
+def set_value() -> None:
+    """Replace a part of a template."""
+
+
+@set_value.command()
+@_name
+@_file
+@_shared
+@describes
+def config(name: str, file: str, shared: bool) -> Document:
+    """Replace the configuration of the template NAME, which must exist, by FILE."""
+    mine = client()
+    mine.get_template(name)
+    made = mine.set_template(name, file, shared=shared)
+    return _done(f"Set template {made.name}", made)
+
+
+def _done(text: str, made: Template) -> Document:
+    return Document(lambda: text, lambda: _data(made))
+
+
+def _data(one: Template) -> dict[str, Any]:
+    return {**_row(one), "config": one.config}
+
+
+def _row(one: Template, details: bool = False) -> dict[str, Any]:
+    row = {"name": one.name, "path": str(one.path), "owner": one.owner, "shared": one.shared}
+    return {**row, "text": one.text} if details else row

@@ -8,15 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from detslurm.cli.ids import client, trial_id
-from detslurm.cli.output import (
-    json_option,
-    local_time,
-    note,
-    print_csv,
-    print_json,
-    print_table,
-    rfc3339,
-)
+from detslurm.cli.output import Column, Table, note, shows
 
 if TYPE_CHECKING:
     from detslurm.sdk.trial import Trial
@@ -31,8 +23,6 @@ _OPTIONS: tuple[Callable[..., Any], ...] = (
     ),
     click.option("--head", type=click.IntRange(min=0), metavar="N", help="Show the first N rows."),
     click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Show the last N rows."),
-    click.option("--csv", "as_csv", is_flag=True, help="Print the rows as CSV."),
-    json_option,
 )
 
 
@@ -49,8 +39,6 @@ class Shown(NamedTuple):
     names: Sequence[str]
     head: int | None
     tail: int | None
-    as_csv: bool
-    as_json: bool
 
 
 def _row_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -63,7 +51,8 @@ def _row_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @trial_id
 @click.option("--group", help='Show only one group, such as "training" or "validation".')
 @_row_options
-def metrics(trial_id: int, group: str | None, **options: Any) -> None:
+@shows
+def metrics(trial_id: int, group: str | None, **options: Any) -> Table:
     """Show the metrics that a trial has reported, one row for each group and step.
 
     The rows follow one clean curve: what a restarted run reported again is shown once.
@@ -77,8 +66,13 @@ def metrics(trial_id: int, group: str | None, **options: Any) -> None:
     found = list(_metric_rows(trial, group))
     if not found:
         _note_no_metrics(trial, group)
-    table_keys = {"group": "Group", "steps": "# of Batches", "run": "Run"}
-    _show(found, ("group", "steps", "run", "time"), table_keys, shown)
+    keys = [
+        Column("Group", lambda row: row.keys["group"], csv_header="group"),
+        Column("# of Batches", lambda row: row.keys["steps"], csv_header="steps"),
+        Column("Run", lambda row: row.keys["run"], csv_header="run"),
+        Column("Time", lambda row: row.keys["time"], "clock", csv_header="time", csv_only=True),
+    ]
+    return _table(found, keys, shown)
 
 
 @click.command()
@@ -89,7 +83,8 @@ def metrics(trial_id: int, group: str | None, **options: Any) -> None:
     help="Show only the figures of one kind.",
 )
 @_row_options
-def profile(trial_id: int, group: str | None, **options: Any) -> None:
+@shows
+def profile(trial_id: int, group: str | None, **options: Any) -> Table:
     """Show what the profiler recorded of a trial's nodes, in the order of time.
 
     A row has the averages of one report on one node, or of one of the node's disks or GPUs
@@ -105,23 +100,26 @@ def profile(trial_id: int, group: str | None, **options: Any) -> None:
     found = _profile_rows(trial, group)
     if not found:
         _note_no_profile(trial, group)
-    table_keys = {"time": "Time", "run": "Run", "node": "Node", "device": "Device"}
-    _show(found, tuple(table_keys), table_keys, shown)
+    keys = [
+        Column("Time", lambda row: row.keys["time"], "clock", csv_header="time"),
+        Column("Run", lambda row: row.keys["run"], csv_header="run"),
+        Column("Node", lambda row: row.keys["node"], csv_header="node"),
+        Column("Device", lambda row: row.keys["device"], csv_header="device"),
+    ]
+    return _table(found, keys, shown)
 
 
 def _shown(options: Mapping[str, Any]) -> Shown:
     shown = Shown(**options)
     if shown.head is not None and shown.tail is not None:
         raise click.UsageError("--head can't be combined with --tail")
-    if shown.as_csv and shown.as_json:
-        raise click.UsageError("--csv can't be combined with --json")
     return shown
 
 
 def _metric_rows(trial: Trial, group: str | None) -> Iterator[FigureRow]:
     from detslurm.store.curve import flat
 
-    for row in trial.iter_metrics(group):
+    for row in trial.metric_rows(group):
         keys = {"group": row.group, "steps": row.steps, "run": row.run, "time": row.time}
         yield FigureRow(keys, dict(flat(row.metrics)))
 
@@ -153,35 +151,24 @@ def _chosen(rows: Sequence[FigureRow], shown: Shown) -> Sequence[FigureRow]:
     return rows[: shown.head]
 
 
-def _show(
-    found: Sequence[FigureRow], keys: Sequence[str], table_keys: Mapping[str, str], shown: Shown
-) -> None:
+def _table(found: Sequence[FigureRow], keys: Sequence[Column], shown: Shown) -> Table:
+    """The chosen rows; their columns are those of all rows, whichever are chosen."""
     rows = _chosen(found, shown)
-    if shown.as_json:
-        print_json([{**{k: row.keys[k] for k in keys}, "metrics": row.metrics} for row in rows])
-        return
-    # Of all rows: the columns stay in their order whichever rows are shown.
     names = shown.names or list(dict.fromkeys(name for row in found for name in row.metrics))
-    if shown.as_csv:
-        columns = [f"metrics.{name}" if name in keys else name for name in names]
-        print_csv([*keys, *columns], _cells(rows, keys, names, rfc3339))
-    elif rows:
-        names = [name for name in names if name in shown.names or not _repeats_steps(rows, name)]
-        headers = [*table_keys.values(), *names]
-        print_table(headers, _cells(rows, tuple(table_keys), names, local_time))
+    taken = {column.csv_header for column in keys}
+    columns = [*keys]
+    for place, name in enumerate(names, 1):
+        column = _metric_column(name, place, clash=name in taken)
+        repeats = name not in shown.names and _repeats_steps(rows, name)
+        columns.append(column._replace(csv_only=repeats))
+    data = [{**row.keys, "metrics": row.metrics} for row in rows]
+    return Table(columns, rows, lambda: data)
 
 
-def _cells(
-    rows: Iterable[FigureRow],
-    keys: Sequence[str],
-    names: Iterable[str],
-    clock: Callable[[float], str],
-) -> Iterator[list[Any]]:
-    for row in rows:
-        known = {**row.keys}
-        if known.get("time") is not None:
-            known["time"] = clock(known["time"])
-        yield [known[key] for key in keys] + [row.metrics.get(name) for name in names]
+def _metric_column(name: str, place: int, *, clash: bool) -> Column:
+    """On a narrow terminal the last metrics are left out first."""
+    in_csv = f"metrics.{name}" if clash else name
+    return Column(name, lambda row: row.metrics.get(name), drop=place, csv_header=in_csv)
 
 
 def _repeats_steps(rows: Iterable[FigureRow], name: str) -> bool:
@@ -192,7 +179,7 @@ def _repeats_steps(rows: Iterable[FigureRow], name: str) -> bool:
 
 
 def _note_no_metrics(trial: Trial, group: str | None) -> None:
-    groups = sorted({row.group for row in trial.iter_metrics()}) if group else []
+    groups = sorted({row.group for row in trial.metric_rows()}) if group else []
     others = f"; it has metrics of {', '.join(groups)}" if groups else ""
     which = f"metrics of the group {group!r}" if group else "metrics"
     note(f"Trial {trial.id} is {trial.state} and has reported no {which}{others}.")

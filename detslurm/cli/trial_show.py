@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from detslurm.cli.ids import client, several_ids, trial_id
-from detslurm.cli.output import json_option, local_time, print_json, table
+from detslurm.cli.ids import client, several_trials, trial_id
+from detslurm.cli.output import (
+    Column,
+    Document,
+    Table,
+    describes,
+    json_option,
+    local_time,
+    shows,
+    size,
+    table,
+    warn,
+)
+from detslurm.cli.tables import columns_text
 
 if TYPE_CHECKING:
     from detslurm.sdk.trial import Trial
@@ -17,8 +29,8 @@ if TYPE_CHECKING:
 @click.command()
 @trial_id
 @click.option("--metrics", is_flag=True, help="Include all metrics that the trial reported.")
-@json_option
-def describe(trial_id: int, metrics: bool, as_json: bool) -> None:
+@describes
+def describe(trial_id: int, metrics: bool) -> Document:
     """Show the state, runs and checkpoints of a trial, and why it failed.
 
     \b
@@ -29,21 +41,22 @@ def describe(trial_id: int, metrics: bool, as_json: bool) -> None:
     from detslurm.cli import description
 
     trial = client().trial(trial_id)
-    if as_json:
-        print_json(description.trial_data(trial, metrics=metrics))
-        return
-    click.echo(_text(trial, metrics))
+    return Document(
+        lambda: _text(trial, metrics), lambda: description.trial_data(trial, metrics=metrics)
+    )
 
 
 def _text(trial: Trial, metrics: bool) -> str:
-    from detslurm.cli import checkpoints, description
+    from detslurm.cli import checkpoints, description, efficiency
 
     view = trial.view
     best = description.validation_text(trial.experiment.view.metric, view.best_validation)
     rows = [
         ("Trial", view.id),
         ("Experiment", view.experiment_id),
-        ("State", view.state),
+        ("Continues", f"trial {view.continues}" if view.continues else None),
+        ("State", description.trial_state(trial)),
+        ("Idle", trial.idle),
         ("Reason", view.end_reason),
         ("H-Params", description.compact(view.hparams)),
         ("# of Batches", view.steps),
@@ -53,13 +66,15 @@ def _text(trial: Trial, metrics: bool) -> str:
         ("Restarts", view.restarts),
         ("Started", local_time(view.started)),
         ("Ended", local_time(view.ended)),
+        *efficiency.described(trial.efficiency()),
         ("Job", description.job_text(trial)),
+        ("Expected Start", local_time(_expected_start(trial))),
         ("Message", trial.job_status.message if trial.job_status else None),
         ("Status", view.status),
         ("Directory", trial.directory.path),
     ]
-    parts = [description.properties(rows), "Runs:\n" + _runs(trial)]
-    if found := checkpoints.of_trial(trial):
+    parts = [description.properties(rows), "Runs:\n" + columns_text(_RUNS, view.runs)]
+    if found := trial.checkpoints():
         parts.append("Checkpoints:\n" + checkpoints.as_table(found))
     if view.alerts:
         alerts = [[local_time(a.time), a.run, a.level, a.text] for a in view.alerts]
@@ -71,29 +86,28 @@ def _text(trial: Trial, metrics: bool) -> str:
     return "\n\n".join(parts)
 
 
-def _runs(trial: Trial) -> str:
-    headers = ["Run", "Job", "Host", "Started", "Ended", "From Batch", "Outcome", "Reason"]
-    rows: list[list[Any]] = [
-        [
-            run.number,
-            run.job.get("ref", ""),
-            run.host or "",
-            local_time(run.started),
-            local_time(run.ended),
-            run.resumed_steps,
-            run.outcome or "",
-            run.reason or "",
-        ]
-        for run in trial.view.runs
-    ]
-    return table(headers, rows)
+def _expected_start(trial: Trial) -> float | None:
+    job = trial.job_status.job if trial.job_status else None
+    return job.expected_start if job else None
+
+
+_RUNS = [
+    Column("Run", lambda run: run.number),
+    Column("Job", lambda run: run.job.get("ref"), drop=1, least=8),
+    Column("Host", lambda run: run.host, drop=4, least=8),
+    Column("Started", lambda run: run.started, "time", drop=3),
+    Column("Ended", lambda run: run.ended, "time", drop=2),
+    Column("From Batch", lambda run: run.resumed_steps, drop=5),
+    Column("Outcome", lambda run: run.outcome),
+    Column("Reason", lambda run: run.reason, least=24),
+]
 
 
 def _metrics(trial: Trial) -> str:
     from detslurm.cli.description import compact
 
     rows = []
-    for row in trial.iter_metrics():
+    for row in trial.metric_rows():
         # A Trainer repeats the steps for searches that count by them.
         reported = {k: v for k, v in row.metrics.items() if (k, v) != ("batches", row.steps)}
         rows.append([row.group, row.steps, compact(reported), row.run])
@@ -101,7 +115,7 @@ def _metrics(trial: Trial) -> str:
 
 
 @click.command()
-@several_ids
+@several_trials
 @json_option
 def kill(ids: list[int], as_json: bool) -> None:
     """End trials at once; the other trials of their experiment continue."""
@@ -116,52 +130,42 @@ def kill(ids: list[int], as_json: bool) -> None:
 
 @click.command("list-checkpoints")
 @trial_id
-@json_option
-def list_checkpoints(trial_id: int, as_json: bool) -> None:
+@shows
+def list_checkpoints(trial_id: int) -> Table:
     """List the checkpoints of a trial, oldest first."""
     from detslurm.cli import checkpoints
 
-    checkpoints.show(checkpoints.of_trial(client().trial(trial_id)), as_json=as_json)
+    return checkpoints.as_rows(client().stored_trial(trial_id).checkpoints())
 
 
-@click.command()
+@click.command("support-bundle")
 @trial_id
 @click.option(
-    "--best", is_flag=True, help="Choose the checkpoint with the best validation at its step."
-)
-@click.option("--latest", is_flag=True, help="Choose the newest checkpoint.")
-@click.option("--uuid", help="Choose the checkpoint with this UUID.")
-@click.option(
     "-o",
-    "--output-dir",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Copy to this directory, by default checkpoints/UUID.",
+    "--output",
+    type=click.Path(path_type=Path),
+    default=".",
+    show_default=True,
+    metavar="PATH",
+    help="Write this file, which must not exist, or a file in this directory.",
 )
-def download(
-    trial_id: int, best: bool, latest: bool, uuid: str | None, output_dir: Path | None
-) -> None:
-    """Copy a checkpoint of a trial, with the code that trained it, and print its path.
+@describes
+def support_bundle(trial_id: int, output: Path) -> Document:
+    """Put into one file what somebody needs who is asked why a trial does not run.
+
+    Configuration, records, the end of the logs, figures of the metrics, what the cluster knows of
+    the jobs, and what `detslurm doctor` finds. Secrets of the configuration are masked, in the logs
+    too; what else the code prints is in the file.
 
     \b
     Examples:
-      detslurm trial download 12 --best -o model/
-      detslurm trial download 12 --latest
+      detslurm trial support-bundle 12
+      detslurm trial support-bundle 12 -o /tmp/for-the-admin.tar.gz
     """
-    if best + latest + (uuid is not None) != 1:
-        raise click.UsageError("one of --best, --latest and --uuid is required")
-    trial = client().trial(trial_id)
-    chosen = uuid or _chosen(trial, best=best)
-    click.echo(trial.download(chosen, output_dir or Path("checkpoints") / chosen))
-
-
-def _chosen(trial: Trial, *, best: bool) -> str:
-    from detslurm.cli import checkpoints
-    from detslurm.sdk.errors import LifecycleError
-
-    found = checkpoints.of_trial(trial)
-    if best:
-        found = checkpoints.best_of(found, smaller=trial.experiment.view.smaller_is_better)
-    if not found:
-        rated = " with a validation at its step" if best else ""
-        raise LifecycleError(f"trial {trial.id} has no checkpoint{rated}")
-    return found[0 if best else -1].checkpoint.uuid
+    made = client().trial(trial_id).support_bundle(output)
+    for problem in made.missing:
+        warn(f"left out: {problem}")
+    return Document(
+        lambda: f"Wrote {made.path} ({size(made.size)}). Look into it before you send it.",
+        lambda: {"path": str(made.path), "size": made.size, "missing": made.missing},
+    )

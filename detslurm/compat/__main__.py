@@ -1,5 +1,7 @@
 """`python -m detslurm.compat [--force] SCRIPT [ARGS...]`: run code written for Determined by hand.
 
+`python -m detslurm.compat det ARGS...` runs a command of Determined's command line.
+
 The script, or `-m MODULE`, runs in a fresh Python in which `import determined` works as in a job,
 and so do the processes that it starts.
 """
@@ -13,7 +15,9 @@ from collections.abc import Sequence
 from detslurm import _env
 from detslurm.compat import with_determined
 
-_USAGE = "usage: python -m detslurm.compat [--force] (SCRIPT | -m MODULE) [ARGS...]"
+_USAGE = """\
+usage: python -m detslurm.compat [--force] (SCRIPT | -m MODULE) [ARGS...]
+       python -m detslurm.compat det COMMAND [ARGS...]"""
 
 
 def interpreter_options(orig_argv: Sequence[str], argv: Sequence[str]) -> list[str]:
@@ -34,6 +38,9 @@ def main(argv: Sequence[str]) -> int:
         print(_USAGE, file=sys.stdout if words else sys.stderr)
         return 0 if words else 2
     options = interpreter_options(sys.orig_argv, sys.argv)
+    if words[0] == "det":
+        command = [sys.executable, *options, "-m", "detslurm.cli.det", *words[1:]]
+        os.execve(sys.executable, command, env)
     os.execve(sys.executable, [sys.executable, *options, *words], with_determined(env))
 
 

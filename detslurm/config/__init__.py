@@ -1,7 +1,7 @@
 """Experiment configuration: `experiment.yaml` to a typed, immutable `ExperimentConfig`.
 
-Reading and checking (PyYAML and all) are imported on first use: what runs on compute nodes needs
-`ExperimentConfig.from_dict` only, and imports little for it.
+All but the errors is imported on first use: what runs on compute nodes needs
+`ExperimentConfig.from_dict` only, without PyYAML, and lists of experiments need no schema at all.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from detslurm._lazy import lazy_names
 from detslurm.config.errors import ConfigErrors, ConfigProblem, Position
-from detslurm.config.schema.experiment import ExperimentConfig
 
 if TYPE_CHECKING:
     from detslurm.config.loading import LoadedExperiment, load_experiment
+    from detslurm.config.schema.experiment import ExperimentConfig
     from detslurm.config.schema.site import Partition, SiteProfile
     from detslurm.config.site import load_site, store_root
 
@@ -31,6 +31,7 @@ __all__ = [
 ]
 
 _LAZY = {
+    "ExperimentConfig": "schema.experiment",
     "LoadedExperiment": "loading",
     "load_experiment": "loading",
     "Partition": "schema.site",
@@ -41,3 +42,7 @@ _LAZY = {
 
 
 __getattr__ = lazy_names(__name__, _LAZY)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

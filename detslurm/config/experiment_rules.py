@@ -18,7 +18,7 @@ _TRIAL_CLASS = re.compile(r"[a-zA-Z0-9_.]+:[a-zA-Z0-9_]+")
 
 def experiment_problems(root: YamlNode) -> Iterator[ConfigProblem]:
     """All broken rules; values of a wrong kind are left to the checker."""
-    for rule in (_workspace, _grid, _slots, _single_node, _signal_lead, _length):
+    for rule in (_workspace, _grid, _slots, _budget, _single_node, _signal_lead, _length):
         yield from rule(root)
 
 
@@ -83,6 +83,14 @@ def _slots(root: YamlNode) -> Iterator[ConfigProblem]:
             "resources.max_slots",
             f"max_slots is less than slots_per_trial ({slots}): no trial could ever run",
         )
+
+
+def _budget(root: YamlNode) -> Iterator[ConfigProblem]:
+    budget = root.get("slurm", "budget")
+    slots = root.get("resources", "slots_per_trial")
+    if budget and budget.is_mapping and slots and slots.value == 0:
+        message = "trials without slots (resources.slots_per_trial: 0) use no slot-hours"
+        yield ConfigProblem.at(budget.at, "slurm.budget", message)
 
 
 def _single_node(root: YamlNode) -> Iterator[ConfigProblem]:

@@ -27,6 +27,7 @@ from detslurm.config.yaml_node import YamlNode, locate
 T = TypeVar("T")
 STDIN = "<stdin>"
 GIVEN = "<config>"
+BASE = "<the other experiment>"
 
 
 class LoadedExperiment(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,16 +49,20 @@ def load_experiment(
     template: str | Path | None = None,
     site: SiteProfile | None = None,
     root: Path | None = None,
+    base: Mapping[str, Any] | None = None,
 ) -> LoadedExperiment:
     """The configuration in a file (`-`: standard input) or a mapping, merged and completed.
 
     `overrides` are `a.b=yaml` texts; `template` is a path or a name; `root` is the store, which has
-    the templates and, by default, the checkpoints. Raises ConfigErrors with every problem of every
-    source.
+    the templates and, by default, the checkpoints. `base` is the complete configuration of another
+    experiment, which the rest changes; it has what the site had set, which is not added again.
+    Raises ConfigErrors with every problem of every source.
     """
-    site = site or SiteProfile()
-    load = _Load(site, root or store_root(site))
+    site = SiteProfile() if base is not None else site or SiteProfile()
+    load = _Load(site, root or store_root(site), based=base is not None)
     text, user = load.user(source)
+    if base is not None:
+        user = merge(user, locate(base, Position(BASE)))
     for override in overrides:
         user = load.keep(lambda o=override, u=user: apply_override(u, o), user)  # type: ignore[misc]
     layers = [user]
@@ -65,14 +70,18 @@ def load_experiment(
         layers.append(load.keep(lambda: load.template(template), YamlNode({}, user.at)))
     config = load.complete(layers)
     given = _merged(layers).plain()
+    if base is not None:  # nobody wrote it, and what has no effect here was said of the other one
+        return LoadedExperiment(
+            config=config, given=given, warnings=(), text=json.dumps(given, indent=2)
+        )
     return LoadedExperiment(config=config, given=given, warnings=load.warnings(), text=text)
 
 
 class _Load:
     """One loading: collects problems and notes over its steps."""
 
-    def __init__(self, site: SiteProfile, root: Path) -> None:
-        self._site, self._root = site, root
+    def __init__(self, site: SiteProfile, root: Path, *, based: bool = False) -> None:
+        self._site, self._root, self._based = site, root, based
         self._problems: list[ConfigProblem] = []
         self._ignored: list[Noted] = []
         self._deprecated: list[Noted] = []
@@ -117,8 +126,10 @@ class _Load:
         below = _merged([config, *self._located(self._site.layers(""), site)])
         pool = below.get("resources", "resource_pool")
         name = pool.value if pool and isinstance(pool.value, str) else ""
-        defaults = locate(default_layer(self._root), Position("<defaults>"))
-        return _merged([config, *self._located(self._site.layers(name), site), defaults])
+        layers = [config, *self._located(self._site.layers(name), site)]
+        if not self._based:  # a complete one lacks what was left out of it on purpose
+            layers.append(locate(default_layer(self._root), Position("<defaults>")))
+        return _merged(layers)
 
     def _located(self, layers: Iterable[Mapping[str, Any]], at: Position) -> list[YamlNode]:
         return [normalize(locate(layer, at)) for layer in layers]

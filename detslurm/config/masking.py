@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from msgspec import inspect as schema
@@ -46,6 +46,20 @@ def shareable(plain: Mapping[str, Any], keys: Collection[str]) -> dict[str, Any]
         hidden = rf"\1{MASK}"
         chosen["entrypoint"] = _texts(chosen["entrypoint"], lambda x: _ASSIGNMENT.sub(hidden, x))
     return {key: _texts(value, _url) for key, value in chosen.items()}
+
+
+def secrets_of(plain: Any, shown: Any) -> Iterator[str]:
+    """What a configuration has where `masked` shows asterisks."""
+    if isinstance(plain, Mapping) and isinstance(shown, Mapping):
+        for key, value in plain.items():
+            yield from secrets_of(value, shown.get(key))
+    elif isinstance(plain, list) and isinstance(shown, list):
+        for value, known in zip(plain, shown, strict=False):
+            yield from secrets_of(value, known)
+    elif isinstance(shown, str) and MASK in shown:
+        around = "(.*)".join(map(re.escape, shown.split(MASK)))
+        found = re.fullmatch(around, str(plain), re.DOTALL)
+        yield from (found.groups() if found else [str(plain)])
 
 
 def _by_schema(value: Any, kind: schema.Type) -> Any:

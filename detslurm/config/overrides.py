@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from detslurm.config.describe import found
 from detslurm.config.errors import ConfigErrors, ConfigProblem, Position
 from detslurm.config.reading import parse
 from detslurm.config.yaml_node import MAX_DEPTH, YamlNode, key_path
@@ -28,9 +29,17 @@ def _set(node: YamlNode, keys: list[str], value: YamlNode, name: str, path: str)
     if child is None or child.value is None:
         child = YamlNode({}, Position(name), Position(name))
     if not child.is_mapping:
-        message = f"{below} is not a mapping (see {child.at}), so that nothing goes below it"
-        raise _error(name, below, message)
+        message = f"it is {found(child)} ({child.at}), and nothing goes below that"
+        raise _error(name, below, message, _in_place_of(below, keys[1:]))
     return node.put(keys[0], _set(child, keys[1:], value, name, below))
+
+
+def _in_place_of(path: str, keys: list[str]) -> str:
+    """How to write another value, or a mapping, in place of what stands there."""
+    inner = "..."
+    for key in reversed(keys):
+        inner = f"{{{key}: {inner}}}"
+    return f"write --config {path}=... or --config '{path}={inner}'"
 
 
 def _error(name: str, path: str, message: str, hint: str = "") -> ConfigErrors:

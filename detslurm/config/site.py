@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from detslurm import _env
 from detslurm.config.errors import ConfigErrors, ConfigProblem
-from detslurm.config.schema.site import SiteProfile
+
+if TYPE_CHECKING:
+    from detslurm.config.schema.site import SiteProfile
 
 SYSTEM_PROFILE = Path("/etc/detslurm/site.yaml")
 
@@ -28,6 +31,8 @@ def load_site(path: Path | str | None = None) -> SiteProfile:
     """The profile at `path`, or the one that applies here; without any, an empty one."""
     found = Path(path) if path is not None else profile_path()
     if found is None:
+        from detslurm.config.schema.site import SiteProfile  # lists ask for the path alone
+
         return SiteProfile()
     from detslurm.config.site_loading import read_site
 

@@ -1,48 +1,73 @@
-"""Find a template: a file, or a name among the user's own and the packaged ones."""
+"""Find a template: a file, or a name among the user's own, the group's and the packaged ones."""
 
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
+from detslurm import _access
 from detslurm.config.describe import nearest, quoted
 from detslurm.config.errors import ConfigErrors, ConfigProblem
 
-_SUFFIX = ".yaml"
-_SITE_PREFIX = "site"
+SUFFIX = ".yaml"
+OWN = "templates"
+SHARED = "shared-templates"
+
+
+class TemplateFile(NamedTuple):
+    """A template by name: the file, and whether the group shares it."""
+
+    name: str
+    path: Path
+    shared: bool
 
 
 def find_template(template: str | Path, root: Path) -> Path:
-    """The template's file; names are looked up in `root`/templates, then in the package."""
+    """The template's file: a path, or a name among the user's own, then among the group's."""
     text = str(template)
     if "/" in text or text.endswith((".yaml", ".yml")):
         return Path(text)
-    folders = [root / "templates", _packaged()]
-    for folder in folders:
-        if "\0" not in text and (folder / (text + _SUFFIX)).is_file():
-            return folder / (text + _SUFFIX)
-    known = template_names(root)
+    for folder in template_folders(root):
+        if "\0" not in text and (folder / (text + SUFFIX)).is_file():
+            return folder / (text + SUFFIX)
+    known = sorted({one.name for one in template_files(root)})
     near = nearest(text, known)
     if near:
         hint = f"did you mean {quoted(near)}?"
     else:
-        hint = f"there is {', '.join(known)}" if known else f"put one into {folders[0]}"
+        hint = f"there is {', '.join(known)}" if known else "`detslurm template create` makes one"
     message = f"there is no template {quoted(text)}"
     raise ConfigErrors([ConfigProblem("--template", None, None, "", message, hint)])
 
 
-def template_names(root: Path) -> list[str]:
-    """The names that `--template` knows."""
-    names = set()
-    for folder in (root / "templates", _packaged()):
+def template_folders(root: Path) -> list[Path]:
+    """Where templates are in a store: the user's own, and those of the group that shares it."""
+    return [root / _access.own_name(str(root), OWN), root / SHARED]
+
+
+def template_files(root: Path) -> Iterator[TemplateFile]:
+    """All templates of a store by name, the user's own first; others may have the same names."""
+    own, shared = template_folders(root)
+    for folder in (own, shared):
         try:
-            names |= {path.stem for path in folder.glob("*" + _SUFFIX)}
+            paths = sorted(folder.glob("*" + SUFFIX))
         except OSError:
             continue
-    return sorted(name for name in names if not name.startswith(_SITE_PREFIX))
+        yield from (TemplateFile(path.stem, path, folder == shared) for path in paths)
 
 
-def _packaged() -> Path:
+def packaged(folder: str, suffix: str) -> dict[str, str]:
+    """The texts of a folder of the package by name: batch scripts, site profiles."""
     # Found, not imported: the folder is data, and this package imports nothing of ours.
     spec = importlib.util.find_spec("detslurm.templates")
-    return Path(spec.origin if spec and spec.origin else "").parent
+    home = Path(spec.origin if spec and spec.origin else "").parent / folder
+    paths = sorted(home.glob("*" + suffix))
+    return {path.stem: path.read_text(encoding="utf-8") for path in paths}
+
+
+def purpose(text: str) -> str:
+    """What a packaged file is for: its first comment."""
+    lines = (line for line in text.splitlines() if line.startswith("# "))
+    return next(lines, "").removeprefix("# ")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import logging
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from detslurm.core._sharded_upload import ShardedSaver, chosen_files
 from detslurm.storage import METADATA, Resources, Selector, Storage
 
 __all__ = ["CheckpointContext", "DownloadMode"]
+
+logger = logging.getLogger("detslurm.core")
 
 
 class DownloadMode(enum.Enum):
@@ -48,8 +51,9 @@ class CheckpointContext:
         recorder: AnyRecorder,
         *,
         needs_steps: bool,
+        location: Mapping[str, Any] | None = None,
         is_superseded: Callable[[], bool] = lambda: False,
-        on_worker_delete: Callable[[str], None] | None = None,
+        mark_deleted: Callable[[str], str | None] | None = None,
         on_saved: Callable[[], None] | None = None,
     ) -> None:
         self._dist = dist
@@ -57,8 +61,9 @@ class CheckpointContext:
         self._records = CheckpointRecords(
             recorder,
             needs_steps=needs_steps,
+            location=location,
             is_superseded=is_superseded,
-            on_worker_delete=on_worker_delete,
+            mark_deleted=mark_deleted,
         )
         self._sharded = ShardedSaver(dist, storage, self._records)
         self._on_saved = on_saved
@@ -306,6 +311,8 @@ class CheckpointContext:
     def delete(self, storage_id: str) -> None:
         """Delete a checkpoint with all its files. Any rank may call.
 
+        One that something needs, such as a model version, stays, with a warning in the log.
+
         Args:
             storage_id: The checkpoint's id.
 
@@ -316,8 +323,10 @@ class CheckpointContext:
         refuse_unknown(self._storage, storage_id)
         self._records.refuse_superseded()  # the other run may go on from it
         # Recorded first: nobody may resume from a checkpoint that is half gone.
-        self._records.deleted(storage_id, is_chief=self._dist.rank == 0)
-        self._storage.discard(storage_id)
+        if needed_by := self._records.deleted(storage_id):
+            logger.warning("checkpoint %s is not deleted: %s needs it", storage_id, needed_by)
+        else:
+            self._storage.discard(storage_id)
 
 
 @contextlib.contextmanager

@@ -21,13 +21,15 @@ class CheckpointRecords:
         recorder: AnyRecorder,
         *,
         needs_steps: bool,
+        location: Mapping[str, Any] | None = None,
         is_superseded: Callable[[], bool] = lambda: False,
-        on_worker_delete: Callable[[str], None] | None = None,
+        mark_deleted: Callable[[str], str | None] | None = None,
     ) -> None:
         self._recorder = recorder
         self._needs_steps = needs_steps
+        self._storage = {} if location is None else {"storage": dict(location)}
         self._is_superseded = is_superseded
-        self._on_worker_delete = on_worker_delete
+        self._mark_deleted = mark_deleted
 
     def checked(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
         """The metadata itself. Raises `ValueError` when it lacks the steps of a trial."""
@@ -43,7 +45,7 @@ class CheckpointRecords:
         """Choose a storage id and note it, so that the next run knows what to remove."""
         self.refuse_superseded()
         storage_id = str(uuid.uuid4())
-        self._recorder.commit({"t": "checkpoint_started", "uuid": storage_id})
+        self._recorder.commit({"t": "checkpoint_started", "uuid": storage_id, **self._storage})
         return storage_id
 
     def refuse_superseded(self) -> None:
@@ -69,15 +71,16 @@ class CheckpointRecords:
                 "resources": dict(sorted(resources.items())),
                 "metadata": dict(metadata),
                 "time": time.time(),
+                **self._storage,
             }
         )
 
-    def deleted(self, storage_id: str, *, is_chief: bool) -> None:
-        """From here on the checkpoint is gone."""
-        if is_chief or self._on_worker_delete is None:
-            self._recorder.commit({"t": "checkpoint_deleted", "uuid": storage_id})
-        else:
-            self._on_worker_delete(storage_id)  # only the chief writes the run's own records
+    def deleted(self, storage_id: str) -> str | None:
+        """From here on the checkpoint is gone, unless something needs it: then returns what."""
+        if self._mark_deleted is not None:
+            return self._mark_deleted(storage_id)
+        self._recorder.commit({"t": "checkpoint_deleted", "uuid": storage_id})
+        return None
 
 
 def plain_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:

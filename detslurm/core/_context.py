@@ -45,14 +45,15 @@ from detslurm.core._trial import (
     collect_partial_checkpoints,
     experiment_of,
     lengths_of,
-    note_deletion,
+    mark_deleted,
     trial_of,
 )
 from detslurm.core._unmanaged_info import UnmanagedInfo
 from detslurm.core._unmanaged_job import join_job, on_close
 from detslurm.core._unmanaged_script import UnmanagedScript, note_recorded, record_unmanaged
-from detslurm.storage import SharedFS, Storage
-from detslurm.store import StoreError, fold_trial
+from detslurm.storage import Storages
+from detslurm.storage.locations import Section
+from detslurm.store import ExperimentDir, StoreError, TrialDir, fold_trial
 from detslurm.store.retry import SHORT, with_retries
 
 if TYPE_CHECKING:
@@ -277,19 +278,24 @@ def init_with_info(
 def _init_in_job(
     info: ClusterInfo,
     dist: DistributedContext,
-    given: Storage | None,
+    given: Section | None,
     preempt_mode: PreemptMode,
     tensorboard_mode: TensorboardMode,
 ) -> Context:
     trial, run = trial_of(info), info.trial._trial_run_id
     is_chief = dist.rank == 0
     view, config = _with_retries(lambda: fold_trial(trial)), info.trial._config
-    store = given or storage.from_config(config["checkpoint_storage"])
+    configured = config["checkpoint_storage"]
+    store = storage.from_config(given or configured)
+    elsewhere = _elsewhere(given, configured)
     recorder: AnyRecorder = NullRecorder()
     if is_chief:
         recorder = _with_retries(lambda: Recorder.of(trial.records_path(run)))
     if is_chief and not recorder.shared:  # the other may be saving now
-        collect_partial_checkpoints(trial, run, view, store)
+        collect_partial_checkpoints(
+            trial, run, view, Storages(configured, experiment_of(info).store.path)
+        )
+    _note_storage(recorder, elsewhere)
     flag = attach_flag()
     if flag is not None:
         end_with_agent(flag)
@@ -306,8 +312,9 @@ def _init_in_job(
             store,
             recorder,
             needs_steps=True,
+            location=elsewhere,
             is_superseded=lambda: trial.superseded(run),
-            on_worker_delete=lambda uuid: note_deletion(info, uuid),
+            mark_deleted=lambda uuid: mark_deleted(experiment_of(info), uuid),
             on_saved=auto.checkpoint_saved if auto is not None else None,
         ),
         distributed=dist,
@@ -367,20 +374,29 @@ def _search(info: ClusterInfo, flag: PreemptFlag | None) -> TrialSearch | None:
 
 def _init_unmanaged(
     dist: DistributedContext,
-    given: Storage | None,
+    given: Section | None,
     preempt_mode: PreemptMode,
     tensorboard_mode: TensorboardMode,
     unmanaged_info: UnmanagedInfo,
 ) -> Context:
     script: UnmanagedScript = record_unmanaged(dist, unmanaged_info)
-    store = given or SharedFS(script.checkpoints)
+    store = storage.from_config(given or script.storage)
+    elsewhere = _elsewhere(given, script.storage)
+    _note_storage(script.recorder, elsewhere)
     files = auto = lines = None
     if script.trial is not None:
         lines = MetricLines()
         files = TensorboardFiles(store, script.trial, dist.rank)
         auto = AutoTensorboard(files) if tensorboard_mode is TensorboardMode.AUTO else None
     return Context(
-        checkpoint=CheckpointContext(dist, store, script.recorder, needs_steps=False),
+        checkpoint=CheckpointContext(
+            dist,
+            store,
+            script.recorder,
+            needs_steps=False,
+            location=elsewhere,
+            mark_deleted=_deletion_by(script.trial) if script.trial is not None else None,
+        ),
         distributed=dist,
         preempt=PreemptContext(dist, None, preempt_mode),
         train=TrainContext(
@@ -413,24 +429,45 @@ def _refuse_many_slots(info: ClusterInfo | None) -> None:
         raise ValueError("you must provide a valid DistributedContext for a multi-slot task")
 
 
-def _given_storage(value: str | dict[str, Any] | None) -> Storage | None:
+def _given_storage(value: str | dict[str, Any] | None) -> Section | None:
+    """What the code names in place of the configured storage, checked."""
     if value is None:
         return None
     if isinstance(value, dict):
         if value.get("type") == "shared_fs":
             raise ValueError("checkpoint_storage of type shared_fs must be given as a path")
-        return storage.from_config(value)
+        storage.from_config(value)
+        return value
     if not isinstance(value, str):
         raise TypeError(f"checkpoint_storage must be a str or a dict, not {type(value).__name__}")
-    return storage.from_uri(value)
+    return storage.section_of(value)
+
+
+def _elsewhere(given: Section | None, configured: Section) -> dict[str, Any] | None:
+    """What records say of the storage that the code names; None where it is the configured one."""
+    if given is None or (found := storage.location(given)) == storage.location(configured):
+        return None
+    return found
+
+
+def _note_storage(recorder: AnyRecorder, elsewhere: Section | None) -> None:
+    """Record where a run keeps more than checkpoints: TensorBoard's files."""
+    if elsewhere is not None:
+        recorder.commit({"t": "storage", "storage": elsewhere})
 
 
 def _mind_signals() -> None:
-    """Dump the stacks on SIGUSR1; SIGUSR2, which is for the runner, may come here as well."""
+    """Dump the stack on SIGUSR1; SIGUSR2, which is for the runner, may come here as well."""
     if threading.current_thread() is not threading.main_thread():
         return
     # In a batch script of the user's own it may also request to save and leave.
     chain = callable(signal.getsignal(signal.SIGUSR1))
-    faulthandler.register(signal.SIGUSR1, all_threads=True, chain=chain)
+    # Of the thread that gets the signal alone, which is the main one: a handler in C holds no lock,
+    # and to walk the frames of a thread that runs meanwhile ends the process every hundredth time.
+    faulthandler.register(signal.SIGUSR1, all_threads=False, chain=chain)
     if signal.getsignal(signal.SIGUSR2) is signal.SIG_DFL:
         signal.signal(signal.SIGUSR2, lambda *_: None)
+
+
+def _deletion_by(trial: TrialDir) -> Callable[[str], str | None]:
+    return lambda uuid: mark_deleted(ExperimentDir.at(trial.experiment_path), uuid)

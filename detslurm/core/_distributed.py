@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pickle
-import re
 import socket
-from collections.abc import Mapping
 from typing import Any
 
 from detslurm import _env
+from detslurm.core._launched import (
+    PUB_PORT,
+    PULL_PORT,
+    Numbers,
+    checked_topology,
+    chosen_port_offset,
+    explicit_ports,
+    first_node,
+    slurm_tasks,
+    tasks_of_node,
+    topology_by_tf_config,
+)
 from detslurm.core.transports.call_sequence import Scope
-from detslurm.core.transports.choose import RankTopology
-
-PUB_PORT, PULL_PORT = 12360, 12376
 
 
 class DistributedContext:
@@ -68,7 +74,7 @@ class DistributedContext:
         _comm: Any = None,
         _salt: str = "",
     ) -> None:
-        topology = _checked_topology(rank, size, local_rank, local_size, cross_rank, cross_size)
+        topology = checked_topology(rank, size, local_rank, local_size, cross_rank, cross_size)
         self.rank, self.size = topology.rank, topology.size
         self.local_rank, self.local_size = topology.local_rank, topology.local_size
         self.cross_rank, self.cross_size = topology.cross_rank, topology.cross_size
@@ -82,7 +88,7 @@ class DistributedContext:
         requested = transport or os.environ.get(_env.TRANSPORT) or "auto"
         if self.local_size != self.size and requested != "mpi" and _comm is None:
             assert chief_ip is not None, "chief_ip is needed when the trial has several nodes"
-        ports = _explicit_ports(os.environ, pub_port, pull_port, port_offset)
+        ports = explicit_ports(os.environ, pub_port, pull_port, port_offset)
         self._group = build_process_group(
             topology, TransportOptions(requested, chief_ip, ports, force_tcp, _comm, _salt)
         )
@@ -105,7 +111,7 @@ class DistributedContext:
         Raises:
             KeyError: If no such launcher has started this process.
         """
-        env = _Numbers("torch.distributed's launcher")
+        env = Numbers("torch.distributed's launcher")
         return cls(
             rank=env["RANK"],
             size=env["WORLD_SIZE"],
@@ -114,7 +120,7 @@ class DistributedContext:
             cross_rank=env["GROUP_RANK"],
             cross_size=env["GROUP_WORLD_SIZE"],
             chief_ip=chief_ip or os.environ.get(_env.CHIEF_IP),
-            port_offset=_port_offset(),
+            port_offset=chosen_port_offset(),
         )
 
     @classmethod
@@ -130,7 +136,7 @@ class DistributedContext:
         Raises:
             KeyError: If DeepSpeed's launcher has not started this process.
         """
-        env = _Numbers("deepspeed's launcher")
+        env = Numbers("deepspeed's launcher")
         return cls(
             rank=env["RANK"],
             size=env["WORLD_SIZE"],
@@ -139,7 +145,7 @@ class DistributedContext:
             cross_rank=env["CROSS_RANK"],
             cross_size=env["CROSS_SIZE"],
             chief_ip=chief_ip or os.environ.get(_env.CHIEF_IP),
-            port_offset=_port_offset(),
+            port_offset=chosen_port_offset(),
         )
 
     @classmethod
@@ -176,7 +182,7 @@ class DistributedContext:
             cross_rank=hvd.cross_rank(),
             cross_size=hvd.cross_size(),
             chief_ip=chief_ip or os.environ.get(_env.CHIEF_IP),
-            port_offset=_port_offset(),
+            port_offset=chosen_port_offset(),
             transport=os.environ.get(_env.TRANSPORT) or sockets,
         )
 
@@ -194,14 +200,14 @@ class DistributedContext:
         """
         import tensorflow as tf
 
-        topology, chief = _topology_by_tf_config(os.environ.get("TF_CONFIG", ""))
+        topology, chief = topology_by_tf_config(os.environ.get("TF_CONFIG", ""))
         if topology.size > 1:
             strategy = tf.distribute.MultiWorkerMirroredStrategy()
         elif len(tf.config.list_physical_devices("GPU")) > 1:
             strategy = tf.distribute.MirroredStrategy()
         else:
             strategy = tf.distribute.get_strategy()
-        context = cls(**topology._asdict(), chief_ip=chief, port_offset=_port_offset())
+        context = cls(**topology._asdict(), chief_ip=chief, port_offset=chosen_port_offset())
         return context, strategy
 
     @classmethod
@@ -222,7 +228,7 @@ class DistributedContext:
 
         if comm is None:
             environ = dict(os.environ)
-            expected = mpi_size(environ) or _slurm_tasks(environ)
+            expected = mpi_size(environ) or slurm_tasks(environ)
             comm = world.open_world(expected, environ)
         node = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
         topology = world.topology_in(comm, node)
@@ -243,7 +249,7 @@ class DistributedContext:
         Raises:
             KeyError: If srun has not started this process.
         """
-        env = _Numbers("srun")
+        env = Numbers("srun")
         nodes = os.environ.get("SLURM_STEP_NODELIST") or os.environ.get("SLURM_JOB_NODELIST", "")
         counts = os.environ.get("SLURM_STEP_TASKS_PER_NODE") or os.environ["SLURM_TASKS_PER_NODE"]
         step_nodes = "SLURM_STEP_NUM_NODES"
@@ -251,11 +257,11 @@ class DistributedContext:
             rank=env["SLURM_PROCID"],
             size=env["SLURM_STEP_NUM_TASKS" if "SLURM_STEP_NUM_TASKS" in env else "SLURM_NTASKS"],
             local_rank=env["SLURM_LOCALID"],
-            local_size=_tasks_of_node(counts, env["SLURM_NODEID"]),
+            local_size=tasks_of_node(counts, env["SLURM_NODEID"]),
             cross_rank=env["SLURM_NODEID"],
             cross_size=env[step_nodes if step_nodes in env else "SLURM_NNODES"],
             chief_ip=chief_ip or os.environ.get(_env.CHIEF_IP) or first_node(nodes),
-            port_offset=_port_offset(),
+            port_offset=chosen_port_offset(),
             _salt=f"step {os.environ.get('SLURM_STEP_ID', '')}",
         )
 
@@ -409,111 +415,3 @@ class DistributedContext:
             if self._group is not None:  # the others would wait for what can't be sent
                 self._group.fail(f"rank {self.rank} passed an object that can't be pickled: {err}")
             raise
-
-
-class NotLaunched(KeyError, ValueError):
-    """No launcher has started this process; a `KeyError`, for scripts that try and go on alone."""
-
-    __str__ = Exception.__str__  # KeyError's shows quotes instead of a sentence
-
-
-class _Numbers:
-    """Numbers in the environment; for a missing one `NotLaunched` names its launcher."""
-
-    def __init__(self, setter: str) -> None:
-        self._setter = setter
-
-    def __contains__(self, name: str) -> bool:
-        return name in os.environ
-
-    def __getitem__(self, name: str) -> int:
-        try:
-            return int(os.environ[name])
-        except (KeyError, ValueError):
-            raise NotLaunched(
-                f"{name} is not in the environment (or no number); was this process started by"
-                f" {self._setter}?"
-            ) from None
-
-
-def _topology_by_tf_config(text: str) -> tuple[RankTopology, str | None]:
-    """Where TF_CONFIG puts this process, and the chief's address; workers of a host are a node."""
-    if not text:
-        return RankTopology(0, 1, 0, 1, 0, 1), None
-    try:
-        config = json.loads(text)
-        cluster, task = config["cluster"], config["task"]
-        chiefs = len(cluster.get("chief", ()))
-        hosts = [word.rpartition(":")[0].strip("[]") for word in _tf_workers(cluster)]
-        rank = int(task["index"]) + {"chief": 0, "worker": chiefs}[task["type"]]
-        here, nodes = hosts[rank], list(dict.fromkeys(hosts))
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as err:
-        raise ValueError(f"TF_CONFIG is none of a chief or worker among workers: {text}") from err
-    local = (hosts[:rank].count(here), hosts.count(here))
-    return RankTopology(rank, len(hosts), *local, nodes.index(here), len(nodes)), hosts[0]
-
-
-def _tf_workers(cluster: Mapping[str, list[str]]) -> list[str]:
-    return [*cluster.get("chief", ()), *cluster.get("worker", ())]
-
-
-def _checked_topology(*given: int | None) -> RankTopology:
-    if all(value is None for value in given):
-        return RankTopology(0, 1, 0, 1, 0, 1)
-    numbers = [value for value in given if value is not None]
-    if len(numbers) < len(given):
-        raise ValueError(
-            "rank, size, local_rank, local_size, cross_rank and cross_size: give all six or none"
-        )
-    topology = RankTopology(*numbers)
-    pairs = (topology[0:2], topology[2:4], topology[4:6])
-    if (
-        not all(0 <= number < count for number, count in pairs)
-        or topology.local_size > topology.size
-    ):
-        raise ValueError(f"these ranks and sizes don't fit together: {topology}")
-    return topology
-
-
-def _explicit_ports(
-    environ: Mapping[str, str], pub_port: int, pull_port: int, offset: int
-) -> tuple[int, ...]:
-    """The ports that the user chose, in the order to try them; empty without such a choice."""
-    first = environ.get("INTER_TRAIN_PROCESS_COMM_PORT_1")
-    second = environ.get("INTER_TRAIN_PROCESS_COMM_PORT_2")
-    if first:
-        pub_port = int(first)
-        pull_port = int(second) if second else pub_port + PULL_PORT - PUB_PORT
-    elif (pub_port, pull_port, offset) == (PUB_PORT, PULL_PORT, 0):
-        return ()
-    elif pub_port != PUB_PORT and pull_port == PULL_PORT:
-        return (pub_port + offset,)
-    return (pub_port + offset, pull_port + offset)
-
-
-def _port_offset() -> int:
-    # Only ports set by hand for all trials of a node need it; derived ones differ anyway.
-    if "INTER_TRAIN_PROCESS_COMM_PORT_1" not in os.environ:
-        return 0
-    return int(os.environ.get(_env.UNIQUE_PORT_OFFSET) or 0)
-
-
-def _slurm_tasks(environ: Mapping[str, str]) -> int:
-    """How many tasks the step around this process has; 1 outside of any."""
-    if "SLURM_PROCID" not in environ:
-        return 1
-    return int(environ.get("SLURM_STEP_NUM_TASKS") or environ.get("SLURM_NTASKS") or 1)
-
-
-def _tasks_of_node(text: str, node: int) -> int:
-    """2 of `2(x3),1` for the nodes 0 to 2."""
-    counts: list[int] = []
-    for count, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", text):
-        counts += [int(count)] * int(times or 1)
-    return counts[node]
-
-
-def first_node(nodelist: str) -> str | None:
-    """n01 of `n[01-04,7],m3`."""
-    found = re.match(r"([^,\[]+)(?:\[(\d+)[^\]]*\])?([^,]*)", nodelist)
-    return "".join(part or "" for part in found.groups()) if found else None

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
+
+from detslurm._nvml import Nvml
 
 _GIGABYTE = 1e9
 
@@ -27,7 +27,7 @@ class SystemSampler:
                 "the profiler needs psutil: `pip install 'detslurm[profiler]'`"
             ) from error
         self._psutil = psutil
-        self._nvml = _nvml()
+        self._nvml = Nvml.load()
         # Not the home directories: asking a network file system that hangs would hang with it.
         self._paths = sorted({"/", tempfile.gettempdir()})
         psutil.cpu_percent(interval=None)
@@ -74,31 +74,13 @@ def rates_between(before: Mapping[str, float], now: Mapping[str, float]) -> dict
     }
 
 
-def _nvml() -> Any:
-    """NVIDIA's library, None without a GPU or without nvidia-ml-py."""
-    if not Path("/dev/nvidiactl").exists():
-        return None
-    try:
-        import pynvml
-
-        pynvml.nvmlInit()
-    except Exception:  # no package, no driver, another version: no GPU metrics then
-        return None
-    return pynvml
-
-
-def _gpus(nvml: Any) -> dict[str, Any]:
+def _gpus(nvml: Nvml) -> dict[str, Any]:
     """Figures of each GPU; what a driver doesn't measure (how busy a MIG slice is) is left out."""
-    figures: dict[str, Callable[[Any], Any]] = {
-        "gpu_util": lambda gpu: nvml.nvmlDeviceGetUtilizationRates(gpu).gpu,
-        "gpu_free_memory": lambda gpu: nvml.nvmlDeviceGetMemoryInfo(gpu).free,
-    }
     found: dict[str, dict[str, Any]] = {}
-    for index in range(nvml.nvmlDeviceGetCount()):
-        gpu = nvml.nvmlDeviceGetHandleByIndex(index)
-        uuid = nvml.nvmlDeviceGetUUID(gpu)
-        own = found.setdefault(uuid if isinstance(uuid, str) else uuid.decode(), {})
-        for name, read in figures.items():
-            with suppress(nvml.NVMLError):
-                own[name] = read(gpu)
-    return {uuid: own for uuid, own in found.items() if own}
+    for uuid, gpu in nvml.gpus():
+        memory = nvml.memory(gpu)
+        own = {"gpu_util": nvml.percent(gpu), "gpu_free_memory": memory and memory.free}
+        known = {name: value for name, value in own.items() if value is not None}
+        if known:
+            found[uuid] = known
+    return found

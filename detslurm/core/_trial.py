@@ -13,10 +13,9 @@ from detslurm import _env
 from detslurm._info import ClusterInfo
 from detslurm.core._lengths import FixedLengths, LengthSource, max_length
 from detslurm.core._recorder import AnyRecorder, Recorder
-from detslurm.storage import Storage
+from detslurm.storage import Storages
 from detslurm.store import ExperimentDir, StoreError, TrialDir, TrialView
 from detslurm.store.reading import started_checkpoints
-from detslurm.store.records import CheckpointDeleted
 from detslurm.store.retry import SHORT, with_retries
 
 if TYPE_CHECKING:
@@ -56,19 +55,28 @@ def lengths_of(
     return FixedLengths([length])
 
 
-def collect_partial_checkpoints(trial: TrialDir, run: int, view: TrialView, store: Storage) -> None:
+def collect_partial_checkpoints(
+    trial: TrialDir, run: int, view: TrialView, storages: Storages
+) -> None:
     """Remove what runs before this one began to save, unless it became one of the checkpoints."""
     known = {checkpoint.uuid for checkpoint in view.checkpoints}
-    for storage_id in set(started_checkpoints(trial, run - 1)) - known:
+    for storage_id, section in started_checkpoints(trial, run - 1).items():
+        if storage_id in known:
+            continue
         try:
-            store.discard(storage_id)
+            storages.of(section).discard(storage_id)
         except Exception as err:  # cloud libraries raise errors of all kinds
             logger.warning("can't remove the unfinished checkpoint %s: %s", storage_id, err)
 
 
-def note_deletion(info: ClusterInfo, storage_id: str) -> None:
-    """Record a deleted checkpoint in the experiment, from a process that keeps no records."""
-    experiment_of(info).append(CheckpointDeleted(uuid=storage_id))
+def mark_deleted(experiment: ExperimentDir, storage_id: str) -> str | None:
+    """Delete a checkpoint by a fact of the experiment; returns what needs it, if it can't be."""
+    from detslurm.store import checkpoint_facts  # only here: most code never deletes any
+
+    def mark() -> str | None:
+        return checkpoint_facts.mark_deleted(experiment, [storage_id]).kept.get(storage_id)
+
+    return with_retries(mark, _warn, SHORT)
 
 
 def best_validation(info: ClusterInfo, recorder: AnyRecorder) -> Callable[[], float | None]:

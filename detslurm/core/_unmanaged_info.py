@@ -15,6 +15,8 @@ class UnmanagedInfo:
     name: str | None = None
     description: str | None = None
     labels: Sequence[str] = ()
+    workspace: str | None = None
+    project: str | None = None
     hparams: Mapping[str, Any] = field(default_factory=dict)
     data: Mapping[str, Any] = field(default_factory=dict)
     searcher: Mapping[str, Any] = field(default_factory=dict)
@@ -27,6 +29,8 @@ class UnmanagedInfo:
             "name": self.name,
             "description": self.description,
             "labels": list(self.labels),
+            "workspace": self.workspace,
+            "project": self.project,
         }
         known["metric"] = self.searcher.get("metric")
         known["smaller_is_better"] = self.searcher.get("smaller_is_better")
@@ -35,6 +39,7 @@ class UnmanagedInfo:
     def config(self) -> dict[str, Any]:
         """Its part of the configuration."""
         known: dict[str, Any] = {"description": self.description, "labels": list(self.labels)}
+        known |= {"workspace": self.workspace, "project": self.project}
         known["data"] = dict(self.data)
         known["hyperparameters"] = {k: {"type": "const", "val": v} for k, v in self.hparams.items()}
         return {key: value for key, value in known.items() if value}

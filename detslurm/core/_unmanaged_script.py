@@ -23,7 +23,8 @@ from detslurm.core._metrics import plain
 from detslurm.core._recorder import AnyRecorder, NullRecorder, Recorder
 from detslurm.core._unmanaged_info import UnmanagedInfo
 from detslurm.core._unmanaged_trial import unmanaged_trial
-from detslurm.store import ExperimentDir, Store, StoreError, TrialDir, fold_trial
+from detslurm.store import ExperimentDir, Store, StoreError, TrialDir
+from detslurm.store.reading import latest_of
 
 logger = logging.getLogger("detslurm.core")
 
@@ -33,7 +34,7 @@ class UnmanagedScript:
     """Where the records and checkpoints of a script go, and how to record its end."""
 
     recorder: AnyRecorder
-    checkpoints: Path
+    storage: Mapping[str, Any]
     end: Callable[[str, str], None] | None
     trial: TrialDir | None = None
     start: Mapping[str, Any] | None = None
@@ -56,16 +57,20 @@ def _unrecorded() -> UnmanagedScript:
         checkpoints.mkdir(mode=0o700)
     if checkpoints.lstat().st_uid != os.getuid():  # what others can write is not to be unpickled
         raise PermissionError(f"{checkpoints} belongs to another user; set TMPDIR to your own")
-    return UnmanagedScript(NullRecorder(), checkpoints, None)
+    return UnmanagedScript(NullRecorder(), _section(checkpoints), None)
+
+
+def _section(checkpoints: Path) -> dict[str, Any]:
+    return {"type": "shared_fs", "host_path": str(checkpoints)}
 
 
 def _recorded(dist: DistributedContext, unmanaged_info: UnmanagedInfo) -> UnmanagedScript:
     store = Store.open()
-    checkpoints = store.path / "checkpoints"
+    storage = _section(store.path / "checkpoints")
     if dist.rank != 0:
-        return UnmanagedScript(NullRecorder(), checkpoints, None)
+        return UnmanagedScript(NullRecorder(), storage, None)
     show_log()
-    trial, seen = unmanaged_trial(store, unmanaged_info, checkpoints)
+    trial, seen = unmanaged_trial(store, unmanaged_info, storage)
     start = trial.open_run(_start(trial, unmanaged_info))
     if unmanaged_info.external_experiment_id is not None:
         store.touch(trial.experiment_id)  # it may have been over before
@@ -80,11 +85,11 @@ def _recorded(dist: DistributedContext, unmanaged_info: UnmanagedInfo) -> Unmana
         record = {"outcome": outcome, "reason": reason, "exit_code": None, "time": time.time()}
         trial.write_end(run, record)
 
-    return UnmanagedScript(recorder, checkpoints, end, trial, start)
+    return UnmanagedScript(recorder, storage, end, trial, start)
 
 
 def _start(trial: TrialDir, unmanaged_info: UnmanagedInfo) -> dict[str, Any]:
-    host, latest = socket.gethostname(), fold_trial(trial).latest_checkpoint
+    host, latest = socket.gethostname(), latest_of(trial)
     return {
         "trial": trial.id,
         "experiment": trial.experiment_id,

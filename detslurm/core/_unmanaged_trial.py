@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from detslurm.core._unmanaged_info import UnmanagedInfo
 from detslurm.store import ExperimentDir, ExperimentFacts, Store, StoreError, TrialDir, fold_facts
@@ -12,7 +14,7 @@ from detslurm.store.unmanaged import METRIC, claim_number, unmanaged_config
 
 
 def unmanaged_trial(
-    store: Store, unmanaged_info: UnmanagedInfo, checkpoints: Path
+    store: Store, unmanaged_info: UnmanagedInfo, storage: Mapping[str, Any]
 ) -> tuple[TrialDir, int]:
     """The trial to record, and the number of the experiment's newest fact.
 
@@ -20,12 +22,12 @@ def unmanaged_trial(
     """
     named = unmanaged_info.external_experiment_id
     if named is None:
-        return _first_trial(_new_experiment(store, unmanaged_info, checkpoints)), 1
+        return _first_trial(_new_experiment(store, unmanaged_info, storage)), 1
 
     made: list[ExperimentDir] = []
 
     def make() -> int:
-        made.append(_new_experiment(store, unmanaged_info, checkpoints))
+        made.append(_new_experiment(store, unmanaged_info, storage))
         return made[-1].id
 
     number, is_new = claim_number(store, ["experiment", named], make)
@@ -78,10 +80,9 @@ def _another_trial(experiment: ExperimentDir) -> int:
 
 
 def _new_experiment(
-    store: Store, unmanaged_info: UnmanagedInfo, checkpoints: Path
+    store: Store, unmanaged_info: UnmanagedInfo, storage: Mapping[str, Any]
 ) -> ExperimentDir:
     name = unmanaged_info.name or Path(sys.argv[0]).name or "interactive"
-    storage = {"type": "shared_fs", "host_path": str(checkpoints)}
     config = unmanaged_config(name, list(filter(None, sys.argv)) or [name], storage)
     config["searcher"] = {**config["searcher"], **unmanaged_info.searcher}
     about = {"name": name, "metric": METRIC, **unmanaged_info.created()}

@@ -32,7 +32,11 @@ def adopt(
     folded = ExperimentFacts().fold(facts)
     origin = folded.origin.get(index, index)
     job = _newest(folded, origin)
-    if not _may_go_on(runs, most) or job is None or not _has_died(job, origin, folded, cluster):
+    if (
+        job is None
+        or not _may_go_on(runs, job, most)
+        or not _has_died(job, origin, folded, cluster)
+    ):
         return False
     request = successor_request(facts, experiment.path, origin)
     left = job.each - (origin - job.first_index) % job.each  # what the job would have run after it
@@ -46,10 +50,12 @@ def _newest(facts: ExperimentFacts, index: int) -> Job | None:
     return next(covers, None)
 
 
-def _may_go_on(runs: Sequence[Run], most: int) -> bool:
+def _may_go_on(runs: Sequence[Run], job: Job, most: int) -> bool:
+    """Whether it is worth a try: not if its job could not even begin it."""
     outcomes = [(run.end or {}).get("outcome", LOST) for run in runs]
     over = any(outcome in TERMINAL for outcome in outcomes)
-    return bool(runs) and not over and outcomes.count(LOST) <= most
+    begun = bool(runs) or job.adopted  # what a job took over may never have begun
+    return begun and not over and outcomes.count(LOST) <= most
 
 
 def _has_died(

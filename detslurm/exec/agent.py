@@ -19,13 +19,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from detslurm import _child_processes as processes
 from detslurm import _env
 from detslurm._addresses import interface_of, own_address
 from detslurm._flag import PreemptFlag
 from detslurm._process import exit_status
+from detslurm._quantities import counted
 from detslurm.exec import agent_protocol, ports
 from detslurm.exec.entrypoint import (
     HOOK_FAILED,
@@ -44,6 +45,9 @@ from detslurm.exec.workdir import make_workdir, remove_workdir
 from detslurm.slurm import Allocation
 from detslurm.store import ExperimentDir, StoreError, StoreFault
 from detslurm.store.retry import SHORT, with_retries
+
+if TYPE_CHECKING:
+    from detslurm.exec.usage_sampler import UsageSampler
 
 T = TypeVar("T")
 
@@ -91,6 +95,8 @@ class Agent:
         self._selector.register(sys.stdin.fileno(), selectors.EVENT_READ, self._on_commands)
         self._selector.register(self._inbox.fileno(), selectors.EVENT_READ, self._on_signals)
         self._to_runner = PipeWriter(1)
+        job = _env.job_of(os.environ) or ""
+        self._mark = RunMark(str(self._experiment.path), trial_id, run, job)
         self._reported_stop = self._reported_invalid = self._killed = False
         self._why: str | None = None  # the failure, where the exit status does not show it
         self._child: subprocess.Popen[bytes] | None = None
@@ -130,11 +136,11 @@ class Agent:
     def _end_orphans(self) -> None:
         """End what earlier runs left here, before any node of this one begins."""
         # A process of an earlier run may still write checkpoints, or hold memory of the GPUs.
-        job = _env.job_of(os.environ) or ""
-        own = RunMark(str(self._experiment.path), self._trial.id, self._start["run"], job)
-        found, left = end_orphans(own, self._is_over)
+        found, left = end_orphans(self._mark, self._is_over)
         if found:
-            self._log_message(f"ended {found} processes that an earlier run had left on this node")
+            self._log_message(
+                f"ended {_processes(found)} that an earlier run had left on this node"
+            )
         if left:
             self._log_message(f"{left} of them don't end: they may still use what this run needs")
 
@@ -194,12 +200,15 @@ class Agent:
         # for long, and reading it must not block signals and commands.
         os.set_blocking(child.stdout.fileno(), False)
         self._output = LineSplitter()
-        # Usually the end of the output wakes the loop when the child exits, but a process that
-        # keeps the pipe open prevents that: so it polls, too.
-        while child.poll() is None:
-            self._wait(timeout=0.5)
-            self._report_flags()
-        self._end_remaining()
+        with self._usage_sampler() as sampler:
+            # Usually the end of the output wakes the loop when the child exits, but a process that
+            # keeps the pipe open prevents that: so it polls, too.
+            while child.poll() is None:
+                self._wait(timeout=0.5)
+                self._report_flags()
+                self._report_usage(sampler)
+            self._end_remaining()
+        self._report_usage(sampler)
         # All writers have ended by now: what they wrote last is still in the pipe.
         while self._output is not None and self._read_output():
             pass
@@ -209,6 +218,18 @@ class Agent:
         self._end_matchers()
         self._why = _hook_failure(workdir)
         return exit_status(child.returncode)
+
+    def _usage_sampler(self) -> UsageSampler:
+        # Only here, when the code runs: nobody waits for these imports.
+        from detslurm.exec.run_processes import RunProcesses
+        from detslurm.exec.usage_sampler import UsageSampler
+
+        matchers = [matcher.pid for matcher in self._policies.matchers]
+        return UsageSampler(RunProcesses(self._mark, matchers), self._allocation.slot_ids)
+
+    def _report_usage(self, sampler: UsageSampler) -> None:
+        for sample in sampler.take():
+            self._report({"event": "usage", "node": self._rank, **sample})
 
     def _argv(self, workdir: Path) -> list[str]:
         argv = entrypoint_argv(self._config["entrypoint"])
@@ -253,8 +274,8 @@ class Agent:
                 self._signal_all(signal.SIGKILL)
             if time.monotonic() >= kill_at + _KILL_TIMEOUT:
                 self._log_message(
-                    f"{len(left)} processes don't end although they were killed; they wait for a"
-                    " file server or a device, and may still use what the next run needs"
+                    f"{_processes(len(left))} left that did not end when"
+                    " killed: waiting for a file server or a device, with what the next run needs"
                 )
                 return
 
@@ -431,6 +452,10 @@ class Agent:
 
     def _report(self, report: Mapping[str, Any]) -> None:
         self._to_runner.put(agent_protocol.report_line(dict(report)))
+
+
+def _processes(count: int) -> str:
+    return counted(count, "process", "processes")
 
 
 def _hook_failure(workdir: Path) -> str | None:

@@ -9,12 +9,13 @@ import selectors
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from detslurm._process import exit_status
-from detslurm.exec import agent_protocol
+from detslurm.exec import agent_protocol, idle_guard
+from detslurm.exec.idle_guard import IdleGuard
 from detslurm.exec.line_splitter import LineSplitter
 from detslurm.exec.outcome import Cause
 from detslurm.exec.signals import SignalInbox
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 # How often the runner looks at the user's intents by itself; the CLI can
 # notify it to do so at once.
-_REFRESH_SECONDS = 60.0
+REFRESH_SECONDS = 60.0
 # srun says this at every step on clusters without a task plugin, --quiet or not; of the ranks that
 # it starts for a launcher too.
 _NOISE = re.compile(r"(\[rank=\d+\] )?srun: cluster configuration lacks support for cpu binding")
@@ -36,6 +37,8 @@ _REFUSAL = "already completing or completed"
 # After a rank has raised InvalidHP the others get this long to exit on their own: where it was a
 # worker, they may wait for it in vain.
 _INVALID_GRACE = 10.0
+# What is idle for minutes has nothing to save, or can't.
+_IDLE_GRACE = 60.0
 # How long a step may take to end after its agents got the command to kill.
 _KILL_GRACE = 10.0
 
@@ -88,10 +91,16 @@ class Attempt:
         signal_cause: Callable[[], Cause],
         end_reason: Callable[[], Cause],
         limits: Limits,
+        on_usage: Callable[[Mapping[str, Any]], None] = lambda sample: None,
+        refresh_seconds: Callable[[], float] = lambda: REFRESH_SECONDS,
+        guard: IdleGuard | None = None,
+        on_idle: Callable[[str, str | None], None] = lambda action, reason: None,
     ) -> None:
+        self._on_usage, self._guard, self._on_idle = on_usage, guard, on_idle
         self._nodes, self._inbox, self._log = nodes, inbox, log
         self._stop_cause, self._limits = stop_cause, limits
         self._signal_cause, self._end_reason = signal_cause, end_reason
+        self._refresh_seconds = refresh_seconds
         self._result = AttemptResult()
         self._lines = LineSplitter(rewrites=False)  # no report may be taken for a rewrite
         self._reassembler = agent_protocol.Reassembler()
@@ -103,7 +112,8 @@ class Attempt:
         self._rendezvous_deadline: float | None = None
         self._kill_at: float | None = None
         self._give_up_at: float | None = None
-        self._next_refresh = time.monotonic() + _REFRESH_SECONDS
+        self._idle = False
+        self._next_refresh = time.monotonic() + REFRESH_SECONDS
         self._step = subprocess.Popen(
             argv,
             stdin=subprocess.PIPE,
@@ -119,7 +129,7 @@ class Attempt:
         with selectors.DefaultSelector() as selector:
             selector.register(fd, selectors.EVENT_READ)
             selector.register(self._inbox.fileno(), selectors.EVENT_READ)
-            self._on_intent(self._stop_cause())
+            self._look()
             while not self._given_up():
                 ready = {key.fd for key, _ in selector.select(self._timeout())}
                 if self._inbox.fileno() in ready:
@@ -151,6 +161,8 @@ class Attempt:
                 self._on_report(report)
         if text:
             self._log.write(text)
+            if self._guard is not None:
+                self._guard.on_output(time.monotonic())
         return bool(chunk)
 
     def _on_report(self, report: dict[str, Any]) -> None:
@@ -174,6 +186,8 @@ class Attempt:
             self._kill_by(_INVALID_GRACE)
         elif event == "policy":
             self._on_policy(node, str(report["name"]), report.get("action"))
+        elif event == "usage":
+            self._on_sample(node, report)
         elif event == "ended":
             self._on_end(node, report)
 
@@ -189,6 +203,37 @@ class Attempt:
                     f"the code on {self._nodes[node]} failed: ending the other nodes"
                 )
                 self._kill()
+
+    def _on_sample(self, node: int, sample: Mapping[str, Any]) -> None:
+        self._on_usage(sample)
+        # Code that was asked to stop has its own time limit.
+        if self._guard is None or self._result.cause is not None or self._kill_at is not None:
+            return
+        now = time.monotonic()
+        self._guard.on_sample(node, sample, now)
+        if self._guard.is_idle(now) != self._idle:
+            self._idle = not self._idle
+            self._on_change(self._guard)
+
+    def _on_change(self, guard: IdleGuard) -> None:
+        """The run has been idle for too long, or it is at work again after a warning."""
+        if not self._idle:
+            guard.on_resumed()
+            self._log.add_message("the run is at work again")
+            return self._on_idle(idle_guard.WARN, None)
+        reason = guard.text()
+        if guard.action == idle_guard.WARN:
+            self._log.add_message(f"warning: the run holds its slots idle: {reason}")
+            return self._on_idle(guard.action, reason)
+        self._guard = None  # it has done its part
+        self._log.add_message(f"{reason}: {guard.action} (slurm.idle_guard)")
+        if guard.action == idle_guard.PAUSE:
+            self._on_idle(guard.action, reason)
+            self._on_intent(self._stop_cause())
+            self._kill_by(_IDLE_GRACE)
+        else:
+            self._result.why = reason
+            self._kill()
 
     def _on_policy(self, node: int, name: str, action: str | None) -> None:
         self._log.add_message(f"log policy {name!r} matched on {self._nodes[node]}")
@@ -212,7 +257,11 @@ class Attempt:
             self._send(agent_protocol.PREEMPT)
             self._stop(self._signal_cause())
         if signal.SIGUSR2 in signals:
-            self._on_intent(self._stop_cause())
+            self._look()
+
+    def _look(self) -> None:
+        self._on_intent(self._stop_cause())
+        self._next_refresh = time.monotonic() + self._refresh_seconds()
 
     def _on_intent(self, cause: Cause | None) -> None:
         if cause is not None:
@@ -221,8 +270,7 @@ class Attempt:
     def _on_time(self) -> None:
         now = time.monotonic()
         if now >= self._next_refresh:
-            self._next_refresh = now + _REFRESH_SECONDS
-            self._on_intent(self._stop_cause())
+            self._look()
         if self._rendezvous_deadline is not None and now >= self._rendezvous_deadline:
             self._rendezvous_deadline = None
             self._on_missing_nodes()

@@ -70,6 +70,10 @@ def _of_trial(start: Mapping[str, Any], experiment_dir: Path) -> dict[str, str]:
     }
     if resume.get("uuid"):
         found[_env.LATEST_CHECKPOINT] = resume["uuid"]
+    if continued := start.get("continued"):
+        found[_env.CONTINUED_TRIAL] = str(continued["saved_by"])
+        same = continued["hparams"] == start["hparams"]
+        found[_env.HPARAMS_CHANGED] = "false" if same else "true"
     return found
 
 

@@ -11,20 +11,26 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from detslurm import _start
 from detslurm._states import INVALID_HP, RESTART
-from detslurm.exec.attempt import Attempt, AttemptResult, Limits
+from detslurm.exec.attempt import REFRESH_SECONDS, Attempt, AttemptResult, Limits
+from detslurm.exec.idle_guard import PAUSE, IdleGuard, RecordsNews
 from detslurm.exec.intents import Intents
 from detslurm.exec.outcome import Action, AttemptFacts, Cause, Decision, decide
 from detslurm.exec.signals import SignalInbox
 from detslurm.exec.text_log import TextLog, log_store_error
 from detslurm.exec.trial_queue import Task, TrialQueue
+from detslurm.exec.usage_record import UsageRecord
 from detslurm.slurm import Allocation, Cluster, SlurmError
 from detslurm.store import StoreError, TrialDir, TrialView, fold_trial
-from detslurm.store.reading import latest_checkpoint
+from detslurm.store.records import Idle, Intent, Record
 from detslurm.store.retry import LONG, with_retries
+from detslurm.store.trial_fold import FoldContext
 
 if TYPE_CHECKING:
+    from detslurm.exec.budget import Meter
     from detslurm.exec.failure import Failure
+    from detslurm.store.history import Continued
 
 T = TypeVar("T")
 
@@ -72,11 +78,17 @@ class Execution:
         self._read_end_reason = end_reason
         self._trial: TrialDir = intents.experiment.trial(task.trial_id)
         self._run = 0
+        self._meter: Meter | None = None
         self.excluded: list[str] = []
 
     def view(self) -> TrialView:
         """The trial as its files show it now."""
-        return self._with_retries(lambda: fold_trial(self._trial))
+        return self._with_retries(self._fold)
+
+    def _fold(self) -> TrialView:
+        # First the facts: whoever deletes a checkpoint knows of a newer one, which is then read.
+        self._intents.refresh()
+        return fold_trial(self._trial, FoldContext(checkpoints=self._intents.facts.checkpoints))
 
     @staticmethod
     def _with_retries(act: Callable[[], T]) -> T:
@@ -96,6 +108,8 @@ class Execution:
         where = f"job {self._allocation.ref} on {start['host']}"
         log.add_message(f"run {number} of trial {self.task.trial_id} in {where}")
         begun = time.monotonic()
+        self._usage = self._new_usage(number)
+        self._begin_metering()
         try:
             result = self._run_step(number, log)
             result.was_short = time.monotonic() - begun < _SHORT_RUN
@@ -103,10 +117,15 @@ class Execution:
             log.add_message(f"run {number} ended: {decision.outcome}: {decision.reason}")
         finally:
             log.close()
+        if self._meter is not None:
+            self._with_retries(self._meter.end)
         # Only now, with the log closed: a reader that follows it stops when there is an end record.
         self._with_retries(
-            lambda: self._trial.write_end(number, _end_record(number, decision, result))
+            lambda: self._trial.write_end(
+                number, {**_end_record(number, decision, result), **self._usage.for_end()}
+            )
         )
+        self._usage.discard()
         # A killed agent leaves its processes; the agent of a next run would end them, but there is
         # none: the allocation goes to another trial, or to another job on the same node.
         if result.agent_lost and decision.action is Action.STOP:
@@ -114,6 +133,10 @@ class Execution:
         ends = [run.end or {} for run in self._with_retries(self._trial.runs)]
         self.excluded = [node for end in ends for node in end.get("exclude") or ()]
         return decision, result
+
+    def _new_usage(self, number: int) -> UsageRecord:
+        slots = self._intents.facts.created.slots or 0
+        return UsageRecord(self._trial, number, nodes=self._allocation.node_count, slots=slots)
 
     def _clear_nodes(self, number: int) -> None:
         """End what the run has left, where no agent of a next one comes to do it."""
@@ -125,7 +148,19 @@ class Execution:
 
     def _start(self, view: TrialView) -> dict[str, Any]:
         """Make the next run ours, which fences all earlier ones."""
+        while True:
+            start = self._claim(view)
+            # What we go on from may have been deleted before we claimed it: see store.collection.
+            # A look that fails is tried again by itself: with the claim it would be a second run.
+            self._with_retries(self._intents.refresh)
+            latest = view.latest_checkpoint
+            if latest is None or latest.uuid not in self._intents.facts.checkpoints.deleted:
+                return start
+            view = self.view()
+
+    def _claim(self, view: TrialView) -> dict[str, Any]:
         allocation, plan = self._allocation, self.task.plan
+        continued = self._continued()
         return self._trial.open_run(
             {
                 "trial": self._trial.id,
@@ -133,11 +168,12 @@ class Execution:
                 "index": self.task.index,
                 "request_id": plan.request_id,
                 "hparams": plan.hparams,
-                "seed": plan.seed,
+                "seed": plan.seed if continued is None else continued.seed,
                 "job": allocation.record(),
                 "host": socket.gethostname(),
                 "time": time.time(),
-                "resume": self._resume(view),
+                "resume": self._resume(view, continued),
+                **({} if continued is None else {"continued": continued.as_claimed()}),
                 **(
                     {"fencing_token": token}
                     if (token := self.task.fencing_token) is not None
@@ -146,8 +182,16 @@ class Execution:
             }
         )
 
-    def _resume(self, view: TrialView) -> dict[str, Any] | None:
-        latest = view.latest_checkpoint
+    def _continued(self) -> Continued | None:
+        """Where the trial begins if it continues one of another experiment."""
+        if self._intents.facts.created.origin != "continue":
+            return None
+        from detslurm.store.history import read_continued  # only here: others start without it
+
+        return read_continued(self._trial)
+
+    def _resume(self, view: TrialView, continued: Continued | None) -> dict[str, Any] | None:
+        latest = view.latest_checkpoint or continued
         if latest is not None:
             return {"uuid": latest.uuid, "steps": latest.steps}
         if self.task.source is not None:
@@ -157,13 +201,8 @@ class Execution:
         return {"uuid": source, "steps": 0} if source else None
 
     def _configured_source(self) -> str | None:
-        searcher = self._config["searcher"]
-        if searcher.get("source_trial_id") is not None:
-            store = self._intents.experiment.store
-            latest = latest_checkpoint(store, searcher["source_trial_id"])
-            return latest.uuid if latest is not None else None
-        source: str | None = searcher.get("source_checkpoint_uuid")
-        return source
+        named: str | None = self._config["searcher"].get("source_checkpoint_uuid")
+        return self._intents.facts.created.source_checkpoint or named
 
     def _decide(self, before: TrialView, result: AttemptResult) -> Decision:
         decision = decide(self._facts(before, result))
@@ -196,7 +235,7 @@ class Execution:
             pause = min(2 * pause, 60.0)
 
     def _attempt(self, number: int, log: TextLog) -> AttemptResult:
-        agent = [sys.executable, "-m", "detslurm.exec.agent"]
+        agent = [sys.executable, "-PS", _start.__file__, "detslurm.exec.agent"]
         experiment = self._intents.experiment
         argv = [*agent, str(experiment.path), str(self._trial.id), str(number)]
         timeout = self._config.get("preemption_timeout") or _DEFAULT_PREEMPTION_TIMEOUT
@@ -210,7 +249,49 @@ class Execution:
             signal_cause=self._signal_cause,
             end_reason=self._end_reason,
             limits=Limits(timeout, float(self._intents.facts.created.kill_wait)),
+            on_usage=self._usage.add,
+            guard=self._idle_guard(number),
+            on_idle=self._on_idle,
+            refresh_seconds=self._refresh_seconds,
         ).run()
+
+    def _refresh_seconds(self) -> float:
+        own = REFRESH_SECONDS if self._meter is None else self._meter.seconds_to_look()
+        return min(own, REFRESH_SECONDS)
+
+    def _begin_metering(self) -> None:
+        """Count what the run uses, where the experiment has a budget."""
+        if self._intents.facts.budget is None:
+            return
+        if self._meter is None:
+            from detslurm.exec.budget import Meter  # only here: other runners start without it
+
+            self._meter = Meter(self._intents, self._trial.id, self._cluster)
+        self._meter.begin(self._run)
+
+    def _charge(self) -> None:
+        if self._meter is None and self._run:
+            self._begin_metering()  # it has got a budget while it runs
+        if self._meter is not None:
+            self._meter.look()
+
+    def _idle_guard(self, number: int) -> IdleGuard:
+        return IdleGuard.configured(
+            self._config,
+            nodes=self._allocation.nodes,
+            slots=self._intents.facts.created.slots or 0,
+            has_news=RecordsNews(str(self._trial.records_path(number))),
+        )
+
+    def _on_idle(self, action: str, reason: str | None) -> None:
+        """Let readers see that the run is idle, or is not any more; or pause the experiment."""
+        fact: Record = Idle(trial=self._trial.id, run=self._run, reason=reason)
+        if action == PAUSE:
+            fact = Intent(intent="pause", reason=f"trial {self._trial.id}: {reason}")
+        try:
+            self._intents.experiment.append(fact, self._intents.facts.count)
+        except StoreError as error:
+            log_store_error(error)
 
     def _step_server(self) -> contextlib.AbstractContextManager[None]:
         """Starts the steps that launchers ask for, where a run has several nodes."""
@@ -298,6 +379,7 @@ class Execution:
             failure=result.failure,
             earlier=self._earlier_failure() if result.failure is not None else None,
             restart_repeated=bool(self._config.get("restart_repeated_failures")),
+            pause_reason=self._intents.facts.desired.pause_reason,
         )
 
     def _failure(
@@ -325,6 +407,7 @@ class Execution:
                 return Cause.KILL
             self._intents.refresh()
             self._intents.mark_found(self.task.trial_id)
+            self._charge()
         except StoreError as error:
             log_store_error(error)
         return self._intents.cause_for(self.task.trial_id)

@@ -78,9 +78,14 @@ def _orphans(own: RunMark, is_over: Callable[[int, int], bool]) -> Iterator[int]
     # Agents and the runner are never found: a run's variables are in what an agent starts, and a
     # process has in /proc what it was started with, not what it has set since.
     for pid in pids():
-        mark = RunMark.of(_environment(f"/proc/{pid}/environ"))
+        mark = mark_of(pid)
         if mark is not None and is_orphan(mark, own, is_over):
             yield pid
+
+
+def mark_of(pid: int) -> RunMark | None:
+    """The run that a process was started for; None of others, and of those that can't be read."""
+    return RunMark.of(_environment(f"/proc/{pid}/environ"))
 
 
 def _environment(path: str) -> dict[str, str]:

@@ -48,6 +48,7 @@ class AttemptFacts:
     it may promote it later. `why` is the failure where the exit code does not show it. `failure`
     is an error of the code that ended this run at once, without a step gained, and `earlier` the
     one that made this run a restart; `restart_repeated` is the user's choice to try all the same.
+    `pause_reason` is why the experiment is paused, if not by its user.
     """
 
     exit_code: int
@@ -64,6 +65,7 @@ class AttemptFacts:
     failure: Failure | None = None
     earlier: Failure | None = None
     restart_repeated: bool = False
+    pause_reason: str | None = None
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,7 @@ def decide(facts: AttemptFacts) -> Decision:
     if facts.cause is Cause.STOP:
         return Decision("completed", "stopped by the search", Action.STOP)
     if facts.cause is not None and (facts.acknowledged or _cut_short(facts)):
-        return _stopped(facts.cause)
+        return _stopped(facts.cause, facts.pause_reason)
     if facts.invalid_hp is not None:
         return Decision("invalid_hp", facts.invalid_hp, Action.STOP)
     if facts.exit_code == 0 and facts.resting:
@@ -104,11 +106,12 @@ def _cut_short(facts: AttemptFacts) -> bool:
     return facts.cause is not Cause.TIME_LIMIT or facts.new_checkpoint
 
 
-def _stopped(cause: Cause) -> Decision:
+def _stopped(cause: Cause, pause_reason: str | None = None) -> Decision:
     if cause is Cause.CANCEL:
         return Decision("canceled", "canceled by the user", Action.STOP)
     if cause is Cause.PAUSE:
-        return Decision("paused", "paused by the user", Action.HOLD)
+        why = f"paused: {pause_reason}" if pause_reason else "paused by the user"
+        return Decision("paused", why, Action.HOLD)
     if cause is Cause.TIME_LIMIT:
         return Decision("time_limit", "the job's time limit was near", Action.REQUEUE)
     if cause is Cause.ENDING:

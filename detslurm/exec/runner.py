@@ -10,18 +10,20 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from detslurm.exec.attempt import AttemptResult
+from detslurm.exec.collecting import CheckpointCollection
 from detslurm.exec.execution import Execution, is_limit_near
 from detslurm.exec.intents import Intents
 from detslurm.exec.outcome import Action, Cause, Decision
 from detslurm.exec.signals import SignalInbox, discard_signals
 from detslurm.exec.text_log import log_store_error, print_message
-from detslurm.exec.trial_queue import StaticTrialQueue, TrialQueue
+from detslurm.exec.trial_queue import StaticTrialQueue, Task, TrialQueue
 from detslurm.slurm import Allocation, Cluster, SlurmError, detect_cluster
 from detslurm.store import ExperimentDir, RunTaken, StoreError, TrialEnded
 from detslurm.store.retry import LONG, with_retries
@@ -55,8 +57,10 @@ class Runner:
         self._intents = Intents(self._experiment)
         self._with_retries(self._intents.refresh)
         self._trial_queue: TrialQueue = self._make_trial_queue(first, each)
+        self._collection = CheckpointCollection(self._experiment, self._config)
         self._excluded: list[str] = []
         self._worked = self._failed = False
+        self._longest = 0.0  # seconds that a trial took
 
     def _make_trial_queue(self, first: int, each: int) -> TrialQueue:
         if self._intents.facts.created.search:
@@ -80,12 +84,13 @@ class Runner:
 
     def run(self) -> int:
         """Work; returns the exit status of the job: 0 unless a trial failed."""
+        self._submit_deferred()
         while self._with_retries(self._trial_queue.has_work):
             cause = self._stop_cause()
             if cause is not None:
                 self._on_stop_cause(cause)
                 break
-            if self._worked and self._time_is_short():
+            if self._worked and (self._time_is_short() or self._may_not_suffice()):
                 self._yield_allocation(Action.REQUEUE)
                 break
             task = self._with_retries(self._trial_queue.take)
@@ -101,8 +106,11 @@ class Runner:
                 inbox=self._inbox,
                 end_reason=self._end_reason,
             )
-            if not self._work_on(execution):
+            with self._collection.watching(task.trial_id, len(self._intents.facts.trial_ids)):
+                going_on = self._work_on(execution)
+            if not going_on:
                 break
+            self._submit_deferred()
         return 1 if self._failed else 0
 
     @staticmethod
@@ -127,6 +135,7 @@ class Runner:
         self._worked = True
         # A signal that comes between two attempts stays in the inbox, whose pipe is then readable:
         # the next attempt sees it before anything else, and its agents are asked to stop.
+        begun = time.monotonic()
         try:
             decision, result = execution.run()
             self._excluded = execution.excluded
@@ -143,6 +152,7 @@ class Runner:
             # node that came back two jobs may work for one trial, and this one has lost it.
             print_message(str(err))
             return False
+        self._longest = max(self._longest, time.monotonic() - begun)
         if execution.superseded:
             return False  # the runner that goes on with the trial records its end
         return self._after(execution, decision, result)
@@ -173,7 +183,7 @@ class Runner:
         self._release_trial(execution, decision, going_on=going_on)
         self._failed |= decision.outcome == "error"
         if over:
-            self._compact_if_over()
+            self._tidy(execution.task)
             if (
                 result.yield_allocation
                 and self._stop_cause() is None
@@ -184,22 +194,42 @@ class Runner:
         self._yield_allocation(decision.action, ending=result.job_is_ending)
         return False
 
-    def _compact_if_over(self) -> None:
-        """The runner that ends the last trial of an experiment compacts its metrics."""
+    def _tidy(self, task: Task) -> None:
+        """The runner that ends the last trial of an experiment compacts its metrics; each one
+        collects checkpoints."""
+        is_last = False
         try:
             # Two runners whose trials end at the same moment may both come here: each writes a file
             # of its own and renames it, and both files say the same.
-            if not self._trial_queue.is_experiment_over():
-                return
-            from detslurm.store import compact  # h5py: only here, never at start
+            is_last = self._trial_queue.is_experiment_over()
+            if is_last:
+                from detslurm.store import compact  # h5py: only here, never at start
+                from detslurm.store.used_resources import remember_used
 
-            compact(self._experiment)
+                remember_used(self._experiment, self._intents.facts.trial_ids)
+                compact(self._experiment)
         except (StoreError, OSError, ImportError) as err:
             print_message(f"the metrics are not compacted: {err}")
+        trials = len(self._intents.facts.trial_ids)
+        self._collection.after_trial(task.index, task.trial_id, trials, is_last=is_last)
 
     def _time_is_short(self) -> bool:
         """Whether a trial that began now would be asked to stop almost at once."""
         return is_limit_near(self._allocation.seconds_left(), self._intents)
+
+    def _may_not_suffice(self) -> bool:
+        """Whether a trial that was to have a job of its own should begin with all of the time."""
+        facts, left = self._intents.facts, self._allocation.seconds_left()
+        may_requeue = facts.created.on_preempt != "successor"
+        deferring = facts.deferral is not None and may_requeue
+        return deferring and left is not None and left < 2 * self._longest
+
+    def _submit_deferred(self) -> None:
+        """Submit trials for which there was no room, if there is some now."""
+        if self._intents.facts.deferral is not None:
+            from detslurm.exec.deferred import submit_deferred  # only here: others start faster
+
+            submit_deferred(self._intents, self._config, self._allocation.ref, self._cluster)
 
     # -- giving way ------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
+from detslurm._quantities import counted
 from detslurm.store import fs
 from detslurm.store.errors import StoreError, explained
 
@@ -38,7 +39,7 @@ class TextLog:
         stamp = _now()
         out = [f"[{stamp}] {_separated(line)}\n" for line in lines]
         if self._lost:
-            out.insert(0, f"[{stamp}] || detslurm: {self._lost} lines were lost: no space\n")
+            out.insert(0, f"[{stamp}] || detslurm: {counted(self._lost, 'line')} lost: no space\n")
         data = "".join(out).encode("utf-8", "replace")
         try:
             fs.write_all(self._fd, data)

@@ -155,13 +155,33 @@ class StaticTrialQueue:
         if decision.outcome == INVALID_HP and self._searcher["name"] == "random":
             self._replace(task.index)
         if decision.outcome in (COMPLETED, ERROR, INVALID_HP):
-            self._adopt_orphaned_trial(task.index)
+            left = (i for i in self._indices() if i not in self._gone and i != task.index)
+            if self._intents.cause is None and next(left, None) is None:
+                self._go_on_after(task.index)
+
+    def _go_on_after(self, last: int) -> None:
+        """Once the own share is done, go on with trials that have no job, or whose runner died."""
+        if not self._take_deferred():
+            self._adopt_orphaned_trial(last)
+
+    def _take_deferred(self) -> bool:
+        """Go on with trials for which there was no room in the queue; whether there are any."""
+        intents = self._intents
+        while intents.facts.deferred and intents.cause is None:
+            from detslurm.slurm.deferred import take  # only here: runners start without it
+
+            name, known = self._cluster(None).name, intents.facts.count
+            taken = take(self._experiment, intents.facts, name, self._ref)
+            intents.refresh()
+            if taken:
+                print_message("there is no job for more trials yet: going on with some here")
+                return True
+            if intents.facts.count == known:
+                return False  # no other job was faster: there is nothing to take them by
+        return False
 
     def _adopt_orphaned_trial(self, last: int) -> None:
-        """Once the own share is done, go on with the next trial that is not, if its runner died."""
-        left = (index for index in self._indices() if index not in self._gone and index != last)
-        if self._intents.cause is not None or next(left, None) is not None:
-            return
+        """Go on with the next trial whose runner died."""
         index = next(self._open(but=last), None)
         if index is None:
             return

@@ -27,6 +27,7 @@ from detslurm.slurm import Allocation, JobInfo, SlurmError, detect_cluster
 from detslurm.slurm.allocation import step_of
 from detslurm.slurm.hostlist import expand_hostlist
 from detslurm.store import ExperimentDir, Store, StoreError, TrialDir, fold_trial
+from detslurm.store.reading import latest_of
 from detslurm.store.retry import SHORT, with_retries
 
 T = TypeVar("T")
@@ -199,7 +200,7 @@ def _open(
     trial: TrialDir, step: unmanaged_claims.JobStep, env: Mapping[str, str], *, launcher: bool
 ) -> UnmanagedJob:
     allocation, nodes = step.allocation, _nodes(step.allocation, env)
-    latest = _with_retries(lambda: fold_trial(trial)).latest_checkpoint
+    latest = _with_retries(lambda: latest_of(trial))
     flag = PreemptFlag.create()  # before the run is open: without room for it nobody would end it
     held = None
     if launcher and len(nodes) > 1:

@@ -10,12 +10,15 @@ from detslurm.exec.intents import Intents
 from detslurm.exec.text_log import print_message
 from detslurm.searcher import State
 from detslurm.searcher.workers import Workers
-from detslurm.slurm import Cluster, JobInfo, SlurmError
+from detslurm.slurm import Cluster, JobInfo, SlurmError, SubmitLimitReached
+from detslurm.slurm.deferred import submit_as_many
 from detslurm.slurm.resubmit import standby_request, submitted_fact, workers_request
 from detslurm.store.records import AddingWorkers
 
 # Seconds between two queries of the queue: while trials wait for workers, and otherwise.
 _SOON, _LATER = 10.0, 60.0
+# Seconds to the next try where there may be no more jobs.
+_FULL = 600.0
 # Up to this many workers query that often; more of them do so less often.
 _CROWD = 16
 
@@ -28,6 +31,7 @@ class WorkerPool:
         self._queried_at = time.monotonic()
         self._facts_read = 0  # up to which fact, when the queue was queried
         self._promise = 0  # of more workers, which was open then
+        self._full_until = 0.0  # when it is worth asking for more again
         self._doubted = 0  # a promise of more workers that nobody has kept for a while
 
     def due(self, state: State) -> bool:
@@ -106,14 +110,16 @@ class WorkerPool:
         intents = self._intents
         intents.refresh()
         claim = AddingWorkers(count=count, job=self._ref)
-        if intents.cause is not None or self._is_promised():
+        if intents.cause is not None or self._is_promised() or time.monotonic() < self._full_until:
             return
         if not intents.experiment.append_next(claim, self._facts_read):
             return
         request = workers_request(intents.experiment.facts(), intents.experiment.path, count)
         try:
-            job_id = self._cluster.submit(request)
+            job_id, request = submit_as_many(self._cluster, request)
         except SlurmError as err:
+            if isinstance(err, SubmitLimitReached):
+                self._full_until = time.monotonic() + _FULL
             print_message(f"no more workers can be submitted: {err}")
             return
         intents.experiment.append(submitted_fact(self._cluster.name, job_id, 0, request))

@@ -15,3 +15,7 @@ def __getattr__(name: str) -> Any:
     if name not in sdk.__all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(sdk, name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*_MODULES, *import_module("detslurm.sdk").__all__])

@@ -1,7 +1,76 @@
-"""Another name of `detslurm.sdk.client`."""
+"""Determined's client as functions: each is a method of `Determined` on the default store.
 
-import sys
+from detslurm.experimental import client
 
-from detslurm.sdk import client
+experiment = client.create_experiment("experiment.yaml", "code")
+if experiment.wait() == client.ExperimentState.COMPLETED:
+    print(experiment.list_trials()[0].summary_metrics)
 
-sys.modules[__name__] = client
+Classes and enums are those of `detslurm.sdk`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from detslurm import sdk
+from detslurm.sdk.deprecation import deprecated
+from detslurm.sdk.determined import Determined as Determined
+from detslurm.sdk.store_root import default_root
+
+if TYPE_CHECKING:
+    from detslurm.sdk import *  # noqa: F403
+
+_FUNCTIONS = (
+    "create_experiment",
+    "create_model",
+    "get_checkpoint",
+    "get_experiment",
+    "get_model",
+    "get_model_by_id",
+    "get_model_labels",
+    "get_models",
+    "get_trial",
+    "get_user_by_name",
+    "iter_trials_metrics",
+    "list_experiments",
+    "list_models",
+    "list_users",
+    "login",
+    "logout",
+    "stream_trials_metrics",
+    "stream_trials_training_metrics",
+    "stream_trials_validation_metrics",
+    "whoami",
+)
+
+_OLDER = dict.fromkeys(
+    ("CheckpointOrderBy", "ExperimentOrderBy", "ModelOrderBy", "TrialOrderBy"), "OrderBy"
+)
+
+__all__ = [*sdk.__all__, *_FUNCTIONS]
+
+_shared: Determined | None = None
+
+
+def _default() -> Determined:
+    """The client of the default store; another one once that is elsewhere."""
+    global _shared
+    if _shared is None or _shared.store.path != default_root():
+        _shared = Determined()
+    return _shared
+
+
+def __getattr__(name: str) -> Any:
+    if name in _FUNCTIONS:
+        return getattr(_default(), name)
+    if name in _OLDER:
+        deprecated(name, _OLDER[name])
+        name = _OLDER[name]
+    if name in sdk.__all__:
+        return getattr(sdk, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

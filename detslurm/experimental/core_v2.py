@@ -40,8 +40,8 @@ class Config:
         data: What `info.user_data` gives; nothing by default.
         description: A longer text; none by default.
         labels: The experiment's labels; none by default.
-        workspace: Has no effect; None by default.
-        project: Has no effect; None by default.
+        workspace: The workspace of a new experiment; by default it is in none.
+        project: The project in that workspace; by default it is in none.
         checkpoint_storage: As for `core.init()`; by default the store.
         searcher: A mapping of which `metric` and `smaller_is_better` count; empty by default.
         external_experiment_id: The user's own name for the experiment; by default each script
@@ -103,6 +103,8 @@ def init_context(
         name=wanted.name,
         description=wanted.description,
         labels=tuple(wanted.labels or ()),
+        workspace=wanted.workspace,
+        project=wanted.project,
         hparams=wanted.hparams or {},
         data=wanted.data or {},
         searcher=wanted.searcher or {},

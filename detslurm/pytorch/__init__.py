@@ -73,3 +73,7 @@ def __getattr__(name: str) -> Any:
     if name == "samplers":
         return importlib.import_module("detslurm.pytorch.samplers")
     return _load(name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -60,6 +60,13 @@ def kept(value: Any) -> Any:
     return value.detach().clone()
 
 
+def kept_output(output: Any) -> Any:
+    """What `evaluate_batch()` returned, `kept` where it is a dict of metrics."""
+    if not isinstance(output, dict):
+        return output
+    return {name: kept(value) for name, value in output.items()}
+
+
 def partial(batches: Sequence[dict[str, Any]]) -> Partial:
     """Sums over batches; an array counts as its mean, None not at all, nor is it an error."""
     sums: Partial = {}

@@ -68,12 +68,12 @@ class TrialContext:
         """Return the experiment's configuration.
 
         Raises:
-            ValueError: If there is none: outside of jobs `pytorch.init(exp_conf=...)` takes it.
+            ValueError: If there is none: outside of jobs `init(exp_conf=...)` takes it.
         """
         if self._exp_conf is None:
             raise ValueError(
                 "there is no experiment configuration: outside of a job, pass it to"
-                " pytorch.init(exp_conf=...)"
+                " init(exp_conf=...)"
             )
         return self._exp_conf
 
@@ -100,11 +100,11 @@ class TrialContext:
         """Return all hyperparameters by name.
 
         Raises:
-            ValueError: If none were given to `pytorch.init()`.
+            ValueError: If none were given to `init()`.
         """
         if self._hparams is None:
             raise ValueError(
-                "there are no hyperparameters: pass them with pytorch.init(hparams=...);"
+                "there are no hyperparameters: pass them with init(hparams=...);"
                 " in a job they are detslurm.get_cluster_info().trial.hparams"
             )
         return self._hparams
@@ -312,6 +312,26 @@ class TrialContext:
         """
         handler = torch.profiler.tensorboard_trace_handler(str(self.get_tensorboard_path()))
         self.profiler = torch.profiler.profile(*args, **{"on_trace_ready": handler, **kwargs})
+
+
+def alone(
+    hparams: Mapping[str, Any] | None,
+    exp_conf: Mapping[str, Any] | None,
+    *,
+    trial_seed: int | None = None,
+) -> dict[str, Any]:
+    """The arguments that every kind of context takes, for a trial by hand in one process."""
+    return {
+        "core_context": None,
+        "trial_seed": trial_seed,
+        "hparams": hparams,
+        "slots_per_trial": 1,
+        "num_gpus": torch.cuda.device_count(),
+        "exp_conf": exp_conf,
+        "steps_completed": 0,
+        "managed_training": False,
+        "distributed": DistributedContext._single(),
+    }
 
 
 def _per_slot(total: int, slots: int) -> int:

@@ -30,8 +30,9 @@ TorchData = dict[str, torch.Tensor] | Sequence[torch.Tensor] | torch.Tensor
 
 ITERABLE = (
     "pytorch.DataLoader can't shard or take up an IterableDataset. Use a map-style data set, or"
-    " return a torch.utils.data.DataLoader after context.experimental."
-    "disable_dataset_reproducibility_checks(); its position is then up to you"
+    " return a torch.utils.data.DataLoader after the context's"
+    " disable_dataset_reproducibility_checks() (a PyTorchTrial's context.experimental has it);"
+    " its position is then up to you"
     " (pytorch.samplers may help)."
 )
 

@@ -43,7 +43,10 @@ class Evaluator(Protocol):
 
 
 class Driver(Protocol):
-    """Trains one kind of trial: wrapped models, or DeepSpeed's engines."""
+    """Trains one kind of trial: wrapped models, or DeepSpeed's engines.
+
+    Its constructor raises `InvalidExperimentException` where the trial lacks what training needs.
+    """
 
     loader_checks_off: str
     """The call that allows data loaders of other kinds."""
@@ -59,9 +62,6 @@ class Driver(Protocol):
     @property
     def reports(self) -> bool:
         """Whether this rank's metrics count."""
-
-    def check(self) -> None:
-        """Raise `InvalidExperimentException` where the trial lacks what training needs."""
 
     def epoch_len(self, lengths: Sequence[int | None]) -> int:
         """The batches of an epoch, from the lengths of all ranks' data loaders."""

@@ -44,7 +44,7 @@ def connect(slots: int | None) -> DistributedContext:
             f"USE_HOROVOD is set and the trial has {slots} slots, but Horovod has {hvd.size()}"
             f" process{'es' if hvd.size() > 1 else ''}: start the script with"
             " `python3 -m detslurm.launch.horovod SCRIPT`, and build Horovod with the MPI of that"
-            " mpirun or srun (docs/pytorch.md)"
+            " mpirun or srun (docs/pytorch-reference.md)"
         )
     return DistributedContext.from_horovod(hvd)
 

@@ -146,8 +146,8 @@ def _horovod() -> Any:
         from detslurm.pytorch import _horovod
     except ImportError as err:
         raise ValueError(
-            f"USE_HOROVOD is set, but Horovod can't be used: {err}; docs/pytorch.md explains how to"
-            " build it for this torch"
+            f"USE_HOROVOD is set, but Horovod can't be used: {err};"
+            " docs/pytorch-reference.md explains how to build it for this torch"
         ) from err
     return _horovod
 

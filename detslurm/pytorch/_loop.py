@@ -10,6 +10,7 @@ from typing import Any
 
 from detslurm._errors import InvalidHP
 from detslurm._info import get_cluster_info
+from detslurm._quantities import counted
 from detslurm.core import Context, EarlyExitReason
 from detslurm.core._collective import run_collectively
 from detslurm.pytorch._averages import MetricsWindow, Partial, averages, on_host, partial
@@ -51,7 +52,7 @@ class TrainingLoop:
         self._is_chief = self._dist.rank == 0
         self._state = TrialState()
         self._window = MetricsWindow()
-        self._saving = self._is_copy = False
+        self._saving = self._own_options = False
         self._batches: Generator[Any] | None = None
         self._log = TrainingLog(trial, driver.shard.size)
 
@@ -92,14 +93,18 @@ class TrainingLoop:
             cleanup.callback(self._checkpoints.close)
             self._build_loaders()
             if path is not None:
-                self._checkpoints.load(path, self._state, own_options=self._is_copy)
+                self._checkpoints.load(path, self._state, own_options=self._own_options)
             self._say_where(plan.latest_checkpoint)
         self._stopper = Stopper(self._dist, self._core.preempt, context.get_stop_requested)
         self._hooks.on_training_start()
 
     def _say_where(self, checkpoint: str | None) -> None:
         trained = f"; {self._state.batches_trained} are trained, by {checkpoint}"
-        epoch = f"{self._epoch_len} batches" if self._epoch_len < ENDLESS else "without end"
+        epoch = (
+            counted(self._epoch_len, "batch", "batches")
+            if self._epoch_len < ENDLESS
+            else "without end"
+        )
         self._log_info("an epoch is %s%s", epoch, trained if checkpoint else "")
 
     def _log_info(self, text: str, *args: Any) -> None:
@@ -111,11 +116,13 @@ class TrainingLoop:
         saved = TrialState.from_dict(files.read_counters(path), files.read_steps(path))
         context = self._context
         own = not context._managed or saved.trial_id == context.get_trial_id()
-        if own:
+        if own or _continues(saved.trial_id):
+            self._own_options = not own and _hparams_changed()
             return saved
         # From another trial's checkpoint it starts warm, unless the search has copied that trial.
-        self._is_copy = bool(saved.batches_trained and _info_steps() == saved.batches_trained)
-        return replace(saved, searcher_metric=None) if self._is_copy else TrialState()
+        is_copy = bool(saved.batches_trained and _info_steps() == saved.batches_trained)
+        self._own_options = is_copy
+        return replace(saved, searcher_metric=None) if is_copy else TrialState()
 
     def _build_loaders(self) -> None:
         driver, shard, state = self._driver, self._driver.shard, self._state
@@ -339,6 +346,17 @@ class TrainingLoop:
         if self._saving or self._state.saved_here or self._state.batches_trained == 0:
             return
         self._save(leaving=True, alone=alone)
+
+
+def _continues(trial_id: int) -> bool:
+    """Whether this trial goes on counting where that one, of another experiment, had come to."""
+    info = get_cluster_info()
+    return info is not None and info.trial.continues == trial_id
+
+
+def _hparams_changed() -> bool:
+    info = get_cluster_info()
+    return info is not None and info.trial._hparams_changed
 
 
 def _info_steps() -> int:

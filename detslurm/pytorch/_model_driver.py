@@ -9,7 +9,7 @@ from typing import Any
 from detslurm.core import Context
 from detslurm.core._collective import run_collectively
 from detslurm.errors import InvalidExperimentException
-from detslurm.pytorch._averages import kept
+from detslurm.pytorch._averages import kept_output
 from detslurm.pytorch._base_trial import evaluates_batches
 from detslurm.pytorch._context import PyTorchTrialContext
 from detslurm.pytorch._ddp import is_sharded
@@ -22,29 +22,29 @@ from detslurm.pytorch.checkpointing._saving import ModelCheckpoints
 
 
 class ModelDriver:
-    """Drives a `PyTorchTrial`."""
+    """Drives a `PyTorchTrial`.
+
+    Raises `InvalidExperimentException` where the trial lacks what training needs.
+    """
 
     loader_checks_off = "context.experimental.disable_dataset_reproducibility_checks()"
     loader_batches = 1
     reports = True
 
     def __init__(self, trial: PyTorchTrial, context: PyTorchTrialContext) -> None:
-        self._trial, self._context = trial, context
-        self._of_batch = train_batch_of(trial)
-        self.shard = Shard(context.distributed.rank, context.distributed.size)
-
-    def check(self) -> None:
-        """Raise `InvalidExperimentException` where the trial lacks what training needs."""
-        name = type(self._trial).__name__
-        if not self._context.models:
+        name = type(trial).__name__
+        if not context.models:
             raise InvalidExperimentException(
                 f"{name} has no model: pass each through context.wrap_model() in __init__"
             )
-        if not self._context.optimizers:
+        if not context.optimizers:
             raise InvalidExperimentException(
                 f"{name} has no optimizer: pass each through context.wrap_optimizer() in __init__"
             )
-        evaluates_batches(self._trial)
+        evaluates_batches(trial)
+        self._trial, self._context = trial, context
+        self._of_batch = train_batch_of(trial)
+        self.shard = Shard(context.distributed.rank, context.distributed.size)
 
     @staticmethod
     def epoch_len(lengths: Sequence[int | None]) -> int:
@@ -160,10 +160,3 @@ class ModelEvaluator:
         """What `evaluate_full_dataset()` returned."""
         with self._context._amp.forward():
             return self._trial.evaluate_full_dataset(self._batches)
-
-
-def kept_output(output: Any) -> Any:
-    """Metrics of a batch that later changes don't reach, without waiting for a device."""
-    if not isinstance(output, dict):
-        return output
-    return {name: kept(value) for name, value in output.items()}

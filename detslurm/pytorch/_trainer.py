@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from detslurm import _env
 from detslurm._info import ClusterInfo, get_cluster_info
 from detslurm.core._searcher import configured_unit
 from detslurm.pytorch._base_context import TrialContext
@@ -185,7 +187,6 @@ class Trainer:
     def _run(self, plan: TrainingPlan, *, profile: bool = False) -> None:
         """Train by a complete plan, which `fit()` makes of its arguments."""
         driver = self._driver(self._trial, self._context)
-        driver.check()
         self._refuse_second_fit()
         if self._context.distributed.rank == 0:
             searcher = (self._context._exp_conf or {}).get("searcher") or {}
@@ -199,13 +200,15 @@ class Trainer:
     def _refuse_second_fit(self) -> None:
         if self._context._fitted:
             raise RuntimeError(
-                "fit() was called before in this pytorch.init(), and a trial counts its batches"
-                " once: train more in another pytorch.init(), with latest_checkpoint= the last one"
+                "fit() was called before in this init(), and a trial counts its batches"
+                " once: train more in another init(), with latest_checkpoint= the last one"
             )
         self._context._fitted = True
 
     def _managed_plan(self, plan: TrainingPlan) -> TrainingPlan:
         """The plan with the length that counts in a job, or ValueError where there is none."""
+        if os.environ.get(_env.TEST_MODE):
+            return replace(plan, max_length=Batch(1), test_mode=True)
         max_length, follows_search = self._managed_length(plan.max_length)
         return replace(plan, max_length=max_length, follows_search=follows_search)
 

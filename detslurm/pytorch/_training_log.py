@@ -68,8 +68,8 @@ class TrainingLog:
         if new:
             logger.warning(
                 "%s NaN, averaged over the last %d batches; training goes on. A lower learning"
-                " rate or step_optimizer(clip_grads=...) may help; torch.autograd"
-                ".set_detect_anomaly(True) finds the operation that it comes from",
+                " rate or clipped gradients may help;"
+                " torch.autograd.set_detect_anomaly(True) finds the operation that it comes from",
                 " and ".join(sorted(new)) + (" is" if len(new) == 1 else " are"),
                 self.batches,
             )

@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from detslurm._quantities import counted
 from detslurm.searcher.mt19937 import RandomStream
 
 Space = Mapping[str, Any]
@@ -91,7 +92,9 @@ class Grid:
         """
         rest = len(self) - 1 - index
         if not 0 <= rest < len(self):
-            raise IndexError(f"the grid has {len(self)} points; there is none with index {index}")
+            raise IndexError(
+                f"the grid has {counted(len(self), 'point')}; there is none with index {index}"
+            )
         sample: Sample = {}
         for route, values in reversed(self._axes):
             rest, digit = divmod(rest, len(values))

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from detslurm._quantities import counted
 from detslurm.searcher.halving.method import BracketPlan, Halving
 from detslurm.searcher.independent import IndependentTrials
 from detslurm.searcher.pbt import PBT
@@ -82,8 +83,8 @@ def shortfall(seen: Preview) -> str | None:
     if not seen.rows or (seen.rows[-1].units or 0) >= top:
         return None
     return (
-        f"searcher: {seen.trials} trials are few for this number of rungs: none is sure to be "
-        f"promoted to the last one, at {top} {seen.unit or 'units'}"
+        f"searcher: {counted(seen.trials or 0, 'trial')} can't fill this number of rungs: none is"
+        f" sure to be promoted to the last one, at {top} {seen.unit or 'units'}"
     )
 
 

@@ -244,6 +244,18 @@ class State(msgspec.Struct, gc=False):
         self.cancels += outcome == "canceled"
         self.invalid += outcome == "invalid_hp"
 
+    def needed_checkpoints(self) -> set[str]:
+        """Return the checkpoints that the search may still let a trial start from.
+
+        A custom method may name any trial, also one that has ended.
+        """
+        if self.done:
+            return set()
+        trials = [t for t in self.trials if t.status != "closed" or self.dialogue is not None]
+        sources = [self.trials[t.source].checkpoint for t in trials if t.source is not None]
+        own = [uuid for t in trials for uuid in (t.checkpoint, t.source_checkpoint)]
+        return {uuid for uuid in (*own, *sources) if uuid is not None}
+
     def abandon(self) -> None:
         """No trial can be judged: those at work are stopped, and nothing begins any more."""
         self.abandoned = True

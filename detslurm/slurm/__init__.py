@@ -16,6 +16,7 @@ from detslurm.slurm.interface import (
     JobInfo,
     PartitionLimits,
     SlurmError,
+    SubmitLimitReached,
 )
 from detslurm.slurm.request import JobRequest
 
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
     from detslurm.slurm.cluster import SlurmCluster
     from detslurm.slurm.detect import detect_cluster
     from detslurm.slurm.local import LocalCluster
+    from detslurm.slurm.node_info import NodeInfo
     from detslurm.slurm.plan import JobArray, JobPlan, PlanError, plan_arrays, plan_job
+    from detslurm.slurm.queued_job import QueuedJob
     from detslurm.slurm.site import site_profile_from
 
 __all__ = [
@@ -35,10 +38,13 @@ __all__ = [
     "JobPlan",
     "JobRequest",
     "LocalCluster",
+    "NodeInfo",
     "PartitionLimits",
     "PlanError",
+    "QueuedJob",
     "SlurmCluster",
     "SlurmError",
+    "SubmitLimitReached",
     "detect_cluster",
     "plan_arrays",
     "plan_job",
@@ -49,6 +55,8 @@ _LAZY = {
     "SlurmCluster": "cluster",
     "LocalCluster": "local",
     "detect_cluster": "detect",
+    "NodeInfo": "node_info",
+    "QueuedJob": "queued_job",
     "JobArray": "plan",
     "JobPlan": "plan",
     "PlanError": "plan",
@@ -59,3 +67,7 @@ _LAZY = {
 
 
 __getattr__ = lazy_names(__name__, _LAZY)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from detslurm import _env
+from detslurm._quantities import counted
 from detslurm.slurm.hostlist import expand_hostlist
 from detslurm.slurm.interface import SlurmError
 
@@ -105,7 +106,7 @@ class Allocation:
         each = len(self.slot_ids)
         if each * self.node_count != self.gpus_of_job:
             raise SlurmError(
-                f"Slurm gave this node {each} of {self.gpus_of_job} GPUs"
+                f"Slurm gave this node {each} of {counted(self.gpus_of_job, 'GPU')}"
                 f" on {self.node_count} nodes",
                 "Every node needs the same number: set slurm.slots_per_node.",
             )

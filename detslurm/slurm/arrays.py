@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,12 @@ def plan_arrays(
         arrays.append(JobArray(first, count, limited, after))
         first += count
     return tuple(arrays)
+
+
+def first_elements(arrays: Sequence[JobArray], count: int) -> tuple[JobArray, ...]:
+    """The arrays of the first `count` elements alone."""
+    kept = (replace(one, count=min(one.count, count - one.first)) for one in arrays)
+    return tuple(one for one in kept if one.count > 0)
 
 
 def _share(total: int, parts: int, number: int) -> int:

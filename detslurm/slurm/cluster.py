@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from detslurm import _env
 from detslurm.slurm import command, sbatch
 from detslurm.slurm.interface import ClusterLimits, JobInfo, SlurmError
 from detslurm.slurm.queue import parse_squeue, squeue_command, wanted
 from detslurm.slurm.request import JobRequest
+
+if TYPE_CHECKING:
+    from detslurm.slurm.allowance import Allowance
+    from detslurm.slurm.node_info import NodeInfo
+    from detslurm.slurm.pending_details import PendingDetails, StartTest
+    from detslurm.slurm.qos import UserQuotas
+    from detslurm.slurm.queued_job import QueuedJob
 
 ASK_PATIENCE = 20.0
 QUERY_PATIENCE = 15.0  # people wait for it, and without an answer there is still the store's
@@ -74,14 +82,36 @@ class SlurmCluster:
         from detslurm.slurm.walltime import time_problem
 
         try:
-            return time_problem(request, self._limits)
+            return time_problem(request, self._limits, self._quotas)
         except SlurmError:
             return None
 
+    def allowance(self, request: JobRequest) -> Allowance:
+        """What QOS and associations allow of such jobs; nothing is known where none answers."""
+        from detslurm.slurm.allowance import Allowance
+        from detslurm.slurm.job_quotas import ask_allowance
+
+        try:
+            return ask_allowance(request, self._limits, self._quotas)
+        except SlurmError:
+            return Allowance()
+
+    def allowance_now(self, charge: Mapping[str, Any]) -> Allowance:
+        """The same later, with one call to the controller."""
+        from detslurm.slurm.allowance import Charge
+        from detslurm.slurm.job_quotas import ask_again
+
+        return ask_again(Charge.from_dict(charge))
+
     def submit(self, request: JobRequest) -> str:
         """Queue the request with one sbatch and return its job id."""
-        path = _write_script(request.folder, self.script(request))
+        path = _write_script(request.folder, self.script(request), request.mark)
         return sbatch.submit(path, submit_environment(request))
+
+    def submitted(self, request: JobRequest) -> str | None:
+        """The job of a request with a mark, if the queue has it."""
+        script = sbatch.marked_path(request.folder, request.mark)
+        return sbatch.queued_from(script, ASK_PATIENCE)
 
     def cancel(self, refs: Collection[str], *, pending_only: bool = False) -> None:
         """End these jobs; jobs that are over already are skipped."""
@@ -117,9 +147,18 @@ class SlurmCluster:
         self._each(["scontrol", "release"], refs, joined=True)
 
     def update(self, ref: str, **fields: str | int) -> None:
-        """Change fields of a queued job, by scontrol's names."""
+        """Change fields of queued jobs, by scontrol's names."""
         changes = [f"{name}={value}" for name, value in fields.items()]
-        command.run(["scontrol", "update", f"JobId={ref}", *changes], patience=ASK_PATIENCE)
+        try:
+            command.run(["scontrol", "update", f"JobId={ref}", *changes], patience=ASK_PATIENCE)
+        except SlurmError as refusal:
+            # Of an array that has begun: "no error" for what waits, "finished" for what is over.
+            if "no error" not in refusal.message.lower() or not _is_over(refusal):
+                raise
+
+    def top(self, ref: str) -> None:
+        """Raise its nice above 0, and lower that of the user's others, as the site permits."""
+        command.run(["scontrol", "top", ref], patience=ASK_PATIENCE)
 
     def query(self, job_ids: Collection[str]) -> dict[str, JobInfo]:
         """All that the queue knows of these jobs, with one squeue; absent means unknown."""
@@ -152,6 +191,34 @@ class SlurmCluster:
         remembered = wanted(asked, ask(asked, since, self._limits.accounting))
         return {**seen, **remembered, **clear}
 
+    def queue(self, *, partition: str | None = None) -> list[QueuedJob]:
+        """The whole queue or a partition's, with one squeue; the site may hide others' jobs."""
+        from detslurm.slurm.queue_listing import listing_command, new_separator, parse_listing
+
+        separator = new_separator()
+        argv = listing_command(separator, partition)
+        return parse_listing(
+            command.run(argv, patience=ASK_PATIENCE, within=QUERY_PATIENCE), separator
+        )
+
+    def nodes(self) -> list[NodeInfo]:
+        """All nodes, with one scontrol."""
+        from detslurm.slurm.nodes import NODES_COMMAND, parse_nodes
+
+        return parse_nodes(command.run(NODES_COMMAND, patience=ASK_PATIENCE, within=QUERY_PATIENCE))
+
+    def pending_details(self, job: QueuedJob, ref: str, rival: str | None) -> PendingDetails:
+        """What shows why a job waits, beyond the queue and the nodes, with at most three calls."""
+        from detslurm.slurm.pending import pending_details
+
+        return pending_details(job, ref, rival)
+
+    def start_of(self, options: Sequence[str]) -> StartTest:
+        """Slurm's estimate for a job with these options, with one `sbatch --test-only`."""
+        from detslurm.slurm.start_test import start_of
+
+        return start_of(options)
+
     def limits(self) -> ClusterLimits:
         """The site's rules, asked for once per object."""
         return self._limits
@@ -161,6 +228,12 @@ class SlurmCluster:
         from detslurm.slurm.limits import ask_limits
 
         return ask_limits()
+
+    @cached_property
+    def _quotas(self) -> UserQuotas:
+        from detslurm.slurm.qos import UserQuotas
+
+        return UserQuotas(self._limits.cluster)
 
     def _each(self, argv: Sequence[str], refs: Collection[str], *, joined: bool = False) -> None:
         """One call for many refs; a job that is over meanwhile must not stop the others."""
@@ -192,10 +265,10 @@ def submit_environment(request: JobRequest) -> dict[str, str]:
     return {name: value for name, value in inherited.items() if name not in overruling}
 
 
-def _write_script(folder: Path, text: str) -> Path:
+def _write_script(folder: Path, text: str, mark: str | None = None) -> Path:
     """A new script under a name of its own."""
     folder.mkdir(parents=True, exist_ok=True)
-    path = sbatch.unique_path(folder)
+    path = sbatch.marked_path(folder, mark)
     path.touch(mode=0o600, exist_ok=False)  # what it sets up may hold secrets
     with path.open("w", encoding="utf-8", errors="surrogateescape") as file:
         file.write(text)

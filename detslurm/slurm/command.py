@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import re
 import subprocess
 import time
@@ -79,6 +78,13 @@ _NOT_ADMITTED = (
 )
 
 
+def is_submit_limit(message: str) -> bool:
+    """True when fewer jobs might have been taken: a limit on how many there may be was in the way,
+    or one that sbatch does not name."""
+    unnamed = "\n" not in message and "(job submit limit" in message
+    return unnamed or "submitjob" in message.lower()
+
+
 def is_transient(message: str) -> bool:
     """True when the same call may succeed a little later."""
     return bool(_TRANSIENT.search(message))
@@ -100,7 +106,8 @@ def backoff(patience: float, *, first: float = 0.5, most: float = 30.0) -> Itera
     wait = first
     # Jitter: a controller that comes back has refused thousands of runners at the same moment.
     while patience > 0:
-        chosen = min(wait * random.uniform(0.7, 1.3), patience)
+        # `random` itself costs each runner ten path calls.
+        chosen = min(wait * (0.7 + 0.6 * os.urandom(1)[0] / 255), patience)
         patience -= chosen
         yield chosen
         wait = min(wait * 2, most)

@@ -5,31 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+from detslurm.slurm.queue_state import QueueState
 
 if TYPE_CHECKING:
+    from detslurm.slurm.allowance import Allowance
+    from detslurm.slurm.node_info import NodeInfo
+    from detslurm.slurm.pending_details import PendingDetails, StartTest
+    from detslurm.slurm.queued_job import QueuedJob
     from detslurm.slurm.request import JobRequest
-
-FINAL_STATES = frozenset(
-    {
-        "BOOT_FAIL",
-        "CANCELLED",
-        "COMPLETED",
-        "DEADLINE",
-        "FAILED",
-        "NODE_FAIL",
-        "OUT_OF_MEMORY",
-        "PREEMPTED",
-        "REVOKED",
-        "TIMEOUT",
-    }
-)
-WAITING_STATES = frozenset({"PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT"})
-LAUNCH_FAILED = "launch failed requeued held"
-"""Slurm's reason for a job that its nodes could not start, again and again."""
-HELD_REASONS = frozenset(
-    {"JobHeldUser", "JobHeldAdmin", "job requeued in held state", LAUNCH_FAILED}
-)
 
 
 class SlurmError(Exception):
@@ -41,8 +26,12 @@ class SlurmError(Exception):
         self.advice = advice
 
 
+class SubmitLimitReached(SlurmError):
+    """There may be no more jobs, for now; fewer of them might have been taken."""
+
+
 @dataclass(frozen=True, slots=True)
-class JobInfo:
+class JobInfo(QueueState):
     """What a cluster knows of one job or array element; times are unix seconds."""
 
     ref: str
@@ -54,43 +43,10 @@ class JobInfo:
     time_left: int | None = None  # seconds; None when unlimited or unknown
     priority: int | None = None
     submitted: float | None = None
+    expected_start: float | None = None  # the scheduler's guess, while it waits
     exit_code: int | None = None
     signal: int | None = None
     folder: str = ""  # its working directory: ids come again, when a cluster restarts its count
-
-    @property
-    def waiting(self) -> bool:
-        """True while the job stands in the queue, held or not."""
-        return self.state in WAITING_STATES
-
-    @property
-    def reasons(self) -> list[str]:
-        """Why it waits: of elements that are listed together there may be several reasons."""
-        # squeue prints blanks where scontrol's record has underscores.
-        return [word.replace("_", " ") for word in self.reason.split(",")]
-
-    @property
-    def held(self) -> bool:
-        """True when the job waits for a release."""
-        return self.waiting and (
-            not HELD_REASONS.isdisjoint(self.reasons)
-            or self.state in {"REQUEUE_HOLD", "SPECIAL_EXIT"}
-        )
-
-    @property
-    def final(self) -> bool:
-        """True when the job is over and will not run again unless resubmitted."""
-        return self.state in FINAL_STATES
-
-    @property
-    def running(self) -> bool:
-        """True while the job holds an allocation (starting and ending included)."""
-        return not self.waiting and not self.final
-
-    @property
-    def ending(self) -> bool:
-        """True when it holds no allocation, or not for long."""
-        return not self.running or self.state == "COMPLETING"
 
     def is_foreign_to(self, folder: str) -> bool:
         """Whether it works elsewhere than in `folder`: another job, which was given the same id.
@@ -128,6 +84,12 @@ class PartitionLimits:
     gpus_per_node: int | None = None
     gpu_types: tuple[str, ...] = ()
     qos: str | None = None  # the partition's own
+    # Whom it admits: no names mean everybody.
+    allow_accounts: tuple[str, ...] = ()
+    allow_groups: tuple[str, ...] = ()
+    allow_qos: tuple[str, ...] = ()
+    deny_accounts: tuple[str, ...] = ()
+    deny_qos: tuple[str, ...] = ()
 
     @property
     def requeues(self) -> bool:
@@ -150,6 +112,7 @@ class ClusterLimits:
     accounting: bool = True
     enforces_qos: bool = False
     changes_jobs: bool = False  # by a plugin of the site, as they are submitted
+    age_points: float = 0.0  # of Slurm's priority, for an hour of waiting; 0: none, or unknown
     gres_types: tuple[str, ...] = ()
     tres_gpus: bool = False
     mpi_default: str = "none"
@@ -180,8 +143,17 @@ class Cluster(Protocol):
     def time_problem(self, request: JobRequest) -> str | None:
         """Why a job with this time limit would wait without end, though it can be queued."""
 
+    def allowance(self, request: JobRequest) -> Allowance:
+        """What QOS and associations allow of such jobs, as far as the site shows it."""
+
+    def allowance_now(self, charge: Mapping[str, Any]) -> Allowance:
+        """The same later, by what `allowance` said counts, with one call. Raises `SlurmError`."""
+
     def submit(self, request: JobRequest) -> str:
         """Queue the request with one call and return the job id."""
+
+    def submitted(self, request: JobRequest) -> str | None:
+        """The job of a request with a mark, if the queue has it."""
 
     def cancel(self, refs: Collection[str], *, pending_only: bool = False) -> None:
         """End these jobs (TERM, then KILL); those that are over already are skipped."""
@@ -202,7 +174,13 @@ class Cluster(Protocol):
         """Let held jobs start again."""
 
     def update(self, ref: str, **fields: str | int) -> None:
-        """Change fields of a queued job, by Slurm's names (nice=10, ArrayTaskThrottle=4)."""
+        """Change fields of queued jobs, by Slurm's names (nice=10, ArrayTaskThrottle=4).
+
+        Several refs are joined by commas; one that is refused keeps no other from being changed.
+        """
+
+    def top(self, ref: str) -> None:
+        """Put a job before the other pending jobs of its user, where the site lets users do so."""
 
     def query(self, job_ids: Collection[str]) -> dict[str, JobInfo]:
         """Everything the queue knows of these jobs, by ref, with one call; absent = unknown."""
@@ -211,6 +189,21 @@ class Cluster(Protocol):
         self, job_ids: Collection[str], *, since: float | None = None
     ) -> dict[str, JobInfo]:
         """What accounting or the controller remembers of jobs that left the queue."""
+
+    def queue(self, *, partition: str | None = None) -> list[QueuedJob]:
+        """All jobs that wait or run, as far as the site shows them, with one call."""
+
+    def nodes(self) -> list[NodeInfo]:
+        """All nodes with what is in use of them, with one call."""
+
+    def pending_details(self, job: QueuedJob, ref: str, rival: str | None) -> PendingDetails:
+        """What shows why a job waits, beyond the queue and the nodes, with at most three calls.
+
+        `ref` is one of its elements, `rival` a job ahead of it whose priority is compared.
+        """
+
+    def start_of(self, options: Sequence[str]) -> StartTest:
+        """When a job with these options of sbatch would start, without queueing it."""
 
     def limits(self) -> ClusterLimits:
         """The cluster's rules, asked for once."""

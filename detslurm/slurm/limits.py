@@ -43,6 +43,7 @@ def parse_limits(config: str, partitions: str, sinfo: str) -> ClusterLimits:
             values.get("AccountingStorageEnforce", "").split(",")
         ),
         changes_jobs=values.get("JobSubmitPlugins", "") not in ("", "(null)"),
+        age_points=_age_points(values),
         gres_types=tuple(
             t for t in values.get("GresTypes", "").split(",") if t not in ("", "(null)")
         ),
@@ -57,6 +58,12 @@ def parse_limits(config: str, partitions: str, sinfo: str) -> ClusterLimits:
             )
         },
     )
+
+
+def _age_points(values: dict[str, str]) -> float:
+    """What an hour of waiting adds to a priority. `priority/basic` has no such figures."""
+    longest = parse_duration(values.get("PriorityMaxAge", "")) or 0
+    return 3600 * _int(values.get("PriorityWeightAge"), 0) / longest if longest else 0.0
 
 
 def parse_config(text: str) -> dict[str, str]:
@@ -92,7 +99,17 @@ def _partition(
         gpus_per_node=max(gpus, default=None),
         gpu_types=tuple(dict.fromkeys(t for _, kind in mine for t in kind if t)),
         qos=None if record.get("QoS", "N/A") == "N/A" else record["QoS"],
+        allow_accounts=_names(record.get("AllowAccounts")),
+        allow_groups=_names(record.get("AllowGroups")),
+        allow_qos=_names(record.get("AllowQos")),
+        deny_accounts=_names(record.get("DenyAccounts")),
+        deny_qos=_names(record.get("DenyQos")),
     )
+
+
+def _names(text: str | None) -> tuple[str, ...]:
+    known = text if text not in (None, "ALL", "N/A", "(null)") else None
+    return tuple(known.split(",")) if known else ()
 
 
 def _node_kinds(sinfo: str) -> dict[str, list[tuple[int, dict[str, int]]]]:

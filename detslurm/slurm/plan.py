@@ -1,9 +1,4 @@
-"""From an experiment's configuration to what is submitted; pure, so that --dry-run shows all.
-
-Priority: Determined's 1 (first) to 99 (last) becomes Slurm's nice, the only thing that an ordinary
-user may set: nice = 10 * (priority - 1). No priority means nice 0, the same as priority 1; anything
-else moves behind one's own other jobs, and behind those of others by no more than 980 points.
-"""
+"""From an experiment's configuration to what is submitted; pure, so that --dry-run shows all."""
 
 from __future__ import annotations
 
@@ -12,11 +7,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from detslurm._quantities import counted
 from detslurm.config.sbatch_args import refuse
 from detslurm.slurm.arrays import JobArray, plan_arrays
 from detslurm.slurm.interface import ClusterLimits, PartitionLimits
 from detslurm.slurm.layout import PlanError, layout
-from detslurm.slurm.request import JobRequest, Layout, nice_of
+from detslurm.slurm.priority import nice_of, priority_of_weight
+from detslurm.slurm.request import JobRequest, Layout
 
 if TYPE_CHECKING:
     from detslurm.config import ExperimentConfig, SiteProfile
@@ -73,7 +70,7 @@ def plan_job(
         wanted = Layout()
     else:
         wanted = _layout(config, site, here, slot_type)
-    minutes, priority = _time_minutes(config), config.resources.priority
+    minutes = _time_minutes(config)
     template = JobRequest(
         name="detslurm",
         command=("true",),
@@ -86,7 +83,7 @@ def plan_job(
         qos=config.slurm.qos,
         constraint=config.slurm.constraint,
         time_minutes=minutes,
-        nice=None if priority is None else nice_of(priority),
+        nice=_nice(config, limits),
         requeue=config.slurm.on_preempt != "successor",
         signal_lead=signal_lead(config.slurm.signal_lead, minutes, here),
         sbatch_args=tuple(dict.fromkeys(config.slurm.sbatch_args)),
@@ -162,7 +159,8 @@ def _layout(
     )
     if here is not None and here.max_nodes is not None and wanted.nodes > here.max_nodes:
         raise PlanError(
-            f"a trial of {config.resources.slots_per_trial} slots needs {wanted.nodes} nodes and"
+            f"a trial of {counted(config.resources.slots_per_trial, 'slot')} needs"
+            f" {counted(wanted.nodes, 'node')} and"
             f" partition {here.name} gives a job at most {here.max_nodes}"
         )
     return wanted
@@ -176,6 +174,19 @@ def _check_local(slots: int, slot_type: str, here: PartitionLimits | None) -> No
             f"resources.slots_per_trial is {slots}, and this machine has {have or 0} {what}"
             " (slurm.slot_type chooses between cpu and cuda)"
         )
+
+
+def _nice(config: ExperimentConfig, limits: ClusterLimits | None) -> int | None:
+    """Where both are given, priority counts: Determined has one of them act at a time, too.
+
+    Without either, a job gets the nice of the default priority, for the room above it, only where
+    an hour of waiting makes up for that. Elsewhere jobs of others would pass it, perhaps all.
+    """
+    given, weight = config.resources.priority, config.resources.weight
+    nice = nice_of(priority_of_weight(weight) if given is None else given)
+    if given is None and weight == 1 and (limits is None or limits.age_points < nice):
+        return None
+    return nice
 
 
 def _time_minutes(config: ExperimentConfig) -> int | None:

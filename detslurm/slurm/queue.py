@@ -7,11 +7,12 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from detslurm.slurm.hostlist import expand_hostlist, expand_indices
-from detslurm.slurm.interface import FINAL_STATES, JobInfo, job_ids_of, split_ref
+from detslurm.slurm.interface import JobInfo, job_ids_of, split_ref
+from detslurm.slurm.queue_state import FINAL_STATES, WAITING_STATES
 
-# Raw id, array id, array indices, state, partition, priority, time left, submit time, nodes;
-# the reason and the working directory come last because only they may hold any character.
-_FORMAT = "%A|%F|%K|%T|%P|%Q|%L|%V|%N|%r|%Z"
+# Raw id, array id, array indices, state, partition, priority, time left, submit time, start time,
+# nodes; the reason and the working directory come last because only they may hold any character.
+_FORMAT = "%A|%F|%K|%T|%P|%Q|%L|%V|%S|%N|%r|%Z"
 
 
 def squeue_command(refs: Collection[str]) -> list[str]:
@@ -24,14 +25,14 @@ def parse_squeue(text: str) -> dict[str, JobInfo]:
     """Ref -> the queue's description; the elements of a pending range share one description."""
     found: dict[str, JobInfo] = {}
     for line in text.splitlines():
-        fields = line.split("|", 9)
-        if len(fields) == 10:
+        fields = line.split("|", 10)
+        if len(fields) == 11:
             found.update(_row(fields))
     return found
 
 
 def _row(fields: list[str]) -> Iterable[tuple[str, JobInfo]]:
-    raw, array, indices, state, partition, priority, left, submitted, nodes, rest = fields
+    raw, array, indices, state, partition, priority, left, submitted, start, nodes, rest = fields
     reason, _, folder = rest.partition("|/")
     refs = [raw] if indices == "N/A" else [f"{array}_{i}" for i in expand_indices(indices)]
     for ref in refs:
@@ -46,9 +47,14 @@ def _row(fields: list[str]) -> Iterable[tuple[str, JobInfo]]:
                 time_left=None if state in FINAL_STATES else parse_duration(left),
                 priority=int(priority) if priority.isdigit() else None,
                 submitted=float(submitted) if submitted.isdigit() else None,
+                expected_start=_expected(state, start),
                 folder=f"/{folder}" if folder else "",
             ),
         )
+
+
+def _expected(state: str, start: str) -> float | None:
+    return float(start) if state in WAITING_STATES and start.isdigit() else None
 
 
 def _nodes(text: str) -> tuple[str, ...]:

@@ -7,11 +7,6 @@ from pathlib import Path
 from typing import Any
 
 
-def nice_of(priority: int) -> int:
-    """Determined's priority, 1 (first) to 99 (last), as Slurm's nice."""
-    return 10 * (priority - 1)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
     """The options of sbatch that ask for a trial's slots."""
@@ -56,6 +51,7 @@ class JobRequest(Layout):
     requeue: bool = True
     signal_lead: int = 120  # seconds before the limit at which the runner gets SIGUSR1
     sbatch_args: tuple[str, ...] = ()
+    mark: str | None = None  # by which its job is found again; no other request has it
 
     # Shell that runs before the command.
     modules: tuple[str, ...] = ()

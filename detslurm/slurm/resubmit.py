@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from detslurm.slurm.request import JobRequest, nice_of
+from detslurm import _start
+from detslurm.slurm.priority import nice_of, priority_of_weight
+from detslurm.slurm.request import JobRequest
+
+
+class NeverSubmitted(Exception):
+    """There is no job whose request could be made again."""
 
 
 def runner_command(experiment_dir: Path, first_index: int, each: int = 1) -> tuple[str, ...]:
@@ -16,7 +22,7 @@ def runner_command(experiment_dir: Path, first_index: int, each: int = 1) -> tup
 
     With `each` it works for that many, from `first_index` + i * `each` on.
     """
-    runner = (sys.executable, "-m", "detslurm.exec.runner")
+    runner = (sys.executable, "-PS", _start.__file__, "detslurm.exec.runner")
     share = (str(first_index),) if each == 1 else (str(first_index), str(each))
     return (*runner, str(experiment_dir), *share)
 
@@ -74,8 +80,8 @@ def successor_request(
 ) -> JobRequest:
     """The request of a new job for `each` trials from `index` on, like the first that covered it.
 
-    `after` is the ref of a job that must be gone before this one starts. Raises `LookupError` when
-    no submission covered this trial.
+    `after` is the ref of a job that must be gone before this one starts. Raises `NeverSubmitted`
+    when no submission covered this trial.
     """
     facts = list(facts)
     original = _as_set(_first_request(facts, index, experiment_dir), facts)
@@ -93,6 +99,20 @@ def workers_request(
     facts = list(facts)
     original = _as_set(_first(facts, experiment_dir), facts)
     return _like(original, experiment_dir, 0, count=count if count > 1 else None)
+
+
+def deferred_request(
+    facts: Iterable[Mapping[str, Any]],
+    experiment_dir: Path,
+    index: int,
+    *,
+    each: int,
+    count: int = 1,
+) -> JobRequest:
+    """The request of `count` elements for trials from `index` on, `each` of them one's share."""
+    facts = list(facts)
+    original = _as_set(_first(facts, experiment_dir), facts)
+    return _like(original, experiment_dir, index, each, count if count > 1 else None)
 
 
 def standby_request(
@@ -113,20 +133,33 @@ def _like(
         throttle=None,
         dependency=None,
         hold=False,
+        mark=None,
     )
 
 
 def _as_set(original: JobRequest, facts: Iterable[Mapping[str, Any]]) -> JobRequest:
-    """The request with the priority that the user has given the experiment since."""
-    given = [f["value"] for f in facts if (f.get("type"), f.get("field")) == ("set", "priority")]
-    return original.with_changes(nice=nice_of(given[-1])) if given else original
+    """The request with the place in the queue that the user has given the experiment since."""
+    changes: dict[str, Any] = {}
+    for fact in facts:
+        if fact.get("type") == "set" and fact.get("field") in _REQUESTED:
+            name, meaning = _REQUESTED[fact["field"]]
+            changes[name] = meaning(fact["value"])
+    return original.with_changes(**changes) if changes else original
+
+
+_REQUESTED: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "priority": ("nice", nice_of),
+    "weight": ("nice", lambda weight: nice_of(priority_of_weight(weight))),
+    "resource_pool": ("partition", str),
+    "qos": ("qos", str),
+}
 
 
 def _first(facts: Iterable[Mapping[str, Any]], experiment_dir: Path) -> JobRequest:
     for fact in facts:
         if fact.get("type") == "submitted":
             return _asked(fact, experiment_dir)
-    raise LookupError("no job was ever submitted")
+    raise NeverSubmitted("no job was ever submitted")
 
 
 def _first_request(
@@ -138,4 +171,4 @@ def _first_request(
         for job in fact["jobs"]:
             if 0 <= index - job["first_index"] < job["count"]:
                 return _asked(fact, experiment_dir)
-    raise LookupError(f"no job was ever submitted for the trial with index {index}")
+    raise NeverSubmitted(f"no job was ever submitted for the trial with index {index}")

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from detslurm.slurm import command
-from detslurm.slurm.interface import SlurmError
+from detslurm.slurm.interface import SlurmError, SubmitLimitReached
 
 SUBMIT_PATIENCE = 120.0
 _LAST_PATIENCE = 10.0
@@ -15,7 +15,12 @@ _LAST_PATIENCE = 10.0
 
 def unique_path(folder: Path) -> Path:
     """A name that no other job's script has."""
-    return folder / f"batch-{uuid.uuid4().hex[:12]}.sh"
+    return marked_path(folder, None)
+
+
+def marked_path(folder: Path, mark: str | None) -> Path:
+    """A name that no other job's script has: with the mark of its request, or drawn."""
+    return folder / f"batch-{mark or uuid.uuid4().hex[:12]}.sh"
 
 
 def submit(
@@ -32,12 +37,14 @@ def submit(
             env=dict(env),
             patience=SUBMIT_PATIENCE,
             # As patient: a job that can't be seen may be there all the same.
-            before_retry=lambda: _queued_from(script, SUBMIT_PATIENCE),
+            before_retry=lambda: queued_from(script, SUBMIT_PATIENCE),
         )
     except SlurmError as refusal:
         job = _queued_after(refusal, script)
         if job is None:
             script.unlink()
+            if command.is_submit_limit(refusal.message):
+                raise SubmitLimitReached(refusal.message, refusal.advice) from refusal
             raise
         return job
     return output.strip().splitlines()[-1].partition(";")[0]
@@ -48,12 +55,12 @@ def _queued_after(refusal: SlurmError, script: Path) -> str | None:
     if not command.is_transient(refusal.message):
         return None
     try:
-        return _queued_from(script, _LAST_PATIENCE)
+        return queued_from(script, _LAST_PATIENCE)
     except SlurmError:
         return None
 
 
-def _queued_from(script: Path, patience: float) -> str | None:
+def queued_from(script: Path, patience: float) -> str | None:
     """The job of this script, if a call that seemed to fail has queued it nevertheless."""
     argv = ["squeue", "--noheader", "--me", "--states=all", "--format=%F|%o"]
     rows = command.run(argv, patience=patience, within=patience).splitlines()

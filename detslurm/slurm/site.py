@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 
+from detslurm._quantities import counted
 from detslurm.slurm.interface import ClusterLimits, PartitionLimits
 
 _HEAD = """\
@@ -45,7 +46,7 @@ def _settings(limits: ClusterLimits, mpi_types: Sequence[str]) -> Iterator[str]:
 
 
 def _partition(partition: PartitionLimits, site_has_gpus: bool) -> Iterator[str]:
-    longest = "no limit" if partition.max_time is None else f"{partition.max_time} minutes"
+    longest = "no limit" if partition.max_time is None else counted(partition.max_time, "minute")
     yield f"  # {_layout(partition)}; time limit: {longest}"
     yield f"  {_text(partition.name)}:"
     yield f"    preempt_mode: {_preempt_mode(partition)}"
@@ -59,12 +60,14 @@ def _partition(partition: PartitionLimits, site_has_gpus: bool) -> Iterator[str]
 
 
 def _layout(partition: PartitionLimits) -> str:
-    parts = [f"{len(partition.nodes)} nodes"]
+    parts = [counted(len(partition.nodes), "node")]
     if partition.cpus_per_node:
-        parts.append(f"{partition.cpus_per_node} CPUs each")
+        parts.append(f"{counted(partition.cpus_per_node, 'CPU')} each")
     if partition.gpus_per_node:
         kinds = "/".join(partition.gpu_types)
-        parts.append(f"{partition.gpus_per_node} GPUs each" + (f" ({kinds})" if kinds else ""))
+        parts.append(
+            f"{counted(partition.gpus_per_node, 'GPU')} each" + (f" ({kinds})" if kinds else "")
+        )
     return ", ".join(parts)
 
 

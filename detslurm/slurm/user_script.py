@@ -7,7 +7,9 @@ record, and is repeated; options that leave no trace there (--signal) must be in
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -120,19 +122,27 @@ def submit_again(path: Path, recipe: Mapping[str, Any], elements: Sequence[int] 
     if elements:
         throttle = f"%{recipe['throttle']}" if recipe.get("throttle") else ""
         array = [f"--array={','.join(map(str, elements))}{throttle}"]
-    return sbatch.submit(
-        _unique_name(path),
-        _env.without_job(os.environ, "SBATCH_", *_env.OF_A_RUN),
-        options=[*recipe["options"], *array, "--hold"],
-        arguments=recipe["arguments"],
-    )
+    with _copied(path) as copy:
+        return sbatch.submit(
+            copy,
+            _env.without_job(os.environ, "SBATCH_", *_env.OF_A_RUN),
+            options=[*recipe["options"], *array, "--hold"],
+            arguments=recipe["arguments"],
+        )
 
 
-def _unique_name(script: Path) -> Path:
-    """Another name of the script, for one submission: by its own all jobs of it look the same."""
+@contextmanager
+def _copied(script: Path) -> Iterator[Path]:
+    """The script under another name, for one submission: by its own all jobs of it look the same.
+
+    Slurm keeps what it was given: afterwards the copy is not needed.
+    """
     path = sbatch.unique_path(script.parent)
-    path.hardlink_to(script)
-    return path
+    try:
+        shutil.copy(script, path)
+        yield path
+    finally:
+        path.unlink(missing_ok=True)
 
 
 def submitted_fact(

@@ -28,6 +28,13 @@ class Storage(Protocol):
         """The place in words, for messages; without secrets."""
         ...
 
+    def is_visible(self, home: Path) -> bool:
+        """Whether what is missing in it is missing: otherwise it may be the storage that is.
+
+        `home` is the path of the store, which is in use.
+        """
+        ...
+
     def begin(self, storage_id: str) -> None:
         """Prepare for a new checkpoint."""
         ...

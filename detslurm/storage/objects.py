@@ -55,6 +55,13 @@ class ObjectStore:
     def _marker(self, storage_id: str) -> str:
         return f"{self._key(storage_id)}.partial"
 
+    def is_visible(self, home: Path) -> bool:
+        try:
+            self._fs.find(f"{self._root}/.detslurm-nothing")  # asks for what nobody has stored
+        except Exception:  # cloud libraries raise errors of all kinds
+            return False
+        return True
+
     def begin(self, storage_id: str) -> None:
         """Put up the marker: until it is removed there is no checkpoint."""
         self._fs.pipe_file(self._marker(storage_id), b"")

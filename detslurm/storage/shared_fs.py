@@ -6,6 +6,7 @@ when it is whole: nothing is copied, and no half checkpoint ever has a checkpoin
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -42,6 +43,16 @@ class SharedFS:
         """Where a checkpoint is, or would be. Raises `ValueError` for an id that is no name."""
         return self.base / check_storage_id(storage_id)
 
+    def is_visible(self, home: Path) -> bool:
+        # An empty directory may be an unmounted disk; one inside of `home` is no such disk.
+        try:
+            if self.base.is_relative_to(home) and self.base.is_dir():
+                return True
+            with os.scandir(self.base) as entries:  # others may have tens of thousands there
+                return next(entries, None) is not None
+        except OSError:
+            return False
+
     def begin(self, storage_id: str) -> None:
         # For nobody else to write, whatever the umask: checkpoints may be unpickled.
         # The name is nobody else's: if it is there, the reply to its making got lost.
@@ -72,8 +83,13 @@ class SharedFS:
         return added
 
     def discard(self, storage_id: str) -> None:
-        remove_tree(self.staging(storage_id))
-        remove_tree(self.path(storage_id))
+        path, staging = self.path(storage_id), self.staging(storage_id)
+        remove_tree(staging)
+        if path.is_dir():
+            # Nobody takes what is half removed for a checkpoint.
+            with contextlib.suppress(FileNotFoundError):  # another process removes it, too
+                rename(path, staging)
+        remove_tree(staging)
 
     def delete(self, storage_id: str, globs: Iterable[str]) -> Resources:
         path = self.path(storage_id)

@@ -125,3 +125,7 @@ _LATE = {
 
 
 __getattr__ = lazy_names(__name__, _LATE)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

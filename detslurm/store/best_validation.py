@@ -12,7 +12,7 @@ from detslurm.store.experiment import ExperimentDir
 from detslurm.store.experiment_fold import ExperimentFacts
 from detslurm.store.reading import counted_bytes, line_facts, started_trials
 from detslurm.store.run_log import lines_of
-from detslurm.store.trial import Run, TrialDir
+from detslurm.store.trial import Run, TrialDir, with_history
 from detslurm.store.trial_fold import FoldContext, RunFacts, best_of, clean_validations
 from detslurm.store.views import ValidationView
 
@@ -78,11 +78,13 @@ class _Reader:
     def _find_runs(self) -> None:
         """Runs that were claimed meanwhile: none begins before the end record of the one before."""
         while not self._runs or self._runs[-1].ended():
-            number = len(self._runs) + 1
+            number = self._runs[-1].run.number + 1 if self._runs else 1
             start = self._trial.start(number)
             if start is None:
                 return
-            self._runs.append(_RunReader(self._trial, Run(number, start, None)))
+            found = [Run(number, start, None)]
+            found = found if self._runs else with_history(found)
+            self._runs += [_RunReader(self._trial, run) for run in found]
 
 
 class _RunReader:

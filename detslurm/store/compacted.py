@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import pairwise
 from typing import Any, Final
 
 import h5py
@@ -18,7 +17,8 @@ from detslurm.store.curve import MetricRow
 from detslurm.store.frame import decode_json
 from detslurm.store.trial import TrialDir
 
-SCHEMA: Final = 1
+FORMAT: Final = "detslurm metrics"
+VERSION: Final = 2
 
 
 class Compacted:
@@ -59,22 +59,21 @@ class Compacted:
         return [], {}
 
     def _groups(self) -> Iterator[tuple[str, Any]]:
-        for folder in _members(self._file, "groups"):
+        for folder in self._file["groups"].values():
             yield str(folder.attrs["name"]), folder
 
     def _bounds(self, folder: Any) -> tuple[int, int]:
-        counts = folder["counts"][: self._place + 1]
-        last = int(counts.sum())
-        return last - int(counts[-1]), last
+        first, last = folder["offsets"][self._place : self._place + 2].tolist()
+        return first, last
 
     def _numbers_of(
         self, folder: Any, names: Sequence[str] | None
     ) -> tuple[Sequence[int], dict[str, Sequence[float]]]:
         first, last = self._bounds(folder)
         metrics: dict[str, Sequence[float]] = {}
-        for path, column in _columns(folder):
-            name = ".".join(path[1:])
-            if path[0] == "metrics" and (names is None or name in names):
+        for column in folder["metrics"].values():
+            name = ".".join(_path(column))
+            if names is None or name in names:
                 values = _numeric(column, first, last)
                 if values is not None:
                     metrics[name] = values
@@ -82,84 +81,66 @@ class Compacted:
 
     def _rows_of(self, name: str, folder: Any) -> list[MetricRow]:
         first, last = self._bounds(folder)
-        steps = folder["steps"][first:last].tolist()
-        runs = folder["runs"][first:last].tolist()
-        times = folder["times"][first:last].tolist()
-        leaves: list[dict[str, Any]] = [{} for _ in steps]
-        for path, column in _columns(folder):
+        steps, runs, times = (folder[n][first:last].tolist() for n in ("steps", "run", "time"))
+        metrics: list[dict[str, Any]] = [{} for _ in steps]
+        for column in folder["metrics"].values():
+            path = _path(column)
             for place, value in _values(column, first, last):
-                _put(leaves[place], path, value)
+                _put(metrics[place], path, value)
+        batches: dict[int, Any] = {}
+        if "batch" in folder:
+            batches.update(_values(folder["batch"], first, last))
         return [
-            MetricRow(name, step, leaf.get("metrics", {}), run, _time(time), leaf.get("batch"))
-            for step, run, time, leaf in zip(steps, runs, times, leaves, strict=True)
+            MetricRow(name, steps[n], metrics[n], runs[n], _time(times[n]), batches.get(n))
+            for n in range(len(steps))
         ]
 
 
 def _place_of(file: Any, trial: TrialDir) -> int | None:
-    if file.attrs["schema"] != SCHEMA:
+    if file.attrs.get("format") != FORMAT or file.attrs["version"] != VERSION:
         return None
-    found = np.flatnonzero(file["trials"][:] == trial.id)
+    found = np.flatnonzero(file["trials/id"][:] == trial.id)
     if not len(found):
         return None
     place = int(found[0])
-    later = trial.start(int(file["runs"][place]) + 1, fresh=True)
+    later = trial.start(int(file["trials/runs"][place]) + 1, fresh=True)
     return place if later is None else None
 
 
-def _members(folder: Any, name: str) -> Iterator[Any]:
-    if name in folder:
-        for number in range(len(folder[name])):
-            yield folder[name][str(number)]
-
-
-def _columns(folder: Any) -> Iterator[tuple[list[str], Any]]:
-    for column in _members(folder, "columns"):
-        yield decode_json(column.attrs["path"].encode()), column
-
-
-def _slice(column: Any, first: int, last: int) -> tuple[Any, int, int]:
-    """Positions (from `first`) of the rows that have the metric, and where their values are."""
-    if "places" not in column:
-        return None, first, last
-    places = column["places"][:]
-    low, high = np.searchsorted(places, (first, last))
-    return places[low:high] - first, int(low), int(high)
+def _path(column: Any) -> list[str]:
+    path: list[str] = decode_json(column.attrs["path"].encode())
+    return path
 
 
 def _values(column: Any, first: int, last: int) -> Iterator[tuple[int, Any]]:
-    places, low, high = _slice(column, first, last)
-    positions = range(last - first) if places is None else places.tolist()
-    return zip(positions, _decoded(column, low, high), strict=True)
+    """The values that were reported, with the places of their rows past `first`."""
+    values, kind = column[first:last], column.attrs["kind"]
+    if kind == "json":
+        yield from ((n, decode_json(text)) for n, text in enumerate(values) if text)
+        return
+    places = np.flatnonzero(_present(column, first, last)).tolist()
+    numbers = values[places].astype(np.int64 if kind == "int" else np.float64).tolist()
+    yield from zip(places, numbers, strict=True)
 
 
-def _decoded(column: Any, low: int, high: int) -> list[Any]:
-    if column.attrs["kind"] != "json":
-        plain: list[Any] = column["values"][low:high].tolist()
-        return plain
-    ends = column["ends"][:high].tolist()
-    start = ends[low - 1] if low else 0
-    blob = column["values"][start : ends[-1] if ends else 0].tobytes()
-    cuts = [start, *ends[low:]]
-    return [decode_json(blob[one - start : other - start]) for one, other in pairwise(cuts)]
+def _present(column: Any, first: int, last: int) -> Any:
+    link = column.name.rpartition("/")[2]
+    mask = column.parent.parent.get(f"present/{link}")
+    return np.ones(last - first, dtype=bool) if mask is None else mask[first:last]
 
 
 def _numeric(column: Any, first: int, last: int) -> Any:
     """The column as floats, NaN where a row lacks it; None where no row has a number."""
-    places, low, high = _slice(column, first, last)
-    if low == high:
-        return None
-    if column.attrs["kind"] == "json":
-        decoded = _decoded(column, low, high)
-        numbers = [float(v) if type(v) in (int, float) else math.nan for v in decoded]
-        if not any(type(v) in (int, float) for v in decoded):
+    if column.attrs["kind"] != "json":
+        if not _present(column, first, last).any():
             return None
-        values = np.array(numbers)
-    else:
-        values = column["values"][low:high].astype(np.float64, copy=False)
-    if places is None:
-        return values
+        return column[first:last].astype(np.float64, copy=False)
+    numbers = {n: v for n, v in _values(column, first, last) if type(v) in (int, float)}
+    if not numbers:
+        return None
     spread = np.full(last - first, math.nan)
-    spread[places] = values
+    for place, number in numbers.items():
+        spread[place] = number
     return spread
 
 

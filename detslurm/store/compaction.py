@@ -1,14 +1,16 @@
 """A finished experiment's metrics as one HDF5 file of compressed columns.
 
 The originals stay: their logs also hold the facts about checkpoints, and a file that can be
-rebuilt must never be the only copy. `compacted` reads what is written here.
+rebuilt must never be the only copy. `compacted` reads what is written here; docs/store.md
+describes the layout for readers who have h5py alone.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +18,7 @@ import h5py
 import numpy as np
 
 from detslurm.store import fs
-from detslurm.store.compacted import SCHEMA
+from detslurm.store.compacted import FORMAT, VERSION
 from detslurm.store.curve import MetricRow
 from detslurm.store.errors import StoreError, explained
 from detslurm.store.experiment import ExperimentDir
@@ -38,6 +40,7 @@ def compact(experiment: ExperimentDir) -> Path:
     stage = fs.temporary_name(str(path))
     try:
         with h5py.File(stage, "w-", locking=False) as file:
+            file.attrs.update(format=FORMAT, version=VERSION, experiment=experiment.id)
             _write(file, [experiment.trial(row.id) for row in view.trials])
         fs.sync_file(stage)
         fs.share(stage)
@@ -61,13 +64,28 @@ def _write(file: Any, trials: Sequence[TrialDir]) -> None:
             if group is None:
                 group = groups[row.group] = _Group(len(trials))
             group.add(place, row)
-    file.attrs["schema"] = SCHEMA
-    _dataset(file, "trials", np.array([trial.id for trial in trials], dtype=np.int64))
-    _dataset(file, "runs", np.array(runs, dtype=np.int64))
-    for number, (name, group) in enumerate(groups.items()):
-        place = file.create_group(f"groups/{number}")
-        place.attrs["name"] = name
-        group.write(place)
+    _dataset(file, "trials/id", np.array([trial.id for trial in trials], dtype=np.int64))
+    _dataset(file, "trials/runs", np.array(runs, dtype=np.int64))
+    folder = file.create_group("groups", track_order=True)
+    for name, group in groups.items():
+        place = folder.create_group(_link(name, folder))
+        place.attrs["name"] = _text(name)
+        group.write(place, [trial.id for trial in trials])
+
+
+def _text(name: str) -> str:
+    return name.replace("\0", "%00")  # where a text in HDF5 ends
+
+
+def _link(name: str, taken: Collection[str]) -> str:
+    """The name as HDF5 can have it: no slashes, not empty, not dots alone, given once."""
+    text = re.sub("[%/\0]", lambda found: f"%{ord(found[0]):02X}", name)
+    text = text if text.strip(".") else f"%{text}"
+    again = 2
+    link = text
+    while link in taken:
+        link, again = f"{text}%{again}", again + 1
+    return link
 
 
 class _Group:
@@ -77,6 +95,7 @@ class _Group:
         self.counts = np.zeros(trials, dtype=np.int64)
         self.steps, self.runs, self.times = array("q"), array("q"), array("d")
         self.columns: dict[tuple[str, ...], _Column] = {}
+        self.batches = _Column()
 
     def add(self, trial: int, row: MetricRow) -> None:
         place = len(self.steps)
@@ -84,10 +103,10 @@ class _Group:
         self.steps.append(row.steps)
         self.runs.append(row.run)
         self.times.append(math.nan if row.time is None else row.time)
-        for path, value in _leaves(row.metrics, ("metrics",)):
+        for path, value in _leaves(row.metrics, ()):
             self._column(path).add(place, value)
         if row.batch is not None:
-            self._column(("batch",)).add(place, row.batch)
+            self.batches.add(place, row.batch)
 
     def _column(self, path: tuple[str, ...]) -> _Column:
         column = self.columns.get(path)
@@ -95,15 +114,20 @@ class _Group:
             column = self.columns[path] = _Column()
         return column
 
-    def write(self, place: Any) -> None:
-        _dataset(place, "counts", self.counts)
+    def write(self, place: Any, trials: Sequence[int]) -> None:
+        _dataset(place, "offsets", np.concatenate(([0], np.cumsum(self.counts))))
+        _dataset(place, "trial", np.repeat(np.array(trials, dtype=np.int64), self.counts))
+        _dataset(place, "run", np.array(self.runs, dtype=np.int64))
         _dataset(place, "steps", np.array(self.steps, dtype=np.int64))
-        _dataset(place, "runs", np.array(self.runs, dtype=np.int64))
-        _dataset(place, "times", np.array(self.times, dtype=np.float64))
-        for number, (path, column) in enumerate(self.columns.items()):
-            folder = place.create_group(f"columns/{number}")
-            folder.attrs["path"] = encode_json(path).decode()
-            column.write(folder, len(self.steps))
+        _dataset(place, "time", np.array(self.times, dtype=np.float64))
+        metrics = place.create_group("metrics", track_order=True)
+        for path, column in self.columns.items():
+            name = ".".join(path)
+            dataset = column.write(metrics, _link(name, metrics), len(self.steps))
+            dataset.attrs["name"] = _text(name)
+            dataset.attrs["path"] = encode_json(path).decode()
+        if self.batches.values:
+            self.batches.write(place, "batch", len(self.steps))
 
 
 def _leaves(value: dict[str, Any], path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -125,22 +149,27 @@ class _Column:
         self.places.append(place)
         self.values.append(value)
 
-    def write(self, folder: Any, rows: int) -> None:
-        if len(self.places) < rows:
-            _dataset(folder, "places", np.array(self.places, dtype=np.int64))
-        kind = _kind_of(self.values)
-        folder.attrs["kind"] = kind
-        if kind != "json":
+    def write(self, folder: Any, link: str, rows: int) -> Any:
+        """As a dataset of all rows: NaN or an empty text where a row lacks the metric."""
+        kind = _kind_of(self.values, complete=len(self.places) == rows)
+        places = np.array(self.places, dtype=np.int64)
+        if kind == "json":
+            texts = np.array([encode_json(value).decode() for value in self.values], dtype=object)
+            dataset = _spread(folder, link, rows, places, texts, "", h5py.string_dtype())
+        elif len(places) == rows:
             dtype = np.int64 if kind == "int" else np.float64
-            _dataset(folder, "values", np.array(self.values, dtype=dtype))
-            return
-        texts = [encode_json(value) for value in self.values]
-        ends = np.cumsum([len(text) for text in texts], dtype=np.int64)
-        _dataset(folder, "values", np.frombuffer(b"".join(texts), dtype=np.uint8))
-        _dataset(folder, "ends", ends)
+            dataset = _dataset(folder, link, np.array(self.values, dtype=dtype))
+        else:
+            values = np.array(self.values, dtype=np.float64)
+            dataset = _spread(folder, link, rows, places, values, math.nan, np.float64)
+            # A reported NaN is no missing one.
+            ones = np.ones(len(places), dtype=bool)
+            _spread(folder.parent, f"present/{link}", rows, places, ones, False, bool)
+        dataset.attrs["kind"] = kind
+        return dataset
 
 
-def _kind_of(values: Iterable[Any]) -> str:
+def _kind_of(values: Iterable[Any], *, complete: bool) -> str:
     kinds = set()
     largest = 0
     for value in values:
@@ -148,15 +177,31 @@ def _kind_of(values: Iterable[Any]) -> str:
         if type(value) is int:
             largest = max(largest, abs(value))
     if kinds == {int}:
-        return "int" if largest < _INT64 else "json"
+        return "int" if largest < (_INT64 if complete else _EXACT) else "json"
     return "float" if kinds <= {int, float} and largest <= _EXACT else "json"
 
 
-def _dataset(folder: Any, name: str, values: Any) -> None:
+def _dataset(folder: Any, name: str, values: Any) -> Any:
     if len(values) == 0:
-        folder.create_dataset(name, data=values)
-        return
-    chunk = min(len(values), _CHUNK)
-    folder.create_dataset(
-        name, data=values, chunks=(chunk,), compression="gzip", compression_opts=1, shuffle=True
-    )
+        return folder.create_dataset(name, data=values)
+    return folder.create_dataset(name, data=values, **_storage(len(values)))
+
+
+def _spread(
+    folder: Any, name: str, rows: int, places: Any, values: Any, missing: Any, dtype: Any
+) -> Any:
+    """Values of some rows as a dataset of all: chunks that hold none of them take no space."""
+    options = _storage(rows)
+    dataset = folder.create_dataset(name, shape=(rows,), dtype=dtype, fillvalue=missing, **options)
+    for chunk in np.unique(places // _CHUNK).tolist():
+        first, last = chunk * _CHUNK, min((chunk + 1) * _CHUNK, rows)
+        low, high = np.searchsorted(places, (first, last))
+        part = np.full(last - first, missing, dtype=values.dtype)
+        part[places[low:high] - first] = values[low:high]
+        dataset[first:last] = part
+    return dataset
+
+
+def _storage(rows: int) -> dict[str, Any]:
+    chunks = (min(rows, _CHUNK),)
+    return {"chunks": chunks, "compression": "gzip", "compression_opts": 1, "shuffle": True}

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
+
+HISTORY: Final = 0
+"""The number, before all runs, of what a trial has from the one that it continues."""
 
 
 class MetricRow(msgspec.Struct, frozen=True, gc=False):
@@ -16,7 +19,8 @@ class MetricRow(msgspec.Struct, frozen=True, gc=False):
         group: The group, such as "training".
         steps: How many batches were trained.
         metrics: Values by name.
-        run: The number of the run that reported them last.
+        run: The number of the run that reported them last; 0 if the trial that this one continues
+            did.
         time: When they were reported, in seconds since 1970; None if unknown.
         batch: The metrics of each batch, if they were reported.
     """

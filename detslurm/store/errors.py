@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 
 class StoreError(Exception):
@@ -13,6 +13,10 @@ class StoreError(Exception):
 
 class NotFound(StoreError):
     """No such experiment, trial or run in this store."""
+
+
+class Refused(StoreError):
+    """What was asked for is not allowed as things are; nothing was written."""
 
 
 class CorruptRecord(StoreError):
@@ -53,6 +57,9 @@ class Problem(NamedTuple):
     offset: int
     reason: str
 
+
+TORN: Final = "torn tail"
+"""The reason of a problem that hides nothing which was ever committed."""
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 LINKLESS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV, errno.EMLINK)

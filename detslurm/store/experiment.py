@@ -26,7 +26,11 @@ _MASKED: Final = "config.masked.json"
 
 # Facts that change how a finished experiment reads: the index must learn of them.
 TOUCHING: Final = frozenset(
-    {"intent", "set", "lost", "found", "submitted", "trials", "checkpoint_deleted", "search_ended"}
+    {
+        *("intent", "set", "lost", "found", "submitted", "deferred", "trials", "search_ended"),
+        *("checkpoint_deleted", "checkpoint_files_removed", "checkpoint_metadata"),
+        "checkpoint_verified",
+    }
 )
 
 

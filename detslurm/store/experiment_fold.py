@@ -3,32 +3,35 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Self
 
 import msgspec
 
 from detslurm._states import CANCELED, ERROR, FINISHED, TERMINAL
+from detslurm.store.checkpoint_fold import CheckpointFact, CheckpointFacts
 from detslurm.store.errors import Problem
 from detslurm.store.records import (
     AddingWorkers,
-    CheckpointDeleted,
     Corrupt,
     Created,
+    Deferred,
     Fact,
     Found,
+    Idle,
     Intent,
     Job,
     Lost,
     Script,
     SearchEnded,
+    Sending,
     Set,
     Submitted,
     Trials,
     typed,
 )
 from detslurm.store.trial_fold import FoldContext, better
-from detslurm.store.views import DesiredState, ExperimentView, TrialRow
+from detslurm.store.views import UNCATEGORIZED, DesiredState, ExperimentView, TrialRow
 
 
 class ExperimentFacts(msgspec.Struct, kw_only=True):
@@ -38,6 +41,8 @@ class ExperimentFacts(msgspec.Struct, kw_only=True):
     of the trial whose job runs it, `replaced` from the index of each trial to its replacement's.
     `adopted` names the job that took over a trial (by index) from one that died.
     `promise` is the number of an announcement of more workers that no submission has followed.
+    `deferral` says why no job was submitted for the trials in `deferred` (by index); `sending` has,
+    by their numbers, the announcements to submit some of them that no submission has followed.
     `closed` says how a search closed its trials (by id) and is None until the search is over.
     """
 
@@ -45,16 +50,21 @@ class ExperimentFacts(msgspec.Struct, kw_only=True):
     count: int = 0
     desired: DesiredState = DesiredState()
     jobs: tuple[Job, ...] = ()
+    submission_times: dict[str, float] = msgspec.field(default_factory=dict)  # by the job's id
     folder: str = ""  # in which its jobs work: other jobs may come to have their ids
     trial_ids: list[int] = msgspec.field(default_factory=list)
     lost: dict[int, str] = msgspec.field(default_factory=dict)
+    idle: dict[int, Idle] = msgspec.field(default_factory=dict)  # the newest of each trial
     origin: dict[int, int] = msgspec.field(default_factory=dict)
     replaced: dict[int, int] = msgspec.field(default_factory=dict)
     adopted: dict[int, str] = msgspec.field(default_factory=dict)
     promise: int = 0
+    deferral: Deferred | None = None
+    deferred: set[int] = msgspec.field(default_factory=set)
+    sending: dict[int, Sending] = msgspec.field(default_factory=dict)
     closed: dict[int, str] | None = None
     verdict: str | None = None
-    deleted_checkpoints: frozenset[str] = frozenset()
+    checkpoints: CheckpointFacts = msgspec.field(default_factory=CheckpointFacts)
     problems: tuple[Problem, ...] = ()
 
     def fold(self, facts: Iterable[Mapping[str, Any]]) -> Self:
@@ -75,6 +85,11 @@ class ExperimentFacts(msgspec.Struct, kw_only=True):
                 self._add_trials(fact.first_trial, fact.trials, fact.replaces)
             case Submitted():
                 self._submitted(fact)
+            case Deferred():
+                self._deferred(fact)
+            case Sending():
+                self.deferred -= {*fact.indices}
+                self.sending[fact.n] = fact
             case AddingWorkers():
                 self.promise = fact.n
             case Script():
@@ -82,22 +97,23 @@ class ExperimentFacts(msgspec.Struct, kw_only=True):
             case Intent():
                 self._intent(fact)
             case Set():
-                fields = {**self.desired.fields, fact.field: fact.value}
-                self.desired = msgspec.structs.replace(self.desired, fields=fields)
+                self.desired = self.desired.with_field(fact.field, fact.value)
             case Lost():
                 reason = fact.reason or "its job is gone and has no end record"
                 self.lost |= dict.fromkeys(fact.trials, reason)
             case Found():
                 for trial in list(self.lost) if self.created.search else fact.trials:
                     self.lost.pop(trial, None)
+            case Idle():
+                self.idle[fact.trial] = fact
             case SearchEnded() if self.closed is None:
                 self.closed = {trial: str(how) for trial, how in fact.closed.items()}
                 self.verdict = fact.verdict
                 del self.trial_ids[fact.created :]
-            case CheckpointDeleted():
-                self.deleted_checkpoints |= {*fact.uuids, *filter(None, [fact.uuid])}
             case Corrupt():
                 self.problems += (Problem(fact.path, 0, fact.problem),)
+            case _ if isinstance(fact, CheckpointFact):
+                self.checkpoints.apply(fact)
 
     def _add_trials(self, first: int, count: int, replaces: int | None = None) -> None:
         if replaces is not None:
@@ -106,13 +122,29 @@ class ExperimentFacts(msgspec.Struct, kw_only=True):
             self.replaced.setdefault(replaces, new)
         self.trial_ids += range(first, first + count)
 
+    def _deferred(self, fact: Deferred) -> None:
+        """Not sent, or not any more: who was about to do it has failed."""
+        indices = {*range(fact.first_index, fact.first_index + fact.count)}
+        self.deferral = fact
+        self.deferred |= indices
+        self._sent(indices)
+
+    def _sent(self, indices: Collection[int]) -> None:
+        still = ((n, one) for n, one in self.sending.items() if one.first_index not in indices)
+        self.sending = dict(still)
+
     def _submitted(self, fact: Submitted) -> None:
         request = fact.request or {}
         of_all: dict[str, Any] = {"fact": fact.n, "dependency": request.get("dependency")}
         jobs = tuple(msgspec.structs.replace(job, **of_all) for job in fact.jobs)
         self.jobs += jobs
+        if fact.time is not None:
+            self.submission_times |= {job.job_id: fact.time for job in jobs}
         self.folder = request.get("folder") or self.folder
         self.promise = 0
+        for job in jobs if self.deferral is not None else ():
+            self.deferred.difference_update(job.indices)
+            self._sent(job.indices)
         for job in jobs:
             again = {i: ref for i, ref in self.adopted.items() if i not in job.indices}
             self.adopted = again | (dict.fromkeys(job.indices, job.job_id) if job.adopted else {})
@@ -126,6 +158,7 @@ class ExperimentFacts(msgspec.Struct, kw_only=True):
         if fact.intent == "activate" and self.created.search:
             self.lost.clear()  # its trials go to whatever workers there are from now on
         self.desired = self.desired.after(fact)
+        self.checkpoints.closed |= self.desired.deleted
 
     @property
     def searching(self) -> bool:
@@ -138,12 +171,37 @@ class ExperimentFacts(msgspec.Struct, kw_only=True):
         return not self.created.managed and self.created.cluster is None
 
     @property
+    def unsubmitted(self) -> set[int]:
+        """The indices of trials for which no job was recorded because there was no room."""
+        return self.deferred.union(*(one.indices for one in self.sending.values()))
+
+    @property
+    def submission(self) -> str:
+        """How much of it was submitted, and which limit is the reason; empty where all was."""
+        left = len(self.unsubmitted)
+        if not left or self.deferral is None:
+            return ""
+        limit = f" (limit {self.deferral.limit})" if self.deferral.limit else ""
+        return f"{len(self.trial_ids) - left} of {len(self.trial_ids)} submitted{limit}"
+
+    @property
+    def elements(self) -> int:
+        """How many jobs were submitted, each element of an array one of them."""
+        return sum(-(-job.count // job.each) for job in self.jobs if not job.adopted)
+
+    @property
     def trials_at_once(self) -> int | None:
         """How many trials `max_slots` allows at once, as it was set last; None for any number."""
         most = self.desired.fields.get("max_slots", self.created.max_slots)
         if not isinstance(most, int):  # or whatever else was stored
             return None
         return max(most // max(self.created.slots or 0, 1), 1)
+
+    @property
+    def budget(self) -> float | None:
+        """The slot-hours that it may use, as they were set last; None for any number."""
+        hours = self.desired.fields.get("budget", self.created.budget)
+        return float(hours) if isinstance(hours, int | float) else None  # or whatever was stored
 
     @property
     def worker_limit(self) -> int:
@@ -167,7 +225,7 @@ class ExperimentFacts(msgspec.Struct, kw_only=True):
             metric=self.created.metric,
             smaller_is_better=self.created.smaller_is_better,
             desired=self.desired,
-            deleted_checkpoints=self.deleted_checkpoints,
+            checkpoints=self.checkpoints,
             lost=self.lost.get(trial_id),
             closed=(self.closed or {}).get(trial_id),
         )
@@ -186,6 +244,7 @@ def experiment_view(
         abandoned=bool(facts.lost),
     )
     smaller = created.smaller_is_better
+    workspace, project = _folder(fields.get("folder"), created)
     best = _best_trial(trials, smaller)
     done = state in FINISHED
     return ExperimentView(
@@ -193,6 +252,7 @@ def experiment_view(
         name=_line(fields.get("name", created.name)),
         owner=created.owner or created.by or "",
         state=state,
+        pause_reason=desired.pause_reason if state == "PAUSED" else None,
         progress=1.0 if state == "COMPLETED" else _progress(trials, ended=done),
         created=created.time,
         started=min((t.started for t in trials if t.started is not None), default=None),
@@ -205,11 +265,16 @@ def experiment_view(
         labels=_labels(fields.get("labels", created.labels)),
         notes=_text(fields.get("notes", created.notes)),
         archived=desired.archived,
+        submission="" if done else facts.submission,
         metric=created.metric,
         smaller_is_better=smaller,
         best_trial=best.id if best else None,
         best_value=best.best_validation.value if best and best.best_validation else None,
         cluster=created.cluster,
+        parent=created.parent,
+        origin=created.origin,
+        workspace=workspace,
+        project=project,
         facts=facts.count,
         first_trial=created.first_trial,
         max_restarts=created.max_restarts,
@@ -229,6 +294,14 @@ def _text(value: Any, also: str = "\n\t") -> str:
 
 def _line(value: Any) -> str:
     return _text(value, also="")
+
+
+def _folder(moved: Any, created: Created) -> tuple[str, str]:
+    """Workspace and project: one fact moves both, so that no reader sees half of a move."""
+    given = (created.workspace, created.project)
+    if isinstance(moved, (list, tuple)) and len(moved) == 2:
+        given = (moved[0], moved[1])
+    return _line(given[0]) or UNCATEGORIZED, _line(given[1]) or UNCATEGORIZED
 
 
 def _labels(value: Any) -> tuple[str, ...]:

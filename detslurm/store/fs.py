@@ -151,14 +151,15 @@ def discard(path: str) -> None:
         pass  # a leftover temporary name is litter, never a fact
 
 
-def replace_file(path: AnyPath, data: bytes, *, sync: bool = True) -> None:
+def replace_file(path: AnyPath, data: bytes, *, sync: bool = True, secret: bool = False) -> None:
     """Publish a new snapshot of a rebuildable file: readers see the old one or the new one.
 
-    Without `sync` a power cut may tear it: for files that check themselves.
+    Without `sync` a power cut may tear it: for files that check themselves. A `secret` is its
+    owner's alone, in a shared store too.
     """
     target = os.fspath(path)
     temporary = temporary_name(target)
-    write_new(temporary, data, sync=sync)
+    write_new(temporary, data, sync=sync, secret=secret)
     try:
         os.rename(temporary, target)
     except OSError as error:
@@ -302,6 +303,22 @@ def modified(path: AnyPath) -> float | None:
         return None
     finally:
         close_quietly(handle)
+
+
+def owner_of(path: AnyPath) -> int | None:
+    """The id of the user whose file it is, None where there is no such file."""
+    for _ in range(REOPENS):
+        try:
+            found = os.stat(path)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            if error.errno != errno.ESTALE:
+                raise explained(error, os.fspath(path)) from error
+            refresh(os.path.dirname(path))
+            continue
+        return found.st_uid
+    raise StoreError(f"{os.fspath(path)} stays stale: it is replaced again and again")
 
 
 def time_there(folder: AnyPath) -> float | None:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from pathlib import Path
 
+from detslurm.store import fs
 from detslurm.store.facts import put_record, read_record
 from detslurm.store.store import Store
+
+# CLUSTER-JOB-STEP-COMMAND-AGAIN, where elements of arrays have no command; CLUSTER-JOB-goes-on.
+_CLAIM = re.compile(r".+?-(\d+)-(?:(?:batch|\d+)(?:-[0-9a-f]{8})?-(\d+)|goes-on)\.json")
 
 
 def claims_folder(store: Store) -> Path:
@@ -22,6 +28,27 @@ def first_job(store: Store, cluster: str, job: str) -> str:
     """The job under whose name the claims of this one stand: mostly its own."""
     record = read_record(_path(store, cluster, job), expected=True)
     return str(record["job"]) if record else job
+
+
+def claims_by_job(store: Store) -> Mapping[str, Path]:
+    """The newest claim of each job that has one, by the job's number, with one listing."""
+    newest: dict[str, tuple[int, str]] = {}
+    for name in fs.names_in(claims_folder(store)):
+        if match := _CLAIM.fullmatch(name):
+            here = (int(match[2] or 0), name)
+            newest[match[1]] = max(newest.get(match[1], here), here)
+    return {job: claims_folder(store) / name for job, (_, name) in newest.items()}
+
+
+def claimed_experiment(claims: Mapping[str, Path], job: str) -> int | None:
+    """The experiment that a job's newest claim stands for; None if there is none as yet."""
+    record = read_record(claims[job], expected=True) if job in claims else None
+    if record is None:
+        return None
+    if "experiment" in record:
+        return int(record["experiment"])
+    others = {number: claim for number, claim in claims.items() if number != job}
+    return claimed_experiment(others, str(record["job"]))
 
 
 def _path(store: Store, cluster: str, job: str) -> Path:

@@ -5,21 +5,21 @@ from __future__ import annotations
 import math
 import os
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from detslurm._states import UNKNOWN
-from detslurm.store import fs, summary
+from detslurm.store import fs
 from detslurm.store.curve import MetricRow, Span, clean_rows, last_valid_steps
 from detslurm.store.errors import CorruptRecord, NotFound, Problem, StoreFault
 from detslurm.store.experiment import BUCKETS, ExperimentDir
 from detslurm.store.experiment_fold import ExperimentFacts, experiment_view
 from detslurm.store.frame import MARK, checked, restored, unframe
 from detslurm.store.run_log import lines_of
-from detslurm.store.trial import Run, TrialDir
+from detslurm.store.trial import Run, TrialDir, with_history
 from detslurm.store.trial_fold import (
     VALIDATION,
     FoldContext,
@@ -28,7 +28,7 @@ from detslurm.store.trial_fold import (
     trial_view,
     well_formed,
 )
-from detslurm.store.views import CheckpointView, ExperimentView, TrialView
+from detslurm.store.views import CheckpointView, ExperimentView, TrialRow, TrialView
 
 if TYPE_CHECKING:
     from detslurm.store.store import Store
@@ -129,27 +129,35 @@ def fold_trial(
     trial: TrialDir, context: FoldContext | None = None, cache: ReadCache | None = None
 ) -> TrialView:
     """A trial as its files show it; without a context neither intents nor the metric are known."""
-    runs = trial.runs()
+    runs = with_history(trial.runs())
     bounds = counted_bytes(runs)
     cache = {} if cache is None else cache
     read = [run_facts(trial, run, bounds.get(run.number), cache) for run in runs]
     return trial_view(trial.id, trial.experiment_id, read, context or FoldContext())
 
 
-def started_checkpoints(trial: TrialDir, runs: int) -> list[str]:
-    """All checkpoints that runs 1..`runs` began to save, also where later runs don't count them."""
-    begun: dict[str, None] = {}
+def started_checkpoints(trial: TrialDir, runs: int) -> dict[str, dict[str, Any] | None]:
+    """All checkpoints that runs 1..`runs` began to save, also where later runs don't count them,
+    and where each is; None for the configured storage."""
+    begun: dict[str, dict[str, Any] | None] = {}
     for number in range(1, runs + 1):
-        for _, line in lines_of(str(trial.records_path(number)), None, 0, []):
-            if b'"checkpoint' not in line:
-                continue
-            try:
-                record = unframe(line)
-            except CorruptRecord:
-                continue  # `run_facts` reports what is broken
-            if record.get("t") in ("checkpoint_started", "checkpoint") and well_formed(record):
-                begun[record["uuid"]] = None
-    return list(begun)
+        begun |= started_in_run(trial, number)
+    return begun
+
+
+def started_in_run(trial: TrialDir, number: int) -> dict[str, dict[str, Any] | None]:
+    """As `started_checkpoints`, of one run."""
+    begun: dict[str, dict[str, Any] | None] = {}
+    for _, line in lines_of(str(trial.records_path(number)), None, 0, []):
+        if b'"checkpoint' not in line:
+            continue
+        try:
+            record = unframe(line)
+        except CorruptRecord:
+            continue  # `run_facts` reports what is broken
+        if record.get("t") in ("checkpoint_started", "checkpoint") and well_formed(record):
+            begun[record["uuid"]] = record.get("storage")
+    return begun
 
 
 def view_trial(
@@ -173,9 +181,13 @@ def view_trial(
 
 def latest_checkpoint(store: Store, trial_id: int) -> CheckpointView | None:
     """What a warm start from a trial begins with. Raises NotFound where there is no such trial."""
-    trial = store.find_trial(trial_id)
-    facts = fold_facts(ExperimentDir(store, trial.experiment_id))
-    return fold_trial(trial, facts.context(trial_id)).latest_checkpoint
+    return latest_of(store.find_trial(trial_id))
+
+
+def latest_of(trial: TrialDir) -> CheckpointView | None:
+    """What a run of this trial goes on from: the facts of its experiment say what was deleted."""
+    facts = fold_facts(ExperimentDir.at(trial.experiment_path))
+    return fold_trial(trial, facts.context(trial.id)).latest_checkpoint
 
 
 def trial_metrics(trial: TrialDir, group: str | None = None) -> list[MetricRow]:
@@ -193,7 +205,7 @@ def logged_metrics(
     trial: TrialDir, group: str | None = None, *, known: Sequence[Run] | None = None
 ) -> list[MetricRow]:
     """As `trial_metrics`, from the logs alone: of all runs, or of those that are known."""
-    runs = trial.runs() if known is None else known
+    runs = with_history(trial.runs() if known is None else known)
     bounds = counted_bytes(runs)
     rows: list[MetricRow] = []
     spans = []
@@ -254,28 +266,44 @@ def fold_experiment(
 
     Trials that are over come from the summary, which is written again where that pays.
     """
+    from detslurm.store import summary  # only here: a thousand runners start without it
+
     facts = fold_facts(experiment) if facts is None else facts
     known = summary.load(experiment)
     rows = known.valid_rows(facts)
     cached, problems = len(rows), list(facts.problems)
-    started = started_trials(experiment, facts, len(facts.trial_ids) - cached)
-    for trial_id in facts.trial_ids:
-        if trial_id in rows:
-            continue
-        context = facts.context(trial_id)
-        if started is None or trial_id in started:
-            view = fold(experiment.trial(trial_id), context)
-        else:
-            view = trial_view(trial_id, experiment.id, (), context)
-        rows[trial_id] = view.row()
-        problems += view.problems
+
+    def read(trial_ids: Iterable[int]) -> None:
+        for trial_id in trial_ids:
+            view = fold(experiment.trial(trial_id), facts.context(trial_id))
+            rows[trial_id] = view.row()
+            problems.extend(view.problems)
+
+    unread = [trial_id for trial_id in facts.trial_ids if trial_id not in rows]
+    started = started_trials(experiment, facts, len(unread))
+    unseen = [] if started is None else [number for number in unread if number not in started]
+    for number in unseen:
+        rows[number] = trial_view(number, experiment.id, (), facts.context(number)).row()
+    read(number for number in unread if number not in rows)
+    result = _assembled(experiment, facts, rows, problems)
+    if unseen and result.finished and not (known.final and known.facts == facts.count):
+        read(unseen)  # nothing is over for good by a listing, which may miss a trial that runs
+        result = _assembled(experiment, facts, rows, problems)
+    summary.keep(experiment, result, cached, known)
+    return result
+
+
+def _assembled(
+    experiment: ExperimentDir,
+    facts: ExperimentFacts,
+    rows: Mapping[int, TrialRow],
+    problems: Iterable[Problem],
+) -> ExperimentView:
     facts.problems = tuple(problems)
     listed = [rows[t] for t in facts.trial_ids]
     if facts.searching:  # ids are kept ready for trials that the search may never create
         listed = [row for row in listed if row.run_count]
-    result = experiment_view(experiment.id, facts, listed)
-    summary.keep(experiment, result, cached, known)
-    return result
+    return experiment_view(experiment.id, facts, listed)
 
 
 def started_trials(
@@ -283,7 +311,8 @@ def started_trials(
 ) -> set[int] | None:
     """Trials with a directory, by listing, where asking for each by name would cost much more.
 
-    A listing may be a minute old, which is fine for a view: a trial shows as queued that long.
+    A listing may be a minute old, which is fine for a view of what goes on: a trial shows as queued
+    that long.
     """
     if unread <= 2 * BUCKETS:
         return None
@@ -291,3 +320,9 @@ def started_trials(
     folder = experiment.path / "trials"
     names = (name for bucket in buckets for name in fs.names_in(folder / f"{bucket:02d}"))
     return {int(name) for name in names if name.isdigit()}
+
+
+def started_ids(experiment: ExperimentDir, facts: ExperimentFacts) -> list[int]:
+    """All trials of which something may be on disk; as `started_trials`."""
+    started = started_trials(experiment, facts, len(facts.trial_ids))
+    return [n for n in facts.trial_ids if started is None or n in started]

@@ -68,6 +68,8 @@ class Created(Record, frozen=True, tag="created"):
     description: Any = None
     labels: Any = None
     notes: Any = None
+    workspace: Any = None
+    project: Any = None
     owner: str | None = None
     managed: bool = True  # False: a process made it that nobody submitted through detslurm
     first_trial: int = 0
@@ -85,7 +87,14 @@ class Created(Record, frozen=True, tag="created"):
     submit_from_jobs: bool = True
     workers: int = 1  # how many a search may have at once, `max_slots` aside
     max_slots: int | None = None
+    budget: float | None = None  # in slot-hours
     runner: str | None = None  # which process runs the method of a custom search
+    code_bytes: int | None = None  # of the frozen code
+    parent: int | None = None  # the experiment that it comes from
+    origin: str | None = None  # how: "continue", "fork" or "rerun"
+    imported: str | None = None  # what it was, where a bundle was made of it
+    sources: tuple[int, ...] = ()  # the experiments with checkpoints that it begins with
+    source_checkpoint: str | None = None  # what a warm start from a trial meant at the submission
 
 
 class Trials(Record, frozen=True, tag="trials"):
@@ -102,6 +111,32 @@ class Submitted(Record, frozen=True, tag="submitted"):
     jobs: tuple[Job, ...] = ()
     request: dict[str, Any] | None = None
     script: dict[str, Any] | None = None
+
+
+class Deferred(Record, frozen=True, tag="deferred"):
+    """Trials for which the queue had no room: no job was submitted for them yet.
+
+    `limit` is what left no room, `charge` what the cluster needs to know to be asked again.
+    """
+
+    first_index: int
+    count: int
+    each: int = 1
+    limit: str = ""
+    charge: dict[str, Any] | None = None
+
+
+class Sending(Record, frozen=True, tag="sending"):
+    """Somebody is about to submit deferred trials: nobody else should."""
+
+    first_index: int
+    count: int
+    job: str = ""  # that does it; empty for a user's command
+
+    @property
+    def indices(self) -> range:
+        """The indices of the trials."""
+        return range(self.first_index, self.first_index + self.count)
 
 
 class AddingWorkers(Record, frozen=True, tag="adding_workers"):
@@ -126,6 +161,7 @@ class Intent(Record, frozen=True, tag="intent"):
 
     intent: str
     trial: int | None = None
+    reason: str | None = None  # of a pause that nobody asked for
 
 
 class Set(Record, frozen=True, tag="set"):
@@ -148,6 +184,15 @@ class Found(Record, frozen=True, tag="found"):
     trials: tuple[int, ...] = ()
 
 
+class Idle(Record, frozen=True, tag="idle"):
+    """A run holds its slots and does nothing, by what its runner saw; without a reason it is at
+    work again."""
+
+    trial: int
+    run: int
+    reason: str | None = None
+
+
 class SearchEnded(Record, frozen=True, tag="search_ended"):
     """The search is over: how many trials it created, and how each was closed (by trial id)."""
 
@@ -165,6 +210,50 @@ class CheckpointDeleted(
     uuids: tuple[str, ...] = ()
 
 
+class CheckpointKept(Record, frozen=True, kw_only=True, omit_defaults=True, tag="checkpoint_kept"):
+    """Nobody may delete these from here on; void where one of them was deleted before.
+
+    Attributes:
+        uuids: The checkpoints.
+        kept_by: What needs them, as people are told.
+        holder: The process (`detslurm._process.Identity`) that needs them while it lives; None for
+            what lasts until it is released.
+    """
+
+    uuids: tuple[str, ...]
+    kept_by: str
+    holder: str | None = None
+
+
+class CheckpointReleased(Record, frozen=True, tag="checkpoint_released"):
+    """Fact number `kept` protects nothing any more."""
+
+    kept: int
+
+
+class CheckpointFilesRemoved(Record, frozen=True, tag="checkpoint_files_removed"):
+    """Some files of a checkpoint were removed: `resources` are left."""
+
+    uuid: str
+    resources: dict[str, int]
+
+
+class CheckpointMetadata(
+    Record, frozen=True, kw_only=True, omit_defaults=True, tag="checkpoint_metadata"
+):
+    """The user gave a checkpoint other metadata: first `remove`, then `set`."""
+
+    uuid: str
+    set: dict[str, Any] = msgspec.field(default_factory=dict)
+    remove: tuple[str, ...] = ()
+
+
+class CheckpointVerified(Record, frozen=True, tag="checkpoint_verified"):
+    """Files were compared with what was recorded: what is wrong, by checkpoint; None if nothing."""
+
+    problems: dict[str, str | None]
+
+
 class Corrupt(Record, frozen=True, tag="corrupt"):
     """A fact that can't be read, and why."""
 
@@ -176,14 +265,22 @@ Fact = (
     Created
     | Trials
     | Submitted
+    | Deferred
+    | Sending
     | AddingWorkers
     | Script
     | Intent
     | Set
     | Lost
     | Found
+    | Idle
     | SearchEnded
     | CheckpointDeleted
+    | CheckpointKept
+    | CheckpointReleased
+    | CheckpointFilesRemoved
+    | CheckpointMetadata
+    | CheckpointVerified
     | Corrupt
 )
 _KINDS = {kind.__struct_config__.tag: kind for kind in get_args(Fact)}

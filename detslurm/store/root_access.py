@@ -11,11 +11,15 @@ from detslurm import _access
 from detslurm.store import fs
 from detslurm.store.errors import StoreError, explained
 
-COMMON: Final = ("ledger", "experiments", "checkpoints")
+COMMON: Final = ("ledger", "experiments", "checkpoints", "models")
 """In a shared store each user adds to these; nobody else can remove or change what they added."""
 
-SHARED: Final = ("checkpoints/tensorboard", "checkpoints/tensorboard/experiment")
-"""Where each user's jobs put what belongs to an experiment of theirs."""
+SHARED: Final = (
+    "checkpoints/tensorboard",
+    "checkpoints/tensorboard/experiment",
+    "shared-templates",
+)
+"""Where users put what is theirs and the others may read."""
 
 # sbatch reads a script by lines, and Slurm takes a backslash out of a path for a job's output.
 _UNFIT: Final = {"\n": "a line break", "\\": "a backslash"}
@@ -109,7 +113,7 @@ def _share(folder: Path, gid: int) -> None:
     os.chown(folder, -1, gid)
     folder.chmod(_access.COMMON_DIRECTORY)
     _access.clear_cache()
-    if folder.name == "ledger":  # who has which ids is everybody's to know
+    if folder.name in ("ledger", "models"):  # who has which ids and names is everybody's to know
         for fact in folder.iterdir():
             os.chown(fact, -1, gid)
             fs.share(fact)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from detslurm.store import fs
-from detslurm.store.errors import CorruptRecord, Problem, explained
+from detslurm.store.errors import TORN, CorruptRecord, Problem, explained
 from detslurm.store.frame import frame, unframe
 
 # Past this size `append` writes, so that a caller that never flushes does not run out of memory.
@@ -189,4 +189,4 @@ def lines_of(
         offset += len(line) + 1
     # Bytes beyond the limit are a zombie's: what the limit cuts off is not a fault of the log.
     if tail and (limit is None or limit >= whole):
-        problems.append(Problem(name, offset, "torn tail"))
+        problems.append(Problem(name, offset, TORN))

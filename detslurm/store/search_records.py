@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from detslurm.store.experiment import ExperimentDir
 from detslurm.store.experiment_fold import ExperimentFacts
-from detslurm.store.reading import fold_trial
+from detslurm.store.reading import latest_of
 from detslurm.store.records import SearchEnded, Trials
 
 # How many trial ids are reserved at a time.
@@ -33,7 +33,7 @@ def with_checkpoints(
 def _checkpoint(experiment: ExperimentDir, trial_ids: Sequence[int], index: int) -> dict[str, Any]:
     if index >= len(trial_ids):
         return {}
-    latest = fold_trial(experiment.trial(trial_ids[index])).latest_checkpoint
+    latest = latest_of(experiment.trial(trial_ids[index]))
     return {} if latest is None else {"checkpoint": latest.uuid}
 
 

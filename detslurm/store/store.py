@@ -16,9 +16,11 @@ from detslurm.store.experiment import ExperimentDir
 from detslurm.store.trial import TrialDir
 
 if TYPE_CHECKING:
+    from detslurm.store.checkpoint_index import CheckpointIndex
     from detslurm.store.index import Catalog
     from detslurm.store.ledger import Ledger, LedgerState
     from detslurm.store.records import Created
+    from detslurm.store.registry import ModelRegistry
 
 
 class Store:
@@ -33,6 +35,13 @@ class Store:
         from detslurm.store.ledger import Ledger  # only here: a thousand runners start without it
 
         return Ledger(self.path / "ledger")
+
+    @cached_property
+    def models(self) -> ModelRegistry:
+        """Which checkpoints have names."""
+        from detslurm.store.registry import ModelRegistry
+
+        return ModelRegistry(self.path / "models", self.own("models.json"))
 
     @classmethod
     def open(cls, root: fs.AnyPath | None = None) -> Store:
@@ -59,11 +68,13 @@ class Store:
         *,
         masked: Mapping[str, Any] | None = None,
         freeze: Callable[[Path], object] | None = None,
+        prepare: Callable[[ExperimentDir, int], object] | None = None,
     ) -> ExperimentDir:
         """A new experiment with the trial ids that `created` asks for, its code and configuration.
 
-        `freeze` copies the code into a directory. The experiment is visible with the last step: a
-        crash before that leaves an id that nobody sees.
+        `freeze` copies the code into a directory; `prepare` gets the experiment and its first trial
+        and adds what else has to be there from the start. The experiment is visible with the last
+        step: a crash before that leaves an id that nobody sees.
         """
         experiment = self.new_experiment()
         if freeze is not None:
@@ -74,6 +85,8 @@ class Store:
         experiment.write_config(config, text, masked)
         if created.search:
             fs.claim_directory(experiment.search)
+        if prepare is not None:
+            prepare(experiment, first)
         experiment.create(structs.replace(created, first_trial=first))
         return experiment
 
@@ -105,6 +118,12 @@ class Store:
         from detslurm.store.index import Catalog
 
         return Catalog(self._index, self.ledger)
+
+    def checkpoint_index(self) -> CheckpointIndex:
+        """The checkpoints of finished experiments, as far as they are known."""
+        from detslurm.store.checkpoint_index import CheckpointIndex
+
+        return CheckpointIndex(self.own("checkpoints.json"), self.ledger)
 
     @property
     def _index(self) -> Path:

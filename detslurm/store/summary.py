@@ -33,13 +33,13 @@ class Summary(msgspec.Struct):
             for row in self.trials
             if (row.final or (self.final and facts.count == self.facts))
             and row.id not in again
-            and not _lost_its_checkpoint(row, facts)
+            and not _has_other_checkpoint(row, facts)
         }
 
 
-def _lost_its_checkpoint(row: TrialRow, facts: ExperimentFacts) -> bool:
+def _has_other_checkpoint(row: TrialRow, facts: ExperimentFacts) -> bool:
     latest = row.latest_checkpoint
-    return latest is not None and latest.uuid in facts.deleted_checkpoints
+    return latest is not None and facts.checkpoints.applied(latest) != latest
 
 
 def load(experiment: ExperimentDir) -> Summary:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from detslurm._states import LOST, TERMINAL
 from detslurm.store import fs
+from detslurm.store.curve import HISTORY
 from detslurm.store.errors import RunTaken, TrialEnded
 from detslurm.store.facts import put_record, read_record
 
@@ -18,6 +19,13 @@ class Run(NamedTuple):
     number: int
     start: dict[str, Any]
     end: dict[str, Any] | None
+
+
+def with_history(runs: Sequence[Run]) -> list[Run]:
+    """The runs, after what the trial reported that this one continues, if it continues one."""
+    if runs and runs[0].start.get("continued"):
+        return [Run(HISTORY, {}, None), *runs]
+    return list(runs)
 
 
 class TrialDir:
@@ -43,6 +51,10 @@ class TrialDir:
     def log_path(self, run: int) -> Path:
         """The run's text log, which only the runner writes."""
         return self.path / f"run-{run}.log"
+
+    def usage_path(self, run: int) -> Path:
+        """What the run has used so far, while it has no end record; only the runner writes it."""
+        return self.path / f"run-{run}.usage.json"
 
     @property
     def experiment_path(self) -> Path:
@@ -70,12 +82,8 @@ class TrialDir:
         """The end record of a run, None while it has none."""
         return read_record(self.end_path(run), expected=fresh)
 
-    def claim_run(self, run: int, record: Mapping[str, Any]) -> bool:
-        """Claim a run; exactly one caller of all nodes gets True."""
-        self.create()
-        return self._claim(run, record)
-
     def _claim(self, run: int, record: Mapping[str, Any]) -> bool:
+        """Claim a run; exactly one caller of all nodes gets True."""
         return put_record(self.start_path(run), {"type": "run", "run": run, **record})
 
     def write_end(self, run: int, record: Mapping[str, Any]) -> bool:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
 
 from detslurm._states import INVALID_HP, OUT_OF_OPS, RESTART, TERMINAL
-from detslurm.store.curve import MetricRow, Span, clean_rows, last_valid_steps
-from detslurm.store.errors import Problem
+from detslurm.store.checkpoint_fold import DELETED, CheckpointFacts
+from detslurm.store.curve import HISTORY, MetricRow, Span, clean_rows, last_valid_steps
+from detslurm.store.errors import TORN, Problem
+from detslurm.store.run_usage import parse_usage
 from detslurm.store.views import (
     AlertView,
     CheckpointView,
@@ -31,7 +33,10 @@ def well_formed(record: dict[str, Any]) -> bool:
         metrics = record.get("metrics")
         return counted and isinstance(record.get("group"), str) and isinstance(metrics, dict)
     if kind in ("checkpoint", "checkpoint_started", "checkpoint_deleted"):
-        return isinstance(record.get("uuid"), str) and (counted or kind != "checkpoint")
+        placed = isinstance(record.get("storage"), dict | None)
+        return isinstance(record.get("uuid"), str) and placed and (counted or kind != "checkpoint")
+    if kind == "storage":
+        return isinstance(record.get("storage"), dict)
     return True
 
 
@@ -52,6 +57,13 @@ class RunFacts(msgspec.Struct, kw_only=True):
     def resumed(self) -> int:
         """The step that the run resumed at, 0 from scratch."""
         return resumed_steps(self.start)
+
+    @property
+    def reached(self) -> int:
+        """The last step that it reported or saved, or at which it resumed."""
+        saved = ("metrics", "checkpoint")
+        steps: list[int] = [r["steps"] for r in self.records if r.get("t") in saved]
+        return max([self.resumed, *steps, *self.other_steps])
 
     @property
     def span(self) -> Span:
@@ -76,20 +88,22 @@ class FoldContext(msgspec.Struct, frozen=True, kw_only=True):
     metric: str | None = None
     smaller_is_better: bool = True
     desired: DesiredState = DesiredState()
-    deleted_checkpoints: frozenset[str] = frozenset()
+    checkpoints: CheckpointFacts = msgspec.field(default_factory=CheckpointFacts)
     lost: str | None = None
     closed: str | None = None
 
 
 def trial_view(
-    trial_id: int, experiment_id: int, runs: Sequence[RunFacts], context: FoldContext
+    trial_id: int, experiment_id: int, logs: Sequence[RunFacts], context: FoldContext
 ) -> TrialView:
-    """The view of a trial whose runs come in ascending order."""
+    """The view of a trial whose runs come in ascending order, after its history if it has one."""
+    runs = [log for log in logs if log.number != HISTORY]
     last = end_record(runs)
     state, reason = _state(trial_id, runs, last, context)
-    limits = last_valid_steps([run.span for run in runs])
-    validations = clean_validations(runs, limits, context.metric)
-    checkpoints = _checkpoints(trial_id, runs, context.deleted_checkpoints)
+    limits = last_valid_steps([log.span for log in logs])
+    validations = clean_validations(logs, limits, context.metric)
+    measured = _measured(logs, limits, validations)
+    checkpoints = _checkpoints(trial_id, runs, context.checkpoints, measured)
     final = last is not None or context.closed is not None
     finished = final or state in ("ERROR", "CANCELED")
     newest = runs[-1] if runs else RunFacts(number=0)
@@ -101,11 +115,12 @@ def trial_view(
         final=final,
         hparams=drawn.get("hparams"),
         seed=drawn.get("seed"),
+        continues=(drawn.get("continued") or {}).get("trial"),
         started=runs[0].start.get("time") if runs else None,
         ended=_end_time(runs, last) if finished else None,
         run_count=len(runs),
         restarts=sum(_outcome(run) == RESTART for run in runs),
-        steps=_steps(runs, limits, validations, checkpoints),
+        steps=_steps(logs, limits, validations, checkpoints),
         progress=1.0 if state == "COMPLETED" else _progress(runs),
         status=_latest(runs, "status", "text"),
         end_reason=reason,
@@ -119,11 +134,12 @@ def trial_view(
         metadata=_latest(runs, "run_metadata", "data") or {},
         alerts=tuple(_alert(run.number, r) for run in runs for r in _of_kind(run, "alert")),
         length=_latest(runs, "completed"),
+        storages=tuple(r["storage"] for run in runs for r in _of_kind(run, "storage")),
         early_exit=_latest(runs[-1:], "early_exit", "reason"),
         early_exit_text=_latest(runs[-1:], "early_exit", "text"),
         non_retryable=_latest(runs[-1:], "non_retryable", "reason"),
         out_of_ops=_latest(runs[-1:], "out_of_ops") is not None,
-        problems=tuple(problem for run in runs for problem in _problems(run, newest)),
+        problems=tuple(problem for log in logs for problem in _problems(log, newest)),
     )
 
 
@@ -196,7 +212,8 @@ def validation_rows(run: RunFacts) -> Iterable[MetricRow]:
     """The run's validations as rows."""
     for record in _of_kind(run, "metrics"):
         if record.get("group") == VALIDATION:
-            yield MetricRow(VALIDATION, record["steps"], record["metrics"], run.number)
+            steps, metrics, when = record["steps"], record["metrics"], record.get("time")
+            yield MetricRow(VALIDATION, steps, metrics, run.number, when)
 
 
 def clean_validations(
@@ -205,7 +222,12 @@ def clean_validations(
     """The validations that stand, by step."""
     rows = clean_rows((row for run in runs for row in validation_rows(run)), limits)
     return [
-        ValidationView(steps=row.steps, value=_number(row.metrics, metric), metrics=row.metrics)
+        ValidationView(
+            steps=row.steps,
+            value=_number(row.metrics, metric),
+            metrics=row.metrics,
+            time=row.time,
+        )
         for row in rows
     ]
 
@@ -234,28 +256,53 @@ def better(one: float, other: float | None, smaller: bool) -> bool:
 
 
 def _checkpoints(
-    trial_id: int, runs: Sequence[RunFacts], deleted: frozenset[str]
+    trial_id: int,
+    runs: Sequence[RunFacts],
+    facts: CheckpointFacts,
+    measured: Callable[[int, int], dict[str, Any]],
 ) -> tuple[CheckpointView, ...]:
-    gone = set(deleted)
-    for run in runs:
-        gone.update(str(record.get("uuid")) for record in _of_kind(run, "checkpoint_deleted"))
+    gone = {r["uuid"] for run in runs for r in _of_kind(run, "checkpoint_deleted")}
     return tuple(
-        _checkpoint(trial_id, run.number, record, gone)
+        facts.applied(_checkpoint(trial_id, run.number, record, gone, measured))
         for run in runs
         for record in _of_kind(run, "checkpoint")
     )
 
 
-def _checkpoint(trial: int, run: int, record: dict[str, Any], gone: set[str]) -> CheckpointView:
+def _measured(
+    runs: Sequence[RunFacts], limits: dict[int, float], validations: Iterable[ValidationView]
+) -> Callable[[int, int], dict[str, Any]]:
+    """The metrics of what a run had trained at a step: what it validated itself there, else what
+    stands of that step, where the run counts that far."""
+    own = {(r.run, r.steps): r.metrics for run in runs for r in validation_rows(run)}
+    clean = {validation.steps: validation.metrics for validation in validations}
+
+    def metrics(run: int, steps: int) -> dict[str, Any]:
+        later = clean.get(steps, {}) if steps <= limits[run] else {}
+        return own.get((run, steps), later)
+
+    return metrics
+
+
+def _checkpoint(
+    trial: int,
+    run: int,
+    record: dict[str, Any],
+    gone: set[str],
+    measured: Callable[[int, int], dict[str, Any]],
+) -> CheckpointView:
+    steps = record.get("steps") or 0
     return CheckpointView(
         uuid=record["uuid"],
         trial=trial,
         run=run,
-        steps=record.get("steps") or 0,
+        steps=steps,
         time=record.get("time"),
+        metrics=measured(run, steps),
         resources=record.get("resources") or {},
         metadata=record.get("metadata") or {},
-        state="DELETED" if record["uuid"] in gone else "COMPLETED",
+        state=DELETED if record["uuid"] in gone else "COMPLETED",
+        storage=record.get("storage"),
     )
 
 
@@ -291,6 +338,8 @@ def _run_view(run: RunFacts) -> RunView:
         host=run.start.get("host"),
         resumed_from=(run.start.get("resume") or {}).get("uuid"),
         resumed_steps=run.resumed,
+        steps=run.reached,
+        usage=parse_usage(end.get("usage")),
     )
 
 
@@ -298,7 +347,7 @@ def _problems(run: RunFacts, newest: RunFacts) -> Iterable[Problem]:
     # A log that is being written may show half a record: that is not a problem yet.
     writing = run.number == newest.number and run.end is None
     for problem in run.problems:
-        if not (writing and problem.reason == "torn tail"):
+        if not (writing and problem.reason == TORN):
             yield problem
     for record in (run.start, run.end or {}):
         if record.get("type") == "corrupt":

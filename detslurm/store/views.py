@@ -8,6 +8,7 @@ import msgspec
 
 from detslurm.store.errors import Problem
 from detslurm.store.records import Intent, Job
+from detslurm.store.run_usage import RunUsage
 
 
 class CheckpointView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -20,8 +21,13 @@ class CheckpointView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         steps: How many batches were trained.
         time: When it was committed, in seconds since 1970.
         resources: Its files with their sizes in bytes; directories end in "/".
-        metadata: What it was stored with.
-        state: "COMPLETED", or "DELETED".
+        metadata: What it was stored with, and what was changed of that later.
+        state: "COMPLETED", "PARTIALLY_DELETED" or "DELETED".
+        metrics: The validation metrics of exactly its weights; empty if it was not validated.
+        problem: What `verify` found wrong with its files; None if nothing.
+        storage: The storage that it is in, where that is not the configured one.
+        deleted_time: When it was deleted, in seconds since 1970; None if it wasn't, or if that is
+            not known.
     """
 
     uuid: str
@@ -32,6 +38,15 @@ class CheckpointView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     resources: dict[str, Any] = msgspec.field(default_factory=dict)
     metadata: dict[str, Any] = msgspec.field(default_factory=dict)
     state: str = "COMPLETED"
+    metrics: dict[str, Any] = msgspec.field(default_factory=dict)
+    problem: str | None = None
+    storage: dict[str, Any] | None = None
+    deleted_time: float | None = None
+
+    @property
+    def size(self) -> int:
+        """The bytes of all its files."""
+        return sum(v for v in self.resources.values() if isinstance(v, int))
 
 
 class ValidationView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -41,11 +56,13 @@ class ValidationView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         steps: How many batches were trained.
         value: The searcher's metric; None if the report lacks it.
         metrics: Everything that was reported.
+        time: When it was reported, in seconds since 1970; None if unknown.
     """
 
     steps: int
     value: float | None
     metrics: dict[str, Any]
+    time: float | None = None
 
 
 class AlertView(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,6 +102,9 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
         host: The first node.
         resumed_from: The storage id of the checkpoint that it began with; None if it had none.
         resumed_steps: How many batches were trained in that checkpoint.
+        steps: How many batches it has trained by its reports and checkpoints, those of earlier runs
+            included.
+        usage: What it has used; None while it goes on, and where nothing is known.
     """
 
     number: int
@@ -97,6 +117,8 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
     host: str | None = None
     resumed_from: str | None = None
     resumed_steps: int = 0
+    steps: int = 0
+    usage: RunUsage | None = None
 
 
 class TrialRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -149,6 +171,7 @@ class TrialView(TrialRow, frozen=True, kw_only=True):
 
     Attributes:
         seed: Its seed.
+        continues: The id of the trial of another experiment that it continues; None if it doesn't.
         runs: Its runs, in order.
         checkpoints: Its committed checkpoints, in order.
         early_exit: What the code of the newest run asked for, such as "invalid_hp".
@@ -158,10 +181,12 @@ class TrialView(TrialRow, frozen=True, kw_only=True):
         metadata: What `set_metadata()` recorded.
         alerts: What `Context.alert()` recorded, in order.
         length: The length and the metric of the newest completed operation.
+        storages: The storages that its code has named in place of the configured one.
         problems: What was unreadable in its files.
     """
 
     seed: int | None = None
+    continues: int | None = None
     runs: tuple[RunView, ...] = ()
     checkpoints: tuple[CheckpointView, ...] = ()
     early_exit: str | None = None
@@ -171,11 +196,15 @@ class TrialView(TrialRow, frozen=True, kw_only=True):
     metadata: dict[str, Any] = msgspec.field(default_factory=dict)
     alerts: tuple[AlertView, ...] = ()
     length: dict[str, Any] | None = None
+    storages: tuple[dict[str, Any], ...] = ()
     problems: tuple[Problem, ...] = ()
 
     def row(self) -> TrialRow:
         """The part that tables show and summaries keep."""
         return TrialRow(**{name: getattr(self, name) for name in TrialRow.__struct_fields__})
+
+
+_EXCLUDES = {"priority": ("weight",), "weight": ("priority",)}
 
 
 class DesiredState(msgspec.Struct, frozen=True, kw_only=True):
@@ -184,6 +213,7 @@ class DesiredState(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         paused: Whether nothing may run.
+        pause_reason: Why it was paused, if not by its user.
         stopping: "cancel" or "kill"; None if it is to go on.
         archived: Whether lists leave it out.
         deleted: Whether it was deleted.
@@ -192,6 +222,7 @@ class DesiredState(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     paused: bool = False
+    pause_reason: str | None = None
     stopping: str | None = None
     archived: bool = False
     deleted: bool = False
@@ -203,7 +234,7 @@ class DesiredState(msgspec.Struct, frozen=True, kw_only=True):
         changed: dict[str, Any] = {}
         intent = fact.intent
         if intent in ("pause", "activate"):
-            changed["paused"] = intent == "pause"
+            changed |= {"paused": intent == "pause", "pause_reason": fact.reason}
         elif intent in ("archive", "unarchive"):
             changed["archived"] = intent == "archive"
         elif intent in ("cancel", "kill"):
@@ -214,6 +245,11 @@ class DesiredState(msgspec.Struct, frozen=True, kw_only=True):
             changed["deleted"] = True
         return msgspec.structs.replace(self, **changed)
 
+    def with_field(self, name: str, value: Any) -> DesiredState:
+        """What the user wants once a setting has a value: of two that exclude each other, one."""
+        excluded = dict.fromkeys(_EXCLUDES.get(name, ()))
+        return msgspec.structs.replace(self, fields={**self.fields, **excluded, name: value})
+
     def stops(self, trial_id: int) -> bool:
         """Whether this trial shall not go on."""
         return self.stopping is not None or trial_id in self.killed_trials
@@ -221,6 +257,10 @@ class DesiredState(msgspec.Struct, frozen=True, kw_only=True):
     def kills(self, trial_id: int) -> bool:
         """Whether it shall not even finish what it is at."""
         return self.stopping == "kill" or trial_id in self.killed_trials
+
+
+UNCATEGORIZED = "Uncategorized"
+"""Where experiments are that nobody gave a workspace and a project."""
 
 
 class ExperimentRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -232,6 +272,7 @@ class ExperimentRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         owner: The user who submitted it.
         state: ACTIVE, PAUSED, STOPPING_CANCELED, STOPPING_KILLED, COMPLETED, CANCELED, ERROR or
             DELETED.
+        pause_reason: Why it is paused, if not by its user.
         progress: Which part of it is done, from 0 to 1.
         created: When it was submitted, in seconds since 1970.
         started: When its first run began, in seconds since 1970.
@@ -249,12 +290,19 @@ class ExperimentRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         best_trial: The id of the trial with the best searcher metric.
         best_value: That metric.
         cluster: The name of the cluster.
+        parent: The id of the experiment that it comes from; None if it comes from none.
+        origin: How it comes from there: "continue", "fork" or "rerun".
+        workspace: The workspace that it is in.
+        project: The project in that workspace.
+        submission: How many of its trials were submitted, and which limit is the reason that not
+            all were; empty where all were.
     """
 
     id: int
     name: str = ""
     owner: str = ""
     state: str = "ACTIVE"
+    pause_reason: str | None = None
     progress: float = 0.0
     created: float | None = None
     started: float | None = None
@@ -272,6 +320,11 @@ class ExperimentRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     best_trial: int | None = None
     best_value: float | None = None
     cluster: str | None = None
+    parent: int | None = None
+    origin: str | None = None
+    workspace: str = UNCATEGORIZED
+    project: str = UNCATEGORIZED
+    submission: str = ""
 
     @property
     def finished(self) -> bool:

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from detslurm._quantities import counted, human_size
 from detslurm.sdk.errors import SubmitError
-from detslurm.sdk.sizes import human_size
 
 # 128 MiB of base64 on the wire, less 1 MiB: the limit that Determined's users know as 95 MB.
 MAX_BYTES = 95 * 1024 * 1024
@@ -62,7 +62,7 @@ class ContextFiles:
     def summary(self) -> str:
         """How much it is, for people: 12.3KB and 4 files."""
         count = len(self.files)
-        return f"{human_size(self.size)} and {count} file{'' if count == 1 else 's'}"
+        return f"{human_size(self.size)} and {counted(count, 'file')}"
 
 
 def collect(context_dir: Path, includes: Sequence[Path] = ()) -> ContextFiles:

@@ -153,6 +153,8 @@ class _Check:
     # -- launchers -------------------------------------------------------------------------------
 
     def _launcher(self, module: str, real: str, words: Sequence[str]) -> None:
+        if real == f"{_LAUNCH}function":
+            return  # what the SDK runs functions with
         if not modules.is_command(real):
             self._no_launcher(module, sure=module == real)
             return
@@ -160,7 +162,8 @@ class _Check:
         if needed and self._is_own and not self._prepared and not modules.exists(needed):
             self._lacks(f"has no {needed!r}, which {module} needs")
         elif needed == "horovod" and self._is_own and modules.lacks_mpi(needed):
-            self._lacks(f"has a Horovod without MPI, which {module} needs (docs/pytorch.md)")
+            guide = "docs/pytorch-reference.md"
+            self._lacks(f"has a Horovod without MPI, which {module} needs ({guide})")
         if module.endswith(".wrap_rank"):
             self._worker(_wrapped(words))
         elif words and words[0].startswith("-") and not _is_command(words[0]):

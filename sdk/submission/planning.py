@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from detslurm.config import ExperimentConfig, LoadedExperiment, SiteProfile
 from detslurm.config.schema.environment import DEVICES
 from detslurm.sdk.errors import SubmitError
 from detslurm.sdk.submission.context import ContextFiles, collect
+from detslurm.sdk.submission.deferring import Deferral, within_quotas
 from detslurm.sdk.submission.entrypoint import check_entrypoint, one_node_problem
 from detslurm.sdk.submission.preflight import sampler_problems, warm_start_problems
+from detslurm.sdk.submission.sources import Sources, source_checkpoint, warm_start_sources
+from detslurm.sdk.submission.unused import unused_note
 from detslurm.searcher import RUNNABLE, Search, trial_count
 from detslurm.slurm import Cluster, ClusterLimits, JobRequest, SlurmError
+from detslurm.slurm.allowance import Allowance
 from detslurm.slurm.plan import JobPlan, PlanError, plan_job
 from detslurm.store import Store, probe
 from detslurm.store.search_records import BLOCK
+from detslurm.store.used_resources import recall_used
+
+if TYPE_CHECKING:
+    from detslurm.sdk.submission.beginning import Descent
 
 _STARTUP_HOOK = "startup-hook.sh"
 _CUSTOM = """\
@@ -41,6 +49,10 @@ class Plan:
     warnings: tuple[str, ...]
     submit_from_jobs: bool = True
     method_runner: str | None = None  # what runs the method of a custom search
+    sources: Sources = field(default_factory=dict)  # the checkpoints that it begins with
+    source_checkpoint: str | None = None  # the latest one of the trial that a warm start names
+    descent: Descent | None = None  # the experiment that it comes from
+    deferral: Deferral | None = None  # what is submitted later
 
     @property
     def is_search(self) -> bool:
@@ -49,8 +61,9 @@ class Plan:
 
     @property
     def workers(self) -> int:
-        """How many elements all arrays have together."""
-        return sum(array.count for array in self.jobs.arrays)
+        """How many elements all arrays have together, those of later ones included."""
+        later = self.deferral.elements if self.deferral is not None else 0
+        return sum(array.count for array in self.jobs.arrays) + later
 
 
 def make_plan(
@@ -81,11 +94,16 @@ def make_plan(
     ]
     if problems:
         raise SubmitError("\n".join(problems))
-    limits, jobs = _jobs(config, site, cluster, elements)
+    limits, jobs = jobs_within(config, site, cluster, elements)
     if jobs.template.nodes > 1 and (problem := one_node_problem(config.entrypoint)):
         raise SubmitError(problem)
+    source = source_checkpoint(plain, store)
+    allowed = _allowed(cluster, jobs.template)
+    is_search = plain["searcher"]["name"] not in RUNNABLE
+    jobs, deferral, quota_notes = within_quotas(jobs, allowed, limits, is_search=is_search)
     visible = report.warnings if cluster.name != "local" else ()  # a local job runs right here
-    notes = (*found.warnings, *_search_notes(plain), *context.notes, *jobs.notes, *visible)
+    unused = _unused_notes(store, plain, cpu_slots=jobs.template.slot_type == "cpu")
+    notes = (*found.warnings, *_search_notes(plain), *context.notes, *jobs.notes, *quota_notes)
     return Plan(
         cluster=cluster,
         config=config,
@@ -96,13 +114,30 @@ def make_plan(
         jobs=jobs,
         on_preempt=_on_preempt(config, limits, jobs.template),
         kill_wait=limits.kill_wait,
-        warnings=(*loaded.warnings, *notes),
+        warnings=(*loaded.warnings, *notes, *visible, *unused),
         submit_from_jobs=submit_from_jobs,
         method_runner=method_runner,
+        sources=warm_start_sources(plain, store, source),
+        source_checkpoint=source,
+        deferral=deferral,
     )
 
 
-def _jobs(
+def _unused_notes(store: Store, config: dict[str, Any], *, cpu_slots: bool) -> Sequence[str]:
+    used = recall_used(store, config)
+    found = unused_note(used, config, cpu_slots=cpu_slots) if used is not None else None
+    return [] if found is None else [found]
+
+
+def _allowed(cluster: Cluster, template: JobRequest) -> Allowance:
+    """What quotas allow of the jobs. Raises `SubmitError` where not even one could ever start."""
+    found = cluster.allowance(template)
+    if found.problem:
+        raise SubmitError(found.problem)
+    return found
+
+
+def jobs_within(
     config: ExperimentConfig, site: SiteProfile | None, cluster: Cluster, elements: int
 ) -> tuple[ClusterLimits, JobPlan]:
     """The jobs within the cluster's limits. Raises `SubmitError`."""
@@ -119,12 +154,12 @@ def _jobs(
 def _counted(config: dict[str, Any], submit_from_jobs: bool) -> tuple[int, int, list[str]]:
     """How many trials and array elements, or why that can't be known."""
     try:
-        return *_trials_and_jobs(config, submit_from_jobs), []
+        return *trials_and_jobs(config, submit_from_jobs), []
     except ValueError as err:
         return 0, 0, [f"searcher.name: {err}"]
 
 
-def _trials_and_jobs(config: dict[str, Any], submit_from_jobs: bool) -> tuple[int, int]:
+def trials_and_jobs(config: dict[str, Any], submit_from_jobs: bool) -> tuple[int, int]:
     """How many trials there are, or may be, and how many jobs for them. Raises `ValueError`.
 
     The jobs of a search are workers: as many as trials may run at once, and where jobs must not

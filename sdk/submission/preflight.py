@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from detslurm import storage
+from detslurm.sdk.submission.sources import find_checkpoint
 from detslurm.store import NotFound, Store
 from detslurm.store.reading import latest_checkpoint
 
@@ -40,7 +41,7 @@ def warm_start_problems(config: Mapping[str, Any], store: Store) -> list[str]:
     """Why the trials can't begin with the checkpoint that `searcher` names."""
     searcher = config["searcher"]
     number, uuid = searcher.get("source_trial_id"), searcher.get("source_checkpoint_uuid")
-    key = "source_checkpoint_uuid"
+    key, elsewhere = "source_checkpoint_uuid", None
     if number is not None:
         key = "source_trial_id"
         try:
@@ -49,8 +50,12 @@ def warm_start_problems(config: Mapping[str, Any], store: Store) -> list[str]:
             return [f"searcher.{key}: {error}"]
         if latest is None:
             return [f"searcher.{key}: trial {number} has no checkpoint"]
-        uuid = latest.uuid
-    return [] if uuid is None else _missing(f"searcher.{key}", uuid, config["checkpoint_storage"])
+        uuid, elsewhere = latest.uuid, latest.storage
+    elif uuid is not None and (found := find_checkpoint(store, uuid)) is not None:
+        elsewhere = found.view.storage
+    if uuid is None or elsewhere is not None:
+        return []  # where code has named the storage, it names it again
+    return _missing(f"searcher.{key}", uuid, config["checkpoint_storage"])
 
 
 def _missing(key: str, uuid: str, section: Mapping[str, Any]) -> list[str]:

@@ -9,13 +9,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from detslurm import _module_cache
+from detslurm._quantities import counted
 from detslurm.sdk.errors import SubmitError
 from detslurm.sdk.submission.context import freeze
+from detslurm.sdk.submission.deferring import defer
 from detslurm.sdk.submission.planning import Plan
-from detslurm.slurm import Cluster, JobRequest, SlurmError
+from detslurm.sdk.submission.sources import holding, keep_sources
+from detslurm.slurm import Cluster, JobRequest, SlurmError, SubmitLimitReached
+from detslurm.slurm.allowance import Allowance
+from detslurm.slurm.deferred import submit_as_many
 from detslurm.slurm.plan import JobArray
 from detslurm.slurm.resubmit import kept, runner_command, standby_request, submitted_fact
-from detslurm.store import ExperimentDir, Store, StoreError, records
+from detslurm.store import ExperimentDir, Store, StoreError, fs, records
 
 
 @dataclass(frozen=True)
@@ -28,6 +34,8 @@ class Submission:
         trials: The number of its trials; in a search, how many there may be.
         job_ids: The ids of the jobs that were queued.
         cluster: The name of the cluster.
+        paused: Whether the jobs are held.
+        deferred: The number of trials that are submitted later, where limits leave no room now.
     """
 
     experiment_id: int
@@ -35,6 +43,8 @@ class Submission:
     trials: int
     job_ids: tuple[str, ...]
     cluster: str
+    paused: bool = False
+    deferred: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for scripts."""
@@ -42,6 +52,7 @@ class Submission:
             "experiment_id": self.experiment_id,
             "trial_ids": list(range(self.first_trial, self.first_trial + self.trials)),
             "job_ids": list(self.job_ids),
+            "deferred": self.deferred,
         }
 
 
@@ -96,35 +107,90 @@ def submit(plan: Plan, store: Store, *, paused: bool = False) -> Submission:
     A crash at any moment leaves either no experiment, or one that records what was queued.
     """
     cluster = plan.cluster
-    experiment = store.create_experiment(
-        _created(plan),
-        plan.config.to_dict(),
-        plan.text,
-        masked=plan.config.masked(),
-        freeze=partial(freeze, plan.context),
-    )
+    if cluster.name != "local":  # one machine starts few jobs, and reads from its own memory
+        cache_modules(store)
+    experiment = _create(plan, store)
     first_trial = experiment.created().first_trial
     if paused:
         experiment.append(records.Intent(intent="pause"))
     job_ids: list[str] = []
-    name = f"det-{experiment.id}"
     try:
-        for array, request in requests(plan, experiment.path, name=name, paused=paused):
-            after = job_ids[array.after] if array.after is not None else None
-            dependent = request.with_changes(dependency=f"afterany:{after}" if after else None)
-            job_ids.append(cluster.submit(dependent))
-            first, each = (0, 1) if plan.is_search else (array.first * plan.each, plan.each)
-            experiment.append(submitted_fact(cluster.name, job_ids[-1], first, request, each=each))
+        deferred = _queue_arrays(plan, experiment, job_ids, paused=paused)
         if not plan.jobs.arrays:
             _keep_template(plan, experiment)
         elif plan.is_search:
-            job_ids.append(_submit_standby(experiment, cluster, job_ids, hold=paused))
+            with contextlib.suppress(
+                SubmitLimitReached
+            ):  # its workers submit it when there is room
+                job_ids.append(_submit_standby(experiment, cluster, job_ids, hold=paused))
     except BaseException as err:
         _take_back(experiment, cluster, job_ids)
         if isinstance(err, SlurmError):
             raise SubmitError(f"the cluster refused the job: {err}{_size(plan, err)}") from err
         raise
-    return Submission(experiment.id, first_trial, plan.trials, tuple(job_ids), cluster.name)
+    ids = tuple(job_ids)
+    done = Submission(experiment.id, first_trial, plan.trials, ids, cluster.name, paused, deferred)
+    return done
+
+
+def _queue_arrays(
+    plan: Plan, experiment: ExperimentDir, job_ids: list[str], *, paused: bool
+) -> int:
+    """Queue what there is room for, adding to `job_ids`; how many trials are left for later."""
+    name, cluster = f"det-{experiment.id}", plan.cluster
+    each = 1 if plan.is_search else plan.each
+    planned = sum(array.count for array in plan.jobs.arrays)
+    end = plan.trials if plan.deferral is None else planned * each
+    if plan.deferral is not None:
+        defer(experiment, range(end, plan.trials), each, plan.deferral.allowed)
+    for array, request in requests(plan, experiment.path, name=name, paused=paused):
+        after = job_ids[array.after] if array.after is not None else None
+        dependent = request.with_changes(dependency=f"afterany:{after}" if after else None)
+        first, sent = 0 if plan.is_search else array.first * each, 0
+        try:
+            job_id, part = submit_as_many(cluster, dependent)
+        except SubmitLimitReached:
+            if not job_ids:
+                raise
+        else:
+            job_ids.append(job_id)
+            part = part.with_changes(dependency=None)
+            experiment.append(submitted_fact(cluster.name, job_id, first, part, each=each))
+            sent = part.count or 1
+        if sent < array.count:
+            if not plan.is_search:
+                left = range(first + sent * each, end)
+                defer(experiment, left, each, _unknown_limit(plan))
+                return plan.trials - left.start
+            break
+    return 0 if plan.is_search else plan.trials - end
+
+
+def _unknown_limit(plan: Plan) -> Allowance:
+    """The limit that was expected, or that it is not known which one was in the way."""
+    return plan.deferral.allowed if plan.deferral is not None else Allowance()
+
+
+def cache_modules(store: Store) -> None:
+    """Let the jobs start with one file of modules; without it they only start later."""
+    if (found := _module_cache.refreshed(str(store.path))) is not None:
+        path, content = found
+        with contextlib.suppress(StoreError):
+            fs.replace_file(path, content)
+
+
+def _create(plan: Plan, store: Store) -> ExperimentDir:
+    with holding(store, plan.sources):
+        experiment = store.create_experiment(
+            _created(plan),
+            plan.config.to_dict(),
+            plan.text,
+            masked=plan.config.masked(),
+            freeze=partial(freeze, plan.context),
+            prepare=plan.descent.prepare if plan.descent is not None else None,
+        )
+        keep_sources(experiment, plan.sources)
+    return experiment
 
 
 def _take_back(experiment: ExperimentDir, cluster: Cluster, job_ids: Sequence[str]) -> None:
@@ -146,7 +212,7 @@ def _size(plan: Plan, refusal: SlurmError) -> str:
     """How many jobs it would have been, if that is the reason."""
     if "trials_per_job" not in refusal.advice:
         return ""
-    return f" It is {plan.each} now, which makes {plan.workers} elements."
+    return f" It is {plan.each} now, which makes {counted(plan.workers, 'element')}."
 
 
 def _created(plan: Plan) -> records.Created:
@@ -156,6 +222,8 @@ def _created(plan: Plan) -> records.Created:
         name=config["name"],
         description=config["description"],
         labels=config["labels"],
+        workspace=config["workspace"] or None,
+        project=config["project"] or None,
         trials=plan.trials,
         metric=searcher["metric"],
         smaller_is_better=searcher.get("smaller_is_better", True),
@@ -170,7 +238,13 @@ def _created(plan: Plan) -> records.Created:
         submit_from_jobs=plan.submit_from_jobs,
         workers=min(plan.workers, searcher.get("max_concurrent_trials") or plan.workers),
         max_slots=resources.get("max_slots"),
+        budget=plan.config.slurm.budget.slot_hours if plan.config.slurm.budget else None,
         runner=plan.method_runner,
+        parent=plan.descent.parent if plan.descent is not None else None,
+        origin=plan.descent.origin if plan.descent is not None else None,
+        sources=tuple(plan.sources),
+        source_checkpoint=plan.source_checkpoint,
+        code_bytes=plan.context.size,
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 
 from detslurm.cli import main
+from tests.envelope import unwrap
 from tests.sdk.scenes import Scene
 
 
@@ -25,7 +25,7 @@ class CommandResult:
     @property
     def data(self) -> Any:
         """The result as JSON: stdout must be nothing else."""
-        return json.loads(self.out)
+        return unwrap(self.out)
 
 
 Detslurm = Callable[..., CommandResult]

@@ -86,7 +86,15 @@ def test_settings(scene: Scene, detslurm: Detslurm) -> None:
     shown = detslurm("e", "describe", 1).out
     assert "Max slots : 2\n" in shown and "Priority : 11\n" in shown
     assert ("update", "7", {"ArrayTaskThrottle": 2}) in scene.queue.calls
-    assert ("update", "7", {"Nice": 100}) in scene.queue.calls
+    assert ("update", "7", {"Nice": 10}) in scene.queue.calls
+    assert detslurm("e", "set", "weight", 1, "2").status == 0
+    assert scene.queue.calls[-1] == ("update", "7", {"Nice": 20})
+    data = detslurm("e", "describe", 1, "--json").data
+    assert (data["priority"], data["weight"]) == (None, 2)
+    for name, value, field in (("resource-pool", "low", "Partition"), ("qos", "long", "QOS")):
+        assert detslurm("e", "set", name, 1, value).status == 0
+        assert ("update", "7_[0-3]", {field: value}) in scene.queue.calls
+    assert detslurm("e", "describe", 1, "--json").data["pool"] == "low"
     assert not Path("x").exists()
 
 
@@ -119,10 +127,10 @@ def test_download_model_def(scene: Scene, detslurm: Detslurm, tmp_path: Path) ->
     ("args", "status", "text"),
     [
         (["experimant"], 2, "did you mean 'experiment'?"),
-        (["list"], 2, "did you mean 'experiment list' or 'trial list'?"),
+        (["list"], 2, "did you mean 'experiment list' or 'trial list'"),
         (["pauze", "1"], 2, "did you mean 'experiment pause'?"),
         (["e", "descibe", "1"], 2, "did you mean 'describe'?"),
-        (["e", "describe", "x"], 2, "ids are whole numbers"),
+        (["e", "describe", "x"], 1, "no experiment is called 'x'"),
         (["e", "describe", "0"], 2, "ids are whole numbers"),
         (["e", "describe", "1" * 40], 2, "ids are whole numbers"),
         (["e", "describe"], 2, "ID"),

@@ -67,8 +67,12 @@ def parse(words: list[str]) -> None:
             command.make_context(name, words, parent=context)
 
 
-def test_help_gives_examples_that_parse() -> None:
+def test_help_gives_examples_that_parse(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every example is a command line as the program takes it; the main commands have some."""
+    # Examples name experiments of nobody's store.
+    monkeypatch.setattr("detslurm.sdk.finding.named", lambda client, pattern: [1])
+    monkeypatch.setattr("detslurm.sdk.finding.newest_experiment", lambda client, place: 1)
+    monkeypatch.setattr("detslurm.sdk.finding.newest_trial", lambda client, place: 1)
     found = set()
     for command, context in cli_reference.commands(app, cli_reference.top()):
         text = (command.help or "").partition("Examples:\n")[2]
@@ -80,8 +84,9 @@ def test_help_gives_examples_that_parse() -> None:
 
 
 VERBS = """
-    Choose Copy Delete Include Merge Override Overwrite Print Queue Read Show Simulate Skip Stay
-    Take Train Use Write
+    Begin Change Check Choose Continue Copy Delete Include Keep Listen Merge Override Overwrite
+    Print Put Queue Rank Read Remove Reverse Set Show Simulate Skip Sort Stay Take Train Use
+    Write
 """
 
 
@@ -124,12 +129,18 @@ def modules_of(*args: str) -> set[str]:
 def test_help_imports_click_alone() -> None:
     """No command, no store, no YAML: a listing is a table, and names of variables are names."""
     found = {m for m in modules_of("--help") if m.startswith("detslurm.")}
-    light = {"_env", "_errors", "cli", "cli.app", "cli.lazy"}
+    light = {"_env", "_errors", "cli", "cli.app", "cli.lazy", "cli.session"}
     assert found <= {f"detslurm.{name}" for name in light}
 
 
-def test_looking_imports_nothing_heavy(scene: Scene) -> None:
-    """Login nodes give one core and little patience."""
+def test_looking_imports_nothing_heavy(
+    scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Login nodes give one core and little patience; a site profile that says nothing of a purge
+    is not parsed for it."""
+    site = tmp_path / "site.yaml"
+    site.write_text("partition: gpu\n")
+    monkeypatch.setenv("DETSLURM_SITE", str(site))
     scene.run(scene.experiment(), losses=[0.5], end="completed")
     for args in (["e", "list"], ["e", "describe", "1"], ["t", "logs", "1"]):
         heavy = {"torch", "numpy", "h5py", "mpi4py", "submitit", "rich", "yaml"}

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import csv
+import json
 import math
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from detslurm.store import CheckpointView, RunLog
+from detslurm.store import ExperimentDir, RunLog
 from tests.cli.conftest import Detslurm
 from tests.sdk.scenes import YAML, Scene
 from tests.store.faults import refusing
@@ -239,36 +242,20 @@ def test_checkpoints_are_listed_and_ranked(failed: Scene, detslurm: Detslurm) ->
     assert [c["uuid"] for c in detslurm("e", "lc", 1, "--best", 1, "--json").data] == ["c2"]
 
 
-def test_the_storage_is_found_once_an_experiment(
+def test_the_configuration_is_read_once_for_all_checkpoints(
     failed: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not once a trial: it takes the configuration, and a look at what may be a huge directory."""
-    from detslurm.sdk import checkpoints
+    """Not once a trial or a checkpoint: it tells where they are."""
+    asked: list[int] = []
+    real = ExperimentDir.config
 
-    asked: list[object] = []
-    monkeypatch.setattr(checkpoints, "disk_of", asked.append)
+    def config(directory: ExperimentDir) -> dict[str, Any]:
+        asked.append(directory.id)
+        return real(directory)
+
+    monkeypatch.setattr(ExperimentDir, "config", config)
     assert [c.uuid for c in failed.client.experiment(1).checkpoints()] == ["c1", "c2"]
     assert len(asked) == 1
-
-
-def test_checkpoints_are_read_once_of_each_trial_that_began(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Those of a trial are compared with their storage each time, and there may be many trials."""
-    from detslurm.cli.checkpoints import of_experiment
-    from detslurm.sdk.trial import Trial
-
-    scene.run(scene.experiment(2), losses=[0.5], checkpoint="c1", end="completed")
-    read: list[int] = []
-    real = Trial.checkpoints
-
-    def checkpoints(trial: Trial) -> list[CheckpointView]:
-        read.append(trial.id)
-        return real(trial)
-
-    monkeypatch.setattr(Trial, "checkpoints", checkpoints)
-    (found,) = of_experiment(scene.client.experiment(1))
-    assert (found.checkpoint.uuid, found.metric, read) == ("c1", 0.5, [1])
 
 
 def test_trials_are_listed(failed: Scene, detslurm: Detslurm) -> None:
@@ -306,7 +293,7 @@ def test_logs_come_from_both_ends_and_filtered(failed: Scene, detslurm: Detslurm
 def test_a_log_as_json_is_one_object_a_line(failed: Scene, detslurm: Detslurm) -> None:
     """With time, run, rank and text apart."""
     result = detslurm("t", "logs", 2, "--head", 1, "--json")
-    assert result.data == {
+    assert json.loads(result.out) == {
         "time": "2026-11-21T04:46:00.000000Z",
         "run": 1,
         "rank": None,
@@ -319,7 +306,7 @@ def test_a_log_that_has_not_begun_says_why(scene: Scene, detslurm: Detslurm) -> 
     scene.experiment(job="7")
     result = detslurm("e", "logs", 1)
     assert result.out == ""
-    assert "waits in the queue (Priority)" in result.err
+    assert "waits in the queue: it has other jobs ahead of it (Priority)" in result.err
 
 
 def test_wait_succeeds_only_for_completed(failed: Scene, detslurm: Detslurm) -> None:
@@ -426,6 +413,25 @@ def test_a_checkpoint_is_downloaded(scene: Scene, detslurm: Detslurm, tmp_path: 
         result = detslurm("t", "download", 1, *words, "-o", target)
         assert result.out == f"{target}\n", result.err
         assert (target / "weights").read_text() == uuid
-        assert detslurm("t", "download", 1, *words, "-o", target).status == 1
+        again = detslurm("t", "download", 1, *words, "-o", target)
+        assert (again.status, again.out) == (0, f"{target}\n")  # all of it is there
+        (target / "weights").write_text("of something else")
+        assert "exists already" in detslurm("t", "download", 1, *words, "-o", target).err
     assert "has no checkpoint x" in detslurm("t", "download", 1, "--uuid", "x").err
     assert detslurm("t", "download", 1).status == 2
+
+
+def test_a_description_as_files(failed: Scene, detslurm: Detslurm, tmp_path: Path) -> None:
+    """Experiments, trials, and what each of them reported and saved, for a spreadsheet."""
+    done = detslurm("e", "describe", 1, "--outdir", tmp_path / "tables")
+    names = ["experiments", "trials", "workloads"]
+    assert done.out.split() == [w for n in names for w in ("Wrote", f"{tmp_path}/tables/{n}.csv")]
+    rows = {}
+    for name in names:
+        with (tmp_path / "tables" / f"{name}.csv").open(newline="") as file:
+            rows[name] = list(csv.DictReader(file))
+    assert rows["experiments"][0]["name"] == "digits"
+    trials = json.loads(detslurm("e", "describe", 1, "--json").out)["data"]["trials"]
+    assert [row["state"] for row in rows["trials"]] == [trial["state"] for trial in trials]
+    reported = [row for row in rows["workloads"] if row["kind"] == "validation"]
+    assert reported and all(float(row["validation.loss"]) for row in reported)

@@ -10,6 +10,8 @@ import pytest
 from detslurm.slurm import ClusterLimits, JobRequest, SlurmError
 from detslurm.store import ExperimentDir
 from detslurm.store.errors import explained
+from detslurm.store.run_usage import Requested, RunUsage
+from detslurm.store.used_resources import remember_used
 from tests.config.bent import BENT, Bent
 from tests.sdk.scenes import CUSTOM, SEARCH, YAML, Scene
 
@@ -106,3 +108,29 @@ def test_a_dry_run_says_what_the_jobs_are(
     """The jobs of a search work at any of its trials; else each has its own, or some."""
     config.write_text(text)
     assert f"arrays: {jobs} at once" in detslurm("submit", config, "--dry-run").out
+
+
+def test_who_asks_again_for_far_more_than_was_used_is_told(
+    scene: Scene, config: Path, detslurm: Detslurm
+) -> None:
+    """By the last experiment that asked for the same; other requests and code are told nothing."""
+    asking = f"{YAML}resources: {{slots_per_trial: 8}}\n".replace(
+        "slurm: {slot_type: cpu}", "slurm: {slot_type: cpu, sbatch_args: [--mem=64G]}"
+    )
+    config.write_text(asking)
+    assert "used" not in detslurm("submit", config).err
+    directory = scene.store.experiment(1)
+    usage = RunUsage(requested=Requested(slots=8, cpus=8, memory=64 << 30))
+    usage.add({"seconds": 100.0, "cpu": 110.0, "resident": 9 << 30}, now=1.0)
+    for trial in (1, 2):
+        directory.trial(trial).open_run({"time": 0.0})
+        directory.trial(trial).write_end(1, {"outcome": "completed", "usage": usage.to_dict()})
+    remember_used(directory, [1, 2])
+
+    told = "trials of experiment 1 used 9 of 64 GB of memory and 1.1 of 8 CPUs"
+    assert told in detslurm("submit", config).err
+    assert told in detslurm("submit", config, "--dry-run").err
+    for less in ("slurm.sbatch_args=[--mem=12G]", "entrypoint=python3 train.py --big"):
+        assert "used" not in detslurm("submit", config, "--config", less).err
+    (scene.store.own("used-resources.json")).write_text("{broken")
+    assert detslurm("submit", config).status == 0

@@ -228,10 +228,21 @@ class Cluster:
         return dict(word.split("=", 1) for word in text.split() if "=" in word)
 
     def wait_state(self, job_id: str, *states: str, timeout: float = 240.0) -> dict[str, str]:
-        """Wait until a job is in one of `states`, e.g. "RUNNING"; its record then."""
+        """Wait until a job is in one of `states`, e.g. "RUNNING"; its record then.
 
-        def there() -> dict[str, str]:
+        TimeoutError tells what the controller showed last, and the end of the job's output.
+        """
+        record: dict[str, str] = {}
+
+        def there() -> bool:
+            nonlocal record
             record = self.job(job_id)
-            return record if record.get("JobState") in states else {}
+            return record.get("JobState") in states
 
-        return wait_for(there, timeout, f"job {job_id} in {'/'.join(states)}")
+        try:
+            wait_for(there, timeout, f"job {job_id} in {'/'.join(states)}")
+        except TimeoutError as err:
+            output = Path(record.get("StdOut", "/dev/null"))
+            said = output.read_text(errors="replace")[-2000:] if output.is_file() else ""
+            raise TimeoutError(f"{err}\n{record}\n{said}") from None
+        return record

@@ -18,5 +18,5 @@ def wait_for(condition: Callable[[], T | None], timeout: float = 30.0, what: str
             name = what or getattr(condition, "__name__", "a condition")
             raise TimeoutError(f"{name}: not within {timeout:g} s (last seen: {value!r})")
         time.sleep(pause)
-        pause = min(pause * 1.5, 0.2)
+        pause = min(pause * 1.5, 0.5)
     return value

@@ -60,11 +60,11 @@ WHO = "import determined; print(getattr(determined, 'who', determined.__name__))
         ("from determined import searcher", "searcher", "detslurm.searcher"),
         ("from determined.searcher import Create", "Create", "detslurm.searcher.Create"),
         ("from determined import experimental", "experimental", "detslurm.experimental"),
-        ("from determined.experimental import client", "client", "detslurm.sdk.client"),
+        ("from determined.experimental import client", "client", "detslurm.experimental.client"),
         (
             "import determined.experimental.client",
             "determined.experimental.client",
-            "detslurm.sdk.client",
+            "detslurm.experimental.client",
         ),
     ],
 )

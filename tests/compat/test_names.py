@@ -134,6 +134,7 @@ from determined.experimental import core_v2
 for lr in (0.1, 0.2):
     core_v2.init(config=core_v2.Config(
         name="mine", labels=["a"], hparams={"lr": lr}, data={"d": 1},
+        workspace="vision", project="digits",
         searcher={"name": "single", "metric": "acc", "smaller_is_better": False}))
     assert core_v2.info.trial.hparams == {"lr": lr} and core_v2.info.user_data == {"d": 1}
     core_v2.train.report_validation_metrics(steps_completed=1, metrics={"acc": lr})
@@ -145,6 +146,7 @@ for lr in (0.1, 0.2):
         for number, lr in ((1, 0.1), (2, 0.2)):
             view = fold_experiment(Store(root).experiment(number))
             assert (view.name, view.labels, view.state) == ("mine", ("a",), "COMPLETED")
+            assert (view.workspace, view.project) == ("vision", "digits")
             assert (view.best_value, view.trials[0].hparams) == (lr, {"lr": lr})
 
     def test_names_of_the_users_own(self, root: Path) -> None:
@@ -198,9 +200,7 @@ def test_what_a_slower_script_made_in_vain_stays_in_nobodys_way(
 
     def place(trial: str) -> TrialDir:
         unmanaged_info = UnmanagedInfo(external_experiment_id="e", external_trial_id=trial)
-        return _unmanaged_trial.unmanaged_trial(store, unmanaged_info, store.path / "checkpoints")[
-            0
-        ]
+        return _unmanaged_trial.unmanaged_trial(store, unmanaged_info, {"type": "shared_fs"})[0]
 
     real = getattr(_unmanaged_trial, step)
     ours: list[TrialDir] = []

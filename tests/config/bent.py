@@ -325,6 +325,13 @@ SECTIONS = [
         ":6:44:",
         "no trial could ever run",
     ),
+    _head("budget of nothing", "slurm: {budget: {slot_hours: 0}}\n", ":6:30:", "> 0"),
+    _head(
+        "budget without slots",
+        "resources: {slots_per_trial: 0}\nslurm: {budget: {slot_hours: 2}}\n",
+        "slurm.budget",
+        "use no slot-hours",
+    ),
     _head(
         "one node too small",
         "resources: {slots_per_trial: 4, is_single_node: true}\nslurm: {slots_per_node: 2}\n",

@@ -108,5 +108,6 @@ slurm:
   slot_type: cuda
   network_interface: ib0,eth0
   trials_per_job: 2
+  budget: {slot_hours: 100}
 pbs: {slots_per_node: 2, pbsbatch_args: [-q]}
 """

@@ -54,7 +54,11 @@ def test_later_ones_win_and_replace() -> None:
         ("=3", ("not of the form a.b.c",)),
         ("a..b=3", ("not of the form a.b.c",)),
         ("max_restart=3", ("--config max_restart", 'did you mean "max_restarts"')),
-        ("entrypoint.x=3", ("--config entrypoint.x", "entrypoint is not a mapping")),
+        ("entrypoint.x=3", ("--config entrypoint.x: entrypoint: it is the text",)),
+        (
+            "entrypoint.a.b=3",
+            ("write --config entrypoint=... or --config 'entrypoint={a: {b: ...}}'",),
+        ),
         ("labels=[a", ("--config labels:", "YAML syntax")),
         ("max_restarts=-1", ("--config max_restarts: max_restarts", ">= 0", "found -1")),
     ],

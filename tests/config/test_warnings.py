@@ -21,7 +21,6 @@ def test_all_ignored_keys_are_in_one_warning(tmp_path: Path) -> None:
     """One text names every key that does nothing here, with its line."""
     ignored, deprecated = warnings_of(FULL, tmp_path)
     for key in (
-        "resources.weight",
         "resources.shm_size",
         "resources.devices",
         "resources.native_parallel",
@@ -43,7 +42,7 @@ def test_all_ignored_keys_are_in_one_warning(tmp_path: Path) -> None:
         assert f"{key} (" in ignored
     assert "hush" not in ignored
     assert ignored.startswith(f"{tmp_path}/e.yaml: ")
-    assert "resources.weight (line 38)" in ignored
+    assert "resources.shm_size (line 41)" in ignored
     for key in ("min_validation_period", "scheduling_unit", "environment_variables.gpu"):
         assert key in deprecated
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from detslurm import core
+from detslurm._nvml import Nvml
 from detslurm.core import DistributedContext, ProfilerContext, _system
 from detslurm.core._profiler import averaged
 from detslurm.core._system import rates_between
@@ -136,7 +137,7 @@ def test_what_a_driver_does_not_measure_is_left_out() -> None:
         nvmlDeviceGetUtilizationRates=lambda gpu: measured(gpu, gpu=40),
         nvmlDeviceGetMemoryInfo=lambda gpu: measured(gpu, free=7),
     )
-    assert _system._gpus(nvml) == {
+    assert _system._gpus(Nvml(nvml)) == {
         "GPU-0": {"gpu_util": 40, "gpu_free_memory": 7},
         "GPU-1": {"gpu_free_memory": 7},
     }

@@ -47,6 +47,12 @@ class Trial:
         self.storage = storage
         self.notes = Notes()
         self.deleted: list[str] = []
+        self.needed_by: str | None = None
+
+    def _mark_deleted(self, storage_id: str) -> str | None:
+        if self.needed_by is None:
+            self.deleted.append(storage_id)
+        return self.needed_by
 
     def run(
         self,
@@ -63,7 +69,7 @@ class Trial:
                 self.storage,
                 recorder,
                 needs_steps=True,
-                on_worker_delete=self.deleted.append,
+                mark_deleted=self._mark_deleted,
             )
             return body(context, dist)
 
@@ -348,7 +354,7 @@ class TestRestore:
         assert "selector ignored" in caplog.text
 
     def test_a_worker_may_delete(self, trial: Trial, storage_id: str) -> None:
-        """Its deletion is noted beside the chief's own records."""
+        """Its deletion is recorded as a fact of the experiment."""
 
         def body(context: CheckpointContext, dist: DistributedContext) -> None:
             if dist.rank == 1:
@@ -357,6 +363,15 @@ class TestRestore:
         trial.run(2, body)
         assert trial.deleted == [storage_id]
         assert not trial.storage.exists(storage_id)
+
+    def test_what_is_needed_stays(
+        self, trial: Trial, storage_id: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """The training goes on, and its log says what needs the checkpoint."""
+        trial.needed_by = "model resnet version 3"
+        trial.run(1, lambda context, dist: context.delete(storage_id))
+        assert trial.storage.exists(storage_id)
+        assert "is not deleted: model resnet version 3 needs it" in caplog.text
 
 
 class TestInABucket:

@@ -18,7 +18,16 @@ import pytest
 import detslurm as det
 from detslurm import core, errors
 from detslurm.config import ExperimentConfig
-from detslurm.store import Store, StoreFull, TrialView, fold_experiment, fold_trial, trial_metrics
+from detslurm.store import (
+    Store,
+    StoreFull,
+    TrialView,
+    fold_experiment,
+    fold_facts,
+    fold_trial,
+    trial_metrics,
+)
+from detslurm.store.checkpoint_facts import keep
 from tests.store.faults import failing
 
 
@@ -265,7 +274,18 @@ class TestCheckpoints:
                 checkpoint.get_metadata(uuid)
             with pytest.raises(errors.CheckpointNotFound):
                 checkpoint.delete(uuid)
-        assert the_trial(root).latest_checkpoint is None
+        facts = fold_facts(Store(root).experiment(1))
+        trial = fold_trial(Store(root).experiment(1).trial(1), facts.context(1))
+        assert [c.state for c in trial.checkpoints] == ["DELETED"]
+
+    def test_what_is_needed_is_not_deleted(self, root: Path) -> None:
+        """A checkpoint that somebody has registered meanwhile stays; the script goes on."""
+        with core.init() as context:
+            with context.checkpoint.store_path({"steps_completed": 1}) as (path, uuid):
+                (path / "f").write_text("x")
+            keep(Store(root).experiment(1), [uuid], by="model m version 1")
+            context.checkpoint.delete(uuid)
+            assert context.checkpoint.get_metadata(uuid) == {"steps_completed": 1}
 
     def test_calls_that_make_no_sense_raise(self, root: Path, tmp_path: Path) -> None:
         """Nothing to upload, a missing directory, an id that is a path."""

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from detslurm.core import DistributedContext, DistributedError
-from detslurm.core._distributed import _topology_by_tf_config
+from detslurm.core._launched import topology_by_tf_config
 from detslurm.core.transports.health import CHECK_INTERVAL, Health
 from detslurm.core.transports.sockets.handshake import Address
 from detslurm.core.transports.sockets.rendezvous import Rendezvous, host, join
@@ -355,18 +355,16 @@ def test_workers_of_tensorflow(monkeypatch: pytest.MonkeyPatch) -> None:
     """They find each other by TF_CONFIG; those of one host are a node."""
     monkeypatch.setitem(sys.modules, "tensorflow", Tensorflow(0))
     monkeypatch.setenv("DETSLURM_RUN_TOKEN", f"{os.getpid()}.{time.monotonic_ns()}")
-    found = [
-        _topology_by_tf_config(tf_config("chief", 0, chief=["a:1"], worker=["[::1]:1", "a:2"]))
-    ]
+    found = [topology_by_tf_config(tf_config("chief", 0, chief=["a:1"], worker=["[::1]:1", "a:2"]))]
     found += [
-        _topology_by_tf_config(tf_config("worker", i, chief=["a:1"], worker=["[::1]:1", "a:2"]))
+        topology_by_tf_config(tf_config("worker", i, chief=["a:1"], worker=["[::1]:1", "a:2"]))
         for i in range(2)
     ]
     expected = [(0, 3, 0, 2, 0, 2), (1, 3, 0, 1, 1, 2), (2, 3, 1, 2, 0, 2)]
     assert found == [(ranks, "a") for ranks in expected]
     for wrong in ("{", "[]", tf_config("ps", 0, worker=["a:1"]), tf_config("worker", 2)):
         with pytest.raises(ValueError, match="TF_CONFIG is none of"):
-            _topology_by_tf_config(wrong)
+            topology_by_tf_config(wrong)
 
     monkeypatch.setenv("TF_CONFIG", tf_config("worker", 0, worker=["localhost:1", "127.0.0.1:2"]))
     second = tf_config("worker", 1, worker=["localhost:1", "127.0.0.1:2"])

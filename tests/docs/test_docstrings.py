@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from collections.abc import Iterator
 from enum import Enum
@@ -11,6 +12,10 @@ from pathlib import Path
 import pytest
 
 from detslurm import store
+from detslurm.sdk.bundle.importing import Imported
+from detslurm.sdk.bundle.writing import Bundled
+from detslurm.sdk.comparison import Comparison, Difference
+from detslurm.sdk.experiment import Experiment
 from detslurm.sdk.job_status import JobRef, JobStatus
 from detslurm.sdk.submission.submit import Submission
 from tests.docs.pages import REPOSITORY, blocks
@@ -21,6 +26,7 @@ MODULES = (
     "detslurm",
     "detslurm.core",
     "detslurm.errors",
+    "detslurm.experimental.client",
     "detslurm.experimental.core_v2",
     "detslurm.launch",
     "detslurm.pytorch",
@@ -42,7 +48,7 @@ STARTS = {
     ),
     "detslurm.experimental.core_v2": ("init",),
     "detslurm.pytorch": ("Trainer.fit",),
-    "detslurm.sdk": ("Client.experiment", "Client.submit"),
+    "detslurm.sdk": ("Client.experiment", "Client.submit", "Determined.create_experiment"),
     "detslurm.searcher": ("Search",),
 }
 
@@ -50,25 +56,33 @@ STARTS = {
 RETURNED = (
     *(store.CheckpointView, store.Columns, store.ExperimentRow, store.ExperimentView),
     *(store.MetricRow, store.ProfileRow, store.RunView, store.TrialRow, store.TrialView),
-    *(store.ValidationView, store.Job, JobRef, JobStatus, Submission),
+    *(store.ValidationView, store.Job, JobRef, JobStatus, Submission, Comparison, Difference),
+    *(Bundled, Imported),
 )
 
 # Users get these from functions and other objects, and never make one.
 OURS = {
     "CheckpointContext",
+    "Checkpoint",
     "ClusterInfo",
     "ConfigErrors",
     "Context",
     "DeepSpeedTrialContext",
     "Experiment",
+    "Job",
+    "Model",
+    "ModelVersion",
+    "NodeInfo",
     "PreemptContext",
     "ProfilerContext",
     "PyTorchExperimentalContext",
     "PyTorchTrialContext",
     "RendezvousInfo",
+    "ResourcePool",
     "SearcherContext",
     "SearchTrial",
     "SearcherOperation",
+    "NodeSlots",
     "SlurmError",
     "State",
     "TrainContext",
@@ -148,12 +162,20 @@ def test_examples_run(module: str, work: Path, monkeypatch: pytest.MonkeyPatch) 
     examples = {one.name: code for one in documented(module) if (code := one.doc.example())}
     # Another test of this process may have imported its own.
     monkeypatch.delitem(sys.modules, "model_def", raising=False)
-    for number, (name, code) in enumerate(examples.items()):
+    once = {code: name for name, code in examples.items()}  # a subclass has them, too
+    for number, (code, name) in enumerate(once.items()):
         folder = work / str(number)
         folder.mkdir()
         monkeypatch.chdir(folder)
         exec(compile(code, name, "exec"), {"__name__": "example"})
     assert {f"{module}.{name}" for name in STARTS.get(module, ())} <= set(examples)
+
+
+def test_the_page_about_the_client_names_what_an_experiment_has() -> None:
+    """Everything that Tab shows after it."""
+    page = (REPOSITORY / "docs" / "sdk.md").read_text()
+    names = [name for name in dir(Experiment) if not name.startswith("_")]
+    assert not [name for name in names if not re.search(rf"\b{name}\b", page)]
 
 
 def test_the_page_about_the_client_runs(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:

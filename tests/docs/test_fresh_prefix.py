@@ -18,8 +18,6 @@ import pytest
 from tests.docs import borrowed
 from tests.docs.pages import REPOSITORY
 
-pytestmark = pytest.mark.xdist_group("prefix")
-
 
 @pytest.fixture(scope="module")
 def prefix() -> Iterator[Path]:

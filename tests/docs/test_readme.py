@@ -17,7 +17,10 @@ from tests.cluster.spec import ClusterSpec, Layout
 from tests.cluster.users import User, local_user
 from tests.docs.pages import REPOSITORY, Block, blocks, commands, pages
 
-RUN = [REPOSITORY / page for page in ("README.md", "docs/getting-started.md", "docs/pytorch.md")]
+RUN = [
+    REPOSITORY / "README.md",
+    *(REPOSITORY / "docs" / f"{name}.md" for name in ("getting-started", "pytorch", "coming-from")),
+]
 MATCHES = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 

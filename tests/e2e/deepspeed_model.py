@@ -1,4 +1,4 @@
-"""The project of a test: a DeepSpeedTrial with ZeRO-2 whose runs are disturbed."""
+"""The project of a test: a DeepSpeedTrial with ZeRO 1 to 3 whose runs are disturbed."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ from detslurm import pytorch
 from detslurm.core._preempt import attach_flag
 from detslurm.pytorch.deepspeed import DeepSpeedTrial, DeepSpeedTrialContext
 
-CONFIG = {
-    "train_micro_batch_size_per_gpu": 4,
-    "gradient_accumulation_steps": 2,
-    "gradient_clipping": 1.0,
-    "zero_optimization": {"stage": 2},
-    "optimizer": {"type": "Adam", "params": {"lr": 0.01, "torch_adam": True}},
-    "scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 9, "warmup_max_lr": 0.01}},
-    "zero_allow_untested_optimizer": True,
-    "steps_per_print": 10**9,
-}
+
+def config(stage: int) -> dict[str, Any]:
+    return {
+        "train_batch_size": 32,
+        "gradient_accumulation_steps": 2,
+        "gradient_clipping": 1.0,
+        "zero_optimization": {"stage": stage},
+        "optimizer": {"type": "Adam", "params": {"lr": 0.01, "torch_adam": True}},
+        "scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 9}},
+        "steps_per_print": 10**9,
+    }
 
 
 class Trial(DeepSpeedTrial):
-    """The first run waits to be preempted; in the second one rank dies while all save."""
+    """Three engines. Those with ZeRO-1 and 3 learn the same records on all slots in every step,
+    whatever the slots are; that with ZeRO-2 learns the data, with dropout.
+
+    The first run waits to be preempted; in the second one rank dies while all save.
+    """
 
     def __init__(self, context: DeepSpeedTrialContext) -> None:
         self.context = context
-        layers = [nn.Linear(8, 32), nn.Tanh(), nn.Dropout(0.2), nn.Linear(32, 1)]
-        net = nn.Sequential(*layers)
-        engine, *_ = deepspeed.initialize(
-            model=net, model_parameters=net.parameters(), config=CONFIG
-        )
-        self.engine = context.wrap_model_engine(engine)
+        self.engines = [self.engine(stage) for stage in (1, 2, 3)]
         info = det.get_cluster_info()
         assert info is not None
         self.run = info.trial._trial_run_id if context.get_hparam("disturbed") else 0
@@ -48,38 +48,58 @@ class Trial(DeepSpeedTrial):
         assert flag is not None
         self.flag = flag
 
-    def loss(self, batches: Iterator[Any]) -> torch.Tensor:
-        x, y = self.context.to_device(next(batches))
-        return nn.functional.mse_loss(self.engine(x), y)
+    def engine(self, stage: int) -> Any:
+        # Sizes that four ranks divide: DeepSpeed would fill up others with what is in memory.
+        layers = [nn.Linear(8, 32), nn.Tanh(), nn.Linear(32, 1, bias=False)]
+        net = nn.Sequential(*layers, *([nn.Dropout(0.2)] if stage == 2 else []))
+        net[0].bias.requires_grad_(False)
+        trained = [p for p in net.parameters() if p.requires_grad]
+        engine, *_ = deepspeed.initialize(model=net, model_parameters=trained, config=config(stage))
+        return self.context.wrap_model_engine(engine)
+
+    def losses(self, batches: Iterator[Any]) -> list[torch.Tensor]:
+        same = made_up(8).tensors
+        data = (same, self.context.to_device(next(batches)), same)
+        pairs = zip(self.engines, data, strict=True)
+        return [nn.functional.mse_loss(engine(x), y) for engine, (x, y) in pairs]
 
     def train_batch(self, dataloader_iter: Any, epoch_idx: int, batch_idx: int) -> Any:
         while self.run == 1 and batch_idx == 6 and not self.flag.preempt:
             time.sleep(0.05)
-        loss = self.loss(dataloader_iter)
-        self.engine.backward(loss)
-        self.engine.step()
-        return {"loss": loss}
+        losses = self.losses(dataloader_iter)
+        for engine, loss in zip(self.engines, losses, strict=True):
+            engine.backward(loss)
+            engine.step()
+        return named(losses)
 
     def evaluate_batch(self, dataloader_iter: Any, batch_idx: int) -> dict[str, Any]:
-        return {"error": self.loss(dataloader_iter)}
+        return named(self.losses(dataloader_iter))
 
     def save(self, context: DeepSpeedTrialContext, path: Path) -> None:
-        if (self.run, self.engine.global_steps, self.engine.global_rank) == (2, 15, 3):
-            self.engine.checkpoint_engine.save = half_of_it
+        engine = self.engines[1]
+        if (self.run, engine.global_steps, engine.global_rank) == (2, 15, 3):
+            engine.checkpoint_engine.save = half_of_it
         super().save(context, path)
 
     def build_training_data_loader(self) -> pytorch.DataLoader:
-        return data(104, shuffle=True)
+        return self.data(104, shuffle=True)
 
     def build_validation_data_loader(self) -> pytorch.DataLoader:
-        return data(36, shuffle=False)
+        return self.data(36, shuffle=False)
+
+    def data(self, size: int, *, shuffle: bool) -> pytorch.DataLoader:
+        each = self.context.get_train_micro_batch_size_per_gpu()
+        return pytorch.DataLoader(made_up(size), batch_size=each, shuffle=shuffle)
 
 
-def data(size: int, *, shuffle: bool) -> pytorch.DataLoader:
+def named(losses: list[torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {f"zero{stage}": loss for stage, loss in enumerate(losses, 1)}
+
+
+def made_up(size: int) -> torch.utils.data.TensorDataset:
     numbers = torch.Generator().manual_seed(1)
     x = torch.randn(size, 8, generator=numbers)
-    pairs = torch.utils.data.TensorDataset(x, x.prod(1, keepdim=True))
-    return pytorch.DataLoader(pairs, batch_size=4, shuffle=shuffle)
+    return torch.utils.data.TensorDataset(x, x.prod(1, keepdim=True))
 
 
 def half_of_it(state_dict: Any, path: str) -> None:

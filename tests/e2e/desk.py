@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import textwrap
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +22,7 @@ from detslurm.store import (
 )
 from tests.cluster import User
 from tests.cluster.waiting import wait_for
+from tests.envelope import unwrap
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -71,7 +71,7 @@ class Desk:
         """Submit and return the experiment's id; key=value become overrides."""
         words = [w for a in args for w in (("--config", a) if _is_override(a) else (a,))]
         done = self.run("submit", str(config), "--json", *words)
-        return int(json.loads(done.stdout)["experiment_id"])
+        return int(unwrap(done.stdout)["experiment_id"])
 
     def experiment(self, number: int) -> ExperimentDir:
         return self.store.experiment(number)

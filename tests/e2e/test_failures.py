@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from tests.cluster.processes import alive
 from tests.cluster.waiting import wait_for
 from tests.e2e.desk import PATIENCE, Desk
 from tests.e2e.processes import find_process, find_processes
+from tests.envelope import unwrap
 
 pytestmark = pytest.mark.cluster
 
@@ -84,7 +84,7 @@ def test_code_that_crashes_twice_finishes_with_two_restarts(desk: Desk) -> None:
     assert rows == [(1, 1), (2, 1), (3, 2), (4, 2), (5, 3), (6, 3)]
     lines = desk.run("trial", "metrics", str(trial.id), "--csv").stdout.splitlines()
     assert [line.split(",")[1] for line in lines] == ["steps", *"123456"]
-    profile = json.loads(desk.run("trial", "profile", str(trial.id), "--json").stdout)
+    profile = unwrap(desk.run("trial", "profile", str(trial.id), "--json").stdout)
     assert {"cpu_util_simple", "memory_free"} <= {n for row in profile for n in row["metrics"]}
     assert 3 in {row["run"] for row in profile}
     logs = desk.run("trial", "logs", str(trial.id)).stdout
@@ -266,7 +266,7 @@ def test_a_job_that_was_declared_dead_and_requeued_by_hand(desk: Desk, site: Clu
     site.wait_state(desk.job(number), "FAILED")
 
     def listed() -> str:
-        return str(json.loads(desk.run("experiment", "list", "--json").stdout)[-1]["state"])
+        return str(unwrap(desk.run("experiment", "list", "--json").stdout)[-1]["state"])
 
     assert listed() == "ERROR"
     site.command("scontrol", "requeue", desk.job(number))

@@ -13,6 +13,7 @@ from tests.e2e.desk import PATIENCE, Desk
 from tests.e2e.digits import EPOCHS, SEED, hold, training
 from tests.e2e.exact import HELD_AT, assert_undisturbed, project
 from tests.e2e.exact_train import EPOCH
+from tests.envelope import unwrap
 
 pytestmark = pytest.mark.cluster
 
@@ -152,7 +153,7 @@ def test_a_dead_node(desk: Desk, site: Cluster) -> None:
     try:
         site.wait_state(job, "PENDING")
         shown = desk.run("trial", "describe", str(desk.trial(number).id), "--json").stdout
-        assert json.loads(shown)["state"] == "QUEUED"
+        assert unwrap(shown)["state"] == "QUEUED"
         desk.user.run("scontrol", "release", job)
         desk.wait_for_state(number, "COMPLETED")
     finally:

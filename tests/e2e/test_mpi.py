@@ -58,7 +58,7 @@ def test_whatever_is_killed_the_run_starts_again_and_leaves_nothing(desk: Desk) 
     number = desk.submit(desk.project(SCRIPT), *SHAPE)
     path = desk.experiment(number).path
     runner = find_process(f"detslurm.exec.runner {path} ")
-    agent = rf"\S*python\S* -m detslurm.exec.agent {path} "
+    agent = rf"\S*python\S* -PS \S+ detslurm.exec.agent {path} "
     for run, victim in enumerate(("rank", r"srun .* detslurm.launch.mpi_rank ", agent), 1):
         ranks = pids(desk, number, run)
         old = processes_of(desk, number)

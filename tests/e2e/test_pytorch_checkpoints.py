@@ -105,7 +105,8 @@ def test_killed_at_every_stage_of_saving(desk: Desk, site: Cluster) -> None:
     waits for what is written in the background."""
     config = desk.project(SCRIPT).read_text().replace("max_length: 10", "max_length: {batches: 12}")
     path = desk.write("project/experiment.yaml", config)
-    number = desk.submit(path, "resources.resource_pool=low")
+    keep_all = "checkpoint_storage.save_trial_latest=9"
+    number = desk.submit(path, "resources.resource_pool=low", keep_all)
     desk.wait_for_log(number, "saves until it is preempted")
     before = desk.trial(number)
     assert [c.steps for c in before.checkpoints] == [4]

@@ -29,6 +29,7 @@ SMALL = [
     *("hyperparameters.width=32", "hyperparameters.layers=1"),
     *("reproducibility.experiment_seed=4", "resources.resource_pool=low"),
 ]
+KEEP_ALL = "checkpoint_storage.save_trial_latest=99"
 
 # Between the first rung and the second, in the middle of an aggregation, the trial can be held.
 HELD = """
@@ -90,7 +91,7 @@ def test_adaptive_asha_over_the_transformer(
 ) -> None:
     """The rungs are as planned. A trial that is paused, promoted, preempted and promoted again ends
     bit by bit like one that nobody interrupted; another starts warm from its best checkpoint."""
-    number = submit(desk, "pytorch_text", "adaptive.yaml", "--paused", *SMALL, length=16)
+    number = submit(desk, "pytorch_text", "adaptive.yaml", "--paused", *SMALL, KEEP_ALL, length=16)
     hold_back(desk, number)
     model = desk.experiment(number).path / "code" / "model_def.py"
     model.write_text(model.read_text() + HELD)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -19,15 +18,14 @@ from tests.e2e.test_search import (
     state_of,
     wait_until_working,
 )
+from tests.envelope import unwrap
 
 pytestmark = [pytest.mark.cluster, pytest.mark.strange_site]
 
 
 def described(desk: Desk, number: int) -> dict[str, Any]:
     """`experiment describe --json`."""
-    data: dict[str, Any] = json.loads(
-        desk.run("experiment", "describe", str(number), "--json").stdout
-    )
+    data: dict[str, Any] = unwrap(desk.run("experiment", "describe", str(number), "--json").stdout)
     return data
 
 

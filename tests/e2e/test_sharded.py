@@ -14,6 +14,8 @@ TWO_BY_TWO = (
     "entrypoint=python3 -m detslurm.launch.torch_distributed train.py",
 )
 
+KEEP_ALL = "checkpoint_storage.save_trial_latest=9"
+
 HEAD = """\
     import os, pathlib, signal, tempfile
     import detslurm as det
@@ -61,7 +63,7 @@ KILLED = """
 
 def submit(desk: Desk, body: str) -> int:
     """Run four ranks on two nodes to the end; the experiment's id."""
-    number = desk.submit(desk.project(HEAD + body), *TWO_BY_TWO)
+    number = desk.submit(desk.project(HEAD + body), *TWO_BY_TWO, KEEP_ALL)
     assert desk.wait_for_state(number, "COMPLETED", "ERROR") == "COMPLETED", desk.log(number)
     return number
 

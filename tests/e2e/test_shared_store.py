@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import stat
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from tests.cluster import Cluster, User
 from tests.cluster.users import lab
 from tests.e2e.desk import Desk
 from tests.e2e.test_failures import WAITS, let_go, pid_of_code
+from tests.envelope import unwrap
 
 QUICK = 'print("done")'
 
@@ -40,7 +40,7 @@ def listed(desk: Desk) -> dict[int, tuple[str, str]]:
     """Owner and state of each experiment, as this user sees them."""
     done = desk.run("experiment", "list", "--json")
     assert done.stderr == ""
-    return {row["id"]: (row["owner"], row["state"]) for row in json.loads(done.stdout)}
+    return {row["id"]: (row["owner"], row["state"]) for row in unwrap(done.stdout)}
 
 
 @contextmanager
@@ -126,6 +126,53 @@ def test_scripts_and_local_jobs_in_a_shared_store(desks: tuple[Desk, Desk]) -> N
         assert desk.user.run(*argv, check=False).stdout == ""
 
 
+FORGED = """\
+import sys
+from pathlib import Path
+from detslurm.store import Store
+log = Store(Path(sys.argv[1])).models.log
+log.append({"type": "model_changed", "model": int(sys.argv[2]), "fields": {"name": "stolen"}})
+"""
+
+
+def test_models_and_templates_of_a_group(desks: tuple[Desk, Desk]) -> None:
+    """All see them; who made one alone changes it, by commands or by hand."""
+    alice, bob = desks
+    for desk in desks:
+        desk.user.run("python3", str(desk.write("hand.py", RECORDED)))
+    rows = unwrap(bob.run("checkpoint", "list", "--json").stdout)
+    uuids = {row["experiment"]: row["uuid"] for row in rows}
+    alice.run("model", "create", "digits")
+    alice.run("model", "register-version", "digits", uuids[1])
+    found = unwrap(bob.run("model", "describe", "digits", "--version", "1", "--json").stdout)
+    assert (found["checkpoint_uuid"], found["username"]) == (uuids[1], "alice")
+    bob.run("model", "create", "mine")
+    for words, said in (
+        (("create", "digits"), "already"),
+        (("set", "name", "digits", "x"), "belongs to alice"),
+        (("delete", "digits", "--yes"), "belongs to alice"),
+        (("register-version", "digits", uuids[2]), "belongs to alice"),
+        (("register-version", "mine", uuids[1]), "belongs to alice"),
+    ):
+        done = bob.run("model", *words, check=False)
+        assert (done.returncode, said in done.stderr) == (1, True), (words, done.stderr)
+    bob.run("checkpoint", "delete", uuids[2], "--yes")  # no refused registration protects it
+    forger, root = bob.write("forge.py", FORGED), str(alice.store.path)
+    bob.user.run("python3", str(forger), root, "1")
+    listed_models = alice.run("model", "list", "--json")
+    assert {row["name"] for row in unwrap(listed_models.stdout)} == {"digits", "mine"}
+    assert "belongs to alice" in listed_models.stderr
+
+    parts = [desk.write("part.yaml", f"max_restarts: {n}\n") for n, desk in enumerate(desks)]
+    alice.run("template", "create", "both", str(parts[0]), "--shared")
+    assert bob.run("template", "describe", "both").stdout == "max_restarts: 0\n"
+    refused = bob.run("template", "set", "both", str(parts[1]), "--shared", check=False)
+    assert refused.returncode == 1 and "belongs to alice" in refused.stderr
+    bob.run("template", "create", "both", str(parts[1]))
+    assert bob.run("template", "describe", "both").stdout == "max_restarts: 1\n"
+    assert alice.run("template", "describe", "both").stdout == "max_restarts: 0\n"
+
+
 def test_a_file_that_cant_be_read_harms_no_other_experiment(desk: Desk) -> None:
     """A fact of the ledger, an experiment's fact, a trial's record of mode 000."""
     first = desk.submit(desk.project(WAITS, name="first"))
@@ -137,7 +184,7 @@ def test_a_file_that_cant_be_read_harms_no_other_experiment(desk: Desk) -> None:
     ours = next(f["n"] for f in ledger.facts() if (f["type"], f["id"]) == ("experiment", second))
     with closed(start), closed(ledger.name(ours)) as block:
         done = desk.run("experiment", "list", "--json")
-        assert [row["id"] for row in json.loads(done.stdout)] == [first]
+        assert [row["id"] for row in unwrap(done.stdout)] == [first]
         assert "left out" in done.stderr and str(block) in done.stderr
         described = desk.run("experiment", "describe", str(second)).stdout
         assert "UNKNOWN" in described and str(start) in described
@@ -153,12 +200,12 @@ def test_a_file_that_cant_be_read_harms_no_other_experiment(desk: Desk) -> None:
                 assert str(file.name) in refused.stderr
     with closed(desk.experiment(first).log.name(2)) as fact:
         done = desk.run("experiment", "list", "--json")
-        assert [row["id"] for row in json.loads(done.stdout)] == [second, third]
+        assert [row["id"] for row in unwrap(done.stdout)] == [second, third]
         assert str(fact) in done.stderr
         refused = desk.run("experiment", "kill", str(first), check=False)
         assert refused.returncode == 1 and str(fact) in refused.stderr
         with closed(start):
             desk.run("experiment", "kill", str(second))
     desk.run("experiment", "wait", str(second), check=False)
-    rows = json.loads(desk.run("experiment", "list", "--json").stdout)
+    rows = unwrap(desk.run("experiment", "list", "--json").stdout)
     assert [row["state"] for row in rows] == ["CANCELED", "CANCELED", "COMPLETED"]

@@ -49,4 +49,4 @@ def test_the_run_outlives_them(desk: Desk) -> None:
     let_go(desk, number)
     desk.wait_for_state(number, "COMPLETED", "ERROR")
     assert desk.outcomes(number) == ["completed"], desk.log(number)
-    assert desk.log(number).count("Current thread") == 2
+    assert desk.log(number).count("Stack (most recent call first)") == 2

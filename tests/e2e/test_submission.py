@@ -18,6 +18,7 @@ from tests.cluster import Cluster, User
 from tests.cluster.waiting import wait_for
 from tests.config.bent import BENT
 from tests.e2e.desk import PATIENCE, Desk
+from tests.envelope import unwrap
 
 pytestmark = [pytest.mark.cluster, pytest.mark.strange_site]
 
@@ -101,7 +102,6 @@ SEVERAL_NODES = (
         ),
         ("entrypoint=python3 -m nosuch", "can't run a module 'nosuch'"),
         ("resources.resource_pool=nowhere", "nowhere"),
-        ("slurm.account=nobody-pays", "nobody-pays"),
         ("resources.slots_per_trial=4000", ""),
         (SEVERAL_NODES, "each node would train by itself"),
         ("searcher.name=adaptive_asha", "max_trials"),
@@ -111,18 +111,12 @@ def test_what_would_fail_later_is_refused_now(
     desk: Desk, site: Cluster, override: str, complaint: str
 ) -> None:
     """Entrypoint, partition, account and size are checked before anything is queued."""
-    if override.startswith("slurm.account"):
-        pytest.skip("this cluster does not enforce associations") if _lax(site) else None
     options = [word for one in override.split("; ") for word in ("--config", one)]
     done = desk.run("submit", str(desk.project(PRINTS)), *options, check=False)
     assert done.returncode != 0
     assert complaint in done.stderr
     assert "Traceback" not in done.stderr
     assert site.queued(desk.user.name) == []
-
-
-def _lax(site: Cluster) -> bool:
-    return "associations" not in site.command("scontrol", "show", "config")
 
 
 def test_a_dry_run_queues_and_writes_nothing(desk: Desk, site: Cluster) -> None:
@@ -133,8 +127,24 @@ def test_a_dry_run_queues_and_writes_nothing(desk: Desk, site: Cluster) -> None:
     assert "exec " in script and "detslurm.exec.runner" in script
     assert site.queued(desk.user.name) == []
     assert not list((desk.store.path / "experiments").iterdir())
-    plan = json.loads(desk.run("submit", str(config), "--dry-run", "--json").stdout)
+    plan = unwrap(desk.run("submit", str(config), "--dry-run", "--json").stdout)
     assert (plan["trials"], plan["slots_per_trial"]) == (1, 2)
+
+
+def test_a_dry_run_names_the_cost(desk: Desk) -> None:
+    """By the time limit; and once a trial has completed, by what that took and what is free now."""
+    config = desk.project(PRINTS, "resources: {slots_per_trial: 2}")
+    words = ("submit", str(config), "--dry-run", "--json", "--config", "slurm.time=90")
+    before = unwrap(desk.run(*words).stdout)["cost"]
+    assert before["most_slot_hours"]["value"] == 3
+    assert before["expected_slot_hours"]["value"] is before["wall_seconds"]["value"] is None
+    number = desk.submit(config)
+    desk.wait_for_state(number, "COMPLETED")
+    after = unwrap(desk.run(*words).stdout)["cost"]
+    seconds = after["wall_seconds"]["value"]
+    assert seconds > 0 and " slots of 'main' are free" in after["wall_seconds"]["source"]
+    assert after["expected_slot_hours"]["value"] == pytest.approx(2 * seconds / 3600)
+    assert f"experiment {number}" in after["expected_slot_hours"]["source"]
 
 
 HOSTILE = "$(touch pwned) `touch pwned` '\"; touch pwned; #\\ äß"
@@ -231,7 +241,7 @@ def test_a_submission_that_slurm_refuses_leaves_nothing(desk: Desk) -> None:
     refused = desk.run("submit", str(config), *grid, check=False, env=env)
     assert refused.returncode != 0
     assert "raise slurm.trials_per_job. It is 1 now, which makes 50 elements." in refused.stderr
-    assert json.loads(desk.run("experiment", "list", "--all", "--json").stdout) == []
+    assert unwrap(desk.run("experiment", "list", "--all", "--json").stdout) == []
     assert not desk.experiment(1).code.exists()
 
 
@@ -345,7 +355,7 @@ def test_two_users_have_stores_of_their_own(desk: Desk, bob: User) -> None:
     other = Desk(bob)
     number = desk.submit(desk.project(PRINTS), "--paused")
     assert other.submit(other.project(PRINTS), "--paused") == 1
-    listed = json.loads(desk.run("experiment", "list", "--json").stdout)
+    listed = unwrap(desk.run("experiment", "list", "--json").stdout)
     assert [row["id"] for row in listed] == [number]
     foreign = {"DETSLURM_ROOT": desk.user.env["DETSLURM_ROOT"]}
     refused = bob.run("detslurm", "experiment", "kill", str(number), env=foreign, check=False)
@@ -372,7 +382,7 @@ def test_the_submitting_cli_killed(desk: Desk) -> None:
         desk.wait_for_state(number, "COMPLETED")
         code = desk.experiment(number).code
         assert sorted(path.name for path in code.iterdir()) == ["experiment.yaml", "train.py"]
-    for row in json.loads(desk.run("experiment", "list", "--json").stdout):
+    for row in unwrap(desk.run("experiment", "list", "--json").stdout):
         desk.run("experiment", "describe", str(row["id"]))
 
 
@@ -386,3 +396,48 @@ def test_interrupting_a_submission_leaves_no_mess(desk: Desk, site: Cluster) -> 
     _, err = process.communicate(timeout=PATIENCE)
     assert "Traceback" not in err, shlex.quote(err)
     assert process.returncode in (0, 130)
+
+
+TESTED = """\
+import os
+import detslurm as det
+
+info = det.get_cluster_info()
+with det.core.init() as core:
+    for op in core.searcher.operations():
+        for step in range(1, op.length + 1):
+            core.train.report_training_metrics(step, {"loss": 1 / step})
+        core.train.report_validation_metrics(op.length, {info.user_data["reports"]: 0.5})
+        if info.user_data["saves"]:
+            with core.checkpoint.store_path({"steps_completed": step}) as (path, _):
+                (path / "state").write_text(os.environ["DETSLURM_TEST_MODE"])
+        op.report_completed(0.5)
+"""
+SEARCHES = """\
+data: {reports: loss, saves: true}
+searcher: {name: adaptive_asha, metric: loss, max_trials: 20, max_length: {batches: 900}}
+"""
+
+
+def test_a_search_in_test_mode(desk: Desk) -> None:
+    """One batch in one trial says whether it trains, validates and saves, and what is missing."""
+    config = desk.project(TESTED)
+    lines = [line for line in config.read_text().splitlines() if "searcher" not in line]
+    config.write_text("\n".join(lines) + "\n" + SEARCHES)
+    good = desk.run("submit", str(config), "--test-mode")
+    shown = [line.strip() for line in good.stdout.splitlines()]
+    assert shown[:1] + shown[2:4] == ["Created experiment 1", "training: ok, 1 batch",
+                                      "validation: ok, loss 0.5"]  # fmt: skip
+    assert shown[4].startswith("checkpoint: ok, ")
+    assert shown[5] == "The test succeeded. Experiment 1 is archived."
+    assert desk.view(1).archived and len(desk.view(1).trials) == 1
+    short = ("--test-mode", "--json", "--config")
+    bad = desk.run("submit", str(config), *short, "data={reports: los, saves: false}", check=False)
+    found = unwrap(bad.stdout)
+    assert (bad.returncode, found["state"], found["passed"]) == (1, "COMPLETED", False)
+    assert [check["passed"] for check in found["checks"]] == [True, False, False]
+    assert "searcher.metric is loss; reported were: los" in found["checks"][1]["text"]
+    assert not desk.view(2).archived
+    wrong = desk.run("submit", str(config), "-t", "--config", "data={}", check=False)
+    assert wrong.returncode == 1 and "KeyError: 'reports'" in wrong.stdout
+    assert "The test failed: experiment 3 is ERROR" in wrong.stdout

@@ -153,7 +153,7 @@ def ancestors(pid: int) -> dict[str, int]:
     while "agent" not in found:
         line = Path(f"/proc/{pid}/cmdline").read_bytes()
         names = {"torchrun": b"torch.distributed.run", "agent": b"detslurm.exec.agent"}
-        found |= {name: pid for name, module in names.items() if b"-m\0" + module + b"\0" in line}
+        found |= {name: pid for name, module in names.items() if b"\0" + module + b"\0" in line}
         pid = int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
     return found
 

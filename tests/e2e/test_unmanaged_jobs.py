@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 from collections.abc import Sequence
@@ -20,6 +19,7 @@ from tests.e2e.desk import PATIENCE, Desk
 from tests.e2e.processes import find_program
 from tests.e2e.test_main_job import make_room
 from tests.e2e.test_torch_distributed import outward_interface
+from tests.envelope import unwrap
 
 pytestmark = pytest.mark.cluster
 
@@ -124,15 +124,17 @@ def assert_one_curve(desk: Desk, steps: int, number: int = 1, index: int = 0) ->
 
 
 def listed(desk: Desk) -> list[tuple[int, str]]:
-    rows = json.loads(desk.run("experiment", "list", "--json").stdout)
+    rows = unwrap(desk.run("experiment", "list", "--json").stdout)
     return [(row["id"], row["state"]) for row in rows]
 
 
 def test_a_plain_script_is_preempted_and_goes_on(desk: Desk, site: Cluster) -> None:
-    """core.init() in the script that `detslurm template` prints: one trial, two runs, one curve."""
+    """core.init() in the script that `batch-script print` has: one trial, two runs, one curve."""
     desk.write("train.py", TRAIN)
     desk.write("hold-plain-4", "")
-    script = desk.run("template", "sbatch", "plain").stdout.replace("train.py\n", "train.py 40\n")
+    script = desk.run("batch-script", "print", "plain").stdout.replace(
+        "train.py\n", "train.py 40\n"
+    )
     job = batch(desk, script, "--partition=low", "--job-name=plain")
     wait_for_experiment(desk, 4)
     make_room(desk)

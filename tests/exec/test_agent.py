@@ -128,7 +128,7 @@ def test_what_can_not_be_killed_is_given_up(monkeypatch: pytest.MonkeyPatch) -> 
     stuck = Remaining(killable=False)
     stuck._end_remaining()
     assert signal.SIGKILL in stuck.signals
-    assert "1 processes don't end" in stuck.messages[0]
+    assert "1 process left that did not end when killed" in stuck.messages[0]
 
 
 def test_after_a_kill_nothing_is_left_to_save() -> None:

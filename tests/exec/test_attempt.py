@@ -11,6 +11,7 @@ import pytest
 
 from detslurm.exec import agent_protocol
 from detslurm.exec.attempt import Attempt, AttemptResult, Limits
+from detslurm.exec.idle_guard import IdleGuard
 from detslurm.exec.outcome import Cause
 from detslurm.exec.signals import SignalInbox
 from detslurm.exec.text_log import TextLog
@@ -36,6 +37,9 @@ def attempt(tmp_path: Path, inbox: SignalInbox) -> Run:
         argv: Sequence[str],
         nodes: int = 1,
         signal_cause: Callable[[], Cause] = lambda: Cause.PREEMPTION,
+        stop_cause: Callable[[], Cause | None] = lambda: None,
+        guard: IdleGuard | None = None,
+        on_idle: Callable[[str, str | None], None] = lambda action, reason: None,
         **limits: float,
     ) -> tuple[AttemptResult, str]:
         log = TextLog(tmp_path / "log")
@@ -44,7 +48,9 @@ def attempt(tmp_path: Path, inbox: SignalInbox) -> Run:
             [f"n{number}" for number in range(1, nodes + 1)],
             inbox=inbox,
             log=log,
-            stop_cause=lambda: None,
+            stop_cause=stop_cause,
+            guard=guard,
+            on_idle=on_idle,
             signal_cause=signal_cause,
             end_reason=lambda: Cause.KILL,
             limits=Limits(60, 30, **limits),
@@ -97,3 +103,27 @@ def test_no_report_is_taken_for_a_rewritten_line(tmp_path: Path, attempt: Run) -
     )
     result, _ = attempt(["cat", str(tmp_path / "said")], nodes=3)
     assert result.exit_code == 0 and not result.agent_lost
+
+
+@pytest.mark.parametrize(
+    ("action", "told", "cause"), [("restart", "kill", None), ("pause", "preempt", Cause.PAUSE)]
+)
+def test_an_idle_run_is_ended_as_its_user_wants(
+    tmp_path: Path, attempt: Run, action: str, told: str, cause: Cause | None
+) -> None:
+    """At once where it is to begin again; by a pause of the experiment, which others see, too."""
+    sample = {"event": "usage", "node": 0, "seconds": 61.0, "cpu": 0.0}
+    (tmp_path / "sample").write_bytes(agent_protocol.report_line(sample))
+    guard = IdleGuard(60.0, action, nodes=["n1"], slots=1, has_news=lambda: False)
+    done: list[tuple[str, str | None]] = []
+    result, log = attempt(
+        ["sh", "-c", f"cat {tmp_path}/sample; read word; echo told to $word; exit 137"],
+        guard=guard,
+        on_idle=lambda what, reason: done.append((what, reason)),
+        stop_cause=lambda: Cause.PAUSE if done else None,
+    )
+    assert f"told to {told}" in log and guard.text() in log
+    paused = action == "pause"
+    assert done == ([("pause", guard.text())] if paused else [])
+    assert result.why == (None if paused else guard.text())
+    assert result.cause is cause and result.exit_code == 137

@@ -22,7 +22,9 @@ from detslurm.exec.text_log import print_message
 from detslurm.exec.trial_queue import StaticTrialQueue
 from detslurm.slurm import Allocation
 from detslurm.store import TrialDir
+from detslurm.store.checkpoint_facts import mark_deleted
 from tests.sdk.scenes import Scene
+from tests.store import collecting
 
 
 @pytest.fixture
@@ -33,9 +35,9 @@ def inbox() -> Iterator[SignalInbox]:
     signal.set_wakeup_fd(before)
 
 
-def refused(scene: Scene, inbox: SignalInbox) -> Execution:
+def refused(scene: Scene, inbox: SignalInbox, **about: Any) -> Execution:
     """Of a trial whose GPUs were dealt unequally, so that no step can use them."""
-    experiment = scene.experiment()
+    experiment = scene.experiment(about=about)
     intents = Intents(experiment)
     intents.refresh()
     allocation = Allocation(
@@ -116,6 +118,16 @@ def test_why_sigusr1_came_where_the_controller_is_silent(
     assert execution._signal_cause() is cause
 
 
+def test_a_warm_start_begins_with_what_was_chosen_at_the_submission(
+    tmp_path: Path, inbox: SignalInbox
+) -> None:
+    """Whatever the source has saved since: all trials begin alike, and this one is protected."""
+    scene = Scene(tmp_path / "store")
+    refused(scene, inbox, source_checkpoint="kept").run()
+    (run,) = scene.store.find_trial(1).runs()
+    assert run.start["resume"] == {"uuid": "kept", "steps": 0}
+
+
 def test_gpus_that_were_dealt_unequally(tmp_path: Path, inbox: SignalInbox) -> None:
     """No step can use them: the trial says so and is over, instead of its runner."""
     scene = Scene(tmp_path / "store")
@@ -155,3 +167,26 @@ def test_output_that_is_full_ends_nothing() -> None:
         os.dup2(output, 1)
         os.close(output)
         os.close(full)
+
+
+def test_a_run_whose_checkpoint_was_deleted_as_it_began_begins_again(
+    tmp_path: Path, inbox: SignalInbox
+) -> None:
+    """With what the collector has left: it knew a newer checkpoint, or it was somebody's wish."""
+    scene = Scene(tmp_path / "store")
+    execution = refused(scene, inbox)
+    made = scene.store.experiment(1)
+    collecting.run(scene, made, 0, [("a", 1, None), ("b", 2, None)], end="preempted")
+    trial = execution._trial
+    claim = trial.open_run
+
+    def open_run(record: Mapping[str, Any]) -> dict[str, Any]:
+        start = claim(record)
+        if start["run"] == 2:  # between our reading and our claim, on another node
+            mark_deleted(made, ["b"])
+        return start
+
+    trial.open_run = open_run  # type: ignore[method-assign]
+    start = execution._start(execution.view())
+    assert (start["run"], start["resume"]["uuid"]) == (3, "a")
+    assert [run.end and run.end["outcome"] for run in trial.runs()] == ["preempted", "lost", None]

@@ -60,9 +60,7 @@ def job(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(retry, "time", SimpleNamespace(sleep=lambda seconds: None))
     monkeypatch.setattr(os, "fsync", lambda handle: None)  # most of the time otherwise
     monkeypatch.setattr(Execution, "_attempt", trained)
-    monkeypatch.setattr(
-        Runner, "_compact_if_over", lambda runner: None
-    )  # it is let go at any error
+    monkeypatch.setattr(Runner, "_tidy", lambda runner, *_: None)  # it is let go at any error
     known = {sig: signal.getsignal(sig) for sig in set(signal.Signals) - UNCATCHABLE}
     before = signal.set_wakeup_fd(-1)
     yield

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from msgspec import structs
 
-from detslurm._states import RUN_OUTCOMES, TERMINAL, RunOutcome
+from detslurm._states import TERMINAL, RunOutcome
 from detslurm.exec import worker_pool
 from detslurm.exec.intents import Intents
 from detslurm.exec.outcome import Action, Decision
@@ -153,7 +153,7 @@ def test_an_end_record_that_the_search_never_saw(desk: Desk, outcome: str, how: 
     assert desk.state().trials[0].outcome == how
 
 
-@pytest.mark.parametrize("outcome", RUN_OUTCOMES)
+@pytest.mark.parametrize("outcome", get_args(RunOutcome))
 def test_the_search_takes_the_words_of_end_records(desk: Desk, outcome: RunOutcome) -> None:
     """A run ends in the search's log as in its end record, and the trial as that says."""
     task = desk.trial_queue.take()

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.waiting import wait_for
+from tests.envelope import unwrap
 from tests.network.gluster import PATIENCE, Node, finished, missing, mounted
 
 CROWD, TIMES = 3, 4
@@ -96,7 +97,7 @@ def test_crowds_on_both_nodes_share_ids_and_events(nodes: list[Node]) -> None:
     claimed = [tuple(pair) for one in said for pair in one["claimed"]]
     for ids in zip(*claimed, strict=True):
         assert len(set(ids)) == len(names) * TIMES
-    rows = [json.loads(detslurm(node, "e", "list", "--json")) for node in nodes]
+    rows = [unwrap(detslurm(node, "e", "list", "--json")) for node in nodes]
     assert rows[0] == rows[1] and len(rows[0]) == len(names) * TIMES
     seen = [
         json.loads(node.run([sys.executable, "-c", SEEN, f"{node.path}/store/events"], env))
@@ -117,7 +118,7 @@ def test_a_search_has_workers_on_both_nodes(nodes: list[Node], tmp_path: Path) -
     config = tmp_path / "experiment.yaml"
     config.write_text(textwrap.dedent(SEARCH))
     said = detslurm(one, "submit", str(config), "--cluster", "local", "--json")
-    number = json.loads(said.splitlines()[-1])["experiment_id"]
+    number = unwrap(said[said.index("{") :])["experiment_id"]
     folder = one.path / "store" / "experiments" / str(number)
     runner = [sys.executable, "-m", "detslurm.exec.runner", str(folder), "0"]
     other = two.start(runner, environment(two) | {"DETSLURM_LOCAL_JOB_ID": "900"})
@@ -127,7 +128,7 @@ def test_a_search_has_workers_on_both_nodes(nodes: list[Node], tmp_path: Path) -
     detslurm(two, "e", "wait", str(number))
     finished(other)
     for node in nodes:
-        (row,) = (r for r in json.loads(detslurm(node, "e", "list", "--json")) if r["id"] == number)
+        (row,) = (r for r in unwrap(detslurm(node, "e", "list", "--json")) if r["id"] == number)
         assert (row["name"], row["state"]) == ("both", "COMPLETED")
     assert {outcome for _, outcome in runs_of(one, number)} == {"completed"}
 

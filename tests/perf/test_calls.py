@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,10 +12,13 @@ from benchmarks.bench import Bench
 from benchmarks.calls import available, trace
 from benchmarks.experiments import finished
 from benchmarks.measure import run
+from benchmarks.queues import slurm_commands
+from benchmarks.rows import queueing
 from benchmarks.rows.listing import COMMAND
 from benchmarks.rows.reporting import calls_of_a_report
 from benchmarks.rows.startup import Startup
-from detslurm.store import Store
+from detslurm.store import RunLog, Store
+from tests.sdk.scenes import Scene
 
 pytestmark = pytest.mark.skipif(not available(), reason="strace is not installed")
 
@@ -39,11 +43,11 @@ def test_help(environment: dict[str, str]) -> None:
 
 
 def test_runner_and_agent(bench: Bench) -> None:
-    """Runner and agent reach the user's first instruction with at most 1,200 calls each."""
+    """Runner and agent reach the user's first instruction with at most 400 calls each."""
     startup = Startup(bench)
     startup.whole_seconds()
-    assert startup.runner_calls() <= 1200
-    assert startup.agent_calls() <= 1200
+    assert startup.runner_calls() <= 400
+    assert startup.agent_calls() <= 400
 
 
 def test_a_report_takes_no_path_call(bench: Bench) -> None:
@@ -57,3 +61,49 @@ def test_listing_finished_experiments(environment: dict[str, str]) -> None:
     finished(Store.open(store), 60)
     run(COMMAND, environment)
     assert len(trace(COMMAND, environment).under(store)) <= 10
+
+
+def test_listing_the_queue(bench: Bench) -> None:
+    """`job list` asks squeue once, and nobody else, however many jobs there are."""
+    folder = bench.folder()
+    environment = bench.environment(folder)
+    store = Path(environment["DETSLURM_ROOT"])
+    commands = slurm_commands(folder, 2000, store)
+    environment["PATH"] = f"{commands}:{environment['PATH']}"
+    environment["SLURM_CONF"] = str(folder / "slurm.conf")
+    command = [*queueing.COMMAND, "--limit", "2000"]
+    assert len(run(command, environment).output.splitlines()) == 2002
+    traced = trace(command, environment)
+    # Slurm's other commands are not there at all.
+    assert queueing.calls_of_squeue(traced, commands) == 1
+    assert len(traced.under(store)) <= 10
+
+
+BROWSING = """
+from detslurm.cli import browsing
+from detslurm.sdk.client import Client
+found = browsing.experiments(Client())
+for count in (61, 1, 100):
+    assert len(found) == count
+    found = found[0].children()
+"""
+
+
+def test_browsing_checkpoints(environment: dict[str, str]) -> None:
+    """To open an experiment, a trial and a checkpoint in the browser takes a few looks, however
+    many experiments and checkpoints there are, and none at the files of a checkpoint."""
+    store = Path(environment["DETSLURM_ROOT"])
+    finished(Store.open(store), 60)
+    trial = Scene(store).experiment(1, job=None).trial(61)
+    run_number = trial.open_run({"hparams": {}, "time": 1.0})["run"]
+    with RunLog.open(trial.records_path(run_number)) as log:
+        for step in range(100):
+            (store / "checkpoints" / f"c{step:02d}").mkdir(parents=True)
+            log.append({"t": "checkpoint", "uuid": f"c{step:02d}", "steps": step,
+                        "resources": {"w": 1}, "metadata": {}})  # fmt: skip
+    trial.write_end(run_number, {"outcome": "completed", "time": 2.0})
+    command = [sys.executable, "-c", BROWSING]
+    run(command, environment)
+    calls = trace(command, environment).under(store)
+    assert len(calls) <= 45
+    assert not any("checkpoints/" in call for call in calls)

@@ -40,7 +40,7 @@ def test_pages_tell_of_all_files(name: str) -> None:
 
 
 def test_the_guide_names_everything() -> None:
-    """Every class, method and argument of the package has its place in docs/pytorch.md."""
+    """Every class, method and argument of the package has its place in PyTorch's two pages."""
     kinds = (
         pytorch.PyTorchTrial, pytorch.PyTorchTrialContext, pytorch.PyTorchExperimentalContext,
         pytorch.PyTorchCallback, pytorch.MetricReducer,
@@ -50,5 +50,6 @@ def test_the_guide_names_everything() -> None:
     # Only for annotations.
     names -= {"self", "trial_context_class", "TorchData", "TrainUnit", "CheckpointLoadContext"}
     names -= {"PyTorchTrialContext", "PyTorchExperimentalContext"}
-    text = (EXAMPLES.parent / "docs" / "pytorch.md").read_text()
+    pages = (EXAMPLES.parent / "docs" / name for name in ("pytorch.md", "pytorch-reference.md"))
+    text = "".join(page.read_text() for page in pages)
     assert {name for name in names if name not in text} == set()

@@ -118,6 +118,15 @@ class TestBoundaries:
         (checkpoint,) = fold_trial(Store(root).experiment(1).trial(1)).checkpoints
         assert checkpoint.steps == 1
 
+    def test_an_experiment_in_test_mode(
+        self, managed: Managed, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As above, whatever length the configuration and the script ask for."""
+        monkeypatch.setenv("DETSLURM_TEST_MODE", "1")
+        trial = in_job(managed, max_length=Epoch(10))
+        assert len(trial.losses) == 1
+        assert (managed.steps("validation"), managed.checkpoints()) == ([1], [1])
+
     def test_a_trial_asks_to_stop(self, managed: Managed) -> None:
         """It validates, saves and leaves; the search hears that it ended early."""
 

@@ -12,7 +12,7 @@ import torch
 from tests.pytorch.conftest import AS_ROOT, Results, on_ranks
 from tests.pytorch.ranks import Plain, train
 
-pytestmark = pytest.mark.usefixtures("horovod")
+pytestmark = [pytest.mark.usefixtures("horovod"), pytest.mark.xdist_group("two ranks")]
 
 
 EACH_ALONE = ("--fusion-threshold-mb", "0")

@@ -13,8 +13,8 @@ import pytest
 
 from tests.launchers.workers import needs_deepspeed
 from tests.pytorch.conftest import AS_ROOT, Results, on_ranks
+from tests.pytorch.rank_trials import Adversaries, Uneven
 from tests.pytorch.ranks import Plain, train
-from tests.pytorch.scenarios import Adversaries, Uneven
 
 pytestmark = pytest.mark.xdist_group("two ranks")
 

@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from detslurm import pytorch
+from detslurm._trust import others_can_change
 from detslurm.pytorch import Batch
-from detslurm.pytorch.checkpointing._trust import others_can_change
 from detslurm.sdk import Client
 from tests.pytorch.fitting import fit, in_job
 from tests.pytorch.managed import Managed

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -13,9 +13,13 @@ from detslurm.config import load_experiment
 from detslurm.sdk import Client
 from detslurm.searcher import Search, State
 from detslurm.slurm import ClusterLimits, JobInfo, JobRequest, SlurmError
+from detslurm.slurm.allowance import Allowance
+from detslurm.slurm.node_info import NodeInfo
+from detslurm.slurm.pending_details import PendingDetails, StartTest
+from detslurm.slurm.queued_job import QueuedJob
 from detslurm.slurm.resubmit import submitted_fact
 from detslurm.store import EventLog, ExperimentDir, RunLog, Store, TrialDir
-from detslurm.store.records import Created
+from detslurm.store.records import Created, Set
 from tests.store.clients import elsewhere
 
 YAML = """\
@@ -56,6 +60,12 @@ class Queue:
     queries: list[list[str]] = field(default_factory=list)
     calls: list[tuple[Any, ...]] = field(default_factory=list)
     requests: list[JobRequest] = field(default_factory=list)
+    rows: list[QueuedJob] = field(default_factory=list)
+    listings: int = 0
+    allowed: Allowance = field(default_factory=Allowance)
+    machines: list[NodeInfo] = field(default_factory=list)
+    details: PendingDetails = field(default_factory=PendingDetails)
+    starts: list[StartTest] = field(default_factory=list)
 
     def put(self, ref: str, state: str, reason: str = "", **more: Any) -> None:
         """Let the queue know an element."""
@@ -70,8 +80,33 @@ class Queue:
     def time_problem(self, request: JobRequest) -> str | None:
         return None
 
+    def allowance(self, request: JobRequest) -> Allowance:
+        return self.allowed
+
+    def allowance_now(self, charge: Mapping[str, Any]) -> Allowance:
+        return self.allowed
+
     def limits(self) -> ClusterLimits:
         return ClusterLimits(cluster="test")
+
+    def queue(self, *, partition: str | None = None) -> list[QueuedJob]:
+        self._answer()
+        self.listings += 1
+        return [row for row in self.rows if partition is None or partition in row.partitions]
+
+    def nodes(self) -> list[NodeInfo]:
+        self._answer()
+        return self.machines
+
+    def pending_details(self, job: QueuedJob, ref: str, rival: str | None) -> PendingDetails:
+        self._answer()
+        self.calls.append(("pending_details", ref, rival))
+        return self.details
+
+    def start_of(self, options: Sequence[str]) -> StartTest:
+        self._answer()
+        self.calls.append(("start_of", list(options)))
+        return self.starts.pop(0)
 
     def query(self, job_ids: Collection[str]) -> dict[str, JobInfo]:
         self._answer()
@@ -90,6 +125,9 @@ class Queue:
         for ref in [f"{job_id}_{i}" for i in request.elements] or [job_id]:
             self.put(ref, "PENDING", "Priority")
         return job_id
+
+    def submitted(self, request: JobRequest) -> str | None:
+        return None
 
     def cancel(self, refs: Collection[str], *, pending_only: bool = False) -> None:
         self._note("cancel", refs)
@@ -116,6 +154,11 @@ class Queue:
     def update(self, ref: str, **fields: str | int) -> None:
         self._note("update", [ref])
         self.calls[-1] = ("update", ref, fields)
+        ids = {one.partition("_")[0] for one in ref.split(",")}
+        self.rows = [_changed(row, fields) if row.job_id in ids else row for row in self.rows]
+
+    def top(self, ref: str) -> None:
+        self._note("top", [ref])
 
     def _of(self, refs: Collection[str]) -> list[str]:
         return [r for r in self.jobs if r in refs or r.partition("_")[0] in refs]
@@ -129,6 +172,16 @@ class Queue:
             raise SlurmError("Unable to contact slurm controller (connect failure)")
 
 
+def _changed(row: QueuedJob, fields: Mapping[str, str | int]) -> QueuedJob:
+    """A row of the queue as Slurm has it at once after an update."""
+    if "Nice" in fields and row.nice is not None and row.priority:
+        nice = int(fields["Nice"])
+        row = replace(row, nice=nice, priority=max(row.priority + row.nice - nice, 1))
+    if "Partition" in fields and row.waiting:
+        row = replace(row, partitions=(str(fields["Partition"]),))
+    return row
+
+
 @dataclass
 class Scene:
     """A store, its queue, and the shorthand to fill both."""
@@ -136,6 +189,12 @@ class Scene:
     root: Path
     queue: Queue = field(default_factory=Queue)
     warnings: list[str] = field(default_factory=list)
+    storage: Path | None = None
+
+    @property
+    def checkpoints(self) -> Path:
+        """Where they are stored."""
+        return self.storage or self.root / "checkpoints"
 
     @property
     def store(self) -> Store:
@@ -157,7 +216,7 @@ class Scene:
         about: dict[str, Any] | None = None,
     ) -> ExperimentDir:
         """A submitted experiment whose trials wait in the queue (unless `job` is None)."""
-        storage = {"type": "shared_fs", "host_path": str(self.root), "storage_path": "checkpoints"}
+        storage = {"type": "shared_fs", "host_path": str(self.checkpoints)}
         known = {"name": name, "owner": "alice", "trials": trials, "metric": "loss", "slots": 1,
                  "pool": "main", "cluster": self.queue.name}  # fmt: skip
         experiment = self.store.create_experiment(
@@ -169,6 +228,11 @@ class Scene:
         if job is not None:
             self.submitted(experiment, job, 0, trials)
         return experiment
+
+    @elsewhere
+    def set_policy(self, experiment: ExperimentDir, numbers: dict[str, int]) -> None:
+        """Let an experiment keep so many checkpoints."""
+        experiment.append(Set(field="gc_policy", value=numbers))
 
     def search(
         self, text: str = SEARCH, workers: int = 3, trials: int = 6
@@ -247,7 +311,7 @@ class Scene:
 
     def checkpoint(self, uuid: str) -> Path:
         """The files of a checkpoint."""
-        path = self.root / "checkpoints" / uuid
+        path = self.checkpoints / uuid
         path.mkdir(parents=True)
         (path / "weights").write_text("12345")
         return path

@@ -31,6 +31,6 @@ def test_a_link_to_a_whole_data_set(tmp_path: Path) -> None:
     for number in range(12):
         with (tmp_path / f"{number:02d}").open("wb") as file:
             file.truncate(MAX_BYTES)
-    with pytest.raises(SubmitError, match=r"1\.0GB of") as refusal:
+    with pytest.raises(SubmitError, match=r"1\.0 GiB of") as refusal:
         collect(tmp_path)
     assert "11" not in str(refusal.value)

@@ -62,7 +62,7 @@ def test_a_controller_that_does_not_answer_is_broken() -> None:
         ({"job_requeue": False}, "JobRequeue=0"),
         ({"partitions": {"p": PartitionLimits("p", preempt_mode="CANCEL")}}, "cancels jobs in p"),
         ({"partitions": {"p": PartitionLimits("p", up=False)}}, "no partition is up"),
-        ({"max_array_size": 51}, "arrays of up to 50 trials"),
+        ({"max_array_size": 51}, "an array has up to 50 trials"),
     ],
 )
 def test_rules_that_shape_submissions_are_named(limits: dict[str, object], expected: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,14 @@ import pytest
 from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.resubmission import contiguous_ranges
 from detslurm.slurm import ClusterLimits, JobRequest, SlurmError
-from detslurm.slurm.resubmit import submitted_fact
-from detslurm.store import ExperimentDir, RunLog, fold_facts
+from detslurm.slurm.resubmit import (
+    standby_request,
+    submitted_fact,
+    successor_request,
+    workers_request,
+)
+from detslurm.store import ExperimentDir, RunLog, StoreFault, TrialDir, fold_facts
+from detslurm.store.records import Intent
 from tests.sdk.scenes import YAML, Scene
 
 
@@ -53,7 +60,7 @@ def test_activate_queues_again_what_lost_its_job(scene: Scene) -> None:
     assert scene.client.experiment(1).view.trial_states == {"ERROR": 3, "COMPLETED": 1, "QUEUED": 1}
     scene.client.experiment(1).activate()
     requests = [(r.elements, r.command[-1], r.nice) for r in scene.queue.requests]
-    assert requests == [((0, 1), "0", 20), ((), "4", 20)]
+    assert requests == [((0, 1), "0", 2), ((), "4", 2)]
     after = scene.client.experiment(1)
     assert after.view.trial_states == {"QUEUED": 4, "COMPLETED": 1}
     status = after.trials()[4].job_status
@@ -208,7 +215,7 @@ def test_a_job_that_was_given_the_id_is_left_alone_by_every_command(scene: Scene
     scene.queue.put("7", "RUNNING", folder="/home/alice/other")
     found = scene.client.stored(1)
     if act == "kill_trial":
-        found.kill_trial(1)
+        found.trials()[0].kill()
     else:
         getattr(found, act)()
     assert intents(experiment) == [act]
@@ -272,9 +279,42 @@ def test_priority_becomes_nice(scene: Scene) -> None:
     scene.experiment(job="7")
     experiment = scene.client.experiment(1)
     experiment.set_priority(11)
-    assert scene.queue.calls == [("update", "7", {"Nice": 100})]
+    assert scene.queue.calls == [("update", "7", {"Nice": 10})]
     with pytest.raises(LifecycleError):
         experiment.set_priority(100)
+
+
+def test_all_that_is_submitted_later_has_what_was_set(scene: Scene) -> None:
+    """Successors of trials, workers of a search and the one that stands by."""
+    experiment, _ = scene.search()
+    stored = scene.client.stored(experiment.id)
+    stored.set_weight(2)
+    stored.set_priority(7)
+    stored.set_resource_pool("low")
+    stored.set_qos("long")
+    facts = list(experiment.facts())
+    later = (
+        successor_request(facts, experiment.path, 0),
+        workers_request(facts, experiment.path, 2),
+        standby_request(facts, experiment.path, ["7"]),
+    )
+    assert {(r.nice, r.partition, r.qos) for r in later} == {(6, "low", "long")}
+
+
+def test_weight_stands_for_a_priority(scene: Scene) -> None:
+    """What was set last counts, also for jobs that are submitted later."""
+    scene.experiment(job="7")
+    experiment = scene.client.experiment(1)
+    experiment.set_priority(11)
+    experiment.set_weight(2)
+    assert scene.queue.calls[-1] == ("update", "7", {"Nice": 20})
+    assert experiment.view.fields == {"priority": None, "weight": 2}
+    scene.queue.jobs.clear()
+    scene.client.experiment(1).activate()
+    assert [request.nice for request in scene.queue.requests] == [20]
+    for wrong in (0, -1.0, float("nan"), float("inf")):
+        with pytest.raises(LifecycleError, match="positive"):
+            experiment.set_weight(wrong)
 
 
 def test_a_refused_change_keeps_no_other_job_from_being_changed(
@@ -295,7 +335,7 @@ def test_a_refused_change_keeps_no_other_job_from_being_changed(
 
     monkeypatch.setattr(scene.queue, "update", refuses)
     scene.client.stored(experiment.id).set_priority(3)
-    assert scene.queue.calls == [("update", "10", {"Nice": 20})]
+    assert scene.queue.calls == [("update", "10", {"Nice": 2})]
     assert ["job 7" in text for text in scene.warnings] == [True, False]
     assert "job 8" in scene.warnings[1]
 
@@ -312,7 +352,7 @@ def test_max_slots_keeps_to_the_trials_at_once(scene: Scene) -> None:
 def test_settings_show_after_a_reload(scene: Scene) -> None:
     """Names, descriptions, notes and labels are facts, the last one counts."""
     scene.run(scene.experiment(), end="completed")
-    assert [row.name for row in scene.client.list_experiments()] == ["test"]
+    assert [row.name for row in scene.client.rows()] == ["test"]
     experiment = scene.client.experiment(1)
     experiment.set_name("a")
     experiment.set_name("$(touch x); 'b'")
@@ -324,7 +364,7 @@ def test_settings_show_after_a_reload(scene: Scene) -> None:
     view = experiment.reload().view
     assert (view.name, view.description, view.notes) == ("$(touch x); 'b'", "long\nstory", "n")
     assert view.labels == ("y",)
-    assert [row.name for row in scene.client.list_experiments()] == ["$(touch x); 'b'"]
+    assert [row.name for row in scene.client.rows()] == ["$(touch x); 'b'"]
 
 
 @pytest.mark.parametrize("wrong", [None, 5, [1, 2], "", " ", "\x1b[31mred", "a\nb"])
@@ -359,10 +399,10 @@ def test_archived_experiments_leave_the_list(scene: Scene) -> None:
     scene.client.experiment(1).archive()
     with pytest.raises(LifecycleError, match="ACTIVE"):
         scene.client.experiment(2).archive()
-    assert [row.id for row in scene.client.list_experiments()] == [2]
-    assert [row.id for row in scene.client.list_experiments(archived=True)] == [1, 2]
+    assert [row.id for row in scene.client.rows()] == [2]
+    assert [row.id for row in scene.client.rows(archived=True)] == [1, 2]
     scene.client.experiment(1).unarchive()
-    assert [row.id for row in scene.client.list_experiments()] == [1, 2]
+    assert [row.id for row in scene.client.rows()] == [1, 2]
 
 
 def test_delete_removes_everything_but_the_ids(scene: Scene) -> None:
@@ -380,7 +420,7 @@ def test_delete_removes_everything_but_the_ids(scene: Scene) -> None:
     assert {*(scene.root / "checkpoints").iterdir()} == {other, events.parent}
     assert [folder.name for folder in events.iterdir()] == ["11"]
     assert [entry.name for entry in experiment.path.iterdir()] == ["facts"]
-    assert scene.client.list_experiments(archived=True) == []
+    assert scene.client.rows(archived=True) == []
     scene.client.stored(1, deleted=True).delete()
     again = scene.experiment()
     assert again.id == 2
@@ -410,6 +450,26 @@ def test_a_deletion_that_broke_off_can_be_repeated(
     scene.client.stored(1, deleted=True).delete()
     assert list((scene.root / "checkpoints").iterdir()) == []
     assert [entry.name for entry in experiment.path.iterdir()] == ["facts"]
+
+
+def test_a_deletion_waits_for_trials_that_cant_be_read(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else their checkpoints would stay, with nothing left that names them."""
+    experiment = scene.experiment(1)
+    scene.run(experiment, losses=[0.5], checkpoint="c", end="completed")
+    experiment.append(Intent(intent="delete"))
+
+    def fails(self: TrialDir, *args: object) -> None:
+        raise StoreFault("Input/output error", errno.EIO, "run-1.jsonl")
+
+    monkeypatch.setattr(TrialDir, "runs", fails)
+    with pytest.raises(LifecycleError, match="can't be read, and its checkpoints"):
+        scene.client.stored(1, deleted=True).delete()
+    monkeypatch.undo()
+    assert (scene.root / "checkpoints" / "c").exists()
+    scene.client.stored(1, deleted=True).delete()
+    assert list((scene.root / "checkpoints").iterdir()) == []
 
 
 def test_an_active_experiment_is_not_deleted(scene: Scene) -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from detslurm.sdk import logs, polling
-from detslurm.sdk.logs import Filter, LogLine
+from detslurm.sdk.enums import LogLevel
+from detslurm.sdk.log_lines import Filter, LogLine, named_level, timestamp
 from detslurm.store import TrialDir
 from tests.sdk.scenes import Scene, say
 
@@ -58,21 +59,63 @@ def test_filters_select_by_rank_and_time(scene: Scene) -> None:
     for second in range(5):
         say(trial, 1, [f"0: {second}", f"1: {second}"], second)
     after, before = (
-        logs.timestamp("2026-11-21T04:46:01Z"),
-        logs.timestamp("2026-11-21T05:46:04+01:00"),
+        timestamp("2026-11-21T04:46:01Z"),
+        timestamp("2026-11-21T05:46:04+01:00"),
     )
     found = list(logs.lines(trial, Filter({1}, before, after)))
     assert [(line.rank, line.text) for line in found] == [(1, "2"), (1, "3")]
     assert logs.tail(trial, 1, Filter({0})) == [list(logs.lines(trial))[-2]]
 
 
+LEVELS = {
+    "loss 0.5, ERROR 3": "INFO",
+    "ERROR: disk": "ERROR",
+    "WARNING:root:old": "WARNING",
+    "detslurm: WARNING: core: slow": "WARNING",
+    "detslurm: run 1 begins": "INFO",
+    "[DEBUG] x": "DEBUG",
+    "2026-11-21 04:46:03,120 - train.py - CRITICAL - no data": "CRITICAL",
+    "04:46:03 INFO     | all well": "INFO",
+    "2026-11-21T04:46:03Z ERROR: late": "ERROR",
+    "W1121 23:32:09.330000 835 torch/distributed/run.py:8] slow": "WARNING",
+    "ERRORS of the model: 3": "INFO",
+    "": "INFO",
+}
+
+
+def test_levels_are_named_in_the_usual_forms() -> None:
+    """Of Python's logging, of Determined, of torch; a word further on is no level."""
+    assert {text: named_level(text).name for text in LEVELS} == LEVELS
+
+
+def test_filters_select_by_level_source_and_text(scene: Scene) -> None:
+    """A traceback is an error of its rank from its first line to its last; a print is INFO."""
+    spoken = ["0: DEBUG: begin", "0: Traceback (most recent call last):", "1: step 1",
+              '0:   File "train.py"', "0: ", "0: ValueError: bad", "0: step 2",
+              "1: WARNING: slow", "1:     very slow", "detslurm: ERROR: rank 0 left"]  # fmt: skip
+    trial = scene.run(scene.experiment(), log=spoken)
+
+    def found(**chosen: object) -> list[int]:
+        whole = list(logs.lines(trial))
+        wanted = Filter(**chosen)  # type: ignore[arg-type]
+        assert list(logs.lines(trial, wanted))[-2:] == logs.tail(trial, 2, wanted)
+        return [whole.index(line) for line in logs.lines(trial, wanted)]
+
+    assert found(level=LogLevel.TRACE) == list(range(10))
+    assert found(level=LogLevel.INFO) == list(range(1, 10))
+    assert found(level=LogLevel.WARNING) == [1, 3, 4, 5, 7, 8, 9]
+    assert found(level=LogLevel.ERROR) == [1, 3, 4, 5, 9]
+    assert found(level=LogLevel.ERROR, ranks={0}, text="F") == [3]
+    assert found(sources={"detslurm"}) == [9] and found(sources={"code"}) == list(range(9))
+
+
 def test_moments_come_as_rfc3339_or_seconds() -> None:
     """Both forms give the stamp of the log; nonsense is refused."""
-    assert logs.timestamp("2026-11-21T04:46:03Z") == "2026-11-21T04:46:03.000000Z"
-    assert logs.timestamp("0") == "1970-01-01T00:00:00.000000Z"
-    assert logs.timestamp(1.5) == "1970-01-01T00:00:01.500000Z"
+    assert timestamp("2026-11-21T04:46:03Z") == "2026-11-21T04:46:03.000000Z"
+    assert timestamp("0") == "1970-01-01T00:00:00.000000Z"
+    assert timestamp(1.5) == "1970-01-01T00:00:01.500000Z"
     with pytest.raises(ValueError):
-        logs.timestamp("yesterday")
+        timestamp("yesterday")
 
 
 def test_a_line_of_another_form_is_kept(scene: Scene) -> None:
@@ -200,8 +243,8 @@ def test_following_says_why_nothing_comes_and_rarely_asks_the_queue(scene: Scene
     stream = polling.follow_logs(trial, report=reported.append, clock=clock, sleep=clock.sleep)
     assert list(stream) == []
     assert reported == [
-        "job 7 waits in the queue (Priority)",
-        "job 7 waits in the queue (Resources)",
+        "job 7 waits in the queue: it has other jobs ahead of it (Priority)",
+        "job 7 waits in the queue: it needs what is not free now (Resources)",
     ]
     assert len(scene.queue.queries) - asked <= 2 + clock.now / 30
 
@@ -260,9 +303,10 @@ def test_waiting_ends_with_the_experiment(scene: Scene) -> None:
     assert found == "COMPLETED"
     assert clock() < 3  # a short one is not waited for in long steps
     assert len(scene.queue.queries) == 1
+    behind = "waits in the queue: it has other jobs ahead of it (Priority)"
     assert [text.split("% done ")[1] for text in reported] == [
-        "(2 QUEUED); job 7_0 waits in the queue (Priority)",
-        "(1 COMPLETED, 1 QUEUED); job 7_1 waits in the queue (Priority)",
+        f"(2 QUEUED); job 7_0 {behind}",
+        f"(1 COMPLETED, 1 QUEUED); job 7_1 {behind}",
         "(2 COMPLETED)",
     ]
 
@@ -290,3 +334,22 @@ def test_a_line_without_an_end_is_read_in_pieces(tmp_path: Path) -> None:
         assert max(map(len, pieces)) < 3_000_000
         assert "begin" in pieces
     assert sum(len(piece) for piece in logs._forward(path)) == 5_000_005
+
+
+def test_a_trial_that_has_begun_is_not_called_queued(scene: Scene) -> None:
+    """The queue is asked every half minute: what it said before the run began is no news of it."""
+    experiment = scene.experiment(job="7")
+    reported: list[str] = []
+    clock = Clock(
+        lambda: None,
+        lambda: scene.run(experiment, losses=[0.5]),
+        lambda: None,
+        lambda: experiment.trial(1).write_end(1, {"outcome": "completed", "time": 2.0}),
+    )
+    one = scene.client.experiment(1)
+    polling.wait(one, report=reported.append, clock=clock, sleep=clock.sleep)
+    assert [text.partition("(")[2].partition(")")[0] for text in reported] == [
+        "1 QUEUED",
+        "1 RUNNING",
+        "1 COMPLETED",
+    ]

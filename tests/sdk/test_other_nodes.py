@@ -32,14 +32,14 @@ def test_an_index_holds_nothing_older_than_its_ledger(scene: Scene) -> None:
     """A node that has looked before a name was set lists the experiment with that name."""
     experiment = scene.experiment()
     scene.run(experiment, losses=[0.5])
-    assert [row.name for row in scene.client.list_experiments()] == ["test"]
+    assert [row.name for row in scene.client.rows()] == ["test"]
     with on("compute"):
         experiment.trial(1).write_end(1, {"outcome": "completed", "time": 2.0})
     with on("another"):
         scene.client.experiment(1).set_name("new")
     for node in ("here", "another", "third"):
         with on(node):
-            assert [row.name for row in scene.client.list_experiments()] == ["new"]
+            assert [row.name for row in scene.client.rows()] == ["new"]
 
 
 def test_a_store_that_was_not_there_is_found(scene: Scene) -> None:

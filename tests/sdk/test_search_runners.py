@@ -61,7 +61,7 @@ def test_a_runner_asks_the_cluster_before_it_submits(
     runner = LocalSearchRunner(RandomSearch(1, 1), tmp_path / "kept")
     with pytest.raises(SubmitError, match="no such account"):
         runner.run(config, str(tmp_path))
-    assert scene.client.list_experiments() == []
+    assert scene.client.rows() == []
 
 
 def test_the_client_submits(scene: Scene, tmp_path: Path) -> None:

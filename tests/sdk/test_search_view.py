@@ -89,9 +89,9 @@ class TestLooking:
         start = experiment.trial(1).start_path(1)
         for _ in range(2):
             with refusing(start):
-                (row,) = scene.client.list_experiments()
+                (row,) = scene.client.rows()
             assert (row.state, row.trial_states) == ("ERROR", {"UNKNOWN": 1})
-        (row,) = scene.client.list_experiments()
+        (row,) = scene.client.rows()
         assert (row.state, row.trial_states, row.best_value) == ("ERROR", {"ERROR": 1}, 0.1)
 
 
@@ -105,14 +105,18 @@ class TestWorkers:
         scene.queue.put("7_0", "NODE_FAIL")
         found = scene.client.experiment(experiment.id)
         assert found.state == "ACTIVE"
-        assert found.message == "job 7_1 waits in the queue (Priority)"
+        assert (
+            found.message == "job 7_1 waits in the queue: it has other jobs ahead of it (Priority)"
+        )
         assert not list(experiment.facts(2))
 
     def test_a_queued_search_says_what_it_waits_for(self, scene: Scene) -> None:
         """Its jobs and their reason, while none of them runs and unless they are to wait."""
         experiment, log = scene.search()
         found = scene.client.experiment(experiment.id)
-        assert found.message == "job 7_0 waits in the queue (Priority)"
+        assert (
+            found.message == "job 7_0 waits in the queue: it has other jobs ahead of it (Priority)"
+        )
         assert [job.job_id for job in found.view.jobs] == ["7"]
         scene.works(experiment, log, "7_0")
         assert scene.client.experiment(experiment.id).message is None
@@ -130,7 +134,7 @@ class TestWorkers:
         found = scene.client.experiment(experiment.id)
         assert found.state == "ERROR"
         assert "activate" in str(found.trials()[0].row.end_reason)
-        assert scene.client.list_experiments()[0].state == "ERROR"
+        assert scene.client.rows()[0].state == "ERROR"
         found = scene.client.experiment(experiment.id)
         assert "activate" in str(found.message)  # a later look says it, too
         found.activate()

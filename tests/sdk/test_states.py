@@ -15,7 +15,7 @@ def test_finished_experiments_need_no_queue(scene: Scene) -> None:
     """Nothing is asked of Slurm when everything is over."""
     for _ in range(3):
         scene.run(scene.experiment(), losses=[0.5], end="completed")
-    assert [row.state for row in scene.client.list_experiments()] == ["COMPLETED"] * 3
+    assert [row.state for row in scene.client.rows()] == ["COMPLETED"] * 3
     assert scene.client.experiment(1).state == "COMPLETED"
     assert scene.queue.queries == []
 
@@ -34,11 +34,11 @@ def test_listing_reads_a_finished_experiment_once(
 
     second, real = scene.client.experiment(2), snapshot_module.read
     monkeypatch.setattr(client, "read", reading)
-    first = scene.client.list_experiments()
-    assert scene.client.list_experiments() == first
+    first = scene.client.rows()
+    assert scene.client.rows() == first
     assert read == [1, 2]
     second.set_name("new")
-    assert [row.name for row in scene.client.list_experiments()] == ["test", "new"]
+    assert [row.name for row in scene.client.rows()] == ["test", "new"]
     assert read == [1, 2, 2]
 
 
@@ -47,7 +47,7 @@ def test_one_query_covers_all_unfinished_experiments(scene: Scene) -> None:
     for job in ("11", "12", "13"):
         scene.experiment(2, job=job)
     scene.run(scene.experiment(job="14"), end="completed")
-    states = [row.state for row in scene.client.list_experiments()]
+    states = [row.state for row in scene.client.rows()]
     assert states == ["ACTIVE", "ACTIVE", "ACTIVE", "COMPLETED"]
     assert scene.queue.queries == [["11", "12", "13"]]
 
@@ -59,7 +59,10 @@ def test_a_waiting_trial_says_why(scene: Scene) -> None:
     trial = scene.client.trial(1)
     assert trial.state == "QUEUED"
     assert trial.job_status is not None
-    assert trial.job_status.message == "job 7 waits in the queue (Resources)"
+    assert (
+        trial.job_status.message
+        == "job 7 waits in the queue: it needs what is not free now (Resources)"
+    )
 
 
 @pytest.mark.parametrize("reason", ["launch failed requeued held", "launch_failed_requeued_held"])
@@ -70,7 +73,7 @@ def test_a_job_that_no_node_could_start_is_named(scene: Scene, reason: str) -> N
     trial = scene.client.trial(1)
     assert trial.job_status is not None and trial.job_status.job is not None
     assert trial.job_status.job.held
-    assert "Slurm could not start it" in str(trial.job_status.message)
+    assert "it could not be started by its nodes" in str(trial.job_status.message)
     scene.client.experiment(1).activate()
     assert ("release", "7") in scene.queue.calls
 
@@ -101,7 +104,7 @@ def test_a_trial_whose_run_died_with_its_node(scene: Scene, paused: bool, state:
     one, other = scene.client.experiment(1).trials()
     assert (one.state, one.view.state, other.state) == (state, state, "RUNNING")
     assert one.job_status is not None
-    assert "waits in the queue (BeginTime)" in str(one.job_status.message)
+    assert "waits in the queue: it may not begin yet (BeginTime)" in str(one.job_status.message)
 
 
 def test_a_trial_that_left_no_trace_is_not_declared_dead(scene: Scene) -> None:
@@ -224,7 +227,7 @@ def test_what_never_existed_is_not_found(scene: Scene) -> None:
     with pytest.raises(NotFound):
         scene.client.trial(1)
     with pytest.raises(NotFound):
-        scene.client.list_experiments()
+        scene.client.rows()
     assert not scene.root.exists()
 
 
@@ -236,6 +239,7 @@ def test_checkpoints_and_metrics_come_with_the_trial(scene: Scene) -> None:
     trial = scene.client.experiment(1).first_trial()
     assert [c.uuid for c in trial.checkpoints()] == ["c1"]
     assert [row.metrics["loss"] for row in trial.iter_metrics()] == [0.9, 0.8, 0.7, 0.6]
+    assert list(trial.experiment.iter_metrics()) == list(trial.iter_metrics())
     assert not list(trial.iter_metrics("training")) and not trial.profile()
     columns = trial.metrics("validation", ["loss"])
     assert (columns.steps, columns.metrics) == ([1, 2, 3, 4], {"loss": [0.9, 0.8, 0.7, 0.6]})

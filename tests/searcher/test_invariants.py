@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from detslurm._states import RUN_OUTCOMES
+from detslurm._states import RunOutcome
 from detslurm.searcher import Search, State
 from tests.searcher.drive import ask, leave, search, train
 
@@ -58,7 +58,8 @@ METRICS = st.sampled_from([math.nan, None, "NaN", math.inf, -math.inf, 0, 0.0, 0
 
 ASKS = st.tuples(st.just("ask"), st.integers(0, WORKERS - 1))
 REPORTS = st.tuples(st.just("report"), st.integers(0, WORKERS - 1), METRICS)
-LEAVES = st.tuples(st.just("leave"), st.integers(0, WORKERS - 1), st.sampled_from(RUN_OUTCOMES))
+OUTCOMES = get_args(RunOutcome)
+LEAVES = st.tuples(st.just("leave"), st.integers(0, WORKERS - 1), st.sampled_from(OUTCOMES))
 STRAYS = st.fixed_dictionaries(
     {
         "e": st.sampled_from(
@@ -71,7 +72,7 @@ STRAYS = st.fixed_dictionaries(
         "length": st.integers(-1, 40) | st.sampled_from([math.nan, math.inf, "9"]),
         "time": st.floats(-1, 40),
         "metric": METRICS,
-        "outcome": st.sampled_from([*RUN_OUTCOMES, "tired"]),
+        "outcome": st.sampled_from([*OUTCOMES, "tired"]),
         "fencing_token": st.integers(0, 2),
         "hparams": st.just({"x": 1}),
         "after": st.integers(0, 3),

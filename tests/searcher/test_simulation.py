@@ -84,7 +84,7 @@ def test_too_few_trials_for_the_rungs_are_said() -> None:
     few: dict[str, Any] = {"num_rungs": 4, "max_trials": 7, "divisor": 3}
     seen = preview(config("async_halving", **few, max_length={"epochs": 10}))
     assert seen.rows == [Row(7, 1)]
-    assert "7 trials are few" in str(shortfall(seen)) and "10 epochs" in str(shortfall(seen))
+    assert "7 trials can't fill" in str(shortfall(seen)) and "10 epochs" in str(shortfall(seen))
     for enough in (
         config("async_halving", **{**few, "max_trials": 27}, max_length={"epochs": 10}),
         config("async_halving", **few, time_metric="epochs", max_time=10),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -306,3 +307,17 @@ def test_importing_the_seam_is_light() -> None:
     code = f"import sys, detslurm.slurm; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+FINISHED = "4711_0: Job has already finished"
+
+
+@pytest.mark.parametrize(
+    ("said", "refused"),
+    [(f"{FINISHED}\n4711_[3-9]: No error", False), (FINISHED, True), ("4711: denied", True)],
+)
+def test_an_array_of_which_some_has_ended_is_changed(fake: Fake, said: str, refused: bool) -> None:
+    """scontrol fails then, though what waits was changed."""
+    fake("scontrol", f'echo "{said}" >&2; exit 1')
+    with pytest.raises(SlurmError) if refused else contextlib.nullcontext():
+        SlurmCluster().update("4711", Nice=5)

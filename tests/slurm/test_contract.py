@@ -225,9 +225,11 @@ def test_the_time_limit_announces_itself(bench: Bench) -> None:
 
 
 def test_nice_can_be_changed_while_waiting(bench: Bench) -> None:
-    """A greater nice lowers the priority."""
-    job = bench.submit(hold=True, nice=5)
-    bench.cluster.update(job, nice=50)
+    """A greater nice lowers the priority; of several jobs at once, too."""
+    job, other = bench.submit(hold=True, nice=5), bench.submit(hold=True, nice=5)
+    bench.cluster.update(f"{job},{other}", nice=50)
+    queued = {row.job_id: row.nice for row in bench.cluster.queue()}
+    assert (queued[job], queued[other]) == (50, 50)
     with pytest.raises(SlurmError):
         bench.cluster.update(job, NoSuchField=1)
 
@@ -279,3 +281,42 @@ def test_what_a_user_has_set_for_slurms_commands_filters_nothing(
     assert {info.state for info in real.cluster.query([job]).values()} == {"PENDING"}
     real.cluster.cancel([job])
     assert {info.state for info in real.cluster.evidence([job]).values()} <= {"CANCELLED"}
+
+
+def test_the_whole_queue_and_the_nodes(bench: Bench) -> None:
+    """Running elements and those that wait, with what they hold; nodes count what is in use."""
+    blocker = bench.submit(hold=True, name="a|b\nc", nice=7)
+    job = bench.submit(count=3, throttle=1, slots=2, cpus_per_task=2, comment="x | y")
+    ref = _first_running(bench, job)
+    bench.wait_word(ref, "start")
+    found = [row for row in bench.cluster.queue() if row.job_id in (blocker, job)]
+    rows = {one: row for row in found for one in row.refs}
+    assert set(rows) == {blocker, f"{job}_0", f"{job}_1", f"{job}_2"}
+    assert rows[blocker].held
+    assert rows[blocker].name.replace("\n", " ") == "a|b c"
+    assert rows[blocker].nice == 7
+    runs = rows[ref]
+    assert (runs.state, runs.indices) == ("RUNNING", (int(ref[-1]),))
+    assert (runs.cpus, runs.gpus, runs.slots, runs.node_count) == (2, 0, 2, 1)
+    assert runs.started is not None
+    assert runs.time_limit == 600
+    assert runs.time_left is not None
+    assert runs.folder == str(bench.folder)
+    assert runs.comment == "x | y"
+    waits = next(row for one, row in rows.items() if one.startswith(f"{job}_") and one != ref)
+    assert (waits.state, waits.reason, waits.slots) == ("PENDING", "JobArrayTaskLimit", 2)
+    assert waits.throttle == 1
+    assert waits.submitted is not None
+    nodes = {node.name: node for node in bench.cluster.nodes()}
+    (used,) = (nodes[name] for name in runs.nodes)
+    assert used.state in ("MIXED", "ALLOCATED")
+    assert used.available
+    assert used.cpus_used >= 2
+    assert used.slots >= used.slots_free > 0
+    (partition,) = runs.partitions
+    assert {row.ref for row in bench.cluster.queue(partition=partition)} >= {
+        row.ref for row in found
+    }
+    bench.cluster.cancel([blocker, job])
+    wait_for(lambda: all(i.final for i in bench.cluster.query([blocker, job]).values()), 180)
+    assert not {row.job_id for row in bench.cluster.queue()} & {blocker, job}

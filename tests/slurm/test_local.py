@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import signal
 import socket
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from detslurm._child_processes import descendants, signal_each
+from detslurm.sdk import Client, LifecycleError
 from detslurm.slurm import LocalCluster, SlurmError
 from detslurm.slurm.local import journal, wire
 from detslurm.slurm.local.paths import LocalClusterPaths
@@ -119,6 +121,26 @@ def test_slots_are_counted(local: Bench) -> None:
     local.go()
     for job in (*cpu, *gpu):
         local.wait_state(job, "COMPLETED")
+
+
+def test_the_order_of_waiting_jobs_can_be_changed(local: Bench) -> None:
+    """As on Slurm; but a nice may be below 0 here, so that one job moves alone."""
+    first = local.submit(slots=4, nice=0)
+    local.wait_state(first, "RUNNING")
+    jobs = [local.submit(slots=4, nice=0) for _ in range(3)]
+    client = Client(local_cluster(local).paths.root, connect=lambda name: local.cluster)
+    place = client.update_job(jobs[2], ahead_of=jobs[0])
+    assert str(place) == f"job {jobs[2]} is now 1st of your 3 pending jobs in local"
+    assert [row.nice for row in local.cluster.queue()] == [0, 0, 0, -2]
+    client.update_job(jobs[0], priority=99)
+    with pytest.raises(LifecycleError, match="the local cluster cannot change"):
+        client.update_job(jobs[0], resource_pool="other")
+    for done, job in itertools.pairwise((first, jobs[2], jobs[1], jobs[0])):
+        local.go(done)
+        local.wait_word(job, "start")
+    local.go(jobs[0])
+    starts = [local.log(job)[0]["time"] for job in (jobs[2], jobs[1], jobs[0])]
+    assert starts == sorted(starts)
 
 
 def test_what_does_not_fit_this_machine_is_refused(local: Bench) -> None:

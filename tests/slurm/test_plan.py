@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -151,12 +152,24 @@ def test_the_throttle_is_the_least_of_both_bounds() -> None:
 
 
 def test_time_priority_and_signal() -> None:
-    """Minutes rounded up; priority as nice; the warning never comes at the start."""
+    """Minutes rounded up; priority and weight as nice; the warning never comes at the start."""
     template = plan(slurm={"time": "0-00:10:30"}, resources={"priority": 11}).template
-    assert (template.time_minutes, template.nice, template.signal_lead) == (11, 100, 120)
+    assert (template.time_minutes, template.nice, template.signal_lead) == (11, 10, 120)
     short = plan(slurm={"time": "0-00:03:00"}).template
     assert short.signal_lead == 60
-    assert plan().template.nice is None
+    for resources, nice in (
+        ({}, None),
+        ({"priority": 42}, 41),
+        ({"priority": 1}, 0),
+        ({"priority": 99}, 98),
+        ({"weight": 2}, 20),
+        ({"weight": 1000}, 0),
+        ({"weight": 0.01}, 98),
+        ({"weight": 2, "priority": 7}, 6),
+    ):
+        assert plan(resources=resources).template.nice == nice
+    for points, nice in ((1000.0, 41), (41.0, 41), (40.9, None)):
+        assert plan(limits=replace(limits(), age_points=points)).template.nice == nice
     assert plan(limits=limits(default_time=3)).template.signal_lead == 60
     assert plan(slurm={"time": "UNLIMITED"}).template.time_minutes == 0
 

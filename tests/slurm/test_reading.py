@@ -54,16 +54,18 @@ def test_compressed_indices_expand_to_the_same(indices: set[int]) -> None:
 def test_squeue_rows_become_one_entry_an_element() -> None:
     """Pending ranges are spread out; a reason may hold the separator; torn lines are skipped."""
     text = (
-        "12|12|3-5%3|PENDING|main|10|1-00:00:00|1700000000|(null)|Odd | reason|/s/a|b/jobs\n"
-        "14|12|0|RUNNING|main|10|10:00|1700000000|n[1-2]|None|/x\n"
-        "20|20|N/A|COMPLETED|low|0|5:00|1700000001|n1|None|/x\n"
+        "12|12|3-5%3|PENDING|main|10|1-00:00:00|1700000000|1700000500|(null)|Odd | reason|/s/a|b\n"
+        "14|12|0|RUNNING|main|10|10:00|1700000000|1700000300|n[1-2]|None|/x\n"
+        "20|20|N/A|COMPLETED|low|0|5:00|1700000001|N/A|n1|None|/x\n"
         "torn|line\n"
     )
     found = parse_squeue(text)
     assert set(found) == {"12_3", "12_4", "12_5", "12_0", "20"}
     assert found["12_4"].reason == "Odd | reason"
-    assert found["12_4"].folder == "/s/a|b/jobs"
+    assert found["12_4"].folder == "/s/a|b"
     assert found["12_4"].time_left == 86400
+    assert found["12_4"].expected_start == 1700000500.0
+    assert found["12_0"].expected_start is None
     assert found["12_0"].nodes == ("n1", "n2")
     assert found["12_0"].running
     assert found["20"].final
@@ -78,9 +80,9 @@ def test_one_squeue_for_any_number_of_refs() -> None:
 
 def test_the_record_of_a_cancelled_rest_speaks_for_its_elements() -> None:
     """Slurm keeps one record without indices when all waiting elements are cancelled at once."""
-    found = parse_squeue("39|39|N/A|CANCELLED|main|1|1:00|1|(null)|None\n")
+    found = parse_squeue("39|39|N/A|CANCELLED|main|1|1:00|1|N/A|(null)|None\n")
     assert wanted(["39_7"], found)["39_7"].state == "CANCELLED"
-    assert wanted(["39_7"], parse_squeue("39|39|N/A|RUNNING|main|1|1:00|1|n1|None\n")) == {}
+    assert wanted(["39_7"], parse_squeue("39|39|N/A|RUNNING|main|1|1:00|1|1|n1|None\n")) == {}
 
 
 @pytest.mark.parametrize("text", ["UNLIMITED", "NOT_SET", "INVALID", "", "5"])
@@ -162,6 +164,7 @@ def test_limits_of_a_site() -> None:
         "ClusterName = big\nMaxArraySize            = 501\nKillWait = 30 sec\nJobRequeue = 0\n"
         "PreemptMode = REQUEUE\nSlurmctldParameters = a,preempt_send_user_signal\n"
         "SchedulerParameters = bf_interval=2,max_array_tasks=400\nGresTypes = gpu\n"
+        "PriorityMaxAge          = 7-00:00:00\nPriorityWeightAge       = 16800\n"
         "AccountingStorageType = accounting_storage/none\nAccountingStorageTRES = cpu,gres/gpu\n",
         "PartitionName=a Default=YES MaxTime=2-00:00:00 DefaultTime=00:30:00 MaxNodes=4"
         " PreemptMode=CANCEL GraceTime=60 State=UP Nodes=n[1-2] PriorityTier=3\n"
@@ -175,6 +178,8 @@ def test_limits_of_a_site() -> None:
     assert (limits.max_array_size, limits.max_array_tasks, limits.kill_wait) == (501, 400, 30)
     assert (limits.job_requeue, limits.accounting, limits.tres_gpus) == (False, False, True)
     assert limits.preempt_send_user_signal
+    assert limits.age_points == 100
+    assert parse_limits("PriorityType = priority/basic\n", "", "").age_points == 0
     assert (a.max_time, a.default_time, a.max_nodes) == (2880, 30, 4)
     assert (a.preempt_mode, a.requeues, a.grace_time) == ("CANCEL", False, 60)
     assert (a.cpus_per_node, a.gpus_per_node, a.gpu_types) == (128, 4, ("a100",))

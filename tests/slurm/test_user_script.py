@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import subprocess
@@ -60,7 +61,12 @@ def test_a_job_that_may_not_be_requeued_stays_so() -> None:
 def test_a_script_is_queued_once_though_the_answer_was_lost(
     real: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its job is found by the name that this one submission has, arguments or not."""
+    """Its job is found by the name that this one submission has, arguments or not. Nothing of that
+    is left, and the file system needs no hard links."""
+
+    def refused(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
     script, tools = real.folder / "batch.sh", real.folder / "bin"
     script.write_text("#!/bin/bash\ntrue\n")
     tools.mkdir()
@@ -69,10 +75,12 @@ def test_a_script_is_queued_once_though_the_answer_was_lost(
     )
     (tools / "sbatch").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
+    monkeypatch.setattr(os, "link", refused)
     recipe = {"options": ["--job-name=x"], "arguments": ["two words", "x"]}
     jobs = [submit_again(script, recipe), submit_again(script, {**recipe, "arguments": []})]
     queued = command.run(["squeue", "--noheader", "--me", "--format=%F"]).split()
     assert sorted(queued) == sorted(jobs)
+    assert list(real.folder.glob("batch*")) == [script]
 
 
 @pytest.mark.parametrize(

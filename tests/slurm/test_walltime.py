@@ -11,14 +11,20 @@ import pytest
 
 from detslurm.slurm import JobRequest, SlurmCluster, command
 from detslurm.slurm.interface import ClusterLimits, PartitionLimits
-from detslurm.slurm.walltime import (
-    Association,
-    Qos,
-    applicable,
-    granted,
-    refusal,
-    time_problem,
-)
+from detslurm.slurm.job_quotas import applicable
+from detslurm.slurm.qos import Association, Qos, UserQuotas
+from detslurm.slurm.walltime import granted, refusal, time_problem
+
+
+def qos(name: str, wall: str = "") -> str:
+    """A line of `sacctmgr show qos`."""
+    return f"{name}||{wall}||||||||||\n"
+
+
+def association(account: str, wall: str = "") -> str:
+    """A line of `sacctmgr show assoc`."""
+    return f"{account}|||normal|{wall}|alice||||||\n"
+
 
 SHORT = PartitionLimits(name="short", max_time=30)
 OPEN = PartitionLimits(name="open")
@@ -107,17 +113,17 @@ def test_a_default_time_limit_counts_like_one_that_was_asked_for(
         if argv[0] == "scontrol":
             return "QOS=small(2) MaxWallPJ=20 MaxTRESPJ=\n"
         if "assoc" in argv:
-            return "lab|||normal|\n"
-        return "normal||\nsmall|00:20:00|DenyOnLimit\n"
+            return association("lab")
+        return f"{qos('normal')}{qos('small', '00:20:00')}"
 
     monkeypatch.setattr(command, "run", said)
     request = JobRequest(name="x", command=("true",), folder=Path("/"), qos="small")
     request = request.with_changes(time_minutes=minutes)
     main = PartitionLimits(name="main", default=True, default_time=60)
     strict = ClusterLimits(enforces_qos=True, partitions={"main": main})
-    assert who in str(time_problem(request, strict))
+    assert who in str(time_problem(request, strict, UserQuotas("")))
     assert calls == ["sacctmgr", "scontrol", "sacctmgr"]
-    assert time_problem(request, replace(strict, enforces_qos=False)) is None
+    assert time_problem(request, replace(strict, enforces_qos=False), UserQuotas("")) is None
     assert calls == ["sacctmgr", "scontrol", "sacctmgr"]
 
 
@@ -131,16 +137,16 @@ def test_what_others_decide_is_refused_by_nobody(
     request = JobRequest(name="x", command=("true",), folder=Path("/"))
     main = PartitionLimits(name="main", default=True, max_time=30, default_time=60)
     limits = ClusterLimits(partitions={"main": main}, accounting=False)
-    assert "partition main" in str(time_problem(request, limits))
+    assert "partition main" in str(time_problem(request, limits, UserQuotas("")))
     if given == "lua":
         limits = replace(limits, changes_jobs=True)
     elif given.startswith("-"):
         request = request.with_changes(sbatch_args=(given,))
     else:
         monkeypatch.setenv(given, "9")
-    assert time_problem(request, limits) is None
+    assert time_problem(request, limits, UserQuotas("")) is None
     if given == "lua":
-        assert time_problem(request.with_changes(partition="main"), limits) is None
+        assert time_problem(request.with_changes(partition="main"), limits, UserQuotas("")) is None
 
 
 @pytest.mark.parametrize(
@@ -163,15 +169,17 @@ def test_the_account_that_counts(
     refused: bool,
 ) -> None:
     """As sbatch will see it: of slurm.account, sbatch_args and SBATCH_ACCOUNT."""
-    rows = "small|||normal|00:20:00\nlarge|||normal|\n"
-    monkeypatch.setattr(command, "run", lambda argv, **_: rows if "assoc" in argv else "normal||\n")
+    rows = association("small", "00:20:00") + association("large")
+    monkeypatch.setattr(
+        command, "run", lambda argv, **_: rows if "assoc" in argv else qos("normal")
+    )
     if variable:
         monkeypatch.setenv("SBATCH_ACCOUNT", variable)
     request = JobRequest(
         name="x", command=("true",), folder=Path("/"), time_minutes=25, account=account
     )
     strict = ClusterLimits(enforces_qos=True, partitions={"main": PartitionLimits(name="main")})
-    found = time_problem(request.with_changes(sbatch_args=more), strict)
+    found = time_problem(request.with_changes(sbatch_args=more), strict, UserQuotas(""))
     assert ("your account gives a job at most 20 minutes" in str(found)) is refused
 
 
@@ -181,9 +189,11 @@ def test_a_silent_daemon_delays_no_submission(
 ) -> None:
     """Its answer, which would refuse the job, comes too late: the limits are unknown."""
     os.mkfifo(tmp_path / "never")
-    for name, answer in [("scontrol", "MaxWallPJ=20"), ("sacctmgr", "small|00:20:00|")]:
+    answers = [("scontrol", "QOS=small(2) MaxWallPJ=20")]
+    answers.append(("sacctmgr", qos("small", "00:20:00").strip()))
+    for name, answer in answers:
         wait = f"read -t 20 <>{tmp_path}/never" if name == silent else ""
-        assoc = "[[ $* == *show\\ assoc\\ * ]] && answer='lab|||normal|'"
+        assoc = f"[[ $* == *show\\ assoc\\ * ]] && answer='{association('lab').strip()}'"
         script = f"#!/bin/bash\n{wait}\nanswer='{answer}'\n{assoc}\necho \"$answer\"\n"
         (tmp_path / name).write_text(script)
         (tmp_path / name).chmod(0o755)
@@ -192,5 +202,5 @@ def test_a_silent_daemon_delays_no_submission(
     strict = ClusterLimits(enforces_qos=True, partitions={"main": PartitionLimits(name="main")})
     cluster = SlurmCluster()
     vars(cluster)["_limits"] = strict
-    monkeypatch.setattr("detslurm.slurm.walltime._PATIENCE", 0.3)
+    monkeypatch.setattr("detslurm.slurm.qos._PATIENCE", 0.3)
     assert cluster.time_problem(request) is None

@@ -180,7 +180,8 @@ class Node:
     def fstat(self, handle: int) -> Any:
         status = os.fstat(handle)
         size = self._left(handle, 0, status.st_size)
-        return types.SimpleNamespace(st_size=size, st_nlink=status.st_nlink, st_ino=status.st_ino)
+        known = {name: getattr(status, name) for name in ("st_nlink", "st_ino", "st_mtime")}
+        return types.SimpleNamespace(st_size=size, **known)
 
     def write(self, handle: int, data: Any) -> int:
         return self._written(handle, os.write(handle, data))

@@ -27,6 +27,12 @@ def trial(store: Store) -> TrialDir:
     return made.trial(made.created().first_trial)
 
 
+def claim(trial: TrialDir, run: int, **record: Any) -> bool:
+    """Claim a run of a trial; exactly one caller gets True."""
+    trial.create()
+    return trial._claim(run, record)
+
+
 def metrics(steps: int, group: str = "training", **values: Any) -> dict[str, Any]:
     """A metrics record."""
     return {"t": "metrics", "group": group, "steps": steps, "metrics": values}

@@ -25,7 +25,7 @@ from tests.store.listing import rows_of
 
 
 def _claim(trial: TrialDir, run: int, who: int) -> bool:
-    return trial.claim_run(run, {"who": who})
+    return scenes.claim(trial, run, who=who)
 
 
 def _end(trial: TrialDir, run: int, who: int) -> bool:
@@ -86,7 +86,7 @@ def test_a_run_has_one_end_record(store: Store) -> None:
     """Of racing end records one stands, and its writer knows."""
     trial = scenes.trial(store)
     for number in range(1, 15):
-        trial.claim_run(number, {})
+        scenes.claim(trial, number)
         won = race(2, partial(_end, trial, number))
         assert Counter(won)[True] == 1
         end = trial.end(number)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import time
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import h5py
+import pandas
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -26,6 +29,7 @@ from detslurm.store import (
     trial_metrics,
 )
 from detslurm.store.reading import logged_metrics
+from tests.docs.pages import REPOSITORY, blocks
 from tests.store import scenes
 from tests.store.faults import failing
 from tests.store.test_frame import same
@@ -40,7 +44,7 @@ LEAVES = (
 )
 MANY = 200_000
 METRICS = st.dictionaries(
-    st.sampled_from(["loss", "a.b", "a/b", "", "ä"]),
+    st.sampled_from(["loss", "a.b", "a/b", "", ".", "ä"]),
     LEAVES | st.dictionaries(st.sampled_from("xy"), LEAVES, max_size=2),
     max_size=4,
 )
@@ -136,6 +140,85 @@ def test_columns_are_the_same_from_either_source(store: Store) -> None:
     assert list(metric_columns(trial, "nothing").steps) == []
 
 
+def test_plain_h5py_and_pandas_read_the_named_columns(store: Store) -> None:
+    """As docs/store.md describes it: a column a metric, NaN where a row lacks it."""
+    made = scenes.experiment(store, trials=2)
+    scenes.run(
+        made.trial(1),
+        [
+            scenes.metrics(1, loss=0.5, phase="warm", acc={"top/1": 1}, seen=7),
+            scenes.metrics(2, loss=0.25, seen=8),
+            scenes.metrics(2, "validation", loss=0.75),
+        ],
+        "completed",
+    )
+    scenes.run(made.trial(2), [scenes.metrics(1, loss=math.nan, seen=9)], "completed")
+    with h5py.File(compact(made), "r") as file:
+        assert (file.attrs["format"], file.attrs["version"]) == ("detslurm metrics", 2)
+        assert file.attrs["experiment"] == made.id
+        assert file["trials/id"][:].tolist() == [1, 2]
+        assert list(file["groups"]) == ["training", "validation"]
+        group = file["groups/training"]
+        assert list(group["metrics"]) == ["loss", "phase", "acc.top%2F1", "seen"]
+        assert group["metrics/seen"].dtype == "int64"
+        assert group["metrics/phase"].asstr()[:].tolist() == ['"warm"', "", ""]
+        second = slice(*group["offsets"][1:3])
+        assert group["trial"][second].tolist() == [2]
+        frame = pandas.DataFrame(
+            {name: group[name][:] for name in ("trial", "run", "steps")}
+            | {c.attrs["name"]: c[:] for c in group["metrics"].values() if c.dtype.kind != "O"}
+        )
+    assert frame["trial"].tolist() == [1, 1, 2]
+    assert frame["steps"].tolist() == [1, 2, 1]
+    assert frame["loss"].tolist()[:2] == [0.5, 0.25]
+    assert frame["loss"].isna().tolist() == [False, False, True]
+    assert frame["acc.top/1"].isna().tolist() == [False, True, True]
+    assert frame["seen"].tolist() == [7, 8, 9]
+
+
+def test_the_page_about_the_store_reads_the_file_as_it_says(
+    store: Store, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its lines of Python, run beside the file."""
+    made = scenes.experiment(store, trials=2)
+    for number, loss in ((1, 0.5), (2, 0.25)):
+        records = [scenes.metrics(1, loss=loss, phase="warm"), scenes.metrics(2, loss=loss + 1)]
+        scenes.run(made.trial(number), records, "completed")
+    monkeypatch.chdir(compact(made).parent)
+    page = REPOSITORY / "docs" / "store.md"
+    (lines,) = [block.text for block in blocks(page) if "h5py.File" in block.text]
+    exec(lines, {})
+    assert re.search(r"1 +0.50\n2 +0.25\n", capsys.readouterr().out)
+
+
+def test_names_that_hdf5_can_not_have_stay_apart(store: Store) -> None:
+    """A dotted name and a nested one, slashes, dots alone, nothing: each its own column."""
+    metrics: dict[str, Any] = {
+        "a.b": 1,
+        "a": {"b": 2},
+        "a/b": 3,
+        "a%2Fb": 4,
+        "": 5,
+        ".": 6,
+        "..": 7,
+        "\0": 8,
+    }
+    odd: dict[str, Any] = {"": {"batch": 1}}
+    made = _finished(store, [scenes.metrics(1, **metrics), scenes.metrics(2, **odd)])
+    compact(made)
+    assert [row.metrics for row in trial_metrics(made.trial(1))] == [metrics, odd]
+
+
+def test_a_file_of_another_version_is_passed_over(store: Store) -> None:
+    """Older and newer layouts, and HDF5 files of others: the logs have everything."""
+    made = _finished(store, [scenes.metrics(1, loss=1)])
+    for attributes in ({"schema": 1}, {"format": "detslurm metrics", "version": 3}, {}):
+        with h5py.File(made.metrics_path, "w") as file:
+            file.attrs.update(attributes)
+        assert [row.metrics for row in trial_metrics(made.trial(1))] == [{"loss": 1}]
+        assert list(metric_columns(made.trial(1), "training").metrics["loss"]) == [1]
+
+
 def test_only_what_is_finished_compacts(store: Store) -> None:
     """A running experiment would give a file that lies soon."""
     with pytest.raises(StoreError, match="ACTIVE"):
@@ -162,7 +245,7 @@ def test_a_damaged_or_old_file_is_passed_over(store: Store) -> None:
         made.metrics_path.write_bytes(damage)
         assert [row.metrics for row in trial_metrics(trial)] == [{"loss": 1}]
     compact(made)
-    trial.claim_run(2, {"continues": True})
+    scenes.claim(trial, 2, continues=True)
     with RunLog.open(trial.records_path(2)) as log:
         log.append(scenes.metrics(1, loss=2))
     assert [row.metrics for row in trial_metrics(trial)] == [{"loss": 2}]
@@ -178,7 +261,7 @@ def test_a_run_that_begins_meanwhile_is_not_hidden(
 
     def read(*args: Any, **kwargs: Any) -> Any:
         rows = logged_metrics(*args, **kwargs)
-        trial.claim_run(2, {"continues": True})
+        scenes.claim(trial, 2, continues=True)
         with RunLog.open(trial.records_path(2)) as log:
             log.append(scenes.metrics(1, loss=2))
         return rows

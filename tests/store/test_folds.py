@@ -20,6 +20,7 @@ from detslurm.store import (
     fold_experiment,
     fold_trial,
 )
+from detslurm.store.checkpoint_fold import CheckpointFacts
 from detslurm.store.experiment_fold import experiment_state
 from detslurm.store.facts import put_record
 from detslurm.store.frame import frame
@@ -228,13 +229,13 @@ def test_the_latest_checkpoint_is_the_newest_runs(store: Store) -> None:
     found = fold_trial(trial)
     assert found.latest_checkpoint is not None
     assert found.latest_checkpoint.uuid == "c"
-    assert started_checkpoints(trial, 1) == ["a", "b", "half"]
+    assert list(started_checkpoints(trial, 1)) == ["a", "b", "half"]
     assert found.restarts == 1
     scenes.run(trial, [{"t": "checkpoint_deleted", "uuid": "c"}])
     found = fold_trial(trial)
     assert found.latest_checkpoint is not None
     assert found.latest_checkpoint.uuid == "b"
-    context = FoldContext(deleted_checkpoints=frozenset({"a", "b"}))
+    context = FoldContext(checkpoints=CheckpointFacts(deletions={"a": 1.0, "b": 2.0}))
     assert fold_trial(trial, context).latest_checkpoint is None
     assert len(fold_trial(trial, context).checkpoints) == 3
 
@@ -249,7 +250,7 @@ def test_a_zombies_checkpoint_is_superseded(store: Store) -> None:
         zombie.commit(scenes.metrics(99, "validation", loss=0.0))
     found = fold_trial(trial, FoldContext(metric="loss"))
     assert [checkpoint.uuid for checkpoint in found.checkpoints] == ["a"]
-    assert started_checkpoints(trial, 2) == ["a", "late"]
+    assert list(started_checkpoints(trial, 2)) == ["a", "late"]
     assert found.best_validation is None
     assert found.steps == 10
 

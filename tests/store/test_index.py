@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
 
-from detslurm.store import ExperimentDir, Store, fold_experiment, fs
+from detslurm.store import ExperimentDir, Store, TrialDir, fold_experiment, fs
 from detslurm.store.errors import explained
 from detslurm.store.index import STALE_AFTER
 from tests.store import scenes
@@ -52,7 +54,6 @@ assert not {"numpy", "h5py", "torch", "yaml"} & set(sys.modules)
 """
 
 
-@pytest.mark.xdist_group("many")
 def test_a_thousand_finished_experiments_list_within_budget(many: Store) -> None:
     """At most 0.5 s and 100 MB, and neither numpy nor h5py."""
     argv = [sys.executable, "-c", LISTING, str(many.path)]
@@ -71,7 +72,6 @@ def _path_calls(many: Store, code: str, trace: Path) -> list[str]:
     return [line for line in trace.read_text().splitlines() if str(many.path) in line]
 
 
-@pytest.mark.xdist_group("many")
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
 def test_listing_and_looking_up_take_a_handful_of_path_calls(many: Store, tmp_path: Path) -> None:
     """The budget is 200 path calls; what it takes does not grow with what is finished."""
@@ -161,8 +161,8 @@ def test_an_experiment_is_invisible_until_it_is_created(store: Store) -> None:
     assert [row.id for row in rows_of(store)] == [whole.id] == [2]
 
 
-def _crowd(store: Store, trials: int, done: int) -> ExperimentDir:
-    made = scenes.experiment(store, trials=trials)
+def _crowd(store: Store, trials: int, done: int, **created: Any) -> ExperimentDir:
+    made = scenes.experiment(store, trials=trials, **created)
     with mock.patch.object(os, "fsync"):
         for number in range(1, done + 1):
             scenes.run(made.trial(number), [scenes.checkpoint(f"c{number}", 3)], "completed")
@@ -180,6 +180,31 @@ def test_trials_that_are_over_are_not_read_again(store: Store) -> None:
     assert again.row() == before.row()
 
 
+def test_a_killed_crowd_is_over_when_each_of_it_was_looked_for(store: Store) -> None:
+    """This node's listing is older than a run. Had it counted, that would be CANCELED for good."""
+    made = _crowd(store, trials=300, done=0)
+    with mock.patch.object(fs, "names_in", functools.cache(fs.names_in)):
+        assert [row.trial_states for row in rows_of(store)] == [{"QUEUED": 300}]
+        scenes.run(made.trial(7), [])
+        made.append({"type": "intent", "intent": "kill"})
+        (row,) = rows_of(store)
+        assert row.trial_states == {"CANCELED": 299, "RUNNING": 1}
+        assert row.state == "STOPPING_KILLED"
+        made.trial(7).write_end(1, {"outcome": "canceled"})
+        assert [row.state for row in rows_of(store)] == ["CANCELED"]
+
+
+def test_a_killed_search_is_looked_through_once(store: Store) -> None:
+    """Of ids that it kept ready there are no rows that a summary could keep."""
+    made = _crowd(store, trials=300, done=1, search=True)
+    made.append({"type": "intent", "intent": "kill"})
+    before = fold_experiment(made)
+    assert (before.state, before.trial_states) == ("CANCELED", {"COMPLETED": 1})
+    with mock.patch.object(TrialDir, "runs") as runs:
+        assert fold_experiment(made).row() == before.row()
+    runs.assert_not_called()
+
+
 def test_what_is_decided_later_overrules_the_summary(store: Store) -> None:
     """Deleted checkpoints and trials that are submitted again are read anew."""
     made = _crowd(store, trials=60, done=60)
@@ -188,7 +213,7 @@ def test_what_is_decided_later_overrules_the_summary(store: Store) -> None:
     rows = fold_experiment(made).trials
     assert rows[6].latest_checkpoint is None
     assert rows[7].latest_checkpoint is not None
-    made.trial(3).claim_run(2, {"continues": True})
+    scenes.claim(made.trial(3), 2, continues=True)
     made.append({"type": "submitted", "jobs": [{"job_id": "9", "first_index": 2}]})
     assert [row.state for row in rows_of(store)] == ["ACTIVE"]
     assert fold_experiment(made).trials[2].state == "RUNNING"

@@ -15,9 +15,17 @@ from detslurm.store.records import Corrupt, Created, Fact, Intent, Lost, Record,
 from tests.store import scenes
 
 REQUIRED: dict[str, Any] = {
+    "deferred": {"first_index": 3, "count": 2},
+    "sending": {"first_index": 3, "count": 2},
     "intent": {"intent": "pause"},
+    "idle": {"trial": 1, "run": 2},
     "set": {"field": "name"},
     "trials": {"first_trial": 1, "trials": 2},
+    "checkpoint_kept": {"uuids": ("a",), "kept_by": "model m version 1"},
+    "checkpoint_released": {"kept": 3},
+    "checkpoint_files_removed": {"uuid": "a", "resources": {"weights": 5}},
+    "checkpoint_metadata": {"uuid": "a"},
+    "checkpoint_verified": {"problems": {"a": None}},
 }
 
 

@@ -67,7 +67,7 @@ class Resources(Section, frozen=True, kw_only=True):
     slots: Annotated[NonNegative | None, deprecated("here it means slots_per_trial")] = None
     resource_pool: Annotated[str, must(word)] = ""
     max_slots: NonNegative | None = None
-    weight: Annotated[float, IGNORED] = 1
+    weight: Annotated[float, Meta(gt=0)] = 1
     priority: Annotated[int, Meta(ge=1, le=99)] | None = None
     is_single_node: bool | None = None
     shm_size: Annotated[

@@ -59,6 +59,19 @@ TimeLimit = Annotated[
 ]
 
 
+class Budget(Section, frozen=True, kw_only=True):
+    """What an experiment may use before it is paused."""
+
+    slot_hours: Annotated[float, Meta(gt=0)]
+
+
+class IdleGuard(Section, frozen=True, kw_only=True):
+    """What is done with a run that has used and reported nothing for so many minutes."""
+
+    minutes: Annotated[float, Meta(ge=0.5)] = 30.0
+    action: Literal["warn", "restart", "pause"] = "warn"
+
+
 class Slurm(Section, frozen=True, kw_only=True):
     """Options of the jobs; `sbatch_args` is for what has no field of its own."""
 
@@ -78,6 +91,8 @@ class Slurm(Section, frozen=True, kw_only=True):
     slot_type: SlotType | None = None
     network_interface: Word | None = None
     trials_per_job: Positive = 1
+    budget: Budget | None = None
+    idle_guard: IdleGuard = IdleGuard()
 
     @property
     def time_seconds(self) -> int | None:

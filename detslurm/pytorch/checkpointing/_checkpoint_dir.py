@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from detslurm.pytorch.checkpointing._trust import others_can_change
+from detslurm._trust import others_can_change
 
 logger = logging.getLogger("detslurm.pytorch")
 

@@ -11,10 +11,9 @@ from functools import reduce
 from pathlib import Path
 from typing import Any
 
-import torch
-
+from detslurm._trust import others_can_change_below
 from detslurm.compat import standing_in
-from detslurm.core import DistributedContext
+from detslurm.pytorch._base_context import alone
 from detslurm.pytorch._base_trial import BaseTrial
 from detslurm.pytorch._context import PyTorchTrialContext
 from detslurm.pytorch._trial import PyTorchTrial
@@ -22,7 +21,6 @@ from detslurm.pytorch.checkpointing import _checkpoint_dir as files
 from detslurm.pytorch.checkpointing._code import code_of
 from detslurm.pytorch.checkpointing._sharded import joined
 from detslurm.pytorch.checkpointing._state_dict import restore_models
-from detslurm.pytorch.checkpointing._trust import others_can_change_below
 
 logger = logging.getLogger("detslurm.pytorch")
 
@@ -40,18 +38,7 @@ class CheckpointLoadContext(PyTorchTrialContext):
     def __init__(
         self, hparams: Mapping[str, Any] | None = None, exp_conf: Mapping[str, Any] | None = None
     ) -> None:
-        super().__init__(
-            core_context=None,
-            trial_seed=0,
-            hparams=hparams,
-            slots_per_trial=1,
-            num_gpus=torch.cuda.device_count(),
-            exp_conf=exp_conf,
-            aggregation_frequency=1,
-            steps_completed=0,
-            managed_training=False,
-            distributed=DistributedContext._single(),
-        )
+        super().__init__(**alone(hparams, exp_conf, trial_seed=0), aggregation_frequency=1)
 
 
 def load_trial_from_checkpoint_path(

@@ -28,7 +28,7 @@ from detslurm.pytorch.checkpointing._state_dict import (
     restore,
     restore_gradients,
 )
-from detslurm.pytorch.checkpointing._writing import CheckpointWriter
+from detslurm.pytorch.checkpointing._writing import Checkpoints, CheckpointWriter
 
 logger = logging.getLogger("detslurm.pytorch")
 
@@ -47,7 +47,7 @@ class Contents:
     """Tensors that are spread over the ranks."""
 
 
-class ModelCheckpoints:
+class ModelCheckpoints(Checkpoints):
     """The checkpoints of a `PyTorchTrial`; all ranks make the same calls."""
 
     def __init__(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import abc
 import logging
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -39,24 +40,30 @@ _NEEDED = (
 """What a trial may ask of its configuration when it is made again to be used."""
 
 
-class Checkpoints(Protocol):
-    """The checkpoints of one trial; all ranks make the same calls."""
+class Checkpoints(abc.ABC):
+    """The checkpoints of one trial; all ranks make the same calls.
 
+    `check()`, `wait()` and `close()` are for those that are written in the background; by default
+    `save()` returns when all is done.
+    """
+
+    @abc.abstractmethod
     def save(self, state: TrialState, *, leaving: bool = False, alone: bool = False) -> str | None:
         """Save everything; returns the storage id, None where there is none (yet).
 
         With `alone` nothing is asked of other ranks, which may not be there any more.
         """
 
-    def check(self) -> None:
+    def check(self) -> None:  # noqa: B027
         """Take note of a checkpoint that was begun, if it is complete."""
 
-    def wait(self) -> None:
+    def wait(self) -> None:  # noqa: B027
         """Wait until a checkpoint that was begun is complete."""
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027
         """Let what was begun come to its end, when nothing can be asked of other ranks."""
 
+    @abc.abstractmethod
     def load(self, path: Path, state: TrialState, *, own_options: bool = False) -> None:
         """Put everything back, but for hyperparameters with `own_options`."""
 

@@ -45,3 +45,7 @@ _load = lazy_names(__name__, {name: home for home, names in _HOMES.items() for n
 
 def __getattr__(name: str) -> Any:
     return _load(name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

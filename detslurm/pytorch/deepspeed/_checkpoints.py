@@ -17,7 +17,7 @@ from detslurm.pytorch._state import TrialState
 from detslurm.pytorch.checkpointing import _checkpoint_dir as files
 from detslurm.pytorch.checkpointing._options import Options
 from detslurm.pytorch.checkpointing._state_dict import restore_callbacks, restore_rng
-from detslurm.pytorch.checkpointing._writing import CheckpointWriter
+from detslurm.pytorch.checkpointing._writing import Checkpoints, CheckpointWriter
 from detslurm.pytorch.deepspeed._context import DeepSpeedTrialContext
 from detslurm.pytorch.deepspeed._trial import DeepSpeedTrial
 
@@ -26,8 +26,8 @@ logger = logging.getLogger("detslurm.pytorch")
 _OF_RANK = "det_state_dict_rank{}.pth"
 
 
-class EngineCheckpoints:
-    """The checkpoints of a `DeepSpeedTrial`; all ranks make the same calls."""
+class EngineCheckpoints(Checkpoints):
+    """The checkpoints of a `DeepSpeedTrial`; nothing is written in the background."""
 
     def __init__(
         self,
@@ -84,15 +84,6 @@ class EngineCheckpoints:
             # comes after this error must not wait for their answer.
             self._context.distributed.close()
             raise
-
-    def check(self) -> None:
-        """Nothing is written in the background."""
-
-    def wait(self) -> None:
-        """Nothing is written in the background."""
-
-    def close(self) -> None:
-        """Nothing is written in the background."""
 
     def load(self, path: Path, state: TrialState, *, own_options: bool = False) -> None:
         """Put everything back, but for hyperparameters with `own_options`."""

@@ -16,10 +16,21 @@ from detslurm.pytorch._ddp import start_process_group
 _VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_SIZE")
 """Where engines read their rank."""
 _SHARED_MEMORY = "deepspeed_shm_comm"
+_OLDEST = 0, 19, 8
+"""What was tried. Older engines lack what is asked of them, and change their configuration."""
 
 
 def connect(context: TrialContext, own_addr: str = LOOPBACK) -> bool:
-    """Connect the ranks unless that was done; whether torch's process group was started here."""
+    """Connect the ranks unless that was done; whether torch's process group was started here.
+
+    Raises `RuntimeError` where DeepSpeed is too old.
+    """
+    found = deepspeed.__version_major__, deepspeed.__version_minor__, deepspeed.__version_patch__
+    if found < _OLDEST:
+        raise RuntimeError(
+            f"a DeepSpeedTrial needs DeepSpeed {'.'.join(map(str, _OLDEST))} or later, and this is"
+            f" {deepspeed.__version__}: install detslurm[deepspeed]"
+        )
     dist = context.distributed
     for name, value in zip(
         _VARIABLES, (dist.rank, dist.size, dist.local_rank, dist.local_size), strict=True

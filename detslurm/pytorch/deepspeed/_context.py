@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Self
 
-import torch
 from deepspeed.runtime.engine import DeepSpeedEngine
 from deepspeed.runtime.pipe.engine import PipelineEngine
 
-from detslurm.core import DistributedContext
 from detslurm.errors import InvalidExperimentException
-from detslurm.pytorch._base_context import TrialContext
+from detslurm.pytorch._base_context import TrialContext, alone
 from detslurm.pytorch.deepspeed._mpu import (
     ModelParallelUnit,
     make_data_parallel_mpu,
@@ -61,17 +59,8 @@ class DeepSpeedTrialContext(TrialContext):
         """
         from detslurm.pytorch.deepspeed._connect import connect
 
-        context = cls(
-            core_context=None,
-            trial_seed=None,
-            hparams={k: _constant(k, v) for k, v in (config.get("hyperparameters") or {}).items()},
-            slots_per_trial=1,
-            num_gpus=torch.cuda.device_count(),
-            exp_conf=config,
-            steps_completed=0,
-            managed_training=False,
-            distributed=DistributedContext._single(),
-        )
+        given = config.get("hyperparameters") or {}
+        context = cls(**alone({k: _constant(k, v) for k, v in given.items()}, config))
         connect(context)
         return context
 

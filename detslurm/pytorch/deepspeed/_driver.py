@@ -12,12 +12,11 @@ from deepspeed.runtime.engine import DeepSpeedEngine
 from detslurm.core import Context
 from detslurm.core._collective import run_collectively
 from detslurm.errors import InvalidExperimentException
-from detslurm.pytorch._averages import array_of, averages, partial
+from detslurm.pytorch._averages import array_of, averages, kept_output, partial
 from detslurm.pytorch._base_trial import evaluates_batches
 from detslurm.pytorch._driver import Shard
 from detslurm.pytorch._hooks import Hooks
 from detslurm.pytorch._loaders import ENDLESS
-from detslurm.pytorch._model_driver import kept_output
 from detslurm.pytorch.deepspeed._checkpoints import EngineCheckpoints
 from detslurm.pytorch.deepspeed._context import DeepSpeedTrialContext
 from detslurm.pytorch.deepspeed._trial import DeepSpeedTrial, evaluate_batch_of, train_batch_of
@@ -26,23 +25,30 @@ logger = logging.getLogger("detslurm.pytorch")
 
 
 class EngineDriver:
-    """Drives a `DeepSpeedTrial`."""
+    """Drives a `DeepSpeedTrial`; all ranks make theirs together.
+
+    Raises `InvalidExperimentException` where the trial lacks what training needs.
+    """
 
     loader_checks_off = "context.disable_dataset_reproducibility_checks()"
 
     def __init__(self, trial: DeepSpeedTrial, context: DeepSpeedTrialContext) -> None:
-        self._trial, self._context = trial, context
-        self._of_batch = train_batch_of(trial)
-
-    def check(self) -> None:
-        """Raise `InvalidExperimentException` where the trial lacks what training needs."""
-        if not self._context.models:
+        if not context.models:
             raise InvalidExperimentException(
-                f"{type(self._trial).__name__} has no engine: pass each through"
+                f"{type(trial).__name__} has no engine: pass each through"
                 " context.wrap_model_engine() in __init__"
             )
-        _refuse_what_cannot_resume(self._context)
-        place, context = self._context._place, self._context
+        _refuse_what_cannot_resume(context)
+        place = context._place
+        if not any(context.distributed.allgather(place.should_report_metrics)):
+            raise InvalidExperimentException("no rank reports metrics: see context.set_mpu()")
+        if not evaluates_batches(trial) and _spreads(context):
+            raise InvalidExperimentException(
+                "evaluate_full_dataset() runs on the chief alone, and this engine on all slots"
+                " together: override evaluate_batch() instead"
+            )
+        self._trial, self._context = trial, context
+        self._of_batch = train_batch_of(trial)
         self.reports = place.should_report_metrics
         self.shard = Shard(
             place.data_parallel_rank, place.data_parallel_world_size, place.should_build_data_loader
@@ -50,13 +56,7 @@ class EngineDriver:
         self.loader_batches = context.get_num_micro_batches_per_slot()
         at_once = context.use_pipeline_parallel or not context._accumulates
         self._calls = 1 if at_once else self.loader_batches
-        if not any(context.distributed.allgather(self.reports)):
-            raise InvalidExperimentException("no rank reports metrics: see context.set_mpu()")
-        if not evaluates_batches(self._trial) and _spreads(context):
-            raise InvalidExperimentException(
-                "evaluate_full_dataset() runs on the chief alone, and this engine on all slots"
-                " together: override evaluate_batch() instead"
-            )
+        self._checked = False
 
     def epoch_len(self, lengths: Sequence[int | None]) -> int:
         """As many whole batches as every rank has micro-batches for."""
@@ -83,10 +83,15 @@ class EngineDriver:
         return results[0] if len(results) == 1 else _mean_of(results)
 
     def reporting(self) -> None:
-        """Check for mistakes before a report."""
-        if self._context.use_pipeline_parallel:
+        """Check for mistakes before the first report."""
+        if self._checked:
             return
-        if all(engine.micro_steps == 0 for engine in self._context.models):
+        self._checked = True
+        context = self._context
+        is_chief = context.distributed.rank == 0  # what it warns of is the same on all ranks
+        if context.use_pipeline_parallel or not is_chief:
+            return
+        if all(engine.micro_steps == 0 for engine in context.models):
             logger.warning(
                 "train_batch() calls no engine.step(): nothing is learned unless it steps in"
                 " another way"

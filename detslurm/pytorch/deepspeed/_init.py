@@ -44,7 +44,8 @@ def init(
 
     Raises:
         ValueError: In a job of several slots whose processes no launcher has started.
-        InvalidHP: If the block runs out of memory before its first batch is trained.
+        RuntimeError: If DeepSpeed is older than 0.19.8.
+        InvalidHP: If memory runs out before the trial's first batch is trained.
     """
     show_log()
     with joined(distributed, exp_conf) as job, restored_environment():

@@ -17,7 +17,7 @@ _ON_HOST = ("can't allocate memory", "Cannot allocate memory", "not enough memor
 
 @contextmanager
 def explaining_lack_of_memory(context: DeepSpeedTrialContext) -> Iterator[None]:
-    """Name the configuration that did not fit; before the first batch is trained, as `InvalidHP`.
+    """Name the configuration; before the trial's first batch is trained, as `InvalidHP`.
 
     A search then tries others, and nothing is restarted that would fail again. After that it is the
     error that it was: memory may have leaked, or been fragmented, and a restart may help.
@@ -27,7 +27,7 @@ def explaining_lack_of_memory(context: DeepSpeedTrialContext) -> Iterator[None]:
     except (RuntimeError, MemoryError) as err:
         if not is_lack_of_memory(err):
             raise
-        text = f"{_configuration(context)} does not fit into memory: {_first_line(err)}"
+        text = f"there is not enough memory for {_configuration(context)}: {_first_line(err)}"
         if not _has_trained(context):
             raise InvalidHP(text) from err
         err.add_note(text)
@@ -49,7 +49,7 @@ def is_lack_of_memory(err: BaseException) -> bool:
 
 def _configuration(context: DeepSpeedTrialContext) -> str:
     if not context.models:
-        return "the model, before there is an engine of it,"
+        return "the model, before there is an engine of it"
     engine = context.models[0]
     return (
         f"training with ZeRO stage {engine.zero_optimization_stage()} and micro-batches of"

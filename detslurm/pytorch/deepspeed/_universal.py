@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from detslurm._trust import others_can_change_below
 from detslurm.core._collective import run_collectively
 from detslurm.errors import InvalidCheckpointException
-from detslurm.pytorch.checkpointing._trust import others_can_change_below
 from detslurm.pytorch.deepspeed._context import DeepSpeedTrialContext
 from detslurm.pytorch.deepspeed._conversion import (
     FAILED,

@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 import torch.distributed as torch_dist
 
-from detslurm.core import DistributedContext
+from detslurm._trust import others_can_change_below
+from detslurm.pytorch._base_context import alone
 from detslurm.pytorch._init import end_process_group_at_exit
-from detslurm.pytorch.checkpointing._trust import others_can_change_below
 from detslurm.pytorch.deepspeed._connect import connect
 from detslurm.pytorch.deepspeed._context import DeepSpeedTrialContext
 from detslurm.pytorch.deepspeed._universal import untrusted
@@ -39,17 +38,7 @@ class EngineLoadContext(DeepSpeedTrialContext):
                 f" {torch_dist.get_world_size()} ranks: go on there with a Trainer's"
                 " fit(latest_checkpoint=...)"
             )
-        super().__init__(
-            core_context=None,
-            trial_seed=None,
-            hparams=hparams,
-            slots_per_trial=1,
-            num_gpus=torch.cuda.device_count(),
-            exp_conf=exp_conf,
-            steps_completed=0,
-            managed_training=False,
-            distributed=DistributedContext._single(),
-        )
+        super().__init__(**alone(hparams, exp_conf))
         if connect(self):
             end_process_group_at_exit()
 

@@ -8,12 +8,13 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from detslurm import _env
+from detslurm.slurm.allowance import Allowance
 from detslurm.slurm.interface import (
     ClusterLimits,
     JobInfo,
@@ -24,10 +25,16 @@ from detslurm.slurm.interface import (
 from detslurm.slurm.local import journal, policy, wire
 from detslurm.slurm.local.jobs import Jobs
 from detslurm.slurm.local.paths import LocalClusterPaths, default_root
+from detslurm.slurm.local.policy import Slots
 from detslurm.slurm.local.slots import machine_slots
 from detslurm.slurm.local.view import describe, info
 from detslurm.slurm.request import JobRequest
 from detslurm.slurm.shell_lines import command_line, prologue
+
+if TYPE_CHECKING:
+    from detslurm.slurm.node_info import NodeInfo
+    from detslurm.slurm.pending_details import PendingDetails, StartTest
+    from detslurm.slurm.queued_job import QueuedJob
 
 # Slurm's names of the fields that can be changed here, and what becomes of the value.
 _UPDATES = {
@@ -64,6 +71,14 @@ class LocalCluster:
         """None: any limit may be asked for."""
         return None
 
+    def allowance(self, request: JobRequest) -> Allowance:
+        """Any number."""
+        return Allowance()
+
+    def allowance_now(self, charge: Mapping[str, Any]) -> Allowance:
+        """Any number."""
+        return Allowance()
+
     def submit(self, request: JobRequest) -> str:
         """Queue the request and return its job id; safe once this returns."""
         reasons = self.check(request)
@@ -75,6 +90,10 @@ class LocalCluster:
             "submit", job=job, token=uuid.uuid4().hex, request=request.to_dict()
         )
         return answer
+
+    def submitted(self, request: JobRequest) -> str | None:
+        """None: whoever submits a job here has recorded it."""
+        return None
 
     def cancel(self, refs: Collection[str], *, pending_only: bool = False) -> None:
         """End these jobs; jobs that are over already are skipped."""
@@ -97,14 +116,19 @@ class LocalCluster:
         self._ask("release", refs=_checked(refs))
 
     def update(self, ref: str, **fields: str | int) -> None:
-        """Change fields of a queued job, by scontrol's names; on an array for all elements."""
+        """Change fields of queued jobs, by scontrol's names; on an array for all elements."""
         changes: dict[str, Any] = {}
         for name, value in fields.items():
             if name.lower() not in _UPDATES:
-                raise SlurmError(f"the local cluster cannot change {name}")
+                raise SlurmError(f"the local cluster cannot change {name.lower()}")
             own, kind = _UPDATES[name.lower()]
             changes[own] = kind(value) or None
-        self._ask("update", job=int(split_ref(ref)[0]), changes=changes)
+        for one in ref.split(","):
+            self._ask("update", job=int(split_ref(one)[0]), changes=changes)
+
+    def top(self, ref: str) -> None:
+        """Refused: a nice may be less than 0 here, and puts any job first."""
+        raise SlurmError("the local cluster orders by nice alone")
 
     def query(self, job_ids: Collection[str]) -> dict[str, JobInfo]:
         """All that is known of these jobs; absent means unknown on this machine."""
@@ -125,6 +149,39 @@ class LocalCluster:
     ) -> dict[str, JobInfo]:
         """The same as `query`: the journal forgets later than Slurm's controller."""
         return self.query(job_ids)
+
+    def queue(self, *, partition: str | None = None) -> list[QueuedJob]:
+        """All jobs of this user that wait or run on this machine, by the store at `root`."""
+        from detslurm.slurm.local.view import queue
+
+        if partition not in (None, "local"):
+            return []
+        jobs, slots = self._journal()
+        return queue(jobs, slots, _user(), time.time())
+
+    def nodes(self) -> list[NodeInfo]:
+        """This machine alone."""
+        from detslurm.slurm.local.view import node
+
+        return [node(*self._journal())]
+
+    def _journal(self) -> tuple[Jobs, Slots]:
+        """All jobs, and what there is for them; a scheduler that was killed is replaced first."""
+        jobs = Jobs(journal.read(self.paths.journal))
+        if not jobs.busy:
+            return jobs, machine_slots()
+        slots = self._ask("slots")
+        return Jobs(journal.read(self.paths.journal)), Slots(slots["cpus"], tuple(slots["gpus"]))
+
+    def pending_details(self, job: QueuedJob, ref: str, rival: str | None) -> PendingDetails:
+        """Nothing: all that counts here is in the queue and the nodes."""
+        from detslurm.slurm.pending_details import PendingDetails
+
+        return PendingDetails()
+
+    def start_of(self, options: Sequence[str]) -> StartTest:
+        """Always refused: nothing is planned here."""
+        raise SlurmError("the local cluster plans no starts")
 
     def limits(self) -> ClusterLimits:
         """One partition, one node, no preemption."""
@@ -205,3 +262,12 @@ def _checked(refs: Collection[str]) -> list[str]:
     for ref in refs:
         split_ref(ref)
     return list(refs)
+
+
+def _user() -> str:
+    import pwd
+
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from detslurm.slurm.interface import FINAL_STATES
+from detslurm.slurm.queue_state import FINAL_STATES
 from detslurm.slurm.request import JobRequest
 
 Key = tuple[int, int | None]  # job id, array index

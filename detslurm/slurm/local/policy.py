@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from detslurm._quantities import counted
 from detslurm.slurm.local.jobs import Element, Jobs
 from detslurm.slurm.request import JobRequest
 
@@ -108,9 +109,9 @@ def unfit(request: JobRequest, slots: Slots) -> str:
     if request.nodes > 1:
         return f"the job wants {request.nodes} nodes and the local cluster is one machine"
     if gpus > len(slots.gpus):
-        return f"the job wants {gpus} GPUs and this machine has {len(slots.gpus)}"
+        return f"the job wants {counted(gpus, 'GPU')} and this machine has {len(slots.gpus)}"
     if cpus > slots.cpus:
-        return f"the job wants {cpus} CPUs and this machine has {slots.cpus}"
+        return f"the job wants {counted(cpus, 'CPU')} and this machine has {slots.cpus}"
     if request.dependency:
         try:
             parse_dependency(request.dependency)

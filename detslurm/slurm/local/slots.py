@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 
 from detslurm import _env
@@ -28,6 +27,8 @@ def _gpus() -> tuple[str, ...]:
 
 
 def _nvidia_count() -> int:
+    import shutil  # only here: each runner imports this module
+
     if not shutil.which("nvidia-smi"):
         return 0
     try:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Collection
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from detslurm.slurm.interface import JobInfo
 from detslurm.slurm.local import policy
 from detslurm.slurm.local.jobs import Element, Jobs
 from detslurm.slurm.local.policy import Slots
+
+if TYPE_CHECKING:
+    from detslurm.slurm.node_info import NodeInfo
+    from detslurm.slurm.queued_job import QueuedJob
 
 
 def describe(
@@ -58,3 +62,62 @@ def _fits(jobs: Jobs, element: Element, slots: Slots) -> bool:
 def info(data: dict[str, Any]) -> JobInfo:
     """The JobInfo of one description."""
     return JobInfo(**{**data, "nodes": tuple(data["nodes"])})
+
+
+def queue(jobs: Jobs, slots: Slots, user: str, now: float) -> list[QueuedJob]:
+    """All elements that wait or run, each in a row of its own."""
+    from detslurm.slurm.queued_job import QueuedJob
+
+    rows = []
+    for data in describe(jobs, [str(job) for job in jobs.jobs], slots, now):
+        known = info(data)
+        if known.final:
+            continue
+        element = jobs.find(known.ref)[0]
+        request = jobs.request(element)
+        cpus, gpus = policy.needs(request)
+        rows.append(
+            QueuedJob(
+                job_id=str(element.job),
+                indices=() if element.index is None else (element.index,),
+                throttle=request.throttle,
+                state=known.state,
+                reason=known.reason,
+                name=request.name,
+                user=user,
+                partitions=(known.partition,),
+                priority=known.priority,
+                nice=request.nice or 0,
+                submitted=known.submitted,
+                started=element.started,
+                time_limit=60 * request.time_minutes if request.time_minutes else None,
+                time_left=known.time_left,
+                node_count=1,
+                nodes=known.nodes,
+                cpus=cpus,
+                gpus=gpus,
+                dependency=request.dependency or "",
+                folder=str(request.folder),
+                comment=request.comment or "",
+            )
+        )
+    return rows
+
+
+def node(jobs: Jobs, slots: Slots) -> NodeInfo:
+    """This machine."""
+    from detslurm.slurm.node_info import NodeInfo
+
+    cpus, gpus = policy.free(jobs, slots)
+    nothing = cpus == slots.cpus and gpus == slots.gpus
+    full = cpus <= 0 and not gpus
+    return NodeInfo(
+        name=socket.gethostname(),
+        state="IDLE" if nothing else "ALLOCATED" if full else "MIXED",
+        partitions=("local",),
+        cpus=slots.cpus,
+        cpus_used=slots.cpus - cpus,
+        gpus=len(slots.gpus),
+        gpus_used=len(slots.gpus) - len(gpus),
+        gpus_in_use=tuple(n for n, name in enumerate(slots.gpus) if name not in gpus),
+    )

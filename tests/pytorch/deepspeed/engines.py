@@ -18,6 +18,7 @@ from typing import Any
 import deepspeed
 import deepspeed.comm
 import torch
+from deepspeed.accelerator import get_accelerator
 from deepspeed.pipe import LayerSpec, PipelineModule
 from deepspeed.utils import safe_get_full_fp32_param, safe_get_full_optimizer_state
 from torch import nn
@@ -55,12 +56,20 @@ def loss_of(output: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
     return (output.float() - wanted).square().mean()
 
 
+def _dtype(precision: str) -> torch.dtype:
+    """By its name in torch; "half" is float16 on processors that DeepSpeed trains it on."""
+    if precision == "half":
+        return torch.float16 if get_accelerator().is_fp16_supported() else torch.bfloat16
+    found: torch.dtype = getattr(torch, precision)
+    return found
+
+
 class Engine:
     """One engine with everything that could be forgotten: `kind` is "ZERO_STAGE PRECISION WHAT"."""
 
     def __init__(self, kind: str, seed: int, stages: int = 0) -> None:
         stage, precision, self.what = kind.split()
-        self.stage, self.dtype = int(stage), getattr(torch, precision)
+        self.stage, self.dtype = int(stage), _dtype(precision)
         torch.manual_seed(seed)
         if self.what == "pipeline":
             specs = [LayerSpec(Layer, *sizes) for sizes in LAYERS]
@@ -188,7 +197,7 @@ class Used(DeepSpeedTrial):
         raise NotImplementedError
 
 
-KINDS = ("2 float16 plain", "3 bfloat16 plain", "1 float32 momentum", "1 bfloat16 pipeline")
+KINDS = ("2 half plain", "3 bfloat16 plain", "1 float32 momentum", "1 bfloat16 pipeline")
 
 
 def main() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import itertools
+import logging
 import math
 from collections.abc import Callable
 from functools import partial
@@ -114,6 +115,12 @@ def others() -> dict[str, Any]:
         "adversaries in one": train(trials.Adversaries, ds_config),
         "adversaries again": resumed(trials.Adversaries, ds_config),
     }
+    said: list[str] = []
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger("detslurm.pytorch").addHandler(handler)
+    train(trials.Idle, ds_config, 3)
+    found["idle"] = said
     for wrong in (1, -1):
         try:
             train(partial(trials.ByHand, wrong=wrong), ds_config)

@@ -102,6 +102,13 @@ def test_accumulation_by_hand(two: Results) -> None:
             assert "did not train for gradient accumulation steps" in text
 
 
+def test_a_trial_that_never_steps_is_warned_of_once(two: Results) -> None:
+    """By one rank, at the first of three reports."""
+    (said,), nothing = two[0]["idle"], two[1]["idle"]
+    assert "calls no engine.step()" in said
+    assert nothing == []
+
+
 def test_two_engines(two: Results) -> None:
     """Each has its own checkpoint."""
     for rank in two:

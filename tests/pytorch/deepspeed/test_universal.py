@@ -92,7 +92,7 @@ def test_layouts_are_named() -> None:
     assert PIPELINE.ranks == 4
 
 
-KINDS = ["2 float16 plain", "3 bfloat16 plain", "1 float32 momentum", "1 bfloat16 pipeline"]
+KINDS = ["2 half plain", "3 bfloat16 plain", "1 float32 momentum", "1 bfloat16 pipeline"]
 Engines = dict[int, dict[str, list[Any]]]
 
 

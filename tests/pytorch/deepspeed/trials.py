@@ -85,6 +85,13 @@ class ByHand(Zero):
         return {"loss": sum(losses) / len(losses)}
 
 
+class Idle(Zero):
+    """Never steps."""
+
+    def micro_step(self, batches: Iterator[Any]) -> torch.Tensor:
+        return loss_of(self.engine, next(batches))
+
+
 class Pipeline(DeepSpeedTrial):
     """The same regression, cut into stages."""
 

@@ -1,0 +1,82 @@
+"""Writes the module cache that jobs start from: what runners and agents import, in one file.
+
+`_start` has the other half. Modules of the standard library are in it, too: three quarters of the
+names that these imports look up are theirs.
+"""
+
+from __future__ import annotations
+
+import importlib
+import marshal
+import os
+import pkgutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+from detslurm import _start
+
+_NOT_OF_RUNNERS = frozenset({"detslurm.exec.sampling"})  # a process of its own, for Optuna
+_OF_SITE = ("__editable__", "__main__", "_distutils_hack", "sitecustomize", "usercustomize")
+_STANDARD = str(Path(os.__file__).parent)
+_PATIENCE = 60.0
+
+
+def refreshed(root: str) -> tuple[str, bytes] | None:
+    """The file to write so that jobs of this store start from it; None if it is there as it should
+    be, or if there can be none: jobs start without it then."""
+    path = _start.cache_path(root)
+    known = _start.read_cache(path)
+    if known is not None and _start.is_unchanged(known[0]):
+        return None
+    argv = [sys.executable, "-P", "-m", __name__]
+    try:
+        done = subprocess.run(argv, capture_output=True, check=True, timeout=_PATIENCE)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return path, done.stdout
+
+
+def contents() -> bytes:
+    """Which Python it is for, the stamps of the sources, and the modules by name."""
+    import detslurm.exec
+
+    for found in pkgutil.iter_modules(detslurm.exec.__path__, "detslurm.exec."):
+        if found.name not in _NOT_OF_RUNNERS:
+            importlib.import_module(found.name)
+    modules = dict(_entries())
+    # Those first that an upgrade of a distribution replaces: a job looks at no others.
+    origins = [modules[name][0] for name in ("detslurm", "msgspec")]
+    origins += sorted(origin for origin, _, _ in modules.values() if not _is_standard(origin))
+    stamps = [_start.stamp(origin) for origin in dict.fromkeys(origins)]
+    return marshal.dumps((sys.version, stamps, modules))
+
+
+def _entries() -> Iterator[tuple[str, _start.Entry]]:
+    for name, module in sorted(sys.modules.items()):
+        if not name.startswith(_OF_SITE) and (entry := _entry(name, module)) is not None:
+            yield name, entry
+
+
+def _entry(name: str, module: ModuleType) -> _start.Entry | None:
+    """Where a module is from and, if it is Python, its code; None for those of no file."""
+    spec = getattr(module, "__spec__", None)  # typing.io has none
+    if spec is None or spec.origin is None or not spec.has_location:
+        return None
+    locations = spec.submodule_search_locations
+    code = spec.loader.get_code(name) if hasattr(spec.loader, "get_code") else None
+    return (
+        spec.origin,
+        None if locations is None else [os.fspath(place) for place in locations],
+        None if code is None else marshal.dumps(code),
+    )
+
+
+def _is_standard(origin: str) -> bool:
+    return origin.startswith(_STANDARD + os.sep) and "-packages" not in origin
+
+
+if __name__ == "__main__":
+    sys.stdout.buffer.write(contents())

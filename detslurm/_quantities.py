@@ -1,0 +1,19 @@
+"""Quantities as sentences for people have them."""
+
+from __future__ import annotations
+
+
+def counted(count: float, noun: str, plural: str | None = None) -> str:
+    """A number with its noun, `plural` where an "s" is not enough: 1 checkpoint, 2 checkpoints."""
+    return f"{count:g} {noun}" if count == 1 else f"{_plain(count)} {plural or noun + 's'}"
+
+
+def _plain(count: float) -> str:
+    return str(count) if isinstance(count, int) else f"{count:g}"
+
+
+def human_size(size: float) -> str:
+    """A number of bytes, in units of 1024: 12.1 KiB."""
+    import humanize
+
+    return humanize.naturalsize(size, binary=True)

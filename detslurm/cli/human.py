@@ -1,0 +1,63 @@
+"""Numbers, sizes and times for people: the one place that knows how they are written."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+import time
+from typing import Any
+
+
+def on_terminal() -> bool:
+    """Whether results go to a terminal: only there are they coloured, cut and paged."""
+    return sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def size(count: float) -> str:
+    """A number of bytes: 12.1 KiB."""
+    from detslurm._quantities import human_size
+
+    return human_size(count)
+
+
+def human_time(seconds: float) -> str:
+    """A span of time: its two largest units."""
+    from datetime import timedelta
+
+    import humanize
+
+    if seconds < 1:
+        return f"{seconds:.2g} seconds" if seconds else "0 seconds"
+    span = timedelta(seconds=round(seconds))
+    smallest = "hours" if span.days else "minutes" if span.seconds >= 3600 else "seconds"
+    return humanize.precisedelta(span, minimum_unit=smallest, format="%.0f")
+
+
+def ago(moment: float, now: float | None = None) -> str:
+    """How long ago a moment was: 3 hours ago."""
+    from datetime import timedelta
+
+    import humanize
+
+    passed = (time.time() if now is None else now) - moment
+    return humanize.naturaltime(timedelta(seconds=passed), minimum_unit="seconds")
+
+
+def rfc3339(seconds: float) -> str:
+    """A moment in UTC, as logs and JSON show it."""
+    whole = math.floor(seconds)
+    micros = int((seconds - whole) * 1e6)
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(whole))}.{micros:06d}Z"
+
+
+def local_time(seconds: float | None) -> str:
+    """A moment in the user's own time zone, as tables show it."""
+    if seconds is None:
+        return ""
+    return time.strftime("%Y-%m-%d %H:%M:%S%z", time.localtime(seconds))
+
+
+def number(value: Any) -> str:
+    """A number as tables show it: enough digits to compare, no more."""
+    return f"{value:.6g}" if isinstance(value, float) else "" if value is None else str(value)

@@ -1,0 +1,143 @@
+"""`detslurm workspace` and `detslurm project`: the folders that experiments are kept in.
+
+They are not created: a workspace or a project is there while an experiment is in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from detslurm.cli.experiment_list import chosen, list_options
+from detslurm.cli.ids import client
+from detslurm.cli.output import Column, Table, shows
+
+if TYPE_CHECKING:
+    from detslurm.store import ExperimentRow
+
+
+class Folder(NamedTuple):
+    """A workspace, or a project in it, and what it holds."""
+
+    workspace: str
+    project: str
+    projects: int
+    experiments: int
+    active: int
+    newest: float | None
+
+
+_WORKSPACE = Column("Workspace", lambda one: one.workspace, least=12)
+_PROJECT = Column("Project", lambda one: one.project, least=12)
+_PROJECTS = Column("# of Projects", lambda one: one.projects, drop=3)
+_COUNTS = [
+    Column("# of Experiments", lambda one: one.experiments, drop=1),
+    Column("# Active", lambda one: one.active, drop=2),
+    Column("Newest", lambda one: one.newest, "time", drop=4),
+]
+
+
+@click.group()
+def workspace() -> None:
+    """List workspaces; `submit --project WORKSPACE/PROJECT` makes one."""
+
+
+@click.group()
+def project() -> None:
+    """List projects; `submit --project WORKSPACE/PROJECT` makes one."""
+
+
+@workspace.command("list")
+@shows
+def list_workspaces() -> Table:
+    """List the workspaces that have experiments.
+
+    \b
+    Examples:
+      detslurm workspace list
+      detslurm workspace list --json
+    """
+    found = [_folder(rows, name, "") for name, rows in _grouped(_rows(), lambda row: row.workspace)]
+    return Table([_WORKSPACE, _PROJECTS, *_COUNTS], found, lambda: _data(found, ("project",)))
+
+
+@workspace.command("list-projects")
+@click.argument("name")
+@shows
+def list_projects(name: str) -> Table:
+    """List the projects in the workspace NAME."""
+    return _projects(name)
+
+
+@project.command("list")
+@click.argument("workspace", required=False)
+@shows
+def list_all_projects(workspace: str | None) -> Table:
+    """List all projects, or those in WORKSPACE.
+
+    \b
+    Examples:
+      detslurm project list
+      detslurm project list vision
+    """
+    return _projects(workspace)
+
+
+@project.command("list-experiments")
+@click.argument("workspace")
+@click.argument("project_name", metavar="PROJECT")
+@list_options
+@shows
+def list_experiments(workspace: str, project_name: str, **options: Any) -> Table:
+    """List the experiments in a project, as `experiment list` does.
+
+    \b
+    Examples:
+      detslurm project list-experiments vision digits --sort best
+    """
+    options |= {"workspaces": (workspace,), "projects": (project_name,)}
+    return chosen(**options)
+
+
+def _projects(workspace: str | None) -> Table:
+    from detslurm.store import NotFound
+
+    rows = [row for row in _rows() if workspace is None or row.workspace == workspace]
+    if workspace is not None and not rows:
+        raise NotFound(f"no experiment is in a workspace {workspace!r}")
+    found = [
+        _folder(group, names[0], names[1])
+        for names, group in _grouped(rows, lambda row: (row.workspace, row.project))
+    ]
+    return Table([_WORKSPACE, _PROJECT, *_COUNTS], found, lambda: _data(found, ("projects",)))
+
+
+def _rows() -> list[ExperimentRow]:
+    return client().rows(archived=True)
+
+
+def _grouped(rows: Iterable[ExperimentRow], key: Any) -> list[tuple[Any, list[ExperimentRow]]]:
+    groups: dict[Any, list[ExperimentRow]] = {}
+    for row in rows:
+        groups.setdefault(key(row), []).append(row)
+    return sorted(groups.items())
+
+
+def _folder(rows: list[ExperimentRow], workspace: str, project: str) -> Folder:
+    return Folder(
+        workspace=workspace,
+        project=project,
+        projects=len({row.project for row in rows}),
+        experiments=len(rows),
+        active=sum(not row.finished for row in rows),
+        newest=max((row.created for row in rows if row.created is not None), default=None),
+    )
+
+
+def _data(found: list[Folder], without: tuple[str, ...]) -> list[dict[str, Any]]:
+    return [
+        {name: value for name, value in one._asdict().items() if name not in without}
+        for one in found
+    ]

@@ -1,0 +1,130 @@
+"""`detslurm tensorboard`."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+from detslurm.cli.ids import any_experiments, any_trials, client
+from detslurm.cli.lazy import Entry, lazy_group
+from detslurm.cli.output import note, warn
+
+if TYPE_CHECKING:
+    from detslurm.sdk.tensorboard import TensorboardServer
+
+tensorboard = lazy_group(
+    "tensorboard",
+    "Look at metrics with TensorBoard.",
+    {"start": Entry("detslurm.cli.tensorboard:start", "Show experiments in TensorBoard.")},
+)
+
+_LAPTOP_PORT = 6006
+
+
+@click.command()
+@any_experiments
+@any_trials("Show this trial. Repeatable.")
+@click.option(
+    "--port", type=click.IntRange(1, 65535), help="Listen on this port; by default a free one."
+)
+@click.option(
+    "--print", "only_print", is_flag=True, help="Print only the command to run TensorBoard with."
+)
+def start(
+    ids: tuple[int, ...], trials: tuple[int, ...], port: int | None, only_print: bool
+) -> None:
+    """Show experiments in TensorBoard until Ctrl-C.
+
+    It listens on this machine's loopback address alone and serves nobody without the secret in its
+    address. How to reach it from your laptop is printed first. The files that your code has written
+    are shown as they grow; where there are none, the metrics that were reported so far.
+
+    \b
+    Examples:
+      detslurm tensorboard start 7 8
+      detslurm tensorboard start -t 12 -t 15
+      detslurm tensorboard start 7 --print
+    """
+    from detslurm.sdk.tensorboard import event_files, serve, specification, with_snapshots
+
+    if not ids and not trials:
+        raise click.UsageError("name an experiment, or a trial with -t")
+    mine = client()
+    found = event_files(map(mine.stored, ids), map(mine.stored_trial, trials))
+    if only_print:
+        _print_command(specification(found), [one.label for one in found if one.path is None])
+        return
+    with _ended_by_signals(), with_snapshots(found) as complete:
+        server = serve(specification(complete), port)
+        _tell(server, " ".join(one.label for one in complete))
+        _wait()
+
+
+def _print_command(spec: str, missing: list[str]) -> None:
+    if missing:
+        warn(
+            f"no event files of {', '.join(missing)} on a disk that this machine sees; "
+            "`detslurm experiment export ID --to tensorboard -o DIR` writes some"
+        )
+    if not spec:
+        raise click.exceptions.Exit(1)
+    click.echo(shlex.join(["tensorboard", "--logdir_spec", spec]))
+
+
+def _tell(server: TensorboardServer, labels: str) -> None:
+    import getpass
+    import os
+    import socket
+
+    ways = tunnel(os.environ, getpass.getuser(), socket.gethostname(), server.port)
+    click.echo(f"On your laptop:  {ways}")
+    click.echo(f"then open:       {server.url(_LAPTOP_PORT)}")
+    click.echo(f"On this machine: {server.url()}")
+    note(f"TensorBoard shows {labels} until Ctrl-C.")
+    if is_login_node(os.environ):
+        warn(
+            "this looks like a login node, where others work, too: end TensorBoard when you have "
+            "seen enough, or copy `detslurm experiment export ID --to tensorboard -o DIR` to your "
+            "laptop and run it there"
+        )
+
+
+def tunnel(env: Mapping[str, str], user: str, host: str, port: int) -> str:
+    """The command that brings a port of this machine to a laptop; jobs are behind a login node."""
+    login = env.get("SLURM_SUBMIT_HOST")
+    jump = f"-J {user}@{login} " if "SLURM_JOB_ID" in env and login and login != host else ""
+    return f"ssh -N -L {_LAPTOP_PORT}:127.0.0.1:{port} {jump}{user}@{host}"
+
+
+def is_login_node(env: Mapping[str, str]) -> bool:
+    """Whether this is a machine with Slurm outside of any job."""
+    import shutil
+
+    return "SLURM_JOB_ID" not in env and shutil.which("sbatch") is not None
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """A lost connection ends it like Ctrl-C, so that nothing stays behind."""
+    import signal
+
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    for number, handler in before.items():
+        if handler is not signal.SIG_IGN:  # as under nohup
+            signal.signal(number, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _wait() -> None:
+    import signal
+
+    while True:
+        signal.pause()

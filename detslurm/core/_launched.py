@@ -1,0 +1,121 @@
+"""What those who start a process leave in its environment: ranks, sizes, ports."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+
+from detslurm import _env
+from detslurm.core.transports.choose import RankTopology
+
+PUB_PORT, PULL_PORT = 12360, 12376
+
+
+class NotLaunched(KeyError, ValueError):
+    """No launcher has started this process; a `KeyError`, for scripts that try and go on alone."""
+
+    __str__ = Exception.__str__  # KeyError's shows quotes instead of a sentence
+
+
+class Numbers:
+    """Numbers in the environment; for a missing one `NotLaunched` names its launcher."""
+
+    def __init__(self, setter: str) -> None:
+        self._setter = setter
+
+    def __contains__(self, name: str) -> bool:
+        return name in os.environ
+
+    def __getitem__(self, name: str) -> int:
+        try:
+            return int(os.environ[name])
+        except (KeyError, ValueError):
+            raise NotLaunched(
+                f"{name} is not in the environment (or no number); was this process started by"
+                f" {self._setter}?"
+            ) from None
+
+
+def topology_by_tf_config(text: str) -> tuple[RankTopology, str | None]:
+    """Where TF_CONFIG puts this process, and the chief's address; workers of a host are a node."""
+    if not text:
+        return RankTopology(0, 1, 0, 1, 0, 1), None
+    try:
+        config = json.loads(text)
+        cluster, task = config["cluster"], config["task"]
+        chiefs = len(cluster.get("chief", ()))
+        hosts = [word.rpartition(":")[0].strip("[]") for word in _tf_workers(cluster)]
+        rank = int(task["index"]) + {"chief": 0, "worker": chiefs}[task["type"]]
+        here, nodes = hosts[rank], list(dict.fromkeys(hosts))
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as err:
+        raise ValueError(f"TF_CONFIG is none of a chief or worker among workers: {text}") from err
+    local = (hosts[:rank].count(here), hosts.count(here))
+    return RankTopology(rank, len(hosts), *local, nodes.index(here), len(nodes)), hosts[0]
+
+
+def _tf_workers(cluster: Mapping[str, list[str]]) -> list[str]:
+    return [*cluster.get("chief", ()), *cluster.get("worker", ())]
+
+
+def checked_topology(*given: int | None) -> RankTopology:
+    if all(value is None for value in given):
+        return RankTopology(0, 1, 0, 1, 0, 1)
+    numbers = [value for value in given if value is not None]
+    if len(numbers) < len(given):
+        raise ValueError(
+            "rank, size, local_rank, local_size, cross_rank and cross_size: give all six or none"
+        )
+    topology = RankTopology(*numbers)
+    pairs = (topology[0:2], topology[2:4], topology[4:6])
+    if (
+        not all(0 <= number < count for number, count in pairs)
+        or topology.local_size > topology.size
+    ):
+        raise ValueError(f"these ranks and sizes don't fit together: {topology}")
+    return topology
+
+
+def explicit_ports(
+    environ: Mapping[str, str], pub_port: int, pull_port: int, offset: int
+) -> tuple[int, ...]:
+    """The ports that the user chose, in the order to try them; empty without such a choice."""
+    first = environ.get("INTER_TRAIN_PROCESS_COMM_PORT_1")
+    second = environ.get("INTER_TRAIN_PROCESS_COMM_PORT_2")
+    if first:
+        pub_port = int(first)
+        pull_port = int(second) if second else pub_port + PULL_PORT - PUB_PORT
+    elif (pub_port, pull_port, offset) == (PUB_PORT, PULL_PORT, 0):
+        return ()
+    elif pub_port != PUB_PORT and pull_port == PULL_PORT:
+        return (pub_port + offset,)
+    return (pub_port + offset, pull_port + offset)
+
+
+def chosen_port_offset() -> int:
+    # Only ports set by hand for all trials of a node need it; derived ones differ anyway.
+    if "INTER_TRAIN_PROCESS_COMM_PORT_1" not in os.environ:
+        return 0
+    return int(os.environ.get(_env.UNIQUE_PORT_OFFSET) or 0)
+
+
+def slurm_tasks(environ: Mapping[str, str]) -> int:
+    """How many tasks the step around this process has; 1 outside of any."""
+    if "SLURM_PROCID" not in environ:
+        return 1
+    return int(environ.get("SLURM_STEP_NUM_TASKS") or environ.get("SLURM_NTASKS") or 1)
+
+
+def tasks_of_node(text: str, node: int) -> int:
+    """2 of `2(x3),1` for the nodes 0 to 2."""
+    counts: list[int] = []
+    for count, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", text):
+        counts += [int(count)] * int(times or 1)
+    return counts[node]
+
+
+def first_node(nodelist: str) -> str | None:
+    """n01 of `n[01-04,7],m3`."""
+    found = re.match(r"([^,\[]+)(?:\[(\d+)[^\]]*\])?([^,]*)", nodelist)
+    return "".join(part or "" for part in found.groups()) if found else None

@@ -1,0 +1,146 @@
+"""Runs that hold slots and do nothing: a rank that hangs, and all others that wait for it.
+
+A run is idle while no process of it uses its CPUs, its GPUs compute nothing, and it neither prints
+nor reports. What can't be measured counts as work: unknown never warns, restarts or pauses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, Self
+
+from detslurm.store import StoreError
+from detslurm.store.run_log import lines_of
+from detslurm.store.run_usage import is_idle
+
+WARN: Final = "warn"
+PAUSE: Final = "pause"
+# A node whose agent has been silent for so long is no longer known to be idle.
+_STALE: Final = 90.0
+_PROFILE: Final = b'"t":"profile"'
+
+
+class NodeActivity(NamedTuple):
+    """The samples of one node: when its newest one came, and since when all of them were idle."""
+
+    newest: float
+    idle_since: float | None
+
+    def after(self, now: float, seconds: float, *, idle: bool) -> NodeActivity:
+        """With one more sample, of the last `seconds`."""
+        since = now - seconds if self.idle_since is None else self.idle_since
+        return NodeActivity(now, since if idle else None)
+
+
+def idle_seconds(
+    activity: Mapping[int, NodeActivity], nodes: int, reported: float, now: float
+) -> float:
+    """For how long all nodes have been idle and nothing was reported; 0 where one is not known."""
+    if len(activity) < nodes:
+        return 0.0
+    since = reported
+    for node in activity.values():
+        if node.idle_since is None or now - node.newest > _STALE:
+            return 0.0
+        since = max(since, node.idle_since)
+    return max(now - since, 0.0)
+
+
+class RecordsNews:
+    """Whether the code of a run has recorded anything since the last look; the profiler's figures
+    come from a thread, also of code that hangs."""
+
+    def __init__(self, path: str) -> None:
+        self._path, self._end = path, 0
+
+    def __call__(self) -> bool:
+        news = False
+        for offset, line in lines_of(self._path, None, self._end, []):
+            self._end = offset + len(line) + 1
+            news |= _PROFILE not in line
+        return news
+
+
+class IdleGuard:
+    """Watches one run by the samples of its nodes and by what it reports.
+
+    Args:
+        limit: For how many seconds a run may be idle.
+        action: What is done then: "warn", "restart" or "pause".
+        nodes: The names of its nodes.
+        slots: The number of its slots.
+        has_news: Whether the run has recorded anything since the last call.
+    """
+
+    def __init__(
+        self,
+        limit: float,
+        action: str,
+        *,
+        nodes: Sequence[str],
+        slots: int,
+        has_news: Callable[[], bool],
+    ) -> None:
+        self.action = action
+        self._limit, self._nodes, self._slots, self._has_news = limit, nodes, slots, has_news
+        self._activity: dict[int, NodeActivity] = {}
+        self._stopped: dict[int, int] = {}
+        self._reported = 0.0
+
+    @classmethod
+    def configured(
+        cls,
+        config: Mapping[str, Any],
+        *,
+        nodes: Sequence[str],
+        slots: int,
+        has_news: Callable[[], bool],
+    ) -> Self:
+        """A guard as an experiment's configuration says; those of old have no such section."""
+        known = (config.get("slurm") or {}).get("idle_guard") or {}
+        limit, action = 60.0 * known.get("minutes", 30.0), known.get("action", WARN)
+        return cls(limit, action, nodes=nodes, slots=slots, has_news=has_news)
+
+    def on_sample(self, node: int, sample: Mapping[str, Any], now: float) -> None:
+        """Take in a sample of one node."""
+        # Over a long gap the node or the job was suspended: nothing is known of that time.
+        is_gap = float(sample.get("seconds") or 0.0) > _STALE
+        idle = not is_gap and is_idle(sample, self._slots / len(self._nodes)) is True
+        known = self._activity.get(node, NodeActivity(now, None))
+        self._activity[node] = known.after(now, float(sample.get("seconds") or 0.0), idle=idle)
+        self._stopped[node] = int(sample.get("stopped") or 0)
+
+    def on_output(self, now: float) -> None:
+        """The run has printed something."""
+        self._reported = now
+
+    def is_idle(self, now: float) -> bool:
+        """Whether it has been idle for too long."""
+        if self._idle_seconds(now) < self._limit:
+            return False
+        if self._reported_meanwhile():
+            self._reported = now
+        return self._idle_seconds(now) >= self._limit
+
+    def _reported_meanwhile(self) -> bool:
+        try:
+            return self._has_news()
+        except StoreError:
+            return True  # what can't be read may be a report
+
+    def on_resumed(self) -> None:
+        """It is at work again; the next time it has twice as long, for each warning is a fact."""
+        self._limit *= 2
+
+    def _idle_seconds(self, now: float) -> float:
+        return idle_seconds(self._activity, len(self._nodes), self._reported, now)
+
+    def text(self) -> str:
+        """What is wrong, in a sentence."""
+        stopped = [name for node, name in enumerate(self._nodes) if self._stopped.get(node)]
+        where = f"; processes on {', '.join(stopped[:8])} are stopped (SIGSTOP)" if stopped else ""
+        return f"nothing was computed, printed or reported for {_minutes(self._limit)}{where}"
+
+
+def _minutes(seconds: float) -> str:
+    return "1 minute" if seconds == 60 else f"{seconds / 60:g} minutes"

@@ -1,0 +1,118 @@
+"""The processes of a run on this node, and what they have used so far."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from detslurm._child_processes import pids
+from detslurm.exec.orphans import RunMark, mark_of
+
+_TICK = os.sysconf("SC_CLK_TCK")
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+# A process that is known to be another's is not read again, for a node has thousands. Now and then
+# all are: a pid comes again, and a rank that srun has just forked bears no mark of its run yet.
+_SCANS_TO_FORGET = 20
+# Fields of /proc/PID/stat behind the name.
+_STATE, _PARENT, _TIMES, _RESIDENT = 0, 1, slice(11, 15), 21
+
+
+class Process(NamedTuple):
+    """What the kernel counts of a process: seconds, with those of children that it has waited for,
+    and bytes."""
+
+    parent: int
+    state: str
+    seconds: float
+    resident: int
+
+
+class Used(NamedTuple):
+    """What processes have used: CPU seconds since they began, bytes now; how many are stopped."""
+
+    seconds: float
+    resident: int
+    stopped: int
+    pids: frozenset[int]
+
+
+class RunProcesses:
+    """Those below the agent, and those that bear the mark of its run: ranks that srun has started
+    are in a step of their own."""
+
+    def __init__(self, mark: RunMark, excluded: Iterable[int] = ()) -> None:
+        self._mark, self._excluded = mark, frozenset(excluded)
+        self._others: set[int] = set()
+        self._scans = 0
+        self._ended = 0.0  # seconds of marked processes that no process of the run has waited for
+        self._roots: dict[int, float] = {}  # seconds of those with a parent outside of the run
+
+    def used(self) -> Used:
+        """What they have used up to now; raises `OSError` where /proc is not readable."""
+        own = self._own(self._candidates())
+        roots = {pid: one.seconds for pid, one in own.items() if self._is_root(one, own)}
+        self._ended += sum(s for pid, s in self._roots.items() if pid not in roots)
+        self._roots = roots
+        return Used(
+            seconds=_waited_for() + self._ended + sum(one.seconds for one in own.values()),
+            resident=sum(one.resident for one in own.values()),
+            stopped=sum(one.state == "T" for one in own.values()),
+            pids=frozenset(own),
+        )
+
+    @staticmethod
+    def _is_root(one: Process, own: Mapping[int, Process]) -> bool:
+        return one.parent not in own and one.parent != os.getpid()
+
+    def _candidates(self) -> dict[int, Process]:
+        living = set(pids())
+        self._others &= living
+        if self._scans % _SCANS_TO_FORGET == 0:
+            self._others.clear()
+        self._scans += 1
+        read = {pid: read_process(pid) for pid in living - self._others - self._excluded}
+        return {pid: one for pid, one in read.items() if one is not None}
+
+    def _own(self, candidates: Mapping[int, Process]) -> dict[int, Process]:
+        """The run's among these; the rest is remembered as others'."""
+        known: dict[int, bool] = {os.getpid(): True}
+
+        def is_own(pid: int) -> bool:
+            if pid not in known:
+                one = candidates.get(pid)
+                known[pid] = one is not None and (is_own(one.parent) or self._is_marked(pid))
+            return known[pid]
+
+        own = {pid: one for pid, one in candidates.items() if is_own(pid)}
+        self._others |= candidates.keys() - own.keys()
+        own.pop(os.getpid(), None)
+        return own
+
+    def _is_marked(self, pid: int) -> bool:
+        return mark_of(pid) == self._mark
+
+
+def read_process(pid: int) -> Process | None:
+    """What the kernel counts of a process; None of one that has ended."""
+    try:
+        # Without Python's file objects, for hundreds are read each time.
+        fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            stat = os.read(fd, 4096)
+        finally:
+            os.close(fd)
+    except OSError:
+        return None
+    fields = stat[stat.rindex(b")") + 2 :].split(b" ")  # the name may hold anything
+    return Process(
+        parent=int(fields[_PARENT]),
+        state=fields[_STATE].decode(),
+        seconds=sum(map(int, fields[_TIMES])) / _TICK,
+        resident=int(fields[_RESIDENT]) * _PAGE,
+    )
+
+
+def _waited_for() -> float:
+    times = os.times()
+    return times.children_user + times.children_system

@@ -1,0 +1,105 @@
+"""What a run uses on this node: CPU time, memory and GPUs of its processes, every 15 seconds.
+
+A thread of the node agent takes the samples, so that a driver that hangs holds nobody up. What
+can't be read is left out of a sample: unavailable is not zero.
+"""
+
+from __future__ import annotations
+
+import resource
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from detslurm._nvml import Nvml
+from detslurm.exec.run_processes import RunProcesses, Used
+
+INTERVAL = 15.0
+"""Seconds between two samples."""
+_KEPT = 240  # while the code saves at the end, nobody takes them
+
+Sample = dict[str, Any]
+"""`seconds` since the sample before; `cpu`: CPU seconds in them; `resident`: bytes; `stopped`: how
+many processes are; `gpus`: for each of the run's GPUs its `percent` and `memory` in bytes."""
+
+
+class UsageSampler:
+    """Takes samples of a run while the body of the `with` statement runs, and one at its end."""
+
+    def __init__(
+        self, processes: RunProcesses, gpus: Sequence[str], interval: float = INTERVAL
+    ) -> None:
+        self._processes, self._gpus, self._interval = processes, gpus, interval
+        self._samples: deque[Sample] = deque(maxlen=_KEPT)
+        self._nvml: Nvml | None = None
+        self._then, self._seconds = time.monotonic(), 0.0
+        self._over = threading.Event()
+        self._turn = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name="usage", daemon=True)
+
+    def __enter__(self) -> UsageSampler:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._over.set()
+        # A sample takes milliseconds. Where a driver hangs this thread ends with the process.
+        if self._turn.acquire(timeout=1.0):
+            self._samples.append(self._last())
+
+    def take(self) -> Iterator[Sample]:
+        """The samples since the last call."""
+        while self._samples:
+            yield self._samples.popleft()
+
+    def _run(self) -> None:
+        try:
+            if self._gpus:
+                self._nvml = Nvml.load()
+            while not self._over.wait(self._interval):
+                with self._turn:
+                    if not self._over.is_set():
+                        self._samples.append(self._sample())
+        except Exception:
+            return  # drivers and /proc fail in many ways: training goes on without samples
+
+    def _sample(self) -> Sample:
+        used = self._processes.used()
+        return {
+            **self._spent(used.seconds),
+            "resident": used.resident,
+            "stopped": used.stopped,
+            **({"gpus": [self._gpu(name, used) for name in self._gpus]} if self._gpus else {}),
+        }
+
+    def _last(self) -> Sample:
+        """The processes have ended: what they used in all, and the most that one of them had."""
+        own = resource.getrusage(resource.RUSAGE_CHILDREN)
+        seconds = max(self._seconds, own.ru_utime + own.ru_stime)
+        return {**self._spent(seconds), "resident": own.ru_maxrss * 1024, "last": True}
+
+    def _spent(self, seconds: float) -> Sample:
+        now = time.monotonic()
+        sample = {"seconds": round(now - self._then, 3)}
+        # A child that nobody waited for takes its seconds with it: the sum must not run backwards.
+        sample["cpu"] = round(max(seconds - self._seconds, 0.0), 2)
+        self._then, self._seconds = now, max(seconds, self._seconds)
+        return sample
+
+    def _gpu(self, name: str, used: Used) -> dict[str, int]:
+        """How busy a GPU of the run is; nothing where others are at work on it, too."""
+        gpu = self._nvml.gpu(name) if self._nvml is not None else None
+        if self._nvml is None or gpu is None:
+            return {}
+        found: dict[str, int] = {}
+        processes = self._nvml.processes(gpu)
+        own = {pid: size for pid, size in (processes or {}).items() if pid in used.pids}
+        # Processes that are not seen here may be the run's, from another pid namespace: unknown.
+        if processes is not None and None not in own.values() and (own or not processes):
+            found["memory"] = sum(size or 0 for size in own.values())
+        percent = self._nvml.percent(gpu)
+        if percent is not None and processes is not None and own.keys() == processes.keys():
+            found["percent"] = percent
+        return found

@@ -1,0 +1,184 @@
+"""Trials that wait for room in the queue: taken over by a job, or submitted as room appears.
+
+What somebody is about to do is a fact first, committed only if nothing else has happened: no two
+jobs take or send the same trials. Who dies between `sbatch` and the record of it leaves a job whose
+script has the number of the announcement in its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from itertools import takewhile
+from pathlib import Path
+from typing import Any, Protocol
+
+from detslurm.slurm.interface import Cluster, SlurmError, SubmitLimitReached
+from detslurm.slurm.request import JobRequest
+from detslurm.slurm.resubmit import NeverSubmitted, deferred_request, submitted_fact
+
+
+class FactsDir(Protocol):
+    """The facts of an experiment."""
+
+    @property
+    def path(self) -> Path: ...
+
+    def facts(self, after: int = 0) -> Iterator[dict[str, Any]]: ...
+
+    def append(self, record: Mapping[str, Any], after: int = 0) -> int: ...
+
+    def append_next(self, record: Mapping[str, Any], after: int) -> bool: ...
+
+
+class WhyDeferred(Protocol):
+    """Why trials were not submitted, and how many of them one job runs."""
+
+    @property
+    def each(self) -> int: ...
+    @property
+    def limit(self) -> str: ...
+    @property
+    def charge(self) -> dict[str, Any] | None: ...
+
+
+class Announcement(Protocol):
+    """Trials that somebody is about to submit."""
+
+    @property
+    def first_index(self) -> int: ...
+    @property
+    def count(self) -> int: ...
+    @property
+    def job(self) -> str: ...
+
+
+class Facts(Protocol):
+    """What is known of the submissions."""
+
+    @property
+    def count(self) -> int: ...
+    @property
+    def deferred(self) -> set[int]: ...
+    @property
+    def deferral(self) -> WhyDeferred | None: ...
+    @property
+    def sending(self) -> Mapping[int, Announcement]: ...
+
+
+def submit_as_many(cluster: Cluster, request: JobRequest) -> tuple[str, JobRequest]:
+    """Queue an array, or half of it, a quarter ... until the cluster takes it: the job's id and
+    what was asked for. Raises `SubmitLimitReached` where it takes not even one element."""
+    count = request.count or 1
+    while True:
+        part = request if count == (request.count or 1) else _part(request, count)
+        try:
+            return cluster.submit(part), part
+        except SubmitLimitReached:
+            if count == 1:
+                raise
+            count //= 2
+
+
+def _part(request: JobRequest, count: int) -> JobRequest:
+    if count == 1:
+        return request.with_changes(count=None, throttle=None)
+    return request.with_changes(count=count)
+
+
+def take(log: FactsDir, facts: Facts, cluster: str, ref: str) -> bool:
+    """Let job `ref` go on with the next deferred trials, as many as one job runs.
+
+    False where nothing is deferred, or where something else has happened: look again then.
+    """
+    if facts.deferral is None or not facts.deferred:
+        return False
+    trials = _next(facts, facts.deferral.each)
+    try:
+        request = deferred_request(log.facts(), log.path, trials.start, each=len(trials))
+    except NeverSubmitted:
+        return False  # the first job's submission is not recorded yet, or never will be
+    fact = submitted_fact(cluster, ref, trials.start, request, each=len(trials))
+    fact["jobs"][0]["adopted"] = True
+    return log.append_next(fact, facts.count)
+
+
+def send(log: FactsDir, facts: Facts, cluster: Cluster, by: str, most: int | None) -> str | None:
+    """Submit deferred trials as far as there is room; the job's id.
+
+    `by` is the job that does it, empty for a user's command; `most` elements at most.
+    """
+    if facts.deferral is None or not facts.deferred:
+        return None
+    each = facts.deferral.each
+    room = _room(cluster, facts.deferral) if most != 0 else 0
+    room = min(room, _largest_array(cluster), room if most is None else most)
+    if room < 1:
+        return None
+    trials = _next(facts, room * each)
+    try:
+        request = _marked(log, facts.count + 1, trials, each)
+    except NeverSubmitted:
+        return None  # as above; before the claim, which would have to be taken back
+    claim = {"type": "sending", "first_index": trials.start, "count": len(trials), "job": by}
+    if not log.append_next(claim, facts.count):
+        return None
+    try:
+        job_id = cluster.submit(request)
+    except SlurmError:
+        log.append(_given_back(trials, facts.deferral))
+        raise
+    log.append(submitted_fact(cluster.name, job_id, trials.start, request, each=each))
+    return job_id
+
+
+def settle(log: FactsDir, facts: Facts, cluster: Cluster, has_died: Callable[[str], bool]) -> bool:
+    """Record what became of one announcement whose author has died; whether there was one."""
+    reason = facts.deferral
+    for number, one in facts.sending.items():
+        if reason is None or not has_died(one.job):
+            continue
+        trials = range(one.first_index, one.first_index + one.count)
+        request = _marked(log, number, trials, reason.each)
+        job_id = cluster.submitted(request)
+        if job_id is None:
+            return log.append_next(_given_back(trials, reason), facts.count)
+        fact = submitted_fact(cluster.name, job_id, trials.start, request, each=reason.each)
+        return log.append_next(fact, facts.count)
+    return False
+
+
+def _marked(log: FactsDir, number: int, trials: range, each: int) -> Any:
+    elements = -(-len(trials) // each)
+    request = deferred_request(log.facts(), log.path, trials.start, each=each, count=elements)
+    return request.with_changes(mark=f"announced-{number}")
+
+
+def _room(cluster: Cluster, reason: WhyDeferred) -> int:
+    """How many more; where Slurm does not show the limit, one, for a start."""
+    if reason.charge is None:
+        return 1
+    room = cluster.allowance_now(reason.charge).room
+    return 1 if room is None else room
+
+
+def _largest_array(cluster: Cluster) -> int:
+    limits = cluster.limits()
+    return min(limits.max_array_size - 1, limits.max_array_tasks or limits.max_array_size)
+
+
+def _next(facts: Facts, most: int) -> range:
+    """The first deferred trials, as far as they are consecutive."""
+    first = min(facts.deferred)
+    gapless = takewhile(facts.deferred.__contains__, range(first, first + most))
+    return range(first, first + len(list(gapless)))
+
+
+def _given_back(trials: range, reason: WhyDeferred) -> dict[str, Any]:
+    return {
+        "type": "deferred",
+        "first_index": trials.start,
+        "count": len(trials),
+        "each": reason.each,
+        "limit": reason.limit,
+        "charge": reason.charge,
+    }

@@ -1,0 +1,169 @@
+"""Reading the records that show why a job waits: of the job, priorities, licenses, reservations."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from detslurm.slurm.hostlist import expand_hostlist
+from detslurm.slurm.job_record import parse_job_records
+from detslurm.slurm.limits import parse_record
+from detslurm.slurm.pending_details import (
+    License,
+    PartitionRules,
+    PendingRecord,
+    Priority,
+    ReservedNodes,
+)
+from detslurm.slurm.queue import parse_duration
+
+_FACTORS = ("age", "association", "fair share", "job size", "partition", "QOS", "site", "TRES")
+PRIORITY_FORMAT = "%i|%Y|%A|%B|%F|%J|%P|%Q|%S|%T|%N"
+"""What `parse_priorities` reads, as sprio's --format."""
+
+
+def parse_pending_record(text: str, ref: str) -> PendingRecord | None:
+    """The record of a waiting job in the output of `scontrol show job`; None without any."""
+    waiting = [job for job in parse_job_records(text) if job.get("JobState") == "PENDING"]
+    if not waiting:
+        return None
+    job = waiting[0]
+    return PendingRecord(
+        ref=ref,
+        state=job["JobState"],
+        reason=job.get("Reason", ""),
+        eligible=_seconds(job.get("EligibleTime")),
+        expected_start=_seconds(job.get("StartTime")),
+        evaluated=_seconds(job.get("LastSchedEval")),
+        planned_nodes=_hosts(job.get("SchedNodeList")),
+        wanted_nodes=_hosts(job.get("ReqNodeList")),
+        restarts=_int(job.get("Restarts")),
+        options=tuple(_options(job)),
+    )
+
+
+# Fields of a job's record, and the option of sbatch that asks for the same.
+_SAME = (
+    ("Account", "account"),
+    ("QOS", "qos"),
+    ("Features", "constraint"),
+    ("Licenses", "licenses"),
+    ("Reservation", "reservation"),
+    ("NumNodes", "nodes"),
+    ("NumTasks", "ntasks"),
+    ("CPUs/Task", "cpus-per-task"),
+    ("MinMemoryCPU", "mem-per-cpu"),
+    ("MinMemoryNode", "mem"),
+    ("TresPerJob", "gpus"),
+    ("TresPerNode", "gres"),
+    ("TresPerTask", "gpus-per-task"),
+)
+
+
+def _options(job: Mapping[str, str]) -> Iterable[str]:
+    for field_name, option in _SAME:
+        value = job.get(field_name, "")
+        if value in ("", "(null)", "N/A", "0"):
+            continue
+        if field_name.startswith("Tres"):
+            value = _gpus_only(value, typed="gpu:" if option == "gres" else "")
+            if not value:
+                continue
+        yield f"--{option}={value}"
+    if job.get("OverSubscribe") == "NO":
+        yield "--exclusive"
+
+
+def _gpus_only(text: str, typed: str) -> str:
+    """The GPUs in `gres:gpu:a100:2` or `gres/gpu=2`, as --gres or --gpus take them."""
+    match = re.search(r"gres[:/]gpu[:=]([^,()]+)", text)
+    return typed + match[1].replace("=", ":") if match else ""
+
+
+def parse_priorities(text: str) -> tuple[Priority, ...]:
+    """The rows that sprio prints; what has no figures is left out."""
+    found = []
+    for line in text.splitlines():
+        job, *figures = (part.strip() for part in line.split("|"))
+        if len(figures) != len(_FACTORS) + 2 or not figures[0].isdigit():
+            continue  # such as "Unable to find jobs"
+        total, *parts = figures
+        factors = {name: _points(value) for name, value in zip(_FACTORS, parts, strict=False)}
+        counting = {name: value for name, value in factors.items() if value}
+        found.append(Priority(job, int(total), counting, _int(parts[-1]) or 0))
+    return tuple(found)
+
+
+def _points(text: str) -> int:
+    """Of a figure, or of several such as `cpu=1000,mem=250` together."""
+    several = re.findall(r"=(-?\d+)", text)
+    return sum(map(int, several)) if several else _int(text) or 0
+
+
+def parse_licenses(text: str) -> tuple[License, ...]:
+    """The licenses that `scontrol --oneliner show licenses` prints."""
+    records = (parse_record(line) for line in text.splitlines() if line.startswith("LicenseName="))
+    return tuple(
+        License(one["LicenseName"], _int(one.get("Total")) or 0, _int(one.get("Used")) or 0)
+        for one in records
+    )
+
+
+def parse_reservations(text: str) -> tuple[ReservedNodes, ...]:
+    """The reservations that `scontrol --oneliner show reservation` prints."""
+    lines = (line for line in text.splitlines() if line.startswith("ReservationName="))
+    return tuple(map(_reservation, map(parse_record, lines)))
+
+
+def _reservation(record: Mapping[str, str]) -> ReservedNodes:
+    return ReservedNodes(
+        record["ReservationName"],
+        _seconds(record.get("StartTime")),
+        _seconds(record.get("EndTime")),
+        _hosts(record.get("Nodes")),
+        _known(record.get("Users")),
+        _known(record.get("Accounts")),
+        "MAINT" in record.get("Flags", "").split(","),
+    )
+
+
+def parse_partition(text: str) -> PartitionRules | None:
+    """The rules in the output of `scontrol --oneliner show partition NAME`."""
+    lines = [line for line in text.splitlines() if line.startswith("PartitionName=")]
+    if not lines:
+        return None
+    record = parse_record(lines[0])
+    lists = {"accounts": "AllowAccounts", "QOS": "AllowQos", "groups": "AllowGroups"}
+    return PartitionRules(
+        record["PartitionName"],
+        record.get("State", ""),
+        parse_duration(record.get("MaxTime", "")),
+        _int(record.get("MaxNodes")),
+        _int(record.get("MinNodes")),
+        {what: record[key] for what, key in lists.items() if record.get(key, "ALL") != "ALL"},
+    )
+
+
+def dependency_ids(text: str) -> list[str]:
+    """The jobs in `afterok:12(failed),afterany:13_*(unfulfilled)`."""
+    return list(dict.fromkeys(re.findall(r"(?<=:)\d+(?=[_+():,?]|$)", text)))
+
+
+def _known(text: str | None) -> str:
+    return "" if text in (None, "(null)", "N/A") else text or ""
+
+
+def _hosts(text: str | None) -> tuple[str, ...]:
+    try:
+        return tuple(expand_hostlist(_known(text)))
+    except ValueError:
+        return ()
+
+
+def _seconds(text: str | None) -> float | None:
+    return float(text) if text and text.isdigit() else None
+
+
+def _int(text: str | None) -> int | None:
+    match = re.match(r"-?\d+", text or "")
+    return int(match[0]) if match else None

@@ -1,0 +1,186 @@
+"""The whole queue, everybody's jobs included: one squeue, whatever their number."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+
+from detslurm.slurm.hostlist import expand_hostlist, expand_indices
+from detslurm.slurm.interface import PartitionLimits
+from detslurm.slurm.limits import gpu_counts
+from detslurm.slurm.queue import parse_duration
+from detslurm.slurm.queued_job import QueuedJob
+
+FIELDS = (
+    "ArrayJobID",
+    "ArrayTaskID",
+    "State",
+    "Reason",
+    "Partition",
+    "PriorityLong",
+    "Nice",
+    "UserName",
+    "Account",
+    "QOS",
+    "SubmitTime",
+    "StartTime",
+    "TimeLimit",
+    "TimeLeft",
+    "NumNodes",
+    "NodeList",
+    "NumCPUs",
+    "NumTasks",
+    "tres-alloc",
+    "tres-per-job",
+    "tres-per-node",
+    "tres-per-task",
+    "Dependency",
+    "Reservation",
+    "Feature",
+    "Licenses",
+    "WorkDir",
+    "Comment",
+    "Name",
+)
+
+
+def scheduling_order(
+    jobs: Iterable[QueuedJob], partitions: Mapping[str, PartitionLimits]
+) -> list[QueuedJob]:
+    """What runs, by its start, then what waits in the order in which Slurm considers it.
+
+    That is by the tier of the partition, by the priority, and by the id.
+    """
+
+    def place(job: QueuedJob) -> tuple[bool, float, float, int, tuple[int, ...]]:
+        if not job.waiting:
+            return False, job.started or 0.0, 0.0, int(job.job_id), job.indices
+        known = [partitions[name].priority_tier for name in job.partitions if name in partitions]
+        return True, -max(known, default=1), -(job.priority or 0), int(job.job_id), job.indices
+
+    return sorted(jobs, key=place)
+
+
+def new_separator() -> str:
+    """A text that no name or comment can hold, so that none can pretend to be another field."""
+    return f"|{os.urandom(6).hex()}|"
+
+
+def listing_command(separator: str, partition: str | None = None) -> list[str]:
+    """The one squeue for all jobs that wait or run, or for a partition's.
+
+    `--Format` alone shows what resources a job has; with the width 0 it cuts nothing.
+    """
+    chosen = [f"--partition={partition}"] if partition else []
+    fields = ",".join(f"{name}:0{separator}" for name in FIELDS)
+    return ["squeue", "--noheader", "--all", *chosen, f"--Format={fields}"]
+
+
+def parse_listing(text: str, separator: str) -> list[QueuedJob]:
+    """The jobs in the output of `listing_command`; fields may hold any other text, line breaks too.
+
+    What has no id is left out: it is no job.
+    """
+    parts = text.split(separator)
+    size = len(FIELDS)
+    records = (parts[start : start + size] for start in range(0, len(parts) - size + 1, size))
+    rows = (dict(zip(FIELDS, map(_value, record), strict=True)) for record in records)
+    return [_job(row) for row in rows if row["ArrayJobID"].isdigit()]
+
+
+def _value(text: str) -> str:
+    text = text.strip("\n ")
+    return "" if text in ("N/A", "(null)", "None") else text
+
+
+def _job(row: dict[str, str]) -> QueuedJob:
+    waits = QueuedJob(job_id="", state=row["State"]).waiting
+    start = _seconds(row["StartTime"])
+    indices, _, throttle = row["ArrayTaskID"].partition("%")
+    total = _tres(row["tres-alloc"])
+    return QueuedJob(
+        job_id=row["ArrayJobID"],
+        indices=tuple(_indices(indices)),
+        throttle=_int(throttle),
+        state=row["State"],
+        reason=row["Reason"],
+        name=row["Name"],
+        user=row["UserName"],
+        account=row["Account"],
+        qos=row["QOS"],
+        partitions=tuple(filter(None, row["Partition"].split(","))),
+        priority=_int(row["PriorityLong"]),
+        nice=_int(row["Nice"]),
+        submitted=_seconds(row["SubmitTime"]),
+        started=None if waits else start,
+        expected_start=start if waits else None,
+        time_limit=parse_duration(row["TimeLimit"]),
+        time_left=parse_duration(row["TimeLeft"]),
+        node_count=_int(row["NumNodes"]),
+        nodes=_nodes(row["NodeList"]),
+        cpus=_int(row["NumCPUs"]) or 0,
+        gpus=_gpus(row, total),
+        memory=_mebibytes(total.get("mem", "")),
+        dependency=row["Dependency"],
+        reservation=row["Reservation"],
+        features=row["Feature"],
+        licenses=row["Licenses"],
+        folder=row["WorkDir"],
+        comment=row["Comment"],
+    )
+
+
+def _gpus(row: dict[str, str], total: dict[str, str]) -> int:
+    """GPUs of all its nodes: as counted by a site that counts them, else as asked for."""
+    if "gres/gpu" in total:
+        return _int(total["gres/gpu"]) or 0
+    typed = [_int(count) or 0 for name, count in total.items() if name.startswith("gres/gpu:")]
+    if typed:
+        return sum(typed)
+    asked = (("tres-per-job", 1), ("tres-per-node", _int(row["NumNodes"]) or 1))
+    for field, times in (*asked, ("tres-per-task", _int(row["NumTasks"]) or 1)):
+        if counts := gpu_counts(_GRES.sub("", row[field]).replace("=", ":")):
+            return times * sum(counts.values())
+    return 0
+
+
+_GRES = re.compile(r"\bgres[:/]")  # until 23.11 `gres:gpu:2`, since then `gres/gpu:2`
+
+
+def _tres(text: str) -> dict[str, str]:
+    """`cpu=4,mem=15000M,gres/gpu=2` as a dict."""
+    pairs = (item.partition("=") for item in text.split(","))
+    return {name: value for name, equals, value in pairs if equals}
+
+
+def _mebibytes(text: str) -> int | None:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGTP]?)", text)
+    if not match:
+        return None
+    return int(float(match[1]) * 1024 ** ("KMGTP".index(match[2] or "M") - 1))
+
+
+def _indices(text: str) -> list[int]:
+    try:
+        return expand_indices(text)
+    except ValueError:
+        return []
+
+
+def _nodes(text: str) -> tuple[str, ...]:
+    try:
+        return tuple(expand_hostlist(text))
+    except ValueError:
+        return ()
+
+
+def _int(text: str) -> int | None:
+    if text.isdecimal():
+        return int(text)
+    match = re.match(r"-?\d+", text)  # sizes may have letters after them
+    return int(match[0]) if match else None
+
+
+def _seconds(text: str) -> float | None:
+    return float(text) if text.isdigit() else None

@@ -1,0 +1,158 @@
+"""Keeping and deleting checkpoints, by any number of processes at once and without locks.
+
+Files are removed only after the fact that deletes their checkpoint is on disk. A crash in between
+leaves files without a checkpoint, never a checkpoint without files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from detslurm._process import Identity
+from detslurm.store import fs
+from detslurm.store.errors import StoreError, StoreFault
+from detslurm.store.reading import fold_facts
+from detslurm.store.records import (
+    CheckpointDeleted,
+    CheckpointFilesRemoved,
+    CheckpointKept,
+    CheckpointReleased,
+)
+
+if TYPE_CHECKING:
+    from detslurm.store.experiment import ExperimentDir
+    from detslurm.store.experiment_fold import ExperimentFacts
+
+
+LONGEST_HOLD: Final = 7 * 86400
+"""Seconds after which a hold counts no more, where it can't be known whether its process lives."""
+
+
+class CheckpointGone(StoreError):
+    """A checkpoint that was to be kept has been deleted."""
+
+
+class Deletion(NamedTuple):
+    """What became of a request to delete checkpoints.
+
+    Attributes:
+        deleted: The ids of those that are deleted now: their files may be removed.
+        kept: What protects each of the others, by id.
+    """
+
+    deleted: tuple[str, ...]
+    kept: dict[str, str]
+
+
+def keep(
+    directory: ExperimentDir, uuids: Iterable[str], *, by: str, holder: Identity | None = None
+) -> int:
+    """Protect checkpoints of an experiment from being deleted; returns the number to `release`.
+
+    `by` says what needs them, as people are told. With a `holder` they are protected while that
+    process lives. Raises `CheckpointGone` where one is deleted: then none is protected by this.
+    """
+    wanted = tuple(dict.fromkeys(uuids))
+    named = None if holder is None else str(holder)
+    number = directory.append(CheckpointKept(uuids=wanted, kept_by=by, holder=named))
+    found = fold_facts(directory).checkpoints
+    if number not in found.kept:
+        gone = [uuid for uuid in wanted if found.closed or uuid in found.deleted]
+        raise CheckpointGone(
+            f"checkpoint {', '.join(gone)} of experiment {directory.id} has been deleted"
+        )
+    return number
+
+
+def release(directory: ExperimentDir, number: int) -> None:
+    """Take back what `keep` did under this number."""
+    directory.append(CheckpointReleased(kept=number))
+
+
+@contextmanager
+def held(directory: ExperimentDir, uuids: Iterable[str], *, by: str) -> Iterator[None]:
+    """Nobody deletes these checkpoints inside of the block, as long as this process lives.
+
+    Raises as `keep`.
+    """
+    number = keep(directory, uuids, by=by, holder=Identity.own())
+    try:
+        yield
+    finally:
+        with suppress(StoreFault):  # on a full disk, say: it counts as long as the process lives
+            release(directory, number)
+
+
+def mark_deleted(directory: ExperimentDir, uuids: Iterable[str]) -> Deletion:
+    """Delete checkpoints of an experiment, as far as nothing protects them.
+
+    From here on nobody may rely on those that are deleted, and the caller removes their files.
+    """
+    wanted = tuple(dict.fromkeys(uuids))
+    facts = _release_dead_holders(directory, fold_facts(directory))
+    if facts.problems:
+        return Deletion((), dict.fromkeys(wanted, _unreadable(facts)))
+    free = facts.checkpoints.unprotected(wanted) - facts.checkpoints.deleted
+    if free:
+        chosen = tuple(uuid for uuid in wanted if uuid in free)
+        directory.append(CheckpointDeleted(uuids=chosen), facts.count)
+        facts.fold(directory.facts(facts.count))
+        if facts.problems:  # what came in between may protect them
+            return Deletion((), dict.fromkeys(wanted, _unreadable(facts)))
+    found = facts.checkpoints
+    kept = {uuid: fact.kept_by for uuid in wanted if (fact := found.protection(uuid))}
+    return Deletion(tuple(uuid for uuid in wanted if uuid in found.deleted), kept)
+
+
+def mark_files_removed(
+    directory: ExperimentDir, uuid: str, resources: Mapping[str, int]
+) -> str | None:
+    """Record that of a checkpoint only `resources` are left; the caller removes the other files.
+
+    Returns what protects it, where something does: then nothing may be removed.
+    """
+    facts = _release_dead_holders(directory, fold_facts(directory))
+    if facts.problems:
+        return _unreadable(facts)
+    if found := facts.checkpoints.protection(uuid):
+        return found.kept_by
+    fact = CheckpointFilesRemoved(uuid=uuid, resources=dict(resources))
+    directory.append(fact, facts.count)
+    checkpoints = facts.fold(directory.facts(facts.count)).checkpoints
+    if checkpoints.resources.get(uuid) == fact.resources:
+        return None
+    kept = checkpoints.protection(uuid)
+    return kept.kept_by if kept else "another process"
+
+
+def _unreadable(facts: ExperimentFacts) -> str:
+    """What may protect any checkpoint: nobody knows what a fact says that can't be read."""
+    return f"a fact that can't be read ({facts.problems[0].path})"
+
+
+def _release_dead_holders(directory: ExperimentDir, facts: ExperimentFacts) -> ExperimentFacts:
+    for number, fact in list(facts.checkpoints.kept.items()):
+        holder = Identity.parse(fact.holder) if fact.holder else None
+        if holder is None or not _is_over(directory, number, holder):
+            continue
+        if not _registered(directory, number):  # or a version of a model needs it for good
+            release(directory, number)
+    return facts.fold(directory.facts(facts.count))
+
+
+def _is_over(directory: ExperimentDir, number: int, holder: Identity) -> bool:
+    """Whether a holder is dead, or is somewhere else and nobody holds anything for that long."""
+    alive = holder.alive()
+    if alive is not None:
+        return not alive
+    # Both by the clock of the file server: those of nodes may differ.
+    written, now = fs.modified(directory.log.name(number)), fs.time_there(directory.log.path)
+    return written is not None and now is not None and now - written > LONGEST_HOLD
+
+
+def _registered(directory: ExperimentDir, number: int) -> bool:
+    """Whether a version of a model needs what a process kept: that lasts beyond the process."""
+    state = directory.store.models.state()
+    return bool(state.problems) or state.needs(directory.id, number)

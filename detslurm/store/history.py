@@ -1,0 +1,74 @@
+"""What a trial has from the one that it continues: where it begins, and the curve up to there.
+
+The curve is copied, so that it is whole in every reader and stays when the other one is deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from detslurm.store.curve import HISTORY, MetricRow
+from detslurm.store.errors import CorruptRecord
+from detslurm.store.frame import unframe
+from detslurm.store.run_log import RunLog, lines_of
+from detslurm.store.trial import TrialDir
+
+
+class Continued(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a trial begins that continues another one.
+
+    Attributes:
+        experiment: The experiment of the trial that it continues.
+        trial: That trial.
+        saved_by: The trial that saved the checkpoint: that one, or one that it had continued.
+        uuid: The checkpoint.
+        steps: How many batches are trained in it.
+        seed: The seed of the trial.
+        hparams: Its hyperparameters.
+    """
+
+    experiment: int
+    trial: int
+    saved_by: int
+    uuid: str
+    steps: int
+    seed: int
+    hparams: dict[str, Any]
+
+    def as_claimed(self) -> dict[str, Any]:
+        """What a run's claim says of it."""
+        return msgspec.to_builtins(self, str_keys=True)  # type: ignore[no-any-return]
+
+
+def write_history(trial: TrialDir, begins: Continued, rows: Iterable[MetricRow]) -> None:
+    """Write it into the directory of a trial that nobody knows yet."""
+    trial.create()
+    with RunLog.open(trial.records_path(HISTORY)) as log:
+        log.append({"t": "continued", **begins.as_claimed()})
+        for row in rows:
+            if row.steps <= begins.steps:
+                log.append(_record(row))
+
+
+def _record(row: MetricRow) -> dict[str, Any]:
+    record = {"t": "metrics", "group": row.group, "steps": row.steps, "metrics": row.metrics}
+    if row.time is not None:
+        record["time"] = row.time
+    if row.batch is not None:
+        record["batch"] = row.batch
+    return record
+
+
+def read_continued(trial: TrialDir) -> Continued | None:
+    """Where the trial begins if it continues another one. Raises `CorruptRecord`."""
+    name = str(trial.records_path(HISTORY))
+    line = next((line for _, line in lines_of(name, None, 0, [])), None)
+    if line is None:
+        return None
+    try:
+        return msgspec.convert({**unframe(line)}, Continued, str_keys=True)
+    except msgspec.ValidationError as error:
+        raise CorruptRecord(f"{name}: {error}") from error

@@ -1,0 +1,30 @@
+"""Files that can be made again: what is in one is used if it is whole, and else left aside."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import msgspec
+
+from detslurm.store import fs
+from detslurm.store.errors import CorruptRecord, StoreError
+from detslurm.store.frame import frame, unframe
+
+Content = TypeVar("Content", bound=msgspec.Struct)
+
+
+def load(path: fs.AnyPath, kind: type[Content]) -> Content | None:
+    """What `save` has written; None where there is nothing, or nothing that can be read."""
+    try:
+        line = (fs.read_file(path) or b"").rstrip(b"\n")
+        return msgspec.convert(unframe(line), kind, str_keys=True)
+    except (StoreError, CorruptRecord, msgspec.ValidationError):
+        return None
+
+
+def save(path: fs.AnyPath, content: msgspec.Struct, *, sync: bool = True) -> None:
+    """Replace the file; where that is not possible the next reader works a little more."""
+    try:
+        fs.replace_file(path, frame(msgspec.to_builtins(content)), sync=sync)
+    except StoreError:
+        return

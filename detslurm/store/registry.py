@@ -1,0 +1,81 @@
+"""The model registry: numbered facts of the whole store, which give names to checkpoints.
+
+One log of facts has everything, so that their order decides every race: who gets a name, which
+number a version has, whether a version was registered before its model was deleted.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from detslurm.store import fs, rebuildable
+from detslurm.store.errors import StoreError
+from detslurm.store.facts import FactLog
+from detslurm.store.model_fold import RegistryState
+from detslurm.store.records import Record, plain_of
+from detslurm.store.root_access import owner
+
+# Writing the cache costs about as much as reading so many facts.
+STALE_AFTER: Final = 32
+
+
+class ModelRegistry:
+    """The registry on disk; any number of processes may change it at once."""
+
+    def __init__(self, path: Path, cache: Path) -> None:
+        self.log = FactLog(path)
+        self._cache = cache
+
+    def state(self) -> RegistryState:
+        """All models as they are now."""
+        state = self._load()
+        known = state.position
+        self._catch_up(state)
+        self._save(state, known)
+        return state
+
+    def commit(self, decide: Callable[[RegistryState], Record]) -> RegistryState:
+        """Add the fact that `decide` makes of the state before it; returns the state after it.
+
+        `decide` is called again after each race that was lost. What it raises is raised, and so is
+        a `StoreError` if its fact would have no effect.
+        """
+        state = self._load()
+        known = state.position
+        self._catch_up(state)
+        while not self._put(state, decide(state)):
+            before = state.position
+            self._catch_up(state)
+            if state.position == before:
+                name = self.log.name(before + 1)
+                raise StoreError(f"{name} exists but cannot be read on this node yet: try again")
+        self._save(state, known)
+        return state
+
+    def _put(self, state: RegistryState, record: Record) -> bool:
+        number = state.position + 1
+        state.check(record, os.geteuid())
+        plain = {"time": time.time(), "by": owner(os.geteuid()), **plain_of(record)}
+        won = self.log.put(number, plain)
+        if won and (problem := self._accept(state, {**plain, "n": number})):
+            raise StoreError(problem)  # the file server gave the fact to another user
+        return won
+
+    def _catch_up(self, state: RegistryState) -> None:
+        for fact in self.log.facts(state.position, skip_refused=True):
+            self._accept(state, fact)
+
+    def _accept(self, state: RegistryState, fact: dict[str, Any]) -> str | None:
+        return state.accept(fact, fs.owner_of(self.log.path_text(fact["n"])))
+
+    def _load(self) -> RegistryState:
+        return rebuildable.load(self._cache, RegistryState) or RegistryState()
+
+    def _save(self, state: RegistryState, known: int) -> None:
+        if state.position - known < STALE_AFTER or state.refused:
+            return  # what can't be read now would be left out for good
+        rebuildable.save(self._cache, state)

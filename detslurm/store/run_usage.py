@@ -1,0 +1,207 @@
+"""What a run has used of what it had: CPU time, memory and GPUs, added up over its nodes.
+
+The runner adds up the samples of the node agents. While the run goes on they are in a file of its
+own, at the end in the end record. What could not be read is None: unavailable is not zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from detslurm.store import fs
+from detslurm.store.errors import CorruptRecord, StoreError
+from detslurm.store.frame import frame, unframe
+
+if TYPE_CHECKING:
+    from detslurm.store.trial import TrialDir
+
+# Processes that wait use a little, to look whether it is over: so much of one CPU for each slot.
+_IDLE_CPUS: Final = 0.05
+_MOST_IDLE_CPUS: Final = 0.2
+_POINTS: Final = 64
+# Samples of the nodes that come within so many seconds belong together.
+_ROUND: Final = 7.5
+
+
+class Requested(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a run has of its nodes.
+
+    Attributes:
+        nodes: The number of its nodes.
+        slots: The slots of all its nodes.
+        cpus: The CPUs of all its nodes; None where there is no limit, or none is known.
+        memory: The bytes of memory on one node; None as for `cpus`.
+    """
+
+    nodes: int = 1
+    slots: int = 0
+    cpus: int | None = None
+    memory: int | None = None
+
+
+class UsagePoint(msgspec.Struct, frozen=True, array_like=True):
+    """What all nodes used in a part of a run.
+
+    Attributes:
+        end: When it ended, in seconds since the run was first observed.
+        node_seconds: How long it was, added up over the nodes.
+        cpu_seconds: The CPU time of all processes.
+        memory: The most bytes that they had on one node at once.
+        gpu_percent: How busy the GPUs were, on average; None if unavailable.
+    """
+
+    end: float
+    node_seconds: float
+    cpu_seconds: float = 0.0
+    memory: int = 0
+    gpu_percent: float | None = None
+
+    def merged(self, other: UsagePoint) -> UsagePoint:
+        """Both as one part."""
+        known = [one for one in (self, other) if one.gpu_percent is not None]
+        weight = sum(one.node_seconds for one in known)
+        percents = sum((one.gpu_percent or 0.0) * one.node_seconds for one in known)
+        return UsagePoint(
+            end=max(self.end, other.end),
+            node_seconds=round(self.node_seconds + other.node_seconds, 2),
+            cpu_seconds=round(self.cpu_seconds + other.cpu_seconds, 2),
+            memory=max(self.memory, other.memory),
+            gpu_percent=round(percents / weight, 1) if weight else None,
+        )
+
+
+def thinned(points: list[UsagePoint]) -> list[UsagePoint]:
+    """At most `_POINTS` of them: where there are more, each pair of the older half becomes one."""
+    if len(points) <= _POINTS:
+        return points
+    older = points[: len(points) // 4 * 2]
+    pairs = zip(older[::2], older[1::2], strict=True)
+    return [*(one.merged(next_one) for one, next_one in pairs), *points[len(older) :]]
+
+
+class RunUsage(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What a run has used since it began.
+
+    Attributes:
+        requested: What it has.
+        time: When the newest sample came, in seconds since 1970.
+        node_seconds: For how long its nodes were observed, added up.
+        cpu_seconds: The CPU time of its processes; None if unavailable.
+        memory_peak: The most bytes that its processes had on one node at once; None if unavailable.
+        slot_seconds: For how long it is known of a slot whether it was idle, added up.
+        idle_slot_seconds: For how long slots were idle: a GPU that computes nothing, or a node
+            without GPUs whose processes do nothing.
+        gpu_seconds: For how long GPUs were busy to that percentage, added up; empty if unavailable.
+        gpu_memory_peak: The most bytes that it had on one GPU; None if unavailable.
+        begun: When it was first observed, in seconds since 1970.
+        history: What it used when: the latest samples, and the coarser the older.
+    """
+
+    requested: Requested = Requested()
+    time: float | None = None
+    node_seconds: float = 0.0
+    cpu_seconds: float | None = None
+    memory_peak: int | None = None
+    slot_seconds: float = 0.0
+    idle_slot_seconds: float = 0.0
+    gpu_seconds: dict[int, float] = msgspec.field(default_factory=dict)
+    gpu_memory_peak: int | None = None
+    begun: float | None = None
+    history: list[UsagePoint] = msgspec.field(default_factory=list)
+
+    @property
+    def seconds(self) -> float:
+        """For how long the run was observed."""
+        return self.node_seconds / self.requested.nodes
+
+    def add(self, sample: Mapping[str, Any], now: float) -> None:
+        """Take in a sample of one node."""
+        seconds = float(sample["seconds"])
+        self.time = now
+        self.node_seconds += seconds
+        if "cpu" in sample:
+            self.cpu_seconds = (self.cpu_seconds or 0.0) + float(sample["cpu"])
+        self.memory_peak = _most(self.memory_peak, sample.get("resident"))
+        for gpu in sample.get("gpus") or ():
+            self.gpu_memory_peak = _most(self.gpu_memory_peak, gpu.get("memory"))
+            if (percent := gpu.get("percent")) is not None:
+                spent = self.gpu_seconds.get(int(percent), 0.0)
+                self.gpu_seconds[int(percent)] = spent + seconds
+        self._add_idle(sample, seconds)
+        self._add_to_history(sample, seconds, now)
+
+    def _add_to_history(self, sample: Mapping[str, Any], seconds: float, now: float) -> None:
+        if self.begun is None:
+            self.begun = now - seconds
+        percents = [gpu["percent"] for gpu in sample.get("gpus") or () if "percent" in gpu]
+        point = UsagePoint(
+            end=round(now - self.begun, 1),
+            node_seconds=round(seconds, 2),
+            cpu_seconds=round(float(sample.get("cpu") or 0.0), 2),
+            memory=int(sample.get("resident") or 0),
+            gpu_percent=sum(percents) / len(percents) if percents else None,
+        )
+        if self.history and point.end < self.history[-1].end + _ROUND:
+            first = (
+                self.history.pop()
+            )  # its end stays: of a thousand nodes there is always one more
+            point = msgspec.structs.replace(first.merged(point), end=first.end)
+        self.history = thinned([*self.history, point])
+
+    def _add_idle(self, sample: Mapping[str, Any], seconds: float) -> None:
+        if self.gpu_seconds:
+            self.slot_seconds = sum(self.gpu_seconds.values())
+            self.idle_slot_seconds = self.gpu_seconds.get(0, 0.0)
+        elif "gpus" not in sample and "cpu" in sample and not sample.get("last"):
+            slots = self.requested.slots / self.requested.nodes
+            self.slot_seconds += seconds * slots
+            self.idle_slot_seconds += seconds * slots if is_idle(sample, slots) else 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data, with seconds to a hundredth."""
+        plain: dict[str, Any] = msgspec.to_builtins(self, str_keys=True)
+        return {n: round(v, 2) if isinstance(v, float) else v for n, v in plain.items()}
+
+
+def is_idle(sample: Mapping[str, Any], slots: float) -> bool | None:
+    """Whether a node with so many slots did nothing at all; None where that can't be known."""
+    if (cpu := sample.get("cpu")) is None:
+        return None
+    if cpu >= min(_IDLE_CPUS * max(slots, 1), _MOST_IDLE_CPUS) * sample["seconds"]:
+        return False
+    percents = [gpu.get("percent") for gpu in sample.get("gpus") or ()]
+    if any(percents):
+        return False
+    return None if None in percents else True
+
+
+def _most(known: int | None, value: int | None) -> int | None:
+    return known if value is None else max(value, known or 0)
+
+
+def parse_usage(plain: Any) -> RunUsage | None:
+    """What `RunUsage.to_dict` gave; None if it is not that."""
+    try:
+        return None if plain is None else msgspec.convert(plain, RunUsage, strict=False)
+    except msgspec.ValidationError:
+        return None
+
+
+def keep_usage(trial: TrialDir, run: int, usage: RunUsage) -> None:
+    """Let readers see what a run has used so far; a failure costs them that alone."""
+    try:
+        fs.replace_file(trial.usage_path(run), frame(usage.to_dict()), sync=False)
+    except StoreError:
+        pass
+
+
+def read_usage(trial: TrialDir, run: int) -> RunUsage | None:
+    """What a run has used as its runner saw it last; None if that is not known."""
+    try:
+        data = fs.read_file(trial.usage_path(run))
+        return None if data is None else parse_usage(unframe(data.rstrip(b"\n")))
+    except (StoreError, CorruptRecord):
+        return None

@@ -1,0 +1,77 @@
+"""What an experiment's runs have used of its budget: numbered facts, each with the total so far.
+
+Only where there is a budget. The last fact alone is read, so that a look costs a few calls however
+many there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from detslurm.store import fs
+from detslurm.store.experiment import ExperimentDir
+from detslurm.store.facts import FactLog
+
+
+class Spending:
+    """The slot-seconds that were recorded, as any number of processes add to them."""
+
+    def __init__(self, experiment: ExperimentDir) -> None:
+        self._log = FactLog(experiment.path / "spending")
+        self._count = 0
+        self._total = 0.0
+
+    def total(self) -> float:
+        """All slot-seconds that were recorded.
+
+        Raises:
+            StoreError: If they can't be read.
+        """
+        if fs.exists(self._log.name(self._count + 1), expected=True):
+            last = last_number(self._count + 1, lambda n: fs.exists(self._log.name(n)))
+            self._take(last)
+        return self._total
+
+    @property
+    def known(self) -> float:
+        """The total as it was read or written last."""
+        return self._total
+
+    def add(self, slot_seconds: float, **about: Any) -> float:
+        """Record more of them.
+
+        Args:
+            slot_seconds: How many.
+            about: What used them: the trial and its run.
+
+        Returns:
+            The total.
+
+        Raises:
+            StoreError: If it can't be recorded.
+        """
+        fs.ensure_directory(self._log.path)
+        while True:
+            total = self.total() + slot_seconds
+            record = {"type": "used", "slot_seconds": slot_seconds, "total": total, **about}
+            if self._log.put(self._count + 1, record):
+                self._count, self._total = self._count + 1, total
+                return total
+            self._take(self._count + 1)  # another process was faster
+
+    def _take(self, number: int) -> None:
+        fact = self._log.read(number, expected=True) or {}
+        self._count, self._total = number, max(self._total, float(fact.get("total") or 0.0))
+
+
+def last_number(known: int, exists: Callable[[int], bool]) -> int:
+    """The last of the numbers 1, 2, 3 ... that exist, by few looks; `known` exists."""
+    step = 1
+    while exists(known + step):
+        known, step = known + step, 2 * step
+    while step > 1:
+        step //= 2
+        if exists(known + step):
+            known += step
+    return known

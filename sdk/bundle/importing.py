@@ -1,0 +1,463 @@
+"""Taking a bundle into a store: with new ids, whole or not at all, and nothing in it trusted.
+
+Nobody sees the experiment until its first fact is there, which is written last. What a crash leaves
+before that is an id that nobody sees, and checkpoints that belong to nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tarfile
+import tempfile
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any, TypeVar
+from zlib import crc32
+
+import msgspec
+from msgspec import structs
+
+from detslurm.config import ExperimentConfig, SiteProfile, load_experiment
+from detslurm.sdk.bundle.manifest import CONFIG, FACTS, LARGEST, NAME, UUID, File, Manifest, parse
+from detslurm.sdk.errors import BundleError
+from detslurm.storage import Storage, from_config
+from detslurm.store import (
+    ExperimentDir,
+    ExperimentFacts,
+    ExperimentView,
+    Store,
+    fold_experiment,
+    fold_trial,
+    fs,
+)
+from detslurm.store.errors import CorruptRecord
+from detslurm.store.experiment import user_name
+from detslurm.store.facts import FactLog, put_record
+from detslurm.store.frame import frame, unframe
+from detslurm.store.ledger import LARGEST as MOST_TRIALS
+from detslurm.store.records import (
+    CheckpointDeleted,
+    CheckpointFilesRemoved,
+    CheckpointMetadata,
+    Created,
+    Intent,
+    Lost,
+    Record,
+    SearchEnded,
+    Set,
+    Trials,
+    plain_of,
+    typed,
+)
+
+V = TypeVar("V")
+
+_BLOCK = 1 << 20
+# Records that name a storage of the other site, and what its key becomes: a word as long.
+_PLACED = ("checkpoint_started", "checkpoint", "storage")
+_PLACE_THERE = "foreign"
+_KEPT = ("save_experiment_best", "save_trial_best", "save_trial_latest")
+
+
+@dataclass(frozen=True)
+class Imported:
+    """An experiment that was imported.
+
+    Attributes:
+        experiment_id: Its id here.
+        was: Its id where it was made.
+        owner: Whose it was there.
+        trials: The number of its trial ids.
+        checkpoints: The storage ids here of the checkpoints that came along.
+        masked: The keys of the configuration whose values the bundle lacks.
+    """
+
+    experiment_id: int
+    was: int
+    owner: str
+    trials: int
+    checkpoints: tuple[str, ...]
+    masked: tuple[str, ...]
+
+
+def import_bundle(path: Path, store: Store, site: SiteProfile) -> Imported:
+    """Read a bundle into a store. Raises `BundleError`, and nothing is seen of it then."""
+    try:
+        with ExitStack() as stack:
+            # One that is no archive, or a broken one, raises while it is opened or read.
+            archive = stack.enter_context(tarfile.open(path, "r|*"))
+            manifest = _manifest(archive)
+            return _Import(manifest, store, site).run(archive)
+    except (tarfile.TarError, EOFError, UnicodeError) as error:
+        raise BundleError(f"{path} is no bundle, or it is damaged: {error}") from error
+    except BundleError as error:
+        raise BundleError(f"{path}: {error}") from error
+    except OSError as error:
+        raise BundleError(f"{error.filename or path}: {error.strerror or error}") from error
+
+
+def _manifest(archive: tarfile.TarFile) -> Manifest:
+    first = archive.next()
+    if first is None or first.name != NAME or not first.isreg() or first.size > LARGEST:
+        raise BundleError(f"it does not begin with {NAME}: it is no bundle")
+    file = archive.extractfile(first)
+    assert file is not None
+    return parse(file.read())
+
+
+@dataclass
+class _Import:
+    """One import: everything goes to places that nobody sees, and is then made visible."""
+
+    manifest: Manifest
+    store: Store
+    site: SiteProfile
+    along: dict[str, str] = field(default_factory=dict)  # new ids of the checkpoints in the bundle
+    new: dict[str, str] = field(default_factory=dict)  # those of all that its records name
+
+    def run(self, archive: tarfile.TarFile) -> Imported:
+        self.along = {old: str(uuid.uuid4()) for old in self.manifest.checkpoints}
+        experiment = self.store.new_experiment()
+        try:
+            with _staging(experiment) as stage:
+                self._unpack(archive, stage)
+                self.new = {**{old: str(uuid.uuid4()) for old in _saved(stage)}, **self.along}
+                config = self._config(stage)
+                facts = _facts(stage)
+                storage = from_config(config.to_dict()["checkpoint_storage"])
+                with _stored(storage, self.along, stage / "checkpoints"):
+                    self._build(experiment, stage, config, facts)
+        except BaseException:
+            _clear(experiment)
+            raise
+        return self._done(experiment)
+
+    def _done(self, experiment: ExperimentDir) -> Imported:
+        made = self.manifest
+        return Imported(
+            experiment_id=experiment.id,
+            was=made.experiment,
+            owner=made.owner,
+            trials=experiment.created().trials,
+            checkpoints=tuple(self.along.values()),
+            masked=made.masked,
+        )
+
+    # -- the archive -----------------------------------------------------------------------------
+
+    def _unpack(self, archive: tarfile.TarFile, stage: Path) -> None:
+        """Every file, with its size and checksum as the manifest says, and nothing else."""
+        free = shutil.disk_usage(stage).free
+        if self.manifest.size > free:
+            raise BundleError(
+                f"it doesn't fit: it has {self.manifest.size} bytes, and {free} are free"
+            )
+        for name in self.manifest.directories:
+            (stage / name).mkdir(parents=True, exist_ok=True)
+        missing = dict(self.manifest.files)
+        while (member := archive.next()) is not None:
+            expected = missing.pop(member.name, None)
+            if expected is None or not member.isreg() or member.size != expected.size:
+                raise BundleError(f"{member.name[:200]!r} is not what the manifest says")
+            file = archive.extractfile(member)
+            assert file is not None
+            _extract(file, stage / member.name, expected)
+            archive.members = []  # type: ignore[attr-defined]  # or it would remember them all
+        if missing:
+            raise BundleError(f"{next(iter(missing))} is missing: the file is not whole")
+
+    def _config(self, stage: Path) -> ExperimentConfig:
+        """The configuration, with the checkpoint storage of this site."""
+        plain = _json(stage / CONFIG, dict)
+        try:
+            given = ExperimentConfig.from_dict(plain).to_dict()
+        except (msgspec.ValidationError, TypeError, KeyError, ValueError) as error:
+            raise BundleError(f"its configuration can't be used: {error}") from error
+        ours = _own_storage(self.site, self.store.path)
+        theirs = given["checkpoint_storage"]
+        kept = {key: theirs[key] for key in _KEPT if key in theirs}
+        return ExperimentConfig.from_dict({**given, "checkpoint_storage": {**ours, **kept}})
+
+    # -- the experiment --------------------------------------------------------------------------
+
+    def _build(
+        self, experiment: ExperimentDir, stage: Path, config: ExperimentConfig, facts: _Facts
+    ) -> None:
+        count = len(facts.trial_ids)
+        first = self.store.reserve_trials(experiment.id, count)
+        ids = dict(zip(facts.trial_ids, range(first, first + count), strict=True))
+        experiment.prepare_trials(first, count)
+        if (stage / "code").is_dir():
+            with experiment.freeze_code() as code:
+                shutil.copytree(stage / "code", code, dirs_exist_ok=True)
+        for index in range(count):
+            if (folder := stage / "trials" / str(index)).is_dir():
+                self._trial(folder, experiment, first + index)
+        if (stage / "search").is_dir():
+            self._search(stage / "search", experiment)
+        plain = config.to_dict()
+        text = msgspec.json.format(msgspec.json.encode(plain), indent=2).decode()
+        experiment.write_config(plain, text, config.masked())
+        self._commit(experiment, facts, ids)
+
+    def _trial(self, folder: Path, experiment: ExperimentDir, trial_id: int) -> None:
+        trial = experiment.trial(trial_id)
+        trial.create()
+        for source in sorted(folder.iterdir()):
+            target = trial.path / source.name
+            if source.name.endswith(".log"):
+                fs.write_new(str(target), source.read_bytes())
+            elif source.name.endswith(".jsonl"):
+                with source.open("rb") as lines:
+                    fs.write_new(str(target), b"".join(map(self._line, lines)))
+            else:
+                record = self._renamed(_framed(source))
+                own = {"trial": trial_id, "experiment": experiment.id}
+                put_record(target, {**record, **{k: v for k, v in own.items() if k in record}})
+
+    def _line(self, line: bytes) -> bytes:
+        """A record with the new ids of the checkpoints, which are as long: no byte moves."""
+        body = line.rstrip(b"\n")
+        if b"-" not in body or len(body) < 10:
+            return line
+        try:
+            record = unframe(body)
+        except CorruptRecord:
+            return line  # readers report what is broken
+        if record.get("t") in _PLACED and "storage" in record:
+            body = frame({_PLACE_THERE if k == "storage" else k: v for k, v in record.items()})
+            body = body.rstrip(b"\n")
+        payload = self._text(body[9:].decode("utf-8", "surrogateescape"))
+        raw = payload.encode("utf-8", "surrogateescape")
+        return b"%08x %s%s" % (crc32(raw), raw, line[len(body) :])
+
+    def _text(self, text: str) -> str:
+        return UUID.sub(lambda found: self.new.get(found[0], found[0]), text)
+
+    def _renamed(self, record: dict[str, Any]) -> dict[str, Any]:
+        data = unframe(self._line(frame(record).rstrip(b"\n")))
+        data.pop("v", None)
+        return data
+
+    def _search(self, folder: Path, experiment: ExperimentDir) -> None:
+        fs.claim_directory(experiment.search)
+        log = FactLog(experiment.search)
+        for number, source in enumerate(sorted(folder.iterdir()), 1):
+            record = self._renamed(_json(source, dict))
+            record.pop("n", None)
+            log.put(number, record)
+
+    def _commit(self, experiment: ExperimentDir, facts: _Facts, ids: Mapping[int, int]) -> None:
+        """All facts, the first one last: with it the experiment is there."""
+        origin = f"experiment {self.manifest.experiment} of {self.manifest.owner}"
+        created = structs.replace(facts.created, id=experiment.id, imported=origin)
+        created = structs.replace(created, first_trial=ids[facts.created.first_trial])
+        known = [fact for fact in facts.rest if getattr(fact, "uuid", None) in (None, *self.new)]
+        more = [self._fact(fact, ids) for fact in known]
+        stamped = [self._stamped(record) for record in (created, *more)]
+        self._check(experiment, stamped)
+        gone = self._not_along(experiment, stamped)
+        if gone:
+            stamped.append(self._stamped(CheckpointDeleted(uuids=gone)))
+        for number, plain in enumerate(stamped[1:], 2):
+            experiment.log.put(number, plain)
+        experiment.log.put(1, stamped[0])
+
+    def _fact(self, record: Record, ids: Mapping[int, int]) -> Record:
+        """A fact with the ids of here."""
+        match record:
+            case Trials():
+                return structs.replace(record, first_trial=ids[record.first_trial])
+            case Intent():
+                return structs.replace(record, trial=ids.get(record.trial or 0))
+            case Lost():
+                return structs.replace(record, trials=tuple(ids[t] for t in record.trials))
+            case SearchEnded():
+                closed = {ids[trial]: how for trial, how in record.closed.items() if trial in ids}
+                return structs.replace(record, closed=closed)
+            case CheckpointFilesRemoved() | CheckpointMetadata():
+                return structs.replace(record, uuid=self.new[record.uuid])
+        return record
+
+    @staticmethod
+    def _stamped(record: Record) -> dict[str, Any]:
+        plain = plain_of(structs.replace(record, n=0, by=user_name()))
+        return {"v": 1, **plain}
+
+    def _view(self, experiment: ExperimentDir, stamped: list[dict[str, Any]]) -> ExperimentView:
+        numbered = [{**plain, "n": n} for n, plain in enumerate(stamped, 1)]
+        return fold_experiment(experiment, ExperimentFacts().fold(numbered))
+
+    def _check(self, experiment: ExperimentDir, stamped: list[dict[str, Any]]) -> None:
+        """That every reader can read it, before anybody does."""
+        try:
+            view = self._view(experiment, stamped)
+            finished = _convinced(view).finished
+            for row in view.trials:
+                _convinced(fold_trial(experiment.trial(row.id)))
+        except Exception as error:  # whatever a record of a stranger may do to a fold
+            raise BundleError(f"its records make no sense: {error!r}"[:300]) from error
+        if not finished:
+            raise BundleError("its records are those of an experiment that is not finished")
+
+    def _not_along(
+        self, experiment: ExperimentDir, stamped: list[dict[str, Any]]
+    ) -> tuple[str, ...]:
+        """Checkpoints that exist by the records, and whose files did not come along."""
+        from detslurm.store.reading import started_checkpoints
+
+        here, found = set(self.along.values()), dict[str, None]()
+        for row in self._view(experiment, stamped).trials:
+            trial = experiment.trial(row.id)
+            found |= dict.fromkeys(started_checkpoints(trial, row.run_count))
+        return tuple(uuid for uuid in found if uuid not in here)
+
+
+def _convinced(view: V) -> V:
+    """The view, in which every value has the type that readers rely on."""
+    plain = msgspec.to_builtins(view, str_keys=True)
+    return msgspec.convert(plain, type(view), str_keys=True)
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """The facts of a bundle: the first one, the others, and all trial ids that they give."""
+
+    created: Created
+    rest: tuple[Record, ...]
+    trial_ids: tuple[int, ...]
+
+
+def _facts(stage: Path) -> _Facts:
+    records = [typed(plain) for plain in _json(stage / FACTS, list) if isinstance(plain, dict)]
+    created = next((r for r in records if isinstance(r, Created)), None)
+    if created is None or not isinstance(records[0], Created):
+        raise BundleError("its first fact is missing")
+    known = (Trials, Intent, Lost, SearchEnded, CheckpointFilesRemoved, CheckpointMetadata, Set)
+    rest = tuple(record for record in records[1:] if isinstance(record, known))
+    ids: list[int] = []
+    for record in (created, *rest):
+        if isinstance(record, (Created, Trials)):
+            if not 0 < record.trials <= MOST_TRIALS or record.first_trial < 1:
+                raise BundleError("its facts give trial ids that can't be")
+            ids += range(record.first_trial, record.first_trial + record.trials)
+            if len(ids) > MOST_TRIALS:
+                raise BundleError("it has more trials than an experiment may have")
+    if len(set(ids)) != len(ids):
+        raise BundleError("its facts give a trial id twice")
+    if any(t not in ids for r in rest if isinstance(r, Lost) for t in r.trials):
+        raise BundleError("its facts name a trial that is not there")
+    # Jobs, processes and other experiments are those of another place.
+    local = {"cluster": None, "owner": None, "runner": None, "parent": None, "origin": None}
+    return _Facts(structs.replace(created, **local, sources=()), rest, tuple(ids))
+
+
+def _saved(stage: Path) -> Iterator[str]:
+    """Every checkpoint that a record may make part of the experiment.
+
+    All get new ids: who deletes the experiment must not delete what has the old ones here.
+    """
+    for path in sorted(stage.glob("trials/*/run-*.jsonl")):
+        with path.open("rb") as lines:
+            for line in lines:
+                if b'"checkpoint' not in line:
+                    continue
+                try:
+                    record = unframe(line.rstrip(b"\n"))
+                except CorruptRecord:
+                    continue  # it counts for nobody
+                if "uuid" in record:
+                    if not UUID.fullmatch(str(record["uuid"])):
+                        raise BundleError(f"{record['uuid']!r:.80} is no checkpoint")
+                    yield str(record["uuid"])
+
+
+def _json(path: Path, kind: type) -> Any:
+    try:
+        found = msgspec.json.decode(_limited(path))
+    except msgspec.DecodeError as error:
+        raise BundleError(f"{path.name} is broken: {error}") from error
+    if not isinstance(found, kind):
+        raise BundleError(f"{path.name} is broken: it holds a {type(found).__name__}")
+    return found
+
+
+def _framed(path: Path) -> dict[str, Any]:
+    try:
+        return dict(unframe(_limited(path).rstrip(b"\n")))
+    except Exception as error:
+        raise BundleError(f"{path.name} is broken: {error}") from error
+
+
+def _limited(path: Path) -> bytes:
+    if path.stat().st_size > LARGEST:
+        raise BundleError(f"{path.name} is too large")
+    return path.read_bytes()
+
+
+def _extract(file: IO[bytes], target: Path, expected: File) -> None:
+    """Write a file; its directories come to be with it, and nothing is written through a link."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    digest = hashlib.sha256()
+    mode = 0o755 if expected.executable else 0o644
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+    with os.fdopen(os.open(target, flags, mode), "wb") as out:
+        while block := file.read(_BLOCK):
+            digest.update(block)
+            out.write(block)
+        size = out.tell()
+    if size != expected.size or digest.hexdigest() != expected.sha256:
+        raise BundleError(f"{target.name}: its content is not what was bundled")
+
+
+def _own_storage(site: SiteProfile, root: Path) -> dict[str, Any]:
+    """Where an experiment that says nothing of it has its checkpoints here."""
+    some = {"entrypoint": "true", "searcher": {"name": "single", "metric": "x"}}
+    loaded = load_experiment(some, site=site, root=root)
+    found: dict[str, Any] = loaded.config.to_dict()["checkpoint_storage"]
+    return found
+
+
+@contextmanager
+def _staging(experiment: ExperimentDir) -> Iterator[Path]:
+    """A directory that is nobody else's, and is gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix=".import-", dir=experiment.path) as name:
+        yield Path(name)
+
+
+@contextmanager
+def _stored(storage: Storage, new: Mapping[str, str], folder: Path) -> Iterator[None]:
+    """The checkpoints in the storage; they leave it again where the block fails."""
+    try:
+        for old, storage_id in new.items():
+            _store(storage, storage_id, folder / old)
+        yield
+    except BaseException:
+        for storage_id in new.values():
+            storage.discard(storage_id)
+        raise
+
+
+def _store(storage: Storage, storage_id: str, source: Path) -> None:
+    from detslurm.storage.files import list_resources
+
+    if not source.is_dir():
+        raise BundleError(f"checkpoint {source.name} has no files")
+    storage.begin(storage_id)
+    storage.put(storage_id, source, list(list_resources(source)))
+    storage.flush(storage_id)
+    storage.seal(storage_id, None)
+
+
+def _clear(experiment: ExperimentDir) -> None:
+    """The id stays, for the ledger may know it; nothing else does."""
+    for path in list(experiment.path.iterdir()):
+        if path.is_dir():
+            fs.remove_tree(path)
+        else:
+            path.unlink(missing_ok=True)

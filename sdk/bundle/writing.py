@@ -1,0 +1,302 @@
+"""Making a bundle: what an experiment has left, without its secrets, in one file."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import tarfile
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Literal, cast
+
+import msgspec
+
+from detslurm.config import ExperimentConfig
+from detslurm.sdk.bundle.manifest import CONFIG, FACTS, NAME, RUN_FILE, File, Manifest
+from detslurm.sdk.checkpoint_catalog import storages_of
+from detslurm.sdk.errors import BundleError
+from detslurm.store import ExperimentDir, fold_trial, fs
+from detslurm.store.checkpoint_facts import held
+from detslurm.store.curve import flat
+from detslurm.store.facts import FactLog
+from detslurm.store.records import Lost, plain_of
+
+if TYPE_CHECKING:
+    from detslurm.sdk.snapshot import ExperimentSnapshot
+
+Which = Literal["all", "best", "latest", "none"]
+Progress = Callable[[int, int], None]
+"""Gets how many bytes were read, and of how many."""
+
+_FACTS = frozenset(
+    {"created", "trials", "set", "search_ended", "checkpoint_files_removed", "checkpoint_metadata"}
+)
+_INTENTS = frozenset({"cancel", "kill", "kill_trial"})
+_BLOCK = 1 << 20
+_MODES = {".tar.gz": "w:gz", ".tgz": "w:gz", ".tar": "w"}
+
+
+@dataclass(frozen=True)
+class Bundled:
+    """A bundle that was made.
+
+    Attributes:
+        path: The file.
+        size: Its size in bytes.
+        checkpoints: The storage ids of the checkpoints in it.
+        masked: The keys of the configuration whose values were left out.
+    """
+
+    path: Path
+    size: int
+    checkpoints: tuple[str, ...]
+    masked: tuple[str, ...]
+
+
+class _Meter:
+    """Tells how many bytes were read, of all: each file is read twice, to describe it and to write
+    it."""
+
+    def __init__(self, progress: Progress, sources: Iterable[Path | bytes]) -> None:
+        self._progress, self._done = progress, 0
+        self._whole = 2 * sum(map(_size, sources))
+
+    def add(self, count: int) -> None:
+        """So many more bytes were read."""
+        self._done += count
+        self._progress(self._done, max(self._done, self._whole))
+
+
+class _Metered:
+    """A file that tells a meter what is read of it."""
+
+    def __init__(self, file: IO[bytes], meter: _Meter) -> None:
+        self._file, self._meter = file, meter
+
+    def read(self, count: int = -1) -> bytes:
+        data = self._file.read(count)
+        self._meter.add(len(data))
+        return data
+
+
+def bundle(one: ExperimentSnapshot, target: Path, which: Which, progress: Progress) -> Bundled:
+    """Write a finished experiment into a file that does not exist yet. Raises `BundleError`."""
+    _refuse(one, target)
+    directory = one.directory
+    chosen = dict(_chosen(one, which))
+    with ExitStack() as stack:
+        if chosen:
+            stack.enter_context(held(directory, chosen, by="a bundle that is being made"))
+        scratch = Path(
+            stack.enter_context(
+                tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent)
+            )
+        )
+        config = ExperimentConfig.from_dict(directory.config())
+        masked = _masked(config)
+        content: dict[str, Path | bytes] = {
+            CONFIG: msgspec.json.encode(config.masked()),
+            FACTS: msgspec.json.encode(list(_facts(one))),
+            **(_tree(directory.code, "code") if directory.code.is_dir() else {}),
+            **dict(_runs(one)),
+            **dict(_events(directory)),
+            **_checkpoints(directory, chosen, scratch),
+        }
+        files = {name: source for name, source in content.items() if not name.endswith("/")}
+        meter = _Meter(progress, files.values())
+        folders = tuple(name.rstrip("/") for name in content if name.endswith("/"))
+        manifest = Manifest(
+            experiment=one.view.id,
+            owner=one.view.owner,
+            made=time.time(),
+            masked=masked,
+            checkpoints=tuple(chosen),
+            directories=folders,
+            files={name: _described(source, meter) for name, source in files.items()},
+        )
+        _write(target, scratch / "bundle", manifest, files, meter)
+    return Bundled(target, target.stat().st_size, tuple(chosen), masked)
+
+
+def _refuse(one: ExperimentSnapshot, target: Path) -> None:
+    number = one.view.id
+    if owner := one.directory.foreign_owner():
+        raise BundleError(f"experiment {number} belongs to {owner}, who alone may do that")
+    if not one.view.finished:
+        raise BundleError(
+            f"experiment {number} is {one.view.state}: only finished ones are bundled"
+        )
+    if _mode(target) is None:
+        raise BundleError(f"{target.name}: the name has to end in {', '.join(_MODES)}")
+    if target.exists():
+        raise BundleError(f"{target} exists already")
+    if not target.parent.is_dir():
+        raise BundleError(f"the directory {target.parent} does not exist")
+
+
+def _mode(target: Path) -> str | None:
+    return next((mode for end, mode in _MODES.items() if target.name.endswith(end)), None)
+
+
+# -- what belongs to it ----------------------------------------------------------------------------
+
+
+def _chosen(one: ExperimentSnapshot, which: Which) -> Iterator[tuple[str, dict[str, Any] | None]]:
+    """The checkpoints that go along, the latest one of each trial or the best one of all, each with
+    its storage where that is not the configured one."""
+    for trial_id in one.facts.trial_ids if which != "none" else ():
+        if which == "best" and trial_id != one.view.best_trial:
+            continue
+        trial = fold_trial(one.directory.trial(trial_id), one.facts.context(trial_id))
+        there = [c for c in trial.checkpoints if c.state != "DELETED"]
+        if which == "latest":
+            there = there[-1:]
+        elif which == "best":
+            best = trial.best_validation
+            there = [c for c in there if best is not None and c.steps == best.steps] or there[-1:]
+            there = there[-1:]
+        yield from ((c.uuid, c.storage) for c in there)
+
+
+def _masked(config: ExperimentConfig) -> tuple[str, ...]:
+    whole, shown = dict(flat(config.to_dict())), dict(flat(config.masked()))
+    return tuple(name for name, value in whole.items() if shown.get(name) != value)
+
+
+def _facts(one: ExperimentSnapshot) -> Iterator[dict[str, Any]]:
+    """What makes the results what they are; nothing about jobs, paths and requests."""
+    for fact in one.directory.facts():
+        kind = fact.get("type")
+        if kind in _FACTS or (kind == "intent" and fact.get("intent") in _INTENTS):
+            yield fact
+    by_reason: dict[str, list[int]] = {}
+    for trial, reason in one.facts.lost.items():
+        by_reason.setdefault(reason, []).append(trial)
+    for reason, trials in by_reason.items():
+        yield plain_of(Lost(trials=tuple(trials), reason=reason))
+
+
+def _runs(one: ExperimentSnapshot) -> Iterator[tuple[str, Path]]:
+    for index, trial_id in enumerate(_all_trials(one)):
+        folder = one.directory.trial(trial_id).path
+        for name in sorted(fs.names_in(folder)):
+            if RUN_FILE.fullmatch(name):
+                yield f"trials/{index}/{name}", folder / name
+
+
+def _all_trials(one: ExperimentSnapshot) -> list[int]:
+    """Every trial id that the facts give, in their order."""
+    ids: list[int] = []
+    for fact in one.directory.facts():
+        if fact.get("type") in ("created", "trials"):
+            ids += range(fact["first_trial"], fact["first_trial"] + fact["trials"])
+    return ids
+
+
+def _events(directory: ExperimentDir) -> Iterator[tuple[str, bytes]]:
+    for fact in FactLog(directory.search).facts():
+        yield f"search/{fact['n']:06d}.json", msgspec.json.encode(fact)
+
+
+def _checkpoints(
+    directory: ExperimentDir, chosen: Mapping[str, dict[str, Any] | None], scratch: Path
+) -> dict[str, Path | bytes]:
+    storages = storages_of(directory)
+    found: dict[str, Path | bytes] = {}
+    for uuid, section in chosen.items():
+        storage = storages.of(section)
+        if not storage.exists(uuid):
+            raise BundleError(f"the files of checkpoint {uuid} are not under {storage.where}")
+        folder = storage.direct(uuid)
+        if folder is None:
+            folder = scratch / uuid
+            folder.mkdir()
+            storage.get(uuid, folder)
+        found |= _tree(folder, f"checkpoints/{uuid}")
+    return found
+
+
+def _tree(folder: Path, above: str) -> dict[str, Path | bytes]:
+    """Files, and directories with a slash at the end; links as what they lead to."""
+    found: dict[str, Path | bytes] = {}
+    for place, folders, names in os.walk(folder, followlinks=above != "code", onerror=_refused):
+        folders[:] = sorted(name for name in folders if name != "__pycache__")
+        here = Path(place)
+        inside = here.relative_to(folder)
+        found |= {f"{above}/{inside / name}/": b"" for name in folders}
+        found |= {f"{above}/{inside / name}": here / name for name in sorted(names)}
+    return found
+
+
+def _refused(error: OSError) -> None:
+    raise BundleError(f"{error.filename} can't be read: {error.strerror}") from error
+
+
+# -- the file --------------------------------------------------------------------------------------
+
+
+def _size(source: Path | bytes) -> int:
+    try:
+        return len(source) if isinstance(source, bytes) else source.stat().st_size
+    except OSError:
+        return 0  # why is told when it is read
+
+
+def _described(source: Path | bytes, meter: _Meter) -> File:
+    if isinstance(source, bytes):
+        meter.add(len(source))
+        return File(size=len(source), sha256=hashlib.sha256(source).hexdigest())
+    digest = hashlib.sha256()
+    try:
+        with source.open("rb") as file:
+            state = os.fstat(file.fileno())
+            while data := file.read(_BLOCK):
+                digest.update(data)
+                meter.add(len(data))
+    except OSError as error:
+        raise BundleError(f"{source} can't be read: {error.strerror}") from error
+    return File(
+        size=state.st_size, sha256=digest.hexdigest(), executable=bool(state.st_mode & 0o100)
+    )
+
+
+def _write(
+    target: Path, stage: Path, manifest: Manifest, files: dict[str, Path | bytes], meter: _Meter
+) -> None:
+    with stage.open("wb") as out:
+        # The mode is one of tarfile's, chosen by the target's name.
+        with tarfile.open(fileobj=out, mode=_mode(target) or "w") as archive:  # type: ignore[call-overload]
+            data = msgspec.json.encode(manifest)
+            archive.addfile(_member(NAME, len(data)), io.BytesIO(data))
+            for name, source in files.items():
+                with _opened(source) as file:
+                    member = _member(name, manifest.files[name].size)
+                    archive.addfile(member, cast(IO[bytes], _Metered(file, meter)))
+        out.flush()
+        os.fsync(out.fileno())
+    put(stage, target)
+
+
+def put(stage: Path, target: Path) -> None:
+    """Give a finished file its name; one that came to be there meanwhile stays."""
+    try:
+        os.link(stage, target)
+    except FileExistsError as error:
+        raise BundleError(f"{target} exists already") from error
+    except OSError:
+        stage.rename(target)
+
+
+def _opened(source: Path | bytes) -> IO[bytes]:
+    return io.BytesIO(source) if isinstance(source, bytes) else source.open("rb")
+
+
+def _member(name: str, size: int) -> tarfile.TarInfo:
+    member = tarfile.TarInfo(name)
+    member.size, member.mode = size, 0o644
+    return member

@@ -1,0 +1,226 @@
+"""`Client` as Determined's users know it: the same objects by the names of their scripts."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from detslurm.sdk import users
+from detslurm.sdk.client import Client, warn_user
+from detslurm.sdk.deprecation import deprecated
+from detslurm.sdk.users import User
+from detslurm.store import NotFound
+
+if TYPE_CHECKING:
+    from detslurm.sdk.checkpoint import Checkpoint
+    from detslurm.sdk.experiment import Experiment
+    from detslurm.sdk.trial import Trial
+    from detslurm.sdk.trial_metrics import TrialMetrics
+
+
+class Determined(Client):
+    """A `Client` with the methods of Determined's class of this name.
+
+    There is no master to log in to: what Determined takes for that has no effect.
+
+    Args:
+        master: No effect; None by default.
+        user: No effect; None by default.
+        password: No effect; None by default.
+        cert_path: No effect; None by default.
+        cert_name: No effect; None by default.
+        noverify: No effect; False by default.
+        root: As for `Client`; by default the store that the commands use.
+        warn: As for `Client`; by default a Python warning.
+    """
+
+    def __init__(
+        self,
+        master: str | None = None,
+        user: str | None = None,
+        password: str | None = None,
+        cert_path: str | None = None,
+        cert_name: str | None = None,
+        noverify: bool = False,
+        *,
+        root: os.PathLike[str] | str | None = None,
+        warn: Callable[[str], None] = warn_user,
+    ) -> None:
+        super().__init__(root, warn=warn)
+
+    def create_experiment(
+        self,
+        config: str | os.PathLike[str] | Mapping[str, Any],
+        model_dir: str | os.PathLike[str] | None = None,
+        includes: Iterable[str | os.PathLike[str]] | None = None,
+        template: str | None = None,
+    ) -> Experiment:
+        """Submit an experiment.
+
+        Args:
+            config: The configuration as a mapping, or the path of a YAML file.
+            model_dir: The directory of the code, which is copied; by default none.
+            includes: More files and directories to copy beside the code; by default none.
+            template: A template to merge below the configuration; by default none.
+
+        Returns:
+            The experiment.
+
+        Raises:
+            ConfigErrors: If the configuration is wrong.
+            SubmitError: If something else is wrong, or the cluster refuses the job.
+
+        Example:
+            from pathlib import Path
+
+            from detslurm.experimental import client
+
+            Path("code").mkdir()
+            Path("code/train.py").write_text("print('training')")
+            config = {
+                "name": "first",
+                "entrypoint": "python3 train.py",
+                "searcher": {"name": "single", "metric": "loss", "max_length": {"batches": 10}},
+                "slurm": {"slot_type": "cpu"},
+            }
+            experiment = client.create_experiment(config, "code")
+            assert experiment.name == "first"
+        """
+        with tempfile.TemporaryDirectory() as empty:
+            submitted = self.submit(
+                config, model_dir or empty, includes=includes or (), template=template
+            )
+        return self.experiment(submitted.experiment_id)
+
+    def get_experiment(self, experiment_id: int) -> Experiment:
+        """Return an experiment as it is now.
+
+        Args:
+            experiment_id: The experiment's id.
+
+        Raises:
+            NotFound: If there is no such experiment, or it was deleted.
+        """
+        return self.experiment(experiment_id)
+
+    def get_trial(self, trial_id: int) -> Trial:
+        """Return a trial as it is now.
+
+        Args:
+            trial_id: The trial's id.
+
+        Raises:
+            NotFound: If there is no such trial.
+        """
+        return self.trial(trial_id)
+
+    def get_checkpoint(self, uuid: str) -> Checkpoint:
+        """Return a checkpoint.
+
+        Args:
+            uuid: Its storage id, or at least 4 characters of its beginning.
+
+        Raises:
+            NotFound: If there is no such checkpoint.
+        """
+        return self.checkpoint(uuid)
+
+    def iter_trials_metrics(self, trial_ids: Sequence[int], group: str) -> Iterator[TrialMetrics]:
+        """What several trials reported, one trial after the other.
+
+        Args:
+            trial_ids: The ids of the trials.
+            group: The group of metrics, such as "training" or "validation".
+
+        Returns:
+            What was reported at each step.
+
+        Raises:
+            NotFound: If there is no such trial.
+        """
+        for number in trial_ids:
+            yield from self.stored_trial(number).iter_metrics(group)
+
+    def stream_trials_metrics(self, trial_ids: Sequence[int], group: str) -> Iterator[TrialMetrics]:
+        """Give what `iter_trials_metrics` does; this is its older name.
+
+        Args:
+            trial_ids: The ids of the trials.
+            group: The group of metrics.
+
+        Returns:
+            What was reported at each step.
+        """
+        deprecated("stream_trials_metrics", "iter_trials_metrics")
+        return self.iter_trials_metrics(trial_ids, group)
+
+    def stream_trials_training_metrics(self, trial_ids: Sequence[int]) -> Iterator[TrialMetrics]:
+        """Give `iter_trials_metrics(trial_ids, "training")`; this is its older name.
+
+        Args:
+            trial_ids: The ids of the trials.
+
+        Returns:
+            What was reported at each step.
+        """
+        deprecated("stream_trials_training_metrics", "iter_trials_metrics")
+        return self.iter_trials_metrics(trial_ids, "training")
+
+    def stream_trials_validation_metrics(self, trial_ids: Sequence[int]) -> Iterator[TrialMetrics]:
+        """Give `iter_trials_metrics(trial_ids, "validation")`; this is its older name.
+
+        Args:
+            trial_ids: The ids of the trials.
+
+        Returns:
+            What was reported at each step.
+        """
+        deprecated("stream_trials_validation_metrics", "iter_trials_metrics")
+        return self.iter_trials_metrics(trial_ids, "validation")
+
+    def whoami(self) -> User:
+        """Return the user who runs this: text, with `username` and `user_id`."""
+        return users.current()
+
+    def list_users(self) -> list[User]:
+        """Return the users who have experiments in this store, and the one who runs this."""
+        return sorted({users.current(), *(User(row.owner) for row in self.rows(archived=True))})
+
+    def get_user_by_name(self, user_name: str) -> User:
+        """Return a user of the cluster.
+
+        Args:
+            user_name: The user's name.
+
+        Raises:
+            NotFound: If neither this machine nor the store knows it.
+        """
+        user = User(user_name)
+        if user.user_id is None and user not in self.list_users():
+            raise NotFound(f"there is no user {user_name!r} on this cluster")
+        return user
+
+    def login(
+        self,
+        master: str | None = None,
+        user: str | None = None,
+        password: str | None = None,
+        cert_path: str | None = None,
+        cert_name: str | None = None,
+        noverify: bool = False,
+    ) -> None:
+        """Do nothing: there is no master to log in to.
+
+        Args:
+            master: No effect; None by default.
+            user: No effect; None by default.
+            password: No effect; None by default.
+            cert_path: No effect; None by default.
+            cert_name: No effect; None by default.
+            noverify: No effect; False by default.
+        """
+
+    def logout(self) -> None:
+        """Do nothing: there is no master to log out of."""

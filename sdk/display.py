@@ -1,0 +1,91 @@
+"""Experiments, trials, checkpoints and models as a notebook shows them, with all text escaped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from detslurm._quantities import counted
+from detslurm.sdk.enums import OrderBy, TrialSortBy
+from detslurm.sdk.ordering import trials_by
+from detslurm.store import ExperimentRow, TrialRow
+from detslurm.store.model_fold import ModelRow, VersionRow
+
+_SHOWN = 10
+
+
+def experiment_html(row: ExperimentRow, trials: Iterable[TrialRow], path: Path) -> str:
+    """Its state, and its best trials."""
+    facts = {"State": _state(row), "Owner": row.owner, "Labels": ", ".join(row.labels),
+             "Best": _best(row.metric, row.best_value), "Path": path}  # fmt: skip
+    order = OrderBy.ASCENDING if row.smaller_is_better else OrderBy.DESCENDING
+    best = trials_by(trials, TrialSortBy.BEST_VALIDATION_METRIC, order, size=lambda trial: 0)
+    shown = best[:_SHOWN]
+    names = sorted({name for trial in shown for name in trial.hparams or {}})
+    lines = [
+        [trial.id, trial.state, *((trial.hparams or {}).get(name, "") for name in names),
+         trial.steps, _value(trial)]
+        for trial in shown
+    ]  # fmt: skip
+    table = _table(["Trial", "State", *names, "Batches", row.metric or "Best"], lines)
+    more = f"<p>and {counted(len(best) - _SHOWN, 'more trial')}</p>" if len(best) > _SHOWN else ""
+    return _head(f"Experiment {row.id}: {row.name}", facts) + table + more
+
+
+def trial_html(row: TrialRow, metric: str | None) -> str:
+    """Its state, hyperparameters and best result."""
+    facts = {"State": _state(row), "Batches": row.steps, "Restarts": row.restarts,
+             "Best": _best(metric, _value(row)), "Why": row.end_reason}  # fmt: skip
+    table = _table(["Hyperparameter", "Value"], (row.hparams or {}).items())
+    return _head(f"Trial {row.id} of experiment {row.experiment_id}", facts) + table
+
+
+def checkpoint_html(uuid: str, facts: Mapping[str, Any], metrics: Mapping[str, float]) -> str:
+    """What it is, and what its weights reach."""
+    return _head(f"Checkpoint {uuid}", facts) + _table(["Metric", "Value"], metrics.items())
+
+
+def model_html(row: ModelRow) -> str:
+    """What is said of it, and its newest versions."""
+    facts = {"Description": row.description, "Labels": ", ".join(row.labels), "Owner": row.user,
+             "Notes": row.notes, **row.metadata}  # fmt: skip
+    newest = sorted(row.versions.values(), key=lambda one: -one.number)[:_SHOWN]
+    lines = [[one.number, one.name, one.uuid, one.steps, one.notes] for one in newest]
+    table = _table(["Version", "Name", "Checkpoint", "Batches", "Notes"], lines)
+    return _head(f"Model {row.id}: {row.name}", facts) + table
+
+
+def version_html(model: str, row: VersionRow) -> str:
+    """Which checkpoint it is, and what is said of it."""
+    facts = {"Name": row.name, "Checkpoint": row.uuid, "Experiment": row.experiment,
+             "Trial": row.trial, "Batches": row.steps, "Labels": ", ".join(row.labels),
+             "Notes": row.notes, **row.metadata}  # fmt: skip
+    return _head(f"Version {row.number} of model {model}", facts)
+
+
+def _state(row: ExperimentRow | TrialRow) -> str:
+    return f"{row.state} ({100 * row.progress:.0f}%)"
+
+
+def _value(row: TrialRow) -> Any:
+    best = row.best_validation
+    return "" if best is None or best.value is None else best.value
+
+
+def _best(metric: str | None, value: Any) -> str:
+    return "" if value in (None, "") else f"{metric} {value:.6g}"
+
+
+def _head(title: str, facts: Mapping[str, Any]) -> str:
+    known = ((name, value) for name, value in facts.items() if value not in ("", None))
+    items = "".join(f"<li>{escape(name)}: {escape(str(value))}</li>" for name, value in known)
+    return f"<p><b>{escape(title)}</b></p><ul>{items}</ul>"
+
+
+def _table(heads: Sequence[str], lines: Iterable[Iterable[Any]]) -> str:
+    head = "".join(f"<th>{escape(name)}</th>" for name in heads)
+    rows = ["".join(f"<td>{escape(str(value))}</td>" for value in line) for line in lines]
+    body = "".join(f"<tr>{row}</tr>" for row in rows)
+    return f"<table><tr>{head}</tr>{body}</table>" if rows else ""

@@ -1,0 +1,274 @@
+"""What trials did with what they had: GPUs, memory, CPUs, their time, and the time they waited."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from detslurm._states import ERROR, LOST, PAUSED, RESTART
+from detslurm.store import ExperimentFacts, RunView, TrialDir, TrialView
+from detslurm.store.run_usage import RunUsage, read_usage
+
+_FAILED = (ERROR, LOST, RESTART)
+
+
+class Efficiency(msgspec.Struct, frozen=True, kw_only=True):
+    """What a trial did with what it had. None means that a figure is not available.
+
+    Attributes:
+        trial: The trial's id.
+        state: Its state.
+        elapsed: For how many seconds it ran.
+        queue_time: For how many seconds its jobs waited in the queue.
+        nodes: The number of nodes of its newest run.
+        slots: The number of its slots.
+        gpu_percent: How busy its GPUs were, on average.
+        gpu_percent_p10: For a tenth of the time they were no busier than that.
+        gpu_memory_peak: The most bytes that it had on one GPU.
+        memory_peak: The most bytes that its processes had on one node at once.
+        memory_requested: The bytes of memory that it has on each node.
+        cpus_used: How many CPUs it kept busy, on average.
+        cpus_requested: How many CPUs it has.
+        steps_lost: How many batches it trained in vain: a later run went on from before them.
+        slot_hours: Its slots times the hours in which it had them.
+        slot_hours_wasted: Those in which slots were idle, or trained what was lost.
+    """
+
+    trial: int
+    state: str
+    elapsed: float | None = None
+    queue_time: float | None = None
+    nodes: int | None = None
+    slots: int = 0
+    gpu_percent: float | None = None
+    gpu_percent_p10: float | None = None
+    gpu_memory_peak: int | None = None
+    memory_peak: int | None = None
+    memory_requested: int | None = None
+    cpus_used: float | None = None
+    cpus_requested: int | None = None
+    steps_lost: int = 0
+    slot_hours: float | None = None
+    slot_hours_wasted: float | None = None
+
+    @property
+    def memory_percent(self) -> float | None:
+        """The memory peak in percent of what it has."""
+        return _percent(self.memory_peak, self.memory_requested)
+
+    @property
+    def cpu_percent(self) -> float | None:
+        """The CPUs that it used in percent of those that it has."""
+        return _percent(self.cpus_used, self.cpus_requested)
+
+
+def _percent(part: float | None, whole: float | None) -> float | None:
+    return None if part is None or not whole else 100 * part / whole
+
+
+class RunFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of one run: for how long it ran, what it used, and which part was lost."""
+
+    seconds: float | None
+    usage: RunUsage | None
+    steps_lost: int = 0
+    part_lost: float = 0.0
+
+    def wasted(self, slots: int) -> float:
+        """The slot-seconds in which it trained what was lost, or slots were idle."""
+        seconds, usage = self.seconds or 0.0, self.usage
+        idle = 0.0
+        if usage is not None and usage.slot_seconds:
+            idle = usage.idle_slot_seconds / usage.slot_seconds
+        return seconds * slots * (self.part_lost + (1 - self.part_lost) * idle)
+
+
+def run_figures(
+    runs: Sequence[RunView], usages: Sequence[RunUsage | None], now: float | None
+) -> list[RunFigures]:
+    """The figures of each run; `now` is the end of one that goes on, None where that is unknown."""
+    followers = [*runs, None][1:]
+    return [
+        RunFigures(
+            seconds=_seconds(run, usage, now if follower is None else None),
+            usage=usage,
+            steps_lost=_steps_lost(run, follower),
+            part_lost=_part_lost(run, follower),
+        )
+        for run, usage, follower in zip(runs, usages, followers, strict=True)
+    ]
+
+
+def _seconds(run: RunView, usage: RunUsage | None, now: float | None) -> float | None:
+    # Whoever fences a run that died knows when that was found out, not when it died.
+    known = run.ended if run.outcome != LOST else None
+    end = known if known is not None else (usage.time if usage is not None else None)
+    if run.outcome is None and now is not None:
+        end = now
+    if end is None or run.started is None:
+        return None
+    return max(end - run.started, 0.0)
+
+
+def _steps_lost(run: RunView, follower: RunView | None) -> int:
+    return 0 if follower is None else max(run.steps - follower.resumed_steps, 0)
+
+
+def _part_lost(run: RunView, follower: RunView | None) -> float:
+    """Which part of a run was in vain: by its batches, or all of one that failed without any."""
+    trained = run.steps - run.resumed_steps
+    if trained > 0:
+        return min(_steps_lost(run, follower) / trained, 1.0)
+    return 1.0 if run.outcome in _FAILED else 0.0
+
+
+def efficiency_of(
+    view: TrialView, slots: int, figures: Sequence[RunFigures], queue_time: float | None
+) -> Efficiency:
+    """The figures of a trial by those of its runs."""
+    seconds = [one.seconds for one in figures if one.seconds is not None]
+    usages = [one.usage for one in figures if one.usage is not None]
+    latest = usages[-1].requested if usages else None
+    elapsed = sum(seconds) if seconds else None
+    known = any(usage.slot_seconds for usage in usages) or any(one.part_lost for one in figures)
+    wasted = sum(one.wasted(slots) for one in figures) / 3600
+    gpu = _gpu_seconds(usages)
+    return Efficiency(
+        trial=view.id,
+        state=view.state,
+        elapsed=elapsed,
+        queue_time=queue_time,
+        nodes=_nodes(view),
+        slots=slots,
+        gpu_percent=_mean(gpu),
+        gpu_percent_p10=percentile(gpu, 10),
+        gpu_memory_peak=_most(usage.gpu_memory_peak for usage in usages),
+        memory_peak=_most(usage.memory_peak for usage in usages),
+        memory_requested=latest.memory if latest is not None else None,
+        cpus_used=_cpus_used(usages),
+        cpus_requested=latest.cpus if latest is not None else None,
+        steps_lost=sum(one.steps_lost for one in figures),
+        slot_hours=None if elapsed is None else elapsed * slots / 3600,
+        slot_hours_wasted=wasted if known else None,
+    )
+
+
+def _nodes(view: TrialView) -> int | None:
+    return (len(view.runs[-1].job.get("nodes") or ()) or None) if view.runs else None
+
+
+def _most(values: Iterable[int | None]) -> int | None:
+    return max((value for value in values if value is not None), default=None)
+
+
+def _cpus_used(usages: Sequence[RunUsage]) -> float | None:
+    known = [(u.cpu_seconds, u.seconds) for u in usages if u.cpu_seconds is not None]
+    seconds = sum(observed for _, observed in known)
+    return sum(spent for spent, _ in known) / seconds if seconds else None
+
+
+def _gpu_seconds(usages: Iterable[RunUsage]) -> dict[int, float]:
+    found: dict[int, float] = {}
+    for usage in usages:
+        for percent, seconds in usage.gpu_seconds.items():
+            found[percent] = found.get(percent, 0.0) + seconds
+    return found
+
+
+def _mean(weights: Mapping[int, float]) -> float | None:
+    total = sum(weights.values())
+    return sum(value * weight for value, weight in weights.items()) / total if total else None
+
+
+def percentile(weights: Mapping[int, float], percent: float) -> float | None:
+    """The value that `percent` of the whole weight does not exceed; None of nothing."""
+    left = sum(weights.values()) * percent / 100
+    for value in sorted(weights):
+        left -= weights[value]
+        if left <= 0:
+            return float(value)
+    return None
+
+
+def queue_time(
+    runs: Sequence[RunView], submitted: Mapping[str, float], *, shared: bool
+) -> float | None:
+    """For how many seconds the jobs of a trial's runs waited.
+
+    A job waits from its submission (`submitted`: when, by its id) or from the end of the run before
+    it was requeued; not while the trial is paused. `shared`: jobs run other trials before this one,
+    so that the beginning of its first run does not say when its job began.
+    """
+    total, known, before = 0.0, False, None
+    for run in runs:
+        since = _waits_since(run, before, submitted, shared=shared)
+        if since is not None and run.started is not None:
+            total, known = total + max(run.started - since, 0.0), True
+        before = run
+    return total if known else None
+
+
+def _waits_since(
+    run: RunView, before: RunView | None, submitted: Mapping[str, float], *, shared: bool
+) -> float | None:
+    job = run.job
+    if before is not None and before.job.get("ref") == job.get("ref"):
+        again = before.job.get("restart_count") != job.get("restart_count")
+        return before.ended if again and before.outcome not in (PAUSED, LOST) else None
+    if shared:
+        return None
+    since = submitted.get(str(job.get("array_job_id") or job.get("job_id")))
+    ended = before.ended if before is not None and before.outcome != LOST else None
+    # A successor is queued in the moment in which the run before ends.
+    return since if since is None or ended is None else max(since, ended)
+
+
+class UsageRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What a trial used in a part of its time.
+
+    Attributes:
+        time: When the part ended, in seconds since 1970.
+        run: The number of the run.
+        cpus: How many CPUs were busy, on average.
+        memory: The most bytes that its processes had on one node at once.
+        gpu_percent: How busy its GPUs were, on average; None if unavailable.
+    """
+
+    time: float
+    run: int
+    cpus: float
+    memory: int
+    gpu_percent: float | None = None
+
+
+def usage_history(directory: TrialDir, view: TrialView) -> list[UsageRow]:
+    """What the runs of a trial used, in the order of time."""
+    usages = ((run.number, run.usage or read_usage(directory, run.number)) for run in view.runs)
+    return [
+        UsageRow(
+            time=(usage.begun or 0.0) + point.end,
+            run=number,
+            cpus=point.cpu_seconds / point.node_seconds * usage.requested.nodes,
+            memory=point.memory,
+            gpu_percent=point.gpu_percent,
+        )
+        for number, usage in usages
+        if usage is not None
+        for point in usage.history
+        if point.node_seconds
+    ]
+
+
+def efficiency(directory: TrialDir, view: TrialView, facts: ExperimentFacts) -> Efficiency:
+    """The figures of a trial, read now."""
+    usages = [run.usage or read_usage(directory, run.number) for run in view.runs]
+    now = time.time() if view.state == "RUNNING" else None
+    shared = facts.created.search or any(job.each > 1 for job in facts.jobs)
+    return efficiency_of(
+        view,
+        facts.created.slots or 0,
+        run_figures(view.runs, usages, now),
+        queue_time(view.runs, facts.submission_times, shared=shared),
+    )

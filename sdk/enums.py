@@ -1,0 +1,279 @@
+"""States, and what lists can be sorted by: text that is checked, in Determined's words."""
+
+from __future__ import annotations
+
+from enum import Enum, StrEnum, auto
+
+
+class _Name(StrEnum):
+    """Members whose value is their name."""
+
+    @staticmethod
+    def _generate_next_value_(name: str, *_: object) -> str:
+        return name
+
+
+class ExperimentState(_Name):
+    """An experiment's state; it equals its name as text.
+
+    Those that need a master are known, so that scripts may name them, and never occur.
+
+    Attributes:
+        ACTIVE: Its trials run or wait for their turn.
+        PAUSED: Nothing starts until it is activated.
+        STOPPING_COMPLETED: Never occurs.
+        STOPPING_CANCELED: It was canceled, and its trials are about to leave.
+        STOPPING_ERROR: Never occurs.
+        STOPPING_KILLED: It was killed, and its jobs are about to end.
+        COMPLETED: It is over, and at least one trial has completed.
+        CANCELED: It was stopped before it was over.
+        ERROR: It is over, and no trial has completed.
+        DELETED: Its files are removed.
+        DELETING: Never occurs.
+        DELETE_FAILED: Never occurs.
+        QUEUED: Never occurs: it is ACTIVE.
+        PULLING: Never occurs.
+        STARTING: Never occurs.
+        RUNNING: Never occurs: it is ACTIVE.
+        UNKNOWN: A newer version of detslurm has written something that this one does not know.
+    """
+
+    ACTIVE = auto()
+    PAUSED = auto()
+    STOPPING_COMPLETED = auto()
+    STOPPING_CANCELED = auto()
+    STOPPING_ERROR = auto()
+    STOPPING_KILLED = auto()
+    COMPLETED = auto()
+    CANCELED = auto()
+    ERROR = auto()
+    DELETED = auto()
+    DELETING = auto()
+    DELETE_FAILED = auto()
+    QUEUED = auto()
+    PULLING = auto()
+    STARTING = auto()
+    RUNNING = auto()
+    UNKNOWN = auto()
+
+    @classmethod
+    def _missing_(cls, value: object) -> ExperimentState:
+        return cls.UNKNOWN
+
+
+class TrialState(_Name):
+    """A trial's state; it equals its name as text.
+
+    Those that need a master are known, so that scripts may name them, and never occur.
+
+    Attributes:
+        ACTIVE: Never occurs: it is QUEUED or RUNNING.
+        PAUSED: It waits until its experiment is activated, or its search promotes it.
+        STOPPING_CANCELED: Never occurs.
+        STOPPING_KILLED: Never occurs.
+        STOPPING_COMPLETED: Never occurs.
+        STOPPING_ERROR: Never occurs.
+        CANCELED: It was stopped.
+        COMPLETED: Its code has ended in order.
+        ERROR: It failed more often than `max_restarts` allows.
+        QUEUED: It waits for its job.
+        PULLING: Never occurs.
+        STARTING: Never occurs.
+        RUNNING: Its code runs.
+        UNKNOWN: A file of it can't be read.
+    """
+
+    ACTIVE = auto()
+    PAUSED = auto()
+    STOPPING_CANCELED = auto()
+    STOPPING_KILLED = auto()
+    STOPPING_COMPLETED = auto()
+    STOPPING_ERROR = auto()
+    CANCELED = auto()
+    COMPLETED = auto()
+    ERROR = auto()
+    QUEUED = auto()
+    PULLING = auto()
+    STARTING = auto()
+    RUNNING = auto()
+    UNKNOWN = auto()
+
+    @classmethod
+    def _missing_(cls, value: object) -> TrialState:
+        return cls.UNKNOWN
+
+
+class CheckpointState(_Name):
+    """A checkpoint's state; it equals its name as text.
+
+    Attributes:
+        ACTIVE: Never occurs: what is being written is no checkpoint yet.
+        COMPLETED: All of it is there.
+        ERROR: Never occurs.
+        DELETED: Its files are removed.
+        PARTIALLY_DELETED: Some of its files are removed.
+        UNKNOWN: A newer version of detslurm has written something that this one does not know.
+    """
+
+    ACTIVE = auto()
+    COMPLETED = auto()
+    ERROR = auto()
+    DELETED = auto()
+    PARTIALLY_DELETED = auto()
+    UNKNOWN = auto()
+
+    @classmethod
+    def _missing_(cls, value: object) -> CheckpointState:
+        return cls.UNKNOWN
+
+
+class DownloadMode(_Name):
+    """How Determined fetches a checkpoint; here all are the same, for there is no master.
+
+    Attributes:
+        AUTO: From the storage.
+        DIRECT: From the storage.
+        MASTER: From the storage.
+    """
+
+    AUTO = auto()
+    DIRECT = auto()
+    MASTER = auto()
+
+
+class OrderBy(Enum):
+    """The direction of a sorted list.
+
+    Attributes:
+        ASCENDING: The smallest first.
+        ASC: The same.
+        DESCENDING: The greatest first.
+        DESC: The same.
+    """
+
+    ASCENDING = "ASCENDING"
+    ASC = ASCENDING
+    DESCENDING = "DESCENDING"
+    DESC = DESCENDING
+
+
+class ExperimentSortBy(_Name):
+    """What a list of experiments is sorted by.
+
+    Attributes:
+        ID: The id.
+        NAME: The name.
+        DESCRIPTION: The description.
+        START_TIME: When it was submitted.
+        END_TIME: When its last run ended.
+        STATE: The name of the state.
+        NUM_TRIALS: The number of trials.
+        PROGRESS: Which part of it is done.
+        USER: Who submitted it.
+        RESOURCE_POOL: The partition.
+        SEARCHER_METRIC_VAL: The best value of the searcher's metric.
+    """
+
+    ID = auto()
+    NAME = auto()
+    DESCRIPTION = auto()
+    START_TIME = auto()
+    END_TIME = auto()
+    STATE = auto()
+    NUM_TRIALS = auto()
+    PROGRESS = auto()
+    USER = auto()
+    RESOURCE_POOL = auto()
+    SEARCHER_METRIC_VAL = auto()
+
+
+class TrialSortBy(_Name):
+    """What a list of trials is sorted by.
+
+    Attributes:
+        ID: The id.
+        START_TIME: When its first run began.
+        END_TIME: When its last run ended.
+        STATE: The name of the state.
+        BEST_VALIDATION_METRIC: The best value of the searcher's metric.
+        LATEST_VALIDATION_METRIC: The newest value of the searcher's metric.
+        BATCHES_PROCESSED: How many batches it has trained.
+        DURATION: From the begin of its first run to the end of its last, or to now.
+        RESTARTS: How many restarts it has used.
+        CHECKPOINT_SIZE: The bytes of its checkpoints.
+        SEARCHER_METRIC_VAL: As BEST_VALIDATION_METRIC.
+    """
+
+    ID = auto()
+    START_TIME = auto()
+    END_TIME = auto()
+    STATE = auto()
+    BEST_VALIDATION_METRIC = auto()
+    LATEST_VALIDATION_METRIC = auto()
+    BATCHES_PROCESSED = auto()
+    DURATION = auto()
+    RESTARTS = auto()
+    CHECKPOINT_SIZE = auto()
+    SEARCHER_METRIC_VAL = auto()
+
+
+class ModelSortBy(_Name):
+    """What a list of models is sorted by.
+
+    Attributes:
+        ID: The id.
+        NAME: The name.
+        DESCRIPTION: The description.
+        CREATION_TIME: When it was made.
+        LAST_UPDATED_TIME: When it or one of its versions was changed last.
+        NUM_VERSIONS: How many versions it has.
+        WORKSPACE: The name of its workspace.
+    """
+
+    ID = auto()
+    NAME = auto()
+    DESCRIPTION = auto()
+    CREATION_TIME = auto()
+    LAST_UPDATED_TIME = auto()
+    NUM_VERSIONS = auto()
+    WORKSPACE = auto()
+
+
+class CheckpointSortBy(_Name):
+    """What a list of checkpoints is sorted by.
+
+    Attributes:
+        UUID: The storage id.
+        TRIAL_ID: The trial that wrote it.
+        BATCH_NUMBER: How many batches were trained.
+        END_TIME: When it was written.
+        STATE: The name of the state.
+        SEARCHER_METRIC: The searcher's metric, of a validation at the same step.
+    """
+
+    UUID = auto()
+    TRIAL_ID = auto()
+    BATCH_NUMBER = auto()
+    END_TIME = auto()
+    STATE = auto()
+    SEARCHER_METRIC = auto()
+
+
+class LogLevel(_Name):
+    """How much a line of a log matters, from least to most.
+
+    Attributes:
+        TRACE: Every step of something.
+        DEBUG: What helps to find a mistake.
+        INFO: What happens, and every line that names no level.
+        WARNING: What may be wrong.
+        ERROR: What went wrong; a traceback.
+        CRITICAL: What ended the program.
+    """
+
+    TRACE = auto()
+    DEBUG = auto()
+    INFO = auto()
+    WARNING = auto()
+    ERROR = auto()
+    CRITICAL = auto()

@@ -1,0 +1,52 @@
+"""Choosing experiments out of a list. Pure."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from detslurm.store import ExperimentRow
+
+
+class ExperimentQuery(NamedTuple):
+    """Which experiments are wanted; what is empty matches all.
+
+    Attributes:
+        states: Any of these states.
+        labels: All of these labels.
+        names: Any of these names or globs.
+        users: Any of these owners.
+        workspaces: Any of these workspaces or globs.
+        projects: Any of these projects or globs.
+    """
+
+    states: frozenset[str] = frozenset()
+    labels: frozenset[str] = frozenset()
+    names: tuple[str, ...] = ()
+    users: frozenset[str] = frozenset()
+    workspaces: tuple[str, ...] = ()
+    projects: tuple[str, ...] = ()
+
+    def matches(self, row: ExperimentRow) -> bool:
+        """Whether an experiment is wanted."""
+        return (
+            (not self.states or row.state in self.states)
+            and self.labels <= set(row.labels)
+            and (not self.users or row.owner in self.users)
+            and _any(row.name, self.names)
+            and _any(row.workspace, self.workspaces)
+            and _any(row.project, self.projects)
+        )
+
+    def chosen(self, rows: Iterable[ExperimentRow]) -> list[ExperimentRow]:
+        """Return those that are wanted, in the same order.
+
+        Args:
+            rows: Experiments in short.
+        """
+        return [row for row in rows if self.matches(row)]
+
+
+def _any(text: str, patterns: tuple[str, ...]) -> bool:
+    return not patterns or any(text == p or fnmatch.fnmatchcase(text, p) for p in patterns)

@@ -1,0 +1,118 @@
+"""What is exported of an experiment and of a trial."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from detslurm.sdk.experiment import Experiment
+from detslurm.store import MetricRow, TrialDir, TrialRow, trial_metrics
+from detslurm.store.columns import is_number
+
+
+@dataclass(frozen=True)
+class ExperimentContent:
+    """An experiment as other tools get it. `mark` tells it from one of the same id elsewhere."""
+
+    id: int
+    mark: str
+    name: str
+    description: str
+    labels: tuple[str, ...]
+    metric: str | None
+    smaller_is_better: bool
+    config: Mapping[str, Any]
+    trials: tuple[TrialContent, ...]
+
+    @property
+    def folder(self) -> str:
+        """The name of its directory, in formats of plain files."""
+        return f"experiment-{self.id}"
+
+
+@dataclass(frozen=True)
+class TrialContent:
+    """A trial as other tools get it."""
+
+    run_id: str
+    row: TrialRow
+    directory: TrialDir
+
+    @property
+    def id(self) -> int:
+        """The trial's id."""
+        return self.row.id
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing of it changes any more, unless it gets another run."""
+        return self.row.final
+
+    @cached_property
+    def hparams(self) -> dict[str, Any]:
+        """The hyperparameters, nested ones with dotted names."""
+        return dict(dotted(self.row.hparams or {}))
+
+    def read(self) -> list[MetricRow]:
+        """Its clean curve, read now: the rows of all groups by step."""
+        return trial_metrics(self.directory)
+
+
+def content_of(experiment: Experiment) -> ExperimentContent:
+    """An experiment with the trials that have begun."""
+    view, directory = experiment.view, experiment._snapshot.directory
+    mark = directory.mark_in(None)
+    assert mark is not None
+    trials = tuple(
+        TrialContent(f"{mark}-{row.id}", row, directory.trial(row.id))
+        for row in experiment.trial_rows
+        if row.run_count
+    )
+    return ExperimentContent(
+        id=experiment.id,
+        mark=mark,
+        name=view.name,
+        description=view.description,
+        labels=tuple(view.labels),
+        metric=view.metric,
+        smaller_is_better=view.smaller_is_better,
+        config=experiment.config,
+        trials=trials,
+    )
+
+
+def dotted(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Leaves of nested mappings by their dotted names."""
+    for name, item in value.items():
+        if isinstance(item, Mapping) and item:
+            yield from dotted(item, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", item
+
+
+def scalars(row: MetricRow) -> Iterator[tuple[str, float]]:
+    """The numbers of a row by tag, such as "validation/acc/top1"."""
+    yield from _scalars(row.metrics, row.group)
+
+
+def _scalars(metrics: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, float]]:
+    for name, value in metrics.items():
+        if isinstance(value, Mapping):
+            yield from _scalars(value, f"{prefix}/{name}")
+        elif is_number(value):
+            yield f"{prefix}/{name}", _float(value)
+
+
+def _float(value: float) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return math.copysign(math.inf, value)
+
+
+def reported_at(trial: TrialContent, row: MetricRow) -> float:
+    """When a row was reported, in seconds since 1970; if that is unknown, when its trial began."""
+    return row.time if row.time is not None else trial.row.started or 0.0

@@ -1,0 +1,131 @@
+"""MLflow: experiments and trials as runs in a SQLite tracking file, through MLflow's client."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from detslurm.sdk.errors import LifecycleError
+from detslurm.sdk.export.content import (
+    ExperimentContent,
+    TrialContent,
+    dotted,
+    reported_at,
+    scalars,
+)
+from detslurm.sdk.export.journal import RunChange
+
+_EXPERIMENT: Final = "detslurm.experiment"
+_RUN: Final = "detslurm.run_id"
+_STATUS: Final = {"COMPLETED": "FINISHED", "ERROR": "FAILED", "CANCELED": "KILLED"}
+_VALUE: Final = 6000  # characters of a parameter
+_METRICS, _PARAMS = 1000, 100  # at once
+
+
+class MlflowWriter:
+    """Writes `mlflow.db`; MLflow would keep artifacts in `artifacts`, of which there are none."""
+
+    def __init__(self, folder: Path) -> None:
+        from mlflow.tracking import MlflowClient
+
+        if "?" in str(folder):  # there the address of a database ends, and its options begin
+            raise LifecycleError(f"MLflow can't have its file in {folder}: a '?' is in its name")
+        self._folder = folder
+        self._client = MlflowClient(tracking_uri=f"sqlite:///{folder / 'mlflow.db'}")
+        self._experiments: dict[str, str] = {}
+
+    def write_experiment(self, experiment: ExperimentContent) -> None:
+        """Nothing: the first of its runs makes it."""
+
+    def write_trial(
+        self, experiment: ExperimentContent, trial: TrialContent, change: RunChange
+    ) -> None:
+        """Add to the run of a trial; one that was taken back goes to MLflow's trash."""
+        home = self._home(experiment)
+        run_id = self._run_of(home, trial)
+        if run_id is not None and change.kind == "rewritten":
+            self._client.delete_run(run_id)
+            run_id = None
+        if run_id is None:
+            run_id = self._begin(home, experiment, trial)
+        self._log(run_id, trial, change)
+        self._describe(run_id, trial)
+
+    def _home(self, experiment: ExperimentContent) -> str:
+        """The MLflow experiment, found by its mark whatever its name is now."""
+        known = self._experiments.get(experiment.mark)
+        if known is None:
+            wanted = f"tags.`{_EXPERIMENT}` = '{experiment.mark}'"
+            found = self._client.search_experiments(filter_string=wanted, max_results=1)
+            known = found[0].experiment_id if found else self._new(experiment)
+            self._experiments[experiment.mark] = known
+        return known
+
+    def _new(self, experiment: ExperimentContent) -> str:
+        tags = {_EXPERIMENT: experiment.mark, "mlflow.note.content": experiment.description}
+        name = f"{experiment.id} {experiment.name}"[:500]
+        place = (self._folder / "artifacts").as_uri()
+        return str(self._client.create_experiment(name, artifact_location=place, tags=tags))
+
+    def _run_of(self, home: str, trial: TrialContent) -> str | None:
+        found = self._client.search_runs([home], f"tags.`{_RUN}` = '{trial.run_id}'", max_results=1)
+        return str(found[0].info.run_id) if found else None
+
+    def _begin(self, home: str, experiment: ExperimentContent, trial: TrialContent) -> str:
+        from mlflow.entities import Param
+
+        tags = {_RUN: trial.run_id, "detslurm.trial": str(trial.id)}
+        tags.update({f"label.{_key(label)}": "true" for label in experiment.labels})
+        run = self._client.create_run(
+            home,
+            start_time=_milliseconds(trial.row.started),
+            tags=tags,
+            run_name=f"{experiment.name}/{trial.id}"[:250],
+        )
+        run_id = str(run.info.run_id)
+        config = dotted(experiment.config, "config.")
+        params = [Param(_key(name), _value(v)) for name, v in [*trial.hparams.items(), *config]]
+        for some in _batches(params, _PARAMS):
+            self._client.log_batch(run_id, params=some)
+        return run_id
+
+    def _log(self, run_id: str, trial: TrialContent, change: RunChange) -> None:
+        from mlflow.entities import Metric
+
+        metrics = [
+            Metric(_key(tag), value, _milliseconds(reported_at(trial, row)) or 0, row.steps)
+            for row in change.rows
+            for tag, value in scalars(row)
+        ]
+        for some in _batches(metrics, _METRICS):
+            self._client.log_batch(run_id, metrics=some)
+
+    def _describe(self, run_id: str, trial: TrialContent) -> None:
+        self._client.set_tag(run_id, "detslurm.state", trial.row.state)
+        if trial.settled:
+            status = _STATUS.get(trial.row.state, "FINISHED")
+            self._client.set_terminated(run_id, status, _milliseconds(trial.row.ended))
+        else:
+            self._client.update_run(run_id, status="RUNNING")
+
+
+def _milliseconds(seconds: float | None) -> int | None:
+    return None if seconds is None else int(seconds * 1000)
+
+
+def _key(name: str) -> str:
+    """A name as MLflow allows it."""
+    return re.sub(r"[^\w\-. :/]", "_", name)[:250].strip("/.") or "_"
+
+
+def _value(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, default=str)
+    return text[:_VALUE]
+
+
+def _batches(items: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
+    for first in range(0, len(items), size):
+        yield items[first : first + size]

@@ -1,0 +1,159 @@
+"""CSV and Parquet: for each experiment a table of its trials, one of their metrics, and its
+configuration."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from detslurm.sdk.export.content import ExperimentContent, TrialContent
+from detslurm.sdk.export.journal import RunChange
+from detslurm.store import fs
+from detslurm.store.curve import flat
+
+_METRIC_KEYS = ("experiment", "trial", "run", "group", "steps", "time")
+_TIMES = frozenset({"time", "started", "ended"})
+
+Row = dict[str, Any]
+
+
+def trial_rows(experiment: ExperimentContent) -> list[Row]:
+    """A row for each trial: its state, its hyperparameters, its best validation."""
+    return [_trial_row(experiment, trial) for trial in experiment.trials]
+
+
+def _trial_row(experiment: ExperimentContent, trial: TrialContent) -> Row:
+    row, best = trial.row, trial.row.best_validation
+    checkpoint = row.latest_checkpoint
+    found = {
+        "experiment": experiment.id,
+        "trial": row.id,
+        "run_id": trial.run_id,
+        "state": row.state,
+        "reason": row.end_reason,
+        "started": _moment(row.started),
+        "ended": _moment(row.ended),
+        "runs": row.run_count,
+        "restarts": row.restarts,
+        "steps": row.steps,
+        "best_steps": best.steps if best else None,
+        f"best_{experiment.metric or 'value'}": best.value if best else None,
+        "latest_checkpoint": checkpoint.uuid if checkpoint else None,
+    }
+    return {**found, **{f"hparams.{name}": value for name, value in trial.hparams.items()}}
+
+
+def metric_rows(experiment: ExperimentContent) -> Iterator[Row]:
+    """A row for each group and step of each trial, on the clean curve."""
+    for trial in experiment.trials:
+        for row in trial.read():
+            keys = (experiment.id, trial.id, row.run, row.group, row.steps, _moment(row.time))
+            found = dict(zip(_METRIC_KEYS, keys, strict=True))
+            for name, value in flat(row.metrics):
+                found[f"metrics.{name}" if name in _METRIC_KEYS else name] = value
+            yield found
+
+
+def _moment(seconds: float | None) -> datetime | None:
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
+
+
+class _Tables:
+    """Each experiment in a directory of its own, its files replaced whole."""
+
+    ending: str
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def write_trial(
+        self, experiment: ExperimentContent, trial: TrialContent, change: RunChange
+    ) -> None:
+        """Nothing: a table has all trials of its experiment."""
+
+    def write_experiment(self, experiment: ExperimentContent) -> None:
+        """Replace the tables of an experiment."""
+        place = self._folder / experiment.folder
+        place.mkdir(exist_ok=True)
+        config = json.dumps(experiment.config, indent=2, default=str)
+        _replace(place / "config.json", lambda stage: stage.write_text(config + "\n"))
+        trials = trial_rows(experiment)
+        self._write_table(place / f"trials.{self.ending}", lambda: trials)
+        self._write_table(place / f"metrics.{self.ending}", lambda: metric_rows(experiment))
+
+    def _write_table(self, path: Path, rows: Callable[[], Iterable[Row]]) -> None:
+        _replace(path, lambda stage: self._write(stage, rows))
+
+    def _write(self, path: Path, rows: Callable[[], Iterable[Row]]) -> None:
+        raise NotImplementedError
+
+
+def _replace(path: Path, write: Callable[[Path], Any]) -> None:
+    stage = Path(fs.temporary_name(str(path)))
+    try:
+        write(stage)
+        fs.sync_file(str(stage))
+        stage.replace(path)
+    finally:
+        fs.discard(str(stage))
+
+
+class CsvWriter(_Tables):
+    """CSV: moments in UTC, lists and truth values as JSON."""
+
+    ending = "csv"
+
+    def _write(self, path: Path, rows: Callable[[], Iterable[Row]]) -> None:
+        names = list(dict.fromkeys(name for row in rows() for name in row))
+        with path.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(names)
+            writer.writerows([_cell(row.get(name)) for name in names] for row in rows())
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.isoformat().replace("+00:00", "Z")
+    return value if value is None or isinstance(value, (str, float)) else json.dumps(value)
+
+
+class ParquetWriter(_Tables):
+    """Parquet: numbers as numbers; columns that mix types as JSON."""
+
+    ending = "parquet"
+
+    def _write(self, path: Path, rows: Callable[[], Iterable[Row]]) -> None:
+        import pyarrow
+        import pyarrow.parquet
+
+        columns: dict[str, list[Any]] = {}
+        for count, row in enumerate(rows()):
+            for name in row:
+                columns.setdefault(name, [None] * count)
+            for name, column in columns.items():
+                column.append(row.get(name))
+        arrays = {name: _array(name, values) for name, values in columns.items()}
+        pyarrow.parquet.write_table(pyarrow.table(arrays), os.fspath(path), compression="zstd")
+
+
+def _array(name: str, values: Sequence[Any]) -> Any:
+    import pyarrow
+
+    if name in _TIMES:
+        return pyarrow.array(values, pyarrow.timestamp("us", tz="UTC"))
+    kinds = {type(value) for value in values} - {type(None)}
+    try:
+        if kinds == {int}:
+            return pyarrow.array(values, pyarrow.int64())
+        if kinds <= {int, float}:
+            return pyarrow.array(values, pyarrow.float64())
+        if kinds in ({str}, {bool}):
+            return pyarrow.array(values)
+    except (pyarrow.ArrowInvalid, OverflowError, UnicodeEncodeError):
+        pass  # a number of more than 64 bits, or broken text
+    return pyarrow.array([None if value is None else json.dumps(value) for value in values])

@@ -1,0 +1,59 @@
+"""trackio: a run for each trial in its local database, which `trackio show` displays."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from detslurm.sdk.export.content import ExperimentContent, TrialContent, reported_at, scalars
+from detslurm.sdk.export.journal import RunChange
+from detslurm.store import MetricRow
+
+
+class TrackioWriter:
+    """Writes `trackio/`, the directory that TRACKIO_DIR names; its environment has it set."""
+
+    def __init__(self, folder: Path) -> None:
+        (folder / "trackio").mkdir(exist_ok=True)
+
+    def write_experiment(self, experiment: ExperimentContent) -> None:
+        """Nothing: an experiment is the project of its runs."""
+
+    def write_trial(
+        self, experiment: ExperimentContent, trial: TrialContent, change: RunChange
+    ) -> None:
+        """Add to the run of a trial, or put another in its place."""
+        from trackio.sqlite_storage import SQLiteStorage
+
+        project, name = f"experiment-{experiment.id}", f"{experiment.name}/{trial.id}"
+        rows = change.rows
+        if change.kind == "rewritten" or not rows:  # its settings are written with rows alone
+            SQLiteStorage.delete_run(project, name, run_id=trial.run_id)
+            rows = change.all_rows
+        logged = [(row, dict(scalars(row))) for row in rows]
+        SQLiteStorage.bulk_log(
+            project,
+            name,
+            [numbers for _, numbers in logged],
+            steps=[row.steps for row, _ in logged],
+            timestamps=[_moment(trial, row) for row, _ in logged],
+            config=_config(experiment, trial),
+            log_ids=[f"{trial.run_id}/{row.group}/{row.steps}" for row, _ in logged],
+            run_id=trial.run_id,
+        )
+
+
+def _config(experiment: ExperimentContent, trial: TrialContent) -> dict[str, Any]:
+    about = {
+        "experiment": experiment.id,
+        "trial": trial.id,
+        "state": trial.row.state,
+        "labels": list(experiment.labels),
+        "config": dict(experiment.config),
+    }
+    return {**trial.hparams, "detslurm": about, "_Group": experiment.name}
+
+
+def _moment(trial: TrialContent, row: MetricRow) -> str:
+    return datetime.fromtimestamp(reported_at(trial, row), UTC).isoformat()

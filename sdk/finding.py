@@ -1,0 +1,158 @@
+"""Finding experiments and trials by what people type in place of an id."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from detslurm.sdk.errors import LifecycleError
+from detslurm.store import ExperimentFacts, NotFound, StoreError, fold_facts
+
+if TYPE_CHECKING:
+    from detslurm.sdk.client import Client
+
+_FROM_THE_END = re.compile(r"@-([1-9]\d{0,5})")
+_GLOB = re.compile(r"[*?\[]")
+_SHOWN = 10  # candidates of a message
+
+
+def from_the_end(word: str) -> int | None:
+    """How far from the newest: 1 for `last` and `@-1`; None if it is another kind of word."""
+    if word == "last":
+        return 1
+    found = _FROM_THE_END.fullmatch(word)
+    return int(found[1]) if found else None
+
+
+def newest_experiment(client: Client, place: int = 1) -> int:
+    """Return the id of the newest of the user's own experiments, or of an older one.
+
+    Args:
+        client: Whose store it is.
+        place: 1 for the newest, 2 for the one before it; 1 by default.
+
+    Raises:
+        NotFound: If there are fewer experiments.
+    """
+    for passed, (number, _) in enumerate(_newest_first(client), 1):
+        if passed == place:
+            return number
+    raise NotFound(_too_few("experiments", client, place))
+
+
+def newest_trial(client: Client, place: int = 1) -> int:
+    """Return the id of the newest trial of the user's own experiments, or of an older one.
+
+    Args:
+        client: Whose store it is.
+        place: 1 for the newest, 2 for the one before it; 1 by default.
+
+    Raises:
+        NotFound: If there are fewer trials.
+    """
+    passed = 0
+    for number, _ in _newest_first(client):
+        ids = sorted(trial.id for trial in client.stored(number).trials())
+        if passed + len(ids) >= place:
+            return ids[passed - place]
+        passed += len(ids)
+    raise NotFound(_too_few("trials", client, place))
+
+
+def newest_trials(client: Client, count: int) -> list[tuple[int, int]]:
+    """Return the newest trials of the user's own experiments, each with its experiment's id.
+
+    Trials that wait for a search to create them are among them: only facts are read.
+
+    Args:
+        client: Whose store it is.
+        count: How many trials, at most.
+    """
+    found: list[tuple[int, int]] = []
+    for number, facts in _newest_first(client):
+        found += [(number, trial) for trial in sorted(facts.trial_ids, reverse=True)]
+        if len(found) >= count:
+            break
+    return found[:count]
+
+
+def named(client: Client, pattern: str) -> list[int]:
+    """Return the ids of all experiments whose name is this, or matches it as a glob, ascending.
+
+    Args:
+        client: Whose store it is.
+        pattern: A name, or a glob with `*`, `?` and `[...]`.
+
+    Raises:
+        NotFound: If there is none.
+        LifecycleError: If a plain name belongs to several experiments.
+    """
+    known = dict(names(client))
+    is_glob = _GLOB.search(pattern) is not None
+    found = [number for number, name in known.items() if name == pattern]
+    if is_glob:
+        found += [n for n, name in known.items() if fnmatch.fnmatchcase(name, pattern)]
+    if not found:
+        what = "name matches" if is_glob else "experiment is called"
+        raise NotFound(f"no {what} {pattern!r} in {client.store.path}")
+    if not is_glob and len(found) > 1:
+        raise LifecycleError(ambiguous(client, pattern, found))
+    return sorted(set(found))
+
+
+def ambiguous(client: Client, pattern: str, found: list[int]) -> str:
+    """A message that names the experiments that a word may mean."""
+    known = dict(names(client))
+    shown = ", ".join(f"{number} ({known.get(number, '')})" for number in found[-_SHOWN:])
+    more = f" and {len(found) - _SHOWN} older ones" if len(found) > _SHOWN else ""
+    return f"{pattern!r} may be experiment {shown}{more}: give the id"
+
+
+def _too_few(what: str, client: Client, place: int) -> str:
+    few = f"no {what} of yours" if place == 1 else f"fewer than {place} {what} of yours"
+    return f"there are {few} in {client.store.path}"
+
+
+def _newest_first(client: Client) -> Iterator[tuple[int, ExperimentFacts]]:
+    """The user's own experiments that are there, without the deleted ones."""
+    for number in reversed(_ids(client)):
+        try:
+            directory = client.directory(number)
+            if directory.foreign_owner() is None:
+                facts = fold_facts(directory)
+                if not facts.desired.deleted:
+                    yield number, facts
+        except StoreError:
+            continue
+
+
+def _ids(client: Client) -> list[int]:
+    if text := client.missing():
+        raise NotFound(text)
+    return sorted(client.store.ledger_state().experiments())
+
+
+def names(client: Client) -> Iterator[tuple[int, str]]:
+    """Yield ids and names of all experiments: of finished ones by the index alone.
+
+    Args:
+        client: Whose store it is.
+
+    Raises:
+        NotFound: If there is no store.
+    """
+    if text := client.missing():
+        raise NotFound(text)
+    catalog = client.store.catalog()
+    for row in catalog.finished.values():
+        if row.state != "DELETED":
+            yield row.id, row.name
+    for number in catalog.unfinished:
+        try:
+            facts = fold_facts(client.directory(number))
+        except StoreError:
+            continue
+        if not facts.desired.deleted:
+            yield number, str(facts.desired.fields.get("name", facts.created.name) or "")

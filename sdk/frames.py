@@ -1,0 +1,58 @@
+"""Trials and metrics as pandas' data frames, where pandas is installed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas
+
+    from detslurm.store import Columns, TrialRow
+
+
+def trials_frame(rows: Iterable[TrialRow], metric: str | None) -> pandas.DataFrame:
+    """A line for each trial."""
+    from detslurm.store.curve import flat
+
+    lines = [
+        {
+            "trial": row.id,
+            "state": row.state,
+            **{f"hparams.{name}": value for name, value in flat(row.hparams or {})},
+            "steps": row.steps,
+            "restarts": row.restarts,
+            f"best {metric}": row.best_validation.value if row.best_validation else None,
+            f"latest {metric}": row.last_validation.value if row.last_validation else None,
+            "started": _moment(row.started),
+            "ended": _moment(row.ended),
+        }
+        for row in rows
+    ]
+    frame = _pandas().DataFrame(lines)
+    return frame.set_index("trial") if lines else frame
+
+
+def metrics_frame(trials: Iterable[tuple[int, Columns]]) -> pandas.DataFrame:
+    """A line for each trial and step."""
+    pd = _pandas()
+    frames = [
+        pd.DataFrame({"trial": trial, "steps": list(columns.steps), **columns.metrics})
+        for trial, columns in trials
+        if len(columns.steps)
+    ]
+    empty = pd.DataFrame(columns=["trial", "steps"])
+    return pd.concat(frames, ignore_index=True) if frames else empty
+
+
+def _moment(seconds: float | None) -> datetime | None:
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
+
+
+def _pandas() -> Any:
+    try:
+        import pandas
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError("data frames need pandas: pip install pandas") from error
+    return pandas

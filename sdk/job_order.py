@@ -1,0 +1,145 @@
+"""Nice values that put one's own pending jobs into a wanted order. Pure: no queue, no clock.
+
+Slurm considers the jobs of a partition by their priority, the greatest first, and of equal ones the
+smallest id first. An ordinary user may not raise a priority, but every job carries a nice, which is
+subtracted from it, and which its owner may change down to 0. So a job is brought forward as far as
+its own nice reaches; where that is not enough, jobs behind it give way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import accumulate, pairwise
+
+LEAST_PRIORITY = 2
+"""Below it Slurm cuts off what a nice subtracts: the order would be that of the ids."""
+# Ages grow between two calls and Slurm rounds each sum: a new order must survive one point.
+_MARGIN = 1
+# Of two orders that cost the same, the one that moves the job itself is what its user expects.
+_WEIGHT_OF_MOVED, _WEIGHT = 1, 2
+
+
+class OrderError(ValueError):
+    """No nice values that this user may set give the wanted order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """What decides when a pending job is considered.
+
+    Attributes:
+        job_id: The id of the job, or of the array that waits as a whole.
+        priority: Slurm's priority, with the nice subtracted; a greater one is considered earlier.
+        nice: Its nice.
+    """
+
+    job_id: int
+    priority: int
+    nice: int
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """What it sorts by."""
+        return -self.priority, self.job_id
+
+    def with_nice(self, nice: int) -> Rank:
+        """The same job with another nice."""
+        return replace(self, nice=nice, priority=self.priority + self.nice - nice)
+
+
+def in_order(ranks: Iterable[Rank]) -> list[Rank]:
+    """Jobs as Slurm considers them."""
+    return sorted(ranks, key=lambda rank: rank.place)
+
+
+def moved(ranks: Iterable[Rank], job_id: int, anchor: int, *, ahead: bool) -> list[Rank]:
+    """Jobs in the order that is wanted: one directly ahead of another, or directly behind it.
+
+    A job that is already on the right side of the other stays where it is.
+    """
+    now = in_order(ranks)
+    ids = [rank.job_id for rank in now]
+    if (ids.index(job_id) < ids.index(anchor)) == ahead:
+        return now
+    job = now.pop(ids.index(job_id))
+    ids.remove(job_id)
+    now.insert(ids.index(anchor) + (not ahead), job)
+    return now
+
+
+def nice_values(
+    wanted: Sequence[Rank], job_id: int, *, least_nice: int | None = 0, least_priority: int | None
+) -> dict[int, int]:
+    """The nice values to set for this order, by job id: those with the least total change.
+
+    Args:
+        wanted: Pending jobs of one partition, in the order that is wanted of them.
+        job_id: The job that moves; the others keep their order, and their nice where they can.
+        least_nice: The smallest nice that the user may set; None for an operator, who may set any.
+        least_priority: The smallest priority that may result; None for any.
+
+    Raises:
+        OrderError: If there are none.
+    """
+    pairs = list(pairwise(wanted))
+    shifts = list(accumulate((_gap(a, b) for a, b in pairs), initial=0))
+    blocks: list[_Block] = []
+    for rank, shift in zip(wanted, shifts, strict=True):
+        weight = _WEIGHT_OF_MOVED if rank.job_id == job_id else _WEIGHT
+        low = None if least_priority is None else min(least_priority, rank.priority) + shift
+        high = None if least_nice is None else rank.with_nice(min(least_nice, rank.nice)).priority
+        blocks.append(_Block([(rank, shift, weight)], low, None if high is None else high + shift))
+        # Pool adjacent violators: neighbours that would come out in the wrong order share a level.
+        while len(blocks) > 1 and blocks[-2].level < blocks[-1].level:
+            last = blocks.pop()
+            blocks[-1] = blocks[-1].joined(last)
+    found = (
+        (rank, rank.nice + rank.priority - (block.level - shift))
+        for block in blocks
+        for rank, shift, _ in block.members
+    )
+    return {rank.job_id: nice for rank, nice in found if nice != rank.nice}
+
+
+def _gap(first: Rank, second: Rank) -> int:
+    """By how much the first's priority must exceed the second's to be considered before it."""
+    by_id = 0 if first.job_id < second.job_id else 1
+    return by_id if first.place < second.place else by_id + _MARGIN
+
+
+@dataclass
+class _Block:
+    """Neighbours whose priorities, shifted by the gaps between them, become equal."""
+
+    members: list[tuple[Rank, int, int]]
+    low: int | None
+    high: int | None
+    level: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        if self.low is not None and self.high is not None and self.low > self.high:
+            raise OrderError("the priorities here are too small to be told apart by nice values")
+        self.level = self._median()
+        if self.high is not None:
+            self.level = min(self.level, self.high)
+        if self.low is not None:
+            self.level = max(self.level, self.low)
+
+    def joined(self, other: _Block) -> _Block:
+        """Both as one."""
+        lows = [b.low for b in (self, other) if b.low is not None]
+        highs = [b.high for b in (self, other) if b.high is not None]
+        return _Block(
+            self.members + other.members, max(lows, default=None), min(highs, default=None)
+        )
+
+    def _median(self) -> int:
+        """The level at the least sum of changes; of several the highest, which costs no rank."""
+        levels = sorted((rank.priority + shift, weight) for rank, shift, weight in self.members)
+        half, below = sum(weight for _, weight in levels), 0
+        for level, weight in levels:
+            below += 2 * weight
+            if below > half:
+                return level
+        raise AssertionError("a block has a member")

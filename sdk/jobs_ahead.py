@@ -1,0 +1,111 @@
+"""Which jobs Slurm considers before another one, and how much they ask for. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from detslurm.slurm.reasons import reason_of
+
+if TYPE_CHECKING:
+    from detslurm.slurm.queued_job import QueuedJob
+
+# What waits for one of these will not take what becomes free next.
+_ELSEWHERE = frozenset({"held", "dependency", "quota"})
+_APART = frozenset({"BeginTime", "Reservation"})
+
+
+@dataclass(frozen=True, slots=True)
+class UserAhead:
+    """What one user has ahead: the number of jobs, and their slots together."""
+
+    user: str
+    jobs: int
+    slots: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobsAhead:
+    """The jobs that are considered earlier.
+
+    Each element of an array counts as a job, and slots are those of all its elements.
+
+    Attributes:
+        jobs: How many wait for resources as it does.
+        slots: How many slots they ask for together.
+        users: Whose they are, the user with the most slots first.
+        first: The job that is considered first; "" if there is none.
+        largest: The one that asks for the most slots; "" if there is none.
+        largest_user: Whose that is.
+        largest_slots: How many slots that one asks for.
+        not_counted: How many more have a higher priority, but wait for a limit, a time or another
+            job.
+    """
+
+    jobs: int = 0
+    slots: int = 0
+    users: tuple[UserAhead, ...] = ()
+    first: str = ""
+    largest: str = ""
+    largest_user: str = ""
+    largest_slots: int = 0
+    not_counted: int = 0
+
+
+def jobs_ahead(job: QueuedJob, queue: Iterable[QueuedJob]) -> JobsAhead:
+    """The jobs of the same partition with a higher priority; of equal ones the smaller id counts.
+
+    Args:
+        job: The job that waits.
+        queue: All jobs, in any order.
+    """
+    before = [other for other in queue if _is_before(other, job)]
+    counted = sorted(filter(_competes, before), key=_order)
+    if not counted:
+        return JobsAhead(not_counted=_elements(before))
+    largest = max(counted, key=lambda other: other.slots)
+    return JobsAhead(
+        jobs=_elements(counted),
+        slots=_slots(counted),
+        users=_by_user(counted),
+        first=counted[0].refs[0],
+        largest=largest.refs[0],
+        largest_user=largest.user,
+        largest_slots=largest.slots,
+        not_counted=_elements(before) - _elements(counted),
+    )
+
+
+def _is_before(other: QueuedJob, job: QueuedJob) -> bool:
+    if not other.waiting or other.job_id == job.job_id:
+        return False
+    if set(other.partitions).isdisjoint(job.partitions):
+        return False
+    return _order(other) < _order(job)
+
+
+def _order(job: QueuedJob) -> tuple[int, int]:
+    return -(job.priority or 0), int(job.job_id)
+
+
+def _competes(job: QueuedJob) -> bool:
+    reason = reason_of(job.reason)
+    apart = reason.category in _ELSEWHERE or reason.code in _APART
+    return not apart and not reason.permanent
+
+
+def _elements(jobs: Iterable[QueuedJob]) -> int:
+    return sum(job.count for job in jobs)
+
+
+def _slots(jobs: Iterable[QueuedJob]) -> int:
+    return sum(job.slots * job.count for job in jobs)
+
+
+def _by_user(jobs: Iterable[QueuedJob]) -> tuple[UserAhead, ...]:
+    groups: dict[str, list[QueuedJob]] = {}
+    for job in jobs:
+        groups.setdefault(job.user, []).append(job)
+    found = [UserAhead(user, _elements(own), _slots(own)) for user, own in groups.items()]
+    return tuple(sorted(found, key=lambda one: (-one.slots, one.user)))

@@ -1,0 +1,92 @@
+"""What a notebook does in one call."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from detslurm.sdk.client import Client
+from detslurm.sdk.errors import SubmitError
+from detslurm.sdk.experiment import Experiment
+
+
+def submit(
+    what: str | os.PathLike[str] | Mapping[str, Any] | Callable[..., Any],
+    config: Mapping[str, Any] | None = None,
+    *,
+    overrides: Sequence[str] = (),
+    cluster: str = "auto",
+    client: Client | None = None,
+) -> Experiment:
+    """Submit an experiment from a directory, a file, a mapping, or a function.
+
+    A function is called in each trial with the context of `core.init()`; its hyperparameters are
+    `core.info.trial.hparams`. It is copied as it is now, from a notebook too; modules that it
+    imports are found where they are.
+
+    Args:
+        what: The directory of the code, with an `experiment.yaml` unless `config` is given; or a
+            configuration file, whose directory is the code; or a configuration for the code in the
+            working directory; or the function.
+        config: The configuration of a directory or a function; by default that of the directory.
+            That of a function needs no entrypoint, and is called as the function is.
+        overrides: Changes of single keys, each as `a.b=YAML`; by default none.
+        cluster: `slurm`, `local` (this machine), or by default `auto`: Slurm if it is set up.
+        client: The store and its queues; by default those that the commands use.
+
+    Returns:
+        The experiment.
+
+    Raises:
+        ConfigErrors: If the configuration is wrong.
+        SubmitError: If something else is wrong, or the cluster refuses the job.
+
+    Example:
+        from detslurm.sdk import submit
+
+        def train(core):
+            lr = core.info.trial.hparams["lr"]
+            core.train.report_validation_metrics(1, {"loss": (lr - 0.2) ** 2})
+
+        experiment = submit(
+            train,
+            {
+                "hyperparameters": {"lr": {"type": "categorical", "vals": [0.1, 0.2]}},
+                "searcher": {"name": "grid", "metric": "loss"},
+                "slurm": {"slot_type": "cpu"},
+            },
+            cluster="local",
+        )
+        assert experiment.name == "train"
+    """
+    client = client or Client()
+    more: dict[str, Any] = {"overrides": overrides, "cluster": cluster}
+    if callable(what):
+        submitted = _function(client, what, config or {}, more)
+    elif isinstance(what, Mapping):
+        submitted = client.submit(what, **more)
+    elif Path(what).is_dir():
+        submitted = client.submit(config or _file_in(Path(what)), what, **more)
+    else:
+        submitted = client.submit(what, **more)
+    return client.experiment(submitted.experiment_id)
+
+
+def _function(
+    client: Client, function: Callable[..., Any], config: Mapping[str, Any], more: dict[str, Any]
+) -> Any:
+    from submitit.helpers import DelayedSubmission
+
+    from detslurm.sdk.functions import packed, training_config
+
+    with packed([DelayedSubmission(function)]) as path:
+        return client.submit(training_config(function, config), path.parent, **more)
+
+
+def _file_in(folder: Path) -> Path:
+    path = folder / "experiment.yaml"
+    if not path.is_file():
+        raise SubmitError(f"there is no {path}: give the configuration as `config`")
+    return path

@@ -1,0 +1,39 @@
+"""Where the store is that commands and clients use by default, and who decided that."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from detslurm import _env
+
+
+def default_root() -> Path:
+    """Return the directory of the store that commands and clients use by default.
+
+    That is DETSLURM_ROOT, else in a job the store of its experiment, else `root` of the site
+    profile, else `~/detslurm`.
+    """
+    named = os.environ.get(_env.ROOT)
+    if named and not named.startswith("~") and "$" not in named:
+        return Path(named).absolute()
+    if not named and (experiment := os.environ.get(_env.EXPERIMENT_DIR)):
+        return Path(experiment).parent.parent
+    from detslurm.config import store_root
+
+    return store_root()
+
+
+DEFAULT_ORIGIN = "the default"
+
+
+def root_origin() -> str:
+    """Return who decided where `default_root` is, as a phrase for messages."""
+    if os.environ.get(_env.ROOT):
+        return "by DETSLURM_ROOT"
+    if os.environ.get(_env.EXPERIMENT_DIR):
+        return "that of this job"
+    from detslurm.config import load_site
+
+    site = load_site()
+    return f"by root in {site.source}" if site.root else DEFAULT_ORIGIN

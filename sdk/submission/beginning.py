@@ -1,0 +1,32 @@
+"""Where the trials of a new experiment begin that comes from another one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from detslurm.store import ExperimentDir, TrialDir, trial_metrics
+from detslurm.store.history import Continued, write_history
+
+
+@dataclass(frozen=True)
+class Begin:
+    """Where a trial goes on: the trial that it continues, and what it has from it."""
+
+    source: TrialDir
+    continued: Continued
+
+
+@dataclass(frozen=True)
+class Descent:
+    """Which experiment a new one comes from, how, and where its trials (by index) begin."""
+
+    parent: int
+    origin: str
+    begins: Mapping[int, Begin]
+
+    def prepare(self, experiment: ExperimentDir, first_trial: int) -> None:
+        """Give the trials their histories, before anybody sees the experiment."""
+        for index, begin in self.begins.items():
+            trial = experiment.trial(first_trial + index)
+            write_history(trial, begin.continued, trial_metrics(begin.source))

@@ -1,0 +1,110 @@
+"""What of an experiment is submitted now, and what later: limits on the number of one's jobs.
+
+The rest is recorded with the experiment, and its jobs see to it (`detslurm.exec.deferred`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from detslurm.sdk.errors import LifecycleError, SubmitError
+from detslurm.sdk.resubmission import throttle
+from detslurm.slurm import Cluster, ClusterLimits
+from detslurm.slurm.allowance import Allowance
+from detslurm.slurm.arrays import first_elements
+from detslurm.slurm.deferred import send, settle
+from detslurm.slurm.plan import JobPlan
+from detslurm.store import ExperimentDir, fold_facts, records
+
+
+@dataclass(frozen=True)
+class Deferral:
+    """How many elements of the arrays are submitted later, and which limit is the reason."""
+
+    elements: int
+    allowed: Allowance
+
+
+def within_quotas(
+    jobs: JobPlan, allowed: Allowance, limits: ClusterLimits, *, is_search: bool
+) -> tuple[JobPlan, Deferral | None, tuple[str, ...]]:
+    """The jobs that may be submitted now, what is left, and what the user should know.
+
+    Of a search's workers fewer are enough: nothing is left. Raises `SubmitError` where there is no
+    room at all.
+    """
+    elements = sum(array.count for array in jobs.arrays)
+    notes = []
+    if allowed.at_once is not None and allowed.at_once < elements:
+        notes.append(f"at most {allowed.at_once} jobs run at once ({allowed.at_once_limit})")
+    allowed = _within_job_count(allowed, elements, limits)
+    if allowed.room is None or elements + is_search <= allowed.room or not elements:
+        return jobs, None, tuple(notes)
+    if allowed.room == 0:
+        raise SubmitError(no_room(allowed.limit))
+    sent = max(1, allowed.room - is_search)
+    notes.append(_described(sent, elements, allowed.limit, is_search=is_search))
+    deferral = None if is_search else Deferral(elements - sent, allowed)
+    return replace(jobs, arrays=first_elements(jobs.arrays, sent)), deferral, tuple(notes)
+
+
+def no_room(limit: str) -> str:
+    """That nothing can be submitted now, and what to do."""
+    return (
+        f"there is no room for another job of yours in the queue (limit {limit}, where each element"
+        " of an array is one): wait until some end; `squeue --me` lists them"
+    )
+
+
+def _within_job_count(allowed: Allowance, elements: int, limits: ClusterLimits) -> Allowance:
+    """Where the whole cluster's queue could never hold the jobs, half of it is enough."""
+    most = limits.max_job_count
+    room = most // 2 if allowed.room is None else min(allowed.room, most // 2)
+    if elements <= most or room == allowed.room:
+        return allowed
+    return replace(allowed, room=room, limit=f"MaxJobCount={most} of the cluster")
+
+
+def _described(sent: int, elements: int, limit: str, *, is_search: bool) -> str:
+    if is_search:
+        return f"the search begins with {sent} of {elements} workers (limit {limit})"
+    return (
+        f"{sent} of {elements} jobs are submitted now (limit {limit}): these go on with the other"
+        " trials, and submit more where there is room"
+    )
+
+
+def submit_deferred(experiment: ExperimentDir, cluster: Cluster, alive: int) -> None:
+    """Submit what was deferred, as far as there is room; `alive` jobs go on with the rest.
+
+    Raises `LifecycleError` where nothing can be submitted and no job is left.
+    """
+    facts = fold_facts(experiment)
+    while settle(experiment, facts, cluster, lambda job: not _is_running(job, cluster)):
+        facts = fold_facts(experiment)
+    at_once = throttle(experiment, facts)
+    most = None if at_once is None else max(0, at_once - alive)
+    sent = send(experiment, facts, cluster, "", most)
+    if sent is None and not alive and facts.deferral is not None:
+        raise LifecycleError(f"experiment {experiment.id}: {no_room(facts.deferral.limit)}")
+
+
+def _is_running(job: str, cluster: Cluster) -> bool:
+    """As far as the queue knows: the user has asked, and what it does not know counts as gone."""
+    known = cluster.query([job]).get(job) if job else None
+    return known is not None and known.running
+
+
+def defer(experiment: ExperimentDir, trials: range, each: int, allowed: Allowance) -> None:
+    """Record that these trials (by index) are submitted later."""
+    charge = allowed.charge.to_dict() if allowed.charge is not None else None
+    if trials:
+        experiment.append(
+            records.Deferred(
+                first_index=trials.start,
+                count=len(trials),
+                each=each,
+                limit=allowed.limit,
+                charge=charge,
+            )
+        )

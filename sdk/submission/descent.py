@@ -1,0 +1,287 @@
+"""Experiments that come from others: continued, forked, or run again.
+
+Each is an experiment of its own: what the other one has reported, and with which configuration and
+code, stays as it was.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from detslurm._quantities import counted
+from detslurm.config import LoadedExperiment, load_experiment, load_site
+from detslurm.sdk.errors import SubmitError
+from detslurm.sdk.submission.beginning import Begin, Descent
+from detslurm.sdk.submission.planning import Plan, make_plan
+from detslurm.sdk.submission.sources import checkpoint_id
+from detslurm.sdk.submission.submit import check
+from detslurm.searcher import RUNNABLE
+from detslurm.searcher.sampling import Samples
+from detslurm.storage import Storages
+from detslurm.store import CheckpointView, Store, fold_trial
+from detslurm.store.history import Continued
+
+if TYPE_CHECKING:
+    from detslurm.sdk.queues import Queues
+    from detslurm.sdk.snapshot import ExperimentSnapshot
+
+Config = Mapping[str, Any] | str | os.PathLike[str]
+
+_SOURCES = ("source_trial_id", "source_checkpoint_uuid")
+_LENGTHS = ("batches", "records", "epochs")
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What is to be different: a configuration merged over the other one, keys, code."""
+
+    config: Config | None = None
+    overrides: Sequence[str] = ()
+    context_dir: os.PathLike[str] | str | None = None
+    includes: Iterable[os.PathLike[str] | str] = ()
+    cluster: str | None = None
+
+    @property
+    def any(self) -> bool:
+        """Whether anything about the training may be different."""
+        return bool(self.config is not None or self.overrides or self.context_dir is not None)
+
+
+def plan_continuation(
+    one: ExperimentSnapshot, queues: Queues, changes: Changes, trial_id: int | None = None
+) -> Plan:
+    """An experiment whose trials go on where those of `one` ended, or where one of them did."""
+    _refuse_foreign(one)
+    if not one.view.finished:
+        raise SubmitError(
+            f"experiment {one.view.id} is {one.view.state}: only finished ones are continued"
+            " (`activate` resumes a paused one)"
+        )
+    if one.view.state == "COMPLETED" and trial_id is None and not changes.any:
+        raise SubmitError(
+            f"experiment {one.view.id} is COMPLETED: say what it is to go on with, such as"
+            " --config searcher.max_length.batches=2000"
+        )
+    base = _base(one)
+    if trial_id is not None:
+        base = _of_one_trial(one, base, trial_id)
+    elif base["searcher"]["name"] not in RUNNABLE:
+        raise SubmitError(_SEARCH.format(base["searcher"]["name"], one.view.id))
+    loaded = _loaded(one, base, changes)
+    begins = dict(_begins(one, loaded, trial_id))
+    if not begins:
+        raise SubmitError(
+            f"experiment {one.view.id} has no checkpoint to go on from:"
+            f" `detslurm experiment rerun {one.view.id}` trains it from the beginning"
+        )
+    plan = _planned(one, queues, _without_sources(one, base, changes, loaded, begins), changes)
+    return replace(
+        plan,
+        descent=Descent(one.view.id, "continue", begins),
+        sources={**plan.sources, **_sources(one, begins)},
+        warnings=(*plan.warnings, *_from_scratch(plan, begins)),
+    )
+
+
+_SEARCH = """\
+searcher {0}: which of its trials go on follows from all results, so that it can't be continued
+as a whole: continue one trial with --trial, or fork it (`detslurm experiment fork {1}`)"""
+
+
+def plan_copy(
+    one: ExperimentSnapshot,
+    queues: Queues,
+    changes: Changes,
+    origin: str,
+    from_checkpoint: str | None = None,
+) -> Plan:
+    """An experiment with the configuration, seeds and code of `one`, but for the changes."""
+    _refuse_foreign(one)
+    base = _base(one)
+    if from_checkpoint is not None:
+        kept = {key: value for key, value in base["searcher"].items() if key not in _SOURCES}
+        base["searcher"] = {
+            **kept,
+            "source_checkpoint_uuid": checkpoint_id(one.directory.store, from_checkpoint),
+        }
+    plan = _planned(one, queues, _loaded(one, base, changes), changes)
+    return replace(plan, descent=Descent(one.view.id, origin, {}))
+
+
+def _refuse_foreign(one: ExperimentSnapshot) -> None:
+    number = one.view.id
+    if owner := one.directory.foreign_owner():
+        raise SubmitError(
+            f"experiment {number} belongs to {owner}: its code and the whole of its configuration"
+            f" are theirs alone; they can give it to you: `detslurm experiment bundle {number}`"
+        )
+    if not one.facts.created.managed:
+        raise SubmitError(
+            f"experiment {number} was not submitted through detslurm: run its script again"
+        )
+
+
+def _base(one: ExperimentSnapshot) -> dict[str, Any]:
+    """The whole configuration, secrets included, with name, labels and project as they are now."""
+    shown: dict[str, Any] = {key: one.view.fields[key] for key in ("name", "description", "labels")
+             if key in one.view.fields}  # fmt: skip
+    if "folder" in one.view.fields:
+        shown |= {"workspace": one.view.workspace, "project": one.view.project}
+    return {**one.directory.config(), **shown}
+
+
+def _of_one_trial(one: ExperimentSnapshot, base: dict[str, Any], trial_id: int) -> dict[str, Any]:
+    """The configuration of an experiment that consists of one of the trials."""
+    row = one.trials.get(trial_id)
+    if row is None:
+        raise SubmitError(f"trial {trial_id} is not one of experiment {one.view.id}")
+    searcher = base["searcher"]
+    length = searcher.get("max_length")
+    if length is None and searcher.get("time_metric") in _LENGTHS:
+        length = {searcher["time_metric"]: searcher["max_time"]}
+    common = {key: searcher[key] for key in ("metric", "smaller_is_better") if key in searcher}
+    return {
+        **base,
+        "hyperparameters": _constants(row.hparams or {}),
+        "searcher": {"name": "single", "max_length": length, **common},
+    }
+
+
+def _constants(hparams: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: _constants(value)
+        if isinstance(value, Mapping) and "type" not in value
+        else {"type": "const", "val": value}
+        for name, value in hparams.items()
+    }
+
+
+def _loaded(one: ExperimentSnapshot, base: Mapping[str, Any], changes: Changes) -> LoadedExperiment:
+    given = {} if changes.config is None else changes.config
+    source = given if isinstance(given, Mapping) else os.fspath(given)
+    root = one.directory.store.path
+    return load_experiment(source, overrides=changes.overrides, base=base, root=root)
+
+
+def _without_sources(
+    one: ExperimentSnapshot,
+    base: dict[str, Any],
+    changes: Changes,
+    loaded: LoadedExperiment,
+    begins: Mapping[int, Begin],
+) -> LoadedExperiment:
+    """Where every trial goes on, nobody needs what they once began with: it may be gone."""
+    named = [key for key in _SOURCES if base["searcher"].get(key) is not None]
+    everyone = len(begins) == len(list(_plans(loaded)))
+    if not named or not everyone:
+        return loaded
+    searcher = {key: value for key, value in base["searcher"].items() if key not in _SOURCES}
+    return _loaded(one, {**base, "searcher": searcher}, changes)
+
+
+def _planned(
+    one: ExperimentSnapshot, queues: Queues, loaded: LoadedExperiment, changes: Changes
+) -> Plan:
+    code = one.directory.code
+    if changes.context_dir is None and not code.is_dir():
+        raise SubmitError(f"the code of experiment {one.view.id} is gone: name it with --context")
+    store = Store.open(one.directory.store.path)
+    plan = make_plan(
+        loaded,
+        Path(changes.context_dir or code),
+        [Path(path) for path in changes.includes],
+        cluster=queues.cluster(changes.cluster or one.view.cluster or "auto"),
+        site=load_site(),
+        store=store,
+    )
+    check(plan, store)
+    return plan
+
+
+# -- where trials begin ----------------------------------------------------------------------------
+
+
+def _plans(loaded: LoadedExperiment) -> Iterator[dict[str, Any]]:
+    """The hyperparameters of the new trials, in order."""
+    from detslurm.searcher import trial_count
+
+    config = loaded.config.to_dict()
+    searcher, space = config["searcher"], config["hyperparameters"]
+    seed = config["reproducibility"]["experiment_seed"]
+    samples = Samples(searcher["name"], space, seed)
+    for index in range(trial_count(searcher, space)):
+        yield dict(samples.plan(index).hparams)
+
+
+def _begins(
+    one: ExperimentSnapshot, loaded: LoadedExperiment, trial_id: int | None
+) -> Iterator[tuple[int, Begin]]:
+    config = loaded.config.to_dict()
+    if (name := config["searcher"]["name"]) not in RUNNABLE:
+        raise SubmitError(_SEARCH.format(name, one.view.id))
+    created = one.facts.created
+    sources = [trial_id] if trial_id is not None else one.facts.trial_ids[: created.trials]
+    storages = Storages(config["checkpoint_storage"], one.directory.store.path)
+    for index, (source, hparams) in enumerate(zip(sources, _plans(loaded), strict=False)):
+        begin = _begin(one, source, storages)
+        if begin is None:
+            continue
+        if len(sources) > 1 and begin.continued.hparams != hparams:
+            raise SubmitError(
+                f"trial {source} had {begin.continued.hparams}, and with the changes it would be"
+                f" {hparams}: continue one trial with --trial, or fork the experiment"
+            )
+        yield index, begin
+
+
+def _begin(one: ExperimentSnapshot, trial_id: int, storages: Storages) -> Begin | None:
+    trial = one.directory.trial(trial_id)
+    runs = trial.runs()
+    if not runs:
+        return None
+    start = runs[-1].start
+    view = fold_trial(trial, one.facts.context(trial_id))
+    # What an imported trial began with stayed at the other site.
+    before = {} if one.facts.created.imported else start.get("continued") or {}
+    latest = next(
+        (c for c in reversed(view.checkpoints) if c.state == "COMPLETED" and _there(c, storages)),
+        None,
+    )
+    if latest is None and not before:
+        return None
+    continued = Continued(
+        experiment=one.view.id,
+        trial=trial_id,
+        saved_by=trial_id if latest is not None else before["saved_by"],
+        uuid=latest.uuid if latest is not None else before["uuid"],
+        steps=latest.steps if latest is not None else before["steps"],
+        seed=start["seed"],
+        hparams=start["hparams"],
+    )
+    return Begin(trial, continued)
+
+
+def _sources(one: ExperimentSnapshot, begins: Mapping[int, Begin]) -> dict[int, tuple[str, ...]]:
+    """The checkpoints by the experiment whose trial saved them, where that still exists."""
+    store, found = one.directory.store, dict[int, tuple[str, ...]]()
+    for begin in begins.values():
+        owner = store.find_trial(begin.continued.saved_by).experiment_id
+        found[owner] = (*found.get(owner, ()), begin.continued.uuid)
+    return found
+
+
+def _there(checkpoint: CheckpointView, storages: Storages) -> bool:
+    """Whether it can be restored, as far as it costs little to know."""
+    folder = storages.of(checkpoint.storage).direct(checkpoint.uuid)
+    return folder is None or folder.is_dir() or not storages.reachable(checkpoint.storage)
+
+
+def _from_scratch(plan: Plan, begins: Mapping[int, Begin]) -> list[str]:
+    missing = plan.trials - len(begins)
+    if not missing:
+        return []
+    return [f"from scratch, for lack of a checkpoint: {missing} of {counted(plan.trials, 'trial')}"]

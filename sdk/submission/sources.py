@@ -1,0 +1,111 @@
+"""The checkpoints that an experiment begins with: nobody deletes them while it exists."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from detslurm.sdk.checkpoint import Checkpoint
+from detslurm.sdk.checkpoint_catalog import indexed, saved_checkpoints
+from detslurm.sdk.checkpoints import found_by, objects
+from detslurm.sdk.errors import LifecycleError, SubmitError
+from detslurm.sdk.finding_checkpoints import SHORTEST, WHOLE
+from detslurm.store import ExperimentDir, NotFound, Store, StoreError, fold_facts
+from detslurm.store.checkpoint_facts import held, keep, release
+from detslurm.store.reading import latest_checkpoint
+
+Sources = Mapping[int, tuple[str, ...]]
+"""Checkpoints by the experiment that saved them."""
+
+
+def checkpoint_id(store: Store, given: str) -> str:
+    """The storage id of a checkpoint, of which the beginning is enough. Raises `SubmitError`.
+
+    A whole one that no experiment of the store has saved may be in the storage nevertheless.
+    """
+    try:
+        found = find_checkpoint(store, given) if len(given) >= SHORTEST else None
+    except LifecycleError as error:
+        raise SubmitError(str(error)) from error
+    if found is None and len(given) < WHOLE:
+        raise SubmitError(f"there is no checkpoint whose id begins with {given!r}")
+    if found is not None and found.state == "DELETED":
+        raise SubmitError(
+            f"checkpoint {found.uuid} of experiment {found.experiment_id} was deleted"
+        )
+    return given if found is None else found.uuid
+
+
+def find_checkpoint(store: Store, given: str) -> Checkpoint | None:
+    """The checkpoint with this id, or whose id begins so; None if no experiment has saved it."""
+    for one in objects(store, indexed(store)):
+        if one.uuid == given:
+            return one
+    every = list(objects(store, saved_checkpoints(store, lambda problem: None)))
+    if not any(one.uuid.startswith(given) for one in every):
+        return None
+    return found_by(every, given)
+
+
+def source_checkpoint(config: Mapping[str, Any], store: Store) -> str | None:
+    """The latest checkpoint of `searcher.source_trial_id` now: its trial may save others before the
+    new trials begin, which shall all begin with the same one."""
+    number = config["searcher"].get("source_trial_id")
+    latest = None if number is None else latest_checkpoint(store, number)
+    return None if latest is None else latest.uuid
+
+
+def warm_start_sources(
+    config: Mapping[str, Any], store: Store, latest: str | None
+) -> dict[int, tuple[str, ...]]:
+    """Those that the section `searcher` names, as far as they are this user's to protect; `latest`
+    is that of its `source_trial_id`."""
+    number = config["searcher"].get("source_trial_id")
+    uuid = config["searcher"].get("source_checkpoint_uuid")
+    if number is not None:
+        uuid, owner = latest, store.find_trial(number).experiment_id
+    elif uuid is not None and (found := find_checkpoint(store, uuid)) is not None:
+        owner = found.experiment_id
+    else:
+        return {}
+    own = not store.experiment(owner).foreign_owner()
+    return {owner: (uuid,)} if own and uuid is not None else {}
+
+
+@contextmanager
+def holding(store: Store, sources: Sources) -> Iterator[None]:
+    """Nobody deletes them inside of the block. Raises `CheckpointGone` where somebody has.
+
+    A submission that breaks off protects nothing: its process is then known to be dead.
+    """
+    with ExitStack() as stack:
+        for number, uuids in sources.items():
+            stack.enter_context(held(store.experiment(number), uuids, by="a submission"))
+        yield
+
+
+def keep_sources(experiment: ExperimentDir, sources: Sources) -> None:
+    """Protect them as long as the experiment exists."""
+    for number, uuids in sources.items():
+        keep(experiment.store.experiment(number), uuids, by=_name(experiment))
+
+
+def release_sources(experiment: ExperimentDir) -> None:
+    """The experiment is being deleted: it needs them no longer."""
+    for number in experiment.created().sources:
+        try:
+            source = experiment.store.experiment(number)
+            kept = fold_facts(source).checkpoints.kept
+            for n, fact in kept.items():
+                if fact.kept_by == _name(experiment):
+                    release(source, n)
+        except NotFound:
+            continue
+        except StoreError:
+            if not source.foreign_owner():
+                raise
+
+
+def _name(experiment: ExperimentDir) -> str:
+    return f"experiment {experiment.id}"

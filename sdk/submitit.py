@@ -1,0 +1,14 @@
+"""submitit with detslurm's executor, for scripts that `from detslurm.sdk import submitit`.
+
+Everything else is submitit's own.
+"""
+
+from submitit import JobEnvironment, helpers
+
+from detslurm.sdk.executor import Executor
+from detslurm.sdk.function_job import FunctionJob
+
+AutoExecutor = Executor
+Job = FunctionJob
+
+__all__ = ["AutoExecutor", "Executor", "Job", "JobEnvironment", "helpers"]

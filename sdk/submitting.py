@@ -1,0 +1,215 @@
+"""The part of `Client` that checks and submits experiments."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from detslurm.sdk.queues import Queues
+from detslurm.store import Store
+
+if TYPE_CHECKING:
+    from detslurm.sdk.bundle.importing import Imported
+    from detslurm.sdk.submission.planning import Plan
+    from detslurm.sdk.submission.submit import Submission
+
+Config = Mapping[str, Any] | str | os.PathLike[str]
+"""A configuration, or the path of a file with one (`-`: standard input)."""
+
+
+class Submitting:
+    """A store and its queues, into which experiments are submitted."""
+
+    store: Store
+    queues: Queues
+    warn: Callable[[str], None]
+
+    def plan(
+        self,
+        config: Config,
+        context_dir: os.PathLike[str] | str | None = None,
+        *,
+        includes: Iterable[os.PathLike[str] | str] = (),
+        overrides: Sequence[str] = (),
+        template: str | os.PathLike[str] | None = None,
+        cluster: str = "auto",
+        method_runner: str | None = None,
+        from_checkpoint: str | None = None,
+        test_mode: bool = False,
+    ) -> Plan:
+        """Check a submission as far as it can be checked now; nothing is queued.
+
+        Args:
+            config: As for `submit`.
+            context_dir: As for `submit`, with the same default.
+            includes: As for `submit`; by default nothing.
+            overrides: As for `submit`; by default nothing.
+            template: As for `submit`; by default none.
+            cluster: As for `submit`; by default `auto`.
+            method_runner: As for `submit`; by default nobody.
+            from_checkpoint: As for `submit`; by default none.
+            test_mode: As for `submit`; off by default.
+
+        Returns:
+            What would be submitted, for `submit`.
+
+        Raises:
+            ConfigErrors: If the configuration is wrong.
+            SubmitError: If something else is wrong, or the cluster would refuse the job.
+            SlurmError: If the cluster does not answer.
+            StoreError: If the store can't be used.
+
+        Example:
+            from pathlib import Path
+
+            from detslurm.sdk import Client
+
+            Path("train.py").write_text("print('trained')")
+            config = {
+                "name": "grid",
+                "entrypoint": "python3 train.py",
+                "hyperparameters": {"lr": {"type": "categorical", "vals": [0.1, 0.2]}},
+                "searcher": {"name": "grid", "metric": "loss"},
+                "slurm": {"slot_type": "cpu"},
+            }
+            plan = Client().plan(config, cluster="local")
+            assert plan.trials == 2
+        """
+        from detslurm.config import load_experiment, load_site
+        from detslurm.sdk.submission.planning import make_plan
+        from detslurm.sdk.submission.sources import checkpoint_id
+        from detslurm.sdk.submission.submit import check
+
+        site = load_site()
+        source = config if isinstance(config, Mapping) else os.fspath(config)
+        named = None if template is None else os.fspath(template)
+        root = self.store.path
+        if from_checkpoint is not None:
+            uuid = checkpoint_id(self.store, from_checkpoint)
+            overrides = [*overrides, f"searcher.source_checkpoint_uuid={uuid}"]
+        loaded = load_experiment(source, overrides=overrides, template=named, site=site, root=root)
+        if test_mode:
+            from detslurm.config.test_mode import in_test_mode
+
+            loaded = in_test_mode(loaded)
+        if context_dir is None:
+            in_file = isinstance(source, str) and source != "-"
+            context_dir = Path(str(source)).parent if in_file else Path.cwd()
+        store = Store.open(root)
+        made = make_plan(
+            loaded,
+            Path(context_dir),
+            [Path(path) for path in includes],
+            cluster=self.queues.cluster(cluster),
+            site=site,
+            store=store,
+            method_runner=method_runner,
+        )
+        for warning in made.warnings:
+            self.warn(warning)
+        check(made, store)
+        return made
+
+    def submit(
+        self,
+        config: Config | Plan,
+        context_dir: os.PathLike[str] | str | None = None,
+        *,
+        includes: Iterable[os.PathLike[str] | str] = (),
+        overrides: Sequence[str] = (),
+        template: str | os.PathLike[str] | None = None,
+        cluster: str = "auto",
+        paused: bool = False,
+        method_runner: str | None = None,
+        from_checkpoint: str | None = None,
+        test_mode: bool = False,
+    ) -> Submission:
+        """Create an experiment and queue its jobs: all of them, or nothing at all.
+
+        `Client().submit("experiment.yaml", overrides=["searcher.max_trials=8"])` does what
+        `detslurm submit` does.
+
+        Args:
+            config: The configuration as a mapping, or the path of a YAML file (`-` is standard
+                input), or what `plan` made: then all other arguments but `paused` are ignored.
+            context_dir: The directory of the code, which is copied. By default that of the
+                configuration file, and the current directory where there is no such file.
+            includes: More files and directories to copy beside the code; by default none.
+            overrides: Changes of single keys, each as `a.b=YAML`; by default none.
+            template: The name or path of a template to merge below the configuration; by default
+                none.
+            cluster: `slurm`, `local` (this machine), or by default `auto`: Slurm if it is set up.
+            paused: Whether the jobs are held until `Experiment.activate`; by default they are not.
+            method_runner: For a custom search, what identifies the process that runs its method:
+                the search runners pass it. By default nobody, and a custom search is refused.
+            from_checkpoint: The storage id of a checkpoint, or 4 characters or more of its start:
+                the trials begin with its weights, and count from 0. By default none.
+            test_mode: Whether to try it first: one trial trains one batch (a script one unit of the
+                searcher's length), validates and saves. Off by default.
+
+        Returns:
+            The ids of the experiment, of its trials and of its jobs.
+
+        Raises:
+            ConfigErrors: If the configuration is wrong; it names every problem with file and line.
+            SubmitError: If something else is wrong, or the cluster refuses the job.
+            SlurmError: If the cluster does not answer.
+            StoreError: If the store can't be used.
+
+        Example:
+            from pathlib import Path
+
+            from detslurm.sdk import Client
+
+            Path("train.py").write_text("print('training')")
+            config = {
+                "name": "first",
+                "entrypoint": "python3 train.py",
+                "searcher": {"name": "single", "metric": "loss", "max_length": {"batches": 10}},
+                "slurm": {"slot_type": "cpu"},
+            }
+            client = Client()
+            submitted = client.submit(config, ".", overrides=["description=an example"])
+            print(client.experiment(submitted.experiment_id).state)
+        """
+        from detslurm.sdk.submission.planning import Plan
+        from detslurm.sdk.submission.submit import submit
+
+        plan = config
+        if not isinstance(plan, Plan):
+            plan = self.plan(
+                plan,
+                context_dir,
+                includes=includes,
+                overrides=overrides,
+                template=template,
+                cluster=cluster,
+                method_runner=method_runner,
+                from_checkpoint=from_checkpoint,
+                test_mode=test_mode,
+            )
+        return submit(plan, self.store, paused=paused)
+
+    def import_bundle(self, path: os.PathLike[str] | str) -> Imported:
+        """Read an experiment from a file that `Experiment.bundle` has made, perhaps elsewhere.
+
+        It gets new ids, and its checkpoints go to the storage of this store. Every byte is checked,
+        and it is there as a whole or not at all. Nothing in it is executed or unpickled; whoever
+        loads its checkpoints or runs its code later trusts the one who made it.
+
+        Args:
+            path: The file.
+
+        Returns:
+            The ids of the experiment and its checkpoints here.
+
+        Raises:
+            BundleError: If it is no bundle, or is damaged, or does not fit.
+            StoreError: If the store can't be used.
+        """
+        from detslurm.config import load_site
+        from detslurm.sdk.bundle.importing import import_bundle
+
+        return import_bundle(Path(path), Store.open(self.store.path), load_site())

@@ -1,0 +1,39 @@
+"""What a trial's metrics come to, in the form that Determined gives it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from detslurm.store import MetricRow
+from detslurm.store.columns import is_number
+from detslurm.store.curve import flat
+
+_NAMES = {"training": "avg_metrics", "validation": "validation_metrics"}
+
+
+def summary(rows: Iterable[MetricRow]) -> dict[str, Any]:
+    """Group -> metric -> its figures, over rows in the order of steps."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for row in rows:
+        group = found.setdefault(_NAMES.get(row.group, row.group), {})
+        for name, value in flat(row.metrics):
+            if is_number(value):
+                group.setdefault(name, []).append(value)
+    return {
+        group: {name: _figures(values) for name, values in metrics.items()}
+        for group, metrics in found.items()
+    }
+
+
+def _figures(values: list[float]) -> dict[str, Any]:
+    total = sum(values)
+    return {
+        "count": len(values),
+        "sum": total,
+        "mean": total / len(values),
+        "min": min(values),
+        "max": max(values),
+        "last": values[-1],
+        "type": "number",
+    }

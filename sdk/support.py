@@ -1,0 +1,220 @@
+"""What somebody needs who is asked why a trial does not run: in one file, without secrets."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import sys
+import tarfile
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from detslurm.config import ExperimentConfig
+from detslurm.config.masking import MASK, secrets_of
+from detslurm.sdk.bundle.writing import put
+from detslurm.sdk.errors import BundleError
+from detslurm.sdk.job_status import JobRef
+from detslurm.sdk.summary_metrics import summary
+from detslurm.slurm import SlurmError
+from detslurm.store import ExperimentDir, StoreError, TrialDir, TrialView, trial_metrics
+
+if TYPE_CHECKING:
+    from detslurm.sdk.queues import Queues
+    from detslurm.sdk.snapshot import ExperimentSnapshot
+
+# Of a log the end explains a failure; nobody sends gigabytes.
+_LOG_BYTES = 5 * 1024**2
+_LAST_RUNS = 5
+_SHORTEST_SECRET = 6  # a shorter one would be found in words that are none
+
+_README = """\
+What detslurm knows of trial {trial} of experiment {experiment}.
+
+versions.json  detslurm, Python, and the machine where this was made
+config.json    the experiment's configuration
+trial.json     the trial: its runs, checkpoints and failures
+facts.json     what was recorded of the experiment
+metrics.json   count, mean, min, max and last value of each metric
+slurm.json     what the cluster knows of the trial's jobs
+doctor.json    the findings of `detslurm doctor`
+logs/          the end of the log of each run, and of what its job printed
+
+Secrets of the configuration are replaced by asterisks, in the logs too. Whatever else the code
+prints is there: look before you send it.
+"""
+
+
+@dataclass(frozen=True)
+class SupportBundle:
+    """A file that was made for somebody who helps.
+
+    Attributes:
+        path: The file.
+        size: Its size in bytes.
+        missing: What could not be read, each with the reason.
+    """
+
+    path: Path
+    size: int
+    missing: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """The trial that is asked about, with its experiment and the clusters that know its jobs."""
+
+    one: ExperimentSnapshot
+    id: int
+    queues: Queues
+
+    @property
+    def experiment(self) -> ExperimentDir:
+        """The experiment's directory."""
+        return self.one.directory
+
+    @property
+    def directory(self) -> TrialDir:
+        """The trial's directory."""
+        return self.experiment.trial(self.id)
+
+    @property
+    def view(self) -> TrialView:
+        """Everything about the trial."""
+        return self.one.read_trial(self.id)
+
+    @property
+    def job_refs(self) -> list[JobRef]:
+        """The jobs of its runs, and the one that it waits for."""
+        jobs = (run.job for run in self.view.runs)
+        found = [JobRef(job.get("cluster", ""), job["ref"]) for job in jobs if job.get("ref")]
+        current = self.one.job_refs.get(self.id)
+        return list(dict.fromkeys([*found, *([current] if current else [])]))
+
+    def masked(self) -> dict[str, Any]:
+        """The configuration, without its secrets."""
+        return ExperimentConfig.from_dict(self.experiment.config()).masked()
+
+
+def support_bundle(trial: Subject, target: Path) -> SupportBundle:
+    """Write the file, which must not exist; what can't be read is named in it."""
+    if target.is_dir():
+        target = target / f"detslurm-trial-{trial.id}.tar.gz"
+    if target.exists():
+        raise BundleError(f"{target} exists already")
+    if not target.parent.is_dir():
+        raise BundleError(f"the directory {target.parent} does not exist")
+    content, missing, secrets = _content(trial)
+    with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as scratch:
+        stage = Path(scratch, "bundle")
+        with tarfile.open(stage, "w:gz") as archive:
+            for name, data in content.items():
+                _add(archive, f"detslurm-trial-{trial.id}/{name}", _hidden(data, secrets))
+        stage.chmod(0o600)
+        put(stage, target)
+    return SupportBundle(target, target.stat().st_size, tuple(missing))
+
+
+def _content(trial: Subject) -> tuple[dict[str, bytes], list[str], list[bytes]]:
+    """Name -> bytes of every file, what could not be read, and what must not be shown."""
+    parts: dict[str, Callable[[], Any]] = {
+        "versions.json": _versions,
+        "config.json": trial.masked,
+        "trial.json": lambda: trial.view,
+        "facts.json": lambda: list(trial.experiment.facts()),
+        "metrics.json": lambda: summary(trial_metrics(trial.directory)),
+        "slurm.json": lambda: _jobs(trial),
+        "doctor.json": lambda: _findings(trial),
+    }
+    readme = _README.format(trial=trial.id, experiment=trial.experiment.id)
+    found: dict[str, bytes] = {"README.txt": readme.encode()}
+    missing: list[str] = []
+    for name, read in parts.items():
+        try:
+            found[name] = msgspec.json.format(msgspec.json.encode(read()))
+        except (StoreError, SlurmError, OSError, ValueError) as error:
+            missing.append(f"{name}: {error}")
+    secrets = _secrets(trial) if "config.json" in found else None
+    if secrets is None:
+        missing.append("logs: only who can read the configuration knows what is secret in them")
+    else:
+        found.update(_logs(trial))
+    if missing:
+        found["missing.txt"] = "\n".join([*missing, ""]).encode()
+    return found, missing, secrets or []
+
+
+def _versions() -> dict[str, Any]:
+    from importlib.metadata import version
+
+    uname = os.uname()
+    return {
+        "detslurm": version("detslurm"),
+        "python": sys.version,
+        "executable": sys.executable,
+        "kernel": f"{uname.sysname} {uname.release} {uname.machine}",
+        "host": uname.nodename,
+        "made": time.time(),
+    }
+
+
+def _jobs(trial: Subject) -> list[dict[str, Any]]:
+    known = trial.queues.query(trial.job_refs, since=trial.one.view.created)
+    return [{"cluster": ref.cluster, **msgspec.to_builtins(job)} for ref, job in known.jobs.items()]
+
+
+def _findings(trial: Subject) -> list[dict[str, Any]]:
+    from detslurm.sdk.doctor import examine
+
+    cluster = trial.one.view.cluster or "auto"
+    found = examine(trial.experiment.store.path, lambda: trial.queues.cluster(cluster))
+    return [finding._asdict() for finding in found]
+
+
+def _logs(trial: Subject) -> Iterator[tuple[str, bytes]]:
+    from detslurm.sdk.logs import run_logs
+
+    for number, path in run_logs(trial.directory)[-_LAST_RUNS:]:
+        yield from _end_of(path, f"logs/run-{number}.log")
+    jobs = trial.experiment.jobs
+    for ref in trial.job_refs[-_LAST_RUNS:]:
+        for name in dict.fromkeys((ref.ref, ref.job_id)):
+            yield from _end_of(jobs / f"slurm-{name}.out", f"logs/slurm-{name}.out")
+
+
+def _end_of(path: Path, name: str) -> Iterator[tuple[str, bytes]]:
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _LOG_BYTES))
+            yield name, file.read(_LOG_BYTES)
+    except OSError:
+        return  # the job has printed nothing, or somebody has tidied up
+
+
+def _secrets(trial: Subject) -> list[bytes] | None:
+    """What the masked configuration leaves out, in each form that a program may print it in; None
+    for those who see the masked one alone."""
+    values = set(secrets_of(trial.experiment.config(), trial.masked()))
+    if any(MASK in value for value in values):
+        return None
+    bare = {form for value in values for form in (value, value.strip("\"'"), *value.splitlines())}
+    forms = {form for value in bare for form in (value, json.dumps(value)[1:-1])}
+    return sorted((s.encode() for s in forms if len(s) >= _SHORTEST_SECRET), key=len, reverse=True)
+
+
+def _hidden(data: bytes, secrets: list[bytes]) -> bytes:
+    for secret in secrets:
+        data = data.replace(secret, MASK.encode())
+    return data
+
+
+def _add(archive: tarfile.TarFile, name: str, data: bytes) -> None:
+    member = tarfile.TarInfo(name)
+    member.size, member.mode, member.mtime = len(data), 0o600, int(time.time())
+    archive.addfile(member, io.BytesIO(data))

@@ -1,0 +1,208 @@
+"""The part of `Client` that knows templates: parts of configurations that are kept by name."""
+
+from __future__ import annotations
+
+import os
+from abc import abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from detslurm.sdk.errors import LifecycleError
+from detslurm.store import NotFound, Store, fs
+from detslurm.store.root_access import owner
+
+if TYPE_CHECKING:
+    from detslurm.config.templates import TemplateFile
+
+
+class Template(NamedTuple):
+    """A part of a configuration that is kept by name.
+
+    Attributes:
+        name: What `--template` calls it.
+        path: The file that holds it.
+        owner: The user whose file it is.
+        shared: Whether all of the group that shares the store have it.
+    """
+
+    name: str
+    path: Path
+    owner: str
+    shared: bool
+
+    @property
+    def text(self) -> str:
+        """Its YAML, as it was given."""
+        from detslurm.config.reading import read_file
+
+        return read_file(self.path)
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """What it sets. Raises `ConfigErrors` if it is no mapping."""
+        from detslurm.config.layers import as_mapping
+        from detslurm.config.reading import parse
+
+        return dict(as_mapping(parse(self.text, str(self.path))).plain())
+
+
+class Templates:
+    """Templates of a store; in a shared one each user has their own, and the group has some."""
+
+    store: Store
+
+    @abstractmethod
+    def missing(self) -> str | None:
+        """Return why there is no store; None if there is one."""
+
+    def list_templates(self) -> list[Template]:
+        """Return the templates by name, the user's own before those of the group."""
+        from detslurm.config.templates import template_files
+
+        found = [_template(one) for one in template_files(self.store.path)]
+        return sorted(found, key=lambda one: (one.name, one.shared))
+
+    def get_template(self, name: str) -> Template:
+        """Return the template that `--template NAME` takes: the user's own, else the group's.
+
+        Args:
+            name: The template's name.
+
+        Raises:
+            NotFound: If there is no such template.
+        """
+        for one in self.list_templates():
+            if one.name == name:
+                return one
+        raise NotFound(f"there is no template {name!r}; `detslurm template list` shows them")
+
+    def create_template(
+        self, name: str, config: Mapping[str, Any] | str | Path, *, shared: bool = False
+    ) -> Template:
+        """Keep a part of a configuration by a new name.
+
+        Args:
+            name: The name: letters, digits and `-_.+`.
+            config: The part as a mapping, or the path of a YAML file (`-`: standard input).
+            shared: Whether it is the group's, in a store that a group shares; off by default.
+
+        Returns:
+            The template.
+
+        Raises:
+            LifecycleError: If there is a template of that name, the name is none, or the store
+                isn't shared.
+            ConfigErrors: If a part of it is wrong, with file and line.
+            StoreError: If the store can't be used.
+        """
+        path, data = self._prepare(name, config, shared)
+        if not fs.put_if_absent(path, data, secret=not shared):
+            raise LifecycleError(
+                f"there is a template {name!r} already; `detslurm template set` replaces it"
+            )
+        return self._at(path)
+
+    def set_template(
+        self, name: str, config: Mapping[str, Any] | str | Path, *, shared: bool = False
+    ) -> Template:
+        """Keep a part of a configuration by a name, whether that is new or not.
+
+        Args:
+            name: As for `create_template`.
+            config: As for `create_template`.
+            shared: As for `create_template`; off by default.
+
+        Returns:
+            The template.
+
+        Raises:
+            LifecycleError: If the group's template of that name is another user's, the name is
+                none, or the store isn't shared.
+            ConfigErrors: If a part of it is wrong, with file and line.
+            StoreError: If the store can't be used.
+
+        Example:
+            from detslurm.sdk import Client
+
+            client = Client()
+            client.set_template("patient", {"max_restarts": 9})
+            config = {"entrypoint": "true", "searcher": {"name": "single", "metric": "loss"}}
+            plan = client.plan(config, ".", template="patient", cluster="local")
+            assert plan.config.max_restarts == 9
+        """
+        path, data = self._prepare(name, config, shared)
+        _check_owner(path)
+        fs.replace_file(path, data)
+        return self._at(path)
+
+    def remove_template(self, name: str, *, shared: bool = False) -> None:
+        """Remove a template; experiments that were submitted with it stay as they are.
+
+        Args:
+            name: The template's name.
+            shared: Whether the group's is meant; off by default.
+
+        Raises:
+            NotFound: If there is no such template.
+            LifecycleError: If it is another user's.
+        """
+        found = [t for t in self.list_templates() if (t.name, t.shared) == (name, shared)]
+        if not found:
+            raise NotFound(f"there is no template {name!r}; `detslurm template list` shows them")
+        _check_owner(found[0].path)
+        found[0].path.unlink()
+
+    def _prepare(
+        self, name: str, config: Mapping[str, Any] | str | Path, shared: bool
+    ) -> tuple[Path, bytes]:
+        from detslurm.config.template_checking import check_template
+        from detslurm.config.templates import SUFFIX, template_folders
+
+        text, source = _text(config)
+        check_template(text, source)
+        store = Store.open(self.store.path)
+        own, groups = template_folders(store.path)
+        if shared and not fs.exists(groups):
+            raise LifecycleError(f"the store {store.path} is not shared with a group")
+        folder = groups if shared else own
+        if not shared:
+            fs.ensure_directory(folder, secret=True)
+        return folder / (_name(name) + SUFFIX), text.encode()
+
+    def _at(self, path: Path) -> Template:
+        return next(one for one in self.list_templates() if one.path == path)
+
+
+def _template(one: TemplateFile) -> Template:
+    uid = fs.owner_of(one.path)
+    return Template(one.name, one.path, "" if uid is None else owner(uid), one.shared)
+
+
+def _text(config: Mapping[str, Any] | str | Path) -> tuple[str, str]:
+    from detslurm.config.reading import read_file
+
+    if isinstance(config, Mapping):
+        import yaml
+
+        return yaml.safe_dump(dict(config), sort_keys=False), "<config>"
+    name = "<stdin>" if str(config) == "-" else str(config)
+    return read_file(Path(config), name), name
+
+
+def _name(name: str) -> str:
+    fine = name.replace("-", "").replace("_", "").replace(".", "").replace("+", "").isalnum()
+    if not (fine and name.isascii()) or name.startswith(".") or name.endswith((".yaml", ".yml")):
+        raise LifecycleError(
+            f"a template's name has letters, digits and -_.+ only, and is no file's: {name!r}"
+        )
+    return name
+
+
+def _check_owner(path: Path) -> None:
+    uid = fs.owner_of(path)
+    if uid not in (None, os.geteuid()) and os.geteuid() != 0:
+        assert uid is not None
+        raise LifecycleError(
+            f"template {path.stem!r} belongs to {owner(uid)}, who alone may change it"
+        )

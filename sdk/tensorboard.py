@@ -1,0 +1,158 @@
+"""TensorBoard over experiments: where their event files are, and a server for one reader."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final, NamedTuple
+
+from detslurm.sdk.errors import LifecycleError
+from detslurm.sdk.experiment import Experiment
+from detslurm.sdk.export import export
+from detslurm.sdk.export.content import content_of
+from detslurm.sdk.export.libraries import require
+from detslurm.sdk.trial import Trial
+from detslurm.storage import SharedFS, from_config
+from detslurm.storage.interface import tensorboard_folder
+from detslurm.store import StoreError
+
+RELOAD_SECONDS: Final = 30
+
+
+class EventFiles(NamedTuple):
+    """The event files of an experiment or of one of its trials.
+
+    Attributes:
+        label: What TensorBoard calls it, such as "experiment-7" or "trial-12".
+        path: The directory of the files that its code has written; None where there are none on a
+            disk that this machine sees.
+        experiment: The experiment.
+    """
+
+    label: str
+    path: Path | None
+    experiment: Experiment
+
+
+def event_files(experiments: Iterable[Experiment], trials: Iterable[Trial]) -> list[EventFiles]:
+    """Find the event files of experiments and of single trials.
+
+    Args:
+        experiments: Experiments, of which all trials are wanted.
+        trials: Single trials.
+
+    Returns:
+        An entry for each.
+    """
+    found = [EventFiles(f"experiment-{e.id}", _written(e), e) for e in experiments]
+    for trial in trials:
+        path = _written(trial.experiment, f"trial/{trial.id}")
+        found.append(EventFiles(f"trial-{trial.id}", path, trial.experiment))
+    return found
+
+
+def _written(experiment: Experiment, below: str = "") -> Path | None:
+    directory = experiment._snapshot.directory
+    try:
+        storage = from_config(directory.config()["checkpoint_storage"])
+    except (StoreError, KeyError, ValueError):
+        return None
+    if not isinstance(storage, SharedFS):
+        return None
+    path = storage.base / tensorboard_folder(experiment.id, directory.mark_in(storage.base)) / below
+    # TensorBoard parts its argument at commas.
+    return path if path.is_dir() and "," not in str(path) else None
+
+
+def specification(found: Iterable[EventFiles]) -> str:
+    """Return what `tensorboard --logdir_spec` takes.
+
+    Args:
+        found: Event files, of which those without a path are left out.
+    """
+    return ",".join(f"{one.label}:{one.path}" for one in found if one.path is not None)
+
+
+@contextmanager
+def with_snapshots(found: Sequence[EventFiles]) -> Iterator[list[EventFiles]]:
+    """Event files for all of them: where code has written none, a copy of the metrics as of now.
+
+    Args:
+        found: Event files, some without a path.
+
+    Yields:
+        The same with paths; those of copies are removed at the end.
+
+    Raises:
+        LifecycleError: If one of them has reported nothing yet.
+    """
+    with TemporaryDirectory(prefix="detslurm-tensorboard-") as folder:
+        missing = {one.experiment.id: one.experiment for one in found if one.path is None}
+        if missing:
+            export(missing.values(), "tensorboard", folder)
+        yield [one if one.path else _copied(one, Path(folder)) for one in found]
+
+
+def _copied(one: EventFiles, folder: Path) -> EventFiles:
+    path = folder / content_of(one.experiment).folder
+    path = path if one.label.startswith("experiment-") else path / one.label
+    if not path.is_dir():
+        raise LifecycleError(f"{one.label} has reported no metrics yet")
+    return one._replace(path=path)
+
+
+class TensorboardServer(NamedTuple):
+    """A TensorBoard that runs in this process, on this machine's loopback address.
+
+    Attributes:
+        port: Its port.
+        path: The secret first part of its addresses: nothing is served without it.
+    """
+
+    port: int
+    path: str
+
+    def url(self, port: int | None = None) -> str:
+        """Return its address as a browser needs it.
+
+        Args:
+            port: The port at the browser's end of a tunnel; by default its own.
+        """
+        return f"http://localhost:{port or self.port}{self.path}/"
+
+
+def serve(spec: str, port: int | None = None) -> TensorboardServer:
+    """Start TensorBoard in a thread of this process; it ends with the process.
+
+    Args:
+        spec: What `specification` gave.
+        port: The port; by default one that is free.
+
+    Raises:
+        LifecycleError: If TensorBoard is not installed or the port is taken.
+    """
+    require("tensorboard")
+    from tensorboard import program
+
+    chosen, path = port or _free_port(), f"/{secrets.token_urlsafe(16)}"
+    board = program.TensorBoard()
+    # Arguments of a process can be read by everybody: the secret is in none.
+    argv = ["tensorboard", "--logdir_spec", spec, "--path_prefix", path, "--load_fast=false"]
+    argv += ["--host", "127.0.0.1", "--port", str(chosen)]
+    argv += ["--reload_interval", str(RELOAD_SECONDS)]
+    board.configure(argv)
+    try:
+        board.launch()
+    except program.TensorBoardServerException as error:
+        raise LifecycleError(f"TensorBoard can't start: {error}") from error
+    return TensorboardServer(chosen, path)
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as held:
+        port: int = held.getsockname()[1]
+        return port

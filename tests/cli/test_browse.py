@@ -1,0 +1,235 @@
+"""`detslurm checkpoint browse`: driven by textual's pilot, and in a real terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("textual")
+
+from textual.pilot import Pilot
+from textual.widgets import Input, Static, Tree
+
+from detslurm.cli import browsing
+from detslurm.cli.checkpoint_browser import CheckpointBrowser
+from tests.cli.conftest import Detslurm
+from tests.cluster.waiting import wait_for
+from tests.sdk.scenes import Scene
+
+FIRST = "1b4e28ba-2fa1-11d2-883f-0016d3cca427"
+SECOND = "6fa459ea-ee8a-3ca4-894e-db77e160355e"
+
+
+@pytest.fixture
+def saved(scene: Scene) -> Scene:
+    """An experiment whose two trials have saved a checkpoint each."""
+    experiment = scene.experiment(2, name="resnet \x1b[2J sweep")
+    scene.run(experiment, 0, losses=[0.5, 0.25], checkpoint=FIRST, end="completed")
+    scene.run(experiment, 1, losses=[0.75], checkpoint=SECOND, end="completed")
+    return scene
+
+
+def drive(scene: Scene, act: Callable[[Pilot[None]], Awaitable[None]]) -> CheckpointBrowser:
+    """Open the browser at 80x24, and act."""
+    browser = CheckpointBrowser(scene.client)
+
+    async def run() -> None:
+        async with browser.run_test(size=(80, 24)) as pilot:
+            await settled(pilot)
+            await act(pilot)
+
+    asyncio.run(run())
+    return browser
+
+
+async def settled(pilot: Pilot[None]) -> None:
+    """Until what was asked for was read."""
+    await pilot.pause()
+    await pilot.app.workers.wait_for_complete()
+    await pilot.pause()
+
+
+async def press(pilot: Pilot[None], *keys: str) -> None:
+    """Press keys, waiting after each for what it starts."""
+    for key in keys:
+        await pilot.press(key)
+        await settled(pilot)
+
+
+def lines(pilot: Pilot[None]) -> list[str]:
+    """The lines of the tree that are open."""
+    tree: Tree[Any] = pilot.app.query_one(Tree)
+    found: list[str] = []
+
+    def visit(node: Any) -> None:
+        found.append(str(node.label))
+        if node.is_expanded:
+            for child in node.children:
+                visit(child)
+
+    visit(tree.root)
+    return found
+
+
+def beside(pilot: Pilot[None]) -> str:
+    """What is shown beside the tree."""
+    return str(pilot.app.query_one("#details", Static).content)
+
+
+def _noting(read: list[str], children: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def noting(node: Any) -> Any:
+        read.append(node.label)
+        return children(node)
+
+    return noting
+
+
+def test_each_level_is_read_when_it_is_opened(
+    saved: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Experiments, trials, checkpoints, files, with metrics beside them."""
+    read: list[str] = []
+    for kind in (browsing.ExperimentNode, browsing.TrialNode, browsing.CheckpointNode):
+        monkeypatch.setattr(kind, "children", _noting(read, kind.children))
+
+    async def act(pilot: Pilot[None]) -> None:
+        experiment = "1  resnet ?[2J sweep  COMPLETED  loss 0.25"
+        assert lines(pilot) == ["experiments", experiment]
+        assert read == []
+        await press(pilot, "down", "enter", "down", "enter")
+        assert lines(pilot)[2:] == [
+            "trial  1  COMPLETED  loss 0.25",
+            "1b4e28ba  step 2  0.25  5 Bytes",
+            "trial  2  COMPLETED  loss 0.75",
+        ]
+        assert "Best loss 0.25 @ 2" in beside(pilot)
+        assert "hparams.lr 0.1" in beside(pilot)
+        await press(pilot, "down", "enter", "down")
+        assert "weights  5 Bytes" in lines(pilot)
+        assert beside(pilot).startswith("File weights")
+        assert len(read) == 3
+        await press(pilot, "up", "enter", "enter")
+        assert f"UUID {FIRST}" in beside(pilot)
+        assert len(read) == 3
+
+    drive(saved, act)
+
+
+def test_a_checkpoint_is_copied_restored_and_deleted_by_keys(saved: Scene, tmp_path: Path) -> None:
+    """Deleting asks first; what is not a checkpoint is refused."""
+    copy = tmp_path / "copy"
+
+    async def act(pilot: Pilot[None]) -> None:
+        await press(pilot, "x")
+        assert (saved.root / "checkpoints" / FIRST).exists()
+        await press(pilot, "down", "enter", "down", "enter", "down")
+        await press(pilot, "r")
+        await press(pilot, "escape", "d")
+        pilot.app.screen.query_one(Input).value = str(copy)
+        await press(pilot, "enter")
+        assert (copy / "weights").read_text() == "12345"
+        await press(pilot, "x", "n")
+        assert (saved.root / "checkpoints" / FIRST).exists()
+        await press(pilot, "x", "y")
+        assert not (saved.root / "checkpoints" / FIRST).exists()
+        assert not any(line.startswith("1b4e28ba") for line in lines(pilot))
+
+    (shown,) = drive(saved, act).shown
+    assert f"detslurm checkpoint download {FIRST}" in shown
+
+
+def test_what_can_not_be_done_is_said_and_nothing_breaks(saved: Scene) -> None:
+    """A checkpoint that a model needs stays; an experiment that was deleted meanwhile."""
+    experiment = saved.client.stored(1)
+    from detslurm.store import checkpoint_facts
+
+    directory = experiment._snapshot.directory
+    kept = checkpoint_facts.keep(directory, [FIRST], by="model resnet version 3")
+
+    async def act(pilot: Pilot[None]) -> None:
+        await press(pilot, "down", "enter", "down", "enter", "down", "x", "y")
+        (said,) = [str(one.message) for one in pilot.app._notifications]
+        assert "model resnet version 3" in said
+        assert (saved.root / "checkpoints" / FIRST).exists()
+        await press(pilot, "up", "up", "enter")
+        checkpoint_facts.release(directory, kept)
+        experiment.delete()
+        await press(pilot, "enter", "u", "up", "u")
+        assert any("was deleted" in str(one.message) for one in pilot.app._notifications)
+
+    drive(saved, act)
+
+
+def test_thousands_of_experiments_are_paged() -> None:
+    """The first ones, and one line for the others, which opens to the next page."""
+    files = [browsing.FileNode(f"file-{n}", n) for n in range(1000)]
+    first = browsing.paged(files)
+    assert len(first) == browsing.PAGE + 1
+    assert first[-1].label == "800 more"
+    assert first[-1].children()[0].label.startswith("file-200")
+    assert browsing.paged(files[:5]) == files[:5]
+
+
+def test_without_a_terminal_or_textual_it_says_what_to_do(
+    saved: Scene, detslurm: Detslurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And prints nothing else."""
+    result = detslurm("checkpoint", "browse")
+    assert (result.status, result.out) == (1, "")
+    assert "needs a terminal; `detslurm checkpoint list`" in result.err
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert "pip install 'detslurm[tui]'" in detslurm("checkpoint", "browse").err
+
+
+def test_it_works_in_a_real_terminal_of_80_by_24(saved: Scene, tmp_path: Path) -> None:
+    """Every key that its last line promises; restore commands stay after it ends."""
+    if shutil.which("tmux") is None:
+        pytest.skip("tmux is not installed")
+    socket = str(tmp_path / "tmux")
+    command = shlex.join([sys.executable, "-m", "detslurm", "checkpoint", "browse"])
+
+    def tmux(*args: str) -> str:
+        return subprocess.run(
+            ["tmux", "-S", socket, "-f", "/dev/null", *args],
+            env={**os.environ, "TERM": "xterm-256color", "DETSLURM_ROOT": str(saved.root)},
+            capture_output=True, text=True, check=True, cwd=tmp_path,
+        ).stdout  # fmt: skip
+
+    def shown(text: str) -> str:
+        def look() -> str | None:
+            screen = tmux("capture-pane", "-p")
+            return screen if text in screen else None
+
+        return wait_for(look, 60, f"{text!r} on the screen")
+
+    tmux("new-session", "-d", "-x", "80", "-y", "24", f"{command}; echo left; cat")
+    try:
+        screen = shown("resnet ?[2J sweep")
+        assert "r Restore  d Download  x Delete  u Read again  q Quit" in screen
+        for key, text in (("Down", "Best loss"), ("Enter", "trial  2")):
+            tmux("send-keys", key)
+            shown(text)
+        for key, text in (("Down", "hparams.lr"), ("Enter", "1b4e28ba"), ("Down", "UUID")):
+            tmux("send-keys", key)
+            shown(text)
+        tmux("send-keys", "r")
+        shown(f"detslurm checkpoint download {FIRST}")
+        tmux("send-keys", "Enter")
+        tmux("send-keys", "x")
+        shown("y deletes it, n keeps it")
+        tmux("send-keys", "y")
+        shown("Deleted 1b4e28ba")
+        assert not (saved.root / "checkpoints" / FIRST).exists()
+        tmux("send-keys", "q")
+        assert f"detslurm checkpoint download {FIRST}" in shown("left")
+    finally:
+        tmux("kill-server")

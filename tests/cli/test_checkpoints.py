@@ -1,0 +1,328 @@
+"""`detslurm checkpoint`, and what else lists, copies and deletes checkpoints."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from detslurm.cli.human import local_time, rfc3339
+from detslurm.storage import list_resources
+from detslurm.store import ExperimentDir, RunLog
+from detslurm.store.checkpoint_facts import keep, release
+from detslurm.store.records import SearchEnded
+from tests.cli.conftest import Detslurm
+from tests.sdk.scenes import Scene
+from tests.store.faults import refusing
+
+GOOD = "aaaa1111-0000-4000-8000-000000000001"
+BAD = "aaaa2222-0000-4000-8000-000000000002"
+OTHER = "bbbb3333-0000-4000-8000-000000000003"
+
+
+def save(scene: Scene, of: ExperimentDir, uuid: str, steps: int, loss: float, **files: str) -> Path:
+    """A run that trains, validates, saves a checkpoint with these files, and ends."""
+    path = scene.root / "checkpoints" / uuid
+    (path / "nested").mkdir(parents=True)
+    for name, text in {"weights": "12345", "optimizer": "6789", **files}.items():
+        (path / name).write_text(text)
+    (path / "nested" / "state").write_text("12")
+    trial = of.trial(of.created().first_trial)
+    number = trial.open_run({"hparams": {"lr": 0.1}, "time": 1000.0, "resume": None})["run"]
+    with RunLog.open(trial.records_path(number)) as log:
+        metrics = {"loss": loss, "accuracy": 1 - loss}
+        log.append({"t": "metrics", "group": "validation", "steps": steps, "metrics": metrics})
+        log.commit(
+            {"t": "checkpoint", "uuid": uuid, "steps": steps, "time": 1000.0 + steps,
+             "resources": list_resources(path), "metadata": {"steps_completed": steps}}
+        )  # fmt: skip
+    trial.write_end(number, {"outcome": "restart", "time": 2000.0})
+    return path
+
+
+def end(of: ExperimentDir) -> None:
+    """The trial is over."""
+    trial = of.trial(of.created().first_trial)
+    trial.write_end(trial.open_run({"time": 3000.0})["run"], {"outcome": "completed", "time": 4.0})
+
+
+@pytest.fixture
+def saved(scene: Scene) -> Scene:
+    """An experiment that is over with two checkpoints, and one that goes on with one."""
+    first = scene.experiment(name="first")
+    save(scene, first, GOOD, 10, 0.25)
+    save(scene, first, BAD, 20, 0.75, big="x" * 3000)
+    end(first)
+    save(scene, scene.experiment(name="second"), OTHER, 5, 0.5)
+    return scene
+
+
+def uuids(*rows: dict[str, str]) -> list[str]:
+    return [row["uuid"] for row in rows]
+
+
+def test_all_checkpoints_are_listed(saved: Scene, detslurm: Detslurm) -> None:
+    """Filtered by experiment, trial, age and size; sorted by a field or by any metric."""
+    rows = detslurm("checkpoint", "list", "--json").data
+    assert uuids(*rows) == [GOOD, BAD, OTHER]
+    assert rows[1] | {"time": None} == {
+        "uuid": BAD, "experiment": 1, "trial": 1, "steps": 20, "state": "COMPLETED", "time": None,
+        "size": 3011, "validation_metric": 0.75, "problem": None,
+        "validation_metrics": {"loss": 0.75, "accuracy": 0.25},
+        "path": str(saved.root / "checkpoints" / BAD),
+    }  # fmt: skip
+    for words, found in (
+        (["-e", 1], [GOOD, BAD]),
+        (["-t", 2], [OTHER]),
+        (["-e", "1,2", "--limit", 2], [GOOD, BAD]),
+        (["--sort-by", "loss"], [GOOD, OTHER, BAD]),
+        (["--sort-by", "accuracy", "--desc", "--limit", 1], [GOOD]),
+        (["--sort-by", "size", "--desc", "--limit", 1], [BAD]),
+        (["--larger-than", "2K"], [BAD]),
+        (["--older-than", "1d"], [GOOD, BAD, OTHER]),
+        (["--older-than", f"{int(time.time() - 1008)}s"], [OTHER]),
+    ):
+        assert uuids(*detslurm("c", "ls", *words, "--json").data) == found, words
+    text = detslurm("c", "list", "-e", 1).out
+    assert GOOD in text and str(saved.root / "checkpoints" / GOOD) in text
+
+
+def test_what_cant_be_read_is_left_out_with_one_warning(saved: Scene, detslurm: Detslurm) -> None:
+    """And it is there again once it can be read: nothing is concluded from that."""
+    facts = saved.store.experiment(1).log.name(1)
+    with refusing(facts):
+        result = detslurm("c", "list", "--json")
+    assert uuids(*result.data) == [OTHER]
+    assert result.err.count("left out because it can't be read: experiment 1 (") == 1
+    assert uuids(*detslurm("c", "list", "--json").data) == [GOOD, BAD, OTHER]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["list", "-e", "x"], "no experiment is called"),
+        (["list", "-e", "99"], "no experiment 99"),
+        (["list", "-t", "99"], "no trial 99"),
+        (["list", "--older-than", "soon"], "3min, 3h, 3d"),
+        (["list", "--larger-than", "-1"], "is not a size"),
+        (["describe", "aa"], "at least 4 characters"),
+        (["describe", "aaaa"], f"is the beginning of 2 checkpoints: {GOOD}, {BAD}"),
+        (["describe", "../../etc"], "not the id of a checkpoint"),
+        (["describe", "ffff"], "there is no checkpoint ffff"),
+        (["metadata", GOOD, "--set", "x"], "KEY=VALUE"),
+        (["metadata", GOOD, "--set", "x=[1"], "not YAML"),
+        (["verify"], "say what to check"),
+        (["delete", ","], "no id given"),
+    ],
+)
+def test_what_is_wrong_is_said(
+    saved: Scene, detslurm: Detslurm, words: list[str], message: str
+) -> None:
+    """In a sentence, without a traceback."""
+    result = detslurm("checkpoint", *words)
+    assert result.status in (1, 2) and message in " ".join(result.err.split())
+
+
+def test_one_is_described_by_the_beginning_of_its_id(saved: Scene, detslurm: Detslurm) -> None:
+    """With its files, what it was trained with, and what needs it."""
+    keep(saved.store.experiment(1), [GOOD], by="model resnet version 3")
+    found = detslurm("c", "describe", GOOD[:6], "--json").data
+    assert found["resources"] == {
+        "nested/": 0, "nested/state": 2, "optimizer": 4, "weights": 5,
+    }  # fmt: skip
+    assert (found["hparams"], found["metadata"]) == ({"lr": 0.1}, {"steps_completed": 10})
+    assert found["needed_by"] == ["model resnet version 3"]
+    text = detslurm("c", "describe", GOOD).out
+    assert "Needed by : model resnet version 3" in text and "11 Bytes in 3 files" in text
+    assert detslurm("c", "tree", GOOD).out.splitlines()[1:] == [
+        "├── nested/", "│   └── state  2 Bytes", "├── optimizer  4 Bytes", "└── weights  5 Bytes",
+    ]  # fmt: skip
+
+
+def test_one_that_was_deleted_says_so(saved: Scene, detslurm: Detslurm) -> None:
+    """With the time; its size and path are those that it had."""
+    before = time.time()
+    assert detslurm("c", "delete", GOOD, "--yes").status == 0
+    found = detslurm("c", "describe", GOOD, "--json").data
+    deleted = saved.client.checkpoint(GOOD).view.deleted_time
+    assert deleted is not None and before <= deleted <= time.time()
+    assert (found["state"], found["deleted_time"]) == ("DELETED", rfc3339(deleted))
+    text = detslurm("c", "describe", GOOD).out
+    assert f"Deleted : {local_time(deleted)}" in text
+    assert "Size : had 11 Bytes in 3 files" in text and f"Path : was {saved.root}" in text
+    assert detslurm("c", "describe", BAD, "--json").data["deleted_time"] is None
+
+
+def test_metadata_is_edited(saved: Scene, detslurm: Detslurm, tmp_path: Path) -> None:
+    """Values are YAML; a copy has what was edited, the stored files stay as they are."""
+    assert detslurm(
+        "c", "metadata", GOOD, "--set", "note=for the paper", "--set", "n=[1, 2]", "--json"
+    ).data == {"steps_completed": 10, "note": "for the paper", "n": [1, 2]}
+    detslurm("c", "metadata", GOOD, "--remove", "n", "--remove", "absent")
+    assert "note: for the paper" in detslurm("c", "metadata", GOOD).out
+    copy = Path(detslurm("c", "download", GOOD, "-o", tmp_path / "copy", "-q").out.strip())
+    assert json.loads((copy / "metadata.json").read_text()) == {
+        "steps_completed": 10, "note": "for the paper",
+    }  # fmt: skip
+    assert not (saved.root / "checkpoints" / GOOD / "metadata.json").exists()
+
+
+def test_a_part_is_deleted_by_patterns(saved: Scene, detslurm: Detslurm) -> None:
+    """What is left is recorded and listed; all files gone is deleted, changes by hand are taken."""
+    folder = saved.root / "checkpoints" / GOOD
+    assert detslurm("c", "rm", GOOD, "--glob", "opt*", "-y").out == (
+        f"Deleted 1 file of checkpoint {GOOD}: PARTIALLY_DELETED\n"
+    )
+    assert sorted(path.name for path in folder.iterdir()) == ["nested", "weights"]
+    row = detslurm("c", "list", "--json").data[0]
+    assert (row["state"], row["size"]) == ("PARTIALLY_DELETED", 7)
+    (folder / "weights").write_text("1")
+    assert detslurm("c", "rm", GOOD, "--json").data[0]["removed"] == []
+    assert detslurm("c", "list", "--json").data[0]["size"] == 3
+    assert detslurm("c", "verify", GOOD).status == 0
+    assert detslurm("c", "rm", GOOD, "--glob", "**", "-y").status == 0
+    assert not folder.exists()
+    assert uuids(*detslurm("c", "list", "--json").data) == [BAD, OTHER]
+    assert uuids(*detslurm("c", "list", "--all", "--json").data) == [GOOD, BAD, OTHER]
+
+
+def test_what_is_needed_is_not_deleted(saved: Scene, detslurm: Detslurm) -> None:
+    """Neither whole nor in part; the others are, and the command says what needs the rest."""
+    number = keep(saved.store.experiment(1), [GOOD], by="model resnet version 3")
+    result = detslurm("c", "delete", f"{GOOD},{BAD},{OTHER}", "--yes")
+    assert result.status == 1
+    assert f"checkpoint {GOOD} is needed by model resnet version 3" in result.err
+    assert f"checkpoint {OTHER} is needed by trial 2, which is QUEUED and goes on" in result.err
+    assert [(saved.root / "checkpoints" / uuid).exists() for uuid in (GOOD, BAD, OTHER)] == [
+        True, False, True,
+    ]  # fmt: skip
+    assert "needed by model" in detslurm("c", "rm", GOOD, "--glob", "opt*", "-y").err
+    assert (saved.root / "checkpoints" / GOOD / "optimizer").exists()
+    release(saved.store.experiment(1), number)
+    assert detslurm("c", "delete", GOOD, "--yes").out == f"Deleted checkpoint {GOOD}: 11 Bytes\n"
+    again = detslurm("c", "delete", GOOD, "--yes")
+    assert (again.out, again.err) == ("", f"checkpoint {GOOD} had been deleted before\n")
+    assert "was deleted" in detslurm("c", "download", GOOD).err
+
+
+def test_links_lead_to_the_best_and_the_newest(saved: Scene, detslurm: Detslurm) -> None:
+    """Commands that list or delete mend them; the deletion of the experiment takes the links,
+    and nothing that they lead to."""
+    folder = saved.store.experiment(1).path
+    detslurm("e", "list-checkpoints", 1)
+    assert [(folder / name).resolve().name for name in ("best", "latest")] == [GOOD, BAD]
+    detslurm("c", "delete", GOOD, "-y")
+    assert (folder / "best").resolve().name == BAD
+    keep(saved.store.experiment(2), [OTHER], by="model resnet version 3")
+    (folder / "best").unlink()
+    (folder / "best").symlink_to(saved.root / "checkpoints" / OTHER)  # by hand
+    assert detslurm("e", "delete", 1, "-y").status == 0
+    assert not {"best", "latest"} & {path.name for path in folder.iterdir()}
+    assert (saved.root / "checkpoints" / OTHER / "weights").exists()
+
+
+def test_changes_by_hand_are_found(saved: Scene, detslurm: Detslurm) -> None:
+    """`verify` says what is missing, changed or new; lists say so from then on, until it is
+    mended."""
+    good, bad = (saved.root / "checkpoints" / uuid for uuid in (GOOD, BAD))
+    assert detslurm("c", "verify", "--all").status == 0
+    (good / "weights").unlink()
+    (good / "optimizer").write_text("changed")
+    (good / "nested" / "new").touch()
+    problem = (
+        "missing: weights; of another size: optimizer (7 bytes, not 4); not recorded: nested/new"
+    )
+    result = detslurm("c", "verify", "-e", 1, "--json")
+    assert (result.status, [(r["uuid"], r["problem"]) for r in result.data]) == (
+        1, [(GOOD, problem)],
+    )  # fmt: skip
+    assert "2 checkpoints checked, 1 with problems" in result.err
+    assert detslurm("c", "list", "--json").data[0]["problem"] == problem
+    assert "DAMAGED" in detslurm("e", "lc", 1).out
+    (good / "weights").write_text("12345")
+    (good / "optimizer").write_text("6789")
+    (good / "nested" / "new").unlink()
+    assert detslurm("c", "verify", GOOD).status == 0
+    assert detslurm("c", "list", "--json").data[0]["problem"] is None
+    shutil.rmtree(bad)
+    row = detslurm("c", "list", "--json").data[1]
+    assert (row["state"], row["problem"]) == ("DELETED", "all its files are missing")
+    assert detslurm("c", "verify", BAD).status == 1
+
+
+def test_deep_verification_reads_checksums(scene: Scene, detslurm: Detslurm) -> None:
+    """A bit that changed in what `torch.save` writes (a zip archive) is found by --deep alone."""
+    experiment = scene.experiment()
+    archive = scene.root / "model.pt"
+    with zipfile.ZipFile(archive, "w") as file:
+        file.writestr("data/0", b"weights" * 100)
+    path = save(scene, experiment, GOOD, 1, 0.5, **{"model.pt": "x" * archive.stat().st_size})
+    end(experiment)
+    shutil.copy(archive, path / "model.pt")
+    assert detslurm("c", "verify", GOOD, "--deep").status == 0
+    data = bytearray((path / "model.pt").read_bytes())
+    data[200] ^= 1
+    (path / "model.pt").write_bytes(data)
+    assert detslurm("c", "verify", GOOD).status == 0
+    result = detslurm("c", "verify", GOOD, "--deep", "--json")
+    assert (result.status, result.data[0]["problem"]) == (
+        1, "with wrong checksums: model.pt (data/0)",
+    )  # fmt: skip
+
+
+def test_the_best_of_an_experiment_are_downloaded(
+    saved: Scene, detslurm: Detslurm, tmp_path: Path
+) -> None:
+    """By the searcher's metric or another one; with the way to load them on stderr."""
+    out = tmp_path / "out"
+    result = detslurm("e", "download", 1, "-o", out)
+    assert result.out == f"{out / GOOD}\n"
+    assert (out / GOOD / "nested" / "state").read_text() == "12"
+    assert "as the code saved them" in result.err
+    assert detslurm("e", "download", 1, "--top-n", 5, "-o", out, "-q", "--json").data == [
+        {"uuid": GOOD, "path": str(out / GOOD)}, {"uuid": BAD, "path": str(out / BAD)},
+    ]  # fmt: skip
+    by = ["--sort-by", "accuracy", "--smaller-is-better", "true"]
+    assert uuids(*detslurm("e", "download", 1, *by, "-o", out, "--json").data) == [BAD]
+    assert uuids(*detslurm("t", "download", 1, "--best", *by, "-o", out / BAD, "--json").data) == [
+        BAD
+    ]
+    for words in (["--sort-by", "loss"], ["--best", "--top-n", 2], ["--top-n", 0]):
+        assert detslurm("e", "download", 1, *words).status == 2
+    by[1] = "nothing"
+    assert "no checkpoint with a validation of nothing" in detslurm("e", "download", 1, *by).err
+    assert uuids(*detslurm("e", "lc", 1, "--best", 1, "--json").data) == [GOOD]
+
+
+def test_names_that_users_chose_are_no_times(saved: Scene, detslurm: Detslurm) -> None:
+    """A float under `time` in metadata stays what it is; our own times are RFC 3339."""
+    changed = detslurm(
+        "c", "metadata", GOOD, "--set", "time=1.5", "--set", "a={ended: 2.5}", "--json"
+    )
+    assert changed.data["time"] == 1.5 and changed.data["a"] == {"ended": 2.5}
+    found = detslurm("c", "describe", GOOD, "--json").data
+    assert found["metadata"]["time"] == 1.5 and found["time"].endswith("Z")
+
+
+def test_what_a_search_may_start_a_trial_from_is_not_deleted(
+    scene: Scene, detslurm: Detslurm
+) -> None:
+    """Until the search is over."""
+    made, log = scene.search()
+    log.commit([{"e": "work_requested", "worker": "7_0"}])
+    for uuid, steps in ((GOOD, 10), (BAD, 20)):
+        save(scene, made, uuid, steps, 0.5)
+    ended = {"e": "run_ended", "trial": 0, "worker": "7_0", "outcome": "released"}
+    log.commit([{**ended, "fencing_token": 1, "checkpoint": GOOD}])
+    for words in (["delete"], ["rm", "--glob", "weights"]):
+        refused = detslurm("checkpoint", *words, GOOD, "--yes")
+        assert refused.status == 1
+        assert (
+            "needed by the search of experiment 1, which may start a trial from it" in refused.err
+        )
+    made.append(SearchEnded(created=1, closed={1: "completed"}))
+    assert detslurm("checkpoint", "delete", GOOD, "--yes").status == 0

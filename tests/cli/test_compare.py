@@ -1,0 +1,52 @@
+"""`detslurm compare`: what differs, and nothing else."""
+
+from __future__ import annotations
+
+from tests.cli.conftest import Detslurm
+from tests.sdk.scenes import YAML, Scene
+
+
+def fill(scene: Scene) -> None:
+    """Two experiments with other settings, code, secrets and results."""
+    first = scene.experiment(2, job="7")
+    changed = YAML.replace("[0.1, 0.2]", "[0.1, 0.3]").replace("hush-hush", "whisper")
+    second = scene.experiment(1, job="8", text=changed + "max_restarts: 2\n", name="other")
+    (second.code / "train.py").write_text("print('hello')\nprint('again')\n")
+    (second.code / "more.bin").write_bytes(b"\xff\x00")
+    scene.run(first, 0, losses=[3.0, 2.0], end="completed")
+    scene.run(first, 1, losses=[4.0], end="completed")
+    scene.run(second, 0, losses=[1.5], end="completed")
+
+
+def test_experiments_side_by_side(scene: Scene, detslurm: Detslurm) -> None:
+    """Keys, files and results with a value for each; equal ones are left out, secrets masked."""
+    fill(scene)
+    data = detslurm("compare", 1, 2, "--code", "--json").data
+    assert data["ids"] == [1, 2]
+    assert data["config"]["max_restarts"] == {"1": 5, "2": 2}
+    assert data["config"]["hyperparameters.lr"]["2"]["vals"] == [0.1, 0.3]
+    assert data["config"]["data.secrets.token"] == {"1": "********", "2": "********"}
+    assert "entrypoint" not in data["config"] and "searcher.metric" not in data["config"]
+    assert data["results"]["best loss"] == {"1": 2.0, "2": 1.5}
+    assert data["results"]["trials"] == {"1": 2, "2": 1} and "state" not in data["results"]
+    assert data["code"].keys() == {"train.py", "more.bin"}
+    assert data["code"]["more.bin"]["1"] is None
+    assert data["diffs"].keys() == {"train.py"}
+    assert "+print('again')" in data["diffs"]["train.py"].splitlines()
+
+    shown = detslurm("compare", "1,2")
+    assert "max_restarts" in shown.out and "+print" not in shown.out
+    assert "hush" not in shown.out and "whisper" not in shown.out
+    assert detslurm("compare", 1, 1).status == 2
+
+
+def test_trials_side_by_side(scene: Scene, detslurm: Detslurm) -> None:
+    """Each with the hyperparameters that it had."""
+    fill(scene)
+    data = detslurm("compare", "-t", 1, 2, 3, "--json").data
+    assert data["config"]["hyperparameters.i"] == {"1": 0, "2": 1, "3": 0}
+    assert "hyperparameters.lr" not in data["config"]
+    assert data["results"]["steps"] == {"1": 2, "2": 1, "3": 1}
+    same = detslurm("compare", "-t", 1, 2)
+    assert "Code" not in same.out and "best loss" in same.out
+    assert detslurm("compare", "-t", 1, 99).status == 1

@@ -1,0 +1,146 @@
+"""Tab: what it offers, how quickly, and how it gets into a shell."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Detslurm
+from tests.cli.terminals import InteractiveShell
+from tests.cli.test_program import DETSLURM
+from tests.sdk.scenes import Scene
+
+# As bash does it: the function of the script, called with the words of the line.
+COMPLETE = """
+source "$1"
+COMP_WORDS=($2)
+[ "${2% }" = "$2" ] || COMP_WORDS+=("")
+COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
+_detslurm_completion detslurm
+printf '%s\\n' "${COMPREPLY[@]}"
+"""
+
+
+@pytest.fixture
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A HOME of one's own, and `detslurm` on the PATH."""
+    command = tmp_path / "bin" / "detslurm"
+    command.parent.mkdir()
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m detslurm.cli "$@"\n')
+    command.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{command.parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("XDG_DATA_HOME", "XDG_CONFIG_HOME", "ZDOTDIR"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path
+
+
+def offered(script: Path, line: str) -> list[str]:
+    """What bash would show after Tab; a script that the user typed half of."""
+    argv = ["bash", "-c", COMPLETE, "bash", str(script), line]
+    done = subprocess.run(argv, capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    return done.stdout.split()
+
+
+def test_tab_in_bash(scene: Scene, detslurm: Detslurm, program: Path) -> None:
+    """Commands, ids, names, states, keys and columns complete, once one command was run."""
+    scene.run(scene.experiment(name="mnist-a"), losses=[0.5], end="completed")
+    scene.experiment(3, name="mnist-b", job="8")
+    assert detslurm("completion", "install", "bash").status == 0
+    script = program / ".local/share/detslurm/completion.bash"
+    profile = (program / ".bashrc").read_text()
+    assert detslurm("completion", "install", "bash").status == 0
+    assert (program / ".bashrc").read_text() == profile and str(script) in profile
+    for line, expected in {
+        "detslurm exp": ["experiment"],
+        "detslurm experiment list-": ["list-trials", "list-checkpoints"],
+        "detslurm e describe ": ["last", "2", "1"],
+        "detslurm e describe 2,": ["2,last", "2,2", "2,1"],
+        "detslurm e describe mn": ["mnist-b", "mnist-a"],
+        "detslurm t logs ": ["last", "4", "3", "2", "1"],
+        "detslurm e list --state pa": ["paused"],
+        "detslurm e list --columns id,sta": ["id,state", "id,started"],
+        "detslurm submit x --config resources.slots_p": ["resources.slots_per_trial="],
+    }.items():
+        assert offered(script, line) == expected, line
+
+
+TYPED = {
+    "detslurm exp\tdescribe ci\t": "<experiment><describe><cifar>",
+    "detslurm submit x --config resources.slots_per_t\t4": (
+        "<submit><x><--config><resources.slots_per_trial=4>"
+    ),
+    "detslurm submit exper\t": "<submit><experiment.yaml>",
+}
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_tab_as_it_is_typed(scene: Scene, detslurm: Detslurm, program: Path, shell: str) -> None:
+    """In a fresh home: nothing is said at the start, words are completed, and no blank follows
+    the equals sign of a key."""
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} is not installed")
+    scene.run(scene.experiment(name="cifar"), end="completed")
+    scene.run(scene.experiment(name="mnist"), end="completed")
+    assert detslurm("completion", "install", shell).status == 0
+    (program / "experiment.yaml").touch()
+    real = program / "bin" / "detslurm"
+    real.rename(program / "bin" / "real")
+    real.write_text(
+        '#!/bin/sh\n[ -n "$_DETSLURM_COMPLETE" ] && exec real\nprintf "<%s>" "$@"; echo\n'
+    )
+    real.chmod(0o755)
+    typing = InteractiveShell(shell, {"PS1": "$ ", "DETSLURM_ROOT": str(scene.root)})
+    try:
+        typing.type(f"cd {program}; echo re''ady\n", "ready\r\n")
+        assert "not found" not in typing.seen
+        for keys, words in TYPED.items():
+            typing.type(f"{keys}\n", f"{words}\r\n")
+    finally:
+        typing.end()
+
+
+def test_what_cant_be_read_completes_to_nothing(
+    scene: Scene, detslurm: Detslurm, program: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No message comes between what the user types."""
+    script = program / "script"
+    script.write_text(detslurm("completion", "show", "bash").out)
+    monkeypatch.setenv("DETSLURM_ROOT", "/nonexistent")
+    assert offered(script, "detslurm e describe ") == []
+
+
+def test_completion_imports_no_command(scene: Scene) -> None:
+    """Names come from the tables; each Tab is a process that the user waits for."""
+    env = {**os.environ, "COMP_WORDS": "detslurm exp", "COMP_CWORD": "1"}
+    env["_DETSLURM_COMPLETE"] = "bash_complete"
+    argv = [sys.executable, "-X", "importtime", *DETSLURM[1:]]
+    code = "import sys; from detslurm.cli import main; sys.argv[0] = 'detslurm'; main()"
+    argv = [sys.executable, "-X", "importtime", "-c", code]
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["plain,experiment"]
+    modules = [line.rpartition("|")[2].strip() for line in done.stderr.splitlines()]
+    light = ("_env", "_errors", "cli", "cli.app", "cli.lazy", "cli.session")
+    ours = {name for name in modules if name.startswith("detslurm.")}
+    assert ours <= {f"detslurm.{name}" for name in light}
+
+
+def test_scripts_for_other_shells(
+    detslurm: Detslurm, program: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """zsh reads a line of its profile, fish its directory; an unknown shell is asked about."""
+    assert detslurm("completion", "install", "zsh").status == 0
+    assert "compdef" in (program / ".local/share/detslurm/completion.zsh").read_text()
+    assert "completion.zsh" in (program / ".zshrc").read_text()
+    monkeypatch.setenv("SHELL", "/usr/bin/fish")
+    assert detslurm("completion", "install").status == 0
+    assert "complete" in (program / ".config/fish/completions/detslurm.fish").read_text()
+    monkeypatch.setenv("SHELL", "/bin/sh")
+    result = detslurm("completion", "install")
+    assert result.status == 2 and "name one of bash, zsh, fish" in result.err

@@ -1,0 +1,123 @@
+"""How results look: on terminals, in pipes, as JSON; and one voice for errors."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from detslurm.cli.output import Column
+from detslurm.cli.tables import cells_of, fit
+from tests.cli.conftest import Detslurm
+from tests.cli.terminals import on_terminal, without_colors
+from tests.envelope import errors_of
+from tests.sdk.scenes import Scene
+
+
+def test_errors_have_one_voice(scene: Scene, detslurm: Detslurm) -> None:
+    """Who speaks, what kind of message it is, and for a wrong command line how it is used."""
+    scene.experiment()
+    said = detslurm("e", "describe", 7).err
+    assert said == f"detslurm: error: there is no experiment 7 in {scene.root}\n"
+    wrong = detslurm("e", "list", "--nosuch")
+    assert wrong.status == 2
+    assert wrong.err.startswith("Usage: detslurm experiment list [OPTIONS]\n")
+    assert "Try 'detslurm experiment list --help' for help." in wrong.err
+    assert wrong.err.splitlines()[-1].startswith("detslurm: error: No such option")
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "kind"),
+    [
+        (("e", "describe", 7), 1, "not_found"),
+        (("e", "describe", "-7x"), 2, "usage"),
+        (("e", "archive", 1), 1, "refused"),
+        (("submit", "/nonexistent.yaml"), 2, "config"),
+        (("doctor", "--nosuch"), 2, "usage"),
+        (("nosuch",), 2, "usage"),
+    ],
+)
+def test_errors_come_as_json_too(
+    scene: Scene, detslurm: Detslurm, words: tuple[object, ...], status: int, kind: str
+) -> None:
+    """In the same envelope as results, whatever fails; the exit status tells, too."""
+    scene.experiment(job="7")
+    result = detslurm(*words, "--json")
+    assert result.status == status
+    (error,) = errors_of(result.out)
+    assert error["kind"] == kind and error["message"]
+    assert error["message"] in result.err
+
+
+def test_what_was_found_comes_with_what_failed(scene: Scene, detslurm: Detslurm) -> None:
+    """One envelope has both."""
+    scene.experiment()
+    result = detslurm("e", "describe", 1, 7, "--json")
+    assert result.status == 1
+    assert [one["id"] for one in result.data] == [1]
+    assert [one["kind"] for one in errors_of(result.out)] == ["not_found"]
+    done = detslurm("e", "unarchive", 1, 7, "--json")
+    assert [one["done"] for one in done.data] == [True, False]
+    (error,) = errors_of(done.out)
+    assert error["message"].startswith("there is no experiment 7")
+
+
+WIDTHS = st.lists(st.tuples(st.integers(1, 60), st.integers(0, 3), st.booleans()), min_size=1)
+
+
+@given(WIDTHS, st.integers(20, 200))
+def test_a_fitted_line_is_never_too_long(
+    found: list[tuple[int, int, bool]], available: int
+) -> None:
+    """Cells are cut, then columns left out; those that must stay are whole where there is room."""
+    columns = [Column("c", str, drop=drop, least=4 if cut else None) for _, drop, cut in found]
+    widths = [width for width, _, _ in found]
+    shown, given_widths = fit(columns, widths, available)
+    needed = sum(given_widths) + 2 * (len(shown) - 1)
+    kept = [n for n, column in enumerate(columns) if not column.drop]
+    assert set(kept) <= set(shown)
+    assert needed <= available or list(shown) == kept
+    for n, width in zip(shown, given_widths, strict=True):
+        assert min(widths[n], columns[n].least or widths[n]) <= width <= widths[n]
+
+
+def test_nothing_is_cut_in_a_pipe(scene: Scene, detslurm: Detslurm) -> None:
+    """However narrow a terminal may be; wide characters keep the columns straight."""
+    name = "日本語のとても長い名前" * 5
+    scene.experiment(name=name)
+    scene.experiment(name="x")
+    lines = detslurm("e", "list").out.splitlines()
+    assert any(name in line for line in lines)
+    rows = [line for line in lines if "|" in line]
+    assert len({tuple(map(cells_of, line.split("|")[:-1])) for line in rows}) == 1
+
+
+def test_a_terminal_is_told_colors_and_a_pipe_is_not(scene: Scene, detslurm: Detslurm) -> None:
+    """NO_COLOR is obeyed."""
+    scene.run(scene.experiment(), losses=[0.5], end="completed")
+    assert "\x1b[" in on_terminal("e", "list")
+    assert "\x1b[" not in on_terminal("e", "list", env={"NO_COLOR": "1"})
+    assert "\x1b[" not in detslurm("e", "list").out
+
+
+def test_csv_has_what_the_table_has(scene: Scene, detslurm: Detslurm) -> None:
+    """Under the same headers."""
+    scene.experiment(name="a, b")
+    (row,) = csv.DictReader(io.StringIO(detslurm("e", "list", "--csv").out))
+    assert row["ID"] == "1" and row["Name"] == "a, b"
+    clash = detslurm("e", "list", "--csv", "--json")
+    assert clash.status == 2 and "--json can't be combined with --csv" in clash.err
+
+
+def test_long_output_is_paged_on_a_terminal_only(scene: Scene, detslurm: Detslurm) -> None:
+    """Here the pager marks what it gets."""
+    for n in range(30):
+        scene.experiment(name=f"e{n}")
+    pager = {"PAGER": "sed s/^/paged:/"}
+    assert "paged:" in on_terminal("e", "list", env=pager)
+    assert "paged:" not in on_terminal("e", "list", lines=200, env=pager)
+    assert "paged:" not in on_terminal("e", "list", "--json", env=pager)
+    assert "e29" in without_colors(on_terminal("e", "list"))

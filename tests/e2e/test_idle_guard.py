@@ -1,0 +1,83 @@
+"""Runs that hold slots and do nothing, on a real cluster."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+from tests.e2e.desk import Desk
+from tests.e2e.test_torch_distributed import LAUNCHED, TRAIN
+from tests.envelope import unwrap
+
+pytestmark = pytest.mark.cluster
+
+# The last rank of a first run stops; all others wait for it in a collective operation.
+HANGS = textwrap.dedent(TRAIN).replace(
+    "        step += 1\n",
+    "        step += 1\n"
+    "        if step == 12 and rank == size - 1 and info.latest_checkpoint is None:\n"
+    "            os.kill(os.getpid(), 19)\n",
+)
+TWO_NODES = ("resources.slots_per_trial=2", "slurm.slots_per_node=1", f"entrypoint={LAUNCHED}")
+WAITS = """\
+import pathlib, time
+
+while not pathlib.Path(FOLDER, "go").exists():
+    {}
+print("goes on", flush=True)
+while not pathlib.Path(FOLDER, "end").exists():
+    time.sleep(0.1)
+"""
+
+
+def guarded(action: str) -> str:
+    """The override for a guard that waits half a minute."""
+    return f"slurm.idle_guard={{minutes: 0.5, action: {action}}}"
+
+
+def test_runs_that_do_nothing(desk: Desk) -> None:
+    """A hung rank restarts its trial; an idle run is shown as long as it is; one that computes
+    silently is never touched."""
+    folder = desk.user.cwd
+    assert folder is not None
+
+    def waiting(name: str, how: str) -> str:
+        return WAITS.format(how).replace("FOLDER", repr(str(folder)))
+
+    hung = desk.submit(
+        desk.project(HANGS, "hyperparameters: {held_at: 0}", "hung"),
+        *TWO_NODES,
+        guarded("restart"),
+    )
+    idle = desk.submit(
+        desk.project(waiting("idle", "time.sleep(0.1)"), name="idle"), guarded("warn")
+    )
+    silent = desk.submit(desk.project(waiting("silent", "pass"), name="silent"), guarded("pause"))
+
+    desk.wait_for_log(idle, "warning: the run holds its slots idle")
+    shown = desk.run("experiment", "describe", str(idle))
+    assert "RUNNING (idle)" in shown.stdout
+    reason = "nothing was computed, printed or reported for 0.5 minutes"
+    trial = desk.trial_dir(idle).id
+    assert reason in desk.run("trial", "describe", str(trial)).stdout
+    listed = desk.run("experiment", "list")
+    assert f"trial {trial} of experiment {idle} holds its slots idle" in listed.stderr
+    assert str(silent) not in listed.stderr
+
+    assert desk.wait_for_state(hung, "COMPLETED", "ERROR") == "COMPLETED"
+    assert desk.outcomes(hung) == ["restart", "completed"]
+    first, second = desk.trial(hung).runs
+    assert reason in (first.reason or "") and "are stopped (SIGSTOP)" in (first.reason or "")
+    assert "restart 1 of 5" in (first.reason or "") and second.resumed_steps == 10
+    (figures,) = unwrap(desk.run("e", "efficiency", str(hung), "--json").stdout)
+    assert figures["steps_lost"] in (1, 2) and figures["nodes"] == 2
+    assert figures["slot_hours_wasted"] > 0.4 * 30 * 2 / 3600
+
+    (folder / "go").touch()
+    desk.wait_for_log(idle, "the run is at work again")
+    assert "(idle)" not in desk.run("experiment", "describe", str(idle)).stdout
+    (folder / "end").touch()
+    for number in (idle, silent):
+        assert desk.wait_for_state(number, "COMPLETED", "ERROR", "PAUSED") == "COMPLETED"
+        assert desk.outcomes(number) == ["completed"]

@@ -1,0 +1,158 @@
+"""The meter of a run: shares are recorded in time, and one pause comes of many that cross."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from detslurm.exec.budget import Meter, share_seconds
+from detslurm.exec.intents import Intents
+from detslurm.store import ExperimentDir
+from detslurm.store.records import Intent, Set
+from detslurm.store.spending import Spending, last_number
+from tests.sdk.scenes import Scene
+
+HOUR = 3600.0
+
+
+class Clock:
+    """Seconds that pass when a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    return Scene(tmp_path / "store")
+
+
+def meters(scene: Scene, count: int, clock: Clock, budget: float | None = 1.0) -> list[Meter]:
+    """Runs of one experiment with 2 slots each, each with its own view of the facts."""
+    about = {"slots": 2, "workers": count, "budget": budget}
+    experiment = scene.experiment(count, about=about)
+    found = []
+    for index in range(count):
+        intents = Intents(experiment)
+        intents.refresh()
+        meter = Meter(intents, index + 1, scene.queue, clock=clock)
+        meter.begin(1)
+        found.append(meter)
+    return found
+
+
+def pauses(experiment: ExperimentDir) -> list[str]:
+    return [fact["reason"] for fact in experiment.facts() if fact.get("intent") == "pause"]
+
+
+def test_shares_that_are_not_recorded_are_small_beside_what_is_left() -> None:
+    """All runs together keep back a fiftieth of the budget or a quarter of the rest at most."""
+    for used in (0, 50, 90, 99):
+        budget, slots, at_once = 100 * HOUR, 4, 10
+        kept_back = share_seconds(budget, used * HOUR, slots, at_once) * slots * at_once
+        assert kept_back <= max(budget / 50, slots * at_once * 60)
+        assert kept_back <= max((budget - used * HOUR) / 4, slots * at_once * 5)
+    assert share_seconds(HOUR, 2 * HOUR, 1, 1) == 5
+
+
+def test_a_run_records_its_shares_and_its_rest(scene: Scene) -> None:
+    """The sum is what it used, to the second; between shares nothing is written."""
+    clock = Clock()
+    [meter] = meters(scene, 1, clock)
+    spending = Spending(scene.store.experiment(1))
+    meter.look()
+    assert spending.total() == 0
+    clock.now += meter.seconds_to_look()
+    meter.look()
+    assert spending.total() == 2 * 60
+    clock.now += 7
+    meter.end()
+    assert spending.total() == 2 * 67
+    assert not pauses(scene.store.experiment(1))
+
+
+def test_the_experiment_is_paused_once(scene: Scene) -> None:
+    """Four runs find the budget used at the same moment: one intent, with its reason."""
+    clock, experiment = Clock(), None
+    four = meters(scene, 4, clock)
+    clock.now += 451  # 4 x 2 x 451 s > 1 h
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(Meter.look, four))
+    for meter in four:
+        meter.look()
+    experiment = scene.store.experiment(1)
+    [reason] = pauses(experiment)
+    assert reason.startswith("its budget is used (") and "of 1 slot-hours)" in reason
+    assert Spending(experiment).total() == pytest.approx(4 * 2 * 451)
+    assert ("hold", "7") in scene.queue.calls and ("notify", "7") in scene.queue.calls
+
+
+def test_a_run_alone_stops_at_its_budget(scene: Scene) -> None:
+    """It looks when it has used the rest itself; and while it saves, shares are as usual."""
+    clock = Clock()
+    [meter] = meters(scene, 1, clock)
+    experiment, looks = scene.store.experiment(1), 0
+    while not pauses(experiment):
+        clock.now += meter.seconds_to_look()
+        meter.look()
+        looks += 1
+    assert looks < 60
+    assert 1800 <= clock.now - 100 <= 1801
+    facts = len(list((experiment.path / "spending").iterdir()))
+    for _ in range(4):
+        clock.now += meter.seconds_to_look()
+        meter.look()
+    assert meter.seconds_to_look() == 5
+    assert len(list((experiment.path / "spending").iterdir())) == facts + 4
+
+
+def test_a_raised_budget_goes_on_and_none_counts_nothing(scene: Scene) -> None:
+    """A look reads the budget as it was set last; after `activate` the same total counts on."""
+    clock = Clock()
+    [meter] = meters(scene, 1, clock)
+    experiment = scene.store.experiment(1)
+    experiment.append(Set(field="budget", value=2.0))
+    clock.now += HOUR / 2 + 1
+    meter._intents.refresh()
+    meter.look()
+    assert not pauses(experiment)
+    experiment.append(Set(field="budget", value=None))
+    meter._intents.refresh()
+    clock.now += 10 * HOUR
+    meter.look()
+    meter.end()
+    assert Spending(experiment).total() == HOUR + 2
+    experiment.append(Set(field="budget", value=1.0))
+    meter._intents.refresh()
+    meter.look()
+    assert len(pauses(experiment)) == 1
+    experiment.append(Intent(intent="activate"))
+    meter._intents.refresh()
+    assert meter._intents.cause is None
+
+
+def test_the_last_number_is_found_by_few_looks() -> None:
+    """However many facts there are."""
+    for last in (1, 2, 3, 7, 8, 100, 4097):
+        looks: list[int] = []
+
+        def exists(number: int, last: int = last, looks: list[int] = looks) -> bool:
+            looks.append(number)
+            return number <= last
+
+        assert last_number(1, exists) == last
+        assert len(looks) <= 26
+
+
+def test_processes_add_to_one_sum(scene: Scene) -> None:
+    """Racing additions are all in the total."""
+    experiment = scene.experiment()
+    each = [Spending(experiment) for _ in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda s: [s.add(1.0) for _ in range(25)], each))
+    assert Spending(experiment).total() == 100

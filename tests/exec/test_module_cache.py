@@ -1,0 +1,127 @@
+"""Runners and agents start from one file of code, and without it as any module does."""
+
+from __future__ import annotations
+
+import marshal
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from benchmarks.experiments import submitted
+from detslurm import _start
+
+TALKS = (
+    "def main(words):\n    print({said!r}, *words)\nif __name__ == '__main__':\n    main({words})\n"
+)
+
+
+TRUE = "['true']"
+
+
+class Site:
+    """A store with a module cache, beside an installed module of the same name."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.installed = root / "installed"
+        self.installed.mkdir()
+        self.source = self.installed / "hello.py"
+        self.source.write_text(TALKS.format(said="installed", words="__import__('sys').argv[1:]"))
+        self.cache = Path(_start.cache_path(str(root)))
+        self.write(sys.version)
+
+    def write(self, version: str) -> None:
+        code = compile(TALKS.format(said="cached", words=[]), str(self.source), "exec")
+        modules = {"hello": (str(self.source), None, marshal.dumps(code))}
+        stamps = [_start.stamp(str(self.source))]
+        self.cache.write_bytes(marshal.dumps((version, stamps, modules)))
+        self.cache.chmod(0o600)
+
+    def start(self) -> str:
+        experiment = str(self.root / "experiments" / "7")
+        argv = [sys.executable, "-PS", _start.__file__, "hello", experiment, "5"]
+        environment = os.environ | {"PYTHONPATH": str(self.installed)}
+        done = subprocess.run(argv, env=environment, capture_output=True, text=True, check=True)
+        assert done.stdout.endswith(f" {experiment} 5\n")
+        return done.stdout.split()[0]
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+def test_a_module_comes_from_the_cache(site: Site) -> None:
+    """With the words behind its name."""
+    assert site.start() == "cached"
+
+
+UNFIT: dict[str, Callable[[Site], object]] = {
+    "missing": lambda site: site.cache.rename(site.root / "elsewhere"),
+    "torn": lambda site: site.cache.write_bytes(site.cache.read_bytes()[:-9]),
+    "empty": lambda site: site.cache.write_bytes(b""),
+    "another Python": lambda site: site.write("3.11.0 (another one)"),
+    "an upgrade": lambda site: os.utime(site.source, ns=(1, 1)),
+    "the group may write": lambda site: site.cache.chmod(0o660),
+}
+
+
+@pytest.mark.parametrize("change", UNFIT.values(), ids=list(UNFIT))
+def test_what_does_not_fit_is_not_used(site: Site, change: Callable[[Site], object]) -> None:
+    """The module runs as it is installed: a job never fails for its cache."""
+    change(site)
+    assert site.start() == "installed"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_code_of_another_user_is_not_run(site: Site) -> None:
+    """In a shared store anybody may have written it."""
+    os.chown(site.cache, 65534, -1)
+    assert site.start() == "installed"
+
+
+def test_a_submission_writes_it_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And again when what it was made of has changed."""
+    root = tmp_path / "store"
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+    submitted(tmp_path / "first", root, TRUE)
+    cache = Path(_start.cache_path(str(root)))
+    before = cache.stat()
+    assert before.st_mode & 0o777 == 0o600
+    submitted(tmp_path / "second", root, TRUE)
+    assert cache.stat().st_ino == before.st_ino
+    version, stamps, modules = marshal.loads(cache.read_bytes())
+    cache.write_bytes(marshal.dumps((version, [(stamps[0][0], 1, 1), *stamps[1:]], modules)))
+    (tmp_path / "third").mkdir()
+    submitted(tmp_path / "third", root, TRUE)
+    assert marshal.loads(cache.read_bytes())[1] == stamps
+
+
+IMPORTS = """
+import sys, runpy
+sys.argv = ["_start.py", "detslurm.exec.runner", sys.argv[1], "0"]
+try:
+    runpy.run_path({start!r}, run_name="__main__")
+except SystemExit:
+    from detslurm import _start
+    import json, optuna, detslurm.exec.runner as runner, detslurm.exec.sampling, msgspec._core
+    assert runner.__spec__.loader.__class__.__name__ == "_CachedLoader", runner.__spec__
+    assert runner.__file__.endswith("detslurm/exec/runner.py")
+    assert "StoreError" in runner.__loader__.get_source(runner.__name__)
+    print("all found")
+"""
+
+
+def test_what_it_lacks_is_found_in_site_packages(tmp_path: Path) -> None:
+    """Which -S has left out; modules know their files, as others do."""
+    root = tmp_path / "store"
+    experiment = submitted(tmp_path, root, TRUE)
+    code = IMPORTS.format(start=_start.__file__)
+    argv = [sys.executable, "-PSc", code, str(experiment.path)]
+    done = subprocess.run(argv, capture_output=True, text=True)
+    assert done.stdout == "all found\n", done.stderr

@@ -1,0 +1,365 @@
+"""Experiments from one store to another as one file, which may come from anybody."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import sys
+import tarfile
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from detslurm.sdk import BundleError, Client
+from detslurm.storage import from_config
+from detslurm.store import fold_experiment, trial_metrics
+from detslurm.store.history import read_continued
+from tests.sdk.scenes import Scene
+
+KEPT, OTHER = str(uuid.uuid4()), str(uuid.uuid4())
+MUTATIONS = {"open", "os.mkdir", "os.rename", "os.link", "os.remove"}
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    return Scene(tmp_path / "here" / "store")
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Client:
+    """The client of another site's store, which has an experiment of its own."""
+    there = Scene(tmp_path / "there" / "store")
+    there.run(there.experiment(3, job="9"), losses=[1.0], end="completed")
+    return there.client
+
+
+@pytest.fixture
+def number(scene: Scene) -> int:
+    """A finished grid: a trial of two runs with two checkpoints, another that was killed."""
+    experiment = scene.experiment(2)
+    scene.run(experiment, 0, losses=[3.0, 2.0], checkpoint=KEPT, end="restart")
+    resume = {"uuid": KEPT, "steps": 2}
+    scene.run(experiment, 0, losses=[1.0, float("nan")], checkpoint=OTHER, end="completed",
+              resume=resume, log=["0: it trains"])  # fmt: skip
+    scene.run(experiment, 1, losses=[5.0], end="killed")
+    (experiment.code / "run.sh").write_text("true\n")
+    (experiment.code / "run.sh").chmod(0o755)
+    (experiment.code / "empty").mkdir()
+    scene.client.stored(experiment.id).set_labels(["a", "b"])
+    scene.client.stored(experiment.id).kill()
+    return experiment.id
+
+
+def curve(client: Client, number: int) -> list[Any]:
+    trials = client.experiment(number).trials()
+    return [(repr(trial_metrics(trial.directory)), trial.state) for trial in trials]
+
+
+def test_it_arrives_as_it_was(scene: Scene, other: Client, number: int, tmp_path: Path) -> None:
+    """With ids of its own: states, curves, logs, code, the checkpoint that came along, byte for
+    byte; without the secret and without the other checkpoint."""
+    file = tmp_path / "a.tar.gz"
+    made = scene.client.experiment(number).bundle(file, checkpoints="latest")
+    assert made.checkpoints == (OTHER,) and made.masked == ("data.secrets.token",)
+    assert b"hush" not in b"".join(m for m in contents(file).values())
+    done = other.import_bundle(file)
+    assert (done.experiment_id, done.was, done.owner, done.trials) == (2, number, "alice", 2)
+    old, new = scene.client.experiment(number).view, other.experiment(2).view
+    assert (new.state, new.labels, new.best_value) == (old.state, old.labels, old.best_value)
+    assert [trial.id for trial in new.trials] == [4, 5]
+    assert new.trial_states == old.trial_states and new.created == old.created
+    assert curve(other, 2) == curve(scene.client, number)
+    there, here = other.store.experiment(2), scene.store.experiment(number)
+    assert there.created().imported == f"experiment {number} of alice"
+    assert (there.trial(4).log_path(2)).read_text() == here.trial(1).log_path(2).read_text()
+    assert os.access(there.code / "run.sh", os.X_OK) and (there.code / "empty").is_dir()
+    (checkpoint,) = (c for c in other.trial(4).view.checkpoints if c.state == "COMPLETED")
+    assert (checkpoint.uuid,) == done.checkpoints and checkpoint.uuid != OTHER
+    assert [c.state for c in other.trial(4).view.checkpoints] == ["DELETED", "COMPLETED"]
+    config = there.config()
+    storage = from_config(config["checkpoint_storage"]).direct(checkpoint.uuid)
+    assert storage is not None and (storage / "weights").read_text() == "12345"
+    assert storage.is_relative_to(other.store.path)
+    assert config["data"]["secrets"]["token"] == "********"
+    assert config["hyperparameters"] == here.config()["hyperparameters"]
+
+    again = other.import_bundle(file)
+    assert again.experiment_id == 3 and again.checkpoints != done.checkpoints
+    other.experiment(3).delete()
+    assert storage.is_dir() and other.trial(4).view.latest_checkpoint is not None
+
+
+def test_in_a_storage_that_has_the_original(scene: Scene, number: int, tmp_path: Path) -> None:
+    """No id is shared, not even of checkpoints that did not come along: who deletes the copy, or
+    collects its garbage, touches nothing of the original."""
+    file = tmp_path / "a.tar"
+    scene.client.experiment(number).bundle(file, checkpoints="latest")
+    done = scene.client.import_bundle(file)
+    copied = scene.client.experiment(done.experiment_id)
+    uuids = {c.uuid for trial in copied.trials() for c in trial.view.checkpoints}
+    assert len(uuids) == 2 and uuids.isdisjoint({KEPT, OTHER})
+    copied.delete()
+    found = sorted(path.name for path in scene.checkpoints.iterdir())
+    assert found == sorted([KEPT, OTHER])
+
+
+def test_deleting_a_copy_spares_the_tensorboard_files_of_the_original(
+    scene: Scene, other: Client, number: int, tmp_path: Path
+) -> None:
+    """In a storage outside of both stores they lie under the time at which it was created."""
+    from detslurm.storage.interface import tensorboard_folder
+
+    scene.client.experiment(number).bundle(tmp_path / "a.tar", checkpoints="latest")
+    copy = other.store.experiment(other.import_bundle(tmp_path / "a.tar").experiment_id)
+    disk = tmp_path / "disk"
+    mark = scene.store.experiment(number).mark_in(disk)
+    events = disk / tensorboard_folder(number, mark) / "trial" / "1" / "events"
+    events.parent.mkdir(parents=True)
+    events.write_text("x")
+    storage = {"type": "shared_fs", "host_path": str(disk)}
+    config = {**copy.config(), "checkpoint_storage": storage}
+    (copy.path / "config.json").write_text(json.dumps(config))
+    other.experiment(copy.id).delete()
+    assert events.is_file()
+
+
+def test_an_imported_trial_goes_on(
+    scene: Scene, other: Client, number: int, tmp_path: Path
+) -> None:
+    """From the checkpoint that came along, as one that was trained here."""
+    file = tmp_path / "a.tar"
+    scene.client.experiment(number).bundle(file, checkpoints="latest")
+    done = other.import_bundle(file)
+    trial = other.experiment(done.experiment_id).first_trial()
+    made = other.experiment(done.experiment_id).continue_(
+        ["searcher.max_length=20"], trial_id=trial.id
+    )
+    begins = read_continued(other.store.experiment(made.experiment_id).trial(made.first_trial))
+    assert begins is not None and (begins.uuid,) == done.checkpoints and begins.steps == 4
+
+
+def test_what_is_not_bundled(scene: Scene, number: int, tmp_path: Path) -> None:
+    """Unfinished experiments, other names of files, and over files that exist."""
+    running = scene.experiment(job="8")
+    scene.run(running, losses=[1.0])
+    (tmp_path / "there.tar").write_text("")
+    for one, name, words in [
+        (running.id, "a.tar.gz", "only finished"),
+        (number, "a.zip", r"\.tar\.gz"),
+        (number, "there.tar", "exists already"),
+        (number, "no/a.tar", "does not exist"),
+    ]:
+        with pytest.raises(BundleError, match=words):
+            scene.client.experiment(one).bundle(tmp_path / name)
+    assert {path.name for path in tmp_path.iterdir()} == {"here", "there.tar"}
+    # Nothing stays protected for a bundle that was made.
+    scene.client.experiment(number).bundle(tmp_path / "a.tar", checkpoints="all")
+    assert scene.client.experiment(number)._snapshot.directory.facts()
+    from detslurm.store.checkpoint_facts import mark_deleted
+
+    assert mark_deleted(scene.store.experiment(number), [KEPT]).deleted == (KEPT,)
+
+
+def contents(file: Path) -> dict[str, bytes]:
+    with tarfile.open(file) as archive:
+        return {m.name: archive.extractfile(m).read() for m in archive}  # type: ignore[union-attr]
+
+
+def packed(target: Path, files: dict[str, bytes], *more: tarfile.TarInfo) -> Path:
+    with tarfile.open(target, "w") as archive:
+        for name, data in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
+        for member in more:
+            archive.addfile(member)
+    return target
+
+
+def described(files: dict[str, bytes], name: str, data: bytes) -> dict[str, bytes]:
+    """The bundle with one more file, or another content, of which the manifest knows."""
+    from hashlib import sha256
+
+    manifest = json.loads(files["manifest.json"])
+    manifest["files"][name] = {"size": len(data), "sha256": sha256(data).hexdigest()}
+    return {"manifest.json": json.dumps(manifest).encode(), **_rest(files), name: data}
+
+
+def _rest(files: dict[str, bytes]) -> dict[str, bytes]:
+    return {name: data for name, data in files.items() if name != "manifest.json"}
+
+
+def _changed(files: dict[str, bytes], /, **fields: Any) -> dict[str, bytes]:
+    manifest = {**json.loads(files["manifest.json"]), **fields}
+    return {"manifest.json": json.dumps(manifest).encode(), **_rest(files)}
+
+
+def _link(name: str, kind: bytes) -> tarfile.TarInfo:
+    member = tarfile.TarInfo(name)
+    member.type, member.linkname = kind, "/etc/passwd"
+    return member
+
+
+Bend = Callable[[dict[str, bytes]], dict[str, bytes]]
+LOG = "trials/0/run-1.jsonl"
+FACTS = "facts.json"
+
+
+def facts(files: dict[str, bytes], change: Callable[[list[Any]], list[Any]]) -> dict[str, bytes]:
+    return described(files, FACTS, msgspec.json.encode(change(json.loads(files[FACTS]))))
+
+
+BENT: list[Bend] = [
+    _rest,
+    lambda f: {**f, LOG: f[LOG].replace(b"2", b"3", 1)},
+    lambda f: {**f, LOG: f[LOG] + b"more"},
+    lambda f: {name: data for name, data in f.items() if name != LOG},
+    lambda f: {**f, "code/more.py": b"import os"},
+    lambda f: described(f, "../../outside", b"x"),
+    lambda f: described(f, "/tmp/outside", b"x"),
+    lambda f: described(f, "code/../../outside", b"x"),
+    lambda f: described(f, "code/a\0b", b"x"),
+    lambda f: described(f, "metrics.h5", b"x"),
+    lambda f: described(f, "facts/000001.json", b"x"),
+    lambda f: described(f, "trials/0/run-1.h5", b"x"),
+    lambda f: described(f, f"checkpoints/{uuid.uuid4()}/weights", b"x"),
+    lambda f: described(f, "code/train.py/x", b"x"),
+    lambda f: _changed(f, checkpoints=["../.."]),
+    lambda f: _changed(f, checkpoints=[str(uuid.uuid4())]),
+    lambda f: _changed(f, version=99),
+    lambda f: _changed(f, files={}),
+    lambda f: {"manifest.json": b"{", **_rest(f)},
+    lambda f: described(f, "config.json", b"[]"),
+    lambda f: described(f, "config.json", b'{"searcher": 3}'),
+    lambda f: described(f, FACTS, b"{}"),
+    lambda f: described(f, FACTS, b"[]"),
+    lambda f: facts(f, lambda found: found[1:]),
+    lambda f: facts(f, lambda found: [{**found[0], "trials": 10**9}]),
+    lambda f: facts(f, lambda found: [*found, {"type": "lost", "trials": [77]}]),
+    lambda f: described(f, "trials/0/run-1.start.json", b"00000000 {}\n"),
+    lambda f: described(f, "trials/0/run-1.start.json", _framed({"resume": 3})),
+    lambda f: described(f, "trials/0/run-1.start.json", _framed({"hparams": [1], "time": "x"})),
+]
+
+
+def _framed(record: dict[str, Any]) -> bytes:
+    from detslurm.store.frame import frame
+
+    return frame(record)
+
+
+def assert_untouched(client: Client, before: Any) -> None:
+    """No experiment more, no checkpoint, and nothing half."""
+    assert visible(client) == before
+    assert not list((client.store.path / "checkpoints").glob("*"))
+
+
+def visible(client: Client) -> Any:
+    return [(row.id, row.state, row.trial_count) for row in client.rows()]
+
+
+def test_nothing_of_a_bent_bundle_gets_in(
+    scene: Scene, other: Client, number: int, tmp_path: Path
+) -> None:
+    """Wrong bytes, names that lead elsewhere, links, what is missing or too much: refused with a
+    word, and the store is as before."""
+    file = tmp_path / "a.tar"
+    scene.client.experiment(number).bundle(file, checkpoints="all")
+    files, before = contents(file), visible(other)
+    bent = [packed(tmp_path / f"{n}.tar", change(files)) for n, change in enumerate(BENT)]
+    (tmp_path / "garbage.tar.gz").write_bytes(os.urandom(5000))
+    (tmp_path / "cut.tar").write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    bent += [tmp_path / "garbage.tar.gz", tmp_path / "cut.tar", tmp_path / "nothing.tar"]
+    for kind in (tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.DIRTYPE):
+        less = {name: data for name, data in files.items() if name != "code/train.py"}
+        member = _link("code/train.py", kind)
+        bent.append(packed(tmp_path / f"link{kind.decode()}.tar", less, member))
+    for path in bent:
+        with pytest.raises(BundleError):
+            print(path, other.import_bundle(path))
+        assert_untouched(other, before)
+    # Records that name a checkpoint by something else than an id.
+    strange = _framed({"t": "checkpoint", "uuid": "../x", "steps": 1})
+    with pytest.raises(BundleError, match="no checkpoint"):
+        other.import_bundle(packed(tmp_path / "name.tar", described(files, LOG, strange)))
+    # A log of nonsense is what a crash may leave as well: readers report it.
+    noise = packed(tmp_path / "noise.tar", described(files, LOG, b"x" * 1000))
+    assert other.experiment(other.import_bundle(noise).experiment_id).state == "COMPLETED"
+    assert not (tmp_path / "outside").exists() and not Path("/tmp/outside").exists()
+
+
+def test_an_import_that_is_killed(scene: Scene, other: Client, number: int, tmp_path: Path) -> None:
+    """At any moment: the experiment is there as a whole, or nobody sees any of it."""
+    file = tmp_path / "a.tar"
+    scene.client.experiment(number).bundle(file, checkpoints="all")
+    before = visible(other)
+    whole = (*scene.client.experiment(number).view.trial_states.items(),)
+    seen, at = set(), 1
+    while True:
+        status = killed_import(other, file, at)
+        found = [row for row in visible(other) if row not in before]
+        assert all(state == "COMPLETED" for _, state, _ in found), found
+        for experiment, _, _ in found:
+            view = fold_experiment(other.store.experiment(experiment))
+            assert (*view.trial_states.items(),) == whole and view.labels == ("a", "b")
+            states = {c.state for c in other.trial(view.first_trial).view.checkpoints}
+            assert states == {"COMPLETED"}
+            before.append((experiment, view.state, view.trial_count))
+        seen.add((status, len(found)))
+        if status == 0:
+            break
+        at += 3
+    assert seen >= {(signal.SIGKILL, 0), (0, 1)} and at > 30
+    assert other.import_bundle(file).trials == 2
+
+
+def killed_import(client: Client, file: Path, at: int) -> int:
+    """Import in a process that is killed at its `at`-th change of the file system."""
+    child = os.fork()
+    if child == 0:
+        try:
+            left = at
+
+            def hook(event: str, args: tuple[Any, ...]) -> None:
+                nonlocal left
+                writes = event != "open" or (isinstance(args[2], int) and args[2] & os.O_CREAT)
+                if event in MUTATIONS and writes:
+                    left -= 1
+                    if left == 0:
+                        os.kill(os.getpid(), signal.SIGKILL)
+
+            sys.addaudithook(hook)
+            client.import_bundle(file)
+            os._exit(0)
+        except BaseException:
+            os._exit(1)
+    _, status = os.waitpid(child, 0)
+    return os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+
+
+def test_it_tells_how_far_it_is_and_leaves_nothing_half(
+    scene: Scene, number: int, tmp_path: Path
+) -> None:
+    """Bytes only grow, up to all of them; what Ctrl-C breaks off leaves no file."""
+    told: list[tuple[int, int]] = []
+    experiment = scene.client.experiment(number)
+    target = tmp_path / "whole" / "b.tar"
+    target.parent.mkdir()
+    experiment.bundle(target, checkpoints="all", progress=lambda *now: told.append(now))
+    assert told == sorted(told) and told[-1][0] == told[-1][1] > 0
+    for moment in (0, len(told) // 2, len(told) - 1):
+        left = iter([*[None] * moment, KeyboardInterrupt()])
+
+        def interrupt(done: int, whole: int, left: Iterator[Any] = left) -> None:
+            if error := next(left):
+                raise error
+
+        with pytest.raises(KeyboardInterrupt):
+            experiment.bundle(tmp_path / "whole" / "c.tar", progress=interrupt, checkpoints="all")
+        assert list(target.parent.iterdir()) == [target]

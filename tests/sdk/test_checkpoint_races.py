@@ -1,0 +1,107 @@
+"""Downloads beside deletions: a copy is whole or not there, whoever is killed at what."""
+
+from __future__ import annotations
+
+import shutil
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from detslurm.sdk import Client, LifecycleError
+from detslurm.storage import list_resources
+from detslurm.store import ExperimentDir, RunLog, Store
+from detslurm.store.checkpoint_facts import mark_deleted
+from tests.sdk.scenes import Scene
+from tests.store.faults import AFTER, BEFORE, killed_at, race
+
+UUID = "aaaa1111-0000-4000-8000-000000000001"
+FILES = {"weights": "w" * 1000, "nested/optimizer": "o" * 500, "nested/deep/state": "s"}
+
+
+def saved(root: Path) -> ExperimentDir:
+    """A finished experiment with one checkpoint."""
+    experiment = Scene(root).experiment()
+    path = root / "checkpoints" / UUID
+    for name, text in FILES.items():
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        (path / name).write_text(text)
+    trial = experiment.trial(1)
+    trial.open_run({"time": 1.0})
+    with RunLog.open(trial.records_path(1)) as log:
+        log.commit({"t": "checkpoint", "uuid": UUID, "steps": 1, "time": 1.0,
+                    "resources": list_resources(path), "metadata": {}})  # fmt: skip
+    trial.write_end(1, {"outcome": "completed", "time": 2.0})
+    return experiment
+
+
+def download(root: Path, target: Path) -> str:
+    """What became of a download."""
+    try:
+        Client(root).checkpoint(UUID).download(target)
+    except LifecycleError as error:
+        return str(error)
+    return "whole"
+
+
+def delete(root: Path) -> str:
+    """What became of a deletion."""
+    try:
+        Client(root).checkpoint(UUID).delete()
+    except LifecycleError as error:
+        return str(error)
+    return "deleted"
+
+
+def is_whole(target: Path) -> bool:
+    """Whether it has all files as they were."""
+    return all((target / name).read_text() == text for name, text in FILES.items())
+
+
+@pytest.mark.parametrize("moment", [BEFORE, AFTER])
+def test_a_download_that_is_killed_leaves_nothing_half(tmp_path: Path, moment: str) -> None:
+    """At no call: the target is whole or not there, the next attempt completes it with nothing
+    left beside it, and what the dead process held can be deleted."""
+    template = tmp_path / "template"
+    saved(template)
+    for call in range(1, 400, 3):
+        root, target = tmp_path / f"store-{call}", tmp_path / f"{call}" / "copy"
+        shutil.copytree(template, root, symlinks=True)
+        path = root / "experiments/1/config.json"
+        text = path.read_text()
+        path.write_text(text.replace(str(template), str(root)))
+        killed = killed_at(partial(download, root, target), call, moment)
+        assert not target.exists() or is_whole(target), call
+        assert download(root, target) == "whole"
+        assert is_whole(target) and [p.name for p in target.parent.iterdir()] == ["copy"]
+        assert delete(root) == "deleted", call
+        shutil.rmtree(root)
+        if not killed:
+            assert call > 10
+            return
+    raise AssertionError("the download never came to an end")
+
+
+def test_a_download_races_with_deletions(tmp_path: Path) -> None:
+    """Whoever wins: what the download reports is what there is, and it is never half."""
+    outcomes = set()
+    for number in range(40):
+        root, target = tmp_path / f"store-{number}", tmp_path / f"{number}" / "copy"
+        saved(root)
+        works = (partial(download, root, target), partial(delete, root))
+        copied, deleted = race(2, partial(_one_of, works))
+        assert (copied == "whole") == target.exists(), copied
+        if copied == "whole":
+            assert is_whole(target)
+        else:
+            assert "deleted" in copied and deleted == "deleted"
+        if deleted != "deleted":
+            assert "is needed by a download by" in deleted and copied == "whole"
+            assert mark_deleted(Store(root).experiment(1), [UUID]).deleted == (UUID,)
+        outcomes.add((copied == "whole", deleted == "deleted"))
+        if number >= 5 and len(outcomes) > 1:
+            return
+
+
+def _one_of(works: tuple[partial[str], ...], who: int) -> str:
+    return works[who]()

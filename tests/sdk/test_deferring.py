@@ -1,0 +1,74 @@
+"""Experiments of which limits let only a part be submitted, seen from outside of their jobs."""
+
+from __future__ import annotations
+
+import pytest
+
+from detslurm.sdk.errors import LifecycleError
+from detslurm.slurm.allowance import Allowance
+from detslurm.store import ExperimentDir, fold_facts
+from detslurm.store.records import Deferred, Sending
+from tests.sdk.scenes import Scene
+
+LIMIT = "MaxSubmitJobsPerUser=2 of QOS normal"
+
+
+def partly(scene: Scene) -> ExperimentDir:
+    """Two trials of five were submitted."""
+    experiment = scene.experiment(5, job=None)
+    charge = {"user": "alice"}
+    experiment.append(Deferred(first_index=2, count=3, limit=LIMIT, charge=charge))
+    scene.submitted(experiment, "7", 0, 2)
+    return experiment
+
+
+def test_what_is_not_submitted_is_said_once(scene: Scene) -> None:
+    """By the experiment, not by each trial; and what to do when no job is left."""
+    experiment = partly(scene)
+    found = scene.client.experiment(1)
+    assert found.view.submission == f"2 of 5 submitted (limit {LIMIT})"
+    assert found.message == found.view.submission
+    assert found.view.trial_states == {"QUEUED": 5}
+    assert [found.job_status(trial) for trial in (3, 4, 5)] == [None] * 3
+    for index in (0, 1):
+        scene.run(experiment, index, ref=f"7_{index}", end="completed")
+    assert str(scene.client.experiment(1).message).endswith("`detslurm e activate 1` submits more")
+
+
+def test_activate_submits_more_where_there_is_room(scene: Scene) -> None:
+    """Also what a job has announced that is gone."""
+    experiment = partly(scene)
+    experiment.append(Sending(first_index=2, count=1, job="7_0"))
+    scene.queue.put("7_0", "FAILED")
+    scene.queue.put("7_1", "RUNNING")
+    scene.queue.allowed = Allowance(room=2)
+    scene.client.experiment(1).activate()
+    sent = [(r.count or 1, r.command[-1]) for r in scene.queue.requests]
+    assert sent == [(1, "0"), (2, "2")], "the lost trial, and two more"
+    assert fold_facts(experiment).unsubmitted == {4}
+
+
+def test_activate_says_that_there_is_no_room(scene: Scene) -> None:
+    experiment = partly(scene)
+    for index in (0, 1):
+        scene.run(experiment, index, ref=f"7_{index}", end="completed")
+    scene.queue.allowed = Allowance(room=0)
+    with pytest.raises(LifecycleError, match=f"no room for another job .* {LIMIT}"):
+        scene.client.experiment(1).activate()
+    assert scene.queue.requests == []
+
+
+@pytest.mark.parametrize("how", ["kill", "cancel"])
+def test_trials_without_a_job_end_with_the_experiment(scene: Scene, how: str) -> None:
+    partly(scene)
+    getattr(scene.client.experiment(1), how)()
+    found = scene.client.experiment(1)
+    assert found.state == "CANCELED"
+    assert found.view.submission == ""
+
+
+def test_one_without_a_job_is_killed(scene: Scene) -> None:
+    partly(scene)
+    scene.client.trial(4).kill()
+    states = [trial.state for trial in scene.client.experiment(1).trial_rows]
+    assert states == ["QUEUED"] * 3 + ["CANCELED", "QUEUED"]

@@ -1,0 +1,228 @@
+"""Experiments that come from others, as far as it shows in the store."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import yaml
+
+from detslurm.sdk import LifecycleError, SubmitError
+from detslurm.store import Store, StoreError, fold_facts
+from detslurm.store.checkpoint_facts import mark_deleted
+from detslurm.store.history import read_continued
+from detslurm.store.reading import trial_metrics
+from tests.sdk.scenes import SEARCH, YAML, Scene
+
+MORE = ["searcher.max_length=20"]
+
+
+@pytest.fixture
+def parent(scene: Scene) -> int:
+    """A finished grid: one trial with a checkpoint after a validation, one without."""
+    experiment = scene.experiment(2)
+    scene.run(experiment, 0, losses=[3.0, 2.0], checkpoint="kept", end="completed")
+    scene.run(experiment, 1, losses=[5.0], end="error")
+    return experiment.id
+
+
+def test_a_trial_alone_goes_on(scene: Scene, parent: int) -> None:
+    """Its history lies in the store before any job begins, the checkpoint is protected as long as
+    the new experiment exists, and secrets are where they were."""
+    parent_dir = scene.store.experiment(parent)
+    trial = parent_dir.created().first_trial
+    experiment = scene.client.experiment(parent)
+    done = experiment.continue_(MORE, trial_id=trial)
+    made = scene.store.experiment(done.experiment_id)
+    created = made.created()
+    assert (created.parent, created.origin, created.sources) == (parent, "continue", (parent,))
+    begins = read_continued(made.trial(done.first_trial))
+    assert begins is not None
+    assert (begins.uuid, begins.steps, begins.trial, begins.seed) == ("kept", 2, trial, 1)
+    assert made.config()["data"]["secrets"] == {"token": "hush-hush"}
+    assert made.config()["searcher"]["max_length"] == 20
+    assert made.config()["searcher"]["name"] == "single"
+    assert (made.path / "code" / "train.py").read_text() == "print('hello')\n"
+    assert scene.client.stored(made.id).view.parent == parent
+
+    refused = mark_deleted(parent_dir, ["kept"])
+    assert refused.deleted == () and refused.kept == {"kept": f"experiment {made.id}"}
+    scene.client.stored(made.id).kill()
+    scene.client.experiment(made.id).delete()
+    assert mark_deleted(parent_dir, ["kept"]).deleted == ("kept",)
+
+
+def test_the_curve_begins_with_what_was_before(scene: Scene, parent: int) -> None:
+    """Up to the checkpoint, also in the best validation; nothing of it counts as a run."""
+    trial = scene.store.experiment(parent).created().first_trial
+    done = scene.client.experiment(parent).continue_(MORE, trial_id=trial)
+    made = scene.store.experiment(done.experiment_id)
+    begins = read_continued(made.trial(done.first_trial))
+    assert begins is not None
+    directory = made.trial(done.first_trial)
+    start = {"hparams": {}, "seed": 1, "time": 1.0, "job": {"cluster": "slurm", "ref": "7"},
+             "resume": {"uuid": "kept", "steps": 2}, "continued": begins.as_claimed()}  # fmt: skip
+    directory.open_run(start)
+    view = scene.client.stored(made.id).first_trial().view
+    assert view.run_count == 1 and view.continues == trial and view.steps == 2
+    assert view.best_validation is not None and view.best_validation.value == 2.0
+    rows = trial_metrics(directory)
+    assert [(row.steps, row.run, row.metrics["loss"]) for row in rows] == [(1, 0, 3.0), (2, 0, 2.0)]
+
+
+def test_what_can_not_go_on(scene: Scene, parent: int) -> None:
+    """Each refusal says what to do instead, and leaves nothing."""
+    running = scene.experiment(job="8")
+    search, _ = scene.search()
+    scene.client.stored(search.id).kill()
+    for number, words, overrides in [
+        (running.id, "activate", MORE),
+        (parent, "max_length", []),
+        (parent, "--trial", MORE),  # its trials had no hyperparameters of this grid
+        (search.id, "--trial", ["description=x"]),
+    ]:
+        with pytest.raises(SubmitError, match=words):
+            scene.client.experiment(number).continue_(overrides)
+    trial = scene.store.experiment(parent).created().first_trial
+    with pytest.raises(SubmitError, match="rerun"):
+        scene.client.experiment(parent).continue_(MORE, trial_id=trial + 1)
+    with pytest.raises(SubmitError, match="not one of"):
+        scene.client.experiment(parent).continue_(MORE, trial_id=99)
+    visible = [row.id for row in scene.client.list_experiments()]
+    assert visible == [parent, running.id, search.id]
+
+
+def test_a_source_that_was_deleted_meanwhile(
+    scene: Scene, parent: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the plan and the submission: nothing is created, nothing stays protected."""
+    from detslurm.sdk.submission import submit as module
+
+    create = module._create
+    directory = scene.store.experiment(parent)
+
+    def late(*args: object) -> object:
+        assert mark_deleted(directory, ["kept"]).deleted == ("kept",)
+        return create(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(module, "_create", late)
+    trial = directory.created().first_trial
+    with pytest.raises(StoreError, match="has been deleted"):
+        scene.client.experiment(parent).continue_(MORE, trial_id=trial)
+    assert [row.id for row in scene.client.list_experiments()] == [parent]
+    assert fold_facts(directory).checkpoints.kept == {}
+
+
+def test_forks_and_reruns(scene: Scene, parent: int, tmp_path: Path) -> None:
+    """The same configuration, seeds and code, but for what is changed; names as they are now."""
+    scene.client.stored(parent).set_name("renamed")
+    config = scene.store.experiment(parent).config()
+    again = scene.client.stored(parent).rerun()
+    made = scene.store.experiment(again.experiment_id)
+    storage = {**made.config()["checkpoint_storage"], **config["checkpoint_storage"]}
+    assert made.config() == {**config, "name": "renamed", "checkpoint_storage": storage}
+    assert (made.created().origin, made.created().parent) == ("rerun", parent)
+
+    other = tmp_path / "code"
+    other.mkdir()
+    (other / "train.py").write_text("print('other')\n")
+    changed = tmp_path / "more.yaml"
+    changed.write_text("hyperparameters: {lr: 0.5}\nmax_restarts: 1\n")
+    fork = scene.client.stored(parent).fork(
+        ["max_restarts=2"], config=changed, context_dir=other, from_checkpoint="kept"
+    )
+    made = scene.store.experiment(fork.experiment_id)
+    found = made.config()
+    assert found["hyperparameters"]["lr"]["val"] == 0.5 and found["max_restarts"] == 2
+    assert found["searcher"]["source_checkpoint_uuid"] == "kept"
+    assert (made.path / "code" / "train.py").read_text() == "print('other')\n"
+    assert made.created().origin == "fork" and read_continued(made.trial(fork.first_trial)) is None
+
+
+def test_from_a_checkpoint(scene: Scene, parent: int, tmp_path: Path) -> None:
+    """By the beginning of its id; it is protected as long as the new experiment exists."""
+    (tmp_path / "train.py").write_text("")
+    config = {
+        "entrypoint": "python3 train.py",
+        "searcher": {"name": "single", "metric": "loss", "max_length": 3},
+        "checkpoint_storage": {"type": "shared_fs", "host_path": str(scene.root)},
+        "slurm": {"slot_type": "cpu"},
+    }
+    for wrong in ("kep", "nothing-begins-so"):
+        with pytest.raises(SubmitError, match="there is no checkpoint"):
+            scene.client.submit(config, tmp_path, from_checkpoint=wrong)
+    done = scene.client.submit(config, tmp_path, from_checkpoint="kept")
+    made = scene.store.experiment(done.experiment_id)
+    assert made.config()["searcher"]["source_checkpoint_uuid"] == "kept"
+    assert made.created().sources == (parent,)
+    refused = mark_deleted(scene.store.experiment(parent), ["kept"])
+    assert refused.kept == {"kept": f"experiment {made.id}"}
+
+
+def test_a_move_counts_for_what_comes_from_it(scene: Scene, parent: int) -> None:
+    """Its project as it is now, not as the configuration said; `--config` may say another one."""
+    experiment = scene.client.stored(parent)
+    experiment.move("vision", "digits")
+    again = scene.client.stored(experiment.rerun().experiment_id)
+    assert (again.workspace, again.project) == ("vision", "digits")
+    other = scene.client.stored(experiment.fork(["project=letters"]).experiment_id)
+    assert (other.workspace, other.project) == ("vision", "letters")
+
+
+def test_a_warm_start_from_a_trial_that_still_runs(scene: Scene, tmp_path: Path) -> None:
+    """It means the checkpoint that is the latest one at the submission, which is protected from
+    then on; what is saved later is not."""
+    source = scene.experiment()
+    trial = scene.run(source, losses=[3.0], checkpoint="early", end="preempted")
+    (tmp_path / "train.py").write_text("")
+    config = {
+        "entrypoint": "python3 train.py",
+        "searcher": {"name": "single", "metric": "loss", "max_length": 3},
+        "checkpoint_storage": {"type": "shared_fs", "host_path": str(scene.root)},
+        "slurm": {"slot_type": "cpu"},
+    }
+    config["searcher"]["source_trial_id"] = trial.id  # type: ignore[index]
+    done = scene.client.submit(config, tmp_path)
+    resume = {"uuid": "early", "steps": 1}
+    scene.run(source, losses=[2.0], checkpoint="late", resume=resume, end="completed")
+    created = scene.store.experiment(done.experiment_id).created()
+    assert created.source_checkpoint == "early" and created.sources == (source.id,)
+    refused = mark_deleted(source, ["early", "late"])
+    assert refused.deleted == ("late",)
+    assert refused.kept == {"early": f"experiment {done.experiment_id}"}
+
+
+def test_a_submission_that_is_killed_protects_nothing(scene: Scene, parent: int) -> None:
+    """Its experiment never was: what it was to begin with can be deleted afterwards."""
+    directory = scene.store.experiment(parent)
+    trial = directory.created().first_trial
+    child = os.fork()
+    if child == 0:
+        Store.create_experiment = lambda *a, **k: os.kill(os.getpid(), 9)  # type: ignore
+        scene.client.experiment(parent).continue_(MORE, trial_id=trial)
+        os._exit(1)
+    assert os.WTERMSIG(os.waitpid(child, 0)[1]) == 9
+    assert fold_facts(directory).checkpoints.protection("kept") is not None
+    assert mark_deleted(directory, ["kept"]).deleted == ("kept",)
+
+
+@pytest.mark.parametrize("search", [False, True])
+def test_a_submission_that_broke_off_before_its_first_job(
+    scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, search: bool
+) -> None:
+    """It has nothing that could be submitted again: `activate` says so, and it can be deleted."""
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    (tmp_path / "train.py").write_text("")
+    config = yaml.safe_load(SEARCH if search else YAML)
+    with monkeypatch.context() as patch:
+        patch.setattr("detslurm.sdk.submission.submit.keep_sources", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            scene.client.submit(config, tmp_path)
+    with pytest.raises(LifecycleError, match="its submission broke off"):
+        scene.client.experiment(1).activate()
+    scene.client.experiment(1).kill()
+    scene.client.experiment(1).delete()

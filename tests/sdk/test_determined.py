@@ -1,0 +1,308 @@
+"""Determined's client: its functions, and its methods of experiments and trials."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from detslurm.experimental import client
+from detslurm.sdk import Experiment, LifecycleError, OrderBy, TrialSortBy
+from detslurm.sdk.enums import ExperimentSortBy, ExperimentState
+from detslurm.sdk.polling import first_trial
+from detslurm.store import NotFound, RunLog
+from tests.sdk.scenes import CUSTOM, Scene, say
+
+
+@pytest.fixture
+def shared(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> Scene:
+    """The scene's store is the default one."""
+    monkeypatch.setenv("DETSLURM_ROOT", str(scene.root))
+    return scene
+
+
+def test_functions_go_to_the_default_store(shared: Scene) -> None:
+    """They find what is there, by id and by list, and follow the default."""
+    trial = shared.run(shared.experiment(name="one"), losses=[0.5], end="completed")
+    assert client.get_experiment(1).name == "one"
+    assert client.get_trial(trial.id).get_experiment().id == 1
+    assert [one.id for one in client.list_experiments()] == [1]
+    with pytest.raises(NotFound, match="no trial 9"):
+        client.get_trial(9)
+
+
+def test_every_name_is_there_and_shown() -> None:
+    """Tab shows what `from ... import` finds."""
+    assert set(dir(client)) >= {"Determined", "Experiment", "create_experiment", "login"}
+    assert all(getattr(client, name) is not None for name in dir(client))
+    with pytest.raises(AttributeError, match="no attribute 'create_everything'"):
+        _ = client.create_everything
+
+
+def test_what_a_master_would_need_has_no_effect(shared: Scene) -> None:
+    """Scripts that log in go on."""
+    client.login(master="https://example.org", user="ada", password="x")
+    client.logout()
+    assert client.Determined("https://example.org", user="ada").store.path == shared.root
+    me = client.whoami()
+    assert me.username == str(me) and me.user_id == os.geteuid()
+    assert client.get_user_by_name(me).display_name
+    shared.run(shared.experiment(), end="completed")
+    assert client.list_users() == sorted(["alice", me])
+    assert client.get_user_by_name("alice").username == "alice"
+    client.get_experiment(1).move_to_project("vision", "digits")
+    assert client.get_experiment(1).project == "digits"
+    with pytest.raises(NotFound, match="no user 'nobody-of-that-name'"):
+        client.get_user_by_name("nobody-of-that-name")
+
+
+FILTERS: list[tuple[dict[str, Any], list[int]]] = [
+    ({}, [1, 2, 3]),
+    ({"experiment_ids": [3, 1]}, [1, 3]),
+    ({"labels": ["a"]}, [1, 2]),
+    ({"labels": ["a", "b"]}, [2]),
+    ({"users": ["bob"]}, [2]),
+    ({"states": [ExperimentState.COMPLETED]}, [1, 3]),
+    ({"states": ["ACTIVE"]}, [2]),
+    ({"name": "resnet"}, [1, 3]),
+    ({"sort_by": ExperimentSortBy.NAME, "order_by": OrderBy.DESC}, [3, 1, 2]),
+    ({"sort_by": ExperimentSortBy.SEARCHER_METRIC_VAL}, [3, 1, 2]),
+    ({"sort_by": ExperimentSortBy.SEARCHER_METRIC_VAL, "order_by": OrderBy.DESC}, [1, 3, 2]),
+]
+
+
+def test_experiments_are_chosen_and_sorted(scene: Scene) -> None:
+    """Conditions count together; what has no value comes last in both directions."""
+    first = scene.experiment(name="ResNet small", about={"labels": ["a"]})
+    scene.run(first, losses=[0.5], end="completed")
+    scene.experiment(name="bert", job="8", about={"labels": ["a", "b"], "owner": "bob"})
+    scene.run(scene.experiment(name="resnet wide", job="9"), losses=[0.1], end="completed", ref="9")
+    for conditions, ids in FILTERS:
+        found = scene.client.list_experiments(**conditions)
+        assert [one.id for one in found] == ids, conditions
+    scene.client.experiment(1).archive()
+    assert [one.archived for one in scene.client.list_experiments()] == [True, False, False]
+
+
+def test_a_listed_experiment_is_read_when_needed(scene: Scene) -> None:
+    """What the list knows costs nothing; the rest is there, too."""
+    scene.run(scene.experiment(), losses=[0.5], end="completed")
+    scene.client.rows()  # from now on it is in the index
+    (one,) = scene.client.list_experiments()
+    facts = scene.root / "experiments" / "1" / "facts"
+    facts.rename(facts.with_name("away"))
+    assert (one.name, one.state, one.progress) == ("test", "COMPLETED", 1.0)
+    facts.with_name("away").rename(facts)
+    assert [trial.state for trial in one.trials()] == ["COMPLETED"]
+
+
+def test_states_are_text_and_members() -> None:
+    """Both comparisons work, and what is not known is unknown."""
+    state = ExperimentState("COMPLETED")
+    assert state == "COMPLETED" and state is ExperimentState.COMPLETED and f"{state}" == "COMPLETED"
+    assert ExperimentState("FROM THE FUTURE") is ExperimentState.UNKNOWN
+
+
+def _trials(scene: Scene) -> Experiment:
+    """Trial 1 has the losses 0.5 and 0.4, trial 2 ends with 0.9, trial 3 waits."""
+    experiment = scene.experiment(3)
+    scene.run(experiment, 0, losses=[0.5, 0.4], end="completed", ref="7_0")
+    scene.run(experiment, 1, losses=[0.3, 0.2, 0.9], ref="7_1", checkpoint="u")
+    return scene.client.experiment(1)
+
+
+TRIAL_ORDERS = [
+    (TrialSortBy.ID, OrderBy.DESCENDING, [3, 2, 1]),
+    (TrialSortBy.BEST_VALIDATION_METRIC, OrderBy.ASC, [2, 1, 3]),
+    (TrialSortBy.LATEST_VALIDATION_METRIC, OrderBy.ASC, [1, 2, 3]),
+    (TrialSortBy.BATCHES_PROCESSED, OrderBy.DESC, [2, 1, 3]),
+    (TrialSortBy.CHECKPOINT_SIZE, OrderBy.DESC, [2, 1, 3]),
+    (TrialSortBy.STATE, OrderBy.ASC, [1, 2, 3]),
+]
+
+
+def test_trials_are_sorted(scene: Scene) -> None:
+    """By every kind of value; the trial without a run comes last where it has none."""
+    experiment = _trials(scene)
+    for by, order, ids in TRIAL_ORDERS:
+        assert [trial.id for trial in experiment.list_trials(by, order)] == ids, by
+    assert [trial.id for trial in experiment.iter_trials()] == [1, 2, 3]
+    for by in TrialSortBy:
+        assert len(experiment.list_trials(by)) == 3
+    with pytest.raises(ValueError, match="LOUDNESS"):
+        experiment.list_trials("LOUDNESS")  # type: ignore[arg-type]
+
+
+def test_metrics_have_determined_s_names(scene: Scene) -> None:
+    """Row by row, and of several trials one after the other."""
+    experiment = _trials(scene)
+    row = next(iter(experiment.trials()[0].iter_metrics("validation")))
+    assert (row.trial_id, row.trial_run_id, row.steps_completed) == (1, 1, 1)
+    assert (row.metrics, row.group, row.batch_metrics) == ({"loss": 0.5}, "validation", None)
+    determined = client.Determined(root=scene.root)
+    rows = list(determined.iter_trials_metrics([2, 1], "validation"))
+    assert [row.trial_id for row in rows] == [2, 2, 2, 1, 1]
+    assert list(determined.iter_trials_metrics([3], "validation")) == []
+
+
+def test_the_time_of_metrics(scene: Scene) -> None:
+    """A moment with a time zone."""
+    trial = scene.run(scene.experiment())
+    with RunLog.open(trial.records_path(2)) as log:
+        log.append({"t": "metrics", "group": "mine", "steps": 1, "metrics": {}, "time": 5.0})
+    trial.open_run({"hparams": {}, "time": 1.0})
+    (row,) = scene.client.trial(1).iter_metrics("mine")
+    assert row.end_time == datetime.fromtimestamp(5, UTC)
+
+
+def test_the_sum_of_a_trial_s_metrics(scene: Scene) -> None:
+    """In Determined's form."""
+    trial = _trials(scene).first_trial()
+    figures = trial.summary_metrics["validation_metrics"]["loss"]
+    assert figures == {"count": 2, "sum": 0.9, "mean": 0.45, "min": 0.4, "max": 0.5, "last": 0.4,
+                       "type": "number"}  # fmt: skip
+    assert (trial.experiment_id, trial.hparams) == (1, {"lr": 0.1, "i": 0})
+
+
+def _determined(scene: Scene) -> client.Determined:
+    return client.Determined(root=scene.root)
+
+
+OLDER: list[tuple[str, Callable[[Scene], Any]]] = [
+    ("list_trials", lambda scene: scene.client.experiment(1).get_trials()),
+    ("iter_metrics", lambda scene: scene.client.trial(1).stream_training_metrics()),
+    ("iter_metrics", lambda scene: scene.client.trial(1).stream_validation_metrics()),
+    (
+        "iter_trials_metrics",
+        lambda s: client.Determined(root=s.root).stream_trials_metrics([1], ""),
+    ),
+    ("steps_completed", lambda scene: next(scene.client.trial(1).iter_metrics()).total_batches),
+    ("OrderBy", lambda scene: client.TrialOrderBy),
+]
+
+
+@pytest.mark.parametrize(("new", "use"), OLDER)
+def test_older_names_say_the_new_one(scene: Scene, new: str, use: Callable[[Scene], Any]) -> None:
+    """The warning names the line of the script."""
+    scene.run(scene.experiment(), losses=[0.5], end="completed")
+    with pytest.warns(FutureWarning, match=new) as caught:
+        use(scene)
+    assert caught[0].filename == __file__
+
+
+def test_waiting_gives_the_state(scene: Scene) -> None:
+    """At once where it is over; a paused experiment would never end."""
+    scene.run(scene.experiment(), losses=[0.5], end="completed")
+    assert scene.client.experiment(1).wait() is ExperimentState.COMPLETED
+    scene.experiment(job="8")
+    waiting = scene.client.experiment(2)
+    waiting.pause()
+    with pytest.raises(ValueError, match="experiment 2 is paused"):
+        waiting.reload().wait()
+    with pytest.raises(ValueError, match="positive"):
+        waiting.wait(interval=0)
+
+
+def test_the_first_trial_is_awaited(scene: Scene) -> None:
+    """A custom search has none until its method makes one."""
+    experiment, log = scene.search(CUSTOM, workers=1)
+    found = scene.client.experiment(experiment.id)
+
+    def created(seconds: float) -> None:
+        dialogue = log.catch_up().dialogue
+        assert dialogue is not None
+        request = "00000000-0000-4000-8000-000000000001"
+        create = {"op": "create", "request_id": request, "hparams": {}}
+        log.commit([{"e": "operations", "after": dialogue.last, "ops": [create]}])
+
+    assert first_trial(found, sleep=created).id == 1
+
+
+def test_the_first_trial_may_never_come(scene: Scene) -> None:
+    """A search that is stopped before has none."""
+    experiment, _ = scene.search(CUSTOM, workers=1)
+    stopped = scene.client.experiment(experiment.id)
+    stopped.kill()
+    with pytest.raises(LifecycleError, match="no trials yet"):
+        stopped.reload().await_first_trial(interval=0.01)
+
+
+def test_what_is_set_is_seen_at_once(scene: Scene) -> None:
+    """Attributes follow what was written, and only that."""
+    scene.run(scene.experiment(), end="completed")
+    experiment = scene.client.experiment(1)
+    experiment.set_name("new")
+    experiment.set_labels({"b", "a"})
+    experiment.add_label("c")
+    experiment.set_description("text")
+    experiment.set_notes("more\ntext")
+    assert (experiment.name, experiment.labels) == ("new", {"a", "b", "c"})
+    assert (experiment.description, experiment.notes) == ("text", "more\ntext")
+    with pytest.raises(LifecycleError):
+        experiment.set_name("two\nlines")
+    assert experiment.name == "new"
+
+
+LINES = ["0: one", "1: two", "of the runner"]
+
+
+def test_logs_are_chosen(scene: Scene) -> None:
+    """By rank, time and text, from the start or the end."""
+    trial = scene.run(
+        scene.experiment(), end="completed", log=["0: one", "1: two", "of the runner"]
+    )
+    say(trial, 1, ["0: three"], second=30)
+    found = scene.client.trial(1)
+
+    def texts(*args: Any, **chosen: Any) -> list[str]:
+        return [line.split("|| ")[1] for line in found.logs(*args, **chosen)]
+
+    assert texts() == texts(follow=True) == ["one", "two", "of the runner", "three"]
+    assert texts(head=1) == ["one"] and texts(tail=2) == ["of the runner", "three"]
+    assert texts(rank_ids=[0]) == ["one", "three"] and texts(search_text="w") == ["two"]
+    assert texts(timestamp_after="2026-11-21T04:46:10Z") == ["three"]
+    moment = datetime(2026, 11, 21, 4, 46, 10, tzinfo=UTC).timestamp()
+    assert texts(timestamp_before=int(moment)) == ["one", "two", "of the runner"]
+    assert list(found.iter_logs(tail=1)) == list(found.logs(tail=1))
+    assert texts(min_level="INFO") == texts() and texts(min_level=client.LogLevel.ERROR) == []
+    assert texts(sources=["detslurm"]) == []
+    for wrong in ({"sources": ["agent"]}, {"min_level": "LOUD"},
+                  {"timestamp_after": "yesterday"}, {"timestamp_before": 1e99}, {"stdtypes": ["x"]},
+                  {"head": 1, "tail": 1}, {"head": 1, "follow": True}):  # fmt: skip
+        with pytest.raises(ValueError, match=r"neither|can't be|is not a level"):
+            found.logs(**wrong)
+
+
+def test_methods_take_determined_s_arguments() -> None:
+    """By position and by name, for scripts that are not rewritten."""
+    expected: dict[Callable[..., Any], list[str]] = {
+        client.Determined.create_experiment: ["config", "model_dir", "includes"],
+        client.Determined.list_experiments: ["sort_by", "order_by", "experiment_ids", "labels",
+                                             "users", "states", "name"],
+        client.Experiment.list_trials: ["sort_by", "order_by"],
+        client.Experiment.iter_trials: ["sort_by", "order_by", "limit"],
+        client.Experiment.await_first_trial: ["interval"],
+        client.Experiment.wait: ["interval"],
+        client.Trial.iter_metrics: ["group"],
+    }  # fmt: skip
+    for method, names in expected.items():
+        assert list(inspect.signature(method).parameters)[1 : len(names) + 1] == names
+
+
+def test_an_experiment_without_code(shared: Scene) -> None:
+    """A configuration alone is submitted with nothing of the working directory."""
+    config = {
+        "name": "bare",
+        "entrypoint": "echo hello",
+        "searcher": {"name": "single", "metric": "loss", "max_length": {"batches": 1}},
+        "slurm": {"slot_type": "cpu"},
+    }
+    determined = client.Determined(warn=shared.warnings.append)
+    determined.queues = shared.client.queues
+    experiment = determined.create_experiment(config)
+    assert experiment.name == "bare"
+    assert list((experiment.path / "code").iterdir()) == []

@@ -1,0 +1,152 @@
+"""What a notebook shows: reprs, HTML, data frames, and names behind Tab."""
+
+from __future__ import annotations
+
+import builtins
+import importlib
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from detslurm.experimental import client
+from detslurm.sdk import LifecycleError, SubmitError, submit
+from tests.sdk.scenes import Scene
+
+EVIL = '<script>alert("x")</script>'
+
+
+def _scene(scene: Scene) -> None:
+    experiment = scene.experiment(2, name=EVIL)
+    scene.run(experiment, 0, losses=[0.5, 0.4], checkpoint="c" * 36, end="completed", ref="7_0")
+    scene.run(experiment, 1, losses=[0.3], ref="7_1")
+
+
+class _Tags(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        self.open.append(tag)
+        self.seen.add(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_html_is_whole_and_escaped(scene: Scene) -> None:
+    """Whatever a name is, it is text."""
+    _scene(scene)
+    experiment = scene.client.experiment(1)
+    for thing in (experiment, experiment.trials()[0], experiment.checkpoints()[0]):
+        text = thing._repr_html_()
+        tags = _Tags()
+        tags.feed(text)
+        assert not tags.open and tags.seen == {"p", "b", "ul", "li", "table", "tr", "th", "td"}
+    assert "&lt;script&gt;" in experiment._repr_html_()
+    rows = experiment._repr_html_().split("<tr>")[2:]
+    assert [row.partition("</td>")[0] for row in rows] == ["<td>2", "<td>1"]  # the best first
+
+
+def test_reprs_say_which_and_how(scene: Scene) -> None:
+    """In a line."""
+    _scene(scene)
+    experiment = scene.client.experiment(1)
+    assert repr(scene.client) == f"Client({str(scene.root)!r})"
+    assert repr(experiment) == f"Experiment(id=1, name={EVIL!r}, state='ACTIVE', trials=2)"
+    assert repr(experiment.trials()[0]) == "Trial(id=1, experiment=1, state='COMPLETED')"
+
+
+def test_trials_are_a_frame(scene: Scene) -> None:
+    """By id, with hyperparameters and results as columns."""
+    _scene(scene)
+    frame = scene.client.experiment(1).trials_frame()
+    assert list(frame.index) == [1, 2]
+    assert list(frame["hparams.i"]) == [0, 1] and list(frame["steps"]) == [2, 1]
+    assert list(frame["best loss"]) == [0.4, 0.3] and list(frame["latest loss"]) == [0.4, 0.3]
+    assert frame.sort_values("best loss").index[0] == 2
+
+
+def test_metrics_are_a_frame(scene: Scene) -> None:
+    """Of all trials, of one, of none."""
+    _scene(scene)
+    experiment = scene.client.experiment(1)
+    frame = experiment.metrics_frame()
+    assert frame.to_dict("list") == {
+        "trial": [1, 1, 2],
+        "steps": [1, 2, 1],
+        "loss": [0.5, 0.4, 0.3],
+    }
+    assert list(experiment.trials()[1].metrics_frame("validation", ["loss"])["loss"]) == [0.3]
+    assert list(experiment.metrics_frame("mine").columns) == ["trial", "steps"]
+
+
+def test_without_pandas_the_error_says_so(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what to do."""
+    _scene(scene)
+    real = builtins.__import__
+
+    def without(name: str, *args: Any, **kwargs: Any) -> Any:
+        if name == "pandas":
+            raise ModuleNotFoundError("No module named 'pandas'")
+        return real(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(ModuleNotFoundError, match="pip install pandas"):
+        scene.client.experiment(1).trials_frame()
+
+
+def test_the_best_checkpoint_is_loaded(scene: Scene) -> None:
+    """By a function that gets its directory."""
+    _scene(scene)
+    best = scene.client.experiment(1).best_checkpoint
+    assert best.path is not None and best.trial_id == 1
+    assert best.load(lambda path: (path / "weights").read_text()) == "12345"
+    with pytest.raises(LifecycleError, match="not a PyTorchTrial's"):
+        best.load()
+
+
+def test_a_checkpoint_has_determined_s_names(scene: Scene) -> None:
+    """Its state is text and a member, and its metrics are those of its step."""
+    _scene(scene)
+    (found,) = client.Determined(root=scene.root).get_checkpoint("c" * 36).get_metrics("validation")
+    assert (found.steps_completed, found.metrics, found.trial_id) == (2, {"loss": 0.4}, 1)
+    checkpoint = scene.client.checkpoint("cccc")
+    assert checkpoint.state is client.CheckpointState.COMPLETED and checkpoint.state == "COMPLETED"
+    assert repr(checkpoint).endswith("steps=2, state='COMPLETED')")
+
+
+def test_one_checkpoint_is_selected(scene: Scene) -> None:
+    """By Determined's older names, which say the newer ones."""
+    _scene(scene)
+    trial = scene.client.trial(1)
+    with pytest.warns(FutureWarning, match="top_checkpoint"):
+        assert trial.select_checkpoint(best=True).uuid == "c" * 36
+    with pytest.warns(FutureWarning), pytest.raises(ValueError, match="exactly one"):
+        trial.select_checkpoint(best=True, latest=True)
+    with pytest.warns(FutureWarning, match="list_checkpoints"):
+        assert [one.uuid for one in trial.get_checkpoints()] == ["c" * 36]
+
+
+LAZY = (
+    *("detslurm", "detslurm.sdk", "detslurm.store", "detslurm.config", "detslurm.slurm"),
+    *("detslurm.experimental", "detslurm.experimental.client", "detslurm.pytorch"),
+    "detslurm.pytorch.deepspeed",
+)
+
+
+@pytest.mark.parametrize("name", LAZY)
+def test_tab_shows_the_api(name: str) -> None:
+    """What is loaded on first use, too."""
+    module = importlib.import_module(name)
+    assert set(getattr(module, "__all__", ())) <= set(dir(module))
+    assert not [one for one in dir(module) if one == "annotations"]
+
+
+def test_a_directory_needs_a_configuration(tmp_path: Path, scene: Scene) -> None:
+    """Nothing is guessed."""
+    with pytest.raises(SubmitError, match=r"experiment\.yaml"):
+        submit(tmp_path, client=scene.client)

@@ -1,0 +1,178 @@
+"""Checkpoints in a storage that the code has named: every command finds them where they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from detslurm import core
+from detslurm.core._trial import collect_partial_checkpoints
+from detslurm.sdk import Client
+from detslurm.sdk.errors import LifecycleError
+from detslurm.storage import Storages, location
+from detslurm.store import RunLog, fold_facts, fold_trial
+from detslurm.store.frame import frame
+from detslurm.store.reading import started_checkpoints
+from tests.core import jobs
+from tests.sdk.scenes import Scene
+from tests.store import collecting
+
+
+@pytest.fixture
+def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
+    """An empty store, which is this process's."""
+    monkeypatch.setenv("DETSLURM_ROOT", str(tmp_path / "store"))
+    return Scene(tmp_path / "store")
+
+
+def train(storage: Path, steps: int = 3) -> list[str]:
+    """An unmanaged script that names its storage; the ids of its checkpoints."""
+    saved = []
+    with core.init(checkpoint_storage=str(storage)) as context:
+        for step in range(1, steps + 1):
+            context.train.report_validation_metrics(step, {"loss": 1 / step})
+            with context.checkpoint.store_path({"steps_completed": step}) as (path, uuid):
+                (path / "weights").write_text("12345")
+            saved.append(uuid)
+        context.train.get_tensorboard_path().joinpath("events").write_text("x")
+    return saved
+
+
+def names(storage: Path) -> set[str]:
+    """What lies in a storage."""
+    return {path.name for path in storage.iterdir()}
+
+
+def test_everything_finds_them_where_they_are(scene: Scene, tmp_path: Path) -> None:
+    """Listed, downloaded, verified, bundled, cut down, collected, and deleted with all else."""
+    storage = tmp_path / "elsewhere"
+    first, second, third = train(storage)
+    experiment = scene.client.experiment(1)
+    found = {one.uuid: one for one in experiment.checkpoints()}
+    assert [found[uuid].path for uuid in (first, second, third)] == [
+        storage / uuid for uuid in (first, second, third)
+    ]
+    copy = found[third].download(tmp_path / "copy")
+    assert (copy / "weights").read_text() == "12345"
+    assert found[third].verify() is None
+    bundled = experiment.bundle(tmp_path / "one.tar", checkpoints="all")
+    assert set(bundled.checkpoints) == {first, second, third}
+    assert experiment.disk_usage().tensorboard >= 1
+    found[first].delete()
+    assert (scene.root / "experiments/1/latest").resolve() == storage / third
+    assert not (storage / first).exists() and (storage / second).exists()
+    collecting_policy = experiment.set_gc_policy(save_trial_best=0)
+    assert [one.uuid for one in collecting_policy.deleted] == [second]
+    assert not (storage / second).exists()
+    assert found[third].remove_files(["weights"]) == ["weights"]
+    assert not (storage / third / "weights").exists()
+    scene.client.experiment(1).delete()
+    assert names(storage) == set()
+
+
+def test_a_submitted_trial_that_names_its_storage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What its last run left half done there goes, too."""
+    job = jobs.enter(tmp_path / "store", monkeypatch)
+    storage = tmp_path / "elsewhere"
+    with core.init(checkpoint_storage=str(storage)) as context:
+        with context.checkpoint.store_path({"steps_completed": 1}) as (_, uuid):
+            pass
+        with pytest.raises(OSError), context.checkpoint.store_path({"steps_completed": 2}):
+            raise OSError("the node has died")
+    begun = started_checkpoints(job.trial, 1)
+    assert begun == dict.fromkeys(begun, location({"type": "directory", "container_path": storage}))
+    (found,) = Client(tmp_path / "store").experiment(1).checkpoints()
+    assert found.path == storage / uuid and found.path.is_dir()
+    half = (begun.keys() - {uuid}).pop()
+    (storage / f"{half}.partial").mkdir()
+    storages = Storages({"type": "shared_fs", "host_path": "/nowhere"}, tmp_path / "store")
+    collect_partial_checkpoints(job.trial, 2, fold_trial(job.trial), storages)
+    assert names(storage) == {uuid}
+
+
+def test_a_bundle_brings_them_to_the_storage_of_the_other_site(
+    scene: Scene, tmp_path: Path
+) -> None:
+    """The records there say nothing of the storage here."""
+    train(tmp_path / "elsewhere", steps=1)
+    scene.client.experiment(1).bundle(tmp_path / "one.tar", checkpoints="all")
+    other = Client(tmp_path / "other")
+    done = other.import_bundle(tmp_path / "one.tar")
+    (one,) = other.experiment(done.experiment_id).checkpoints()
+    assert one.path == tmp_path / "other" / "checkpoints" / one.uuid
+    assert one.path.is_dir() and one.verify() is None
+
+
+def test_what_can_not_be_reached_is_never_called_deleted(scene: Scene, tmp_path: Path) -> None:
+    """A storage that is not mounted: nothing is marked, missing or left behind without a word."""
+    storage = tmp_path / "disk"
+    saved = train(storage)
+    storage.rename(tmp_path / "unmounted")
+    storage.mkdir()
+    experiment = scene.client.experiment(1)
+    last = experiment.checkpoints()[-1]
+    assert last.state == "COMPLETED"
+    assert "can't be seen" in str(last.verify())
+    for act in (last.delete, lambda: last.remove_files(["weights"]), experiment.delete):
+        with pytest.raises(LifecycleError, match="can't be seen"):
+            act()
+    done = experiment.set_gc_policy(save_trial_best=0)
+    assert done.deleted == () and set(done.unreachable) == set(saved[:2])
+    scene.client.gc()
+    assert any("2 checkpoints" in text and "can't be seen" in text for text in scene.warnings)
+    facts = fold_facts(scene.store.experiment(1))
+    assert not facts.checkpoints.deleted and not facts.checkpoints.problems
+    assert not facts.desired.deleted
+    storage.rmdir()
+    (tmp_path / "unmounted").rename(storage)
+    assert len(scene.client.gc().checkpoints) == 2
+    scene.client.experiment(1).delete()
+    assert names(storage) == set()
+
+
+def test_a_storage_that_is_gone_for_good(scene: Scene, tmp_path: Path) -> None:
+    """The experiment goes on request, without its files."""
+    train(tmp_path / "disk", steps=1)
+    (tmp_path / "disk").rename(tmp_path / "gone")
+    scene.client.experiment(1).delete(force=True)
+    assert fold_facts(scene.store.experiment(1)).desired.deleted
+    assert len(names(tmp_path / "gone")) == 2
+
+
+def test_uploads_that_broke_off_there(scene: Scene, tmp_path: Path) -> None:
+    """They are collected by their exact names; what belongs to others is not looked at."""
+    made = collecting.experiment(scene)
+    place = location({"type": "directory", "container_path": str(tmp_path / "disk")})
+    trial = made.trial(made.created().first_trial)
+    run = trial.open_run({"hparams": {}, "time": 1.0, "resume": None})["run"]
+    with RunLog.open(trial.records_path(run)) as log:
+        log.append({"t": "checkpoint_started", "uuid": "half", "storage": place})
+    trial.write_end(run, {"outcome": "completed"})
+    for name in ("half.partial", "0a0a0a0a-0000-4000-8000-000000000000"):
+        (tmp_path / "disk" / name).mkdir(parents=True)
+    assert [one.kind for one in scene.client.gc().leftovers] == ["unfinished upload"]
+    assert names(tmp_path / "disk") == {"0a0a0a0a-0000-4000-8000-000000000000"}
+
+
+def test_records_of_a_storage_hold_no_secrets() -> None:
+    """Keys, passwords and signatures stay in the code that named them."""
+    section = {"type": "s3", "bucket": "b", "access_key": "AK", "secret_key": "SK", "prefix": "p",
+               "endpoint_url": "https://me:hush@minio:9000/x?sig=hush"}  # fmt: skip
+    assert location(section) == {
+        "type": "s3",
+        "bucket": "b",
+        "prefix": "p",
+        "endpoint_url": "https://minio:9000/x",
+    }
+    azure = {"type": "azure", "container": "c", "connection_string": "AccountKey=hush"}
+    assert b"hush" not in frame(location(azure))
+
+
+def test_the_configured_storage_needs_no_mention(scene: Scene) -> None:
+    """Code that names it again changes nothing."""
+    (uuid,) = train(scene.root / "checkpoints", steps=1)
+    (one,) = scene.client.experiment(1).checkpoints()
+    assert one.view.storage is None and one.path == scene.root / "checkpoints" / uuid

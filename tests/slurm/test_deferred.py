@@ -1,0 +1,159 @@
+"""Trials that wait for room in the queue: taken or sent once, whoever dies in between."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from detslurm.slurm import JobRequest, SlurmError, SubmitLimitReached
+from detslurm.slurm.allowance import Allowance
+from detslurm.slurm.deferred import send, settle, submit_as_many, take
+from detslurm.slurm.resubmit import submitted_fact
+from detslurm.store import ExperimentFacts
+from tests.sdk.scenes import Queue
+
+
+class Log:
+    """An experiment of ten trials, of which four were submitted."""
+
+    def __init__(self, path: Path, each: int = 1) -> None:
+        (path / "config.json").write_text("{}")
+        self.path = path
+        request = JobRequest(name="x", command=("true",), folder=path, count=4 // each)
+        self.plain: list[dict[str, Any]] = []
+        self.append({"type": "created", "trials": 10, "first_trial": 1})
+        later = {"type": "deferred", "first_index": 4, "count": 6, "each": each, "limit": "L=4"}
+        self.append({**later, "charge": {"user": "alice"}})
+        self.append(submitted_fact("slurm", "7", 0, request, each=each))
+
+    def facts(self, after: int = 0) -> Iterator[dict[str, Any]]:
+        return iter(self.plain[after:])
+
+    def append(self, record: Any, after: int = 0) -> int:
+        self.plain.append({"n": len(self.plain) + 1, **record})
+        return len(self.plain)
+
+    def append_next(self, record: Any, after: int) -> bool:
+        return after == len(self.plain) and bool(self.append(record))
+
+    @property
+    def folded(self) -> ExperimentFacts:
+        return ExperimentFacts().fold(self.facts())
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Log:
+    return Log(tmp_path)
+
+
+def test_what_is_said_of_it(log: Log) -> None:
+    assert log.folded.submission == "4 of 10 submitted (limit L=4)"
+    assert log.folded.elements == 4
+
+
+def test_two_jobs_never_take_the_same_trial(log: Log) -> None:
+    """The second one has to look again."""
+    facts = log.folded
+    assert take(log, facts, "slurm", "7_0")
+    assert not take(log, facts, "slurm", "7_1")
+    assert take(log, log.folded, "slurm", "7_1")
+    assert log.folded.adopted == {4: "7_0", 5: "7_1"}
+    assert log.folded.deferred == {6, 7, 8, 9}
+
+
+def test_nothing_is_taken_or_sent_before_the_first_job_is_on_record(log: Log) -> None:
+    """Its submitter was killed, or is still waiting for an answer: the trials stay deferred."""
+    log.plain = log.plain[:2]
+    facts, queue = log.folded, Queue()
+    assert not take(log, facts, "slurm", "7_0")
+    assert send(log, facts, queue, "7_0", 2) is None
+    assert len(log.plain) == 2 and queue.requests == []
+
+
+def test_nobody_takes_a_trial_after_the_user_has_stopped_it(log: Log) -> None:
+    facts = log.folded
+    log.append({"type": "intent", "intent": "kill"})
+    assert not take(log, facts, "slurm", "7_0")
+
+
+def test_a_share_is_as_large_as_that_of_a_job(tmp_path: Path) -> None:
+    log = Log(tmp_path, each=2)
+    assert take(log, log.folded, "slurm", "7_0")
+    assert log.folded.deferred == {6, 7, 8, 9}
+    queue = Queue(allowed=Allowance(room=9))
+    assert send(log, log.folded, queue, "7_0", None) == "101"
+    assert queue.requests[0].count == 2 and queue.requests[0].command[-2:] == ("6", "2")
+    assert log.folded.submission == ""
+
+
+def test_as_many_are_sent_as_there_is_room_for(log: Log) -> None:
+    queue = Queue(allowed=Allowance(room=2))
+    assert send(log, log.folded, queue, "7_0", None) == "101"
+    assert log.folded.deferred == {6, 7, 8, 9} and not log.folded.sending
+    assert send(log, log.folded, queue, "7_0", 1) == "102"
+    assert queue.requests[-1].count is None
+    queue.allowed = Allowance(room=0)
+    before = len(log.plain)
+    assert send(log, log.folded, queue, "7_0", None) is None
+    assert len(log.plain) == before
+
+
+def test_what_the_cluster_refuses_waits_on(log: Log) -> None:
+    class Full(Queue):
+        def submit(self, request: JobRequest) -> str:
+            raise SlurmError("full")
+
+    with pytest.raises(SlurmError):
+        send(log, log.folded, Full(allowed=Allowance(room=3)), "7_0", None)
+    assert log.folded.deferred == {4, 5, 6, 7, 8, 9} and not log.folded.sending
+
+
+@pytest.mark.parametrize("queued", [True, False])
+def test_who_dies_in_the_act_leaves_all_as_it_is(log: Log, queued: bool) -> None:
+    """Between the announcement and the record, after sbatch or before it."""
+
+    class Deadly(Queue):
+        made: tuple[str | None, str | None] = (None, None)
+
+        def submit(self, request: JobRequest) -> str:
+            if queued:
+                self.made = super().submit(request), request.mark
+            raise KeyboardInterrupt
+
+        def submitted(self, request: JobRequest) -> str | None:
+            return next((job for job, mark in [self.made] if mark == request.mark), None)
+
+    queue = Deadly(allowed=Allowance(room=3))
+    with pytest.raises(KeyboardInterrupt):
+        send(log, log.folded, queue, "7_0", None)
+    assert log.folded.deferred == {7, 8, 9} and log.folded.unsubmitted == {4, 5, 6, 7, 8, 9}
+    assert not settle(log, log.folded, queue, lambda job: False), "it may be at it still"
+    assert settle(log, log.folded, queue, lambda job: job == "7_0")
+    assert not settle(log, log.folded, queue, lambda job: True)
+    assert log.folded.unsubmitted == ({7, 8, 9} if queued else {4, 5, 6, 7, 8, 9})
+    assert [job.job_id for job in log.folded.jobs] == ["7", "101"][: 1 + queued]
+
+
+@pytest.mark.parametrize(("room", "tried"), [(9, [8]), (3, [8, 4, 2]), (0, [8, 4, 2, 1])])
+def test_half_as_many_are_tried_where_all_are_too_many(
+    tmp_path: Path, room: int, tried: list[int]
+) -> None:
+    calls: list[int] = []
+
+    class Narrow(Queue):
+        def submit(self, request: JobRequest) -> str:
+            calls.append(request.count or 1)
+            if calls[-1] > room:
+                raise SubmitLimitReached("QOSMaxSubmitJobPerUserLimit")
+            return super().submit(request)
+
+    request = JobRequest(name="x", command=("true",), folder=tmp_path, count=8, throttle=3)
+    if room:
+        assert submit_as_many(Narrow(), request)[1].count == tried[-1]
+    else:
+        with pytest.raises(SubmitLimitReached):
+            submit_as_many(Narrow(), request)
+    assert calls == tried

@@ -1,0 +1,167 @@
+"""The records that show why a job waits: read as Slurm prints them, with few calls."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from detslurm.slurm import command
+from detslurm.slurm.interface import SlurmError
+from detslurm.slurm.limit_use import limits_in_use
+from detslurm.slurm.pending import pending_details
+from detslurm.slurm.pending_details import StartTest
+from detslurm.slurm.pending_records import (
+    dependency_ids,
+    parse_licenses,
+    parse_partition,
+    parse_pending_record,
+    parse_priorities,
+    parse_reservations,
+)
+from detslurm.slurm.qos import Association, Bound, JobQuota, Qos, QuotaTable
+from detslurm.slurm.queued_job import QueuedJob
+from detslurm.slurm.reasons import limit_of
+from detslurm.slurm.start_test import parse_test
+
+RECORD = """\
+JobId=27 JobName=x JobState=RUNNING Features=y
+   UserId=alice(1001) GroupId=alice(1001) MCS_label=N/A
+   Priority=13404 Nice=0 Account=ml QOS=normal
+   JobState=PENDING Reason=ReqNodeNotAvail,_UnavailableNodes:n2 Dependency=(null)
+   Requeue=1 Restarts=2 BatchFlag=1 Reboot=0 ExitCode=0:0
+   RunTime=00:00:00 TimeLimit=00:10:00 TimeMin=N/A
+   SubmitTime=1795416115 EligibleTime=1795416116
+   StartTime=1795419462 EndTime=Unknown Deadline=N/A
+   SuspendTime=None SecsPreSuspend=0 LastSchedEval=1795417005 Scheduler=Backfill:*
+   ReqNodeList=n[2-3] ExcNodeList=(null)
+   NodeList= SchedNodeList=n[1-2]
+   NumNodes=2-2 NumCPUs=4 NumTasks=2 CPUs/Task=2 ReqB:S:C:T=0:0:*:*
+   MinCPUsNode=1 MinMemoryCPU=100M MinTmpDiskNode=0
+   Features=(null) DelayBoot=00:00:00
+   OverSubscribe=NO Contiguous=0 Licenses=matlab:2 Network=(null)
+   TresPerNode=gres:gpu:a100:4
+   WorkDir=/tmp StdOut=/tmp/JobState=FAILED
+"""
+
+
+def test_a_pending_record() -> None:
+    """What the scheduler planned, and the options that ask for the same; names are no fields."""
+    found = parse_pending_record(RECORD, "27")
+    assert found is not None
+    assert (found.eligible, found.expected_start) == (1795416116.0, 1795419462.0)
+    assert (found.evaluated, found.restarts) == (1795417005.0, 2)
+    assert (found.planned_nodes, found.wanted_nodes) == (("n1", "n2"), ("n2", "n3"))
+    assert set(found.options) == {
+        *("--account=ml", "--qos=normal", "--licenses=matlab:2", "--nodes=2-2", "--ntasks=2"),
+        *("--cpus-per-task=2", "--mem-per-cpu=100M", "--gres=gpu:a100:4", "--exclusive"),
+    }
+    newer = RECORD.replace("gres:gpu:a100:4", "gres/gpu:a100:4")
+    assert parse_pending_record(newer, "27") == found
+    assert (
+        parse_pending_record(RECORD.replace("JobState=PENDING", "JobState=RUNNING"), "27") is None
+    )
+
+
+def test_other_records() -> None:
+    """Priorities, licenses, reservations, partitions and conditions."""
+    (one,) = parse_priorities(
+        "Unable to find jobs matching user/id(s) specified\n2130003|10070|0|0|0|70|10000|0|0|0|0\n"
+    )
+    assert (one.ref, one.total, one.factors) == (
+        "2130003",
+        10070,
+        {"job size": 70, "partition": 10000},
+    )
+    (one,) = parse_priorities("7|5400|0|150|0|0|0|0|0|cpu=1000,gres/gpu=4250|0\n")
+    assert sum(one.factors.values()) == 5400
+    (license,) = parse_licenses("LicenseName=matlab Total=2 Used=1 Free=1 Reserved=0 Remote=no\n")
+    assert (license.name, license.total, license.used) == ("matlab", 2, 1)
+    assert parse_reservations("No reservations in the system\n") == ()
+    (kept,) = parse_reservations(
+        "ReservationName=maint StartTime=1795423312 EndTime=1795430512 Duration=02:00:00"
+        " Nodes=n[4-5] NodeCnt=2 Flags=MAINT,IGNORE_JOBS Users=root Accounts=(null)\n"
+    )
+    assert (kept.start, kept.end, kept.nodes) == (1795423312.0, 1795430512.0, ("n4", "n5"))
+    assert (kept.users, kept.accounts, kept.maintenance) == ("root", "", True)
+    rules = parse_partition(
+        "PartitionName=low AllowGroups=ALL AllowAccounts=ml,bio AllowQos=ALL MaxNodes=UNLIMITED"
+        " MaxTime=00:05:00 MinNodes=0 State=DOWN\n"
+    )
+    assert rules is not None and rules.allowed == {"accounts": "ml,bio"}
+    assert (rules.state, rules.max_seconds, rules.max_nodes) == ("DOWN", 300, None)
+    assert dependency_ids("afterok:12(failed),afterany:13_*(unfulfilled),after:14+5") == [
+        "12",
+        "13",
+        "14",
+    ]
+
+
+def test_which_limits_count_for_a_job() -> None:
+    """Those of its QOS, its account and the accounts above; of all GPU types."""
+    gpus = JobQuota(tres={"gres/gpu": Bound(2, 1), "gres/gpu:a100": Bound(1, 1), "cpu": Bound(9)})
+    table = QuotaTable(
+        {"small": Qos(per_user=gpus, per_job={"cpu": Bound(4)}), "other": Qos(per_user=gpus)},
+        (
+            Association("ml", user="alice", own=JobQuota(jobs=Bound(3, 3)), parent="ml"),
+            Association("ml", group=JobQuota(tres={"gres/gpu": Bound(12, 10)}), parent="root"),
+            Association("root", group=JobQuota(tres={"gres/gpu": Bound(None, 30)})),
+            Association("bio", user="alice", own=JobQuota(jobs=Bound(1, 1))),
+        ),
+    )
+    job = QueuedJob(job_id="1", state="PENDING", user="alice", account="ml", qos="small")
+
+    def named(code: str) -> list[tuple[str, int, int | None]]:
+        limit = limit_of(code)
+        assert limit is not None
+        return [(one.who, one.most, one.used) for one in limits_in_use(table, job, limit)]
+
+    whole, a100 = ("QOS small for a user", 2, 1), ("QOS small for a user", 1, 1)
+    assert named("QOSMaxGRESPerUser") == [whole, a100]
+    assert named("QOSMaxCpuPerJobLimit") == [("QOS small", 4, None)]
+    assert named("AssocGrpGRES") == [("account ml", 12, 10)]
+    assert named("AssocMaxJobsLimit") == [("account ml for alice", 3, 3)]
+    assert named("QOSGrpMemLimit") == []
+
+
+def test_what_test_only_prints() -> None:
+    """A start, with what comes after it, or the refusal in Slurm's words."""
+    accepted = (
+        "sbatch: Job 7 to start at 1795421262 using 32 processors on nodes n1 in partition m\n"
+    )
+    assert parse_test(accepted + "  Preempts: 2130033\n") == StartTest(1795421262.0)
+    refused = "allocation failure: Requested node configuration is not available\n"
+    assert parse_test(refused).refusal == "Requested node configuration is not available"
+
+
+REASONS = (
+    *("Priority", "Resources", "Licenses", "Reservation", "ReqNodeNotAvail", "BadConstraints"),
+    *("QOSMaxGRESPerUser", "AssocGrpGRES", "PartitionTimeLimit", "PartitionDown", "JobHeldUser"),
+    *("Dependency", "BeginTime", "JobArrayTaskLimit", "SomethingNew", "InvalidQOS"),
+)
+
+
+@pytest.mark.parametrize("reason", REASONS)
+@pytest.mark.parametrize("answers", [True, False])
+def test_few_calls_and_none_is_needed(
+    reason: str, answers: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At most three calls whatever the reason; what is refused is named, and breaks nothing."""
+    calls: list[Sequence[str]] = []
+
+    def run(argv: Sequence[str], **_: Any) -> str:
+        calls.append(argv)
+        if not answers:
+            raise SlurmError("Access/permission denied")
+        return ""
+
+    monkeypatch.setattr(command, "run", run)
+    job = QueuedJob(
+        job_id="27", state="PENDING", reason=reason, user="root", partitions=("main",),
+        dependency="afterok:12",
+    )  # fmt: skip
+    found = pending_details(job, "27", "26")
+    assert 1 <= len(calls) <= 3
+    assert len(found.unavailable) == (0 if answers else len(calls))
+    assert all("permission denied" in one for one in found.unavailable)
