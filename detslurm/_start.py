@@ -2,8 +2,8 @@
 
 A thousand nodes start at once, and each import asks the shared file system a dozen times for names.
 Here one file is opened instead, which a submission wrote (`_module_cache`). Where it does not fit
-this Python and this installation, MODULE is run as `python -m` does. Nothing is imported here but
-what the interpreter has in itself.
+this Python and this installation, MODULE is run as `python -P -m` does. Nothing is imported here
+but what the interpreter has in itself.
 """
 
 # Importlib as the interpreter has it in itself; importlib.machinery is a file.
@@ -116,7 +116,7 @@ def main(module: str, experiment: str, *words: str) -> None:
     found = read_cache(cache_path(os.path.dirname(os.path.dirname(experiment))))
     # One file for each distribution: an upgrade has replaced it with all others.
     if found is None or not is_unchanged(found[0][:2]):
-        os.execv(sys.executable, [sys.executable, "-m", module, experiment, *words])
+        os.execv(sys.executable, [sys.executable, "-P", "-m", module, experiment, *words])
     sys.meta_path.insert(0, CachedModules(found[1]))
     sys.meta_path.append(SitePackages())
     import importlib

@@ -134,7 +134,8 @@ def _tensorboard(directory: ExperimentDir, storage: Storage | None) -> Path | No
         return None
     folder = tensorboard_folder(directory.id, directory.mark_in(storage.base))
     path = storage.base / folder / "trial"
-    return path if path.is_dir() else None
+    # Path.is_dir would raise where the folder above is another user's.
+    return path if os.path.isdir(path) else None  # noqa: PTH112
 
 
 def _sizes(paths: Iterable[Path]) -> int:

@@ -13,7 +13,7 @@ from tests.e2e.desk import PATIENCE, Desk
 from tests.e2e.processes import find_program
 from tests.e2e.test_failures import pid_of_code
 
-AGENT = r"\S*python\S* -PS \S+ detslurm\.exec\.agent "
+AGENT = r"\S*python\S* -P(S \S+| -m) detslurm\.exec\.agent "  # with a module cache or without
 
 pytestmark = pytest.mark.cluster
 

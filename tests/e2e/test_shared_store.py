@@ -91,6 +91,9 @@ def test_two_users_share_a_store(desks: tuple[Desk, Desk]) -> None:
     bob.wait_for_state(his, "COMPLETED")
     alice.run("experiment", "kill", str(hers))
     alice.run("experiment", "wait", str(hers), check=False)
+    hidden = bob.store.path / "checkpoints" / "tensorboard" / "experiment" / str(hers) / "trial"
+    alice.user.run("mkdir", "-p", str(hidden))  # her training may have ended before it did
+    assert bob.run("du", str(hers)).returncode == 0
     assert listed(bob) == {hers: ("alice", "CANCELED"), his: ("bob", "COMPLETED")}
     refused = bob.run("experiment", "delete", str(hers), "--yes", check=False)
     assert refused.returncode == 1 and "belongs to alice" in refused.stderr
