@@ -36,7 +36,8 @@ BELOW: dict[str, set[str]] = {
     "pytorch": {"core", "compat"},  # a checkpoint's code may import determined
     "launch": {"core", "exec"},  # in a user's own batch script a launcher is its node's agent
     "sdk": {"store", "storage", "slurm", "searcher"},  # submitting samples the trials
-    "cli": {"sdk"},
+    "look": {"sdk"},
+    "cli": {"sdk", "look"},
     "experimental": {"core", "sdk"},  # Determined's name for parts of both
     "templates": set(),
 }

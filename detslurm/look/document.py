@@ -1,0 +1,234 @@
+"""The snapshot document: everything that a report, a live page or a terminal shows of experiments.
+
+It is plain data, written as JSON. A reader looks at `version` first: a number is added whenever a
+field changes its meaning or goes, and stays where fields are only added. Times are seconds since
+1970, sizes are bytes, and None means that something is not known.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+VERSION: Final = 1
+"""Of the document's schema."""
+
+MAX_POINTS: Final = 1000
+"""The most points of one curve."""
+
+Number = float | str | None
+"""A number as JSON can hold it: "inf" and "-inf" are infinite, None is NaN."""
+
+
+class Curve(msgspec.Struct, frozen=True, kw_only=True):
+    """One metric of one trial on the clean curve, thinned to at most `MAX_POINTS` points.
+
+    Attributes:
+        group: The group of the reports, such as "training" or "validation".
+        metric: The metric's name; nested ones are dotted.
+        steps: How many batches were trained at each point, in ascending order.
+        values: The metric at each point.
+        times: When each point was reported; empty if that is not known.
+        count: How many points there were before thinning.
+    """
+
+    group: str
+    metric: str
+    steps: list[int]
+    values: list[Number]
+    times: list[float | None] = msgspec.field(default_factory=list)
+    count: int = 0
+
+
+class RunPart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One run of a trial.
+
+    Attributes:
+        number: Its number, from 1.
+        queued: When its job began to wait in the queue.
+        started: When it began.
+        ended: When it ended; None while it goes on.
+        outcome: How it ended, such as "completed", "preempted" or "restart"; None while it goes on.
+        reason: Why it ended so, in a sentence.
+        nodes: The names of its nodes.
+        job: Its job, as Slurm names it.
+        resumed_steps: How many batches were trained in the checkpoint that it began with.
+        steps: How many batches were trained at its end.
+    """
+
+    number: int
+    queued: float | None = None
+    started: float | None = None
+    ended: float | None = None
+    outcome: str | None = None
+    reason: str | None = None
+    nodes: list[str] = msgspec.field(default_factory=list)
+    job: str | None = None
+    resumed_steps: int = 0
+    steps: int = 0
+
+
+class CheckpointPart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A checkpoint.
+
+    Attributes:
+        uuid: Its storage id.
+        steps: How many batches were trained.
+        time: When it was saved.
+        state: "COMPLETED", "PARTIALLY_DELETED" or "DELETED".
+        size: The bytes of all its files.
+        path: Its directory, or its address in a cloud storage.
+        metrics: The validation metrics of exactly its weights.
+    """
+
+    uuid: str
+    steps: int
+    time: float | None = None
+    state: str = "COMPLETED"
+    size: int = 0
+    path: str | None = None
+    metrics: dict[str, Number] = msgspec.field(default_factory=dict)
+
+
+class TrialPart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A trial.
+
+    Attributes:
+        id: Its id.
+        state: Its state, such as "RUNNING".
+        hparams: Its hyperparameters by name; nested ones are dotted.
+        steps: How many batches it has trained.
+        progress: Which part of its training is done, from 0 to 1.
+        restarts: How many of `max_restarts` it has used.
+        started: When its first run began.
+        ended: When its last run ended; None while it is unfinished.
+        end_reason: Why it is in this state, in a sentence.
+        best: The best value of the searcher's metric.
+        best_steps: At how many batches that was.
+        latest: The newest value of the searcher's metric.
+        rung: The highest rung of the search that it has reached, from 0; None outside of such a
+            search.
+        bracket: The bracket of that rung.
+        batches_per_epoch: To turn batches into epochs.
+        summary: Of each metric, named "group/metric": its last value.
+        curves: Its metrics.
+        runs: Its runs, in order.
+        checkpoints: Its checkpoints, in order.
+        efficiency: Figures as `Experiment.efficiency()` has them, those that are known.
+        profile: Figures of the profiler, thinned as metrics are.
+        log_tail: The last lines of its log, of trials that failed, and where they were asked for.
+    """
+
+    id: int
+    state: str
+    hparams: dict[str, Any] = msgspec.field(default_factory=dict)
+    steps: int = 0
+    progress: float = 0.0
+    restarts: int = 0
+    started: float | None = None
+    ended: float | None = None
+    end_reason: str | None = None
+    best: Number = None
+    best_steps: int | None = None
+    latest: Number = None
+    rung: int | None = None
+    bracket: int | None = None
+    batches_per_epoch: float | None = None
+    summary: dict[str, Number] = msgspec.field(default_factory=dict)
+    curves: list[Curve] = msgspec.field(default_factory=list)
+    runs: list[RunPart] = msgspec.field(default_factory=list)
+    checkpoints: list[CheckpointPart] = msgspec.field(default_factory=list)
+    efficiency: dict[str, Any] = msgspec.field(default_factory=dict)
+    profile: list[Curve] = msgspec.field(default_factory=list)
+    log_tail: list[str] = msgspec.field(default_factory=list)
+
+
+class RungPart(msgspec.Struct, frozen=True, kw_only=True):
+    """A rung of the search.
+
+    Attributes:
+        bracket: The number of its bracket, from 0.
+        rung: Its number in the bracket, from 0.
+        units: The length at which its trials report.
+        trials: How many trials have a result there.
+        outstanding: How many are on their way to it.
+        best: The best result.
+        best_trial: Whose it is.
+    """
+
+    bracket: int
+    rung: int
+    units: int
+    trials: int
+    outstanding: int
+    best: Number = None
+    best_trial: int | None = None
+
+
+class ExperimentPart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An experiment.
+
+    Attributes:
+        id: Its id.
+        name: Its name.
+        owner: The user who submitted it.
+        state: Its state, such as "COMPLETED".
+        message: What keeps it from going on, in a sentence.
+        description: Its description.
+        notes: Its notes.
+        labels: Its labels.
+        progress: Which part of it is done, from 0 to 1.
+        created: When it was submitted.
+        started: When its first run began.
+        ended: When its last run ended; None while it is unfinished.
+        metric: The searcher's metric.
+        smaller_is_better: Whether the best metric is the smallest.
+        searcher: The searcher's name.
+        unit: The unit of the searcher's lengths.
+        trial_count: The number of its trials; `trials` may be fewer.
+        config: Its configuration; secrets are masked.
+        code: The text files of its code by path, as far as they are small; empty if not asked for.
+        trials: Its trials.
+        rungs: The rungs of its search, lowest first.
+        problems: What could not be read, in sentences.
+    """
+
+    id: int
+    name: str = ""
+    owner: str = ""
+    state: str = "ACTIVE"
+    message: str | None = None
+    description: str = ""
+    notes: str = ""
+    labels: list[str] = msgspec.field(default_factory=list)
+    progress: float = 0.0
+    created: float | None = None
+    started: float | None = None
+    ended: float | None = None
+    metric: str | None = None
+    smaller_is_better: bool = True
+    searcher: str = ""
+    unit: str | None = None
+    trial_count: int = 0
+    config: dict[str, Any] = msgspec.field(default_factory=dict)
+    code: dict[str, str] = msgspec.field(default_factory=dict)
+    trials: list[TrialPart] = msgspec.field(default_factory=list)
+    rungs: list[RungPart] = msgspec.field(default_factory=list)
+    problems: list[str] = msgspec.field(default_factory=list)
+
+
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """Experiments as they were at one moment.
+
+    Attributes:
+        version: Of this schema.
+        taken: When it was taken.
+        store: The path of the store.
+        experiments: In the order in which they were asked for.
+    """
+
+    version: int = VERSION
+    taken: float
+    store: str
+    experiments: list[ExperimentPart]
