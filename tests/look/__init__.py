@@ -1,0 +1,1 @@
+"""Looking at experiments: the snapshot document and the faces that show it."""
