@@ -72,7 +72,7 @@ def _queue(
         start = trials.start + array.first * each
         request = successor_request(
             facts,
-            experiment.path,
+            experiment,
             start,
             each=each,
             after=job_ids[array.after] if array.after is not None else None,
@@ -90,7 +90,7 @@ def submit_workers(experiment: ExperimentDir, count: int, cluster: Cluster) -> s
 
     Raises SlurmError.
     """
-    request = workers_request(experiment.facts(), experiment.path, count)
+    request = workers_request(experiment.facts(), experiment, count)
     job_id, request = submit_as_many(cluster, request)
     experiment.append(submitted_fact(cluster.name, job_id, 0, request))
     return job_id

@@ -38,7 +38,7 @@ def adopt(
         or not _has_died(job, origin, folded, cluster)
     ):
         return False
-    request = successor_request(facts, experiment.path, origin)
+    request = successor_request(facts, experiment, origin)
     left = job.each - (origin - job.first_index) % job.each  # what the job would have run after it
     fact = submitted_fact(job.cluster, ref, origin, request, each=left)
     fact["jobs"][0]["adopted"] = True

@@ -50,9 +50,7 @@ def _wanted(intents: Intents, config: Mapping[str, Any]) -> int | None:
 
 
 def _has_died(job: str, ref: str, cluster: Cluster) -> bool:
-    """Whether the process that announced it is known to be gone: only evidence counts."""
-    if not job:
-        return False  # a user's command, on whatever machine
+    """Whether the job that announced it is known to be gone: only evidence counts."""
     if job == ref:
         return True  # this job was requeued since
     known = cluster.query([job]).get(job) or cluster.evidence([job]).get(job)

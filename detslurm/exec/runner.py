@@ -281,14 +281,16 @@ class Runner:
         from detslurm.slurm.resubmit import submitted_fact, successor_request
 
         share = self._trial_queue.remaining_trials()
-        request = successor_request(
-            self._with_retries(lambda: list(self._experiment.facts())),
-            self._experiment.path,
-            share.start,
-            each=len(share),
-            after=self._allocation.ref,
-            hold=hold,
-            exclude=self._excluded,
+        request = self._with_retries(
+            lambda: successor_request(
+                self._experiment.facts(),
+                self._experiment,
+                share.start,
+                each=len(share),
+                after=self._allocation.ref,
+                hold=hold,
+                exclude=self._excluded,
+            )
         )
         cluster = self._cluster()
         job_id = cluster.submit(request)

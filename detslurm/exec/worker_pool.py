@@ -114,7 +114,7 @@ class WorkerPool:
             return
         if not intents.experiment.append_next(claim, self._facts_read):
             return
-        request = workers_request(intents.experiment.facts(), intents.experiment.path, count)
+        request = workers_request(intents.experiment.facts(), intents.experiment, count)
         try:
             job_id, request = submit_as_many(self._cluster, request)
         except SlurmError as err:
@@ -140,7 +140,7 @@ class WorkerPool:
             return
         live = [_job_id(ref) for ref, job in seen.items() if not job.final]
         experiment = self._intents.experiment
-        request = standby_request(experiment.facts(), experiment.path, sorted({*live, self._own}))
+        request = standby_request(experiment.facts(), experiment, sorted({*live, self._own}))
         try:
             job_id = self._cluster.submit(request)
         except SlurmError as err:

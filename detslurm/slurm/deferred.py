@@ -7,21 +7,30 @@ script has the number of the announcement in its name.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from itertools import takewhile
-from pathlib import Path
 from typing import Any, Protocol
 
+from detslurm._process import Identity
+from detslurm.slurm.command import is_transient
 from detslurm.slurm.interface import Cluster, SlurmError, SubmitLimitReached
 from detslurm.slurm.request import JobRequest
-from detslurm.slurm.resubmit import NeverSubmitted, deferred_request, submitted_fact
+from detslurm.slurm.resubmit import (
+    FrozenExperiment,
+    NeverSubmitted,
+    deferred_request,
+    is_moved,
+    submitted_fact,
+)
+
+COMMAND_PATIENCE = 900.0
+"""Seconds in which a user's command has done what it announced: sbatch is tried for a part of it,
+and clocks differ."""
 
 
-class FactsDir(Protocol):
-    """The facts of an experiment."""
-
-    @property
-    def path(self) -> Path: ...
+class FactsDir(FrozenExperiment, Protocol):
+    """An experiment with its facts."""
 
     def facts(self, after: int = 0) -> Iterator[dict[str, Any]]: ...
 
@@ -50,6 +59,10 @@ class Announcement(Protocol):
     def count(self) -> int: ...
     @property
     def job(self) -> str: ...
+    @property
+    def process(self) -> str: ...
+    @property
+    def time(self) -> float | None: ...
 
 
 class Facts(Protocol):
@@ -94,7 +107,7 @@ def take(log: FactsDir, facts: Facts, cluster: str, ref: str) -> bool:
         return False
     trials = _next(facts, facts.deferral.each)
     try:
-        request = deferred_request(log.facts(), log.path, trials.start, each=len(trials))
+        request = deferred_request(log.facts(), log, trials.start, each=len(trials))
     except NeverSubmitted:
         return False  # the first job's submission is not recorded yet, or never will be
     fact = submitted_fact(cluster, ref, trials.start, request, each=len(trials))
@@ -105,37 +118,56 @@ def take(log: FactsDir, facts: Facts, cluster: str, ref: str) -> bool:
 def send(log: FactsDir, facts: Facts, cluster: Cluster, by: str, most: int | None) -> str | None:
     """Submit deferred trials as far as there is room; the job's id.
 
-    `by` is the job that does it, empty for a user's command; `most` elements at most.
+    `by` is the job that does it, empty for a user's command; `most` elements at most. An unclear
+    answer of the cluster leaves the announcement for `settle`: there may be a job.
     """
-    if facts.deferral is None or not facts.deferred:
+    reason = facts.deferral
+    if reason is None or not facts.deferred or most == 0:
         return None
-    each = facts.deferral.each
-    room = _room(cluster, facts.deferral) if most != 0 else 0
-    room = min(room, _largest_array(cluster), room if most is None else most)
-    if room < 1:
-        return None
-    trials = _next(facts, room * each)
     try:
-        request = _marked(log, facts.count + 1, trials, each)
+        room = _room(log, facts, cluster, reason)
+        room = min(room, _largest_array(cluster), room if most is None else most)
+        if room < 1:
+            return None
+        return _send(log, facts.count, cluster, by, _next(facts, room * reason.each), reason)
     except NeverSubmitted:
-        return None  # as above; before the claim, which would have to be taken back
-    claim = {"type": "sending", "first_index": trials.start, "count": len(trials), "job": by}
-    if not log.append_next(claim, facts.count):
+        return None  # as in `take`
+
+
+def _send(
+    log: FactsDir, after: int, cluster: Cluster, by: str, trials: range, reason: WhyDeferred
+) -> str | None:
+    """Announce and submit these trials, or half of them, a quarter ... if that is too many."""
+    request = _marked(log, after + 1, trials, reason.each)  # it may raise: before the claim
+    if not log.append_next(_announcement(trials, by), after):
         return None
     try:
         job_id = cluster.submit(request)
-    except SlurmError:
-        log.append(_given_back(trials, facts.deferral))
-        raise
-    log.append(submitted_fact(cluster.name, job_id, trials.start, request, each=each))
+    except SlurmError as error:
+        if is_transient(error.message):
+            raise
+        after = log.append(_given_back(trials, reason))
+        fewer = len(trials) // reason.each // 2 * reason.each
+        if not isinstance(error, SubmitLimitReached) or not fewer:
+            raise
+        return _send(log, after, cluster, by, trials[:fewer], reason)
+    log.append(submitted_fact(cluster.name, job_id, trials.start, request, each=reason.each))
     return job_id
 
 
+def _announcement(trials: range, by: str) -> dict[str, Any]:
+    author = {"job": by} if by else {"process": str(Identity.own())}
+    return {"type": "sending", "first_index": trials.start, "count": len(trials), **author}
+
+
 def settle(log: FactsDir, facts: Facts, cluster: Cluster, has_died: Callable[[str], bool]) -> bool:
-    """Record what became of one announcement whose author has died; whether there was one."""
+    """Record what became of one announcement whose author has died; whether there was one.
+
+    `has_died` is asked about jobs.
+    """
     reason = facts.deferral
     for number, one in facts.sending.items():
-        if reason is None or not has_died(one.job):
+        if reason is None or not (has_died(one.job) if one.job else _is_over(one)):
             continue
         trials = range(one.first_index, one.first_index + one.count)
         request = _marked(log, number, trials, reason.each)
@@ -147,17 +179,29 @@ def settle(log: FactsDir, facts: Facts, cluster: Cluster, has_died: Callable[[st
     return False
 
 
+def _is_over(one: Announcement) -> bool:
+    """Whether a user's command is gone, by its process or, from other machines, by its age."""
+    process = Identity.parse(one.process)
+    if process is not None and process.is_dead():
+        return True
+    return time.time() - (one.time or 0.0) > COMMAND_PATIENCE
+
+
 def _marked(log: FactsDir, number: int, trials: range, each: int) -> Any:
     elements = -(-len(trials) // each)
-    request = deferred_request(log.facts(), log.path, trials.start, each=each, count=elements)
+    request = deferred_request(log.facts(), log, trials.start, each=each, count=elements)
     return request.with_changes(mark=f"announced-{number}")
 
 
-def _room(cluster: Cluster, reason: WhyDeferred) -> int:
+def _room(log: FactsDir, facts: Facts, cluster: Cluster, reason: WhyDeferred) -> int:
     """How many more; where Slurm does not show the limit, one, for a start."""
-    if reason.charge is None:
+    if is_moved(log.facts()):  # other limits count than those that were in the way
+        first = min(facts.deferred)
+        room = cluster.allowance(deferred_request(log.facts(), log, first, each=reason.each)).room
+    elif reason.charge is None:
         return 1
-    room = cluster.allowance_now(reason.charge).room
+    else:
+        room = cluster.allowance_now(reason.charge).room
     return 1 if room is None else room
 
 

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from detslurm import _start
 from detslurm.slurm.priority import nice_of, priority_of_weight
 from detslurm.slurm.request import JobRequest
+
+
+class FrozenExperiment(Protocol):
+    """An experiment as it was submitted: its directory, and its configuration."""
+
+    @property
+    def path(self) -> Path: ...
+
+    def config(self) -> dict[str, Any]: ...
 
 
 class NeverSubmitted(Exception):
@@ -61,16 +69,16 @@ def kept(request: JobRequest) -> dict[str, Any]:
     return {name: value for name, value in request.to_dict().items() if name not in _CONFIGURED}
 
 
-def _asked(fact: Mapping[str, Any], experiment_dir: Path) -> JobRequest:
+def _asked(fact: Mapping[str, Any], experiment: FrozenExperiment) -> JobRequest:
     """The request of a submission."""
-    slurm = json.loads((experiment_dir / "config.json").read_bytes()).get("slurm") or {}
+    slurm = experiment.config().get("slurm") or {}
     configured = {name: slurm[name] for name in _CONFIGURED if name in slurm}
     return JobRequest.from_dict({**configured, **fact["request"]})
 
 
 def successor_request(
     facts: Iterable[Mapping[str, Any]],
-    experiment_dir: Path,
+    experiment: FrozenExperiment,
     index: int,
     *,
     each: int = 1,
@@ -84,8 +92,8 @@ def successor_request(
     when no submission covered this trial.
     """
     facts = list(facts)
-    original = _as_set(_first_request(facts, index, experiment_dir), facts)
-    return _like(original, experiment_dir, index, each).with_changes(
+    original = _as_set(_first_request(facts, index, experiment), facts)
+    return _like(original, experiment, index, each).with_changes(
         dependency=f"afterany:{after}" if after else None,
         hold=hold,
         exclude=tuple(dict.fromkeys((*original.exclude, *exclude))),
@@ -93,17 +101,17 @@ def successor_request(
 
 
 def workers_request(
-    facts: Iterable[Mapping[str, Any]], experiment_dir: Path, count: int
+    facts: Iterable[Mapping[str, Any]], experiment: FrozenExperiment, count: int
 ) -> JobRequest:
     """The request of `count` more workers for a search, like those it began with."""
     facts = list(facts)
-    original = _as_set(_first(facts, experiment_dir), facts)
-    return _like(original, experiment_dir, 0, count=count if count > 1 else None)
+    original = _as_set(_first(facts, experiment), facts)
+    return _like(original, experiment, 0, count=count if count > 1 else None)
 
 
 def deferred_request(
     facts: Iterable[Mapping[str, Any]],
-    experiment_dir: Path,
+    experiment: FrozenExperiment,
     index: int,
     *,
     each: int,
@@ -111,23 +119,27 @@ def deferred_request(
 ) -> JobRequest:
     """The request of `count` elements for trials from `index` on, `each` of them one's share."""
     facts = list(facts)
-    original = _as_set(_first(facts, experiment_dir), facts)
-    return _like(original, experiment_dir, index, each, count if count > 1 else None)
+    original = _as_set(_first(facts, experiment), facts)
+    return _like(original, experiment, index, each, count if count > 1 else None)
 
 
 def standby_request(
-    facts: Iterable[Mapping[str, Any]], experiment_dir: Path, jobs: Iterable[str]
+    facts: Iterable[Mapping[str, Any]], experiment: FrozenExperiment, jobs: Iterable[str]
 ) -> JobRequest:
     """The request of a worker for a search that comes when these jobs are gone, however."""
-    one = workers_request(facts, experiment_dir, 1)
+    one = workers_request(facts, experiment, 1)
     return one.with_changes(dependency=f"afterany:{':'.join(dict.fromkeys(jobs))}")
 
 
 def _like(
-    original: JobRequest, experiment_dir: Path, index: int, each: int = 1, count: int | None = None
+    original: JobRequest,
+    experiment: FrozenExperiment,
+    index: int,
+    each: int = 1,
+    count: int | None = None,
 ) -> JobRequest:
     return original.with_changes(
-        command=runner_command(experiment_dir, index, each),
+        command=runner_command(experiment.path, index, each),
         count=count,
         indices=(),
         throttle=None,
@@ -147,6 +159,11 @@ def _as_set(original: JobRequest, facts: Iterable[Mapping[str, Any]]) -> JobRequ
     return original.with_changes(**changes) if changes else original
 
 
+def is_moved(facts: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether the user has put the experiment into another partition or QOS since."""
+    return any(f.get("type") == "set" and f.get("field") in ("resource_pool", "qos") for f in facts)
+
+
 _REQUESTED: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "priority": ("nice", nice_of),
     "weight": ("nice", lambda weight: nice_of(priority_of_weight(weight))),
@@ -155,20 +172,20 @@ _REQUESTED: dict[str, tuple[str, Callable[[Any], Any]]] = {
 }
 
 
-def _first(facts: Iterable[Mapping[str, Any]], experiment_dir: Path) -> JobRequest:
+def _first(facts: Iterable[Mapping[str, Any]], experiment: FrozenExperiment) -> JobRequest:
     for fact in facts:
         if fact.get("type") == "submitted":
-            return _asked(fact, experiment_dir)
+            return _asked(fact, experiment)
     raise NeverSubmitted("no job was ever submitted")
 
 
 def _first_request(
-    facts: Iterable[Mapping[str, Any]], index: int, experiment_dir: Path
+    facts: Iterable[Mapping[str, Any]], index: int, experiment: FrozenExperiment
 ) -> JobRequest:
     for fact in facts:
         if fact.get("type") != "submitted":
             continue
         for job in fact["jobs"]:
             if 0 <= index - job["first_index"] < job["count"]:
-                return _asked(fact, experiment_dir)
+                return _asked(fact, experiment)
     raise NeverSubmitted(f"no job was ever submitted for the trial with index {index}")

@@ -186,8 +186,16 @@ class ExperimentFacts(msgspec.Struct, kw_only=True):
 
     @property
     def elements(self) -> int:
-        """How many jobs were submitted, each element of an array one of them."""
-        return sum(-(-job.count // job.each) for job in self.jobs if not job.adopted)
+        """How many jobs may work at once, each element of an array one of them.
+
+        What was submitted for a trial that had a job before works in the place of that job.
+        """
+        found, covered = 0, set[int]()
+        for job in self.jobs:
+            if not job.adopted:
+                found += sum(share not in covered for share in job.indices[:: job.each])
+            covered.update(job.indices)
+        return found
 
     @property
     def trials_at_once(self) -> int | None:

@@ -132,6 +132,7 @@ class Sending(Record, frozen=True, tag="sending"):
     first_index: int
     count: int
     job: str = ""  # that does it; empty for a user's command
+    process: str = ""  # of the command, by its identity
 
     @property
     def indices(self) -> range:

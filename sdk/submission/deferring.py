@@ -12,7 +12,7 @@ from detslurm.sdk.resubmission import throttle
 from detslurm.slurm import Cluster, ClusterLimits
 from detslurm.slurm.allowance import Allowance
 from detslurm.slurm.arrays import first_elements
-from detslurm.slurm.deferred import send, settle
+from detslurm.slurm.deferred import COMMAND_PATIENCE, send, settle
 from detslurm.slurm.plan import JobPlan
 from detslurm.store import ExperimentDir, fold_facts, records
 
@@ -86,12 +86,19 @@ def submit_deferred(experiment: ExperimentDir, cluster: Cluster, alive: int) -> 
     most = None if at_once is None else max(0, at_once - alive)
     sent = send(experiment, facts, cluster, "", most)
     if sent is None and not alive and facts.deferral is not None:
-        raise LifecycleError(f"experiment {experiment.id}: {no_room(facts.deferral.limit)}")
+        problem = no_room(facts.deferral.limit) if facts.deferred else _SUBMITTING
+        raise LifecycleError(f"experiment {experiment.id}: {problem}")
+
+
+_SUBMITTING = (
+    "another command is submitting its jobs now. If it was interrupted on another machine, try"
+    f" again in {COMMAND_PATIENCE / 60:.0f} min"
+)
 
 
 def _is_running(job: str, cluster: Cluster) -> bool:
     """As far as the queue knows: the user has asked, and what it does not know counts as gone."""
-    known = cluster.query([job]).get(job) if job else None
+    known = cluster.query([job]).get(job)
     return known is not None and known.running
 
 

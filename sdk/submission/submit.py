@@ -252,7 +252,7 @@ def _submit_standby(
     experiment: ExperimentDir, cluster: Cluster, jobs: Sequence[str], *, hold: bool
 ) -> str:
     """One more worker, which starts after all others have ended, in case they were killed."""
-    request = standby_request(experiment.facts(), experiment.path, jobs)
+    request = standby_request(experiment.facts(), experiment, jobs)
     job_id = cluster.submit(request.with_changes(hold=hold))
     experiment.append(submitted_fact(cluster.name, job_id, 0, request, standby=True))
     return job_id

@@ -89,6 +89,21 @@ def test_a_grid_beyond_the_limit_is_trained_to_its_end(desk: Desk, enforcing: Cl
     assert "submitted" not in desk.run("experiment", "list").stderr
 
 
+def test_shares_of_several_trials_beyond_the_limit(desk: Desk, enforcing: Cluster) -> None:
+    """Two trials a job: what is taken over and what is submitted later are shares of two, too."""
+    limit(enforcing, "MaxSubmitJobsPerUser=2")
+    config = [*grid(desk, 11), "--config", "slurm.trials_per_job=2"]
+    done = desk.run("submit", *config, "--paused")
+    assert "Queued 4 of 11 trials" in done.stdout
+    limit(enforcing, "MaxSubmitJobsPerUser=4")
+    desk.run("experiment", "activate", "1")
+    desk.wait_for_state(1, "COMPLETED")
+    assert points(desk, 1) == list(range(1, 12))
+    assert all(desk.outcomes(1, index) == ["completed"] for index in range(11))
+    jobs = fold_facts(desk.experiment(1)).jobs
+    assert any(job.each == 2 and not job.adopted for job in jobs[1:]), "some more were submitted"
+
+
 WAITS = """\
 import json, os, pathlib, time
 if json.loads(os.environ["DET_HPARAMS"])["x"] <= 2:

@@ -121,7 +121,7 @@ def test_all_that_the_dead_runner_left_is_gone_on_with(scene: Scene) -> None:
 def test_a_successor_takes_an_adopted_trial_along(scene: Scene, experiment: ExperimentDir) -> None:
     """Where requeueing is void: the runner that submitted it has nothing to do with it any more."""
     done(scene, experiment, queue_of(scene, experiment, 1), 1)
-    request = successor_request(experiment.facts(), experiment.path, 0)
+    request = successor_request(experiment.facts(), experiment, 0)
     experiment.append(submitted_fact("slurm", "8", 0, request))
     assert next_of(queue_of(scene, experiment, 1)) is None
 

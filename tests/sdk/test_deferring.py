@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
+from detslurm._process import Identity, node
 from detslurm.sdk.errors import LifecycleError
 from detslurm.slurm.allowance import Allowance
 from detslurm.store import ExperimentDir, fold_facts
@@ -56,6 +59,33 @@ def test_activate_says_that_there_is_no_room(scene: Scene) -> None:
     with pytest.raises(LifecycleError, match=f"no room for another job .* {LIMIT}"):
         scene.client.experiment(1).activate()
     assert scene.queue.requests == []
+
+
+def test_activate_leaves_alone_what_another_one_is_about_to_submit(scene: Scene) -> None:
+    """A call of sbatch takes minutes while the controller is busy."""
+    experiment = partly(scene)
+    for index in (0, 1):
+        scene.run(experiment, index, ref=f"7_{index}", end="completed")
+    experiment.append(Sending(first_index=2, count=3, process=str(Identity.own())))
+    scene.queue.allowed = Allowance(room=9)
+    with pytest.raises(LifecycleError, match=r"another command is submitting .*in 15 min"):
+        scene.client.experiment(1).activate()
+    assert scene.queue.requests == []
+
+
+def test_activate_takes_over_from_a_command_that_is_gone(scene: Scene) -> None:
+    """Killed on this machine, or long ago on another one."""
+    experiment = partly(scene)
+    for index in (0, 1):
+        scene.run(experiment, index, ref=f"7_{index}", end="completed")
+    killed = Sending(first_index=2, count=1, process=f"{node()}-{2**22 + 1}-7")
+    elsewhere = Sending(first_index=3, count=2, process="ab-12-7", time=time.time() - 3600)
+    for announced in (killed, elsewhere):
+        experiment.append(announced)
+    scene.queue.allowed = Allowance(room=9)
+    scene.client.experiment(1).activate()
+    assert [(r.count, r.command[-1]) for r in scene.queue.requests] == [(3, "2")]
+    assert fold_facts(experiment).unsubmitted == set()
 
 
 @pytest.mark.parametrize("how", ["kill", "cancel"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from pathlib import Path
 from typing import Any
 
@@ -294,11 +295,29 @@ def test_all_that_is_submitted_later_has_what_was_set(scene: Scene) -> None:
     stored.set_qos("long")
     facts = list(experiment.facts())
     later = (
-        successor_request(facts, experiment.path, 0),
-        workers_request(facts, experiment.path, 2),
-        standby_request(facts, experiment.path, ["7"]),
+        successor_request(facts, experiment, 0),
+        workers_request(facts, experiment, 2),
+        standby_request(facts, experiment, ["7"]),
     )
     assert {(r.nice, r.partition, r.qos) for r in later} == {(6, "low", "long")}
+
+
+def test_a_configuration_behind_a_stale_handle_is_read_again(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As shared file systems have it now and then; it would end a successor's submission."""
+    experiment, _ = scene.search()
+    facts, real = list(experiment.facts()), os.read
+    failures = [OSError(errno.ESTALE, "Stale file handle")]
+
+    def stale(handle: int, size: int) -> bytes:
+        if failures:
+            raise failures.pop()
+        return real(handle, size)
+
+    monkeypatch.setattr(os, "read", stale)
+    assert successor_request(facts, experiment, 0).command[-1] == "0"
+    assert not failures
 
 
 def test_weight_stands_for_a_priority(scene: Scene) -> None:

@@ -20,7 +20,6 @@ class Log:
     """An experiment of ten trials, of which four were submitted."""
 
     def __init__(self, path: Path, each: int = 1) -> None:
-        (path / "config.json").write_text("{}")
         self.path = path
         request = JobRequest(name="x", command=("true",), folder=path, count=4 // each)
         self.plain: list[dict[str, Any]] = []
@@ -38,6 +37,9 @@ class Log:
 
     def append_next(self, record: Any, after: int) -> bool:
         return after == len(self.plain) and bool(self.append(record))
+
+    def config(self) -> dict[str, Any]:
+        return {}
 
     @property
     def folded(self) -> ExperimentFacts:
@@ -109,6 +111,75 @@ def test_what_the_cluster_refuses_waits_on(log: Log) -> None:
     with pytest.raises(SlurmError):
         send(log, log.folded, Full(allowed=Allowance(room=3)), "7_0", None)
     assert log.folded.deferred == {4, 5, 6, 7, 8, 9} and not log.folded.sending
+
+
+@pytest.mark.parametrize("queued", [True, False])
+def test_an_unclear_answer_makes_no_second_job(log: Log, queued: bool) -> None:
+    """The controller may have queued it: nobody takes these trials before that is known."""
+
+    class Unclear(Queue):
+        def submit(self, request: JobRequest) -> str:
+            if queued:
+                super().submit(request)
+            raise SlurmError("Socket timed out on send/recv operation")
+
+        def submitted(self, request: JobRequest) -> str | None:
+            return "101" if self.requests else None
+
+    queue = Unclear(allowed=Allowance(room=3))
+    with pytest.raises(SlurmError):
+        send(log, log.folded, queue, "7_0", None)
+    assert log.folded.deferred == {7, 8, 9}, "4, 5 and 6 may have a job"
+    assert settle(log, log.folded, queue, lambda job: True)
+    assert log.folded.unsubmitted == ({7, 8, 9} if queued else {4, 5, 6, 7, 8, 9})
+
+
+@pytest.mark.parametrize(("room", "sent", "left"), [(4, {4, 5, 6}, 3), (1, {4}, 5), (0, set(), 6)])
+def test_half_as_many_are_sent_where_that_is_too_many(
+    log: Log, room: int, sent: set[int], left: int
+) -> None:
+    """The limit that was in the way may not be the one that was asked about."""
+
+    class Narrow(Queue):
+        def submit(self, request: JobRequest) -> str:
+            if (request.count or 1) > room:
+                raise SubmitLimitReached("QOSMaxSubmitJobPerUserLimit")
+            return super().submit(request)
+
+    queue = Narrow(allowed=Allowance(room=9))
+    if sent:
+        assert send(log, log.folded, queue, "7_0", None) == "101"
+    else:
+        with pytest.raises(SubmitLimitReached):
+            send(log, log.folded, queue, "7_0", None)
+    facts = log.folded
+    assert facts.deferred == {4, 5, 6, 7, 8, 9} - sent and len(facts.deferred) == left
+    assert not facts.sending
+
+
+def test_room_is_asked_of_the_limits_that_count_now(log: Log) -> None:
+    """The user has moved the experiment to another QOS since."""
+
+    class Two(Queue):
+        def allowance(self, request: JobRequest) -> Allowance:
+            return Allowance(room=2 if request.qos == "night" else None)
+
+    queue = Two(allowed=Allowance(room=0))
+    assert send(log, log.folded, queue, "7_0", None) is None
+    log.append({"type": "set", "field": "qos", "value": "night"})
+    assert send(log, log.folded, queue, "7_0", None) == "101"
+    assert (queue.requests[0].qos, queue.requests[0].count) == ("night", 2)
+
+
+def test_a_successor_is_no_further_job(log: Log) -> None:
+    """It works in place of the one before it, also for a trial that this one had taken over."""
+    assert take(log, log.folded, "slurm", "7_0")
+    for index in (1, 4):
+        request = JobRequest(name="x", command=("true",), folder=log.path)
+        log.append(submitted_fact("slurm", str(20 + index), index, request))
+    assert log.folded.elements == 4
+    assert send(log, log.folded, Queue(allowed=Allowance(room=2)), "7_0", None)
+    assert log.folded.elements == 6
 
 
 @pytest.mark.parametrize("queued", [True, False])
