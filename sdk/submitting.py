@@ -192,7 +192,12 @@ class Submitting:
             )
         return submit(plan, self.store, paused=paused)
 
-    def import_bundle(self, path: os.PathLike[str] | str) -> Imported:
+    def import_bundle(
+        self,
+        path: os.PathLike[str] | str,
+        *,
+        progress: Callable[[int, int], None] = lambda done, whole: None,
+    ) -> Imported:
         """Read an experiment from a file that `Experiment.bundle` has made, perhaps elsewhere.
 
         It gets new ids, and its checkpoints go to the storage of this store. Every byte is checked,
@@ -201,6 +206,8 @@ class Submitting:
 
         Args:
             path: The file.
+            progress: Called with the bytes that were unpacked and stored and with their whole
+                number; by default nobody is.
 
         Returns:
             The ids of the experiment and its checkpoints here.
@@ -212,4 +219,5 @@ class Submitting:
         from detslurm.config import load_site
         from detslurm.sdk.bundle.importing import import_bundle
 
-        return import_bundle(Path(path), Store.open(self.store.path), load_site())
+        store = Store.open(self.store.path)
+        return import_bundle(Path(path), store, load_site(), progress)

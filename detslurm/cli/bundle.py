@@ -75,7 +75,8 @@ def import_bundle(file: Path) -> Document:
     Examples:
       detslurm import digits.tar.gz
     """
-    done = client().import_bundle(file)
+    with transfer(file.name) as progress:
+        done = client().import_bundle(file, progress=progress)
     if done.masked:
         warn(f"without their values, which the bundle lacks: {', '.join(done.masked)}")
     return Document(lambda: _imported(done), lambda: _plain(done))

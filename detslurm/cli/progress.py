@@ -1,22 +1,46 @@
-"""Progress bars on stderr, where somebody looks at it; anywhere else nothing is printed."""
+"""Progress on stderr: a bar on a terminal, a line a minute in a log."""
 
 from __future__ import annotations
 
 import itertools
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from detslurm._quantities import human_size
 
-def _watched(quiet: bool) -> bool:
-    return not quiet and sys.stderr.isatty()
+_A_LINE_EVERY = 60.0  # seconds
+
+
+def _lines(what: str, quantity: Callable[[int], str]) -> Callable[[int, int], None]:
+    """Print progress as lines: the first one after a minute, so that short work prints none."""
+    last = time.monotonic()
+
+    def show(done: int, whole: int) -> None:
+        nonlocal last
+        if (now := time.monotonic()) - last < _A_LINE_EVERY:
+            return
+        last = now
+        share = 100 * done // max(whole, 1)
+        print(
+            f"{what}: {quantity(done)} of {quantity(whole)} ({share} %)",
+            file=sys.stderr,
+            flush=True,
+        )
+
+    return show
+
+
+def _silent(done: int, whole: int) -> None:
+    pass
 
 
 @contextmanager
 def transfer(what: str, *, quiet: bool = False) -> Iterator[Callable[[int, int], None]]:
     """Shows bytes, their rate and the time that is left; gets what is done, and the whole."""
-    if not _watched(quiet):
-        yield lambda done, whole: None
+    if quiet or not sys.stderr.isatty():
+        yield _silent if quiet else _lines(what, human_size)
         return
     from rich.console import Console
     from rich.progress import (
@@ -59,8 +83,8 @@ def one_by_one(what: str, whole: int, *, quiet: bool = False) -> Iterator[Callab
 @contextmanager
 def steps(what: str, *, quiet: bool = False) -> Iterator[Callable[[int, int], None]]:
     """As `one_by_one`; gets what is done, and the whole."""
-    if not _watched(quiet):
-        yield lambda done, whole: None
+    if quiet or not sys.stderr.isatty():
+        yield _silent if quiet else _lines(what, str)
         return
     from rich.console import Console
     from rich.progress import Progress

@@ -6,8 +6,6 @@ before that is an id that nobody sees, and checkpoints that belong to nothing.
 
 from __future__ import annotations
 
-import hashlib
-import os
 import shutil
 import tarfile
 import tempfile
@@ -16,14 +14,16 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import Any, TypeVar
 from zlib import crc32
 
 import msgspec
 from msgspec import structs
 
 from detslurm.config import ExperimentConfig, SiteProfile, load_experiment
-from detslurm.sdk.bundle.manifest import CONFIG, FACTS, LARGEST, NAME, UUID, File, Manifest, parse
+from detslurm.sdk.bundle.manifest import CONFIG, FACTS, LARGEST, UUID, Manifest
+from detslurm.sdk.bundle.metering import Meter, Progress
+from detslurm.sdk.bundle.unpacking import read_manifest, unpack
 from detslurm.sdk.errors import BundleError
 from detslurm.storage import Storage, from_config
 from detslurm.store import (
@@ -85,29 +85,24 @@ class Imported:
     masked: tuple[str, ...]
 
 
-def import_bundle(path: Path, store: Store, site: SiteProfile) -> Imported:
-    """Read a bundle into a store. Raises `BundleError`, and nothing is seen of it then."""
+def import_bundle(path: Path, store: Store, site: SiteProfile, progress: Progress) -> Imported:
+    """Read a bundle into a store. Raises `BundleError`, and nothing is seen of it then.
+
+    The files of checkpoints count twice for `progress`: when they are unpacked, and when stored.
+    """
     try:
         with ExitStack() as stack:
             # One that is no archive, or a broken one, raises while it is opened or read.
             archive = stack.enter_context(tarfile.open(path, "r|*"))
-            manifest = _manifest(archive)
-            return _Import(manifest, store, site).run(archive)
+            manifest = read_manifest(archive)
+            whole = manifest.size + manifest.checkpoints_size
+            return _Import(manifest, store, site, Meter(progress, whole)).run(archive)
     except (tarfile.TarError, EOFError, UnicodeError) as error:
         raise BundleError(f"{path} is no bundle, or it is damaged: {error}") from error
     except BundleError as error:
         raise BundleError(f"{path}: {error}") from error
     except OSError as error:
         raise BundleError(f"{error.filename or path}: {error.strerror or error}") from error
-
-
-def _manifest(archive: tarfile.TarFile) -> Manifest:
-    first = archive.next()
-    if first is None or first.name != NAME or not first.isreg() or first.size > LARGEST:
-        raise BundleError(f"it does not begin with {NAME}: it is no bundle")
-    file = archive.extractfile(first)
-    assert file is not None
-    return parse(file.read())
 
 
 @dataclass
@@ -117,6 +112,7 @@ class _Import:
     manifest: Manifest
     store: Store
     site: SiteProfile
+    meter: Meter
     along: dict[str, str] = field(default_factory=dict)  # new ids of the checkpoints in the bundle
     new: dict[str, str] = field(default_factory=dict)  # those of all that its records name
 
@@ -125,12 +121,12 @@ class _Import:
         experiment = self.store.new_experiment()
         try:
             with _staging(experiment) as stage:
-                self._unpack(archive, stage)
+                unpack(archive, self.manifest, stage, self.meter)
                 self.new = {**{old: str(uuid.uuid4()) for old in _saved(stage)}, **self.along}
                 config = self._config(stage)
                 facts = _facts(stage)
                 storage = from_config(config.to_dict()["checkpoint_storage"])
-                with _stored(storage, self.along, stage / "checkpoints"):
+                with _stored(storage, self.along, stage / "checkpoints", self.meter):
                     self._build(experiment, stage, config, facts)
         except BaseException:
             _clear(experiment)
@@ -147,29 +143,6 @@ class _Import:
             checkpoints=tuple(self.along.values()),
             masked=made.masked,
         )
-
-    # -- the archive -----------------------------------------------------------------------------
-
-    def _unpack(self, archive: tarfile.TarFile, stage: Path) -> None:
-        """Every file, with its size and checksum as the manifest says, and nothing else."""
-        free = shutil.disk_usage(stage).free
-        if self.manifest.size > free:
-            raise BundleError(
-                f"it doesn't fit: it has {self.manifest.size} bytes, and {free} are free"
-            )
-        for name in self.manifest.directories:
-            (stage / name).mkdir(parents=True, exist_ok=True)
-        missing = dict(self.manifest.files)
-        while (member := archive.next()) is not None:
-            expected = missing.pop(member.name, None)
-            if expected is None or not member.isreg() or member.size != expected.size:
-                raise BundleError(f"{member.name[:200]!r} is not what the manifest says")
-            file = archive.extractfile(member)
-            assert file is not None
-            _extract(file, stage / member.name, expected)
-            archive.members = []  # type: ignore[attr-defined]  # or it would remember them all
-        if missing:
-            raise BundleError(f"{next(iter(missing))} is missing: the file is not whole")
 
     def _config(self, stage: Path) -> ExperimentConfig:
         """The configuration, with the checkpoint storage of this site."""
@@ -400,21 +373,6 @@ def _limited(path: Path) -> bytes:
     return path.read_bytes()
 
 
-def _extract(file: IO[bytes], target: Path, expected: File) -> None:
-    """Write a file; its directories come to be with it, and nothing is written through a link."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    digest = hashlib.sha256()
-    mode = 0o755 if expected.executable else 0o644
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-    with os.fdopen(os.open(target, flags, mode), "wb") as out:
-        while block := file.read(_BLOCK):
-            digest.update(block)
-            out.write(block)
-        size = out.tell()
-    if size != expected.size or digest.hexdigest() != expected.sha256:
-        raise BundleError(f"{target.name}: its content is not what was bundled")
-
-
 def _own_storage(site: SiteProfile, root: Path) -> dict[str, Any]:
     """Where an experiment that says nothing of it has its checkpoints here."""
     some = {"entrypoint": "true", "searcher": {"name": "single", "metric": "x"}}
@@ -431,11 +389,11 @@ def _staging(experiment: ExperimentDir) -> Iterator[Path]:
 
 
 @contextmanager
-def _stored(storage: Storage, new: Mapping[str, str], folder: Path) -> Iterator[None]:
+def _stored(storage: Storage, new: Mapping[str, str], folder: Path, meter: Meter) -> Iterator[None]:
     """The checkpoints in the storage; they leave it again where the block fails."""
     try:
         for old, storage_id in new.items():
-            _store(storage, storage_id, folder / old)
+            _store(storage, storage_id, folder / old, meter)
         yield
     except BaseException:
         for storage_id in new.values():
@@ -443,13 +401,15 @@ def _stored(storage: Storage, new: Mapping[str, str], folder: Path) -> Iterator[
         raise
 
 
-def _store(storage: Storage, storage_id: str, source: Path) -> None:
+def _store(storage: Storage, storage_id: str, source: Path, meter: Meter) -> None:
     from detslurm.storage.files import list_resources
 
     if not source.is_dir():
         raise BundleError(f"checkpoint {source.name} has no files")
     storage.begin(storage_id)
-    storage.put(storage_id, source, list(list_resources(source)))
+    for name, size in list_resources(source).items():
+        storage.put(storage_id, source, [name])
+        meter.add(size)
     storage.flush(storage_id)
     storage.seal(storage_id, None)
 

@@ -55,6 +55,11 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         """Bytes in all files."""
         return sum(file.size for file in self.files.values())
 
+    @property
+    def checkpoints_size(self) -> int:
+        """Bytes in the files of checkpoints."""
+        return sum(f.size for name, f in self.files.items() if name.startswith("checkpoints/"))
+
 
 def parse(data: bytes) -> Manifest:
     """A manifest in which every name is harmless. Raises `BundleError`."""

@@ -8,7 +8,7 @@ import os
 import tarfile
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,7 @@ import msgspec
 
 from detslurm.config import ExperimentConfig
 from detslurm.sdk.bundle.manifest import CONFIG, FACTS, NAME, RUN_FILE, File, Manifest
+from detslurm.sdk.bundle.metering import Meter, Metered, Progress
 from detslurm.sdk.checkpoint_catalog import storages_of
 from detslurm.sdk.errors import BundleError
 from detslurm.store import ExperimentDir, fold_trial, fs
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     from detslurm.sdk.snapshot import ExperimentSnapshot
 
 Which = Literal["all", "best", "latest", "none"]
-Progress = Callable[[int, int], None]
-"""Gets how many bytes were read, and of how many."""
 
 _FACTS = frozenset(
     {"created", "trials", "set", "search_ended", "checkpoint_files_removed", "checkpoint_metadata"}
@@ -58,32 +57,6 @@ class Bundled:
     masked: tuple[str, ...]
 
 
-class _Meter:
-    """Tells how many bytes were read, of all: each file is read twice, to describe it and to write
-    it."""
-
-    def __init__(self, progress: Progress, sources: Iterable[Path | bytes]) -> None:
-        self._progress, self._done = progress, 0
-        self._whole = 2 * sum(map(_size, sources))
-
-    def add(self, count: int) -> None:
-        """So many more bytes were read."""
-        self._done += count
-        self._progress(self._done, max(self._done, self._whole))
-
-
-class _Metered:
-    """A file that tells a meter what is read of it."""
-
-    def __init__(self, file: IO[bytes], meter: _Meter) -> None:
-        self._file, self._meter = file, meter
-
-    def read(self, count: int = -1) -> bytes:
-        data = self._file.read(count)
-        self._meter.add(len(data))
-        return data
-
-
 def bundle(one: ExperimentSnapshot, target: Path, which: Which, progress: Progress) -> Bundled:
     """Write a finished experiment into a file that does not exist yet. Raises `BundleError`."""
     _refuse(one, target)
@@ -108,7 +81,8 @@ def bundle(one: ExperimentSnapshot, target: Path, which: Which, progress: Progre
             **_checkpoints(directory, chosen, scratch),
         }
         files = {name: source for name, source in content.items() if not name.endswith("/")}
-        meter = _Meter(progress, files.values())
+        # Each file is read twice: to describe it, and to write it.
+        meter = Meter(progress, 2 * sum(map(_size, files.values())))
         folders = tuple(name.rstrip("/") for name in content if name.endswith("/"))
         manifest = Manifest(
             experiment=one.view.id,
@@ -247,7 +221,7 @@ def _size(source: Path | bytes) -> int:
         return 0  # why is told when it is read
 
 
-def _described(source: Path | bytes, meter: _Meter) -> File:
+def _described(source: Path | bytes, meter: Meter) -> File:
     if isinstance(source, bytes):
         meter.add(len(source))
         return File(size=len(source), sha256=hashlib.sha256(source).hexdigest())
@@ -266,7 +240,7 @@ def _described(source: Path | bytes, meter: _Meter) -> File:
 
 
 def _write(
-    target: Path, stage: Path, manifest: Manifest, files: dict[str, Path | bytes], meter: _Meter
+    target: Path, stage: Path, manifest: Manifest, files: dict[str, Path | bytes], meter: Meter
 ) -> None:
     with stage.open("wb") as out:
         # The mode is one of tarfile's, chosen by the target's name.
@@ -276,7 +250,7 @@ def _write(
             for name, source in files.items():
                 with _opened(source) as file:
                     member = _member(name, manifest.files[name].size)
-                    archive.addfile(member, cast(IO[bytes], _Metered(file, meter)))
+                    archive.addfile(member, cast(IO[bytes], Metered(file, meter)))
         out.flush()
         os.fsync(out.fileno())
     put(stage, target)

@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-from detslurm.cli.progress import transfer
+from detslurm.cli import progress
+from detslurm.cli.progress import steps, transfer
 from tests.cli.terminals import without_colors
 
 
@@ -28,8 +29,29 @@ def test_a_bar_shows_what_is_known(
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("TERM", "xterm-256color")
-    with transfer("1b4e28ba") as progress:
+    with transfer("1b4e28ba") as show:
         for done, whole in calls:
-            progress(done, whole)
+            show(done, whole)
     text = without_colors(terminal.getvalue())
     assert "/?" not in text and seen in text
+
+
+def test_a_log_gets_a_line_a_minute(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first one after a minute: short work prints nothing; quiet work never does."""
+    clock = iter([0.0, 59.0, 61.0, 100.0, 130.0])
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
+    with transfer("digits.tar") as show:
+        for mebibytes in (1, 2, 3, 4):
+            show(mebibytes << 20, 4 << 20)
+    assert capsys.readouterr().err.splitlines() == [
+        "digits.tar: 2.0 MiB of 4.0 MiB (50 %)",
+        "digits.tar: 4.0 MiB of 4.0 MiB (100 %)",
+    ]
+    clock = iter([0.0, 61.0])
+    with steps("Looking at experiments") as show:
+        show(3, 1000)
+    with steps("Looking at experiments", quiet=True) as show:
+        show(4, 1000)
+    assert capsys.readouterr().err == "Looking at experiments: 3 of 1000 (0 %)\n"

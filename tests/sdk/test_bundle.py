@@ -68,7 +68,9 @@ def test_it_arrives_as_it_was(scene: Scene, other: Client, number: int, tmp_path
     made = scene.client.experiment(number).bundle(file, checkpoints="latest")
     assert made.checkpoints == (OTHER,) and made.masked == ("data.secrets.token",)
     assert b"hush" not in b"".join(m for m in contents(file).values())
-    done = other.import_bundle(file)
+    seen: list[tuple[int, int]] = []
+    done = other.import_bundle(file, progress=lambda *now: seen.append(now))
+    assert seen == sorted(seen) and {whole for _, whole in seen} == {seen[-1][0]} != {0}
     assert (done.experiment_id, done.was, done.owner, done.trials) == (2, number, "alice", 2)
     old, new = scene.client.experiment(number).view, other.experiment(2).view
     assert (new.state, new.labels, new.best_value) == (old.state, old.labels, old.best_value)
