@@ -30,7 +30,8 @@ class Checkpoint:
         steps_completed: How many batches were trained.
         report_time: When it was saved, in seconds since 1970; None if that was not recorded.
         size: The bytes of all its files.
-        state: "COMPLETED", "PARTIALLY_DELETED" or "DELETED".
+        state: "COMPLETED", "PARTIALLY_DELETED" or "DELETED"; "UNKNOWN" after a `verify()` that
+            could not see its storage.
         problem: What is wrong with its files, as far as `verify()` or a list has found out; None if
             nothing.
         validation_metrics: The numeric validation metrics of exactly its weights, by name.
@@ -292,7 +293,8 @@ class Checkpoint:
                 NumPy's `.npz` do); off by default, when only names and sizes are compared.
 
         Returns:
-            What is wrong, in a sentence; None if nothing is.
+            What is wrong, or that its storage can't be seen from here, in a sentence; None if all
+            is as it was recorded.
         """
         from detslurm.sdk.checkpoint_verification import verify
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from detslurm._quantities import counted
 from detslurm.sdk.checkpoint_catalog import storages_of
+from detslurm.sdk.enums import CheckpointState
 from detslurm.storage import METADATA, SharedFS, Storage
 from detslurm.store import CheckpointView, ExperimentDir, fold_facts, fold_trial
 from detslurm.store.records import CheckpointVerified
@@ -46,6 +47,8 @@ def verify(
     }
     for one in checkpoints:
         one.problem = found[one.uuid]
+        if one.uuid in unseen:
+            one.state = CheckpointState.UNKNOWN
     return found
 
 

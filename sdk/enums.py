@@ -112,7 +112,8 @@ class CheckpointState(_Name):
         ERROR: Never occurs.
         DELETED: Its files are removed.
         PARTIALLY_DELETED: Some of its files are removed.
-        UNKNOWN: A newer version of detslurm has written something that this one does not know.
+        UNKNOWN: Its storage can't be seen from here, or a newer version of detslurm has written
+            something that this one does not know.
     """
 
     ACTIVE = auto()

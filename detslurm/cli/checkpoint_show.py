@@ -227,7 +227,8 @@ def verify(
 ) -> Table:
     """Compare the files of checkpoints with what was recorded when they were saved.
 
-    What is wrong is recorded, and lists show it from then on. The exit status is 1 if anything is.
+    What is wrong is recorded, and lists show it from then on. One whose storage can't be seen from
+    here is UNKNOWN, and nothing is recorded of it. The exit status is 0 if all are sound.
 
     \b
     Examples:
@@ -242,7 +243,10 @@ def verify(
     if experiments or trials or every:
         found += _of(mine, experiments, trials)
     wrong = [one for one in found if one.problem] if _checked(found, deep=deep) else []
-    note(f"{counted(len(found), 'checkpoint')} checked, {len(wrong)} with problems")
+    unseen = sum(one.state == "UNKNOWN" for one in wrong)
+    unchecked = f", {unseen} that can't be seen from here" if unseen else ""
+    checked = counted(len(found) - unseen, "checkpoint")
+    note(f"{checked} checked, {len(wrong) - unseen} with problems{unchecked}")
     if wrong:
         click.get_current_context().call_on_close(_fail)
     return checkpoints.as_rows(wrong, experiments=True)

@@ -16,7 +16,7 @@ _NARROW = 9  # 8 characters of a UUID and an ellipsis: commands take them
 
 def state(checkpoint: Checkpoint) -> str:
     """The state as lists show it: DAMAGED where files are missing or have changed."""
-    damaged = checkpoint.problem and checkpoint.state != "DELETED"
+    damaged = checkpoint.problem and checkpoint.state not in ("DELETED", "UNKNOWN")
     return "DAMAGED" if damaged else checkpoint.state
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from time import monotonic
 
 from detslurm._quantities import human_size
 
@@ -15,11 +15,11 @@ _A_LINE_EVERY = 60.0  # seconds
 
 def _lines(what: str, quantity: Callable[[int], str]) -> Callable[[int, int], None]:
     """Print progress as lines: the first one after a minute, so that short work prints none."""
-    last = time.monotonic()
+    last = monotonic()
 
     def show(done: int, whole: int) -> None:
         nonlocal last
-        if (now := time.monotonic()) - last < _A_LINE_EVERY:
+        if (now := monotonic()) - last < _A_LINE_EVERY:
             return
         last = now
         share = 100 * done // max(whole, 1)

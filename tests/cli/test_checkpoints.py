@@ -6,6 +6,7 @@ import json
 import shutil
 import time
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,7 @@ OTHER = "bbbb3333-0000-4000-8000-000000000003"
 
 def save(scene: Scene, of: ExperimentDir, uuid: str, steps: int, loss: float, **files: str) -> Path:
     """A run that trains, validates, saves a checkpoint with these files, and ends."""
-    path = scene.root / "checkpoints" / uuid
+    path = scene.checkpoints / uuid
     (path / "nested").mkdir(parents=True)
     for name, text in {"weights": "12345", "optimizer": "6789", **files}.items():
         (path / name).write_text(text)
@@ -252,6 +253,24 @@ def test_changes_by_hand_are_found(saved: Scene, detslurm: Detslurm) -> None:
     row = detslurm("c", "list", "--json").data[1]
     assert (row["state"], row["problem"]) == ("DELETED", "all its files are missing")
     assert detslurm("c", "verify", BAD).status == 1
+
+
+def test_a_storage_that_is_not_mounted_is_no_damage(
+    scene: Scene, detslurm: Detslurm, tmp_path: Path
+) -> None:
+    """`verify` says UNKNOWN, does not succeed, and records nothing."""
+    storage, away = tmp_path / "disk", tmp_path / "unmounted"
+    elsewhere = replace(scene, storage=storage)
+    save(elsewhere, elsewhere.experiment(), GOOD, 10, 0.25)
+    storage.rename(away)
+    storage.mkdir()
+    result = detslurm("c", "verify", "--all", "--json")
+    assert (result.status, {row["state"] for row in result.data}) == (1, {"UNKNOWN"})
+    assert "0 checkpoints checked, 0 with problems, 1 that can't be seen from here" in result.err
+    assert "DAMAGED" not in detslurm("c", "verify", "--all").out
+    storage.rmdir()
+    away.rename(storage)
+    assert {row["problem"] for row in detslurm("c", "list", "--json").data} == {None}
 
 
 def test_deep_verification_reads_checksums(scene: Scene, detslurm: Detslurm) -> None:

@@ -41,7 +41,7 @@ def test_a_log_gets_a_line_a_minute(
 ) -> None:
     """The first one after a minute: short work prints nothing; quiet work never does."""
     clock = iter([0.0, 59.0, 61.0, 100.0, 130.0])
-    monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(progress, "monotonic", lambda: next(clock))
     with transfer("digits.tar") as show:
         for mebibytes in (1, 2, 3, 4):
             show(mebibytes << 20, 4 << 20)
