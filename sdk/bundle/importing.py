@@ -22,7 +22,7 @@ from msgspec import structs
 
 from detslurm.config import ExperimentConfig, SiteProfile, load_experiment
 from detslurm.sdk.bundle.manifest import CONFIG, FACTS, LARGEST, UUID, Manifest
-from detslurm.sdk.bundle.metering import Meter, Progress
+from detslurm.sdk.bundle.metering import ByteMeter, Progress
 from detslurm.sdk.bundle.unpacking import read_manifest, unpack
 from detslurm.sdk.errors import BundleError
 from detslurm.storage import Storage, from_config
@@ -96,7 +96,7 @@ def import_bundle(path: Path, store: Store, site: SiteProfile, progress: Progres
             archive = stack.enter_context(tarfile.open(path, "r|*"))
             manifest = read_manifest(archive)
             whole = manifest.size + manifest.checkpoints_size
-            return _Import(manifest, store, site, Meter(progress, whole)).run(archive)
+            return _Import(manifest, store, site, ByteMeter(progress, whole)).run(archive)
     except (tarfile.TarError, EOFError, UnicodeError) as error:
         raise BundleError(f"{path} is no bundle, or it is damaged: {error}") from error
     except BundleError as error:
@@ -112,7 +112,7 @@ class _Import:
     manifest: Manifest
     store: Store
     site: SiteProfile
-    meter: Meter
+    meter: ByteMeter
     along: dict[str, str] = field(default_factory=dict)  # new ids of the checkpoints in the bundle
     new: dict[str, str] = field(default_factory=dict)  # those of all that its records name
 
@@ -389,7 +389,9 @@ def _staging(experiment: ExperimentDir) -> Iterator[Path]:
 
 
 @contextmanager
-def _stored(storage: Storage, new: Mapping[str, str], folder: Path, meter: Meter) -> Iterator[None]:
+def _stored(
+    storage: Storage, new: Mapping[str, str], folder: Path, meter: ByteMeter
+) -> Iterator[None]:
     """The checkpoints in the storage; they leave it again where the block fails."""
     try:
         for old, storage_id in new.items():
@@ -401,7 +403,7 @@ def _stored(storage: Storage, new: Mapping[str, str], folder: Path, meter: Meter
         raise
 
 
-def _store(storage: Storage, storage_id: str, source: Path, meter: Meter) -> None:
+def _store(storage: Storage, storage_id: str, source: Path, meter: ByteMeter) -> None:
     from detslurm.storage.files import list_resources
 
     if not source.is_dir():

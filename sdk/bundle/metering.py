@@ -9,7 +9,7 @@ Progress = Callable[[int, int], None]
 """Gets how many bytes are done, and of how many."""
 
 
-class Meter:
+class ByteMeter:
     """Adds up bytes and reports them."""
 
     def __init__(self, progress: Progress, whole: int) -> None:
@@ -24,7 +24,7 @@ class Meter:
 class Metered:
     """A file that reports to a meter what is read of it."""
 
-    def __init__(self, file: IO[bytes], meter: Meter) -> None:
+    def __init__(self, file: IO[bytes], meter: ByteMeter) -> None:
         self._file, self._meter = file, meter
 
     def read(self, count: int = -1) -> bytes:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO, cast
 
 from detslurm.sdk.bundle.manifest import LARGEST, NAME, File, Manifest, parse
-from detslurm.sdk.bundle.metering import Meter, Metered
+from detslurm.sdk.bundle.metering import ByteMeter, Metered
 from detslurm.sdk.errors import BundleError
 
 _BLOCK = 1 << 20
@@ -26,7 +26,7 @@ def read_manifest(archive: tarfile.TarFile) -> Manifest:
     return parse(file.read())
 
 
-def unpack(archive: tarfile.TarFile, manifest: Manifest, stage: Path, meter: Meter) -> None:
+def unpack(archive: tarfile.TarFile, manifest: Manifest, stage: Path, meter: ByteMeter) -> None:
     """Every file, with its size and checksum as the manifest says, and nothing else."""
     free = shutil.disk_usage(stage).free
     if manifest.size > free:

@@ -18,7 +18,7 @@ import msgspec
 
 from detslurm.config import ExperimentConfig
 from detslurm.sdk.bundle.manifest import CONFIG, FACTS, NAME, RUN_FILE, File, Manifest
-from detslurm.sdk.bundle.metering import Meter, Metered, Progress
+from detslurm.sdk.bundle.metering import ByteMeter, Metered, Progress
 from detslurm.sdk.checkpoint_catalog import storages_of
 from detslurm.sdk.errors import BundleError
 from detslurm.store import ExperimentDir, fold_trial, fs
@@ -82,7 +82,7 @@ def bundle(one: ExperimentSnapshot, target: Path, which: Which, progress: Progre
         }
         files = {name: source for name, source in content.items() if not name.endswith("/")}
         # Each file is read twice: to describe it, and to write it.
-        meter = Meter(progress, 2 * sum(map(_size, files.values())))
+        meter = ByteMeter(progress, 2 * sum(map(_size, files.values())))
         folders = tuple(name.rstrip("/") for name in content if name.endswith("/"))
         manifest = Manifest(
             experiment=one.view.id,
@@ -221,7 +221,7 @@ def _size(source: Path | bytes) -> int:
         return 0  # why is told when it is read
 
 
-def _described(source: Path | bytes, meter: Meter) -> File:
+def _described(source: Path | bytes, meter: ByteMeter) -> File:
     if isinstance(source, bytes):
         meter.add(len(source))
         return File(size=len(source), sha256=hashlib.sha256(source).hexdigest())
@@ -240,7 +240,7 @@ def _described(source: Path | bytes, meter: Meter) -> File:
 
 
 def _write(
-    target: Path, stage: Path, manifest: Manifest, files: dict[str, Path | bytes], meter: Meter
+    target: Path, stage: Path, manifest: Manifest, files: dict[str, Path | bytes], meter: ByteMeter
 ) -> None:
     with stage.open("wb") as out:
         # The mode is one of tarfile's, chosen by the target's name.

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from detslurm import store
+from detslurm.sdk import Checkpoint, Client, Experiment, Job, Model, ModelVersion, Trial
 from detslurm.sdk.bundle.importing import Imported
 from detslurm.sdk.bundle.writing import Bundled
 from detslurm.sdk.comparison import Comparison, Difference
-from detslurm.sdk.experiment import Experiment
 from detslurm.sdk.job_status import JobRef, JobStatus
 from detslurm.sdk.submission.submit import Submission
 from tests.docs.pages import REPOSITORY, blocks
@@ -171,11 +171,15 @@ def test_examples_run(module: str, work: Path, monkeypatch: pytest.MonkeyPatch) 
     assert {f"{module}.{name}" for name in STARTS.get(module, ())} <= set(examples)
 
 
-def test_the_page_about_the_client_names_what_an_experiment_has() -> None:
-    """Everything that Tab shows after it."""
+@pytest.mark.parametrize(
+    "subject", [Client, Experiment, Trial, Checkpoint, Model, ModelVersion, Job]
+)
+def test_the_page_about_the_client_names_what_its_objects_have(subject: type) -> None:
+    """Everything that Tab shows after one."""
     page = (REPOSITORY / "docs" / "sdk.md").read_text()
-    names = [name for name in dir(Experiment) if not name.startswith("_")]
-    assert not [name for name in names if not re.search(rf"\b{name}\b", page)]
+    own = Docstring.of(inspect.getdoc(subject) or "").entries("Attributes")
+    names = {*own, *(name for name in dir(subject) if not name.startswith("_"))}
+    assert not {name for name in names if not re.search(rf"\b{name}\b", page)}
 
 
 def test_the_page_about_the_client_runs(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
