@@ -14,6 +14,7 @@ COMMANDS = {
     "create": Entry("detslurm.cli.submit:submit", "Submit an experiment, as `detslurm submit`."),
     "list": Entry("detslurm.cli.experiment_list:list_experiments", "List experiments.", ("ls",)),
     "describe": Entry(f"{_SHOW}:describe", "Show experiments, their trials and their failures."),
+    "plot": Entry("detslurm.cli.experiment_plot:plot", "Plot learning curves as text."),
     "efficiency": Entry(
         "detslurm.cli.efficiency:efficiency", "Show what trials did with what they had."
     ),

@@ -85,12 +85,14 @@ class Table:
         rows: One object a row.
         data: The rows for JSON; by default `rows` themselves.
         wanted: Whether the user chose these columns: all of them are shown then.
+        text: What people see in place of the table; --table still prints the table.
     """
 
     columns: Sequence[Column]
     rows: Sequence[Any]
     data: Callable[[], Any] | None = None
     wanted: bool = False
+    text: Callable[[], str] | None = None
 
 
 class UserData(NamedTuple):
@@ -162,6 +164,8 @@ def _print_shown(found: Table, choice: str) -> None:
     elif choice == "--csv":
         cells = ([column.csv(row) for column in found.columns] for row in found.rows)
         print_csv([column.csv_header or column.header for column in found.columns], cells)
+    elif found.text is not None and not choice:
+        page(found.text())
     else:
         page(columns_text(found.columns, found.rows, whole=choice == "--table" or found.wanted))
 

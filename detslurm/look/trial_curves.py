@@ -1,0 +1,162 @@
+"""Which curves of an experiment a plot shows: the metric, and the best trials."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from detslurm.look.plot import Line
+from detslurm.sdk.errors import LifecycleError
+from detslurm.store.columns import is_number
+from detslurm.store.curve import flat
+
+if TYPE_CHECKING:
+    from detslurm.sdk.experiment import Experiment
+    from detslurm.sdk.trial import Trial
+
+_FIRST = ("validation", "training")
+
+
+class MetricName(NamedTuple):
+    """A metric.
+
+    Attributes:
+        group: The group of its reports, such as "training" or "validation".
+        name: Its name; a nested one is dotted.
+    """
+
+    group: str
+    name: str
+
+
+class TrialCurve(NamedTuple):
+    """One metric of one trial, on the clean curve.
+
+    Attributes:
+        trial: The trial.
+        steps: How many batches were trained at each point, in ascending order.
+        values: The metric there; NaN where it was not reported.
+        resumes: How many batches were trained where the trial was resumed.
+    """
+
+    trial: Trial
+    steps: Sequence[int]
+    values: Sequence[float]
+    resumes: Sequence[int]
+
+    @property
+    def line(self) -> Line:
+        """As a plot wants it."""
+        return Line(self.steps, self.values, self.resumes)
+
+
+class ExperimentCurves(NamedTuple):
+    """One metric of some trials.
+
+    Attributes:
+        metric: The metric.
+        curves: Of each trial that has reported it, the best trial first.
+        begun: How many trials of the experiment have begun.
+    """
+
+    metric: MetricName
+    curves: list[TrialCurve]
+    begun: int
+
+
+def curves_of(
+    experiment: Experiment,
+    metric: str | None = None,
+    *,
+    group: str | None = None,
+    trials: Collection[int] = (),
+    limit: int = 5,
+) -> ExperimentCurves:
+    """Return the curves of the best trials.
+
+    Args:
+        experiment: The experiment.
+        metric: The name of the metric; the searcher's by default.
+        group: The group of its reports; by default the first of "validation", "training" and
+            others that has the metric.
+        trials: The ids of the trials; by default the best ones by the searcher's metric.
+        limit: The most trials, where `trials` are not given.
+
+    Raises:
+        LifecycleError: If there is no such metric or trial; the error names those that there are.
+        StoreFault: If a file of a trial can't be read.
+    """
+    begun = [trial for trial in experiment.trials() if trial.row.run_count]
+    chosen = _named(experiment, begun, trials) if trials else best_first(experiment, begun)[:limit]
+    name = metric or experiment.row.metric
+    if not chosen:
+        raise LifecycleError(f"no trial of experiment {experiment.id} has begun: nothing to plot")
+    if name is None:
+        raise LifecycleError(
+            f"experiment {experiment.id} has no searcher's metric: name one. {_known(chosen)}"
+        )
+    for found in _groups(chosen, group):
+        if curves := [curve for trial in chosen if (curve := _curve(trial, found, name))]:
+            return ExperimentCurves(MetricName(found, name), curves, len(begun))
+    of_group = f" in the group {group!r}" if group else ""
+    raise LifecycleError(f"no trial shown has reported {name!r}{of_group}. {_known(chosen)}")
+
+
+def best_first(experiment: Experiment, trials: Iterable[Trial]) -> list[Trial]:
+    """Trials by the searcher's metric, those without it last.
+
+    Args:
+        experiment: Their experiment.
+        trials: The trials.
+    """
+    sign = 1 if experiment.row.smaller_is_better else -1
+
+    def key(trial: Trial) -> tuple[bool, float, int]:
+        best = trial.row.best_validation
+        value = math.nan if best is None or best.value is None else best.value
+        return math.isnan(value), 0.0 if math.isnan(value) else sign * value, trial.id
+
+    return sorted(trials, key=key)
+
+
+def _named(experiment: Experiment, begun: Iterable[Trial], ids: Collection[int]) -> list[Trial]:
+    known = {trial.id: trial for trial in begun}
+    for number in ids:
+        if number not in known:
+            has = ", ".join(map(str, known)) or "none"
+            raise LifecycleError(
+                f"trial {number} of experiment {experiment.id} has not begun; these have: {has}"
+            )
+    return [known[number] for number in ids]
+
+
+def _groups(trials: Iterable[Trial], group: str | None) -> Iterator[str]:
+    """The groups to search for a metric; others than the usual ones only when it is not there."""
+    if group is not None:
+        yield group
+        return
+    yield from _FIRST
+    others = {row.group for trial in trials for row in trial.metric_rows()}
+    yield from sorted(others - {*_FIRST})
+
+
+def _curve(trial: Trial, group: str, name: str) -> TrialCurve | None:
+    columns = trial.metrics(group, [name])
+    values = columns.metrics.get(name)
+    if values is None or all(map(math.isnan, values)):
+        return None
+    resumes = [run.resumed_steps for run in trial.view.runs if run.number > 1]
+    shown = [steps for steps in resumes if columns.steps[0] <= steps <= columns.steps[-1]]
+    return TrialCurve(trial, columns.steps, values, shown)
+
+
+def _known(trials: Iterable[Trial]) -> str:
+    """The metrics that there are, by group."""
+    found: dict[str, set[str]] = {}
+    for trial in trials:
+        for row in trial.metric_rows():
+            names = (name for name, value in flat(row.metrics) if is_number(value))
+            found.setdefault(row.group, set()).update(names)
+    parts = (f"{group} has {', '.join(sorted(names))}" for group, names in sorted(found.items()))
+    return "; ".join(parts) or "Nothing has been reported so far"
