@@ -10,14 +10,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final, NamedTuple
 
+from detslurm.sdk.checkpoint_catalog import storage_of
 from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.experiment import Experiment
 from detslurm.sdk.export import export
 from detslurm.sdk.export.content import content_of
 from detslurm.sdk.export.libraries import require
 from detslurm.sdk.trial import Trial
-from detslurm.storage import SharedFS, from_config
-from detslurm.storage.interface import tensorboard_folder
+from detslurm.sdk.usage import tensorboard_path
+from detslurm.storage import from_config
 from detslurm.store import StoreError
 
 RELOAD_SECONDS: Final = 30
@@ -46,26 +47,38 @@ def event_files(experiments: Iterable[Experiment], trials: Iterable[Trial]) -> l
         trials: Single trials.
 
     Returns:
-        An entry for each.
+        An entry for each; one for each storage where code has named others than the configured one.
     """
-    found = [EventFiles(f"experiment-{e.id}", _written(e), e) for e in experiments]
+    found = []
+    for one in experiments:
+        paths = _written(one, one.iter_trials(), "")
+        found += _labelled(f"experiment-{one.id}", paths, one)
     for trial in trials:
-        path = _written(trial.experiment, f"trial/{trial.id}")
-        found.append(EventFiles(f"trial-{trial.id}", path, trial.experiment))
+        paths = _written(trial.experiment, [trial], f"trial/{trial.id}")
+        found += _labelled(f"trial-{trial.id}", paths, trial.experiment)
     return found
 
 
-def _written(experiment: Experiment, below: str = "") -> Path | None:
+def _labelled(label: str, paths: Sequence[Path], experiment: Experiment) -> list[EventFiles]:
+    """Entries whose labels differ: the second place of experiment 7 is experiment-7-2."""
+    return [
+        EventFiles(label if number == 1 else f"{label}-{number}", path, experiment)
+        for number, path in enumerate(paths or [None], 1)
+    ]
+
+
+def _written(experiment: Experiment, trials: Iterable[Trial], below: str) -> list[Path]:
+    """Where event files of these trials are, in each storage once."""
     directory = experiment._snapshot.directory
     try:
-        storage = from_config(directory.config()["checkpoint_storage"])
+        named = [section for trial in trials for section in trial.view.storages]
+        storages = [storage_of(directory), *map(from_config, named)]
     except (StoreError, KeyError, ValueError):
-        return None
-    if not isinstance(storage, SharedFS):
-        return None
-    path = storage.base / tensorboard_folder(experiment.id, directory.mark_in(storage.base)) / below
+        return []
+    folders = [tensorboard_path(directory, storage) for storage in storages]
+    paths = dict.fromkeys(folder / below for folder in folders if folder is not None)
     # TensorBoard parts its argument at commas.
-    return path if path.is_dir() and "," not in str(path) else None
+    return [path for path in paths if path.is_dir() and "," not in str(path)]
 
 
 def specification(found: Iterable[EventFiles]) -> str:

@@ -90,17 +90,18 @@ def usage_of(directory: ExperimentDir, facts: ExperimentFacts | None = None) -> 
         logs=_sizes(_job_outputs(directory, facts)),
         code=facts.created.code_bytes or 0,
     )
-    configured = _tensorboard(directory, storage_of(directory))
+    configured = tensorboard_path(directory, storage_of(directory))
     for number in started_ids(directory, facts):
         trial = directory.trial(number)
         view = fold_trial(trial, facts.context(number))
-        folders = [configured, *(_tensorboard(directory, from_config(s)) for s in view.storages)]
+        named = (tensorboard_path(directory, from_config(s)) for s in view.storages)
+        folders = [configured, *named]
         found = found.plus(_trial(trial, view)).plus(_event_files(trial, folders))
     return found
 
 
 def _event_files(trial: TrialDir, folders: Iterable[Path | None]) -> Usage:
-    there = {folder / str(trial.id) for folder in folders if folder is not None}
+    there = {folder / "trial" / str(trial.id) for folder in folders if folder is not None}
     sizes = (sum(list_resources(folder).values()) for folder in there if fs.exists(trial.path))
     return Usage(tensorboard=sum(sizes))
 
@@ -128,12 +129,11 @@ def _job_outputs(directory: ExperimentDir, facts: ExperimentFacts) -> Iterator[P
     return (directory.jobs / f"slurm-{number}.out" for number in ids)
 
 
-def _tensorboard(directory: ExperimentDir, storage: Storage | None) -> Path | None:
-    """The folder of the trials' TensorBoard files, where this machine sees it."""
+def tensorboard_path(directory: ExperimentDir, storage: Storage | None) -> Path | None:
+    """The folder of an experiment's TensorBoard files in a storage, if this machine sees it."""
     if not isinstance(storage, SharedFS):
         return None
-    folder = tensorboard_folder(directory.id, directory.mark_in(storage.base))
-    path = storage.base / folder / "trial"
+    path = storage.base / tensorboard_folder(directory.id, directory.mark_in(storage.base))
     # Path.is_dir would raise where the folder above is another user's.
     return path if os.path.isdir(path) else None  # noqa: PTH112
 

@@ -10,6 +10,7 @@ from detslurm import core
 from detslurm.core._trial import collect_partial_checkpoints
 from detslurm.sdk import Client
 from detslurm.sdk.errors import LifecycleError
+from detslurm.sdk.tensorboard import event_files, specification
 from detslurm.storage import Storages, location
 from detslurm.store import RunLog, fold_facts, fold_trial
 from detslurm.store.frame import frame
@@ -176,3 +177,19 @@ def test_the_configured_storage_needs_no_mention(scene: Scene) -> None:
     (uuid,) = train(scene.root / "checkpoints", steps=1)
     (one,) = scene.client.experiment(1).checkpoints()
     assert one.view.storage is None and one.path == scene.root / "checkpoints" / uuid
+
+
+def test_tensorboard_shows_event_files_of_every_storage(scene: Scene, tmp_path: Path) -> None:
+    """Those in the configured storage, and those where a trial's code has put them."""
+    train(tmp_path / "elsewhere", steps=1)
+    experiment = scene.client.experiment(1)
+    (there,) = event_files([experiment], [])
+    assert there.label == "experiment-1" and there.path is not None
+    assert there.path.is_relative_to(tmp_path / "elsewhere")
+    assert (there.path / "trial" / "1" / "events").read_text() == "x"
+    configured = scene.root / "checkpoints" / "tensorboard" / "experiment" / "1"
+    (configured / "trial" / "1").mkdir(parents=True)
+    assert specification(event_files([experiment], experiment.trials())) == (
+        f"experiment-1:{configured},experiment-1-2:{there.path},"
+        f"trial-1:{configured}/trial/1,trial-1-2:{there.path}/trial/1"
+    )
