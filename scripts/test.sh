@@ -11,6 +11,7 @@ packages=(
     libpmix-dev # srun --mpi=pmix loads libpmix.so, which libpmix2 has under its full name only
     bubblewrap # stands in for containers
     zsh fish # shells that complete with Tab, as bash does
+    chromium chromium-driver firefox-esr # where reports are opened
     g++ make cmake python3-dev # Horovod is compiled, against Python.h too
     glusterfs-server fuse3 # a network file system for the store; its client comes with it
 )

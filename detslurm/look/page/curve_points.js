@@ -1,0 +1,62 @@
+// Curves as points to draw: along batches, epochs or time, smoothed, with what happened on the way.
+import { toNumber } from "./format.js";
+
+export const ALONG = [["batches", "batches"], ["epochs", "epochs"], ["hours", "hours since the start"], ["date", "date and time"]];
+
+// Where each point of a curve lies on the x axis; null where that is not known.
+export function places(curve, trial, along) {
+  if (along === "batches") return curve.steps;
+  if (along === "epochs") return curve.steps.map((step) => (trial.batches_per_epoch ? step / trial.batches_per_epoch : null));
+  const times = curve.times ?? [];
+  const begin = trial.started ?? times[0];
+  return curve.steps.map((_, place) => placeInTime(times[place], begin, along));
+}
+
+function placeInTime(time, begin, along) {
+  if (time == null) return null;
+  return along === "date" ? new Date(time * 1000) : (time - begin) / 3600;
+}
+
+// The values as plotly takes them: what is not finite, or not above 0 on a log axis, is a gap.
+export function heights(curve, logarithmic) {
+  return curve.values.map(toNumber).map((value) =>
+    (Number.isFinite(value) && (!logarithmic || value > 0) ? value : null));
+}
+
+// An exponential moving average without the bias of its beginning; gaps stay gaps.
+export function smoothed(values, weight) {
+  let [sum, share] = [0, 0];
+  return values.map((value) => {
+    if (value == null) return null;
+    sum = weight * sum + (1 - weight) * value;
+    share = weight * share + (1 - weight);
+    return sum / share;
+  });
+}
+
+// What happened to a trial: {kind, steps, text} of each resume, preemption and restart.
+export function events(trial) {
+  return trial.runs.flatMap((run) => [...begun(run), ...ended(run)]);
+}
+
+function begun(run) {
+  if (run.number === 1) return [];
+  return [{ kind: "resumed", steps: run.resumed_steps, text: `run ${run.number} resumed at batch ${run.resumed_steps}` }];
+}
+
+const KINDS = { preempted: "preempted", restart: "failed", error: "failed", errored: "failed", failed: "failed" };
+
+function ended(run) {
+  const kind = Object.hasOwn(KINDS, run.outcome ?? "") ? KINDS[run.outcome] : null;
+  return kind ? [{ kind, steps: run.steps, text: `run ${run.number}: ${run.reason ?? run.outcome}` }] : [];
+}
+
+// The place on a curve at so many batches: the nearest point that has a value; -1 without one.
+export function nearest(curve, values, steps) {
+  let found = -1;
+  for (let place = 0; place < values.length; place++) {
+    if (values[place] == null) continue;
+    if (found < 0 || Math.abs(curve.steps[place] - steps) < Math.abs(curve.steps[found] - steps)) found = place;
+  }
+  return found;
+}

@@ -1,0 +1,145 @@
+// Learning curves over each other, of the best trials or of the selected ones.
+import { ALONG, events, heights, nearest, places, smoothed } from "./curve_points.js";
+import { choice, el, tick } from "./dom.js";
+import { shownTrials } from "./filter.js";
+import { counted, number, text } from "./format.js";
+import { lineStyle, plain, plotBox } from "./plots.js";
+import { change, metricName, ranked, state } from "./state.js";
+import { openTrial } from "./routing.js";
+import { differingHparams, trialName } from "./trials.js";
+
+const TOPS = [5, 10, 20, 50, 100];
+const EVENTS = {
+  resumed: { symbol: "triangle-right", name: "resumed" },
+  preempted: { symbol: "square", name: "preempted" },
+  failed: { symbol: "x", name: "failed" },
+};
+
+export function curvesView() {
+  const chosen = { along: "batches", logX: false, logY: false, weight: 0, marks: true };
+  const box = plotBox("curves", "Learning curves");
+  const bar = el("div", { class: "bar" });
+  const element = el("section", { id: "curves" }, el("h2", {}, "Learning curves"), bar, box.element);
+  const redraw = () => { drawCurves(box, chosen); };
+  const set = (name) => (value) => { chosen[name] = value; redraw(); };
+  return {
+    element,
+    draw() {
+      bar.replaceChildren(
+        choice("Best", TOPS.map((top) => [top, `${top} trials`]), state.topN, (top) => change({ topN: Number(top) })),
+        choice("Along", ALONG, chosen.along, set("along")),
+        slider(chosen, redraw),
+        tick("log x", chosen.logX, set("logX")),
+        tick("log y", chosen.logY, set("logY")),
+        tick("marks", chosen.marks, set("marks"), "resumes, preemptions and failures on the curves"),
+      );
+      redraw();
+    },
+  };
+}
+
+function slider(chosen, redraw) {
+  const shown = el("output", {}, chosen.weight || "off");
+  const input = el("input", { type: "range", min: 0, max: 0.99, step: 0.01, value: chosen.weight, oninput: () => {
+    chosen.weight = Number(input.value);
+    shown.textContent = chosen.weight || "off";
+    redraw();
+  } });
+  return el("label", { class: "field", title: "weight of an exponential moving average" }, el("span", {}, "Smoothing"), input, shown);
+}
+
+// Of the trials that the filter lets through, the best; the selected ones are always among them.
+export function curveTrials() {
+  const having = shownTrials().filter((trial) => trial.curves.has(state.metric));
+  const best = ranked(having).slice(0, state.topN);
+  const more = having.filter((trial) => state.selected.has(trial.id) && !best.includes(trial));
+  const rest = having.filter((trial) => !best.includes(trial) && !more.includes(trial));
+  return { trials: [...best, ...more, ...rest.slice(0, state.topN - best.length)], of: having.length };
+}
+
+function drawCurves(box, chosen) {
+  const { trials, of } = curveTrials();
+  if (!trials.length) return box.clear(emptiness());
+  const names = differingHparams().slice(0, 6);
+  const traces = trials.flatMap((trial, place) => tracesOf(trial, lineStyle(place), chosen, names));
+  if (chosen.marks) traces.push(...Object.keys(EVENTS).map((kind) => markTrace(trials, kind, chosen)).filter(Boolean));
+  box.draw(traces, layoutOf(chosen, trials.length));
+  box.plot.removeAllListeners("plotly_click");
+  box.plot.on("plotly_click", ({ points }) => openTrial(points[0].data.meta ?? points[0].customdata));
+  box.say(remarks(trials, of, chosen));
+}
+
+function emptiness() {
+  if (!state.metrics.length) return "No trial has reported a metric yet.";
+  return state.filter ? "No trial that matches the filter has reported this metric." : "No trial has reported this metric.";
+}
+
+function tracesOf(trial, style, chosen, names) {
+  const curve = trial.curves.get(state.metric);
+  const x = places(curve, trial, chosen.along);
+  const raw = heights(curve, chosen.logY);
+  const faded = selectedElsewhere(trial) ? 0.25 : 1;
+  const line = { x, y: chosen.weight ? smoothed(raw, chosen.weight) : raw, type: "scatter", mode: modeOf(raw),
+    name: plain(trialName(trial)), meta: trial.id, line: { ...style, width: state.selected.has(trial.id) ? 3 : 1.6 },
+    marker: { size: 5 }, opacity: faded, hovertemplate: "%{y:.6~g} at %{x}<br>%{text}", text: hover(trial, names) };
+  const behind = { x, y: raw, type: "scatter", mode: "lines", hoverinfo: "skip", showlegend: false, meta: trial.id,
+    line: { ...style, width: 1 }, opacity: 0.2 * faded };
+  return chosen.weight ? [behind, line] : [line];
+}
+
+// A point between two gaps is no line: it is shown as a marker.
+function modeOf(values) {
+  const alone = values.some((value, place) => value != null && values[place - 1] == null && values[place + 1] == null);
+  return alone ? "lines+markers" : "lines";
+}
+
+function selectedElsewhere(trial) {
+  return state.selected.size > 0 && !state.selected.has(trial.id);
+}
+
+function hover(trial, names) {
+  const values = names.map((name) => `${plain(name)}: ${plain(text(trial.hparams.get(name)))}`);
+  return [plain(trial.state.toLowerCase()), ...values].join("<br>");
+}
+
+function markTrace(trials, kind, chosen) {
+  const marks = trials.flatMap((trial, place) => marksOf(trial, kind, chosen, lineStyle(place).color));
+  if (!marks.length) return null;
+  return { x: marks.map((one) => one.x), y: marks.map((one) => one.y), text: marks.map((one) => one.text),
+    customdata: marks.map((one) => one.trial), type: "scatter", mode: "markers", name: EVENTS[kind].name,
+    hovertemplate: "%{text}<extra></extra>",
+    marker: { symbol: EVENTS[kind].symbol, size: 9, color: marks.map((one) => one.color), line: { width: 1, color: "#888" } } };
+}
+
+function marksOf(trial, kind, chosen, color) {
+  const curve = trial.curves.get(state.metric);
+  const [x, raw] = [places(curve, trial, chosen.along), heights(curve, chosen.logY)];
+  const y = chosen.weight ? smoothed(raw, chosen.weight) : raw;
+  return events(trial).filter((one) => one.kind === kind).flatMap((one) => {
+    const place = nearest(curve, y, one.steps);
+    return place < 0 ? [] : [{ x: x[place], y: y[place], color, trial: trial.id, text: plain(`${trialName(trial)}, ${one.text}`) }];
+  });
+}
+
+function layoutOf(chosen, count) {
+  const along = ALONG.find(([name]) => name === chosen.along)[1];
+  const dated = chosen.along === "date";
+  return {
+    height: 480, showlegend: count <= 60, uirevision: `${state.metric} ${chosen.along} ${chosen.logX} ${chosen.logY}`,
+    xaxis: { title: { text: along }, type: dated ? "date" : chosen.logX ? "log" : "linear" },
+    yaxis: { title: { text: plain(metricName()) }, type: chosen.logY ? "log" : "linear" },
+  };
+}
+
+function remarks(trials, of, chosen) {
+  const curves = trials.map((trial) => trial.curves.get(state.metric));
+  const values = curves.flatMap((curve) => heights(curve, chosen.logY));
+  const gaps = values.filter((value) => value == null).length;
+  const thinned = curves.filter((curve) => curve.count > curve.values.length).length;
+  return [
+    trials.length < of ? `The best ${number(trials.length)} of ${counted(of, "trial")} with this metric.` : "",
+    gaps ? `${counted(gaps, "value")} not finite${chosen.logY ? ", or not above 0," : ""} shown as gaps.` : "",
+    thinned ? "Long curves are thinned; their highest and lowest values are kept." : "",
+    "Click a curve to open its trial.",
+  ].filter(Boolean).join(" ");
+}

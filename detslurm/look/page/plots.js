@@ -1,0 +1,81 @@
+// Plotly with our looks: colours that colour-blind people tell apart, and nothing of its own menu.
+import { button, el } from "./dom.js";
+import { savePlot } from "./export.js";
+
+const LIGHT = ["#0072b2", "#d55e00", "#009e73", "#b0468a", "#b87a00", "#3fa0d8", "#222222"];
+const DARK = ["#56b4e9", "#f0915a", "#2bcb9a", "#e3a0c6", "#f0b83c", "#f0e442", "#f4f4f4"];
+export const DASHES = ["solid", "dash", "dot", "dashdot", "longdash"];
+
+export function isDark() {
+  const chosen = document.documentElement.dataset.theme;
+  return chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+}
+
+export function palette() {
+  return isDark() ? DARK : LIGHT;
+}
+
+// A colour and a dash for the n-th line: neighbours differ in colour, and seven later in the dash.
+export function lineStyle(place) {
+  const colors = palette();
+  return { color: colors[place % colors.length], dash: DASHES[Math.floor(place / colors.length) % DASHES.length] };
+}
+
+// A scale from worst to best, as light as the page at its worst end.
+export function scale() {
+  return isDark() ? "Cividis" : [[0, "#c9d4e0"], [0.5, "#4f8fc0"], [1, "#08306b"]];
+}
+
+// A text as plotly shows it literally: it takes tags and entities for its own.
+export function plain(text) {
+  const short = String(text).length > 60 ? `${String(text).slice(0, 59)}…` : String(text);
+  return short.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;")
+    .replace(/[\u0000-\u001f\u007f\u2028\u2029]+/g, " ");
+}
+
+function css(name) {
+  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+}
+
+function axis(given = {}) {
+  const look = { gridcolor: css("--line"), linecolor: css("--muted"), zerolinecolor: css("--line"), automargin: true };
+  return { ...look, ...given };
+}
+
+// Draw traces into an element; axes of the layout get our looks.
+export function draw(target, traces, layout = {}) {
+  const axes = Object.fromEntries(["xaxis", "yaxis", ...Object.keys(layout).filter((name) => /^[xy]axis\d+$/.test(name))]
+    .map((name) => [name, axis(layout[name])]));
+  return Plotly.react(target, traces, {
+    paper_bgcolor: css("--surface"), plot_bgcolor: css("--surface"), height: 420, hovermode: "closest",
+    font: { family: "system-ui, sans-serif", size: 12, color: css("--text") },
+    margin: { l: 60, r: 20, t: 20, b: 50 }, dragmode: "zoom", ...layout, ...axes,
+    legend: { font: { size: 11 }, tracegroupgap: 0, ...layout.legend },
+    hoverlabel: { bgcolor: css("--surface"), bordercolor: css("--muted"), font: { color: css("--text") }, namelength: 60 },
+  }, { displayModeBar: false, responsive: true, scrollZoom: false, showTips: false });
+}
+
+// A plot with its buttons: {element, plot, note, say, clear}.
+export function plotBox(name, label) {
+  const plot = el("div", { class: "plot", role: "img", "aria-label": label });
+  const note = el("p", { class: "note" });
+  const saved = (format) => () => savePlot(plot, name, format);
+  const buttons = el("div", { class: "save" }, ["svg", "png"].map((format) =>
+    button(format.toUpperCase(), saved(format), { title: `Save this plot as ${format.toUpperCase()}`, class: "small" }),
+  ));
+  const element = el("div", { class: "plotbox" }, buttons, plot, note);
+  return {
+    element, plot,
+    say: (text) => note.replaceChildren(text),
+    clear(text) {
+      Plotly.purge(plot);
+      plot.replaceChildren(el("p", { class: "nothing" }, text));
+      buttons.hidden = true;
+    },
+    draw(traces, layout) {
+      if (plot.querySelector(":scope > .nothing")) plot.replaceChildren();
+      buttons.hidden = false;
+      return draw(plot, traces, layout);
+    },
+  };
+}

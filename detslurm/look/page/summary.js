@@ -1,0 +1,56 @@
+// The head of the page: which experiments these are, how they are, and what is wrong with them.
+import { badge, el, facts } from "./dom.js";
+import { counted, moment, number, percent, span } from "./format.js";
+import { state } from "./state.js";
+
+export function summaryView() {
+  const element = el("section", { id: "summary" });
+  return { element, draw: () => element.replaceChildren(...state.experiments.map(card)) };
+}
+
+function card(experiment) {
+  const long = state.experiments.length > 4;
+  return el("details", { class: "card", open: !long || Boolean(experiment.message) },
+    el("summary", {}, badge(experiment.state), " ", el("strong", {}, `Experiment ${experiment.id}`), " ", el("bdi", {}, experiment.name.slice(0, 300))),
+    experiment.message && el("p", { class: "warning" }, experiment.message),
+    experiment.description && el("p", {}, experiment.description),
+    facts(factsOf(experiment)),
+    experiment.notes && el("pre", { class: "notes" }, experiment.notes),
+    experiment.problems.length > 0 && problems(experiment.problems),
+  );
+}
+
+function factsOf(one) {
+  const ended = one.ended ?? state.taken;
+  return [
+    ["Owner", one.owner],
+    ["Searcher", one.searcher],
+    ["Metric", one.metric && `${one.metric}, ${one.smaller_is_better ? "smaller" : "larger"} is better`],
+    ["Trials", trialCounts(one)],
+    ["Progress", percent(one.progress)],
+    ["Submitted", one.created && moment(one.created)],
+    ["Took", one.started && `${span(ended - one.started)}${one.ended ? "" : " so far"}`],
+    ["Labels", one.labels.join(", ")],
+    ["Best", bestOf(one)],
+  ];
+}
+
+function trialCounts(one) {
+  const counts = new Map();
+  for (const trial of one.trials) counts.set(trial.state, (counts.get(trial.state) ?? 0) + 1);
+  const parts = [...counts].map(([name, count]) => `${count} ${name.toLowerCase()}`);
+  const part = one.trial_count > one.trials.length ? `${one.trials.length} of ${counted(one.trial_count, "trial")} here: ` : "";
+  return part + (parts.join(", ") || "none yet");
+}
+
+function bestOf(one) {
+  const having = one.trials.filter((trial) => typeof trial.best === "number");
+  if (!having.length) return null;
+  const best = having.reduce((a, b) => ((a.best < b.best) === one.smaller_is_better ? a : b));
+  return `${number(best.best)} (trial ${best.id})`;
+}
+
+function problems(texts) {
+  return el("details", { class: "warning" }, el("summary", {}, `${counted(texts.length, "problem")} in reading it`),
+    el("ul", {}, texts.map((text) => el("li", {}, text))));
+}

@@ -1,0 +1,167 @@
+"""The report: one page of HTML that holds its data and its code, and asks for nothing.
+
+The content security policy names each script by its hash and forbids everything else, so that
+nothing which a document says of itself can run. The charts are plotly's; what is ours is written
+as modules in `page/`, which are joined to one script.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from html import escape
+from importlib import resources
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from detslurm.look.document import ExperimentPart, Snapshot
+from detslurm.sdk.errors import LifecycleError
+
+MODULES: Final = (
+    "dom", "format", "state", "trials", "columns", "filter", "export", "plots", "routing",
+    "curve_points", "curves", "table", "summary", "live", "main",
+)  # fmt: skip
+"""The modules of the page, each after those that it imports."""
+
+_IMPORT = re.compile(r"^import [^;]*;\n", re.MULTILINE)
+_EXPORT = re.compile(r"^export (?=(async )?(function|const|let|class) )", re.MULTILINE)
+_IN_SCRIPTS = str.maketrans(
+    {character: f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}
+)
+
+_PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="referrer" content="no-referrer">
+<title>{title}</title>
+<link rel="icon" href="data:,">
+<style>
+{style}</style>
+</head>
+<body data-live="{live}">
+<noscript>This page draws itself with JavaScript, which is switched off here.</noscript>
+<main id="page"></main>
+<script type="application/json" id="snapshot">{data}</script>
+<script>{plotly}</script>
+<script>{code}</script>
+</body>
+</html>
+"""
+
+
+def page(snapshot: Snapshot, live: bool = False) -> str:
+    """The page that shows a snapshot, as HTML without any reference to something outside.
+
+    Args:
+        snapshot: What to show.
+        live: Whether the page looks for news at `snapshot.json`, relative to its own address.
+
+    Raises:
+        LifecycleError: If plotly, whose JavaScript draws the charts, is not installed.
+    """
+    plotly, code = _plotly(), _code()
+    return _PAGE.format(
+        policy=_policy([plotly, code], live),
+        title=escape(title(snapshot.experiments)),
+        style=_style(),
+        live="true" if live else "false",
+        data=_data(snapshot),
+        plotly=plotly,
+        code=code,
+    )
+
+
+def title(experiments: list[ExperimentPart]) -> str:
+    """What a page about these experiments is called."""
+    if len(experiments) == 1:
+        only = experiments[0]
+        return f"Experiment {only.id}: {only.name}" if only.name else f"Experiment {only.id}"
+    return "Experiments " + ", ".join(str(experiment.id) for experiment in experiments)
+
+
+def write(text: str, target: Path) -> None:
+    """Write a page to a file, whole or not at all; an older file of that name is replaced.
+
+    Raises:
+        LifecycleError: If something other than a file has that name.
+        OSError: If it can't be written.
+    """
+    target = Path(os.path.realpath(target))
+    if target.exists() and not target.is_file():
+        raise LifecycleError(f"{target} is not a file: nothing was written")
+    with _draft(target) as draft:
+        draft.write_text(text, encoding="utf-8")
+        draft.replace(target)
+
+
+@contextmanager
+def _draft(target: Path) -> Iterator[Path]:
+    """A new, empty file beside `target` with the mode that the umask gives."""
+    draft = target.with_name(f".{target.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
+    os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+    try:
+        yield draft
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _data(snapshot: Snapshot) -> str:
+    """JSON that no reader of HTML takes for anything else."""
+    return msgspec.json.encode(snapshot).decode().translate(_IN_SCRIPTS)
+
+
+def _policy(scripts: list[str], live: bool) -> str:
+    """Nothing is allowed but these scripts, our style, and images that the page itself made."""
+    hashes = " ".join(f"'sha256-{_hash(script)}'" for script in scripts)
+    rules = ["default-src 'none'", f"script-src {hashes}", "style-src 'unsafe-inline'"]
+    rules += ["img-src data: blob:", "base-uri 'none'", "form-action 'none'"]
+    return "; ".join([*rules, "connect-src 'self'"] if live else rules)
+
+
+def _hash(script: str) -> str:
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+
+
+@cache
+def _plotly() -> str:
+    try:
+        files = resources.files("plotly")
+    except ModuleNotFoundError as error:
+        raise LifecycleError(
+            "a report needs plotly, whose JavaScript draws its charts: "
+            "pip install 'detslurm[report]'"
+        ) from error
+    return _fit_for_html((files / "package_data" / "plotly.min.js").read_text("utf-8"))
+
+
+@cache
+def _code() -> str:
+    """Our modules as one script: what they import from each other is in its scope."""
+    parts = [(_folder() / f"{name}.js").read_text("utf-8") for name in MODULES]
+    joined = "\n".join(_EXPORT.sub("", _IMPORT.sub("", part)) for part in parts)
+    return _fit_for_html(f'(() => {{\n"use strict";\n{joined}}})();\n')
+
+
+@cache
+def _style() -> str:
+    return (_folder() / "style.css").read_text("utf-8")
+
+
+def _folder() -> resources.abc.Traversable:
+    return resources.files("detslurm.look") / "page"
+
+
+def _fit_for_html(script: str) -> str:
+    """A script whose text can stand in a page. The hash of one with other line ends is another."""
+    assert "\r" not in script and not re.search(r"</script|<!--", script, re.IGNORECASE)
+    return script

@@ -1,0 +1,172 @@
+"""The page of a report in real browsers: nothing is asked for, nothing foreign runs."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from detslurm.look.document import Snapshot
+from detslurm.look.report import page
+from tests.cluster.waiting import wait_for
+from tests.look.browser import Browser
+from tests.look.documents import document
+
+# Runs before anything of the page: what its policy refuses is counted there.
+WATCHED = """<script>
+window.refused = [];
+document.addEventListener("securitypolicyviolation", (e) => refused.push(e.violatedDirective));
+addEventListener("error", (e) => refused.push(String(e.message)));
+addEventListener("unhandledrejection", (e) => refused.push(String(e.reason)));
+</script><meta http-equiv"""
+
+
+def shown(browser: Browser, snapshot: Snapshot, folder: Path) -> None:
+    """Open the page of a snapshot from a file, and wait for its first views."""
+    target = folder / "page.html"
+    text = page(snapshot)
+    target.write_text(text.replace("<meta http-equiv", WATCHED, 1), encoding="utf-8")
+    browser.requests.clear()
+    browser.resize(1280, 800)
+    browser.open(target.as_uri())
+    browser.wait_for("document.querySelector('#table tbody tr')")
+
+
+def quiet(browser: Browser) -> None:
+    """Nothing was asked for, refused or thrown."""
+    assert [one for one in browser.requests if one.startswith(("http", "ws", "ftp"))] == []
+    assert browser.js("return performance.getEntriesByType('resource').map(e => e.name)") == []
+    assert browser.js("return window.refused") == []
+
+
+def ids(browser: Browser) -> list[int]:
+    """The trials of the table, in its order."""
+    found = browser.js(
+        "return [...document.querySelectorAll('[data-trial]')].map(r => r.dataset.trial)"
+    )
+    return [int(one) for one in found]
+
+
+def press(browser: Browser, selector: str, text: str) -> None:
+    """Click what has exactly this text."""
+    found = f"[...document.querySelectorAll({selector!r})].find(e => e.textContent === {text!r})"
+    browser.js(f"{found}.click()")
+
+
+def scroll_through(browser: Browser) -> None:
+    """Let every view draw itself."""
+    browser.js(
+        "for (const view of document.querySelectorAll('section')) {"
+        " view.scrollIntoView(); await new Promise(requestAnimationFrame); }"
+    )
+
+
+def type_filter(browser: Browser, text: str) -> None:
+    """Type into the filter as a user does, after `/`."""
+    before = browser.js(
+        "document.activeElement.blur(); return document.querySelector('.count').textContent"
+    )
+    browser.type("/" + text)
+    browser.wait_for(f"document.querySelector('.count').textContent !== {before!r}")
+
+
+def test_sort_filter_and_columns(any_browser: Browser, tmp_path: Path) -> None:
+    """By the mouse and by the keys."""
+    shown(any_browser, document(trials=12), tmp_path)
+    assert ids(any_browser) == list(range(1, 13))
+    any_browser.click("th button[data-column='hparam lr']")
+    cells = "[...document.querySelectorAll('[data-trial]')].map(r => +r.children[3].textContent)"
+    rates = any_browser.js(f"return {cells}")
+    assert rates == sorted(rates) and len(set(rates)) > 6
+    any_browser.click("th button[data-column='hparam lr']")
+    assert any_browser.js(f"return {cells}") == rates[::-1]
+    type_filter(any_browser, "state=error")
+    assert sorted(ids(any_browser)) == [3, 9]
+    any_browser.type("\ue00c")  # Esc
+    any_browser.wait_for("document.querySelectorAll('[data-trial]').length === 12")
+    any_browser.click(".chooser summary")
+    press(any_browser, ".ticks label", "Nodes")
+    titles = any_browser.js(
+        "return [...document.querySelectorAll('thead button')].map(b => b.textContent)"
+    )
+    assert "Nodes" in titles and "batch_size" not in titles  # which is the same everywhere
+    quiet(any_browser)
+
+
+def test_csv_of_the_table_holds_no_formula(chromium: Browser, tmp_path: Path) -> None:
+    """What is exported is what is shown, and no spreadsheet computes it."""
+    shown(chromium, document(trials=6, hostile=True), tmp_path)
+    press(chromium, "#table button", "CSV")
+    target = chromium.downloads / "trials.csv"
+    wait_for(target.exists)
+    with target.open(newline="") as stream:
+        rows = list(csv.reader(stream))
+    assert len(rows) == 7 and len({len(row) for row in rows}) == 1
+    assert not [
+        cell for row in rows for cell in row if cell[:1] in "=+-@" and not _is_number(cell) and cell
+    ]
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def test_curves_are_drawn(any_browser: Browser, tmp_path: Path) -> None:
+    """One line for each trial with the metric, smoothed or not; those of a filter alone."""
+    shown(any_browser, document(trials=12), tmp_path)
+    any_browser.js("document.querySelector('#curves').scrollIntoView()")
+    lines = "document.querySelectorAll('#curves .scatterlayer .trace path.js-line').length"
+    any_browser.wait_for(f"{lines} === 10")  # two trials wait
+    names = any_browser.js("return document.querySelector('#curves .plot').data.map(t => t.name)")
+    assert {"resumed", "preempted", "failed"} <= set(names)
+    any_browser.choose("header select", "training/loss")
+    any_browser.wait_for(
+        "document.querySelector('#curves .ytitle').textContent === 'training/loss'"
+    )
+    assert "not finite" in any_browser.js(
+        "return document.querySelector('#curves .note').textContent"
+    )
+    type_filter(any_browser, "state=running")
+    any_browser.wait_for(f"{lines} === 2")
+    quiet(any_browser)
+
+
+def test_a_hostile_document_runs_nothing(any_browser: Browser, tmp_path: Path) -> None:
+    """Every text of it is shown as text, in every view."""
+    shown(any_browser, document(2, trials=6, hostile=True), tmp_path)
+    scroll_through(any_browser)
+    made = "main img, main iframe, main script, main [onload], main [onerror]"
+    assert any_browser.js(f"return document.querySelectorAll('{made}').length") == 0
+    assert any_browser.js("return document.title") != "owned"
+    assert "<img src=x" in any_browser.js("return document.querySelector('main').textContent")
+    quiet(any_browser)
+
+
+@pytest.mark.parametrize("trials", [0, 1])
+def test_a_page_of_little(chromium: Browser, tmp_path: Path, trials: int) -> None:
+    """An experiment without trials, or without a metric, has a page that says so."""
+    snapshot = document(trials=trials, points=0)
+    (tmp_path / "page.html").write_text(page(snapshot).replace("<meta http-equiv", WATCHED, 1))
+    chromium.open((tmp_path / "page.html").as_uri())
+    chromium.js("document.querySelector('#curves').scrollIntoView()")
+    chromium.wait_for("document.querySelector('#curves .nothing')")
+    assert chromium.js("return window.refused") == []
+
+
+@pytest.mark.parametrize("live", [False, True])
+def test_the_policy_refuses_foreign_scripts(
+    any_browser: Browser, tmp_path: Path, live: bool
+) -> None:
+    """Even one that stands in the page: this is the net below all the escaping."""
+    text = page(document(trials=1), live).replace("<meta http-equiv", WATCHED, 1)
+    text = text.replace("<noscript>", "<script>window.ran = 1</script><img src=x onerror=ran=1>", 1)
+    (tmp_path / "page.html").write_text(text)
+    any_browser.open((tmp_path / "page.html").as_uri())
+    any_browser.wait_for("document.querySelector('#table tbody tr')")
+    any_browser.wait_for("window.refused.length >= 2")
+    assert any_browser.js("return window.ran ?? 0") == 0
