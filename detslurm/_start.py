@@ -36,10 +36,14 @@ class _CachedLoader(_importlib.SourceFileLoader):
 
 
 class CachedModules:
-    """Finds what the cache has, before any directory is searched."""
+    """Finds what the cache has, before any directory is searched.
 
-    def __init__(self, modules: dict[str, Entry]) -> None:
-        self._modules = modules
+    A module of an editable installation is looked at first: one that has changed since is left to
+    Python, so that no process mixes old code with new.
+    """
+
+    def __init__(self, modules: dict[str, Entry], stamps: list[Stamp]) -> None:
+        self._modules, self._editable = modules, editable(stamps)
 
     def find_spec(
         self, name: str, path: "Sequence[str] | None" = None, target: "ModuleType | None" = None
@@ -49,6 +53,9 @@ class CachedModules:
         if found is None:
             return None
         origin, locations, code = found
+        known = self._editable.get(origin)
+        if known is not None and not is_unchanged([known]):
+            return None
         return _importlib.spec_from_file_location(
             name,
             origin,
@@ -103,6 +110,11 @@ def stamp(path: str) -> Stamp:
     return path, status.st_mtime_ns, status.st_size
 
 
+def editable(stamps: list[Stamp]) -> dict[str, Stamp]:
+    """Those of files that may change one by one, by path: all that no installer has put there."""
+    return {known[0]: known for known in stamps if "-packages" + os.sep not in known[0]}
+
+
 def is_unchanged(stamps: list[Stamp]) -> bool:
     """Whether these files are as they were when the cache was written."""
     try:
@@ -111,13 +123,20 @@ def is_unchanged(stamps: list[Stamp]) -> bool:
         return False
 
 
+def command(module: str) -> list[str]:
+    """What starts a module from the cache, or without it if an upgrade took this file away."""
+    if os.path.exists(__file__):
+        return [sys.executable, "-PS", __file__, module]
+    return [sys.executable, "-P", "-m", module]
+
+
 def main(module: str, experiment: str, *words: str) -> None:
     """Run `module`, from the cache if there is one."""
     found = read_cache(cache_path(os.path.dirname(os.path.dirname(experiment))))
-    # One file for each distribution: an upgrade has replaced it with all others.
+    # One file for each distribution: an upgrade has replaced it with all others of it.
     if found is None or not is_unchanged(found[0][:2]):
         os.execv(sys.executable, [sys.executable, "-P", "-m", module, experiment, *words])
-    sys.meta_path.insert(0, CachedModules(found[1]))
+    sys.meta_path.insert(0, CachedModules(found[1], found[0]))
     sys.meta_path.append(SitePackages())
     import importlib
 

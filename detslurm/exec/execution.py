@@ -235,8 +235,8 @@ class Execution:
             pause = min(2 * pause, 60.0)
 
     def _attempt(self, number: int, log: TextLog) -> AttemptResult:
-        agent = [sys.executable, "-PS", _start.__file__, "detslurm.exec.agent"]
         experiment = self._intents.experiment
+        agent = _start.command("detslurm.exec.agent")
         argv = [*agent, str(experiment.path), str(self._trial.id), str(number)]
         timeout = self._config.get("preemption_timeout") or _DEFAULT_PREEMPTION_TIMEOUT
         mpi = (self._config.get("slurm") or {}).get("mpi")

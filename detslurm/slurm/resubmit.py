@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -30,7 +29,7 @@ def runner_command(experiment_dir: Path, first_index: int, each: int = 1) -> tup
 
     With `each` it works for that many, from `first_index` + i * `each` on.
     """
-    runner = (sys.executable, "-PS", _start.__file__, "detslurm.exec.runner")
+    runner = _start.command("detslurm.exec.runner")
     share = (str(first_index),) if each == 1 else (str(first_index), str(each))
     return (*runner, str(experiment_dir), *share)
 

@@ -32,5 +32,12 @@ def prologue(request: JobRequest) -> list[str]:
 
 
 def command_line(request: JobRequest) -> str:
-    """The last line: the batch shell becomes the command, so that its signals reach it."""
-    return "exec " + shlex.join(request.command)
+    """The last lines: the batch shell becomes the command, so that its signals reach it."""
+    python, *words = request.command
+    first = "exec " + shlex.join(request.command)
+    if words[:1] != ["-PS"]:
+        return first
+    # Installed anew while the job waits, Python and package may be elsewhere in the environment.
+    plain = [str(Path(python).parent / "python3"), "-P", "-m", *words[2:]]
+    there = f"[ -x {shlex.quote(python)} ] && [ -e {shlex.quote(words[1])} ]"
+    return f"if {there}; then {first}; fi\nexec {shlex.join(plain)}"

@@ -34,10 +34,15 @@ class Site:
         self.cache = Path(_start.cache_path(str(root)))
         self.write(sys.version)
 
-    def write(self, version: str) -> None:
+    def write(self, version: str, *sources: str) -> None:
         code = compile(TALKS.format(said="cached", words=[]), str(self.source), "exec")
         modules = {"hello": (str(self.source), None, marshal.dumps(code))}
-        stamps = [_start.stamp(str(self.source))]
+        for name in sources:
+            path = self.installed / f"{name}.py"
+            code = compile(path.read_text(), str(path), "exec")
+            modules[name] = (str(path), None, marshal.dumps(code))
+        stamps = [_start.stamp(origin) for origin, _, _ in modules.values()]
+        stamps.insert(0, stamps[0])  # as the two distributions have them
         self.cache.write_bytes(marshal.dumps((version, stamps, modules)))
         self.cache.chmod(0o600)
 
@@ -58,6 +63,24 @@ def site(tmp_path: Path) -> Site:
 def test_a_module_comes_from_the_cache(site: Site) -> None:
     """With the words behind its name."""
     assert site.start() == "cached"
+
+
+def test_a_source_that_was_changed_is_not_taken_from_the_cache(site: Site) -> None:
+    """In an editable installation any file may change alone, and others come from the cache."""
+    site.source.write_text("import other\nmain = lambda words: print(other.SAID, *words)\n")
+    other = site.installed / "other.py"
+    other.write_text("SAID = 'cached'\n")
+    site.write(sys.version, "hello", "other")
+    other.write_text("SAID = 'changed'\n")
+    os.utime(other, ns=(1, 1))
+    assert site.start() == "changed"
+
+
+def test_installed_files_are_not_looked_at_one_by_one() -> None:
+    """An upgrade replaces all of a distribution, and the first of them tells."""
+    installed = ("/env/lib/python3.11/site-packages/msgspec/__init__.py", 1, 2)
+    source = ("/home/alice/detslurm/detslurm/__init__.py", 1, 2)
+    assert _start.editable([installed, source]) == {source[0]: source}
 
 
 UNFIT: dict[str, Callable[[Site], object]] = {
