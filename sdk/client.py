@@ -16,7 +16,7 @@ from detslurm.sdk.snapshot import (
     ExperimentSnapshot,
     Finished,
     attach_job_status,
-    idle_warnings,
+    snapshot_warnings,
     read,
 )
 from detslurm.sdk.store_root import DEFAULT_ORIGIN, default_root, root_origin
@@ -145,7 +145,7 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
                     raise
                 skip(error)
         attach_job_status(found, self.queues)
-        for text in idle_warnings(found):
+        for text in snapshot_warnings(found):
             self.warn(text)
         return [Experiment(self.queues, one) for one in found]
 
@@ -383,7 +383,7 @@ def _all_known(
         warn(f"left out: {problem}")
     open_ones = {one.directory.id: one for one in _readable(store, catalog.unfinished, warn)}
     attach_job_status(list(open_ones.values()), queues)
-    for text in idle_warnings(open_ones.values()):
+    for text in snapshot_warnings(open_ones.values()):
         warn(text)
     catalog.settle([one.row for one in open_ones.values()])
     known: dict[int, ExperimentSnapshot | Finished] = {

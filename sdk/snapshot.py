@@ -39,6 +39,11 @@ if TYPE_CHECKING:
 # Runners read the intents every minute, and at once where they are notified.
 KILL_UNCONFIRMED_SECONDS = 180.0
 
+_NEVER_QUEUED = (
+    "no job was queued for it: where its submission was killed, `detslurm e kill {number}` and"
+    " `detslurm e delete {number}` remove it, and you can submit it again"
+)
+
 
 class Finished(NamedTuple):
     """A finished experiment of which only its line in the index was read."""
@@ -159,6 +164,18 @@ class ExperimentSnapshot:
         return [trial.id for trial in self.trials.values() if trial.state not in FINISHED]
 
     @property
+    def never_queued(self) -> bool:
+        """Whether its submission broke off before its first job, or is about to queue that.
+
+        The two look alike in the store: what is said of one must do no harm to the other.
+        """
+        facts = self.facts
+        recorded = facts.jobs or facts.folder or facts.unsubmitted
+        if recorded or not facts.created.managed or facts.desired.stopping or facts.desired.deleted:
+            return False
+        return not self.view.finished and not any(row.run_count for row in self.trials.values())
+
+    @property
     def idle(self) -> dict[int, str]:
         """Why a run is known to hold its slots for nothing, by the id of its trial."""
         rows = ((fact, self.trials.get(trial)) for trial, fact in self.facts.idle.items())
@@ -220,12 +237,15 @@ def attach_job_status(found: Sequence[ExperimentSnapshot], queues: Queues) -> No
     One query a cluster for all of them, none when all is over.
     """
     for one in found:
+        one.message = None
         if one.facts.is_unmanaged_script and not one.facts.desired.deleted:
             trials = map(one.directory.trial, one.unfinished)
             one.job_statuses = unmanaged.job_statuses(trials, one.heartbeats)
             _mark_lost(one, {t: s for t, s in one.job_statuses.items() if s.alive is False})
         elif one.facts.unsubmitted and not one.facts.desired.deleted:
             _assess_unsubmitted(one)
+        elif one.never_queued:
+            one.message = _NEVER_QUEUED.format(number=one.directory.id)
     wanted = {id(one): _wanted(one) for one in found}
     every = {job_ref for known in wanted.values() for job_ref in known.values()}
     workers = {job_ref for one in found if _is_live_search(one) for job_ref in one.worker_jobs}
@@ -236,15 +256,20 @@ def attach_job_status(found: Sequence[ExperimentSnapshot], queues: Queues) -> No
         one.known_runs = {row.id: row.run_count for row in one.trials.values()}
     queue = queues.query(every, since=since, queue_only=workers)
     for one in found:
+        if one.never_queued:
+            continue
         if _is_live_search(one):
             assess_search(one, one.without_foreign_jobs(queue), queues)
         else:
             _assess_trials(one, wanted[id(one)], one.without_foreign_jobs(queue), queues)
 
 
-def idle_warnings(found: Iterable[ExperimentSnapshot]) -> Iterator[str]:
-    """What the users of experiments should know of runs that hold slots for nothing."""
+def snapshot_warnings(found: Iterable[ExperimentSnapshot]) -> Iterator[str]:
+    """What users should know of experiments without jobs, and of runs that hold slots for
+    nothing."""
     for one in found:
+        if one.never_queued and one.message:
+            yield f"experiment {one.directory.id}: {one.message}"
         for trial, reason in list(one.idle.items())[:10]:
             yield f"trial {trial} of experiment {one.directory.id} holds its slots idle: {reason}"
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import yaml
 
 from detslurm.sdk import LifecycleError, SubmitError
-from detslurm.store import Store, StoreError, fold_facts
+from detslurm.store import StoreError, fold_facts
 from detslurm.store.checkpoint_facts import mark_deleted
 from detslurm.store.history import read_continued
 from detslurm.store.reading import trial_metrics
@@ -193,18 +194,70 @@ def test_a_warm_start_from_a_trial_that_still_runs(scene: Scene, tmp_path: Path)
     assert refused.kept == {"early": f"experiment {done.experiment_id}"}
 
 
+def killed_at(place: str, act: Callable[[], object]) -> None:
+    """Do it in a process that is killed when it comes to a function."""
+    child = os.fork()
+    if child == 0:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(place, lambda *_, **__: os.kill(os.getpid(), 9))
+            act()
+        os._exit(1)
+    assert os.WTERMSIG(os.waitpid(child, 0)[1]) == 9
+
+
 def test_a_submission_that_is_killed_protects_nothing(scene: Scene, parent: int) -> None:
     """Its experiment never was: what it was to begin with can be deleted afterwards."""
     directory = scene.store.experiment(parent)
     trial = directory.created().first_trial
-    child = os.fork()
-    if child == 0:
-        Store.create_experiment = lambda *a, **k: os.kill(os.getpid(), 9)  # type: ignore
-        scene.client.experiment(parent).continue_(MORE, trial_id=trial)
-        os._exit(1)
-    assert os.WTERMSIG(os.waitpid(child, 0)[1]) == 9
+    killed_at(
+        "detslurm.store.Store.create_experiment",
+        lambda: scene.client.experiment(parent).continue_(MORE, trial_id=trial),
+    )
     assert fold_facts(directory).checkpoints.protection("kept") is not None
     assert mark_deleted(directory, ["kept"]).deleted == ("kept",)
+
+
+@pytest.mark.parametrize(
+    ("place", "protects"),
+    [("keep_sources", False), ("submit_as_many", True), ("submitted_fact", True)],
+)
+def test_a_submission_that_is_killed_before_a_job_is_recorded(
+    scene: Scene, parent: int, place: str, protects: bool
+) -> None:
+    """Lists say what to do about it; `kill` and `delete` do it, and what it was to begin with is
+    free again. Where a job may have been queued, that has what it begins with."""
+    directory = scene.store.experiment(parent)
+    trial = directory.created().first_trial
+    killed_at(
+        f"detslurm.sdk.submission.submit.{place}",
+        lambda: scene.client.experiment(parent).continue_(MORE, trial_id=trial),
+    )
+    number = parent + 1
+    assert [row.state for row in scene.client.rows()] == ["COMPLETED", "ACTIVE"]
+    (said,) = scene.warnings
+    assert "no job was queued for it" in said and f"`detslurm e kill {number}`" in said
+    assert mark_deleted(directory, ["kept"]).deleted == (() if protects else ("kept",))
+    child = scene.client.experiment(number)
+    assert child.message is not None and child.message in said
+    scene.warnings.clear()
+    child.kill()
+    assert scene.client.experiment(number).state == "CANCELED" and not scene.warnings
+    scene.client.experiment(number).delete()
+    assert [row.id for row in scene.client.rows()] == [parent]
+    assert not protects or mark_deleted(directory, ["kept"]).deleted == ("kept",)
+
+
+def test_a_search_whose_submission_is_killed_goes_on_with_the_jobs_that_it_has(
+    scene: Scene, tmp_path: Path
+) -> None:
+    """It lacks the standby job alone."""
+    (tmp_path / "train.py").write_text("")
+    killed_at(
+        "detslurm.sdk.submission.submit._submit_standby",
+        lambda: scene.client.submit(yaml.safe_load(SEARCH), tmp_path),
+    )
+    assert [row.state for row in scene.client.rows()] == ["ACTIVE"]
+    assert scene.client.experiment(1).view.jobs and not any("queued" in w for w in scene.warnings)
 
 
 @pytest.mark.parametrize("search", [False, True])
