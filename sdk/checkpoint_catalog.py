@@ -14,7 +14,7 @@ from detslurm._quantities import counted
 from detslurm._states import UNKNOWN
 from detslurm.sdk.snapshot import ExperimentSnapshot, read
 from detslurm.storage import SharedFS, Storage, Storages
-from detslurm.store import ExperimentDir, NotFound, Store, StoreError
+from detslurm.store import ExperimentDir, NotFound, Store, StoreError, TrialView
 from detslurm.store.checkpoint_index import SavedCheckpoints, row_of
 from detslurm.store.checkpoint_links import Links, chosen, keep_right
 
@@ -69,12 +69,17 @@ def of_snapshot(
     snapshot: ExperimentSnapshot, trials: Iterable[int] | None = None
 ) -> SavedCheckpoints:
     """The checkpoints of one experiment, or of some of its trials, read now."""
-    created = snapshot.facts.created
     begun = [row.id for row in snapshot.trials.values() if row.run_count]
     if trials is not None:
         chosen = set(trials)
         begun = [trial for trial in begun if trial in chosen]
-    views = [one for trial in begun for one in snapshot.read_trial(trial).checkpoints]
+    return saved_by(snapshot, map(snapshot.read_trial, begun))
+
+
+def saved_by(snapshot: ExperimentSnapshot, trials: Iterable[TrialView]) -> SavedCheckpoints:
+    """The checkpoints of trials of one experiment that were read already."""
+    created = snapshot.facts.created
+    views = [one for trial in trials for one in trial.checkpoints]
     storage = storage_of(snapshot.directory)
     return SavedCheckpoints(
         experiment=snapshot.directory.id,

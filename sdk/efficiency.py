@@ -265,10 +265,24 @@ def efficiency(directory: TrialDir, view: TrialView, facts: ExperimentFacts) -> 
     """The figures of a trial, read now."""
     usages = [run.usage or read_usage(directory, run.number) for run in view.runs]
     now = time.time() if view.state == "RUNNING" else None
-    shared = facts.created.search or any(job.each > 1 for job in facts.jobs)
     return efficiency_of(
         view,
         facts.created.slots or 0,
         run_figures(view.runs, usages, now),
-        queue_time(view.runs, facts.submission_times, shared=shared),
+        queue_time(view.runs, facts.submission_times, shared=runs_share_jobs(facts)),
     )
+
+
+def runs_share_jobs(facts: ExperimentFacts) -> bool:
+    """Whether a job runs one trial after the other."""
+    return bool(facts.created.search) or any(job.each > 1 for job in facts.jobs)
+
+
+def queued_times(view: TrialView, facts: ExperimentFacts) -> list[float | None]:
+    """When the job of each run of a trial began to wait in the queue; None where it didn't, or
+    where that is unknown."""
+    befores, shared = [None, *view.runs], runs_share_jobs(facts)
+    return [
+        _waits_since(run, before, facts.submission_times, shared=shared)
+        for run, before in zip(view.runs, befores, strict=False)
+    ]

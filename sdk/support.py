@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import sys
 import tarfile
@@ -17,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from detslurm.config import ExperimentConfig
-from detslurm.config.masking import MASK, secrets_of
 from detslurm.sdk.bundle.writing import put
 from detslurm.sdk.errors import BundleError
+from detslurm.sdk.hiding import hidden, secrets_in
 from detslurm.sdk.job_status import JobRef
 from detslurm.sdk.summary_metrics import summary
 from detslurm.slurm import SlurmError
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
 # Of a log the end explains a failure; nobody sends gigabytes.
 _LOG_BYTES = 5 * 1024**2
 _LAST_RUNS = 5
-_SHORTEST_SECRET = 6  # a shorter one would be found in words that are none
 
 _README = """\
 What detslurm knows of trial {trial} of experiment {experiment}.
@@ -115,7 +113,7 @@ def support_bundle(trial: Subject, target: Path) -> SupportBundle:
         stage = Path(scratch, "bundle")
         with tarfile.open(stage, "w:gz") as archive:
             for name, data in content.items():
-                _add(archive, f"detslurm-trial-{trial.id}/{name}", _hidden(data, secrets))
+                _add(archive, f"detslurm-trial-{trial.id}/{name}", hidden(data, secrets))
         stage.chmod(0o600)
         put(stage, target)
     return SupportBundle(target, target.stat().st_size, tuple(missing))
@@ -140,7 +138,7 @@ def _content(trial: Subject) -> tuple[dict[str, bytes], list[str], list[bytes]]:
             found[name] = msgspec.json.format(msgspec.json.encode(read()))
         except (StoreError, SlurmError, OSError, ValueError) as error:
             missing.append(f"{name}: {error}")
-    secrets = _secrets(trial) if "config.json" in found else None
+    secrets = secrets_in(trial.experiment, trial.masked()) if "config.json" in found else None
     if secrets is None:
         missing.append("logs: only who can read the configuration knows what is secret in them")
     else:
@@ -195,23 +193,6 @@ def _end_of(path: Path, name: str) -> Iterator[tuple[str, bytes]]:
             yield name, file.read(_LOG_BYTES)
     except OSError:
         return  # the job has printed nothing, or somebody has tidied up
-
-
-def _secrets(trial: Subject) -> list[bytes] | None:
-    """What the masked configuration leaves out, in each form that a program may print it in; None
-    for those who see the masked one alone."""
-    values = set(secrets_of(trial.experiment.config(), trial.masked()))
-    if any(MASK in value for value in values):
-        return None
-    bare = {form for value in values for form in (value, value.strip("\"'"), *value.splitlines())}
-    forms = {form for value in bare for form in (value, json.dumps(value)[1:-1])}
-    return sorted((s.encode() for s in forms if len(s) >= _SHORTEST_SECRET), key=len, reverse=True)
-
-
-def _hidden(data: bytes, secrets: list[bytes]) -> bytes:
-    for secret in secrets:
-        data = data.replace(secret, MASK.encode())
-    return data
 
 
 def _add(archive: tarfile.TarFile, name: str, data: bytes) -> None:

@@ -234,16 +234,28 @@ def run_rows(trial: TrialDir, run: int, limit: int | None) -> list[MetricRow]:
     rows: list[MetricRow] = []
     for _, line in lines_of(str(trial.records_path(run)), limit, 0, []):
         try:
-            raw = checked(line)
-            record = _metrics(raw)
-        except (CorruptRecord, msgspec.DecodeError):
-            continue  # `run_facts` reports what is broken; all else holds no metrics
-        if record.t == "metrics":
-            special = MARK in raw
-            metrics = restored(record.metrics) if special else record.metrics
-            batch = restored(record.batch) if special else record.batch
-            rows.append(MetricRow(record.group, record.steps, metrics, run, record.time, batch))
+            row = metric_row(line, run)
+        except CorruptRecord:
+            continue  # `run_facts` reports what is broken
+        if row is not None:
+            rows.append(row)
     return rows
+
+
+def metric_row(line: bytes, run: int) -> MetricRow | None:
+    """The metrics that a line of a run's log reports; None where it is of another kind. Raises
+    CorruptRecord."""
+    raw = checked(line)
+    try:
+        record = _metrics(raw)
+    except msgspec.DecodeError:
+        return None
+    if record.t != "metrics":
+        return None
+    special = MARK in raw
+    metrics = restored(record.metrics) if special else record.metrics
+    batch = restored(record.batch) if special else record.batch
+    return MetricRow(record.group, record.steps, metrics, run, record.time, batch)
 
 
 def fold_facts(experiment: ExperimentDir) -> ExperimentFacts:

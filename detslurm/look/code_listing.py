@@ -1,0 +1,49 @@
+"""The code of an experiment as texts, as far as it is small."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+LARGEST: Final = 64 << 10
+"""The bytes of the largest file that is listed."""
+
+ALL: Final = 512 << 10
+"""The bytes of all files that are listed."""
+
+
+def code_listing(folder: Path) -> dict[str, str]:
+    """The text files below a directory by their relative paths, in the order of their names.
+
+    What is hidden, large or no UTF-8 is left out, and links are not followed.
+    """
+    listed: dict[str, str] = {}
+    left = ALL
+    for path in _files(folder):
+        text = _text(path)
+        if text is not None and len(text.encode()) <= left:
+            left -= len(text.encode())
+            listed[str(path.relative_to(folder))] = text
+    return listed
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    for root, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not _is_hidden(name))
+        yield from (Path(root, name) for name in sorted(names) if not _is_hidden(name))
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith(".") or name == "__pycache__"
+
+
+def _text(path: Path) -> str | None:
+    try:
+        if path.is_symlink() or path.stat().st_size > LARGEST:
+            return None
+        text = path.read_bytes().decode()
+    except (OSError, UnicodeDecodeError):
+        return None
+    return None if "\0" in text else text

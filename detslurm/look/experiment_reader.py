@@ -1,0 +1,176 @@
+"""Reading one experiment of a snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from detslurm._states import UNKNOWN
+from detslurm.look.code_listing import code_listing
+from detslurm.look.document import CheckpointPart, ExperimentPart, RungPart, TrialPart
+from detslurm.look.log_tails import log_tails
+from detslurm.look.plain import finite, plain
+from detslurm.look.problems import Problems
+from detslurm.look.trial_parts import checkpoint_part, trial_part
+
+if TYPE_CHECKING:
+    from detslurm.look.curve_reader import CurveReader
+    from detslurm.sdk import Experiment, Trial
+    from detslurm.store import TrialView
+
+CHECKPOINTS: Final = 10_000
+"""The most checkpoints of an experiment, shared by its trials: of each the newest."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What of each experiment the document is to have."""
+
+    trials: Collection[int] | None
+    code: bool
+    log_lines: int
+
+
+class ExperimentReader:
+    """One experiment of the document: first all trials are read, then it is put together."""
+
+    def __init__(self, experiment: Experiment, wanted: Wanted) -> None:
+        self._experiment = experiment
+        self._wanted = wanted
+        self._problems = Problems()
+        self._views: dict[int, TrialView] = {}
+        self.trials: list[Trial] = []
+        with self._problems.noting("its list of trials"):
+            self.trials = [t for t in experiment.trials() if self._shows(t.id)]
+
+    def _shows(self, trial_id: int) -> bool:
+        return self._wanted.trials is None or trial_id in self._wanted.trials
+
+    def read(self, curves: CurveReader | None) -> Iterable[int]:
+        """Read trial after trial, and give its id."""
+        for trial in self.trials:
+            with self._problems.noting(f"trial {trial.id}"):
+                self._views[trial.id] = view = trial.view
+                self._problems += [
+                    f"{p.path}, byte {p.offset}: {p.reason} (skipped)" for p in view.problems
+                ]
+            if curves is not None and trial.id in self._views:
+                with self._problems.noting(f"the metrics of trial {trial.id}"):
+                    curves.read(trial)
+            yield trial.id
+
+    def part(self, curves: CurveReader | None) -> ExperimentPart:
+        """The experiment, once its trials were read."""
+        experiment, problems = self._experiment, self._problems
+        about: dict[str, Any] = {"id": experiment.id}
+        with problems.noting("the experiment"):
+            about |= _about(experiment)
+        with problems.noting("its configuration"):
+            about |= _by_config(plain(experiment.config))
+        with problems.noting("its search"):
+            about |= _by_search(experiment)
+        if self._wanted.code:
+            with problems.noting("its code"):
+                about["code"] = plain(code_listing(experiment.path / "code"))
+        about["trials"] = self._trial_parts(curves, about.get("config", {}))
+        return ExperimentPart(**about, problems=plain(problems))
+
+    def _trial_parts(
+        self, curves: CurveReader | None, config: Mapping[str, Any]
+    ) -> list[TrialPart]:
+        saved, tails = self._checkpoints(), self._log_tails()
+        parts = []
+        for trial in self.trials:
+            part = TrialPart(id=trial.id, state=UNKNOWN)
+            with self._problems.noting(f"trial {trial.id}"):
+                if (view := self._views.get(trial.id)) is not None:
+                    part = trial_part(trial, view, self._problems)
+            more: dict[str, Any] = {
+                "checkpoints": saved.get(trial.id, []),
+                "log_tail": tails.get(trial.id, []),
+                "batches_per_epoch": _batches_per_epoch(config, part.hparams),
+            }
+            if curves is not None:
+                more |= curves.parts(trial.id)
+            parts.append(msgspec.structs.replace(part, **more))
+        return parts
+
+    def _checkpoints(self) -> Mapping[int, list[CheckpointPart]]:
+        from detslurm.sdk.checkpoint_catalog import saved_by
+        from detslurm.sdk.checkpoints import objects
+
+        found: dict[int, list[CheckpointPart]] = {}
+        with self._problems.noting("its checkpoints"):
+            known = self._experiment._snapshot
+            saved = saved_by(known, self._views.values())
+            for one in objects(known.directory.store, [saved]):
+                found.setdefault(one.trial_id, []).append(checkpoint_part(one))
+        most = max(CHECKPOINTS // max(len(found), 1), 1)
+        return {trial: parts[-most:] for trial, parts in found.items()}
+
+    def _log_tails(self) -> Mapping[int, list[str]]:
+        chosen = self._wanted.trials is not None
+        shown = [trial for trial in self.trials if chosen or self._has_failed(trial.id)]
+        found: dict[int, list[str]] = {}
+        with self._problems.noting("its logs"):
+            known = self._experiment._snapshot.directory
+            found = log_tails(known, shown, self._wanted.log_lines, self._problems)
+        return found
+
+    def _has_failed(self, trial_id: int) -> bool:
+        return trial_id in self._views and self._views[trial_id].state == "ERROR"
+
+
+def _about(experiment: Experiment) -> dict[str, Any]:
+    row = experiment.row
+    return {
+        "name": plain(row.name),
+        "owner": plain(row.owner),
+        "state": row.state,
+        "message": plain(experiment.message),
+        "description": plain(row.description),
+        "notes": plain(row.notes),
+        "labels": plain(row.labels),
+        "progress": row.progress,
+        "created": row.created,
+        "started": row.started,
+        "ended": row.ended,
+        "metric": plain(row.metric),
+        "smaller_is_better": row.smaller_is_better,
+        "trial_count": row.trial_count,
+    }
+
+
+def _by_config(config: dict[str, Any]) -> dict[str, Any]:
+    searcher = config["searcher"]
+    length = searcher.get("max_length")
+    unit = next(iter(length), None) if isinstance(length, dict) else None
+    return {"config": config, "searcher": searcher["name"], "unit": unit}
+
+
+def _by_search(experiment: Experiment) -> dict[str, Any]:
+    search = experiment.search
+    if search is None:
+        return {}
+    rungs = [
+        RungPart(
+            bracket=rung.bracket,
+            rung=rung.rung,
+            units=rung.units,
+            trials=rung.trials,
+            outstanding=rung.outstanding,
+            best=None if rung.best is None else finite(rung.best),
+            best_trial=rung.best_trial,
+        )
+        for rung in search.rungs()
+    ]
+    return {"unit": plain(search.unit), "rungs": rungs}
+
+
+def _batches_per_epoch(config: Mapping[str, Any], hparams: Mapping[str, Any]) -> float | None:
+    records, size = config.get("records_per_epoch"), hparams.get("global_batch_size")
+    counts = isinstance(records, int) and isinstance(size, int) and size > 0
+    return records / size if counts and records else None

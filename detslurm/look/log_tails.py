@@ -1,0 +1,56 @@
+"""The last lines of trials' logs, without the configuration's secrets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from detslurm.look.problems import Problems
+from detslurm.sdk.hiding import hidden, secrets_in
+
+if TYPE_CHECKING:
+    from detslurm.sdk import Trial
+    from detslurm.store import ExperimentDir
+
+ALL: Final = 500_000
+"""How many bytes the log tails of an experiment have together."""
+
+_LONGEST = 2000
+
+
+def log_tails(
+    directory: ExperimentDir, trials: Sequence[Trial], lines: int, problems: Problems
+) -> dict[int, list[str]]:
+    """The last lines of each of these trials' logs, of which the newest are kept if all are much.
+
+    Nothing of a log is shown to those who can't know what is secret in it.
+    """
+    if not trials or lines < 1:
+        return {}
+    secrets = secrets_in(directory, trials[0].experiment.config)
+    if secrets is None:
+        problems.append("logs are left out: only their owner knows what is secret in them")
+        return {}
+    found: dict[int, list[str]] = {}
+    for trial in trials:
+        with problems.noting(f"the log of trial {trial.id}"):
+            shown = (_clean(line, secrets) for line in trial.logs(tail=lines))
+            found[trial.id] = _newest(list(shown), ALL // len(trials))
+    return found
+
+
+def _clean(line: str, secrets: Sequence[bytes]) -> str:
+    data = hidden(line.encode("utf-8", "backslashreplace"), secrets)
+    text = data.decode("utf-8", "replace")
+    return text if len(text) <= _LONGEST else text[:_LONGEST] + " ..."
+
+
+def _newest(lines: Sequence[str], most: int) -> list[str]:
+    """The last of the lines, at most so many bytes."""
+    kept: list[str] = []
+    for line in reversed(lines):
+        most -= len(line.encode()) + 4
+        if most < 0:
+            break
+        kept.append(line)
+    return kept[::-1]

@@ -1,0 +1,97 @@
+"""Taking a snapshot of experiments: all that can be read of them, as one document."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from detslurm.look.document import Snapshot
+from detslurm.look.experiment_reader import ExperimentReader, Wanted
+from detslurm.look.plain import plain
+
+if TYPE_CHECKING:
+    from detslurm.look.curve_reader import CurveReader
+    from detslurm.sdk import Experiment
+
+Progress = Callable[[int, int], None]
+"""Gets how many trials were read, and how many there are."""
+
+
+@dataclass
+class ReadSoFar:
+    """What a snapshot has read of logs that grow: given to the next one, it reads only on."""
+
+    metrics: dict[int, Any] = field(default_factory=dict)
+
+
+def snapshot(
+    experiments: Sequence[Experiment],
+    *,
+    trials: Collection[int] | None = None,
+    curves: bool = True,
+    code: bool = False,
+    log_lines: int = 50,
+    progress: Progress | None = None,
+    known: ReadSoFar | None = None,
+) -> Snapshot:
+    """Put down what is known of experiments now.
+
+    What can't be read is named in `problems` of its experiment; nothing is raised for it.
+
+    Args:
+        experiments: The experiments, as their clients have read them.
+        trials: The ids of the trials to show, whose log tails are shown too; by default all.
+        curves: Whether to read metrics and the profiler's figures; on by default.
+        code: Whether to list the experiments' code; off by default.
+        log_lines: How many lines of the logs of failed trials to show at most; 50 by default.
+        progress: Gets how many trials were read and how many there are; by default nobody does.
+        known: What earlier snapshots have read of the same experiments; by default nothing.
+
+    Returns:
+        The document: `encode` writes it as JSON.
+
+    Example:
+        import detslurm as det
+        from detslurm.look.snapshot import encode, snapshot
+        from detslurm.sdk import Client
+
+        with det.core.init() as core:
+            core.train.report_validation_metrics(1, {"loss": 0.5})
+        taken = snapshot([Client().experiment(1)])
+        (curve,) = taken.experiments[0].trials[0].curves
+        assert (curve.metric, curve.values) == ("loss", [0.5])
+        encode(taken)
+    """
+    wanted = Wanted(trials, code, log_lines)
+    reader = _curve_reader(known or ReadSoFar()) if curves else None
+    readers = [ExperimentReader(one, wanted) for one in experiments]
+    total, done = sum(len(one.trials) for one in readers), 0
+    for one in readers:
+        for _ in one.read(reader):
+            done += 1
+            if progress is not None:
+                progress(done, total)
+    parts = [one.part(reader) for one in readers]
+    return Snapshot(taken=time.time(), store=_store_of(experiments), experiments=parts)
+
+
+def _curve_reader(known: ReadSoFar) -> CurveReader:
+    from detslurm.look.curve_reader import CurveReader  # numpy: only who wants curves has it
+
+    return CurveReader(known.metrics)
+
+
+def _store_of(experiments: Sequence[Experiment]) -> str:
+    return plain(str(experiments[0].path.parent.parent)) if experiments else ""
+
+
+def encode(taken: Snapshot) -> bytes:
+    """The document as JSON."""
+    try:
+        return msgspec.json.encode(taken)
+    except UnicodeEncodeError:  # a name or a line that is no Unicode
+        return msgspec.json.encode(plain(msgspec.to_builtins(taken)))

@@ -1,0 +1,104 @@
+"""A trial of the document, all but its curves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from detslurm.look.document import CheckpointPart, Number, RunPart, TrialPart
+from detslurm.look.plain import finite, plain
+from detslurm.look.problems import Problems
+from detslurm.sdk.efficiency import efficiency, queued_times
+from detslurm.store.curve import flat
+
+if TYPE_CHECKING:
+    from detslurm.sdk import Checkpoint, Trial
+    from detslurm.store import RunView, TrialView, ValidationView
+
+
+def trial_part(trial: Trial, view: TrialView, problems: Problems) -> TrialPart:
+    """The part of the document about one trial, as far as its view tells."""
+    rung, bracket = _place_in_search(trial)
+    best, latest = view.best_validation, view.last_validation
+    return TrialPart(
+        id=view.id,
+        state=view.state,
+        hparams={name: plain(value) for name, value in flat(view.hparams or {})},
+        steps=view.steps,
+        progress=view.progress,
+        restarts=view.restarts,
+        started=view.started,
+        ended=view.ended,
+        end_reason=plain(view.end_reason),
+        best=_value(best),
+        best_steps=best.steps if best is not None else None,
+        latest=_value(latest),
+        rung=rung,
+        bracket=bracket,
+        runs=_runs(trial, view, problems),
+        efficiency=_efficiency(trial, view, problems) if view.runs else {},
+    )
+
+
+def _value(validation: ValidationView | None) -> Number:
+    return None if validation is None or validation.value is None else finite(validation.value)
+
+
+def _place_in_search(trial: Trial) -> tuple[int | None, int | None]:
+    """The highest rung at which it has a result, and the bracket of it."""
+    search = trial.experiment.search
+    known = search.trial(trial.id) if search is not None and search.state.brackets else None
+    if known is None:
+        return None, None
+    return len(known.rung_results) - 1 if known.rung_results else None, known.bracket
+
+
+def _runs(trial: Trial, view: TrialView, problems: Problems) -> list[RunPart]:
+    queued: Sequence[float | None] = [None] * len(view.runs)
+    with problems.noting(f"when the runs of trial {trial.id} began to wait"):
+        queued = queued_times(view, trial.experiment._snapshot.facts)
+    return [_run(run, since) for run, since in zip(view.runs, queued, strict=True)]
+
+
+def _run(run: RunView, queued: float | None) -> RunPart:
+    nodes = run.job.get("nodes") or ([run.host] if run.host else [])
+    return RunPart(
+        number=run.number,
+        queued=queued,
+        started=run.started,
+        ended=run.ended,
+        outcome=run.outcome,
+        reason=plain(run.reason),
+        nodes=[plain(str(node)) for node in nodes],
+        job=plain(run.job.get("ref")),
+        resumed_steps=run.resumed_steps,
+        steps=run.steps,
+    )
+
+
+def _efficiency(trial: Trial, view: TrialView, problems: Problems) -> dict[str, Any]:
+    with problems.noting(f"what trial {trial.id} used"):
+        found = efficiency(trial.directory, view, trial.experiment._snapshot.facts)
+        known = msgspec.structs.asdict(found).items()
+        about = ("trial", "state")
+        return {n: plain(v) for n, v in known if v is not None and n not in about}
+    return {}
+
+
+def checkpoint_part(checkpoint: Checkpoint) -> CheckpointPart:
+    """The part of the document about one checkpoint."""
+    return CheckpointPart(
+        uuid=checkpoint.uuid,
+        steps=checkpoint.steps_completed,
+        time=checkpoint.report_time,
+        state=str(checkpoint.state),
+        size=checkpoint.size,
+        path=plain(checkpoint.location),
+        metrics=_metrics(checkpoint.validation_metrics),
+    )
+
+
+def _metrics(metrics: Mapping[str, float]) -> dict[str, Number]:
+    return {plain(name): finite(value) for name, value in metrics.items()}

@@ -1,0 +1,134 @@
+"""One metric of one trial as a curve, read from the logs; a second reading takes only what is new.
+
+Needs numpy: other modules import this one where they use it.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from detslurm.store.columns import is_number
+from detslurm.store.curve import Span, flat, last_valid_steps
+from detslurm.store.errors import CorruptRecord
+from detslurm.store.reading import counted_bytes, metric_row
+from detslurm.store.run_log import lines_of
+from detslurm.store.trial import TrialDir, with_history
+from detslurm.store.trial_fold import resumed_steps
+
+
+class Series(NamedTuple):
+    """One metric of one trial on the clean curve: the points at which it was reported.
+
+    Attributes:
+        group: The group of the reports.
+        metric: The metric's name; nested ones are dotted.
+        steps: How many batches were trained at each point, ascending; an array of numpy.
+        values: The metric at each point.
+        times: When each point was reported, in seconds since 1970; NaN where that is unknown.
+        reported: How many points there are; more than the arrays have where they were thinned.
+    """
+
+    group: str
+    metric: str
+    steps: Any
+    values: Any
+    times: Any
+    reported: int
+
+
+class _Points(NamedTuple):
+    steps: array[int]
+    values: array[float]
+    times: array[float]
+
+
+def _no_points() -> _Points:
+    return _Points(array("q"), array("d"), array("d"))
+
+
+@dataclass
+class RunSeries:
+    """What one run reported, up to byte `end` of its log: of each group and metric its points."""
+
+    end: int = 0
+    first: float = math.inf  # the smallest step of any report
+    profiled: bool = False
+    whole: bool = True
+    points: dict[tuple[str, str], _Points] = field(default_factory=dict)
+
+    def read_new(self, name: str, run: int, limit: int | None) -> None:
+        """Take in what is new."""
+        for offset, line in lines_of(name, limit, self.end, []):
+            self.end = offset + len(line) + 1
+            try:
+                row = metric_row(line, run)
+            except CorruptRecord:
+                self.whole = False  # a file server may show zeros for a moment
+                continue
+            if row is None:
+                self.profiled = self.profiled or b'"profile"' in line
+                continue
+            self.first = min(self.first, row.steps)
+            self._take(row.group, row.steps, row.metrics, row.time)
+
+    def _take(self, group: str, steps: int, metrics: Mapping[str, Any], when: float | None) -> None:
+        for metric, value in flat(metrics):
+            if is_number(value):
+                points = self.points.get((group, metric))
+                if points is None:
+                    points = self.points[group, metric] = _no_points()
+                points.steps.append(steps)
+                points.values.append(value)
+                points.times.append(math.nan if when is None else when)
+
+
+SeriesCache = dict[int, RunSeries]
+"""What was read of a trial's runs, by number: as `ReadCache`, for curves."""
+
+
+def logged_series(trial: TrialDir, cache: SeriesCache | None = None) -> list[Series]:
+    """All numeric metrics of a trial on the clean curve, from its logs."""
+    cache = {} if cache is None else cache
+    runs = with_history(trial.runs())
+    bounds = counted_bytes(runs)
+    parts = {run.number: _read(trial, run.number, bounds.get(run.number), cache) for run in runs}
+    spans = [Span(r.number, resumed_steps(r.start), parts[r.number].first) for r in runs]
+    limits = last_valid_steps(spans)
+    keys = dict.fromkeys(key for part in parts.values() for key in part.points)
+    found = (_joined(key, parts, limits) for key in keys)
+    return [series for series in found if series.reported]
+
+
+def _read(trial: TrialDir, run: int, limit: int | None, cache: SeriesCache) -> RunSeries:
+    known = cache.get(run)
+    # A later run may have cut off what was read before.
+    if known is None or not known.whole or (limit is not None and limit < known.end):
+        known = cache[run] = RunSeries()
+    known.read_new(str(trial.records_path(run)), run, limit)
+    return known
+
+
+def _joined(
+    key: tuple[str, str], parts: Mapping[int, RunSeries], limits: Mapping[int, float]
+) -> Series:
+    """The points of all runs that stand, by step; of several at one step the last."""
+    pieces = [
+        (np.array(points.steps), np.array(points.values), np.array(points.times), limits[run])
+        for run, part in parts.items()
+        if (points := part.points.get(key)) is not None
+    ]
+    stands = np.concatenate([steps <= limit for steps, _, _, limit in pieces])
+    steps, values, times = (_chosen((piece[n] for piece in pieces), stands) for n in range(3))
+    order = np.argsort(steps, kind="stable")
+    order = order[np.append(np.diff(steps[order]) != 0, True)[: len(order)]]
+    return Series(*key, steps[order], values[order], times[order], len(order))
+
+
+def _chosen(arrays: Iterable[Any], which: Any) -> Any:
+    return np.concatenate(list(arrays))[which]

@@ -1,0 +1,108 @@
+"""A thinned curve looks like the whole one, whatever the values are."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from detslurm.look.document import MAX_POINTS
+from detslurm.look.thinning import ALL_POINTS, curve, fewer, points_per_curve
+from detslurm.store.series import Series
+from detslurm.store.thinning import LEAST, thinned
+
+VALUES = st.floats() | st.sampled_from([math.nan, math.inf, -math.inf, 0.0])
+
+
+def _steps(count: int) -> Any:
+    return np.arange(1, count + 1)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(VALUES, max_size=300), st.integers(LEAST, 60), st.data())
+def test_few_points_in_order(values: list[float], most: int, data: st.DataObject) -> None:
+    """There are never more points than asked for, ascending, with both ends and the extremes."""
+    numbers = np.array(values, dtype=float)
+    gaps = data.draw(st.lists(st.integers(1, 10**6), min_size=len(values), max_size=len(values)))
+    places = thinned(np.cumsum(np.array(gaps, dtype=np.int64)), numbers, most)
+    assert len(places) <= most
+    assert all(np.diff(places) > 0)
+    if not values:
+        return
+    assert {places[0], places[-1]} == {0, len(values) - 1}
+    kept = numbers[places]
+    finite = numbers[np.isfinite(numbers)]
+    if len(finite):
+        shown = kept[np.isfinite(kept)]
+        assert (shown.min(), shown.max()) == (finite.min(), finite.max())
+    assert np.isnan(kept).any() == np.isnan(numbers).any()
+    assert set(kept[np.isinf(kept)]) == set(numbers[np.isinf(numbers)])
+
+
+def test_a_short_curve_stays_whole() -> None:
+    """As many points as are allowed are not touched."""
+    values = np.random.default_rng(1).normal(size=LEAST)
+    assert list(thinned(_steps(LEAST), values, LEAST)) == list(range(LEAST))
+    with pytest.raises(ValueError, match="can't be thinned to 3 points"):
+        thinned(_steps(5), values[:5], 3)
+
+
+def test_a_spike_stays() -> None:
+    """One value of a million that is out of line is there afterwards, at its step."""
+    values = np.zeros(1_000_000)
+    values[123_456], values[777_777] = 9.0, -9.0
+    places = thinned(_steps(len(values)), values, 1000)
+    assert {123_456, 777_777} <= set(places)
+    assert len(places) <= 1000
+
+
+def test_a_gap_stays_empty() -> None:
+    """Where nothing was reported there is no point, and points next to it stand near it."""
+    steps = np.concatenate([np.arange(1000), np.arange(9000, 10_000)])
+    values = np.sin(steps / 100)
+    kept = steps[thinned(steps, values, 100)]
+    assert not [step for step in kept if 1000 <= step < 9000]
+    assert kept[kept < 1000].max() > 700
+    assert kept[kept >= 9000].min() < 9300
+
+
+def test_many_nans_leave_room_for_numbers() -> None:
+    """A curve that is NaN at every second step shows its numbers all the same."""
+    values = np.where(np.arange(10_000) % 2, np.nan, np.arange(10_000.0))
+    kept = values[thinned(_steps(10_000), values, 100)]
+    assert np.isnan(kept).any()
+    assert np.isfinite(kept).sum() > 40
+
+
+def test_a_curve_for_json() -> None:
+    """NaN is None, infinities are words, times that are unknown are left out."""
+    values = np.array([0.123456789, np.nan, np.inf, -np.inf])
+    series = Series("training", "loss", _steps(4), values, np.full(4, np.nan), 4)
+    made = curve(series)
+    assert made.values == [0.123457, None, "inf", "-inf"]
+    assert (made.steps, made.times, made.count) == ([1, 2, 3, 4], [], 4)
+    timed = series._replace(times=np.array([1.26, np.nan, 3.0, 4.0]))
+    assert curve(timed).times == [1.3, None, 3.0, 4.0]
+    assert fewer(series, 20) is series
+
+
+@pytest.mark.parametrize(
+    ("counts", "most"),
+    [
+        ([], MAX_POINTS),
+        ([5_000_000], MAX_POINTS),
+        ([10**6] * 100, 1000),
+        ([10**6] * 400, 250),
+        ([10] * 1000 + [10**6] * 200, 450),  # the short ones leave their part
+        ([10**6] * 100_000, LEAST),
+    ],
+)
+def test_the_more_curves_the_fewer_points(counts: list[int], most: int) -> None:
+    """All curves together have `ALL_POINTS`, shared evenly."""
+    assert points_per_curve(counts) == most
+    if most > LEAST:
+        assert sum(min(count, most) for count in counts) <= ALL_POINTS
