@@ -16,8 +16,8 @@ from detslurm.sdk.snapshot import (
     ExperimentSnapshot,
     Finished,
     attach_job_status,
-    snapshot_warnings,
     read,
+    snapshot_warnings,
 )
 from detslurm.sdk.store_root import DEFAULT_ORIGIN, default_root, root_origin
 from detslurm.sdk.submitting import Submitting
