@@ -21,7 +21,17 @@ from detslurm.store.reading import started_checkpoints
 from detslurm.store.records import CheckpointDeleted, Intent
 
 _GONE = (
-    *("trials", "metrics.h5", "summary.json", "code", "jobs", "search", "best", "latest"),
+    *(
+        "trials",
+        "metrics.h5",
+        "summary.json",
+        "trials.json",
+        "code",
+        "jobs",
+        "search",
+        "best",
+        "latest",
+    ),
     *("secret", "config.masked.json", "config.yaml"),
 )
 

@@ -13,6 +13,7 @@ from detslurm.look.document import MAX_POINTS, Curve
 from detslurm.look.plain import finite
 from detslurm.look.profiles import profile_series
 from detslurm.look.thinning import curve, fewer, points_per_curve
+from detslurm.store.overviews import overviews
 from detslurm.store.series import Series, SeriesCache, logged_series
 
 if TYPE_CHECKING:
@@ -26,14 +27,23 @@ class CurveReader:
         self._caches = caches
         self._counts: list[int] = []
         self._most, self._judged = MAX_POINTS, 0
+        self._overviews: dict[int, list[Series]] = {}
         self._metrics: dict[int, list[Series]] = {}
         self._profiles: dict[int, list[Series]] = {}
 
-    def read(self, trial: Trial) -> None:
-        """Take in a trial's curves."""
-        cache = self._caches.setdefault(trial.id, {})
-        self._metrics[trial.id] = self._taken(logged_series(trial.directory, cache))
-        if any(run.profiled for run in cache.values()):
+    def prepare(self, trials: Sequence[Trial]) -> None:
+        """Take in what is compacted of an experiment's trials."""
+        self._overviews |= overviews([trial.directory for trial in trials])
+
+    def read(self, trial: Trial, profiled: bool | None) -> None:
+        """Take in a trial's curves; `profiled` as far as that is known."""
+        found = self._overviews.pop(trial.id, None)
+        if found is None:
+            cache = self._caches.setdefault(trial.id, {})
+            found = logged_series(trial.directory, cache)
+            profiled = any(run.profiled for run in cache.values())
+        self._metrics[trial.id] = self._taken(found)
+        if profiled is not False:
             self._profiles[trial.id] = self._taken(profile_series(trial.profile()))
 
     def _taken(self, found: Sequence[Series]) -> list[Series]:

@@ -15,6 +15,7 @@ from detslurm.look.log_tails import log_tails
 from detslurm.look.plain import finite, plain
 from detslurm.look.problems import Problems
 from detslurm.look.trial_parts import checkpoint_part, trial_part
+from detslurm.store.saved_views import SavedView, saved_views
 
 if TYPE_CHECKING:
     from detslurm.look.curve_reader import CurveReader
@@ -51,16 +52,28 @@ class ExperimentReader:
 
     def read(self, curves: CurveReader | None) -> Iterable[int]:
         """Read trial after trial, and give its id."""
+        saved = self._saved_views()
+        if curves is not None:
+            with self._problems.noting("its compacted metrics"):
+                curves.prepare(self.trials)
         for trial in self.trials:
+            known = saved.get(trial.id)
             with self._problems.noting(f"trial {trial.id}"):
-                self._views[trial.id] = view = trial.view
+                view = self._views[trial.id] = trial.view if known is None else known.view
                 self._problems += [
                     f"{p.path}, byte {p.offset}: {p.reason} (skipped)" for p in view.problems
                 ]
             if curves is not None and trial.id in self._views:
                 with self._problems.noting(f"the metrics of trial {trial.id}"):
-                    curves.read(trial)
+                    curves.read(trial, None if known is None else known.profiled)
             yield trial.id
+
+    def _saved_views(self) -> Mapping[int, SavedView]:
+        found: dict[int, SavedView] = {}
+        with self._problems.noting("its saved trials"):
+            known = self._experiment._snapshot
+            found = saved_views(known.directory, known.facts)
+        return found
 
     def part(self, curves: CurveReader | None) -> ExperimentPart:
         """The experiment, once its trials were read."""

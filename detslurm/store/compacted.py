@@ -18,7 +18,7 @@ from detslurm.store.frame import decode_json
 from detslurm.store.trial import TrialDir
 
 FORMAT: Final = "detslurm metrics"
-VERSION: Final = 2
+VERSION: Final = 3
 
 
 class Compacted:
@@ -32,9 +32,8 @@ class Compacted:
     @contextmanager
     def of(cls, trial: TrialDir) -> Iterator[Compacted | None]:
         """The trial's compacted metrics; None where there are none, or older ones than its runs."""
-        try:
-            file = h5py.File(trial.metrics_path, "r", locking=False)
-        except OSError:
+        file = open_compacted(trial)
+        if file is None:
             yield None
             return
         with file:
@@ -96,15 +95,29 @@ class Compacted:
         ]
 
 
-def _place_of(file: Any, trial: TrialDir) -> int | None:
-    if file.attrs.get("format") != FORMAT or file.attrs["version"] != VERSION:
+def open_compacted(trial: TrialDir) -> Any:
+    """The compacted file of a trial's experiment; None where there is none of this version."""
+    try:
+        file = h5py.File(trial.metrics_path, "r", locking=False)
+    except OSError:
         return None
+    if file.attrs.get("format") == FORMAT and file.attrs["version"] == VERSION:
+        return file
+    file.close()
+    return None
+
+
+def is_current(file: Any, trial: TrialDir, place: int) -> bool:
+    """Whether all runs of the trial number `place` of a compacted file were read for it."""
+    return trial.start(int(file["trials/runs"][place]) + 1, fresh=True) is None
+
+
+def _place_of(file: Any, trial: TrialDir) -> int | None:
     found = np.flatnonzero(file["trials/id"][:] == trial.id)
     if not len(found):
         return None
     place = int(found[0])
-    later = trial.start(int(file["trials/runs"][place]) + 1, fresh=True)
-    return place if later is None else None
+    return place if is_current(file, trial, place) else None
 
 
 def _path(column: Any) -> list[str]:

@@ -18,12 +18,15 @@ import h5py
 import numpy as np
 
 from detslurm.store import fs
+from detslurm.store.columns import as_float, is_number
 from detslurm.store.compacted import FORMAT, VERSION
 from detslurm.store.curve import MetricRow
 from detslurm.store.errors import StoreError, explained
 from detslurm.store.experiment import ExperimentDir
 from detslurm.store.frame import encode_json
+from detslurm.store.overviews import points_of
 from detslurm.store.reading import fold_experiment, logged_metrics
+from detslurm.store.saved_views import save_views
 from detslurm.store.trial import TrialDir
 
 _CHUNK: Final = 1 << 16
@@ -45,6 +48,7 @@ def compact(experiment: ExperimentDir) -> Path:
         fs.sync_file(stage)
         fs.share(stage)
         Path(stage).rename(path)
+        save_views(experiment, view)
     except OSError as error:
         raise explained(error, str(path)) from error
     finally:
@@ -126,8 +130,27 @@ class _Group:
             dataset = column.write(metrics, _link(name, metrics), len(self.steps))
             dataset.attrs["name"] = _text(name)
             dataset.attrs["path"] = encode_json(path).decode()
+        self._write_overview(place.create_group("overview", track_order=True), trials)
         if self.batches.values:
             self.batches.write(place, "batch", len(self.steps))
+
+    def _write_overview(self, folder: Any, trials: Sequence[int]) -> None:
+        offsets = np.concatenate(([0], np.cumsum(self.counts)))
+        steps, times = np.array(self.steps), np.array(self.times)
+        for path, column in self.columns.items():
+            places, values = column.numbers()
+            bounds = np.searchsorted(places, offsets).tolist()
+            if not len(places):
+                continue
+            rows = [
+                points_of(trial, steps[of := places[first:last]], times[of], values[first:last])
+                for trial, first, last in zip(trials, bounds, bounds[1:], strict=False)
+            ]
+            name = ".".join(path)
+            metric = folder.create_group(_link(name, folder))
+            metric.attrs["name"] = _text(name)
+            _dataset(metric, "points", np.concatenate(rows))
+            _dataset(metric, "counts", np.diff(bounds))
 
 
 def _leaves(value: dict[str, Any], path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -148,6 +171,14 @@ class _Column:
     def add(self, place: int, value: Any) -> None:
         self.places.append(place)
         self.values.append(value)
+
+    def numbers(self) -> tuple[Any, Any]:
+        """The rows with a number, and the numbers."""
+        places, values = np.array(self.places, dtype=np.int64), self.values
+        if not {*map(type, values)} <= {int, float}:
+            kept = [n for n, value in enumerate(values) if is_number(value)]
+            places, values = places[kept], [values[n] for n in kept]
+        return places, np.fromiter(map(as_float, values), np.float64, len(values))
 
     def write(self, folder: Any, link: str, rows: int) -> Any:
         """As a dataset of all rows: NaN or an empty text where a row lacks the metric."""

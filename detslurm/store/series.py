@@ -9,17 +9,19 @@ import math
 from array import array
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from detslurm.store.columns import is_number
+from detslurm.store.columns import as_float, is_number
 from detslurm.store.curve import Span, flat, last_valid_steps
 from detslurm.store.errors import CorruptRecord
 from detslurm.store.reading import counted_bytes, metric_row
 from detslurm.store.run_log import lines_of
 from detslurm.store.trial import TrialDir, with_history
 from detslurm.store.trial_fold import resumed_steps
+
+_MOST_STEPS: Final = (1 << 63) - 1  # as a column holds them
 
 
 class Series(NamedTuple):
@@ -74,8 +76,9 @@ class RunSeries:
             if row is None:
                 self.profiled = self.profiled or b'"profile"' in line
                 continue
-            self.first = min(self.first, row.steps)
-            self._take(row.group, row.steps, row.metrics, row.time)
+            if abs(row.steps) <= _MOST_STEPS:
+                self.first = min(self.first, row.steps)
+                self._take(row.group, row.steps, row.metrics, row.time)
 
     def _take(self, group: str, steps: int, metrics: Mapping[str, Any], when: float | None) -> None:
         for metric, value in flat(metrics):
@@ -84,7 +87,7 @@ class RunSeries:
                 if points is None:
                     points = self.points[group, metric] = _no_points()
                 points.steps.append(steps)
-                points.values.append(value)
+                points.values.append(as_float(value))
                 points.times.append(math.nan if when is None else when)
 
 

@@ -31,8 +31,9 @@ def thinned(steps: Any, values: Any, most: int) -> Any:
 
 
 def _kept(steps: Any, values: Any, buckets: int) -> Any:
-    edges = np.linspace(steps[0], steps[-1] + 1, buckets + 1)
-    starts = np.unique(np.searchsorted(steps, edges[:-1]))
+    edges = np.linspace(float(steps[0]), float(steps[-1]) + 1, buckets + 1)
+    starts = np.unique(np.append(0, np.searchsorted(steps, edges[1:-1])))
+    starts = starts[starts < len(values)]  # floats are not exact where steps are beyond 2^53
     lengths = np.diff(starts, append=len(values))
     bucket = np.repeat(np.arange(len(starts)), lengths)
     finite = np.isfinite(values)

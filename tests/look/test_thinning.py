@@ -70,6 +70,14 @@ def test_a_gap_stays_empty() -> None:
     assert kept[kept >= 9000].min() < 9300
 
 
+def test_steps_beyond_the_exact_floats() -> None:
+    """Whoever counts bytes as steps gets a curve all the same."""
+    steps = np.arange(2**62, 2**62 + 500)
+    places = thinned(steps, np.arange(500.0), 20)
+    assert len(places) <= 20
+    assert {0, 499} <= set(places)
+
+
 def test_many_nans_leave_room_for_numbers() -> None:
     """A curve that is NaN at every second step shows its numbers all the same."""
     values = np.where(np.arange(10_000) % 2, np.nan, np.arange(10_000.0))

@@ -12,6 +12,7 @@ from typing import Any
 from unittest import mock
 
 import h5py
+import msgspec
 import pandas
 import pytest
 from hypothesis import given, settings
@@ -25,10 +26,16 @@ from detslurm.store import (
     compact,
     compaction,
     fold_experiment,
+    fold_facts,
+    fold_trial,
     metric_columns,
     trial_metrics,
 )
+from detslurm.store.overviews import MOST, overviews
 from detslurm.store.reading import logged_metrics
+from detslurm.store.records import CheckpointDeleted
+from detslurm.store.saved_views import saved_views
+from detslurm.store.series import logged_series
 from tests.docs.pages import REPOSITORY, blocks
 from tests.store import scenes
 from tests.store.faults import failing
@@ -154,7 +161,7 @@ def test_plain_h5py_and_pandas_read_the_named_columns(store: Store) -> None:
     )
     scenes.run(made.trial(2), [scenes.metrics(1, loss=math.nan, seen=9)], "completed")
     with h5py.File(compact(made), "r") as file:
-        assert (file.attrs["format"], file.attrs["version"]) == ("detslurm metrics", 2)
+        assert (file.attrs["format"], file.attrs["version"]) == ("detslurm metrics", 3)
         assert file.attrs["experiment"] == made.id
         assert file["trials/id"][:].tolist() == [1, 2]
         assert list(file["groups"]) == ["training", "validation"]
@@ -212,7 +219,7 @@ def test_names_that_hdf5_can_not_have_stay_apart(store: Store) -> None:
 def test_a_file_of_another_version_is_passed_over(store: Store) -> None:
     """Older and newer layouts, and HDF5 files of others: the logs have everything."""
     made = _finished(store, [scenes.metrics(1, loss=1)])
-    for attributes in ({"schema": 1}, {"format": "detslurm metrics", "version": 3}, {}):
+    for attributes in ({"schema": 1}, {"format": "detslurm metrics", "version": 2}, {}):
         with h5py.File(made.metrics_path, "w") as file:
             file.attrs.update(attributes)
         assert [row.metrics for row in trial_metrics(made.trial(1))] == [{"loss": 1}]
@@ -308,3 +315,57 @@ def test_many_steps_are_read_for_a_plot_in_time(tmp_path: Path) -> None:
         parsing.append(time.process_time() - read)
         assert len(columns.steps) == len(columns.metrics["loss"]) == MANY
     assert min(reading) < min(parsing) / 5
+
+
+def test_overviews_have_the_points_of_the_logs(store: Store) -> None:
+    """Short curves whole, long ones thinned with their extremes; what is no number is left out."""
+    made = scenes.experiment(store, trials=3)
+    odd = [scenes.metrics(n, loss=10**400, word="x", acc={"top": n}) for n in (1, 2)]
+    scenes.run(made.trial(1), [*odd, scenes.metrics(3, loss=math.nan)], "completed")
+    long = [scenes.metrics(n, loss=0.0 if n != 3210 else 9.0) for n in range(1, 5001)]
+    scenes.run(made.trial(2), long, "completed")
+    scenes.run(made.trial(3), [], "completed")
+    compact(made)
+    trials = [made.trial(n) for n in (1, 2, 3)]
+    found = overviews(trials)
+    assert found.keys() == {1, 2, 3}
+    for trial in trials:
+        logged = {(s.group, s.metric): s for s in logged_series(trial)}
+        assert logged.keys() == {(s.group, s.metric) for s in found[trial.id]}
+        for one in found[trial.id]:
+            whole = logged[one.group, one.metric]
+            assert one.reported == len(whole.steps)
+            if one.reported <= MOST:
+                assert one.steps.tolist() == whole.steps.tolist()
+                assert same(one.values.tolist(), whole.values.tolist())
+    (thin,) = found[2]
+    assert len(thin.steps) <= MOST
+    assert (3210, 9.0) in zip(thin.steps, thin.values, strict=True)
+    scenes.claim(made.trial(2), 2, continues=True)
+    assert overviews(trials).keys() == {1, 3}
+    made.metrics_path.write_bytes(b"garbage")
+    assert overviews(trials) == {}
+
+
+def test_views_of_trials_that_are_over_are_saved(store: Store) -> None:
+    """They are those that the logs tell, with what became of checkpoints since."""
+    made = scenes.experiment(store, trials=2)
+    for number in (1, 2):
+        records = [
+            scenes.checkpoint(f"c{number}", 1),
+            scenes.metrics(9, "validation", loss=math.nan),
+        ]
+        scenes.run(made.trial(number), [*records, {"t": "profile", "group": "cpu"}][: 1 + number],
+                   "completed", usage={"gpu_seconds": {"5": 1.0}, "seconds": 2.0})  # fmt: skip
+    compact(made)
+    made.append(CheckpointDeleted(uuids=("c1",)))
+    facts = fold_facts(made)
+    saved = saved_views(made, facts)
+    for number in (1, 2):
+        folded = fold_trial(made.trial(number), facts.context(number))
+        assert same(msgspec.to_builtins(saved[number].view), msgspec.to_builtins(folded))
+    assert saved[1].view.checkpoints[0].state == "DELETED"
+    assert saved[1].view.latest_checkpoint is None
+    assert [saved[n].profiled for n in (1, 2)] == [False, True]
+    (made.path / "trials.json").write_text("garbage")
+    assert saved_views(made, facts) == {}
