@@ -33,6 +33,10 @@ is_root || notes+=("several users: only root can act as them; tests that need th
     notes+=("the locale de_DE.UTF-8: it could not be made; users who ask for it get C")
 scripts/bootstrap.sh test
 
+# Else every process compiles what it imports: where Python is told to keep no bytecode, where its
+# user may not write any beside the sources, and of DeepSpeed, whose installation leaves none.
+.venv/bin/python -m compileall -qq detslurm sdk launchers tests .venv/lib/python3*/site-packages/deepspeed || true
+
 # Tests of clusters wait most of the time, so there are more workers than cores; tests/scheduling.py
 # says which runs what. ARGS="-n0" runs one test after the other.
 workers=$(($(nproc) < 4 ? 2 * $(nproc) + 1 : 8))

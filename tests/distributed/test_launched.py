@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tests.distributed.ranks import free_port
 from tests.distributed.test_mpi import done, mpirun, needs_mpirun, pytestmark
+from tests.light import LIGHT
 
 __all__ = ["pytestmark"]
 
@@ -25,7 +26,7 @@ def deepspeed_node(number: int, port: int) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [*argv, "--module", "tests.distributed.deepspeed_rank"],
         cwd=REPOSITORY,
-        env=os.environ | {"DS_ACCELERATOR": "cpu", "DET_CHIEF_IP": "127.0.0.1"},
+        env=os.environ | LIGHT | {"DS_ACCELERATOR": "cpu", "DET_CHIEF_IP": "127.0.0.1"},
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

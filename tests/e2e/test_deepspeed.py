@@ -16,6 +16,7 @@ from tests.e2e.conftest import copy_example
 from tests.e2e.desk import PATIENCE, Desk
 from tests.e2e.test_main_job import make_room
 from tests.launchers.workers import needs_deepspeed
+from tests.light import LIGHT_JOBS
 
 pytestmark = [
     pytest.mark.cluster,
@@ -30,6 +31,7 @@ OPTIONS = (
     f"resources.slots_per_trial={RANKS}",
     "slurm.slots_per_node=1",
     "searcher.max_length.epochs=2",
+    f"environment.environment_variables={LIGHT_JOBS}",
     "entrypoint=python3 -m determined.launch.deepspeed --quiet -- train.py",
 )
 # The first run waits until it is to leave; in the second one rank stops in the middle of a step.

@@ -13,6 +13,7 @@ from tests.e2e.conftest import copy_example
 from tests.e2e.desk import PATIENCE, Desk
 from tests.e2e.test_deepspeed_trial import saved_tensors
 from tests.launchers.workers import needs_deepspeed
+from tests.light import LIGHT_JOBS
 
 pytestmark = [
     pytest.mark.cluster,
@@ -29,6 +30,7 @@ SEARCH = (
 )
 SHORT = ("searcher.max_length.batches=24", "min_validation_period.batches=12")
 GAN = ("searcher.max_length.batches=100", "min_validation_period.batches=25")
+LIGHT = f"environment.environment_variables={LIGHT_JOBS}"
 EACH_STEP = (*SHORT, "scheduling_unit=1")  # else losses are averages of what a run trained
 RUNS = (
     ("deepspeed_gpt", "zero1.yaml", "validation_loss", SHORT),
@@ -74,13 +76,14 @@ def test_examples_learn(desk: Desk) -> None:
     what a trial replaces in DeepSpeed's configuration. The others' jobs of several nodes are only
     shown. The pipeline that is paused in the middle ends with the bits of the one that is not."""
     folders = {name: copy_example(desk, name) for name, *_ in RUNS}
-    search = desk.submit(folders["deepspeed_gan"] / "search.yaml", *SEARCH)
+    search = desk.submit(folders["deepspeed_gan"] / "search.yaml", LIGHT, *SEARCH)
     submitted = [
-        (desk.submit(folders[name] / config, *options), metric)
+        (desk.submit(folders[name] / config, LIGHT, *options), metric)
         for name, config, metric, options in RUNS
     ]
     pipeline = submitted[-1][0]
-    paused = desk.submit(held(desk, folders["deepspeed_pipeline"]) / RUNS[-1][1], *EACH_STEP)
+    hold = held(desk, folders["deepspeed_pipeline"]) / RUNS[-1][1]
+    paused = desk.submit(hold, LIGHT, *EACH_STEP)
     for name in ("deepspeed_gpt", "deepspeed_gan"):
         shown = desk.run("submit", str(folders[name] / "distributed.yaml"), "--dry-run")
         assert "--nodes=2" in shown.stdout

@@ -13,6 +13,7 @@ from tests.cluster import Cluster
 from tests.e2e.desk import PATIENCE, Desk
 from tests.e2e.test_main_job import make_room
 from tests.launchers.workers import needs_deepspeed
+from tests.light import LIGHT_JOBS
 
 pytestmark = [
     pytest.mark.cluster,
@@ -37,6 +38,7 @@ CONFIG = """\
     scheduling_unit: 1
     max_restarts: 1
     reproducibility: {{experiment_seed: 5}}
+    environment: {{environment_variables: {light}}}
 """
 LEGACY = "model_def:Trial"
 LAUNCHED = "python3 -m detslurm.launch.deepspeed --trial model_def:Trial"
@@ -44,7 +46,8 @@ LAUNCHED = "python3 -m detslurm.launch.deepspeed --trial model_def:Trial"
 
 def project(desk: Desk, name: str, entrypoint: str, *, disturbed: bool) -> Path:
     desk.write(f"{name}/model_def.py", MODEL.read_text())
-    config = CONFIG.format(entrypoint=entrypoint, disturbed=str(disturbed).lower())
+    disturb = str(disturbed).lower()
+    config = CONFIG.format(entrypoint=entrypoint, disturbed=disturb, light=LIGHT_JOBS)
     return desk.write(f"{name}/experiment.yaml", config)
 
 

@@ -19,6 +19,7 @@ from detslurm._flag import PreemptFlag
 from tests.cluster import processes
 from tests.cluster.processes import alive, killing
 from tests.cluster.waiting import wait_for
+from tests.light import LIGHT
 
 needs_deepspeed = pytest.mark.skipif(
     find_spec("deepspeed") is None, reason="DeepSpeed is not installed"
@@ -55,7 +56,8 @@ class Workers:
         self, what: str, variable: str, shown: str, env: Mapping[str, str] | None = None
     ) -> Iterator[tuple[subprocess.Popen[str], list[int]]]:
         """The launcher and its workers' process ids, once both show the variable as `shown`."""
-        argv, environment = [*self._command, what, variable], {**os.environ, **(env or {})}
+        argv = [*self._command, what, variable]
+        environment = os.environ | LIGHT | dict(env or {})
         with processes.started(argv, stdout=subprocess.PIPE, env=environment) as launcher:
             assert launcher.stdout is not None
             lines = (line for line in launcher.stdout if line.startswith("[rank="))

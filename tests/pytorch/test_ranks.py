@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from tests.launchers.workers import needs_deepspeed
-from tests.pytorch.conftest import AS_ROOT, Results, on_ranks
+from tests.light import LIGHT
+from tests.pytorch.conftest import AS_ROOT, REPOSITORY, Results, on_ranks
 from tests.pytorch.rank_trials import Adversaries, Uneven
 from tests.pytorch.ranks import Plain, train
 
@@ -137,7 +138,8 @@ def test_ranks_that_mpirun_has_started(two: Results, tmp_path: Path) -> None:
 def test_ranks_that_deepspeed_has_started(two: Results, tmp_path: Path) -> None:
     """The same by DeepSpeed's launcher, in a trial that does not use DeepSpeed."""
     launcher = [sys.executable, "-m", "detslurm.launch.deepspeed", "--num_gpus=2", "--quiet", "--"]
-    environment = {"DETSLURM_ROOT": str(tmp_path)}
+    path = f"{LIGHT['PYTHONPATH']}:{REPOSITORY}"
+    environment = LIGHT | {"DETSLURM_ROOT": str(tmp_path), "PYTHONPATH": path}
     found = on_ranks(2, launcher, "aggregated", tmp_path / "out", **environment)
     for rank in (0, 1):
         assert found[rank]["weights"] == two[rank]["aggregated"]["weights"]

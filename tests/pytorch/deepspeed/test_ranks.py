@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.pytorch.conftest import Results, on_ranks
+from tests.light import LIGHT
+from tests.pytorch.conftest import REPOSITORY, Results, on_ranks
 
 pytestmark = pytest.mark.xdist_group("two ranks")
 
@@ -24,6 +25,7 @@ def results(count: int, scenario: str, factory: pytest.TempPathFactory) -> Resul
         module="tests.pytorch.deepspeed.ranks",
         DETSLURM_ROOT=str(folder / "store"),
         DS_ACCELERATOR="cpu",
+        **LIGHT | {"PYTHONPATH": f"{LIGHT['PYTHONPATH']}:{REPOSITORY}"},
     )
 
 

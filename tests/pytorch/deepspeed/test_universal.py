@@ -17,6 +17,7 @@ from detslurm.pytorch.deepspeed._layout import (
     needs_conversion,
     obstacle,
 )
+from tests.light import LIGHT
 
 FOUR, TWO = EngineLayout(1, data_parallel=4), EngineLayout(1, data_parallel=2)
 PIPELINE = EngineLayout(1, data_parallel=2, pipeline=2)
@@ -102,6 +103,7 @@ def engines(tmp_path_factory: pytest.TempPathFactory) -> Engines:
     folder = tmp_path_factory.mktemp("engines")
     environment = {
         **os.environ,
+        **LIGHT,
         "DS_ACCELERATOR": "cpu",
         "DETSLURM_ROOT": str(folder / "store"),
     }
