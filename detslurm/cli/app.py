@@ -37,6 +37,7 @@ COMMANDS = {
     "tensorboard": Entry(
         "detslurm.cli.tensorboard:tensorboard", "Look at metrics with TensorBoard."
     ),
+    "ui": Entry("detslurm.cli.ui:ui", "Show experiments in a browser, live and read-only."),
     "model": Entry(
         "detslurm.cli.model:model", "Give checkpoints names, with numbered versions.", ("m",)
     ),

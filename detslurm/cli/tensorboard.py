@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import click
@@ -12,6 +10,7 @@ import click
 from detslurm.cli.ids import any_experiments, any_trials, client
 from detslurm.cli.lazy import Entry, lazy_group
 from detslurm.cli.output import note, warn
+from detslurm.cli.tunnel import ended_by_signals, is_login_node, tunnel_here
 
 if TYPE_CHECKING:
     from detslurm.sdk.tensorboard import TensorboardServer
@@ -58,7 +57,7 @@ def start(
     if only_print:
         _print_command(specification(found), [one.label for one in found if one.path is None])
         return
-    with _ended_by_signals(), with_snapshots(found) as complete:
+    with ended_by_signals(), with_snapshots(found) as complete:
         server = serve(specification(complete), port)
         _tell(server, " ".join(one.label for one in complete))
         _wait()
@@ -76,12 +75,10 @@ def _print_command(spec: str, missing: list[str]) -> None:
 
 
 def _tell(server: TensorboardServer, labels: str) -> None:
-    import getpass
     import os
-    import socket
 
-    ways = tunnel(os.environ, getpass.getuser(), socket.gethostname(), server.port)
-    click.echo(f"On your laptop:  {ways}")
+    way = tunnel_here(_LAPTOP_PORT, f"127.0.0.1:{server.port}")
+    click.echo(f"On your laptop:  {way}")
     click.echo(f"then open:       {server.url(_LAPTOP_PORT)}")
     click.echo(f"On this machine: {server.url()}")
     note(f"TensorBoard shows {labels} until Ctrl-C.")
@@ -91,36 +88,6 @@ def _tell(server: TensorboardServer, labels: str) -> None:
             "seen enough, or copy `detslurm experiment export ID --to tensorboard -o DIR` to your "
             "laptop and run it there"
         )
-
-
-def tunnel(env: Mapping[str, str], user: str, host: str, port: int) -> str:
-    """The command that brings a port of this machine to a laptop; jobs are behind a login node."""
-    login = env.get("SLURM_SUBMIT_HOST")
-    jump = f"-J {user}@{login} " if "SLURM_JOB_ID" in env and login and login != host else ""
-    return f"ssh -N -L {_LAPTOP_PORT}:127.0.0.1:{port} {jump}{user}@{host}"
-
-
-def is_login_node(env: Mapping[str, str]) -> bool:
-    """Whether this is a machine with Slurm outside of any job."""
-    import shutil
-
-    return "SLURM_JOB_ID" not in env and shutil.which("sbatch") is not None
-
-
-@contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """A lost connection ends it like Ctrl-C, so that nothing stays behind."""
-    import signal
-
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
-    for number, handler in before.items():
-        if handler is not signal.SIG_IGN:  # as under nohup
-            signal.signal(number, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _wait() -> None:

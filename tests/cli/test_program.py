@@ -59,6 +59,9 @@ def parse(words: list[str]) -> None:
     command: click.Command | None = app
     context = cli_reference.top()
     while isinstance(command, click.Group):
+        if command.invoke_without_command and not {*words[:1]} & {*command.list_commands(context)}:
+            command.make_context(context.info_name, words, parent=context.parent)
+            return
         name, command, words = command.resolve_command(context, words)
         assert command is not None and name is not None
         if isinstance(command, click.Group):

@@ -16,7 +16,7 @@ from typing import IO
 
 import pytest
 
-from detslurm.cli import tensorboard
+from detslurm.cli import tunnel
 from tests.cli.conftest import Detslurm
 from tests.cluster.waiting import wait_for
 from tests.sdk.scenes import Scene
@@ -121,10 +121,11 @@ def test_the_tunnel_leads_through_the_login_node_into_a_job(
 ) -> None:
     """Outside of a job it leads to the login node, which is shared."""
     job = {"SLURM_JOB_ID": "7", "SLURM_SUBMIT_HOST": "login1"}
-    through = tensorboard.tunnel(job, "ada", "node5", 1234)
+    through = tunnel.tunnel(job, "ada", "node5", "6006:127.0.0.1:1234")
     assert through == "ssh -N -L 6006:127.0.0.1:1234 -J ada@login1 ada@node5"
-    assert tensorboard.tunnel({}, "ada", "login1", 1234).endswith(":1234 ada@login1")
+    socket = tunnel.tunnel({}, "ada", "login1", "8080:/run/user/7/ui.sock")
+    assert socket == "ssh -N -L 8080:/run/user/7/ui.sock ada@login1"
     (tmp_path / "sbatch").touch(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert tensorboard.is_login_node({})
-    assert not tensorboard.is_login_node(job)
+    assert tunnel.is_login_node({})
+    assert not tunnel.is_login_node(job)

@@ -1,0 +1,48 @@
+"""What a server for one user's browser needs: a way to a laptop, and an end with its terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+
+def tunnel_here(laptop_port: int, target: str) -> str:
+    """The command that brings a port or a Unix socket of this machine to a laptop."""
+    import getpass
+    import os
+    import socket
+
+    forward = f"{laptop_port}:{target}"
+    return tunnel(os.environ, getpass.getuser(), socket.gethostname(), forward)
+
+
+def tunnel(env: Mapping[str, str], user: str, host: str, forward: str) -> str:
+    """The same as another user on another machine; jobs are behind a login node."""
+    import shlex
+
+    login = env.get("SLURM_SUBMIT_HOST")
+    jump = f"-J {user}@{login} " if "SLURM_JOB_ID" in env and login and login != host else ""
+    return f"ssh -N -L {shlex.quote(forward)} {jump}{user}@{host}"
+
+
+def is_login_node(env: Mapping[str, str]) -> bool:
+    """Whether this is a machine with Slurm outside of any job."""
+    import shutil
+
+    return "SLURM_JOB_ID" not in env and shutil.which("sbatch") is not None
+
+
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """A lost connection ends it like Ctrl-C, so that nothing stays behind."""
+    import signal
+
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    for number, handler in before.items():
+        if handler is not signal.SIG_IGN:  # as under nohup
+            signal.signal(number, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,134 @@
+"""`detslurm ui`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from detslurm.cli.ids import client
+from detslurm.cli.lazy import Entry, LazyGroup
+from detslurm.cli.output import Document, describes, note
+from detslurm.cli.tunnel import ended_by_signals, tunnel_here
+
+if TYPE_CHECKING:
+    from detslurm.look.serving import LookServer
+
+_LAPTOP_PORT = 8080
+
+
+@click.group(cls=LazyGroup, invoke_without_command=True)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    help="Listen on this port of the loopback address, with a secret; 0 is one that is free.",
+)
+@click.option(
+    "--idle-minutes",
+    type=click.FloatRange(min=0, min_open=True),
+    default=30.0,
+    show_default=True,
+    help="Stay for at most this long without a request.",
+)
+@click.pass_context
+def ui(context: click.Context, port: int | None, idle_minutes: float) -> None:
+    """Show experiments in a browser, live and read-only, until Ctrl-C.
+
+    It listens on a Unix socket that only you can open. How to reach it from your laptop is printed
+    first. It ends with the terminal, too, and after half an hour in which nobody looks.
+
+    \b
+    Examples:
+      detslurm ui
+      detslurm ui --port 8080
+      detslurm ui install-ondemand
+    """
+    if context.invoked_subcommand is not None:
+        return
+    from detslurm._quantities import counted
+
+    with ended_by_signals(), _server(port) as server:
+        minutes = counted(idle_minutes, "minute")
+        note(f"Until Ctrl-C, the end of this terminal, or {minutes} without a request.")
+        server.serve_until_idle(60 * idle_minutes)
+        note(f"Nobody has looked for {minutes}: ended.")
+
+
+ui.entries = {
+    "install-ondemand": Entry(
+        "detslurm.cli.ui:install_ondemand", "Write the app for the web portal Open OnDemand."
+    )
+}
+
+
+def _server(port: int | None) -> LookServer:
+    """The server, which listens already; how to reach it is printed."""
+    from detslurm.look.app import application
+    from detslurm.sdk import Client
+
+    return _on_socket(application(Client)) if port is None else _on_port(application(Client), port)
+
+
+def _on_socket(application: Any) -> LookServer:
+    import os
+
+    from detslurm.look.access import for_own_host
+    from detslurm.look.private_files import private_directory, socket_name
+    from detslurm.look.serving import UnixServer
+
+    path = private_directory(os.environ) / socket_name(client().store.path)
+    server = UnixServer(path, for_own_host(application))
+    click.echo(f"On your laptop:  {tunnel_here(_LAPTOP_PORT, str(path))}")
+    click.echo(f"then open:       http://localhost:{_LAPTOP_PORT}/")
+    return server
+
+
+def _on_port(application: Any, port: int) -> LookServer:
+    import os
+
+    from detslurm.look.access import TOKEN_FIELD, for_own_host, for_token
+    from detslurm.look.private_files import kept_token, private_directory
+    from detslurm.look.serving import LoopbackServer
+
+    token = kept_token(private_directory(os.environ) / "ui-token")
+    server = LoopbackServer(port, for_own_host(for_token(application, token)))
+    secret = f"/?{TOKEN_FIELD}={token}"
+    way = tunnel_here(_LAPTOP_PORT, f"127.0.0.1:{server.port}")
+    click.echo(f"On your laptop:  {way}")
+    click.echo(f"then open:       http://localhost:{_LAPTOP_PORT}{secret}")
+    click.echo(f"On this machine: http://localhost:{server.port}{secret}")
+    return server
+
+
+@click.command("install-ondemand")
+@click.option(
+    "--dir",
+    "directory",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Write the app to this directory. By default to ~/ondemand/dev/detslurm.",
+)
+@describes
+def install_ondemand(directory: Path | None) -> Document:
+    """Write the app that shows your experiments in the web portal Open OnDemand.
+
+    It is your own there, under Develop, My Sandbox Apps; a site gives it to everybody with --dir
+    /var/www/ood/apps/sys/detslurm. Again after an update or for another store: what is right
+    already stays as it is.
+
+    \b
+    Examples:
+      detslurm ui install-ondemand
+      detslurm ui install-ondemand --dir /var/www/ood/apps/sys/detslurm
+    """
+    import os
+
+    from detslurm.look.ondemand import default_directory, install
+
+    store = client().store.path
+    done = install((directory or default_directory()).absolute(), store, os.environ)
+    what = "wrote" if done.changed else "nothing to change in"
+    return Document(
+        lambda: f"{what} {done.path}, which shows {store}",
+        lambda: {"path": str(done.path), "store": str(store), "changed": done.changed},
+    )

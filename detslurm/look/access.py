@@ -1,0 +1,87 @@
+"""Who may ask: checks that stand before a WSGI application.
+
+A browser sends requests to `localhost` for any page that it shows, also for one whose own name was
+made to lead there (DNS rebinding): only the Host header tells these from the user's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+from collections.abc import Iterable
+from http import HTTPStatus
+from http.cookies import CookieError, SimpleCookie
+from typing import Final
+from urllib.parse import parse_qs
+from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
+
+from detslurm.look.listing import list_policy, message_page
+from detslurm.look.response import Response, redirect, send
+
+TOKEN_FIELD: Final = "token"
+
+_OWN_HOST = re.compile(r"(localhost|127\.0\.0\.1|\[::1\])(:[0-9]{1,5})?", re.IGNORECASE)
+
+
+def for_own_host(application: WSGIApplication) -> WSGIApplication:
+    """Answer only what was asked of this machine by its own names: localhost or 127.0.0.1.
+
+    Args:
+        application: Answers the rest.
+    """
+
+    def checked(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        if _OWN_HOST.fullmatch(environ.get("HTTP_HOST", "")):
+            return application(environ, start_response)
+        text = "Open this under the name localhost, which the address that was printed has."
+        return send(_refusal(text), environ, start_response)
+
+    return checked
+
+
+def for_token(application: WSGIApplication, token: str) -> WSGIApplication:
+    """Answer only those who know the token: first from the address, then from a cookie.
+
+    Args:
+        application: Answers them.
+        token: The secret.
+    """
+    # Cookies are the same for all ports of a host: another server has another name for its own.
+    name = f"detslurm-{hashlib.sha256(token.encode()).hexdigest()[:12]}"
+    cookie = ("Set-Cookie", f"{name}={token}; Path=/; HttpOnly; SameSite=Strict")
+
+    def checked(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        if _same(_cookie(environ, name), token):
+            return application(environ, start_response)
+        if _same(_asked(environ), token):  # and out of the address, which histories keep
+            return send(redirect("./", cookie), environ, start_response)
+        text = "Open the whole address that was printed where `detslurm ui` runs: it has a secret."
+        return send(_refusal(text), environ, start_response)
+
+    return checked
+
+
+def _refusal(text: str) -> Response:
+    status = HTTPStatus.FORBIDDEN
+    return Response(message_page(status.phrase, text).encode(), list_policy(), status)
+
+
+def _same(given: str, token: str) -> bool:
+    return hmac.compare_digest(given.encode("utf-8", "surrogateescape"), token.encode())
+
+
+def _cookie(environ: WSGIEnvironment, name: str) -> str:
+    try:
+        found = SimpleCookie(environ.get("HTTP_COOKIE", "")).get(name)
+    except CookieError:
+        return ""
+    return str(found.value) if found is not None else ""
+
+
+def _asked(environ: WSGIEnvironment) -> str:
+    try:
+        fields = parse_qs(environ.get("QUERY_STRING", ""), max_num_fields=10)
+    except ValueError:
+        return ""
+    return str(fields.get(TOKEN_FIELD, [""])[0])

@@ -1,0 +1,133 @@
+"""A store as many readers look at it at once: each thing is read once and shown to all of them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Final, Generic, NamedTuple, TypeVar
+
+from detslurm.look.cached_queues import CachedQueues
+from detslurm.look.document import Snapshot
+from detslurm.sdk import Client
+from detslurm.store import ExperimentRow, NotFound
+
+FRESH_SECONDS: Final = 2.0
+"""For how long a reader gets what another one got."""
+
+_REST: Final = 5.0
+_KEPT: Final = 4
+
+Answer = TypeVar("Answer")
+Connect = Callable[[], Client]
+
+
+class StoreMissing(NotFound):
+    """There is no store: not yet, or not any more."""
+
+
+class Overview(NamedTuple):
+    """All experiments of a store.
+
+    Attributes:
+        store: The path of the store.
+        rows: The experiments, newest first.
+        warnings: What could not be read, and which queues did not answer.
+    """
+
+    store: str
+    rows: Sequence[ExperimentRow]
+    warnings: Sequence[str]
+
+
+class LiveStore:
+    """The experiments of a store as they are now, for any number of threads.
+
+    Args:
+        connect: Returns a client of the store. Each reading takes a new one, which remembers
+            nothing of a store that was deleted.
+        clock: Gives seconds that never go back.
+    """
+
+    def __init__(self, connect: Connect, clock: Callable[[], float] = time.monotonic) -> None:
+        self._connect = connect
+        self._queues = CachedQueues(connect().queues, clock=clock)
+        self._lock = threading.Lock()
+
+    def overview(self) -> Overview:
+        """All experiments in short.
+
+        Raises:
+            StoreMissing: If there is no store.
+            StoreError: If it can't be read.
+        """
+        warnings: list[str] = []
+        with self._lock:
+            client = self._client(warnings)
+            rows = client.rows()[::-1]
+            return Overview(str(client.store.path), rows, [*warnings, *self._queues.warnings])
+
+    def snapshot(self, ids: Sequence[int]) -> Snapshot:
+        """These experiments with all that a page shows.
+
+        Raises:
+            StoreMissing: If there is no store.
+            StoreError: If one of them does not exist or can't be read.
+        """
+        from detslurm.look.snapshot import snapshot
+
+        with self._lock:
+            client = self._client([])
+            if self._queues.due:
+                client.rows()  # one question about all jobs, whichever experiment is next
+            return snapshot(client.experiments(ids), code=True)
+
+    def _client(self, warnings: list[str]) -> Client:
+        client = self._connect()
+        client.warn = warnings.append
+        client.queues = self._queues
+        if text := client.missing():
+            raise StoreMissing(text)
+        return client
+
+
+class _Kept(NamedTuple, Generic[Answer]):
+    answer: Answer
+    until: float
+
+
+class AnswerMemory(Generic[Answer]):
+    """Answers that are made one at a time and kept for a moment.
+
+    What took long to make is kept longer, so that one who keeps asking costs a sixth of a core.
+    Errors are not kept.
+
+    Args:
+        clock: Gives seconds that never go back.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._known: dict[str, _Kept[Answer]] = {}
+
+    def get(self, key: str, make: Callable[[], Answer]) -> Answer:
+        """The answer of that key: the one that is kept, else what `make` returns.
+
+        Args:
+            key: Names the answer.
+            make: Makes it.
+        """
+        with self._lock:
+            known = self._known.get(key)
+            begun = self._clock()
+            if known is not None and begun < known.until:
+                return known.answer
+            self._known.pop(key, None)
+            answer = make()
+            now = self._clock()
+            rest = max(FRESH_SECONDS, _REST * (now - begun))
+            while len(self._known) >= _KEPT:  # a page may have 10 MB
+                del self._known[next(iter(self._known))]
+            self._known[key] = _Kept(answer, now + rest)
+            return answer

@@ -1,0 +1,102 @@
+"""The pages of a store as an app of Open OnDemand, the web portal of many centres.
+
+The portal runs it as its user, behind its own login; it needs a directory with three files.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from detslurm import _env
+
+MANIFEST: Final = """\
+---
+name: detslurm
+category: Interactive Apps
+description: Experiments, learning curves and searches of your detslurm store
+icon: fa://chart-line
+"""
+
+APPLICATION: Final = """\
+from detslurm.look.app import application as show
+from detslurm.sdk import Client
+
+application = show(Client)
+"""
+
+# The portal's own Python is older than ours, and its environment is not that of a login.
+_PYTHON = """\
+#!/bin/sh
+{exports}exec {python} "$@"
+"""
+_CARRIED = (_env.SITE, "SLURM_CONF")
+
+
+class InstalledApp(NamedTuple):
+    """An app as it stands on disk.
+
+    Attributes:
+        path: Its directory.
+        changed: Whether anything had to be written.
+    """
+
+    path: Path
+    changed: bool
+
+
+def default_directory() -> Path:
+    """Return where the portal looks for a user's own app."""
+    return Path.home() / "ondemand" / "dev" / "detslurm"
+
+
+def install(directory: Path, store: Path, environ: Mapping[str, str]) -> InstalledApp:
+    """Write the app; what is there already as it should be stays untouched.
+
+    Args:
+        directory: The app's directory, made if it is missing.
+        store: The store that it shows.
+        environ: The environment whose settings it uses: the site profile, and where Slurm is.
+
+    Raises:
+        OSError: If it can't be written.
+    """
+    files = {
+        "manifest.yml": (MANIFEST, 0o644),
+        "passenger_wsgi.py": (APPLICATION, 0o644),
+        "bin/python": (_wrapper(store, environ), 0o755),
+    }
+    changed = [_write(directory / name, *content) for name, content in files.items()]
+    if any(changed):
+        restart = directory / "tmp" / "restart.txt"  # its time says that a running app is old
+        restart.parent.mkdir(exist_ok=True)
+        restart.touch()
+    return InstalledApp(directory, any(changed))
+
+
+def _wrapper(store: Path, environ: Mapping[str, str]) -> str:
+    settings = {name: environ[name] for name in _CARRIED if environ.get(name)}
+    settings[_env.ROOT] = str(store)
+    lines = [f"export {name}={shlex.quote(value)}\n" for name, value in settings.items()]
+    if squeue := shutil.which("squeue", path=environ.get("PATH")):
+        lines.append(f'export PATH="$PATH":{shlex.quote(str(Path(squeue).parent))}\n')
+    return _PYTHON.format(exports="".join(lines), python=shlex.quote(sys.executable))
+
+
+def _write(path: Path, text: str, mode: int) -> bool:
+    """Write a file unless it is there as it should be; what a link names stays as it is."""
+    data = os.fsencode(text)
+    there = path.is_file() and not path.is_symlink()
+    if there and path.read_bytes() == data and path.stat().st_mode & 0o777 == mode:
+        return False
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft.write_bytes(data)
+    draft.chmod(mode)
+    draft.replace(path)
+    return True

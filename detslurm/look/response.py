@@ -1,0 +1,87 @@
+"""What is sent to a browser: never stored, never taken for something else, compressed."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from http import HTTPStatus
+from typing import Final
+from wsgiref.types import StartResponse, WSGIEnvironment
+
+HTML: Final = "text/html; charset=utf-8"
+JSON: Final = "application/json"
+
+_HEADERS: Final = (
+    ("Cache-Control", "no-store"),
+    ("Vary", "Accept-Encoding"),
+    ("X-Content-Type-Options", "nosniff"),
+    ("X-Frame-Options", "SAMEORIGIN"),
+    ("Referrer-Policy", "no-referrer"),
+    ("Cross-Origin-Opener-Policy", "same-origin"),
+    ("Cross-Origin-Resource-Policy", "same-origin"),
+    ("Permissions-Policy", "camera=(), geolocation=(), microphone=()"),
+)
+_WORTH_COMPRESSING = 1000
+
+
+@dataclass(frozen=True)
+class Response:
+    """An answer to a request.
+
+    Attributes:
+        body: What it says.
+        policy: Its content security policy.
+        status: Whether it is what was asked for.
+        content_type: What the body is.
+        more: Further headers.
+        etag: What changes with what it says; empty where nobody asks for news only.
+    """
+
+    body: bytes
+    policy: str = "default-src 'none'; frame-ancestors 'none'"
+    status: HTTPStatus = HTTPStatus.OK
+    content_type: str = HTML
+    more: tuple[tuple[str, str], ...] = ()
+    etag: str = ""
+
+    @cached_property
+    def compressed(self) -> bytes:
+        """The body through gzip: a page is for a tunnel, and the same for all who ask soon."""
+        return gzip.compress(self.body, compresslevel=3, mtime=0)
+
+
+def redirect(target: str, *more: tuple[str, str]) -> Response:
+    """The answer that leads to another page of ours, relative to what was asked for."""
+    return Response(b"", status=HTTPStatus.SEE_OTHER, more=(("Location", target), *more))
+
+
+def unchanged(response: Response) -> Response:
+    """The answer to one who has that response already."""
+    return Response(b"", status=HTTPStatus.NOT_MODIFIED, etag=response.etag)
+
+
+def send(
+    response: Response, environ: WSGIEnvironment, start_response: StartResponse
+) -> Iterable[bytes]:
+    """Give a response to the server; to HEAD without its body."""
+    if response.etag and environ.get("HTTP_IF_NONE_MATCH") == response.etag:
+        response = unchanged(response)
+    body, headers = response.body, _headers(response)
+    if len(body) >= _WORTH_COMPRESSING and "gzip" in environ.get("HTTP_ACCEPT_ENCODING", ""):
+        body = response.compressed
+        headers.append(("Content-Encoding", "gzip"))
+    if response.status is not HTTPStatus.NOT_MODIFIED:
+        headers += [("Content-Type", response.content_type), ("Content-Length", str(len(body)))]
+    start_response(f"{response.status.value} {response.status.phrase}", headers)
+    return [] if environ["REQUEST_METHOD"] == "HEAD" or not body else [body]
+
+
+def _headers(response: Response) -> list[tuple[str, str]]:
+    headers = [*_HEADERS, *response.more, ("Content-Security-Policy", response.policy)]
+    if response.etag:
+        headers.append(("ETag", response.etag))
+    if response.status is HTTPStatus.METHOD_NOT_ALLOWED:
+        headers.append(("Allow", "GET, HEAD"))
+    return headers

@@ -1,0 +1,181 @@
+"""A server for one user's browser: on a Unix socket, or on this machine's loopback address.
+
+It is Python's own, with a thread for each request. It ends with Ctrl-C, and with the signals that
+the command turns into that, or when nobody has asked for anything for a while.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+import threading
+import time
+from pathlib import Path
+from socketserver import TCPServer, ThreadingMixIn
+from typing import Any, Final
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
+from wsgiref.types import WSGIApplication
+
+from detslurm._addresses import LOOPBACK
+from detslurm._identity import peer_user
+from detslurm.sdk.errors import LifecycleError
+
+_PATIENCE: Final = 60.0
+"""For how long a reader may take to send a request, or to take an answer."""
+
+_MOST_READERS: Final = 64
+
+
+class _Handler(WSGIRequestHandler):
+    """Answers in silence: a terminal is no log of requests."""
+
+    timeout = _PATIENCE
+
+    def address_string(self) -> str:
+        return ""  # resolving it could take seconds
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+class LookServer(ThreadingMixIn, WSGIServer):
+    """A server that notes when it was last asked for something.
+
+    Attributes:
+        last_request: When that was, in seconds of the monotonic clock.
+    """
+
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 128
+
+    def __init__(self, address: Any, application: WSGIApplication) -> None:
+        self.last_request = time.monotonic()
+        self._readers = threading.BoundedSemaphore(_MOST_READERS)
+        super().__init__(address, _Handler)
+        self.set_app(application)
+
+    def server_bind(self) -> None:
+        """Take the address. Its name is not looked up, which could take seconds."""
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = "localhost", 0
+        self.setup_environ()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer in a thread; more than some wait for one to end."""
+        self._readers.acquire()
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Answer a request."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self.last_request = time.monotonic()
+            self._readers.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A browser that goes away in the middle of an answer is no error."""
+
+    def serve_until_idle(self, idle_seconds: float) -> None:
+        """Answer requests until nobody has asked for that long.
+
+        Args:
+            idle_seconds: Seconds without a request; infinity for no such end.
+        """
+        while (rest := self.last_request + idle_seconds - time.monotonic()) > 0:
+            self.timeout = min(rest, _PATIENCE)
+            self.handle_request()
+
+
+class UnixServer(LookServer):
+    """A server on a Unix socket that only its user can open.
+
+    A socket that a killed process has left is replaced; the own one is removed at the end.
+
+    Args:
+        path: Where to make the socket, in a directory that nobody else may enter.
+        application: Answers the requests.
+
+    Raises:
+        LifecycleError: If another process listens there, or something else has that name.
+        OSError: If the socket can't be made.
+    """
+
+    address_family = socket.AF_UNIX
+
+    def __init__(self, path: Path, application: WSGIApplication) -> None:
+        self.path = path
+        self._made: os.stat_result | None = None
+        super().__init__(str(path), application)
+
+    def server_bind(self) -> None:
+        """Make the socket, which is private from its first moment."""
+        _remove_stale(self.path)
+        before = os.umask(0o177)
+        try:
+            super().server_bind()
+        finally:
+            os.umask(before)
+        self._made = self.path.lstat()
+
+    def get_request(self) -> tuple[socket.socket, tuple[str, int]]:
+        """Take the next connection, whose end has no address here."""
+        connection, _ = super().get_request()
+        return connection, ("", 0)
+
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        """Whether it comes from a process of the same user; sshd, too, becomes that user first."""
+        return peer_user(request) in (os.getuid(), 0)
+
+    def server_close(self) -> None:
+        """Stop listening, and remove the socket unless another process has replaced it."""
+        super().server_close()
+        try:
+            found = self.path.lstat()
+        except OSError:
+            return
+        if self._made is not None and os.path.samestat(found, self._made):
+            self.path.unlink(missing_ok=True)
+
+
+class LoopbackServer(LookServer):
+    """A server on this machine's loopback address, which every user of the machine can reach.
+
+    Args:
+        port: The port; 0 for one that is free.
+        application: Answers the requests, only those with a token.
+
+    Raises:
+        LifecycleError: If the port is taken.
+    """
+
+    def __init__(self, port: int, application: WSGIApplication) -> None:
+        try:
+            super().__init__((LOOPBACK, port), application)
+        except OSError as error:
+            raise LifecycleError(f"port {port} of this machine: {error.strerror}") from error
+        self.port = int(self.server_address[1])
+
+
+def _remove_stale(path: Path) -> None:
+    """Remove a socket on which no process listens any more."""
+    try:
+        status = path.lstat()
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(status.st_mode):
+        raise LifecycleError(f"{path} is not a socket: remove it")
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            path.unlink(missing_ok=True)
+            return
+        except FileNotFoundError:
+            return
+    raise LifecycleError(
+        f"a `detslurm ui` of this store runs on this machine already, at {path}:"
+        " open that one, or end it"
+    )

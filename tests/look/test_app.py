@@ -1,0 +1,283 @@
+"""The pages of a store: what they show, what they refuse, and what they cost."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from urllib.parse import urljoin
+from wsgiref.types import WSGIApplication
+
+import pytest
+
+from detslurm.look.access import for_own_host, for_token
+from detslurm.look.app import application
+from detslurm.look.cached_queues import CachedQueues
+from detslurm.sdk import Client
+from detslurm.sdk.job_status import JobRef
+from tests.look.http_requests import Answer, ask
+from tests.sdk.scenes import Scene
+
+pytest.importorskip("plotly")
+
+HOSTILE = "<script>alert(1)</script>"
+MANY = ",".join(map(str, range(1, 23)))
+STRANGE = """
+    /experiments/0/ /experiments/01/ /experiments/-1/ /experiments/+1/ /experiments/1e0/ /x
+    /experiments/../ /experiments/../../etc/passwd /experiments/1/../2/ //etc/passwd /experiments//
+    /experiments/1/config.yaml /experiments/1/snapshot.json/ /experiments/1/snapshot.json%00
+    /experiments/1,/ /experiments/,1/ /experiments/1;2/ /experiments/\u0663/ /experiments/1%0a/
+    /../experiments/1/ /snapshot.json /store/experiments/1/ /experiments/9999999999999999/
+"""
+
+
+class Clock:
+    """Time that passes when a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    """A store with a finished experiment and one that runs."""
+    scene = Scene(tmp_path / "store")
+    scene.run(scene.experiment(1, name=HOSTILE), losses=[0.5, 0.25], end="completed")
+    running = scene.experiment(1, job="8", name="lively")
+    scene.run(running, losses=[0.75], ref="8")
+    scene.queue.put("8", "RUNNING")
+    return scene
+
+
+@pytest.fixture
+def pages(scene: Scene, clock: Clock) -> WSGIApplication:
+    return application(lambda: scene.client, clock)
+
+
+def test_experiments_are_listed_newest_first(pages: WSGIApplication) -> None:
+    """With links to their pages; what users have named can't become HTML."""
+    text = ask(pages).text
+    assert text.index("lively") < text.index("alert(1)")
+    assert HOSTILE not in text
+    assert '<a href="experiments/2/">lively</a>' in text
+
+
+def test_the_list_is_searched_and_goes_on(pages: WSGIApplication) -> None:
+    """By words in names, owners, states; and by pages."""
+    assert "alert(1)" not in ask(pages, "/?q=LIVELY+alice").text
+    assert "no such experiments" in ask(pages, "/?q=bob").text
+    assert "lively" not in ask(pages, "/?before=2").text
+    assert '<input type="search" name="q"' in ask(pages, "/?q=%22%3E%3Cb%3E").text
+    assert "<b>" not in ask(pages, "/?q=%22%3E%3Cb%3E").text
+
+
+def test_a_report_is_live(pages: WSGIApplication) -> None:
+    """The page, and its data beside it; both of several experiments, too."""
+    page = ask(pages, "/experiments/2/")
+    assert (page.status, "lively" in page.text) == (200, True)
+    data = json.loads(ask(pages, "/experiments/1,2/snapshot.json").body)
+    assert [one["id"] for one in data["experiments"]] == [1, 2]
+
+
+def test_news_are_seen_and_what_is_known_is_not_sent_again(
+    pages: WSGIApplication, scene: Scene, clock: Clock
+) -> None:
+    """A page that asks every ten seconds gets data when there are some."""
+    done, running = "/experiments/1/snapshot.json", "/experiments/2/snapshot.json"
+    known = {
+        path: {"HTTP_IF_NONE_MATCH": ask(pages, path).headers["etag"]} for path in (done, running)
+    }
+    clock.now += 10
+    assert ask(pages, done, **known[done])[::2] == (304, b"")
+    scene.run(scene.store.experiment(2), losses=[0.1, 0.1, 0.1], ref="8")
+    later = ask(pages, running, **known[running])
+    assert later.status == 200
+    assert json.loads(later.body)["experiments"][0]["trials"][0]["steps"] == 3
+
+
+@pytest.mark.parametrize("prefix", ["", "/pun/dev/detslurm", "/user/ada/proxy/8080"])
+def test_links_work_below_any_prefix(pages: WSGIApplication, prefix: str) -> None:
+    """As a browser resolves them, from the address without a slash to the data of a page."""
+
+    def follow(url: str) -> tuple[str, Answer]:
+        assert url.startswith(f"http://portal{prefix}"), url
+        place = url.removeprefix(f"http://portal{prefix}")
+        answer = ask(pages, place, SCRIPT_NAME=prefix)
+        if answer.status == 303:
+            return follow(urljoin(url, answer.headers["location"]))
+        return url, answer
+
+    url, found = follow(f"http://portal{prefix}" if prefix else "http://portal/")
+    links = re.findall(r'href="(experiments[^"]*)"', found.text)
+    assert links == ["experiments/2/", "experiments/1/"]
+    assert follow(urljoin(url, "experiments/2"))[1].status == 200
+    url, found = follow(urljoin(url, "experiments?id=1&id=2"))
+    assert url == f"http://portal{prefix}/experiments/1,2/"
+    assert follow(urljoin(url, "snapshot.json"))[1].status == 200
+
+
+@pytest.mark.parametrize("path", [*STRANGE.split(), "/experiments/1/\n", f"/experiments/{MANY}/"])
+def test_only_ids_are_taken(pages: WSGIApplication, path: str) -> None:
+    """Nothing that a request names becomes a path: neither in the store nor outside."""
+    answer = ask(pages, path.encode().decode("latin-1"))
+    assert answer.status == 404
+    assert b"root:x" not in answer.body
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
+def test_it_is_for_reading_only(pages: WSGIApplication, method: str) -> None:
+    """Every other method is refused."""
+    answer = ask(pages, "/experiments/1/", REQUEST_METHOD=method)
+    assert (answer.status, answer.headers["allow"]) == (405, "GET, HEAD")
+
+
+@pytest.mark.parametrize("path", ["/", "/experiments/1/", "/experiments/1/snapshot.json", "/x"])
+def test_every_answer_is_guarded(pages: WSGIApplication, path: str) -> None:
+    """Never stored, never sniffed, never in another's frame; HEAD is GET without the body."""
+    answer = ask(pages, path, HTTP_ACCEPT_ENCODING="gzip, br")
+    assert answer.headers["cache-control"] == "no-store"
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["cross-origin-resource-policy"] == "same-origin"
+    assert answer.headers["referrer-policy"] == "no-referrer"
+    assert "frame-ancestors" in answer.headers["content-security-policy"]
+    assert "unsafe" not in answer.headers["content-security-policy"]
+    if "content-encoding" in answer.headers:
+        assert gzip.decompress(answer.body)
+    head = ask(pages, path, HTTP_ACCEPT_ENCODING="gzip, br", REQUEST_METHOD="HEAD")
+    assert (head.status, head.headers, head.body) == (answer.status, answer.headers, b"")
+
+
+def test_the_queue_is_asked_every_half_minute_whoever_looks(
+    pages: WSGIApplication, scene: Scene, clock: Clock
+) -> None:
+    """Once for all experiments, by 50 requests at once and by all that come after."""
+    scene.run(scene.experiment(1, job="9"), losses=[0.5], ref="9")
+    scene.queue.put("9", "RUNNING")
+    paths = ["/experiments/2/snapshot.json", "/", "/experiments/3/", "/experiments/3/snapshot.json"]
+    with ThreadPoolExecutor(50) as readers:
+        found = list(readers.map(lambda i: ask(pages, paths[i % 4]).status, range(50)))
+    assert found == [200] * 50
+    assert scene.queue.queries == [["8", "9"]]
+    for _ in range(9):
+        clock.now += 3
+        assert [ask(pages, path).status for path in paths] == [200] * 4
+    assert len(scene.queue.queries) == 1
+    clock.now += 3
+    assert [ask(pages, path).status for path in paths] == [200] * 4
+    assert scene.queue.queries == [["8", "9"]] * 2
+
+
+def test_a_queue_that_does_not_answer_is_named_and_left_alone(
+    pages: WSGIApplication, scene: Scene, clock: Clock
+) -> None:
+    """States are then those of the store; it is asked again after half a minute."""
+    scene.queue.down = True
+    assert "slurm does not answer" in ask(pages).text
+    scene.queue.down = False
+    clock.now += 10
+    assert "slurm does not answer" in ask(pages).text
+    clock.now += 30
+    assert "slurm does not answer" not in ask(pages).text
+
+
+def test_jobs_that_the_last_question_was_not_about_are_unknown(scene: Scene, clock: Clock) -> None:
+    """An experiment of the last seconds is not taken for lost; what was asked about is known."""
+    old, new = JobRef("slurm", "8"), JobRef("slurm", "9")
+    scene.queue.put("9", "PENDING")
+    queues = CachedQueues(scene.client.queues, clock=clock)
+    assert queues.query([old]).jobs.keys() == {old}
+    clock.now += 10
+    assert queues.query([old]).unreachable == frozenset()
+    found = queues.query([old], queue_only=[new])
+    assert (set(found.jobs), set(found.unreachable)) == ({old}, {"slurm"})
+    clock.now += 20
+    assert queues.query([old], queue_only=[new]).jobs.keys() == {old, new}
+
+
+def test_a_store_that_is_deleted_is_missed_and_found_again(
+    pages: WSGIApplication, scene: Scene, clock: Clock
+) -> None:
+    """In words, without a traceback, for a browser and for a page that asks for its data."""
+    assert ask(pages).status == 200
+    away = scene.root.with_name("away")
+    scene.root.rename(away)
+    clock.now += 10
+    for path in ("/", "/experiments/2/", "/experiments/2/snapshot.json"):
+        answer = ask(pages, path)
+        assert (answer.status, "there is no store at" in answer.text) == (503, True)
+        assert "Traceback" not in answer.text
+    assert set(json.loads(ask(pages, "/experiments/2/snapshot.json").body)) == {"error"}
+    away.rename(scene.root)
+    assert "lively" in ask(pages).text
+    shutil.rmtree(scene.root)
+    scene.experiment(1, name="another")
+    clock.now += 10
+    assert "another" in ask(pages).text
+
+
+def test_what_is_not_there_is_missed(pages: WSGIApplication) -> None:
+    """An experiment that never was, alone and among others."""
+    assert ask(pages, "/experiments/7/").status == 404
+    assert ask(pages, "/experiments/1,7/snapshot.json").status == 404
+
+
+def test_a_fault_of_ours_is_for_the_terminal(
+    pages: WSGIApplication, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The browser gets a sentence, the terminal the traceback."""
+
+    def broken(*args: object, **more: object) -> None:
+        raise ZeroDivisionError("a secret path")
+
+    monkeypatch.setattr("detslurm.sdk.client.Client.rows", broken)
+    answer = ask(pages)
+    assert (answer.status, "secret" in answer.text) == (500, False)
+    assert "ZeroDivisionError" in capsys.readouterr().err
+
+
+def test_only_own_names_of_the_machine_are_answered(pages: WSGIApplication) -> None:
+    """A page of elsewhere whose name leads here (DNS rebinding) reads nothing."""
+    guarded = for_own_host(pages)
+    for host in ("localhost:8080", "127.0.0.1", "[::1]:80", "LOCALHOST"):
+        assert ask(guarded, HTTP_HOST=host).status == 200
+    for host in ("evil.example", "localhost.evil.example:8080", "localhost:8080@x", "127.0.0.1.x"):
+        answer = ask(guarded, HTTP_HOST=host)
+        assert (answer.status, "lively" in answer.text) == (403, False)
+    assert ask(guarded, HTTP_HOST="").status == 403
+
+
+def test_the_token_becomes_a_cookie(pages: WSGIApplication) -> None:
+    """Once from the address, then from a cookie that scripts and other sites can't use."""
+    token = "ab" * 24
+    guarded = for_token(pages, token)
+    assert ask(guarded).status == 403
+    assert ask(guarded, "/?token=wrong").status == 403
+    assert ask(guarded, "/?token=").status == 403
+    assert ask(guarded, HTTP_COOKIE="detslurm-x=\u00ff; =;;").status == 403
+    opened = ask(guarded, f"/?token={token}")
+    assert (opened.status, opened.headers["location"]) == (303, "./")
+    cookie, *attributes = opened.headers["set-cookie"].split("; ")
+    assert {"HttpOnly", "SameSite=Strict"} <= set(attributes)
+    assert ask(guarded, HTTP_COOKIE=f"other=1; {cookie}").status == 200
+    assert ask(guarded, HTTP_COOKIE=f"{cookie[:-1]}x").status == 403
+
+
+def test_it_needs_no_store_to_begin(tmp_path: Path) -> None:
+    """The first submission makes one, and it is shown."""
+    root = tmp_path / "later"
+    pages = application(lambda: Client(root, warn=lambda text: None))
+    assert ask(pages).status == 503
+    scene = Scene(root)
+    scene.run(scene.experiment(1), losses=[0.5], end="completed")
+    assert ask(pages).status == 200

@@ -1,0 +1,309 @@
+"""`detslurm ui` as a server: who reaches it, how it ends, and in whose portal it runs."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import signal
+import socket
+import stat
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from configparser import ConfigParser
+from pathlib import Path
+
+import pytest
+
+from detslurm.look import jupyter, ondemand
+from detslurm.look.private_files import kept_token, private_directory
+from detslurm.look.serving import UnixServer
+from detslurm.sdk.errors import LifecycleError
+from tests.cli.conftest import Detslurm, detslurm
+from tests.cluster.waiting import wait_for
+from tests.look.http_requests import get
+from tests.look.ui_process import ui
+from tests.sdk.scenes import Scene
+
+__all__ = ["detslurm"]
+REPOSITORY = Path(__file__).resolve().parents[2]
+Env = dict[str, str]
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    """A store with an experiment that is over: nobody has to be asked about its jobs."""
+    scene = Scene(tmp_path / "store")
+    scene.run(scene.experiment(1, name="lively"), losses=[0.5], end="completed")
+    return scene
+
+
+@pytest.fixture
+def env(scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Env:
+    """The environment of its user, with a directory for sockets."""
+    runtime = tmp_path / "run"
+    runtime.mkdir(0o700)
+    found = {
+        "DETSLURM_ROOT": str(scene.root), "DETSLURM_SITE": "", "XDG_RUNTIME_DIR": str(runtime)
+    }  # fmt: skip
+    for name, value in found.items():
+        monkeypatch.setenv(name, value)
+    return found
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_it_ends_with_its_terminal_and_leaves_no_socket(env: Env, how: signal.Signals) -> None:
+    """The socket is private and answers while it runs."""
+    with ui(env) as running:
+        assert (mode(running.socket.parent), mode(running.socket)) == (0o700, 0o600)
+        assert running.socket.parent.parent == Path(env["XDG_RUNTIME_DIR"])
+        assert "lively" in get(running.to, running.path).text
+        running.process.send_signal(how)
+        assert running.process.wait(30) == 130
+        assert not running.socket.exists()
+        assert "Traceback" not in running.process.communicate()[1]
+
+
+def test_it_ends_when_nobody_looks(env: Env) -> None:
+    """After the minutes that were given; the clock starts again with each request."""
+    with ui(env, "--idle-minutes", "0.02") as running:
+        assert running.process.wait(30) == 0
+        assert not running.socket.exists()
+        assert "ended" in running.process.communicate()[1]
+
+
+def test_a_killed_one_is_started_again_at_the_same_place(env: Env, detslurm: Detslurm) -> None:
+    """A tunnel goes on; while one runs, a second one says so and ends."""
+    with ui(env) as running:
+        result = detslurm("ui")
+        assert (result.status, "runs on this machine already" in result.err) == (1, True)
+        assert get(running.socket).status == 200
+        running.process.kill()
+        running.process.wait(30)
+        assert running.socket.exists()
+    with ui(env) as again:
+        assert again.to == running.to
+        assert get(again.socket).status == 200
+
+
+def test_many_ask_at_once(env: Env) -> None:
+    """Fifty requests in parallel all get the page, also beside one who never finishes asking."""
+    with ui(env) as running, socket.socket(socket.AF_UNIX) as slow:
+        slow.connect(str(running.to))
+        slow.send(b"GET / HT")
+        with ThreadPoolExecutor(50) as readers:
+            found = list(readers.map(lambda i: get(running.to).status, range(50)))
+        assert found == [200] * 50
+
+
+def test_a_store_that_goes_is_missed_in_words(env: Env, scene: Scene) -> None:
+    """The server stays, says what is wrong, and shows the store again when it is back."""
+    with ui(env) as running:
+        assert get(running.to).status == 200
+        scene.root.rename(scene.root.with_name("away"))
+        wait_for(lambda: get(running.to).status == 503, 30, "the error page")
+        assert "there is no store at" in get(running.to).text
+        scene.root.with_name("away").rename(scene.root)
+        wait_for(lambda: get(running.to).status == 200, 30, "the page")
+        running.process.terminate()
+        assert "Traceback" not in running.process.communicate(timeout=30)[1]
+
+
+def test_a_port_needs_the_token_and_an_own_name(env: Env) -> None:
+    """The secret is in a private file and in no command line; it outlives a restart."""
+    with ui(env, "--port", "0") as running:
+        assert get(running.to).status == 403
+        assert get(running.to, running.path, Host="evil.example").status == 403
+        opened = get(running.to, running.path)
+        assert opened.status == 303
+        cookie = opened.headers["set-cookie"].partition(";")[0]
+        assert "lively" in get(running.to, Cookie=cookie).text
+        assert get(running.to, Cookie=cookie, Host="evil.example").status == 403
+        token = running.path.partition("=")[2]
+        words = Path(f"/proc/{running.process.pid}/cmdline").read_text()
+        assert token not in words
+        kept = Path(env["XDG_RUNTIME_DIR"]) / "detslurm" / "ui-token"
+        assert (kept.read_text(), mode(kept)) == (token, 0o600)
+    with ui(env, "--port", "0") as again:
+        assert again.path == running.path
+
+
+def test_a_tunnel_to_the_socket_serves_own_names_only(env: Env) -> None:
+    """A page of elsewhere whose name leads to the tunnel's end reads nothing."""
+    with ui(env) as running:
+        assert get(running.to, Host="localhost:8080").status == 200
+        assert get(running.to, Host="evil.example:8080").status == 403
+
+
+ATTACK = """
+import http.client, os, socket, sys
+what, target, token_file = sys.argv[1:]
+if what == "socket":
+    for act in (lambda: socket.socket(socket.AF_UNIX).connect(target),
+                lambda: os.listdir(os.path.dirname(target)), lambda: os.unlink(target),
+                lambda: os.rename(target, target + "x"), lambda: open(token_file).read()):
+        try:
+            act()
+        except PermissionError:
+            print("refused")
+else:
+    connection = http.client.HTTPConnection("127.0.0.1", int(target))
+    connection.request("GET", "/experiments/1/", headers={"Cookie": "detslurm=x"})
+    answer = connection.getresponse()
+    print("refused" if answer.status == 403 and b"lively" not in answer.read() else "open")
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs two other users")
+@pytest.mark.parametrize(("what", "args"), [("socket", []), ("port", ["--port", "0"])])
+def test_another_user_of_the_machine_gets_nothing(
+    what: str, args: list[str], scene: Scene, tmp_path: Path, env: Env
+) -> None:
+    """Both are ordinary users; the directory above the runtime directory is open to all."""
+    owner, other = pwd.getpwnam("daemon").pw_uid, pwd.getpwnam("nobody").pw_uid
+    for path in (*tmp_path.rglob("*"),):
+        os.chown(path, owner, owner)
+    for path in (tmp_path, *tmp_path.parents[:2]):
+        path.chmod(0o755)
+    with ui(env, *args, user=owner) as running:
+        secret = f"{env['XDG_RUNTIME_DIR']}/detslurm/ui-token"
+        done = subprocess.run(
+            [sys.executable, "-c", ATTACK, what, str(running.to), secret],
+            user=other, group=other, extra_groups=[], capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        assert done.stdout.split() == ["refused"] * (5 if what == "socket" else 1)
+        assert get(running.to, running.path).status in (200, 303)
+
+
+def test_sockets_are_kept_in_a_directory_that_is_private(tmp_path: Path) -> None:
+    """One that others may enter is not used, and a name that was taken first is left alone."""
+    runtime = tmp_path / "run"
+    runtime.mkdir(0o700)
+    assert private_directory({"XDG_RUNTIME_DIR": str(runtime)}) == runtime / "detslurm"
+    runtime.chmod(0o755)
+    elsewhere = private_directory({"XDG_RUNTIME_DIR": str(runtime)})
+    assert (elsewhere.parent == runtime, mode(elsewhere)) == (False, 0o700)
+    runtime.chmod(0o700)
+    (runtime / "detslurm").rmdir()
+    (runtime / "detslurm").symlink_to(tmp_path)
+    taken = private_directory({"XDG_RUNTIME_DIR": str(runtime)})
+    assert (taken.name == "detslurm", mode(taken)) == (False, 0o700)
+    assert private_directory({"XDG_RUNTIME_DIR": f"{tmp_path}/{'x' * 90}"}) == elsewhere
+
+
+def test_a_token_comes_from_no_file_of_others(tmp_path: Path) -> None:
+    """A link is refused; a secret that others may have read is replaced."""
+    path = tmp_path / "token"
+    first = kept_token(path)
+    assert kept_token(path) == first
+    path.chmod(0o644)
+    second = kept_token(path)
+    assert (second != first, mode(path)) == (True, 0o600)
+    path.rename(tmp_path / "other")
+    path.symlink_to(tmp_path / "other")
+    with pytest.raises(OSError):
+        kept_token(path)
+
+
+def test_only_an_own_socket_is_removed(tmp_path: Path) -> None:
+    """A file of that name stays; so does the socket of a server that came after."""
+    path = tmp_path / "x.sock"
+    path.write_text("precious")
+    with pytest.raises(LifecycleError, match="is not a socket"):
+        UnixServer(path, lambda environ, start: [])
+    path.unlink()
+    server = UnixServer(path, lambda environ, start: [])
+    path.unlink()
+    other = UnixServer(path, lambda environ, start: [])
+    server.server_close()
+    assert path.exists()
+    other.server_close()
+    assert not path.exists()
+
+
+# -- portals ------------------------------------------------------------------------------------
+
+
+# What Passenger does: the app's own Python loads the file, and a server calls what it defines.
+PASSENGER = """
+import importlib.util, sys
+from wsgiref.simple_server import make_server
+spec = importlib.util.spec_from_file_location("passenger_wsgi", "passenger_wsgi.py")
+app = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(app)
+PREFIX = "/pun/dev/detslurm"
+def below(environ, start_response):
+    assert environ["PATH_INFO"].startswith(PREFIX)
+    environ["SCRIPT_NAME"], environ["PATH_INFO"] = PREFIX, environ["PATH_INFO"][len(PREFIX):]
+    return app.application(environ, start_response)
+server = make_server("127.0.0.1", 0, below)
+print(server.server_port, flush=True)
+server.serve_forever()
+"""
+
+
+def test_open_ondemand_runs_the_app_below_its_prefix(
+    env: Env, tmp_path: Path, detslurm: Detslurm
+) -> None:
+    """With nothing of the user's environment but what was written, under the portal's name."""
+    place = tmp_path / "a portal's app"
+    assert detslurm("ui", "install-ondemand", "--dir", place, "--json").data["changed"]
+    found = detslurm("ui", "install-ondemand", "--dir", place, "--json").data
+    assert found == {"path": str(place), "store": env["DETSLURM_ROOT"], "changed": False}
+    assert (place / "manifest.yml").read_text().startswith("---\nname: detslurm\n")
+    command = [str(place / "bin" / "python"), "-c", PASSENGER]
+    bare = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
+    with subprocess.Popen(
+        command, cwd=place, env=bare, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+        assert process.stdout is not None
+        try:
+            port, portal = int(process.stdout.readline()), "ondemand.example.org"
+            bare_root = get(port, "/pun/dev/detslurm", Host=portal)
+            assert (bare_root.status, bare_root.headers["location"]) == (303, "detslurm/")
+            listed = get(port, "/pun/dev/detslurm/", Host=portal)
+            assert 'href="experiments/1/"' in listed.text
+            shown = get(port, "/pun/dev/detslurm/experiments/1/", Host=portal)
+            assert (shown.status, "lively" in shown.text) == (200, True)
+            data = get(port, "/pun/dev/detslurm/experiments/1/snapshot.json", Host=portal)
+            assert data.status == 200
+        finally:
+            process.kill()
+
+
+def test_the_app_is_mended_where_it_was_changed(tmp_path: Path) -> None:
+    """An older environment's wrapper is replaced, and a running app is told to start again."""
+    place, store = tmp_path / "app", tmp_path / "store's $HOME"
+    ondemand.install(place, store, {})
+    wrapper = place / "bin" / "python"
+    done = subprocess.run(
+        [wrapper, "-c", "import os; print(os.environ['DETSLURM_ROOT'])"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.strip() == str(store)
+    wrapper.write_text("#!/bin/sh\nexec /old/python\n")
+    (place / "tmp" / "restart.txt").unlink()
+    assert ondemand.install(place, store, {}).changed
+    assert "/old/python" not in wrapper.read_text()
+    assert (place / "tmp" / "restart.txt").exists()
+
+
+def test_jupyter_starts_it_on_the_socket_that_it_names(env: Env, tmp_path: Path) -> None:
+    """As jupyter-server-proxy does by its entry point; any host's name is the portal's."""
+    setup = ConfigParser()
+    setup.read(REPOSITORY / "setup.cfg")
+    entry = setup["options.entry_points"]["jupyter_serverproxy_servers"].strip()
+    assert entry == "detslurm = detslurm.look.jupyter:server"
+    settings, path = jupyter.server(), tmp_path / "jupyter.sock"
+    assert settings["unix_socket"] is True
+    command = [word.format(unix_socket=path, port=0, base_url="/") for word in settings["command"]]
+    with subprocess.Popen(command, env={**os.environ, **env}) as process:
+        try:
+            wait_for(path.exists, 30, "the socket")
+            assert "lively" in get(path, "/experiments/1/", Host="hub.example.org").text
+        finally:
+            process.kill()

@@ -1,0 +1,71 @@
+"""`detslurm ui` as a process, as a user starts it in a terminal."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+TUNNEL = re.compile(r"On your laptop:  ssh -N -L 8080:(\S+) \S+@\S+\n")
+
+
+@dataclass
+class Ui:
+    """A server that listens.
+
+    Attributes:
+        process: Its process.
+        to: Its socket or its port.
+        path: The path of the address that it has printed, with the secret if there is one.
+    """
+
+    process: subprocess.Popen[str]
+    to: Path | int
+    path: str
+
+    @property
+    def socket(self) -> Path:
+        assert isinstance(self.to, Path)
+        return self.to
+
+
+@contextmanager
+def ui(env: Mapping[str, str], *args: str, user: int | None = None) -> Iterator[Ui]:
+    """The command, which is gone at the end."""
+    command = [sys.executable, "-m", "detslurm", "ui", *args]
+    with subprocess.Popen(
+        command,
+        env={**os.environ, **env},
+        user=user,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=_hear_ctrl_c,
+    ) as process:
+        try:
+            yield _started(process)
+        finally:
+            process.kill()
+
+
+def _hear_ctrl_c() -> None:
+    """A suite in the background of a shell ignores it, and so would what it starts."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def _started(process: subprocess.Popen[str]) -> Ui:
+    assert process.stdout is not None and process.stderr is not None
+    first, second = process.stdout.readline(), process.stdout.readline()
+    tunnel = TUNNEL.fullmatch(first)
+    assert tunnel is not None, (first, process.stderr.read())
+    address = urlsplit(second.split()[-1])
+    target = tunnel[1].removeprefix("127.0.0.1:")
+    to = int(target) if target.isdigit() else Path(target)
+    return Ui(process, to, f"{address.path}?{address.query}" if address.query else address.path)
