@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,10 @@ def derive(config: dict[str, Any]) -> dict[str, Any]:
     config["log_policies"] = [p for p in config["log_policies"] if p.get("pattern") is not None]
     if "labels" in config:
         config["labels"] = list(dict.fromkeys(config["labels"]))
+    storage = config.get("checkpoint_storage", {})
+    if "host_path" in storage:  # by the variables of who submits: others who look have other ones
+        path = os.path.expandvars(storage["host_path"])
+        config["checkpoint_storage"] = {**storage, "host_path": path}
     resources, slurm = config.get("resources", {}), config.get("slurm", {})
     if resources.get("is_single_node") and "slots_per_node" not in slurm:
         slots = max(resources.get("slots_per_trial", 1), 1)

@@ -25,6 +25,7 @@ def from_config(section: Mapping[str, Any]) -> Storage:
     """
     kind = section.get("type")
     if kind == "shared_fs":
+        # A submission replaces the variables that it knows; older records have them still.
         base = Path(os.path.expandvars(str(section["host_path"])))
         if section.get("storage_path"):
             base = base / section["storage_path"]

@@ -109,6 +109,17 @@ def test_storage_defaults_to_the_store() -> None:
     assert (kept.path, kept.save_trial_best) == ("/store/checkpoints", 3)
 
 
+def test_variables_in_the_path_of_checkpoints_are_those_of_the_submission(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Others who look at the experiment have other ones; a node's own are left for it."""
+    monkeypatch.setenv("USER", "alice")
+    monkeypatch.delenv("OF_A_NODE", raising=False)
+    path = "/scratch/$USER/${OF_A_NODE}/x"
+    config = load({"checkpoint_storage": {"type": "shared_fs", "host_path": path}})
+    assert config.to_dict()["checkpoint_storage"]["host_path"] == "/scratch/alice/${OF_A_NODE}/x"
+
+
 def test_name_and_seed_are_filled_in() -> None:
     """A nameless experiment is called after an animal, and its seed is the time."""
     config = load()
