@@ -69,6 +69,7 @@ def _wanted_nodes(evidence: JobEvidence) -> frozenset[str]:
 
 
 def _lines(evidence: JobEvidence) -> Iterator[str]:
+    yield from _inactive_features(evidence)
     yield from _ahead(evidence)
     yield from _free(evidence)
     yield from _out_of_service(evidence)
@@ -78,14 +79,29 @@ def _lines(evidence: JobEvidence) -> Iterator[str]:
 
 
 def _missing_features(evidence: JobEvidence) -> list[str]:
-    """Features that no node of the job's partitions has, of those that it can't do without."""
+    """Features that no node of the job's partitions can have, of those that it can't do without."""
+    return [feature for feature, nodes in _needed_features(evidence) if not nodes]
+
+
+def _inactive_features(evidence: JobEvidence) -> Iterator[str]:
+    """Those that nodes could have, and none has now: Slurm or the site has to change a node."""
+    for feature, nodes in _needed_features(evidence):
+        if nodes and not any(feature in node.features for node in nodes):
+            names = ", ".join(node.name for node in nodes[:SHOWN])
+            more = f" and {len(nodes) - SHOWN} more" * (len(nodes) > SHOWN)
+            where = f"no node of {_pools(evidence.row)} has the feature {feature} active now"
+            yield f"{where}; {names}{more} can have it"
+
+
+def _needed_features(evidence: JobEvidence) -> Iterator[tuple[str, list[NodeInfo]]]:
+    """The features that the job can't do without, and which of its nodes have or can have each."""
     wanted = evidence.row.features
     mine = _own_nodes(evidence)
     # Only plain lists are judged: `a|b`, `[rack1|rack2]` and counts have more than one reading.
     if not wanted or not mine or re.search(r"[^\w&,.+-]", wanted):
-        return []
-    there = {feature for node in mine for feature in node.features}
-    return [word for word in re.split(r"[&,]", wanted) if word and word not in there]
+        return
+    for word in filter(None, re.split(r"[&,]", wanted)):
+        yield word, [n for n in mine if word in {*n.features, *n.available_features}]
 
 
 def _ahead(evidence: JobEvidence) -> Iterator[str]:

@@ -21,9 +21,10 @@ class NodeInfo:
         reason: Why it is drained or down, in the words of whoever did that; "" if it is not.
         partitions: The partitions that it belongs to.
         features: Its features, which `slurm.constraint` may ask for.
+        available_features: Those that it has, or could have after a change, as by a reboot.
         cpus: How many CPUs it has.
         cpus_used: How many of them jobs hold.
-        memory: Its memory in MiB; None if unknown.
+        memory: The memory that jobs may have, in MiB; None if unknown.
         memory_used: How much of it jobs hold, in MiB; None if unknown.
         gpus: How many GPUs it has.
         gpus_used: How many of them jobs hold.
@@ -36,6 +37,7 @@ class NodeInfo:
     reason: str = ""
     partitions: tuple[str, ...] = ()
     features: tuple[str, ...] = ()
+    available_features: tuple[str, ...] = ()
     cpus: int = 0
     cpus_used: int = 0
     memory: int | None = None

@@ -30,11 +30,12 @@ def _node(line: str) -> NodeInfo:
             "*", "+NOT_RESPONDING"
         ),
         reason=_reason("".join(notes)),
-        partitions=tuple(filter(None, _known(record, "Partitions").split(","))),
-        features=tuple(filter(None, _known(record, "ActiveFeatures").split(","))),
+        partitions=_names(record, "Partitions"),
+        features=_names(record, "ActiveFeatures"),
+        available_features=_names(record, "AvailableFeatures"),
         cpus=_int(record.get("CPUEfctv")) or _int(record.get("CPUTot")) or 0,  # less reserved ones
         cpus_used=_int(record.get("CPUAlloc")) or 0,
-        memory=_int(record.get("RealMemory")),
+        memory=_memory(record),
         memory_used=_int(record.get("AllocMem")),
         gpus=sum(gpus.values()),
         gpus_used=sum(used.values()),
@@ -53,6 +54,16 @@ def _indices(gres_used: str) -> tuple[int, ...]:
     """0, 1 and 2 of `gpu:fake:3(IDX:0-2),shard:0`, where GPUs have files."""
     found = re.findall(r"\bgpu:[^(,]*\(IDX:([\d,-]+)\)", gres_used)
     return tuple(sorted(index for text in found for index in expand_indices(text)))
+
+
+def _names(record: dict[str, str], key: str) -> tuple[str, ...]:
+    return tuple(filter(None, _known(record, key).split(",")))
+
+
+def _memory(record: dict[str, str]) -> int | None:
+    """What is left of it for jobs."""
+    whole = _int(record.get("RealMemory"))
+    return None if whole is None else max(0, whole - (_int(record.get("MemSpecLimit")) or 0))
 
 
 def _known(record: dict[str, str], key: str) -> str:

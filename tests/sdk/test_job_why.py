@@ -155,6 +155,19 @@ def test_what_no_node_has(scene: Scene) -> None:
     assert not found.permanent and "2 GPUs on 1 node" in found.cause
 
 
+def test_what_nodes_have_to_be_changed_for(scene: Scene) -> None:
+    """A feature that is available, and not active: it may come, so that nobody is told to give up.
+
+    Memory that the site keeps for itself is no room.
+    """
+    able = _node("n1", features=("fast",), available_features=("fast", "mig"))
+    scene.queue.machines = [able, _node("n2")]
+    found = _why(scene, _row(reason="Resources", features="mig"))
+    assert not found.permanent
+    assert _has(found, "no node of partition main has the feature mig active now; n1 can have it")
+    assert not _has(_why(scene, _row(reason="Resources", features="fast")), "active now")
+
+
 def test_limits_of_qos_and_accounts(scene: Scene) -> None:
     """Which one it is, how much of it is in use and by whom; too much for it never starts."""
     qos = {"limits": (LimitUse("QOS small for a user", 2, 2),)}

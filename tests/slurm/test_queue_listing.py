@@ -154,6 +154,22 @@ def test_cores_that_the_site_keeps_are_not_free() -> None:
     assert node.cpus == node.cpus_used == 8
 
 
+def test_memory_that_the_site_keeps_is_not_free() -> None:
+    """MemSpecLimit: jobs can have the rest of the node's memory."""
+    node = _node("IDLE", end="MemSpecLimit=1000")
+    assert (node.memory, node.memory_used) == (7000, 300)
+
+
+def test_features_that_a_node_could_have() -> None:
+    """Sites change the features of nodes, some for a job that asks for others."""
+    (node,) = parse_nodes(
+        NODE.format(state="IDLE", end="").replace(
+            " Active", " AvailableFeatures=a100,ib,mig Active"
+        )
+    )
+    assert (node.features, node.available_features) == (("a100", "ib"), ("a100", "ib", "mig"))
+
+
 def test_a_node_with_gpus() -> None:
     """Slots are GPUs, counted though the site's accounting does not."""
     node = _node("MIXED")
