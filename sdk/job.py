@@ -210,6 +210,13 @@ class Job:
             return []
         return self._owners.trial_ids(self.cluster, self.experiment_id, self.refs)
 
+    @property
+    def pause_reason(self) -> str | None:
+        """Why its experiment is paused, if it is and not by its user."""
+        if self._owners is None or self.experiment_id is None:
+            return None
+        return self._owners.pause_reason(self.experiment_id)
+
     def only(self, indices: Collection[int]) -> list[Job]:
         """Return the job of these elements alone; nothing if it has none of them.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
@@ -12,7 +13,7 @@ from detslurm.store.job_claims import claimed_experiment, claims_by_job
 
 if TYPE_CHECKING:
     from detslurm.slurm.queued_job import QueuedJob
-    from detslurm.store import Store
+    from detslurm.store import ExperimentFacts, Store
 
 
 class JobOwners:
@@ -25,6 +26,7 @@ class JobOwners:
         self._store = store
         # A path may lead to the store through a link: Slurm knows it as it was given.
         self._roots = {PurePath(store.path), PurePath(store.path.resolve())}
+        self._facts: dict[int, ExperimentFacts | None] = {}
         self._trials: dict[int, dict[JobRef, list[int]]] = {}
 
     def experiment_id(self, row: QueuedJob) -> int | None:
@@ -42,23 +44,34 @@ class JobOwners:
         An experiment that can't be read has none.
         """
         if experiment_id not in self._trials:
-            self._trials[experiment_id] = self._read(experiment_id)
+            self._trials[experiment_id] = self._refs(experiment_id)
         known = self._trials[experiment_id]
         return sorted(trial for ref in refs for trial in known.get(JobRef(cluster, ref), ()))
 
-    def _read(self, experiment_id: int) -> dict[JobRef, list[int]]:
-        from detslurm.sdk.snapshot import ExperimentSnapshot
-        from detslurm.store import StoreError, fold_facts
+    def pause_reason(self, experiment_id: int) -> str | None:
+        """Why an experiment is paused, if it is and not by its user."""
+        facts = self._read(experiment_id)
+        return facts.desired.pause_reason if facts is not None and facts.desired.paused else None
 
-        try:
-            directory = self._store.experiment(experiment_id)
-            known = ExperimentSnapshot(directory, fold_facts(directory), {}).job_refs
-        except StoreError:
+    def _refs(self, experiment_id: int) -> dict[JobRef, list[int]]:
+        from detslurm.sdk.snapshot import ExperimentSnapshot
+
+        facts = self._read(experiment_id)
+        if facts is None:
             return {}
+        known = ExperimentSnapshot(self._store.experiment(experiment_id), facts, {}).job_refs
         found: dict[JobRef, list[int]] = {}
         for trial, job_ref in known.items():
             found.setdefault(job_ref, []).append(trial)
         return found
+
+    def _read(self, experiment_id: int) -> ExperimentFacts | None:
+        from detslurm.store import StoreError, fold_facts
+
+        if experiment_id not in self._facts:
+            with suppress(StoreError):
+                self._facts[experiment_id] = fold_facts(self._store.experiment(experiment_id))
+        return self._facts.setdefault(experiment_id, None)
 
 
 def experiment_at(folder: PurePath, roots: Collection[PurePath]) -> int | None:

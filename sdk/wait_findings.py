@@ -60,10 +60,21 @@ def _held(evidence: JobEvidence, plain: WaitFinding) -> WaitFinding:
     lines: tuple[str, ...] = ()
     if record is not None and record.restarts:
         lines = (f"Slurm has restarted it {counted(record.restarts, 'time')}",)
-    if number is not None and reason_of(evidence.row.reason).code != "JobHeldAdmin":
-        remedy = f"Let it go on with `detslurm experiment activate {number}`."
+    code = reason_of(evidence.row.reason).code
+    if number is None or code == "JobHeldAdmin":
+        return replace(plain, lines=lines)
+    remedy = f"Let it go on with `detslurm experiment activate {number}`."
+    why = evidence.job.pause_reason if code in _PAUSED else None
+    if why is None:
         return replace(plain, remedy=remedy, lines=lines)
-    return replace(plain, lines=lines)
+    if "budget" in why:
+        remedy = f"Raise it with `detslurm experiment set budget {number} N`. Then l{remedy[1:]}"
+    cause = f"is held, for its experiment was paused by its own jobs: {why}"
+    return replace(plain, cause=cause, remedy=remedy, lines=lines)
+
+
+# What Slurm says of the jobs of an experiment that is paused.
+_PAUSED = ("JobHeldUser", "job requeued in held state")
 
 
 def _dependencies(evidence: JobEvidence) -> Iterator[str]:

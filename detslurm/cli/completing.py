@@ -7,12 +7,14 @@ traceback in the middle of what the user types.
 from __future__ import annotations
 
 import contextlib
+import signal
 from collections.abc import Iterator
 from typing import Any, get_args, get_origin
 
 from click.shell_completion import CompletionItem
 
 _MOST = 50  # the newest; more would scroll away
+_PATIENCE = 2.0  # seconds for the queue
 
 Items = list[CompletionItem]
 
@@ -60,6 +62,38 @@ def _trials() -> Iterator[tuple[str, str]]:
     yield "last", "the newest"
     for number, trial in newest_trials(Client(warn=lambda text: None), _MOST):
         yield str(trial), f"experiment {number}"
+
+
+def jobs(incomplete: str) -> Items:
+    """The ids of one's own jobs in the queue, those that were submitted last first."""
+    return _offer(_jobs(), incomplete)
+
+
+def _jobs() -> Iterator[tuple[str, str]]:
+    from detslurm.sdk.client import Client
+    from detslurm.store.experiment import user_name
+
+    with _soon(_PATIENCE):
+        rows = Client(warn=lambda text: None).queues.cluster("auto").queue()
+    mine = [row for row in rows if row.user == user_name()]
+    mine.sort(key=lambda row: int(row.job_id), reverse=True)
+    yield from {row.job_id: row.comment or row.name for row in mine[:_MOST]}.items()
+
+
+@contextlib.contextmanager
+def _soon(seconds: float) -> Iterator[None]:
+    """Break off what takes longer: who pressed Tab can't type meanwhile."""
+
+    def stop(number: int, frame: object) -> None:
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def config_keys(incomplete: str) -> Items:

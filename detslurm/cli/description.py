@@ -66,6 +66,8 @@ def _experiment_rows(experiment: Experiment) -> Iterator[tuple[str, Any]]:
     yield "Archived", "yes" if view.archived else ""
     yield "Cluster", " ".join(word for word in (view.cluster, view.pool) if word)
     yield "Jobs", ", ".join(dict.fromkeys(job.job_id.partition("_")[0] for job in view.jobs))
+    if _waits(view):
+        yield "Waits", f"`detslurm job why {view.id}` says why, and for how long"
     yield "Submitted", view.submission
     yield from _config_rows(experiment)
     if experiment.search is not None:
@@ -75,6 +77,11 @@ def _experiment_rows(experiment: Experiment) -> Iterator[tuple[str, Any]]:
         value = number(view.best_value)
         yield "Best", f"{view.metric} {value} (trial {view.best_trial})"
     yield "Directory", experiment.path
+
+
+def _waits(view: ExperimentView) -> bool:
+    """Whether trials wait in the queue for other reasons than a pause."""
+    return view.state == "ACTIVE" and bool(view.jobs) and "QUEUED" in view.trial_states
 
 
 def _elapsed(view: ExperimentView) -> str:

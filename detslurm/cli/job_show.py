@@ -9,6 +9,7 @@ import click
 
 from detslurm.cli.cluster_option import cluster_option
 from detslurm.cli.ids import client
+from detslurm.cli.lazy import completed_by
 from detslurm.cli.output import Document, describes, human_time, local_time, size
 from detslurm.slurm.hostlist import compress_indices
 
@@ -20,7 +21,7 @@ _RUNS = 20  # trials whose runs are looked up; more are only named
 
 
 @click.command()
-@click.argument("job", metavar="JOB")
+@click.argument("job", metavar="JOB", shell_complete=completed_by("jobs"))
 @cluster_option
 @describes
 def describe(job: str, cluster: str) -> Document:
@@ -63,7 +64,8 @@ def _rows(mine: Client, job: Job) -> Iterator[tuple[str, Any]]:
     if job.reason:
         reason = reason_of(job.reason)
         yield "Reason", f"it {reason.sentence} ({job.reason})"
-        yield "Remedy", reason.remedy.format(ref=job.id)
+        yield "Paused", job.pause_reason if job.held else None
+        yield "Remedy", _remedy(job)
     yield "Position", job.position
     yield "Priority", job.priority
     yield "Nice", job.nice
@@ -77,6 +79,14 @@ def _rows(mine: Client, job: Job) -> Iterator[tuple[str, Any]]:
     yield "Requested", ", ".join(_requested(job)) + (" each" if len(job.refs) > 1 else "")
     yield "Nodes", ", ".join(job.nodes)
     yield "Directory", job.directory
+
+
+def _remedy(job: Job) -> str:
+    from detslurm.slurm.reasons import reason_of
+
+    if job.held and job.experiment_id is not None:
+        return f"`detslurm job why {job.id}` says what lets it go on"
+    return reason_of(job.reason).remedy.format(ref=job.id)
 
 
 def _requested(job: Job) -> Iterator[str]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from detslurm.cli.ids import client, report_each
+from detslurm.cli.lazy import completed_by
 from detslurm.cli.output import json_option
 
 if TYPE_CHECKING:
@@ -31,14 +32,24 @@ def _batch(
 
 
 @click.command()
-@click.argument("job_id", metavar="JOB_ID")
+@click.argument("job_id", metavar="JOB_ID", shell_complete=completed_by("jobs"))
 @click.option("-p", "--priority", metavar="N", help="Set it, 1 (first) to 99 (last).")
 @click.option("-w", "--weight", metavar="W", help="Set it: 2 is sooner than 1.")
 @click.option("--resource-pool", metavar="NAME", help="Choose the partition.")
 @click.option("--qos", metavar="NAME", help="Choose the quality of service.")
 @click.option("--max-slots", metavar="N|none", help="Set how many it holds at once.")
-@click.option("--ahead-of", metavar="JOB_ID", help="Put it before this job of yours.")
-@click.option("--behind-of", metavar="JOB_ID", help="Put it after this job of yours.")
+@click.option(
+    "--ahead-of",
+    metavar="JOB_ID",
+    shell_complete=completed_by("jobs"),
+    help="Put it before this job of yours.",
+)
+@click.option(
+    "--behind-of",
+    metavar="JOB_ID",
+    shell_complete=completed_by("jobs"),
+    help="Put it after this job of yours.",
+)
 @json_option
 def update(job_id: str, as_json: bool, **given: str | None) -> None:
     """Change a job that waits: its priority, its partition, its place among your own jobs.

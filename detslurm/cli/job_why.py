@@ -10,6 +10,7 @@ import click
 
 from detslurm.cli.cluster_option import cluster_option
 from detslurm.cli.ids import client, experiment_of, trial_of
+from detslurm.cli.lazy import completed_by
 from detslurm.cli.output import Document, describes
 
 if TYPE_CHECKING:
@@ -28,13 +29,20 @@ def _trial(ctx: click.Context, param: click.Parameter, value: str | None) -> int
 
 
 @click.command()
-@click.argument("job_id", metavar="[ID]", required=False, callback=_job)
+@click.argument(
+    "job_id",
+    metavar="[ID]",
+    required=False,
+    callback=_job,
+    shell_complete=completed_by("jobs"),
+)
 @click.option(
     "-t",
     "--trial",
     "trial_id",
     metavar="TRIAL_ID",
     callback=_trial,
+    shell_complete=completed_by("trials"),
     help="Show it for the job of this trial.",
 )
 @click.option(

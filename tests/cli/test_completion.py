@@ -6,10 +6,13 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from benchmarks.queues import slurm_commands
+from detslurm.store.experiment import user_name
 from tests.cli.conftest import Detslurm
 from tests.cli.terminals import InteractiveShell
 from tests.cli.test_program import DETSLURM
@@ -104,6 +107,28 @@ def test_tab_as_it_is_typed(scene: Scene, detslurm: Detslurm, program: Path, she
             typing.type(f"{keys}\n", f"{words}\r\n")
     finally:
         typing.end()
+
+
+def test_jobs_on_tab(
+    scene: Scene, detslurm: Detslurm, program: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One's own jobs, the newest first; none where the queue does not answer at once."""
+    script = program / "script"
+    script.write_text(detslurm("completion", "show", "bash").out)
+    folder = program / "slurm"
+    folder.mkdir()
+    commands = slurm_commands(folder, 20, scene.root)
+    queue = commands / "queue.txt"
+    queue.write_text(queue.read_text().replace("@user3@", f"@{user_name()}@"))
+    monkeypatch.setenv("PATH", f"{commands}:{os.environ['PATH']}")
+    monkeypatch.setenv("SLURM_CONF", str(folder / "slurm.conf"))
+    assert offered(script, "detslurm job why ") == ["4728", "4721", "4714"]
+    assert offered(script, "detslurm job describe 472") == ["4728", "4721"]
+    assert offered(script, "detslurm job update 4728 --ahead-of 471") == ["4714"]
+    (commands / "squeue").write_text("#!/bin/sh\nexec sleep 60\n")
+    began = time.monotonic()
+    assert offered(script, "detslurm job why ") == []
+    assert time.monotonic() - began < 20
 
 
 def test_what_cant_be_read_completes_to_nothing(

@@ -119,6 +119,16 @@ def test_describe_tells_why_a_trial_failed(failed: Scene, detslurm: Detslurm) ->
     assert "absolute paths" not in result.out
 
 
+def test_describe_points_to_the_reason_of_a_wait(scene: Scene, detslurm: Detslurm) -> None:
+    """While trials wait, and not because of a pause: then the state says it."""
+    experiment = scene.experiment(2)
+    scene.queue.put("7_0", "RUNNING")
+    scene.run(experiment, 0, ref="7_0")
+    assert "Waits : `detslurm job why 1`" in detslurm("e", "describe", 1).out
+    assert detslurm("e", "pause", 1).status == 0
+    assert "job why" not in detslurm("e", "describe", 1).out
+
+
 def test_describe_shows_alerts(scene: Scene, detslurm: Detslurm) -> None:
     """Whatever their level: the log of a script may leave out those below a warning."""
     trial = scene.run(scene.experiment())

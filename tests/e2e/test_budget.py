@@ -67,6 +67,8 @@ def test_a_used_budget_pauses_and_a_raised_one_goes_on(desk: Desk) -> None:
     assert 0.005 <= data["budget"]["used"] < 0.04
     listed = desk.run("experiment", "list").stdout
     assert data["pause_reason"] in listed
+    why = unwrap(desk.run("job", "why", str(number), "--json").stdout)
+    assert data["pause_reason"] in why["cause"] and "set budget" in why["remedy"]
     refused = desk.run("experiment", "activate", str(number), check=False)
     assert refused.returncode == 1 and f"experiment set budget {number} N" in refused.stderr
     saved = [desk.trial(number, index).latest_checkpoint for index in range(2)]

@@ -30,6 +30,7 @@ from detslurm.slurm.pending_details import (
 )
 from detslurm.slurm.queued_job import QueuedJob
 from detslurm.store import NotFound
+from detslurm.store.records import Intent
 from tests.sdk.scenes import Scene
 
 NOW = time.time()
@@ -231,6 +232,22 @@ def test_held_jobs_have_one_command_that_helps(scene: Scene) -> None:
     assert "detslurm experiment activate 1" in found.remedy
     found = _why(scene, _row(reason="JobHeldAdmin", priority=0))
     assert "an administrator holds it" in found.remedy
+
+
+def test_jobs_of_an_experiment_that_has_used_its_budget(scene: Scene) -> None:
+    """Slurm calls them held by their user, who has never done so."""
+    experiment = scene.experiment(job="9")
+    row = _row(reason="JobHeldUser", folder=str(scene.root / "experiments" / "1" / "jobs"))
+    used = "its budget is used (2 of 2 slot-hours)"
+    for reason in (used, "trial 1: it did nothing for 30 min"):
+        experiment.append(Intent(intent="pause", reason=reason))
+        found = _why(scene, row)
+        assert f"is held, for its experiment was paused by its own jobs: {reason}" in found.cause
+        raised = "Raise it with `detslurm experiment set budget 1 N`. Then let it go on"
+        assert found.remedy.startswith(raised if reason == used else "Let it go on")
+        assert found.remedy.endswith(" with `detslurm experiment activate 1`.")
+    experiment.append(Intent(intent="pause"))
+    assert "was held by its user" in _why(scene, row).cause
 
 
 def test_conditions_times_licenses_and_rules(scene: Scene) -> None:
