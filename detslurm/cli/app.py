@@ -55,6 +55,7 @@ COMMANDS = {
     ),
     "du": Entry("detslurm.cli.du:du", "Show what experiments take on disk."),
     "gc": Entry("detslurm.cli.gc:gc", "Delete what no policy keeps, and what crashes left."),
+    "top": Entry("detslurm.cli.top:top", "Watch experiments and the queue in the terminal."),
     "doctor": Entry("detslurm.cli.doctor:doctor", "Check the store, Slurm and this Python."),
     "site": Entry("detslurm.cli.site:site", "Show or create the site profile of this cluster."),
     "completion": Entry("detslurm.cli.completion:completion", "Install completion with Tab."),

@@ -16,20 +16,9 @@ def browse() -> None:
     Examples:
       detslurm checkpoint browse
     """
-    import sys
-    from importlib.util import find_spec
+    from detslurm.cli.textual_extra import check_textual
 
-    from detslurm.sdk.errors import LifecycleError
-
-    if find_spec("textual") is None:
-        raise LifecycleError(
-            "checkpoint browse needs textual, which is not installed for this Python: "
-            "pip install 'detslurm[tui]'"
-        )
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise LifecycleError(
-            "checkpoint browse needs a terminal; `detslurm checkpoint list` prints checkpoints"
-        )
+    check_textual("checkpoint browse", "`detslurm checkpoint list` prints checkpoints")
     from detslurm.cli.checkpoint_browser import CheckpointBrowser
     from detslurm.sdk.client import Client
 

@@ -21,29 +21,8 @@ from detslurm.cli import browsing
 from detslurm.cli.browsing import CheckpointNode, FileNode, Node
 from detslurm.cli.failures import described
 from detslurm.cli.output import size
+from detslurm.look.top.dialogs import BOX, TextScreen
 from detslurm.sdk.client import Client
-
-
-class TextScreen(ModalScreen[bool]):
-    """A text over the browser, closed by y, n, Enter or Escape; True for y."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        ("y", "close(True)", "Yes"),
-        ("n,escape,enter,q", "close(False)", "Close"),
-    ]
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self._text = text
-
-    def compose(self) -> ComposeResult:
-        """The text in a box."""
-        with Vertical(classes="box"):
-            yield Static(Text(self._text))
-
-    def action_close(self, answer: bool) -> None:
-        """Close it."""
-        self.dismiss(answer)
 
 
 class PathScreen(ModalScreen[str | None]):
@@ -79,12 +58,12 @@ class CheckpointBrowser(App[None]):
 
     TITLE = "detslurm checkpoints"
     ENABLE_COMMAND_PALETTE = False
-    CSS = """
-    Tree { width: 1fr; }
-    #beside { width: 36; border-left: solid $primary; padding: 0 1; }
-    #copying { height: 1; display: none; }
-    .box { width: 76; height: auto; border: round $primary; padding: 0 1; background: $surface; }
-    TextScreen, PathScreen { align: center middle; }
+    CSS = f"""
+    Tree {{ width: 1fr; }}
+    #beside {{ width: 36; border-left: solid $primary; padding: 0 1; }}
+    #copying {{ height: 1; display: none; }}
+    PathScreen {{ align: center middle; }}
+    {BOX}
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         ("r", "restore", "Restore"),

@@ -65,6 +65,12 @@ class Canvas:
         cell = self._cell(dot)
         self._texts[cell], self._owners[cell] = character, series
 
+    def text_before(self, dot: Dot, character: str, series: int) -> None:
+        """Put a character into the cell of a dot, or beside those that are there already."""
+        while self._cell(dot) in self._texts and dot[0] >= self._across:
+            dot = dot[0] - self._across, dot[1]
+        self.text(dot, character, series)
+
     def lines(self) -> list[list[TextSpan]]:
         """Its lines from the top; each span is as long as it can be."""
         return [list(self._spans(y)) for y in range(self.height)]

@@ -75,6 +75,8 @@ def draw(lines: Sequence[Line], form: PlotFormat) -> list[list[TextSpan]]:
         _draw_line(canvas, lines[number], number, x, y)
     for number in reversed(range(len(lines))):
         _draw_marks(canvas, lines[number], number, x, y, form.braille)
+    for number, line in enumerate(lines):
+        _draw_letter(canvas, line, number, x, y)
     bar, tick = ("│", "┤") if form.braille else ("|", "+")
     body = [
         [TextSpan(f"{labels.get(n, ''):>{margin - 1}} {tick if n in labels else bar}"), *spans]
@@ -109,13 +111,15 @@ def _mean(values: Sequence[float]) -> float | None:
 
 
 def _draw_line(canvas: Canvas, line: Line, number: int, x: Scale, y: Scale) -> None:
-    last: Dot | None = None
     for piece in _pieces(line, y):
-        dots = list(_per_column(canvas, piece, x, y))
-        canvas.path(dots, number)
-        last = dots[-1]
-    if last is not None:
-        canvas.text(last, letter(number), number)
+        canvas.path(list(_per_column(canvas, piece, x, y)), number)
+
+
+def _draw_letter(canvas: Canvas, line: Line, number: int, x: Scale, y: Scale) -> None:
+    points = zip(line.xs, line.ys, strict=True)
+    if shown := [(at, value) for at, value in points if y.shows(value)]:
+        at, value = shown[-1]
+        canvas.text_before(_dot(canvas, x.share(at), y.share(value)), letter(number), number)
 
 
 def _pieces(line: Line, y: Scale) -> Iterator[Sequence[tuple[float, float]]]:

@@ -1,0 +1,28 @@
+"""`detslurm top`."""
+
+from __future__ import annotations
+
+import click
+
+
+@click.command()
+def top() -> None:
+    """Watch experiments, trials and the queue in the terminal.
+
+    Above are the experiments, below a page of the one under the cursor: 1 trials, 2 learning
+    curves, 3 the log of a trial, 4 its checkpoints, 5 the queue. Keys: the arrows move, Tab goes to
+    the other half, / filters, p pauses, a activates, c cancels and k kills (each after a question),
+    q quits. The queue is asked every 30 seconds at most.
+
+    \b
+    Examples:
+      detslurm top
+    """
+    from detslurm.cli.textual_extra import check_textual
+
+    check_textual("top", "`detslurm experiment list` prints experiments")
+    from detslurm.look.top.app import TopApp
+    from detslurm.look.top.watcher import Watcher
+    from detslurm.sdk.client import Client
+
+    TopApp(Watcher(), lambda warn: Client(warn=warn)).run()

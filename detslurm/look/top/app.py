@@ -1,0 +1,356 @@
+"""The application behind `detslurm top`; needs textual, so others import it where they use it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import ClassVar
+
+from rich.text import Text
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.message import Message
+from textual.widgets import ContentSwitcher, DataTable, Footer, Input, Static
+
+from detslurm.look.canvas import letter
+from detslurm.look.plot import COLORS, PlotFormat, draw
+from detslurm.look.top import cells
+from detslurm.look.top.cells import Rows
+from detslurm.look.top.dialogs import BOX, TextScreen
+from detslurm.look.top.reader import Reader
+from detslurm.look.top.watcher import PAGES, Page, Request, TopView, Watcher
+from detslurm.sdk.client import Client
+from detslurm.sdk.errors import LifecycleError
+from detslurm.slurm import SlurmError
+from detslurm.store import StoreError
+
+_COLUMNS: dict[str, Sequence[str]] = {
+    "experiments": cells.EXPERIMENTS,
+    "trials": cells.TRIALS,
+    "checkpoints": cells.CHECKPOINTS,
+    "queue": cells.QUEUE,
+}
+_QUESTIONS = {
+    "pause": "Pause {what}? Running trials save a checkpoint and free their nodes.",
+    "activate": "Activate {what}? What is held is released, what lost its job is queued again.",
+    "cancel": "Cancel {what}? Running trials save a checkpoint. This can't be undone.",
+    "kill": "Kill {what}? Its jobs end at once, and what no checkpoint holds is lost."
+    " This can't be undone.",
+}
+_DONE = {
+    "pause": "Paused experiment",
+    "activate": "Activated experiment",
+    "cancel": "Canceled experiment",
+    "kill": "Killed experiment",
+}
+_STALLED_SECONDS = 5.0
+
+
+class ViewRead(Message):
+    """The thread that looks has something to show."""
+
+    def __init__(self, view: TopView) -> None:
+        super().__init__()
+        self.view = view
+
+
+class LookFailed(Message):
+    """The thread that looks met a fault of our own."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.error = error
+
+
+class TopApp(App[None]):
+    """Experiments above, a page of the one under the cursor below.
+
+    Args:
+        watcher: Looks at the store and the queue.
+        acting: Makes the client that changes experiments; gets where its warnings go.
+    """
+
+    TITLE = "detslurm top"
+    ENABLE_COMMAND_PALETTE = False
+    CSS = f"""
+    #experiments {{ height: 2fr; }}
+    #below {{ height: 3fr; }}
+    #pages, #title, #status {{ height: 1; }}
+    #pages {{ background: $primary; color: $text; }}
+    #title {{ text-style: bold; }}
+    #status {{ color: $text-muted; }}
+    #search {{ display: none; height: 1; border: none; }}
+    DataTable {{ height: 1fr; }}
+    {BOX}
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        *[Binding(str(n), f"page('{page}')", page, show=False) for n, page in enumerate(PAGES, 1)],
+        Binding("tab", "focus_other", "Other half", priority=True),
+        ("slash", "search", "Filter"),
+        ("p", "change('pause')", "Pause"),
+        ("a", "change('activate')", "Activate"),
+        ("c", "change('cancel')", "Cancel"),
+        ("k", "change('kill')", "Kill"),
+        ("q", "quit", "Quit"),
+    ]
+
+    def __init__(self, watcher: Watcher, acting: Callable[[Callable[[str], None]], Client]) -> None:
+        super().__init__()
+        self._reader = Reader(
+            watcher,
+            lambda view: self._tell(ViewRead(view)),
+            lambda error: self._tell(LookFailed(error)),
+        )
+        self._acting = acting
+        self._request = Request()
+        self._view = TopView(self._request)
+
+    def compose(self) -> ComposeResult:
+        """The two halves, what is known of them, and the keys."""
+        yield _table("experiments")
+        yield Static(id="pages")
+        yield Static(id="title")
+        with ContentSwitcher(initial="trials", id="below"):
+            yield _table("trials")
+            yield Static(id="curves")
+            with VerticalScroll(id="log"):
+                yield Static(id="lines")
+            yield _table("checkpoints")
+            yield _table("queue")
+        yield Input(placeholder="words in id, name, state, owner or label", id="search")
+        yield Static(id="status")
+        yield Footer()
+
+    def on_mount(self) -> None:
+        """Begin to look."""
+        self._name_pages()
+        self.query_one("#experiments").focus()
+        self.query_one("#status", Static).update("reading ...")
+        self._reader.start()
+        self.set_interval(_STALLED_SECONDS, self._watch_reader)
+
+    def on_unmount(self) -> None:
+        """Stop looking."""
+        self._reader.stop()
+
+    def _tell(self, message: Message) -> None:
+        """From the thread that looks; nobody listens any more once the application ends."""
+        if self.is_running:
+            self.post_message(message)
+
+    # -- what is shown -----------------------------------------------------------------------------
+
+    def on_view_read(self, message: ViewRead) -> None:
+        """Show what is new."""
+        view, before = message.view, self._view
+        self._view = view
+        if view.experiments != before.experiments:
+            _fill(self._table("experiments"), view.experiments)
+        if view.request.page == self._request.page:
+            self._show_page(view, before)
+        self._say_status()
+
+    def on_look_failed(self, message: LookFailed) -> None:
+        """End with the fault: it is ours."""
+        raise message.error
+
+    def _show_page(self, view: TopView, before: TopView) -> None:
+        page = view.request.page
+        self.query_one("#title", Static).update(Text(view.title, no_wrap=True))
+        if page == "curves":
+            self._draw(view)
+        elif page == "log":
+            if view.log != before.log or before.request.page != "log":
+                self._write_log(view.log)
+        else:
+            _fill(self._table(page), view.rows)
+
+    def _draw(self, view: TopView) -> None:
+        area = self.query_one("#below").size
+        height = max(area.height - len(view.legend), 6)
+        text = Text(no_wrap=True)
+        for row in draw(view.curves, PlotFormat(max(area.width, 40), height)):
+            for piece, series in row:
+                text.append(piece, style=_color(series))
+            text.append("\n")
+        for place, line in enumerate(view.legend):
+            text.append(letter(place), style=_color(place))
+            text.append(f" {line}\n")
+        self.query_one("#curves", Static).update(text)
+
+    def _write_log(self, lines: Sequence[str]) -> None:
+        scroll = self.query_one("#log", VerticalScroll)
+        at_end = scroll.scroll_offset.y >= scroll.max_scroll_y
+        self.query_one("#lines", Static).update(Text("\n".join(lines)))
+        if at_end:
+            scroll.call_after_refresh(scroll.scroll_end, animate=False)
+
+    def _say_status(self) -> None:
+        view = self._view
+        asked = view.queue_time
+        parts = [f"read {time.strftime('%H:%M:%S')}"]
+        parts += [f"queue {time.strftime('%H:%M:%S', time.localtime(asked))}"] if asked else []
+        parts += [f"filter {self._request.search!r}"] if self._request.search else []
+        parts += [f"{view.hidden} more experiments: / finds them"] if view.hidden else []
+        if (seconds := self._reader.busy_seconds) >= _STALLED_SECONDS:
+            parts = [f"no answer for {seconds:.0f} seconds; what is shown is older"]
+        text = Text("  ".join([*view.problems, *parts]), no_wrap=True, overflow="ellipsis")
+        text.stylize("red" if view.problems or seconds >= _STALLED_SECONDS else "")
+        self.query_one("#status", Static).update(text)
+
+    def _watch_reader(self) -> None:
+        if self._reader.busy_seconds >= _STALLED_SECONDS:
+            self._say_status()
+
+    def _name_pages(self) -> None:
+        text = Text(no_wrap=True)
+        for number, page in enumerate(PAGES, 1):
+            style = "reverse" if page == self._request.page else ""
+            text.append(f" {number} {page.capitalize()} ", style=style)
+        self.query_one("#pages", Static).update(text)
+
+    # -- what is asked for -------------------------------------------------------------------------
+
+    def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
+        """The cursor moved; in a table that was only filled nobody has chosen a line."""
+        number = int(event.row_key.value or 0) if _has_ids(event.data_table) else 0
+        if event.data_table.id == "trials":
+            if number and event.data_table is self.focused:
+                self._ask(replace(self._request, trial=number))
+        elif number and number != self._request.experiment:
+            self._ask(replace(self._request, experiment=number, trial=None))
+
+    def _ask(self, request: Request) -> None:
+        if request != self._request:
+            self._request = request
+            self._reader.ask(request)
+
+    def action_page(self, page: Page) -> None:
+        """Show a page."""
+        self._ask(replace(self._request, page=page))
+        self.query_one("#below", ContentSwitcher).current = page
+        self.query_one("#title", Static).update("reading ...")
+        self._name_pages()
+
+    def action_focus_other(self) -> None:
+        """Move the cursor to the other half; where it comes to trials, it chooses one."""
+        here, page = self.query_one("#experiments"), self._request.page
+        if self.focused is not here or page == "curves":
+            here.focus()
+            return
+        self.query_one(f"#{page}").focus()
+        trials = self._table("trials")
+        if page == "trials" and trials.row_count:
+            key, _ = trials.coordinate_to_cell_key(trials.cursor_coordinate)
+            self._ask(replace(self._request, trial=int(key.value or 0)))
+
+    def action_search(self) -> None:
+        """Ask for words."""
+        field = self.query_one("#search", Input)
+        field.display = True
+        field.focus()
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """A letter of the words was typed."""
+        self._ask(replace(self._request, search=event.value))
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Enter was pressed."""
+        event.input.display = False
+        self.query_one("#experiments").focus()
+
+    def on_key(self, event: object) -> None:
+        """Escape takes the words away."""
+        field = self.query_one("#search", Input)
+        if getattr(event, "key", "") == "escape" and field.has_focus:
+            field.value = ""
+            field.display = False
+            self.query_one("#experiments").focus()
+
+    # -- what is changed ---------------------------------------------------------------------------
+
+    def action_change(self, what: str) -> None:
+        """Ask, and then pause, activate, cancel or kill the experiment under the cursor."""
+        number = self._request.experiment
+        row = self._view.experiments.get(str(number))
+        if number is None or row is None:
+            self.notify("Move to an experiment first.", severity="warning")
+            return
+        name = f"experiment {number} ({row[-1]})"
+        question = f"{_QUESTIONS[what].format(what=name)}\n\ny: {what} it    n: leave it"
+
+        def act(answer: bool | None) -> None:
+            if answer:
+                threading.Thread(target=self._change, args=(what, number), daemon=True).start()
+
+        self.push_screen(TextScreen(question), act)
+
+    def _change(self, what: str, number: int) -> None:
+        """In a thread of its own: a queue may take its time to answer."""
+        warnings: list[str] = []
+        try:
+            experiment = self._acting(warnings.append).stored(number)
+            done = getattr(experiment, what)()
+        except (StoreError, SlurmError, LifecycleError, OSError) as error:
+            self._report(str(error), "error")
+            return
+        over = f"Experiment {number} has already ended: {experiment.state}"
+        self._report(over if done is False else f"{_DONE[what]} {number}", "information")
+        for text in warnings:
+            self._report(text, "warning")
+        self._reader.ask(self._request)
+
+    def _report(self, text: str, severity: str) -> None:
+        self.call_from_thread(self.notify, text, severity=severity, markup=False)
+
+    def _table(self, name: str) -> DataTable[Text]:
+        return self.query_one(f"#{name}", DataTable)
+
+
+def _table(name: str) -> DataTable[Text]:
+    table: DataTable[Text] = DataTable(id=name, cursor_type="row", zebra_stripes=False)
+    for column in _COLUMNS[name]:
+        table.add_column(column, key=column)
+    return table
+
+
+def _has_ids(table: DataTable[Text]) -> bool:
+    return table.id in ("experiments", "trials")
+
+
+def _fill(table: DataTable[Text], rows: Rows) -> None:
+    """Bring a table up to date: only cells that changed, unless rows came or went."""
+    keys = [key.value for key in table.rows]
+    names = _COLUMNS[table.id or ""]
+    if keys != list(rows):
+        place = table.cursor_row
+        at = keys[place] if 0 <= place < len(keys) else None
+        table.clear()
+        for key, row in rows.items():
+            table.add_row(*map(_cell, row), key=key)
+        if at in rows:
+            table.move_cursor(row=list(rows).index(at), animate=False)
+        return
+    for key, row in rows.items():
+        for name, value in zip(names, row, strict=True):
+            if table.get_cell(key, name).plain != value:
+                table.update_cell(key, name, _cell(value), update_width=True)
+
+
+def _cell(value: str) -> Text:
+    return Text(value, no_wrap=True, style=_STATES.get(value, ""))
+
+
+# Colours say at a glance what runs, what is over and what went wrong, as in the tables of commands.
+_STATES = {
+    "ACTIVE": "cyan", "RUNNING": "cyan", "SCHEDULED": "cyan", "QUEUED": "yellow",
+    "PAUSED": "magenta", "COMPLETED": "green", "CANCELED": "bright_black", "ERROR": "red",
+    "UNKNOWN": "red",
+}  # fmt: skip
+
+
+def _color(series: int | None) -> str:
+    return "" if series is None else COLORS[series % len(COLORS)]

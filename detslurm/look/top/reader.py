@@ -1,0 +1,83 @@
+"""The thread that looks at the store and the queue, so that the keys never wait for them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from detslurm.look.top.poll_interval import PollInterval
+from detslurm.look.top.watcher import Request, TopView
+
+
+class _Looks(Protocol):
+    def look(self, request: Request) -> TopView: ...
+
+
+class Reader:
+    """Looks again and again, soon after a request has changed, else at the pace of what happens.
+
+    The thread is a daemon: a file server that hangs keeps no program from ending.
+
+    Args:
+        watcher: Looks.
+        show: Gets each view, in the thread.
+        failed: Gets a fault of our own, in the thread, which then ends.
+    """
+
+    def __init__(
+        self,
+        watcher: _Looks,
+        show: Callable[[TopView], None],
+        failed: Callable[[Exception], None],
+    ) -> None:
+        self._watcher = watcher
+        self._show = show
+        self._failed = failed
+        self._request = Request()
+        self._asked = threading.Condition()
+        self._news = False
+        self._over = False
+        self._busy_since: float | None = None
+
+    @property
+    def busy_seconds(self) -> float:
+        """For how long the store or the queue has not answered; 0 while nothing is asked."""
+        since = self._busy_since
+        return 0.0 if since is None else time.monotonic() - since
+
+    def start(self) -> None:
+        """Begin to look."""
+        threading.Thread(target=self._run, name="detslurm-top", daemon=True).start()
+
+    def ask(self, request: Request) -> None:
+        """Look at something else, now."""
+        with self._asked:
+            self._request, self._news = request, True
+            self._asked.notify()
+
+    def stop(self) -> None:
+        """End after the look that is under way."""
+        with self._asked:
+            self._over = True
+            self._asked.notify()
+
+    def _run(self) -> None:
+        interval, spent = PollInterval(), time.process_time()
+        while not self._over:
+            self._news = False
+            self._busy_since = time.monotonic()
+            try:
+                view = self._watcher.look(self._request)
+            except Exception as error:  # the view's thread raises it: nobody would see it here
+                self._failed(error)
+                return
+            self._busy_since = None
+            self._show(view)
+            before, spent = spent, time.process_time()
+            self._wait(interval.after(changed=view.changed, cost=spent - before))
+
+    def _wait(self, seconds: float) -> None:
+        with self._asked:
+            self._asked.wait_for(lambda: self._news or self._over, seconds)

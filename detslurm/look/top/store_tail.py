@@ -1,0 +1,152 @@
+"""The experiments of a store, read on where something is new."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from detslurm._states import FINISHED
+from detslurm.sdk.client import Client
+from detslurm.sdk.snapshot import ExperimentSnapshot, attach_job_status, read
+from detslurm.store import ExperimentRow, NotFound, StoreError, fs
+from detslurm.store.index import Catalog
+
+Signature = tuple[float | None, int | None]
+
+
+class StoreTail:
+    """All experiments; a look costs a few file names while nothing changes.
+
+    It reads the tail of the ledger, what is new of the experiment that is looked at, and in turn of
+    one of the other unfinished ones.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._catalog: Catalog | None = None
+        self._open: dict[int, ExperimentSnapshot] = {}
+        self._finished: dict[int, ExperimentSnapshot] = {}  # the one that is looked at
+        self._signatures: dict[int, Signature] = {}
+        self._turn = 0
+        self.problems: dict[int, str] = {}
+        """Why experiments can't be read, by id."""
+
+    @property
+    def unfinished(self) -> list[ExperimentSnapshot]:
+        """Those that are not over."""
+        return list(self._open.values())
+
+    def rows(self) -> Iterator[ExperimentRow]:
+        """All experiments in short, newest first; those put away or deleted are left out."""
+        finished = self._catalog.finished if self._catalog is not None else {}
+        for number in sorted(finished.keys() | self._open.keys(), reverse=True):
+            row = self._open[number].row if number in self._open else finished[number]
+            if row.state != "DELETED" and not row.archived:
+                yield row
+
+    def experiment(self, number: int) -> ExperimentSnapshot:
+        """All of one experiment. Raises StoreError."""
+        if number in self._open:
+            return self._open[number]
+        if number not in self._finished:
+            self._finished = {number: read(self._client.directory(number))}
+        return self._finished[number]
+
+    def look(self, chosen: int | None) -> bool:
+        """Read what is new; `chosen` is looked at each time.
+
+        Returns:
+            Whether anything has changed.
+
+        Raises:
+            StoreError: If there is no store, or it can't be read.
+        """
+        changed = self._look_for_experiments()
+        for number in self._in_turn(chosen):
+            changed |= self._look_at(self._open[number])
+            self._settle(number)
+        return changed
+
+    def ask_queue(self) -> None:
+        """Add what the queue knows of all trials that are unfinished."""
+        attach_job_status(self.unfinished, self._client.queues)
+        for number in list(self._open):
+            self._settle(number)
+
+    # -- experiments -------------------------------------------------------------------------------
+
+    def _look_for_experiments(self) -> bool:
+        if self._catalog is None:
+            if text := self._client.missing():
+                raise NotFound(text)
+            self._catalog = self._client.store.catalog()
+            self._read(self._catalog.unfinished)
+            return True
+        news = self._client.store.ledger.catch_up(self._catalog.ledger)
+        for number in news:
+            self._catalog.finished.pop(number, None)
+            self._finished.pop(number, None)
+        return self._read(sorted(news)) if news else False
+
+    def _read(self, numbers: list[int]) -> bool:
+        for number in numbers:
+            try:
+                self._open[number] = read(self._client.store.experiment(number))
+                self.problems.pop(number, None)
+            except NotFound:
+                continue  # its submission was interrupted
+            except StoreError as error:
+                self.problems[number] = str(error)
+            self._settle(number)
+        return bool(numbers)
+
+    def _settle(self, number: int) -> None:
+        """Keep of what is over only its row."""
+        one = self._open.get(number)
+        if one is not None and one.row.finished and self._catalog is not None:
+            self._catalog.finished[number] = one.row
+            del self._open[number]
+            self._finished.pop(number, None)
+
+    def _in_turn(self, chosen: int | None) -> list[int]:
+        others = sorted(self._open.keys() - {chosen})
+        found = [chosen] if chosen in self._open else []
+        if others:
+            self._turn = (self._turn + 1) % len(others)
+            found.append(others[self._turn])
+        return [number for number in found if number is not None]
+
+    # -- one experiment ----------------------------------------------------------------------------
+
+    def _look_at(self, one: ExperimentSnapshot) -> bool:
+        if next(one.directory.facts(one.facts.count), None) or self._search_moved(one):
+            one.refresh()
+            return True
+        news = [trial for trial in _may_have_news(one) if self._moved(one, trial)]
+        for trial in news:
+            one.read_trial(trial)
+        return bool(news)
+
+    def _search_moved(self, one: ExperimentSnapshot) -> bool:
+        if not one.facts.searching:
+            return False
+        return self._is_new(-one.directory.id, (fs.modified(one.directory.search), None))
+
+    def _moved(self, one: ExperimentSnapshot, trial: int) -> bool:
+        """Whether a run has begun or ended, or written anything."""
+        place, run = one.directory.trial(trial), one.trials[trial].run_count
+        size = fs.size_of(place.records_path(run)) if run else None
+        return self._is_new(trial, (fs.modified(place.path), size))
+
+    def _is_new(self, key: int, signature: Signature) -> bool:
+        known, self._signatures[key] = self._signatures.get(key), signature
+        return known != signature
+
+
+def _may_have_news(one: ExperimentSnapshot) -> list[int]:
+    """Trials that are not over and, as far as the queue has said, don't wait there."""
+    return [
+        row.id
+        for row in one.trials.values()
+        if row.state not in FINISHED
+        and not ((status := one.job_statuses.get(row.id)) and status.waits)
+    ]

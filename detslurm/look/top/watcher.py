@@ -1,0 +1,282 @@
+"""Puts together what `detslurm top` shows: a request goes in, and text comes out."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Final, Literal
+
+from detslurm.look.plot import Line
+from detslurm.look.top import cells
+from detslurm.look.top.cells import Rows
+from detslurm.look.top.live_curve import LiveCurve
+from detslurm.look.top.paced_cluster import Clock, PacedClusters
+from detslurm.look.top.store_tail import StoreTail
+from detslurm.sdk.client import Client
+from detslurm.sdk.errors import LifecycleError
+from detslurm.sdk.log_lines import LogLine, parse
+from detslurm.sdk.logs import Appended, tail
+from detslurm.sdk.queues import Connect
+from detslurm.sdk.snapshot import ExperimentSnapshot
+from detslurm.slurm import SlurmError
+from detslurm.store import StoreError, TrialRow
+
+Page = Literal["trials", "curves", "log", "checkpoints", "queue"]
+
+PAGES: Final[tuple[Page, ...]] = ("trials", "curves", "log", "checkpoints", "queue")
+MOST_ROWS: Final = 200
+"""Of each table: what a terminal shows of thousands are the newest, or those that are searched."""
+
+CURVES: Final = 5
+LOG_LINES: Final = 200
+
+_VALIDATION: Final = "validation"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is looked at.
+
+    Attributes:
+        experiment: The id of the experiment under the cursor; None before there is one.
+        trial: The id of the trial under the cursor; None for the first one that runs, or the best.
+        page: What is shown of it.
+        search: Words that experiments must have.
+    """
+
+    experiment: int | None = None
+    trial: int | None = None
+    page: Page = "trials"
+    search: str = ""
+
+
+@dataclass
+class TopView:
+    """What is shown.
+
+    Attributes:
+        request: What was asked for.
+        experiments: The rows of the upper table.
+        hidden: How many experiments have no row.
+        title: A line about what is below it.
+        rows: The rows of the page; empty where it has none.
+        curves: The curves of the page.
+        legend: A line for each curve.
+        log: The last lines of the log.
+        problems: What did not work, in sentences.
+        queue_time: When the queue was asked; None before.
+        changed: Whether anything is new since the last look.
+    """
+
+    request: Request
+    experiments: Rows = field(default_factory=dict)
+    hidden: int = 0
+    title: str = ""
+    rows: Rows = field(default_factory=dict)
+    curves: list[Line] = field(default_factory=list)
+    legend: list[str] = field(default_factory=list)
+    log: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    queue_time: float | None = None
+    changed: bool = False
+
+
+class Watcher:
+    """Looks at a store and its queue, as often as it is told to.
+
+    Args:
+        root: The directory of the store; by default the one that the commands use.
+        connect: As for `Client`.
+        clock: For tests; seconds that only grow.
+    """
+
+    def __init__(
+        self,
+        root: Path | None = None,
+        connect: Connect | None = None,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        from detslurm.sdk.queues import connector
+        from detslurm.sdk.store_root import default_root
+
+        self._warnings: list[str] = []
+        self._clusters = PacedClusters(connect or connector(root or default_root()), clock)
+        self._client = Client(root, warn=self._warnings.append, connect=self._clusters)
+        self._store = StoreTail(self._client)
+        self._curves: dict[tuple[int, str], LiveCurve] = {}
+        self._log = _LogTail()
+        self._queue_time: float | None = None
+        self._queue_problems: list[str] = []
+        self._last: TopView | None = None
+
+    def look(self, request: Request) -> TopView:
+        """Read what is new and return all of it; what can't be read becomes a problem."""
+        view = TopView(request)
+        with _noting(view.problems):
+            view.changed = self._store.look(request.experiment)
+            self._ask_queue(request)
+        view.problems += [*self._store.problems.values(), *self._queue_problems]
+        view.queue_time = self._queue_time
+        self._list(view)
+        with _noting(view.problems):
+            self._show(view)
+        view.changed |= self._last is None or _content(self._last) != _content(view)
+        self._last = view
+        return view
+
+    def _ask_queue(self, request: Request) -> None:
+        """At most as often as a listing of the queue is allowed."""
+        if not self._clusters.due or not (self._store.unfinished or request.page == "queue"):
+            return
+        self._warnings.clear()
+        self._store.ask_queue()
+        self._queue_problems = list(dict.fromkeys(self._warnings))
+        self._queue_time = time.time()
+
+    def _list(self, view: TopView) -> None:
+        found = cells.matching(self._store.rows(), view.request.search)
+        view.experiments = cells.experiment_rows(islice(found, MOST_ROWS))
+        view.hidden = sum(1 for _ in found)
+
+    # -- pages -------------------------------------------------------------------------------------
+
+    def _show(self, view: TopView) -> None:
+        if view.request.page == "queue":
+            jobs = self._client.list_jobs()
+            view.title = f"{len(jobs)} jobs in the queue"
+            view.rows = cells.queue_rows(jobs[:MOST_ROWS])
+            return
+        number = view.request.experiment
+        if number is None or (view.experiments and str(number) not in view.experiments):
+            number = int(next(iter(view.experiments), 0))
+        if not number:
+            return
+        one = self._store.experiment(number)
+        show: dict[Page, Callable[[TopView, ExperimentSnapshot], None]] = {
+            "trials": self._show_trials,
+            "curves": self._show_curves,
+            "log": self._show_log,
+            "checkpoints": self._show_checkpoints,
+        }
+        show[view.request.page](view, one)
+
+    def _show_trials(self, view: TopView, one: ExperimentSnapshot) -> None:
+        rows = sorted(one.trial_rows.values(), key=lambda row: row.id)
+        view.rows = cells.trial_rows(one, rows[:MOST_ROWS])
+        more = f", {len(rows) - MOST_ROWS} more" if len(rows) > MOST_ROWS else ""
+        message = f": {_message(one)}" if _message(one) else ""
+        view.title = cells.one_line(f"experiment {one.directory.id} is {one.row.state}{message}")
+        view.title += more
+
+    def _show_curves(self, view: TopView, one: ExperimentSnapshot) -> None:
+        row = one.row
+        begun = [trial for trial in one.trial_rows.values() if trial.run_count]
+        if row.metric is None or not begun:
+            view.title = f"experiment {row.id} has no curve of a searcher's metric so far"
+            return
+        for trial in _best_first(begun, smaller=row.smaller_is_better)[:CURVES]:
+            curve = self._curve(one, trial.id, row.metric).read()
+            if len(curve.xs):
+                view.curves.append(curve)
+                view.legend.append(_legend(trial))
+        view.title = cells.one_line(
+            f"{_VALIDATION} {row.metric} by batches: experiment {row.id}, best trials"
+        )
+
+    def _curve(self, one: ExperimentSnapshot, trial: int, metric: str) -> LiveCurve:
+        key = (trial, metric)
+        if key not in self._curves:
+            self._curves[key] = LiveCurve(one.directory.trial(trial), _VALIDATION, metric)
+        return self._curves[key]
+
+    def _show_log(self, view: TopView, one: ExperimentSnapshot) -> None:
+        trial = _trial_of(one, view.request.trial)
+        if trial is None:
+            view.title = f"no trial of experiment {one.directory.id} has begun"
+            return
+        view.title = f"log of trial {trial.id}, run {trial.run_count}"
+        view.log = self._log.read(one, trial)
+
+    def _show_checkpoints(self, view: TopView, one: ExperimentSnapshot) -> None:
+        trial = _trial_of(one, view.request.trial)
+        if trial is None:
+            view.title = f"no trial of experiment {one.directory.id} has begun"
+            return
+        found = one.read_trial(trial.id).checkpoints
+        view.title = f"checkpoints of trial {trial.id}"
+        view.rows = cells.checkpoint_rows(found[-MOST_ROWS:], one.row.metric)
+
+
+class _LogTail:
+    """The last lines of the newest run of one trial."""
+
+    def __init__(self) -> None:
+        self._of: tuple[int, int] | None = None
+        self._lines: deque[str] = deque(maxlen=LOG_LINES)
+
+    def read(self, one: ExperimentSnapshot, trial: TrialRow) -> list[str]:
+        if self._of != (trial.id, trial.run_count):
+            place = one.directory.trial(trial.id)
+            self._of = (trial.id, trial.run_count)
+            self._new = Appended(place.log_path(trial.run_count))
+            end = self._new.skip()
+            self._lines.clear()
+            self._lines.extend(map(_log_line, tail(place, LOG_LINES, end=end)))
+        new = (parse(raw, trial.run_count) for raw in self._new.read())
+        self._lines.extend(map(_log_line, new))
+        return [*self._lines]
+
+
+def _log_line(line: LogLine) -> str:
+    """The time of day, the rank and the text; lines of 80 cells have no room for the date."""
+    rank = "" if line.rank is None else f"{line.rank}| "
+    clock = f"{line.time[11:19]} " if line.time else ""
+    return clock + rank + cells.one_line(line.text.expandtabs())
+
+
+def _trial_of(one: ExperimentSnapshot, wanted: int | None) -> TrialRow | None:
+    """The trial that was asked for, or the first that runs, or the best."""
+    begun = [row for row in one.trial_rows.values() if row.run_count]
+    if wanted is not None and (found := [row for row in begun if row.id == wanted]):
+        return found[0]
+    running = [row for row in begun if row.state == "RUNNING"]
+    best = _best_first(begun, smaller=one.row.smaller_is_better)
+    return next(iter([*running, *best]), None)
+
+
+def _best_first(rows: Sequence[TrialRow], *, smaller: bool) -> list[TrialRow]:
+    def key(row: TrialRow) -> tuple[bool, float, int]:
+        value = row.best_validation.value if row.best_validation else None
+        unknown = value is None or value != value
+        return unknown, 0.0 if unknown or value is None else (value if smaller else -value), row.id
+
+    return sorted(rows, key=key)
+
+
+def _legend(row: TrialRow) -> str:
+    best = row.best_validation
+    at = f"best {cells.one_line(best.value)} @ {best.steps}" if best else ""
+    hparams = ", ".join(f"{name}={cells.one_line(v)}" for name, v in (row.hparams or {}).items())
+    return f"trial {row.id}  {row.state}  {at}  {cells.one_line(hparams)}"
+
+
+def _message(one: ExperimentSnapshot) -> str | None:
+    return one.message or one.view.pause_reason
+
+
+def _content(view: TopView) -> tuple[object, ...]:
+    return (view.experiments, view.title, view.rows, view.curves, view.log, view.problems)
+
+
+@contextmanager
+def _noting(problems: list[str]) -> Iterator[None]:
+    """A store or a queue that does not answer is shown, and the view goes on."""
+    try:
+        yield
+    except (StoreError, SlurmError, LifecycleError, OSError) as error:
+        problems.append(cells.one_line(str(error).replace("\n", " ")))

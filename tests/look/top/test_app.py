@@ -1,0 +1,217 @@
+"""`detslurm top`: driven by textual's pilot, and in a real terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("textual")
+
+from textual.pilot import Pilot
+from textual.widgets import DataTable, Static
+
+from detslurm.look.top.app import TopApp
+from detslurm.look.top.watcher import Request, TopView, Watcher
+from detslurm.sdk.client import Client
+from tests.look.top.test_watcher import job
+from tests.sdk.scenes import Scene
+
+SIZES = [(80, 24), (200, 60)]
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    """Trial 1 runs, trial 2 waits, and experiment 2 is over."""
+    scene = Scene(tmp_path / "store")
+    experiment = scene.experiment(2, name="resnet")
+    losses = [1 / n for n in range(1, 30)]
+    checkpoint = "1b4e28ba-2fa1-11d2-883f-0016d3cca427"
+    scene.run(experiment, 0, losses=losses, ref="7_0", log=["0: step 1"], checkpoint=checkpoint)
+    scene.run(scene.experiment(1, job=None, name="done"), losses=[0.125], end="completed")
+    scene.queue.rows = [job("7_0", "RUNNING"), job("7_1", "PENDING", "Priority")]
+    return scene
+
+
+def drive(
+    scene: Scene,
+    act: Callable[[Pilot[None]], Awaitable[None]],
+    size: tuple[int, int] = (80, 24),
+    watcher: Watcher | None = None,
+) -> None:
+    """Open the view, and act."""
+
+    def acting(warn: Callable[[str], None]) -> Client:
+        return Client(scene.root, warn=warn, connect=lambda name: scene.queue)
+
+    async def run() -> None:
+        view = watcher or Watcher(scene.root, lambda name: scene.queue)
+        async with TopApp(view, acting).run_test(size=size) as pilot:
+            await act(pilot)
+
+    asyncio.run(run())
+
+
+async def until(pilot: Pilot[None], condition: Callable[[], object], what: str = "") -> None:
+    """Wait for what the thread that looks will bring."""
+    end = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < end, f"{what}\n{screen(pilot)}"
+        await pilot.pause(0.05)
+
+
+def screen(pilot: Pilot[None]) -> str:
+    """What the terminal shows."""
+    strips = pilot.app.screen._compositor.render_strips()
+    return "\n".join("".join(segment.text for segment in strip) for strip in strips)
+
+
+def keys(pilot: Pilot[None], name: str) -> list[str | None]:
+    """The rows of a table."""
+    return [key.value for key in pilot.app.query_one(f"#{name}", DataTable).rows]
+
+
+def said(pilot: Pilot[None], text: str) -> Callable[[], bool]:
+    """Whether a message beside the tables has a text."""
+    return lambda: any(text in str(one.message) for one in pilot.app._notifications)
+
+
+def shows(pilot: Pilot[None], text: str) -> Callable[[], bool]:
+    return lambda: text in screen(pilot)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_every_page_by_its_key(scene: Scene, size: tuple[int, int]) -> None:
+    """Experiments above, and below trials, curves, the log, checkpoints and the queue."""
+
+    async def act(pilot: Pilot[None]) -> None:
+        await until(pilot, lambda: keys(pilot, "experiments") == ["2", "1"])
+        await until(pilot, shows(pilot, "experiment 2 is COMPLETED"))
+        await pilot.press("down")
+        await until(pilot, lambda: keys(pilot, "trials") == ["1", "2"])
+        assert "7_1: other jobs come first" in screen(pilot)
+        for key, text in [
+            ("2", "a trial 1  RUNNING  best 0.0344828 @ 29"), ("3", "04:46:00 0| step 1"),
+            ("4", "1b4e28ba"), ("5", "other jobs come first"), ("1", "experiment 1 is ACTIVE"),
+        ]:  # fmt: skip
+            await pilot.press(key)
+            await until(pilot, shows(pilot, text), text)
+        last = screen(pilot).splitlines()[-1]
+        for word in ("tab Other half", "/ Filter", "p Pause", "a Activate", "c Cancel", "k Kill"):
+            assert word in last
+        assert "q Quit" in last
+        assert max(map(len, screen(pilot).splitlines())) == size[0]
+
+    drive(scene, act, size)
+
+
+def test_a_trial_is_chosen_in_the_lower_half(scene: Scene) -> None:
+    """Until then the log is that of a trial that runs."""
+    scene.run(scene.store.experiment(1), 1, losses=[2.0], ref="7_1", log=["0: other"], end="error")
+
+    async def act(pilot: Pilot[None]) -> None:
+        await until(pilot, lambda: len(keys(pilot, "experiments")) == 2)
+        await pilot.press("down", "3")
+        await until(pilot, shows(pilot, "log of trial 1, run 1"))
+        await pilot.press("1")
+        await until(pilot, lambda: keys(pilot, "trials") == ["1", "2"])
+        await pilot.press("tab", "down", "3")
+        await until(pilot, shows(pilot, "log of trial 2, run 1"))
+        await until(pilot, shows(pilot, "0| other"))
+
+    drive(scene, act)
+
+
+def test_the_filter(scene: Scene) -> None:
+    """Typed letter by letter; Escape takes it away."""
+
+    async def act(pilot: Pilot[None]) -> None:
+        await until(pilot, lambda: len(keys(pilot, "experiments")) == 2)
+        await pilot.press("slash", *"resn")
+        await until(pilot, lambda: keys(pilot, "experiments") == ["1"])
+        await pilot.press("enter")
+        assert pilot.app.focused is pilot.app.query_one("#experiments")
+        assert "filter 'resn'" in screen(pilot)
+        await pilot.press("slash", "escape")
+        await until(pilot, lambda: len(keys(pilot, "experiments")) == 2)
+
+    drive(scene, act)
+
+
+def test_changes_ask_first(scene: Scene) -> None:
+    """n leaves everything; y does it, and a kill says that it can't be undone."""
+
+    def state() -> str:
+        return str(scene.client.stored(1).state)
+
+    async def act(pilot: Pilot[None]) -> None:
+        await until(pilot, lambda: len(keys(pilot, "experiments")) == 2)
+        await pilot.press("down", "k")
+        await until(pilot, shows(pilot, "This can't be undone"))
+        assert "Kill experiment 1 (resnet)?" in screen(pilot)
+        await pilot.press("n")
+        assert state() == "ACTIVE" and scene.queue.calls == []
+        for key, found in [("p", "PAUSED"), ("a", "ACTIVE"), ("c", "STOPPING_CANCELED"),
+                           ("k", "STOPPING_KILLED")]:  # fmt: skip
+            await pilot.press(key)
+            await until(pilot, shows(pilot, "leave it"))
+            await pilot.press("y")
+            await until(pilot, shows(pilot, found))
+            assert state() == found
+        await pilot.press("up", "k", "y")
+        await until(pilot, said(pilot, "Experiment 2 has already ended: COMPLETED"))
+
+    drive(scene, act)
+
+
+def test_a_refusal_is_shown(scene: Scene) -> None:
+    """And the view goes on."""
+
+    async def act(pilot: Pilot[None]) -> None:
+        await until(pilot, lambda: len(keys(pilot, "experiments")) == 2)
+        await pilot.press("p")
+        await until(pilot, shows(pilot, "Pause experiment 2 (done)?"))
+        await pilot.press("y")
+        await until(pilot, said(pilot, "can't pause experiment 2: it is COMPLETED"))
+
+    drive(scene, act)
+
+
+class _Hangs:
+    """A file server that does not answer."""
+
+    def look(self, request: Request) -> TopView:
+        time.sleep(60)
+        return TopView(request)
+
+
+def test_the_keys_work_while_nothing_answers(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says for how long, and q still ends it."""
+    monkeypatch.setattr("detslurm.look.top.app._STALLED_SECONDS", 0.1)
+
+    async def act(pilot: Pilot[None]) -> None:
+        status = pilot.app.query_one("#status", Static)
+        await until(pilot, lambda: "no answer for" in str(status.content))
+        await pilot.press("q")
+        await until(pilot, lambda: not pilot.app.is_running)
+
+    began = time.monotonic()
+    drive(scene, act, watcher=_Hangs())  # type: ignore[arg-type]
+    assert time.monotonic() - began < 30
+
+
+def test_a_fault_of_our_own_ends_it(scene: Scene) -> None:
+    """It is not hidden behind a view that never changes again."""
+
+    class Broken:
+        def look(self, request: Request) -> TopView:
+            raise AssertionError("ours")
+
+    async def act(pilot: Pilot[None]) -> None:
+        await until(pilot, lambda: not pilot.app.is_running)
+
+    with pytest.raises(AssertionError, match="ours"):
+        drive(scene, act, watcher=Broken())  # type: ignore[arg-type]

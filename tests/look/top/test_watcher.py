@@ -1,0 +1,223 @@
+"""What `detslurm top` reads and asks, counted; and what it shows."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from detslurm.look.plot import Line
+from detslurm.look.top.live_curve import LiveCurve
+from detslurm.look.top.paced_cluster import PacedClusters
+from detslurm.look.top.poll_interval import LATEST, SHARE, SOONEST, PollInterval
+from detslurm.look.top.watcher import Page, Request, TopView, Watcher
+from detslurm.slurm import SlurmError
+from detslurm.slurm.queued_job import QueuedJob
+from detslurm.store import RunLog, compact
+from tests.sdk.scenes import Scene, say
+
+
+@dataclass
+class Clock:
+    now: float = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def job(ref: str, state: str, reason: str = "", **more: object) -> QueuedJob:
+    number, _, index = ref.partition("_")
+    return QueuedJob(
+        job_id=number, indices=(int(index),) if index else (), state=state, reason=reason,
+        name="det", user="alice", partitions=("main",), **more,  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    """Trial 1 runs, trial 2 waits; a finished experiment with trial 3; and a stranger's job."""
+    scene = Scene(tmp_path / "store")
+    experiment = scene.experiment(2, name="resnet \x1b[2J sweep")
+    scene.run(experiment, 0, losses=[0.5, 0.25], ref="7_0", log=["0: step 1"])
+    scene.run(scene.experiment(1, job=None, name="done"), losses=[0.125], end="completed")
+    scene.queue.rows = [
+        job("7_0", "RUNNING", nodes=("n1",)), job("7_1", "PENDING", "Priority"),
+        job("99", "RUNNING"),
+    ]  # fmt: skip
+    return scene
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def watcher(scene: Scene, clock: Clock) -> Watcher:
+    return Watcher(scene.root, lambda name: scene.queue, clock)
+
+
+def page(watcher: Watcher, name: Page, experiment: int = 1, **more: object) -> TopView:
+    return watcher.look(Request(experiment, page=name, **more))  # type: ignore[arg-type]
+
+
+def test_what_is_shown(watcher: Watcher) -> None:
+    """Experiments newest first, trials with why they wait, their log, curves and checkpoints."""
+    view = page(watcher, "trials")
+    assert [row[:2] + row[3:] for row in view.experiments.values()] == [
+        ("2", "COMPLETED", "1/1", "0.125", "done"),
+        ("1", "ACTIVE", "1 run, 0/2", "0.25", "resnet ?[2J sweep"),
+    ]
+    assert view.rows["1"] == ("1", "RUNNING", "2", "0.25", "0", "7_0 on n1", "lr=0.1, i=0")
+    assert view.rows["2"][1:6] == ("QUEUED", "0", "", "0", "7_1: other jobs come first")
+    assert (view.title, view.problems) == ("experiment 1 is ACTIVE", [])
+    assert page(watcher, "log").log == ["04:46:00 0| step 1"]
+    curves = page(watcher, "curves")
+    assert curves.curves == [Line([1, 2], [0.5, 0.25], [])]
+    assert curves.legend == ["trial 1  RUNNING  best 0.25 @ 2  lr=0.1, i=0"]
+    assert page(watcher, "checkpoints").rows == {}
+    queue = page(watcher, "queue").rows
+    assert [row[1:] for row in queue.values()] == [
+        ("7_0", "SCHEDULED", "0/0", "alice", "", "", "det"),
+        ("99", "SCHEDULED", "0/0", "alice", "", "", "det"),
+        ("7_1", "QUEUED", "0/0", "alice", "other jobs come first", "", "det"),
+    ]
+    found = watcher.look(Request(search="DONE compl"))
+    assert list(found.experiments) == ["2"] and found.title == "experiment 2 is COMPLETED"
+
+
+def test_one_squeue_for_thirty_seconds(
+    watcher: Watcher, scene: Scene, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever is looked at, and however often, even where the controller does not answer."""
+    pages: tuple[Page, ...] = ("trials", "queue", "curves", "log", "checkpoints")
+    for second in range(0, 300, 3):
+        clock.now = float(second)
+        page(watcher, pages[second % 5])
+    assert (scene.queue.listings, scene.queue.queries) == (10, [])
+    scene.queue.down = True
+    asked: list[float] = []
+
+    def refuse() -> None:
+        asked.append(clock.now)
+        raise SlurmError("Unable to contact slurm controller (connect failure)")
+
+    monkeypatch.setattr(scene.queue, "_answer", refuse)
+    for second in range(300, 400, 3):
+        clock.now = float(second)
+        page(watcher, pages[second % 5])
+    assert asked == [300.0, 330.0, 360.0, 390.0]
+
+
+def test_a_store_or_a_queue_that_does_not_answer_is_shown(
+    watcher: Watcher, scene: Scene, clock: Clock
+) -> None:
+    """And what was known stays; when it answers again, so does the view."""
+    page(watcher, "trials")
+    scene.queue.down, clock.now = True, 31.0
+    view = page(watcher, "trials")
+    assert any("slurm does not answer" in text for text in view.problems)
+    assert view.rows["1"][1] == "RUNNING"
+    assert any("Unable to contact" in text for text in page(watcher, "queue").problems)
+    scene.queue.down, clock.now = False, 62.0
+    assert page(watcher, "trials").problems == []
+    away = scene.root.with_name("away")
+    scene.root.rename(away)
+    assert page(watcher, "log", 2).problems and page(watcher, "trials").experiments
+    away.rename(scene.root)
+    assert page(watcher, "trials").problems == []
+    nothing = Watcher(scene.root / "nowhere", lambda name: scene.queue, clock)
+    assert "there is no store" in nothing.look(Request()).problems[0]
+
+
+def _counting(call: Callable[..., Any], calls: list[str]) -> Callable[..., Any]:
+    def counting(path: Any, *args: Any, **options: Any) -> Any:
+        calls.append(str(path))
+        return call(path, *args, **options)
+
+    return counting
+
+
+def test_nothing_new_costs_a_few_names(
+    watcher: Watcher, scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next fact of the ledger and of the experiment, and the running trial; no trial that
+    waits, however many."""
+    scene.experiment(500, job="8")
+    scene.queue.rows += [job(f"8_{n}", "PENDING", "Priority") for n in range(500)]
+    for _ in range(3):
+        page(watcher, "trials")
+    calls: list[str] = []
+    for name in ("open", "stat", "listdir", "scandir", "lstat"):
+        monkeypatch.setattr(os, name, _counting(getattr(os, name), calls))
+    assert not page(watcher, "trials").changed
+    assert len(calls) <= 12, calls
+    scene.run(scene.store.experiment(1), 1, losses=[0.1], ref="7_1")
+    monkeypatch.undo()
+    scene.queue.rows[1] = job("7_1", "RUNNING")
+    assert not page(watcher, "trials").changed, "the queue said that it waits"
+
+
+def test_what_is_new_is_seen(watcher: Watcher, scene: Scene, clock: Clock) -> None:
+    """Metrics, log lines, runs, ends, wishes and experiments."""
+    page(watcher, "trials")
+    trial = scene.store.find_trial(1)
+    with RunLog.open(trial.records_path(1)) as log:
+        log.append({"t": "metrics", "group": "validation", "steps": 3, "metrics": {"loss": 0.1}})
+    assert page(watcher, "trials").rows["1"][2:4] == ("3", "0.1")
+    assert page(watcher, "curves").curves[0].ys == [0.5, 0.25, 0.1]
+    page(watcher, "log")
+    say(trial, 1, ["0: step 2"])
+    assert page(watcher, "log").log[-1] == "04:46:00 0| step 2"
+    scene.run(scene.store.experiment(1), 1, losses=[0.1], ref="7_1")
+    scene.queue.rows[1] = job("7_1", "RUNNING")
+    clock.now = 31.0
+    assert page(watcher, "trials").changed
+    assert page(watcher, "trials").rows["2"][1] == "RUNNING"
+    scene.client.stored(1).pause()
+    assert page(watcher, "trials").experiments["1"][1] == "PAUSED"
+    scene.experiment(1, job=None)
+    assert "3" in page(watcher, "trials").experiments
+    trial.write_end(1, {"outcome": "completed", "exit_code": 0, "time": 2000.0})
+    assert page(watcher, "trials").rows["1"][1] == "COMPLETED"
+
+
+def test_a_live_curve_reads_only_what_is_new(scene: Scene) -> None:
+    """Across a restart, and as the whole reading of the same trial has it."""
+    trial = scene.store.find_trial(1)
+    curve = LiveCurve(trial, "validation", "loss")
+    assert curve.read() == Line([1, 2], [0.5, 0.25], [])
+    trial.write_end(1, {"outcome": "preempted", "exit_code": 0, "time": 2000.0})
+    resume = {"uuid": "c", "steps": 1}
+    scene.run(scene.store.experiment(1), losses=[0.3, math.inf, 0.1], resume=resume)
+    line = curve.read()
+    whole = scene.client.trial(1).metrics("validation")
+    assert (line.xs, line.ys) == (list(whole.steps), list(whole.metrics["loss"]))
+    assert line == Line([1, 2, 3, 4], [0.5, 0.3, math.inf, 0.1], [1])
+    done = scene.store.find_trial(3)
+    logged = LiveCurve(done, "validation", "loss").read()
+    compact(scene.store.experiment(2))
+    compacted = LiveCurve(done, "validation", "loss")
+    assert compacted.read() == compacted.read() == logged == Line([1], [0.125], [])
+
+
+def test_clusters_that_are_one_share_their_listing(scene: Scene, clock: Clock) -> None:
+    clusters = PacedClusters(lambda name: scene.queue, clock)
+    assert clusters("auto").queue() == clusters("slurm").queue()
+    assert scene.queue.listings == 1 and not clusters.due
+    found = clusters("slurm").query(["7"])
+    assert {ref: one.reason for ref, one in found.items()} == {"7_0": "", "7_1": "Priority"}
+
+
+def test_the_pace() -> None:
+    """Soon while things change, later while nothing does, and never for more than its share."""
+    pace = PollInterval()
+    assert pace.after(changed=True, cost=0.001) == SOONEST
+    waits = [pace.after(changed=False, cost=0.001) for _ in range(20)]
+    assert waits == sorted(waits) and waits[-1] == LATEST
+    assert pace.after(changed=True, cost=1.0) == pytest.approx(1.0 / SHARE)
