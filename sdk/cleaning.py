@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from detslurm.sdk.checkpoint_catalog import storages_of
+from detslurm.sdk.checkpoint_catalog import storages_of, unreachable_problems
 from detslurm.sdk.deletion import delete
 from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.garbage import DoomedCheckpoint, collector_of, preview
@@ -26,7 +26,15 @@ from detslurm.sdk.leftovers import (
 from detslurm.sdk.settled import SettledExperiment, SettledExperiments, settled
 from detslurm.sdk.snapshot import read
 from detslurm.storage import SharedFS, Storages
-from detslurm.store import ExperimentDir, NotFound, Store, StoreError, fold_facts, fs
+from detslurm.store import (
+    ExperimentDir,
+    ExperimentFacts,
+    NotFound,
+    Store,
+    StoreError,
+    fold_facts,
+    fs,
+)
 from detslurm.store.gc_policy import FIELD
 
 
@@ -136,8 +144,7 @@ class Cleaning:
         # Who ran a script by hand was never asked how many of its checkpoints shall stay.
         has_policy = facts.created.managed or FIELD in facts.desired.fields
         if own and storages is not None and has_policy:
-            self._collect(directory)
-            facts = fold_facts(directory)
+            facts = self._collect(directory, facts)
         known = known_checkpoints(directory, facts)
         self._known.update(known.used, known.over)
         self._complete &= known.complete and not facts.problems
@@ -154,22 +161,21 @@ class Cleaning:
         base = str(storage.base) if isinstance(storage, SharedFS) else None
         return settled(directory, facts, known, base)
 
-    def _collect(self, directory: ExperimentDir) -> None:
-        collector = collector_of(directory)
-        if not self._dry_run:
-            collector.release_dead_holders()
-        found = preview(collector)
-        self._stay += len(found.problems)
-        for problem in found.problems:
-            self._warn(f"experiment {directory.id}: {problem}")
-        doomed = {one.uuid: one for one in found.checkpoints}
-        if not self._dry_run:
+    def _collect(self, directory: ExperimentDir, facts: ExperimentFacts) -> ExperimentFacts:
+        """Collect by the policy; returns the facts as they are afterwards."""
+        collector = collector_of(directory, facts)
+        if self._dry_run:
+            found = preview(collector)
+            self._checkpoints += found.checkpoints
+            problems = found.problems
+        else:
             done = collector.collect()
-            self._stay += len(done.problems)
-            for problem in done.problems:
-                self._warn(problem)
-            doomed = {u: one for u, one in doomed.items() if u not in done.kept}
-        self._checkpoints += doomed.values()
+            self._checkpoints += (DoomedCheckpoint.of(collector, one) for one in done.deleted)
+            problems = (*unreachable_problems(done.unreachable), *done.problems)
+        self._stay += len(problems)
+        for problem in problems:
+            self._warn(f"experiment {directory.id}: {problem}")
+        return collector.facts if self._dry_run else collector.refresh()
 
     def _in_storages(self, storages: Storages, known: Known, number: int) -> None:
         gone = {one.uuid for one in self._checkpoints}

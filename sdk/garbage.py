@@ -31,6 +31,18 @@ class DoomedCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
     metric: float | None
     size: int
 
+    @classmethod
+    def of(cls, collector: Collector, checkpoint: CheckpointView) -> DoomedCheckpoint:
+        """One that the last look of a collector has let go."""
+        return cls(
+            uuid=checkpoint.uuid,
+            experiment=collector.experiment.id,
+            trial=checkpoint.trial,
+            steps=checkpoint.steps,
+            metric=collector.values.get(checkpoint.uuid),
+            size=size_of(checkpoint),
+        )
+
 
 class GCPreview(msgspec.Struct, frozen=True, kw_only=True):
     """What a policy would delete of an experiment now.
@@ -52,9 +64,12 @@ class GCPreview(msgspec.Struct, frozen=True, kw_only=True):
     problems: tuple[str, ...] = ()
 
 
-def collector_of(directory: ExperimentDir) -> Collector:
-    """A collector with all that decides. Raises as `storages_of`."""
-    collector = Collector(directory, storages_of(directory))
+def collector_of(directory: ExperimentDir, facts: ExperimentFacts | None = None) -> Collector:
+    """A collector with all that decides; `facts` are those that were read before, if any were.
+
+    Raises as `storages_of`.
+    """
+    collector = Collector(directory, storages_of(directory), facts=facts or ExperimentFacts())
     collector.needed = lambda: needed_by_search(directory, collector.facts)
     return collector
 
@@ -78,20 +93,9 @@ def preview(collector: Collector, policy: GCPolicy | None = None) -> GCPreview:
     kept = collector.facts.checkpoints.kept.values()
     return GCPreview(
         policy=policy or collector.policy(),
-        checkpoints=tuple(_doomed(collector, one) for one in chosen),
+        checkpoints=tuple(DoomedCheckpoint.of(collector, one) for one in chosen),
         freed=sum(map(size_of, chosen)),
         stay=len(collector.values) - len(chosen),
         kept_by={uuid: fact.kept_by for fact in kept for uuid in fact.uuids},
         problems=tuple(unreachable_problems(unreachable)),
-    )
-
-
-def _doomed(collector: Collector, checkpoint: CheckpointView) -> DoomedCheckpoint:
-    return DoomedCheckpoint(
-        uuid=checkpoint.uuid,
-        experiment=collector.experiment.id,
-        trial=checkpoint.trial,
-        steps=checkpoint.steps,
-        metric=collector.values.get(checkpoint.uuid),
-        size=size_of(checkpoint),
     )

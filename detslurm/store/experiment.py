@@ -42,6 +42,7 @@ class ExperimentDir:
         self.id = experiment_id
         self.path = store.path / "experiments" / str(experiment_id)
         self.log = FactLog(self.path / "facts")
+        self._config: bytes | None = None  # it never changes
 
     @classmethod
     def at(cls, path: Path) -> ExperimentDir:
@@ -101,6 +102,17 @@ class ExperimentDir:
 
     def config(self) -> dict[str, Any]:
         """The resolved configuration as plain data; to others than its owner without secrets."""
+        data = self._config or self._read_config()
+        try:
+            value = decode_json(data)
+        except ValueError as error:
+            raise CorruptRecord(f"{self.path / 'config.json'}: {error}") from error
+        if not isinstance(value, dict):
+            raise CorruptRecord(f"{self.path / 'config.json'} is not a mapping")
+        self._config = data
+        return value
+
+    def _read_config(self) -> bytes:
         try:
             data = fs.read_file(self.path / "config.json", expected=True)
         except StoreFault as fault:
@@ -109,13 +121,7 @@ class ExperimentDir:
                 raise
         if data is None:
             raise NotFound(f"experiment {self.id} has no configuration: its submission broke off")
-        try:
-            value = decode_json(data)
-        except ValueError as error:
-            raise CorruptRecord(f"{self.path / 'config.json'}: {error}") from error
-        if not isinstance(value, dict):
-            raise CorruptRecord(f"{self.path / 'config.json'} is not a mapping")
-        return value
+        return data
 
     def append(self, record: Record | Mapping[str, Any], after: int = 0) -> int:
         """Commit a fact under the next free number; `time` and `by` are filled in.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -88,6 +89,31 @@ def test_commands_on_checkpoints(
     assert len(calls) <= most, "\n".join(calls)
     below = [line for line in calls if LISTED.search(line) and "/experiments/" not in line]
     assert len({*re.findall(r'"([^"]*)"', "".join(below))}) <= 3, below
+
+
+BROWSED = """
+from detslurm.cli import browsing
+from detslurm.sdk import Client
+nodes = browsing.experiments(Client())
+while nodes:
+    assert all(node.label for node in nodes) and nodes[0].details
+    nodes = nodes[0].children()
+"""
+
+
+def test_ten_times_as_many_cost_the_same(bench: Bench) -> None:
+    """The browser opens a line of each kind, and garbage is collected again: as many path calls
+    in a small store as in a large one."""
+    commands = (["detslurm", "gc"], [sys.executable, "-c", BROWSED])
+    counts = []
+    for experiments in (4, 40):
+        environment = bench.environment(bench.folder())
+        root = Path(environment["DETSLURM_ROOT"])
+        fill(root, experiments, EACH)
+        for words in (["gc"], ["gc"], ["experiment", "list"]):  # the first deletes: a change
+            run(["detslurm", *words], environment)
+        counts.append([len(trace(words, environment).under(root)) for words in commands])
+    assert counts[0] == counts[1] and max(counts[0]) <= 40, counts
 
 
 def test_a_changed_experiment_is_folded_alone(filled: tuple[dict[str, str], list[str]]) -> None:
