@@ -6,7 +6,9 @@ import gzip
 import json
 import re
 import shutil
+from base64 import b64encode
 from concurrent.futures import ThreadPoolExecutor
+from hashlib import sha256
 from pathlib import Path
 from urllib.parse import urljoin
 from wsgiref.types import WSGIApplication
@@ -133,6 +135,18 @@ def test_only_ids_are_taken(pages: WSGIApplication, path: str) -> None:
     answer = ask(pages, path.encode().decode("latin-1"))
     assert answer.status == 404
     assert b"root:x" not in answer.body
+
+
+def test_the_list_runs_nothing_but_its_own(pages: WSGIApplication) -> None:
+    """Its policy names its style and its script by their hashes, and there are no others."""
+    answer = ask(pages)
+    policy = answer.headers["content-security-policy"]
+    for tag in ("style", "script"):
+        found = re.findall(f"<{tag}>(.*?)</{tag}>", answer.text, re.DOTALL)
+        digests = [b64encode(sha256(text.encode()).digest()).decode() for text in found]
+        assert re.findall(f"{tag}-src ([^;]*)", policy) == [f"'sha256-{digests[0]}'"]
+        assert len(found) == answer.text.count(f"<{tag}") == 1
+    assert not re.search(r"\son\w+=|\sstyle=|javascript:", answer.text)
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])

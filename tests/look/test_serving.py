@@ -179,6 +179,29 @@ def test_another_user_of_the_machine_gets_nothing(
         assert get(running.to, running.path).status in (200, 303)
 
 
+@pytest.mark.skipif(os.getuid() != 0, reason="needs two other users")
+def test_in_a_shared_store_each_sees_what_they_may_read(tmp_path: Path, env: Env) -> None:
+    """A member of the group sees the others' experiments, but for one that was closed."""
+    owner, member = pwd.getpwnam("daemon"), pwd.getpwnam("nobody")
+    root = tmp_path / "shared"
+    root.mkdir()
+    os.chown(root, owner.pw_uid, member.pw_gid)
+    root.chmod(0o3770)
+    scene = Scene(root)
+    for name in ("open to all", "closed plans"):
+        scene.run(scene.experiment(1, name=name), losses=[0.5], end="completed")
+    scene.store.experiment(2).path.chmod(0o700)
+    os.chown(env["XDG_RUNTIME_DIR"], member.pw_uid, member.pw_gid)
+    for path in (tmp_path, *tmp_path.parents[:2]):
+        path.chmod(0o755)
+    with ui({**env, "DETSLURM_ROOT": str(root)}, user=member.pw_uid, group=member.pw_gid) as seen:
+        assert "open to all" in get(seen.to).text
+        assert get(seen.to, "/experiments/1/").status == 200
+        for page in ("/", "/experiments/2/", "/experiments/2/snapshot.json"):
+            assert "closed plans" not in get(seen.to, page).text
+        assert get(seen.to, "/experiments/2/").status in (404, 503)
+
+
 def test_sockets_are_kept_in_a_directory_that_is_private(tmp_path: Path) -> None:
     """One that others may enter is not used, and a name that was taken first is left alone."""
     runtime = tmp_path / "run"

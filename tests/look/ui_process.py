@@ -37,20 +37,31 @@ class Ui:
 
 
 @contextmanager
-def ui(env: Mapping[str, str], *args: str, user: int | None = None) -> Iterator[Ui]:
-    """The command, which is gone at the end."""
-    command = [sys.executable, "-m", "detslurm", "ui", *args]
-    with subprocess.Popen(
-        command,
+def ui(
+    env: Mapping[str, str], *args: str, user: int | None = None, group: int | None = None
+) -> Iterator[Ui]:
+    """The command as this user or as another one; it is gone at the end."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "detslurm", "ui", *args],
         env={**os.environ, **env},
         user=user,
+        group=group,
+        extra_groups=None if user is None else [],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         preexec_fn=_hear_ctrl_c,
-    ) as process:
+    )
+    with started(process) as found:
+        yield found
+
+
+@contextmanager
+def started(process: subprocess.Popen[str]) -> Iterator[Ui]:
+    """A process that becomes such a server, as soon as it listens; it is gone at the end."""
+    with process:
         try:
-            yield _started(process)
+            yield _listening(process)
         finally:
             process.kill()
 
@@ -60,7 +71,7 @@ def _hear_ctrl_c() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def _started(process: subprocess.Popen[str]) -> Ui:
+def _listening(process: subprocess.Popen[str]) -> Ui:
     assert process.stdout is not None and process.stderr is not None
     first, second = process.stdout.readline(), process.stdout.readline()
     tunnel = TUNNEL.fullmatch(first)

@@ -9,7 +9,8 @@ const SLOWEST = 120_000;
 export function follow() {
   if (document.body.dataset.live !== "true") return;
   const notice = el("p", { class: "warning", role: "status", hidden: true });
-  document.querySelector("#page").prepend(notice);
+  const list = el("a", { href: "../../" }, "All experiments");
+  document.querySelector("#page").prepend(el("nav", { class: "no-print" }, list), notice);
   let wait = EVERY;
   let etag = null;
 

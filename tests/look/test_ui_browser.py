@@ -1,0 +1,52 @@
+"""`detslurm ui` in a browser: from the address with the secret to a page that is followed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.waiting import wait_for
+from tests.look.browser import Browser
+from tests.look.ui_process import ui
+from tests.sdk.scenes import Scene
+
+pytest.importorskip("plotly")
+
+
+def wait_for_page(browser: Browser, condition: str) -> None:
+    """Wait until an expression is true there; between two pages none can be evaluated."""
+
+    def is_true() -> bool:
+        try:
+            return bool(browser.js(f"return {condition}"))
+        except AssertionError:
+            return False
+
+    wait_for(is_true, 30, condition)
+
+
+def test_from_the_list_to_a_report_and_back(chromium: Browser, tmp_path: Path) -> None:
+    """The secret leaves the address at once; nothing is asked of any other machine."""
+    scene = Scene(tmp_path / "store")
+    for name in ("first", "second"):
+        scene.run(scene.experiment(1, name=name), losses=[0.5, 0.25], end="completed")
+    env = {"DETSLURM_ROOT": str(scene.root), "DETSLURM_SITE": "", "XDG_RUNTIME_DIR": ""}
+    with ui({**env, "TMPDIR": str(tmp_path)}, "--port", "0") as running:
+        home, known = f"http://localhost:{running.to}/", len(chromium.requests)
+        chromium.open(f"{home}{running.path.lstrip('/')}")
+        assert chromium.js("return location.href") == home
+        assert chromium.js("return document.cookie") == ""
+        chromium.js("document.querySelector('a[href=\"experiments/2/\"]').click()")
+        wait_for_page(chromium, "document.title === 'Experiment 2: second'")
+        wait_for_page(chromium, "document.body.innerText.includes('0.25')")
+        chromium.js("document.querySelector('nav a').click()")
+        wait_for_page(chromium, f"location.href === '{home}' && document.readyState === 'complete'")
+        chromium.js("for (const box of document.querySelectorAll('[name=id]')) box.click()")
+        chromium.js("document.querySelector('main section button').click()")
+        wait_for_page(chromium, "document.body.innerText.includes('2 experiments')")
+        assert chromium.js("return location.pathname") == "/experiments/2,1/"
+        assert {url.startswith(home) for url in chromium.requests[known:]} == {True}
+    left = (tmp_path / f"detslurm-{os.getuid()}").iterdir()
+    assert [path.name for path in left] == ["ui-token"]
