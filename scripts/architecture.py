@@ -61,6 +61,8 @@ UP = (
     Step("sdk", "cli", "objects"),
     Step("cli", "you", "tables, JSON"),
 )
+UPWARD = {"sdk": {"look"}}
+"""What a package finds by name above itself: `Experiment.report()` is where its users look."""
 OUTSIDE = {"you": "you", "code": "your training code"}
 
 
@@ -79,7 +81,7 @@ def sources(package: str) -> Iterator[Path]:
 def imports(package: str) -> frozenset[str]:
     """The other packages that a package imports, lazily or not."""
     found = {name for path in sources(package) for name in _imported(path)}
-    return frozenset(found & set(packages()) - {package})
+    return frozenset(found & set(packages()) - {package} - UPWARD.get(package, set()))
 
 
 def _imported(path: Path) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from detslurm._quantities import counted
 from detslurm.sdk.enums import OrderBy, TrialSortBy
@@ -14,6 +14,22 @@ from detslurm.store import ExperimentRow, TrialRow
 from detslurm.store.model_fold import ModelRow, VersionRow
 
 _SHOWN = 10
+
+
+class Report(Protocol):
+    """A page about experiments: shown in a notebook, or saved as a file."""
+
+    def _repr_html_(self) -> str: ...
+
+    def save(self, path: Path | str) -> None:
+        """Write the page to a file, whole or not at all.
+
+        Args:
+            path: The file, such as "experiment-7.html"; an older one is replaced.
+
+        Raises:
+            LifecycleError: If something other than a file has that name.
+        """
 
 
 def experiment_html(row: ExperimentRow, trials: Iterable[TrialRow], path: Path) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ from detslurm.store import StoreError, TrialRow
 if TYPE_CHECKING:
     import pandas
 
+    from detslurm.sdk.display import Report
     from detslurm.sdk.efficiency import Efficiency
     from detslurm.sdk.export import ExportedTrial, Format
     from detslurm.sdk.search_view import SearchView
@@ -264,6 +266,27 @@ class Experiment(Lifecycle, Settings, Descendants, DiskUse, ExperimentCheckpoint
         from detslurm.sdk.display import experiment_html
 
         return experiment_html(self.row, self.trial_rows, self.path)
+
+    def report(self) -> Report:
+        """Return the page that `detslurm report` writes; a notebook shows it in its place.
+
+        It has the experiment as it is now, without its code.
+
+        Raises:
+            LifecycleError: If plotly, whose JavaScript draws the charts, is not installed.
+
+        Example:
+            import detslurm as det
+            from detslurm.sdk import Client
+
+            with det.core.init() as core:
+                core.train.report_validation_metrics(1, {"loss": 0.5})
+            report = Client().experiment(1).report()
+            report.save("experiment-1.html")
+        """
+        # By name: it stands above this package.
+        made: Report = import_module("detslurm.look.inline").report_of(self.reload())
+        return made
 
     def trials_frame(self) -> pandas.DataFrame:
         """Return the trials as a data frame of pandas, by id.

@@ -34,6 +34,9 @@ COMMANDS = {
     "slot": Entry("detslurm.cli.resource_pool:slot", "See the slots of the cluster.", ("s",)),
     "workspace": Entry("detslurm.cli.project:workspace", "List workspaces.", ("w",)),
     "project": Entry("detslurm.cli.project:project", "List projects and what is in them.", ("p",)),
+    "report": Entry(
+        "detslurm.cli.report:report", "Write experiments to a page that any browser opens."
+    ),
     "tensorboard": Entry(
         "detslurm.cli.tensorboard:tensorboard", "Look at metrics with TensorBoard."
     ),

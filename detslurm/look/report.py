@@ -19,19 +19,20 @@ from importlib import resources
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from detslurm.look.document import ExperimentPart, Snapshot
+from detslurm.look.snapshot import encode
 from detslurm.sdk.errors import LifecycleError
 
 MODULES: Final = (
     "dom", "format", "state", "trials", "columns", "filter", "export", "plots", "routing",
-    "curve_points", "curves", "table", "summary", "live", "main",
+    "drawing", "curve_points", "curves", "table", "compare", "scales", "brushes", "parallel",
+    "scatter", "importance_measure", "importance", "rungs", "timeline", "trial_plots", "yaml",
+    "trial", "summary", "live", "main",
 )  # fmt: skip
 """The modules of the page, each after those that it imports."""
 
-_IMPORT = re.compile(r"^import [^;]*;\n", re.MULTILINE)
-_EXPORT = re.compile(r"^export (?=(async )?(function|const|let|class) )", re.MULTILINE)
+_IMPORT = re.compile(r'^import (\{[^}]*\}) from "\./(\w+)\.js";$', re.MULTILINE)
+_EXPORT = re.compile(r"^export (?=(?:async )?(?:function|const) (\w+))", re.MULTILINE)
 _IN_SCRIPTS = str.maketrans(
     {character: f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}
 )
@@ -117,7 +118,7 @@ def _draft(target: Path) -> Iterator[Path]:
 
 def _data(snapshot: Snapshot) -> str:
     """JSON that no reader of HTML takes for anything else."""
-    return msgspec.json.encode(snapshot).decode().translate(_IN_SCRIPTS)
+    return encode(snapshot).decode().translate(_IN_SCRIPTS)
 
 
 def _policy(scripts: list[str], live: bool) -> str:
@@ -146,15 +147,21 @@ def _plotly() -> str:
 
 @cache
 def _code() -> str:
-    """Our modules as one script: what they import from each other is in its scope."""
-    parts = [(_folder() / f"{name}.js").read_text("utf-8") for name in MODULES]
-    joined = "\n".join(_EXPORT.sub("", _IMPORT.sub("", part)) for part in parts)
+    """Our modules as one script."""
+    joined = "".join(_scoped(name, (_folder() / f"{name}.js").read_text()) for name in MODULES)
     return _fit_for_html(f'(() => {{\n"use strict";\n{joined}}})();\n')
+
+
+def _scoped(name: str, module: str) -> str:
+    """A module as an object of what it exports; what it imports is taken out of such objects."""
+    exported = ", ".join(_EXPORT.findall(module))
+    body = _EXPORT.sub("", _IMPORT.sub(r"const \1 = $\2;", module))
+    return f"const ${name} = (() => {{\n{body}\nreturn {{ {exported} }};\n}})();\n"
 
 
 @cache
 def _style() -> str:
-    return (_folder() / "style.css").read_text("utf-8")
+    return (_folder() / "style.css").read_text()
 
 
 def _folder() -> resources.abc.Traversable:

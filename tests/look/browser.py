@@ -43,13 +43,13 @@ class Browser:
         self.requests: list[str] = []
         self._socket = websocket.create_connection(address, timeout=TIMEOUT, suppress_origin=True)
         self._count = 0
-        self._tab = ""
+        self._tab = self._frame = ""
 
     def begin(self, *, new_session: bool) -> None:
         """Take the tab that is there."""
         if new_session:
             self.call("session.new", capabilities={})
-        self._tab = self.call("browsingContext.getTree")["contexts"][0]["context"]
+        self._tab = self._frame = self.call("browsingContext.getTree")["contexts"][0]["context"]
         self.call("session.subscribe", events=["network.beforeRequestSent"])
 
     def call(self, method: str, **parameters: Any) -> Any:
@@ -69,6 +69,17 @@ class Browser:
         """Load a page and wait until it is complete."""
         self.call("browsingContext.navigate", context=self._tab, url=address, wait="complete")
 
+    def enter_frame(self) -> None:
+        """Act in the first frame of the page, as long as the page stays."""
+        self._frame = self._tree()["children"][0]["context"]
+
+    def leave_frame(self) -> None:
+        """Act in the page itself again."""
+        self._frame = self._tab
+
+    def _tree(self) -> Any:
+        return self.call("browsingContext.getTree", root=self._tab)["contexts"][0]
+
     def resize(self, width: int, height: int) -> None:
         """Give the window's content this size."""
         size = {"width": width, "height": height}
@@ -79,7 +90,7 @@ class Browser:
         found = self.call(
             "script.evaluate",
             expression=f"(async () => {{ {body} }})().then((v) => JSON.stringify(v ?? null))",
-            target={"context": self._tab},
+            target={"context": self._frame},
             awaitPromise=True,
         )
         assert found["type"] == "success", found["exceptionDetails"]["text"]
@@ -117,7 +128,7 @@ class Browser:
 
     def _act(self, kind: str, actions: list[dict[str, Any]]) -> None:
         source = {"type": kind, "id": kind, "actions": actions}
-        self.call("input.performActions", context=self._tab, actions=[source])
+        self.call("input.performActions", context=self._frame, actions=[source])
 
     def choose(self, selector: str, value: str) -> None:
         """Choose an option of a field."""

@@ -35,7 +35,9 @@ def shown(browser: Browser, snapshot: Snapshot, folder: Path) -> None:
 
 def quiet(browser: Browser) -> None:
     """Nothing was asked for, refused or thrown."""
-    assert [one for one in browser.requests if one.startswith(("http", "ws", "ftp"))] == []
+    assert [
+        one for one in browser.requests if not one.startswith(("file:", "data:", "blob:"))
+    ] == []
     assert browser.js("return performance.getEntriesByType('resource').map(e => e.name)") == []
     assert browser.js("return window.refused") == []
 
@@ -76,7 +78,11 @@ def test_sort_filter_and_columns(any_browser: Browser, tmp_path: Path) -> None:
     shown(any_browser, document(trials=12), tmp_path)
     assert ids(any_browser) == list(range(1, 13))
     any_browser.click("th button[data-column='hparam lr']")
-    cells = "[...document.querySelectorAll('[data-trial]')].map(r => +r.children[3].textContent)"
+    place = (
+        "[...document.querySelectorAll('thead th')].findIndex(h => h.textContent.startsWith('lr'))"
+    )
+    rows = "[...document.querySelectorAll('[data-trial]')]"
+    cells = f"{rows}.map(r => +r.children[{place}].textContent)"
     rates = any_browser.js(f"return {cells}")
     assert rates == sorted(rates) and len(set(rates)) > 6
     any_browser.click("th button[data-column='hparam lr']")
@@ -136,10 +142,70 @@ def test_curves_are_drawn(any_browser: Browser, tmp_path: Path) -> None:
     quiet(any_browser)
 
 
+def test_brush_compare_and_open(any_browser: Browser, tmp_path: Path) -> None:
+    """From all trials to a few, to one, and back."""
+    shown(any_browser, document(2, trials=12), tmp_path)
+    any_browser.js("document.querySelector('#parallel').scrollIntoView()")
+    any_browser.wait_for("document.querySelector('#parallel .scatterlayer .trace')")
+    x, y = any_browser.place("#parallel .plot")
+    height = any_browser.js("return document.querySelector('#parallel .plot').clientHeight")
+    left = x - any_browser.js("return document.querySelector('#parallel .plot').clientWidth") // 2
+    top = y - height // 2 + 60
+    any_browser.drag([(left + 50, top - 2), (left + 50, top + 40), (left + 50, y)])  # high rates
+    any_browser.wait_for("document.querySelector('#parallel .count').textContent.includes(' of ')")
+    press(any_browser, "#parallel button", "Select these to compare")
+    any_browser.wait_for("document.querySelectorAll('#compare thead a').length > 1")
+    headings = "[...document.querySelectorAll('#compare thead a')]"
+    chosen = any_browser.js(f"return {headings}.map(a => +a.textContent.slice(6))")
+    rates = {
+        trial.id: trial.hparams["lr"]
+        for one in document(2, trials=12).experiments
+        for trial in one.trials
+        if trial.curves
+    }
+    assert min(rates[one] for one in chosen) > max(rates[one] for one in rates if one not in chosen)
+    names = any_browser.js(
+        "return [...document.querySelectorAll('#compare tbody th')].map(h => h.textContent)"
+    )
+    assert "lr" in names and "batch_size" not in names
+    any_browser.click("#compare thead a")
+    any_browser.wait_for(f"document.querySelector('#trial h2').textContent === 'Trial {chosen[0]}'")
+    any_browser.wait_for("document.querySelectorAll('#trial .part-metrics svg').length > 0")
+    assert "detslurm checkpoint download" in any_browser.js(
+        "return document.querySelector('#trial').innerText"
+    )
+    any_browser.type("\ue00c")
+    any_browser.wait_for("document.querySelector('#trial').hidden")
+    quiet(any_browser)
+
+
+EVERY_PLOT = "curves parallel scatter heat importance rungs timeline"
+
+
+def test_every_view_is_drawn(any_browser: Browser, tmp_path: Path) -> None:
+    """And each can be saved as a picture."""
+    shown(any_browser, document(2, trials=12), tmp_path)
+    for view in EVERY_PLOT.split():
+        any_browser.js(f"document.querySelector('#{view}').scrollIntoView()")
+        any_browser.wait_for(f"document.querySelector('#{view} .plot .main-svg')")
+    for kind, start in (("SVG", b"<svg"), ("PNG", b"\x89PNG")):
+        press(any_browser, "#timeline button", kind)
+        target = any_browser.downloads / f"timeline.{kind.lower()}"
+        wait_for(target.exists)
+        assert target.read_bytes().startswith(start)
+    quiet(any_browser)
+
+
 def test_a_hostile_document_runs_nothing(any_browser: Browser, tmp_path: Path) -> None:
     """Every text of it is shown as text, in every view."""
     shown(any_browser, document(2, trials=6, hostile=True), tmp_path)
     scroll_through(any_browser)
+    ids = any_browser.js(
+        "return [...document.querySelectorAll('[data-trial]')].map(r => r.dataset.trial)"
+    )
+    for one in ids[:6]:
+        any_browser.js(f"location.hash = '#trial-{one}'; await new Promise(requestAnimationFrame)")
+        any_browser.wait_for(f"document.querySelector('#trial h2')?.textContent === 'Trial {one}'")
     made = "main img, main iframe, main script, main [onload], main [onerror]"
     assert any_browser.js(f"return document.querySelectorAll('{made}').length") == 0
     assert any_browser.js("return document.title") != "owned"

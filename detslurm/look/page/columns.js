@@ -10,7 +10,7 @@ function column(key, title, get, { show = text, hint = "", shown = true, right =
 const RIGHT = { show: number, right: true };
 
 export function trialColumns() {
-  return [...identity(), ...hparamColumns(), ...results(), ...course(), ...figures(), ...metricColumns()];
+  return [...identity(), ...results(), ...hparamColumns(), ...course(), ...figures(), ...metricColumns()];
 }
 
 function identity() {

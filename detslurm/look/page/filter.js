@@ -42,6 +42,6 @@ function isSo(value, sign, wanted) {
 
 // The trials that the filter lets through.
 export function shownTrials() {
-  if (!state.filter.trim()) return state.trials;
-  return state.trials.filter(matcher(state.filter, trialColumns()));
+  const trials = state.only ? state.trials.filter((trial) => state.selected.has(trial.id)) : state.trials;
+  return state.filter.trim() ? trials.filter(matcher(state.filter, trialColumns())) : trials;
 }

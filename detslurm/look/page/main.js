@@ -1,22 +1,36 @@
 // The page as a whole: its bar, its views in their order, and when each of them is drawn.
 import { button, choice, el, tick } from "./dom.js";
+import { compareView } from "./compare.js";
 import { curvesView } from "./curves.js";
+import { importanceView } from "./importance.js";
 import { follow } from "./live.js";
+import { lazily } from "./drawing.js";
 import { moment } from "./format.js";
-import { change, load, onChange, state } from "./state.js";
-import { followAddress } from "./routing.js";
+import { parallelView } from "./parallel.js";
 import { isDark } from "./plots.js";
+import { closeTrial, followAddress } from "./routing.js";
+import { rungsView } from "./rungs.js";
+import { heatView, scatterView } from "./scatter.js";
+import { change, load, onChange, state } from "./state.js";
 import { summaryView } from "./summary.js";
 import { tableView } from "./table.js";
+import { timelineView } from "./timeline.js";
+import { trialView } from "./trial.js";
 
 function begin() {
   load(JSON.parse(document.getElementById("snapshot").textContent));
-  const views = [summaryView(), tableView(), curvesView()];
-  const bar = el("header", { class: "top" });
+  const views = [summaryView(), tableView(), curvesView(), compareView(), parallelView(), scatterView(), heatView(), importanceView(), rungsView(), timelineView()];
+  const [bar, trial, foot] = [el("header", { class: "top" }), trialView(), el("footer")];
   const all = el("div", { id: "all" }, views.map((view) => view.element));
-  document.getElementById("page").append(bar, all, foot());
+  document.getElementById("page").append(bar, trial.element, all, foot);
   const drawer = lazily(views);
-  const redraw = () => { drawBar(bar, redraw); drawer.dirty(); };
+  const redraw = () => {
+    drawBar(bar, redraw);
+    foot.textContent = `As of ${moment(state.taken)}, from ${state.store}. Times are in this browser's time zone. / goes to the filter, Esc clears it and leaves a trial's page.`;
+    trial.draw();
+    all.hidden = state.trial != null;
+    drawer.dirty();
+  };
   onChange(redraw);
   redraw();
   listen(drawer, redraw);
@@ -24,41 +38,29 @@ function begin() {
   follow();
 }
 
-// Views are drawn when they come near the window: the first ones are there at once.
-function lazily(views) {
-  const [near, dirty] = [new Set(), new Set()];
-  const drawNear = () => {
-    for (const view of [...dirty].filter((one) => near.has(one))) {
-      dirty.delete(view);
-      view.draw();
-    }
-  };
-  const watch = new IntersectionObserver((seen) => {
-    for (const { target, isIntersecting } of seen) {
-      const view = views.find((one) => one.element === target);
-      if (isIntersecting) near.add(view);
-      else near.delete(view);
-    }
-    drawNear();
-  }, { rootMargin: "400px" });
-  views.forEach((view) => watch.observe(view.element));
-  return {
-    dirty() { views.forEach((view) => dirty.add(view)); drawNear(); },
-    everything() { views.forEach((view) => { view.draw(); view.all?.(); dirty.delete(view); }); },
-  };
+function drawBar(bar, redraw) {
+  if (!bar.firstChild) bar.append(el("h1"), el("div", { class: "bar" }, filterField(), el("span", { class: "bar" }), themeButton(redraw)));
+  bar.querySelector("h1").replaceChildren(el("bdi", {}, heading()));
+  bar.querySelector("#filter").value ||= state.filter;
+  bar.querySelector("span.bar").replaceChildren(
+    choice("Metric", state.metrics.map((name) => [name, name.slice(0, 80)]), state.metric, (metric) => change({ metric })),
+    tick("smaller is better", state.smaller, (smaller) => change({ smaller }), "decides which trials are the best"));
 }
 
-function drawBar(bar, redraw) {
-  if (bar.contains(document.activeElement) && document.activeElement.id === "filter") return;
+function filterField() {
   const field = el("input", { id: "filter", type: "search", placeholder: "Filter: words, lr<0.1, state=error   ( / )",
-    "aria-label": "Filter of trials, for all views", value: state.filter, oninput: debounced(() => change({ filter: field.value })) });
-  bar.replaceChildren(
-    el("h1", {}, el("bdi", {}, heading())),
-    el("div", { class: "bar" }, field,
-      choice("Metric", state.metrics.map((name) => [name, name.slice(0, 80)]), state.metric, (metric) => change({ metric })),
-      tick("smaller is better", state.smaller, (smaller) => change({ smaller })),
-      button("◐", () => toggleTheme(redraw), { title: "Light or dark", "aria-label": "Switch between light and dark" })),
-  );
+    title: "Words that a row has somewhere, and comparisons: lr<0.1 layers>=3 state=error. All must hold, in all views.",
+    "aria-label": "Filter of trials, for all views", oninput: debounced(() => change({ filter: field.value })) });
+  return field;
+}
+
+function themeButton(redraw) {
+  return button("◐", () => { setTheme(isDark() ? "light" : "dark"); redraw(); }, { title: "Light or dark", "aria-label": "Switch between light and dark" });
+}
+
+function setTheme(theme) {
+  if (theme) document.documentElement.dataset.theme = theme;
+  else delete document.documentElement.dataset.theme;
 }
 
 function heading() {
@@ -72,41 +74,29 @@ function debounced(act) {
   return () => { clearTimeout(timer); timer = setTimeout(act, 150); };
 }
 
-function toggleTheme(redraw) {
-  document.documentElement.dataset.theme = isDark() ? "light" : "dark";
-  redraw();
-}
-
 function listen(drawer, redraw) {
   document.addEventListener("keydown", onKey);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
   let theme;
   addEventListener("beforeprint", () => {
     theme = document.documentElement.dataset.theme;
-    document.documentElement.dataset.theme = "light";
-    drawer.everything();
+    setTheme("light");
+    if (state.trial == null) drawer.everything();
   });
-  addEventListener("afterprint", () => {
-    if (theme) document.documentElement.dataset.theme = theme;
-    else delete document.documentElement.dataset.theme;
-    redraw();
-  });
+  addEventListener("afterprint", () => { setTheme(theme); redraw(); });
 }
 
 function onKey(event) {
   const typing = event.target.closest?.("input:not([type=checkbox]), select, textarea");
   if (event.key === "/" && !typing) {
     event.preventDefault();
-    document.getElementById("filter")?.focus();
+    if (state.trial != null) closeTrial();
+    document.getElementById("filter").focus();
   } else if (event.key === "Escape" && event.target.id === "filter") {
     event.target.value = "";
     event.target.blur();
     change({ filter: "" });
-  }
-}
-
-function foot() {
-  return el("footer", {}, `As of ${moment(state.taken)}, from ${state.store}. Times are in this browser's time zone. / filters, Esc clears and goes back.`);
+  } else if (event.key === "Escape" && state.trial != null) closeTrial();
 }
 
 begin();

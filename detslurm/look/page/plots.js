@@ -21,9 +21,25 @@ export function lineStyle(place) {
   return { color: colors[place % colors.length], dash: DASHES[Math.floor(place / colors.length) % DASHES.length] };
 }
 
-// A scale from worst to best, as light as the page at its worst end.
-export function scale() {
-  return isDark() ? "Cividis" : [[0, "#c9d4e0"], [0.5, "#4f8fc0"], [1, "#08306b"]];
+// Stops from the worst result to the best: what is good stands out from the page.
+function stops() {
+  return isDark() ? ["#34465e", "#4f8fc0", "#fde68a"] : ["#cfdbe6", "#4f8fc0", "#08306b"];
+}
+
+export function colorscale() {
+  return stops().map((color, place) => [place / 2, color]);
+}
+
+// The colour at a part of that scale.
+export function shade(part) {
+  const [low, middle, high] = stops().map((color) => [1, 3, 5].map((at) => parseInt(color.slice(at, at + 2), 16)));
+  const [from, to, rest] = part < 0.5 ? [low, middle, 2 * part] : [middle, high, 2 * part - 1];
+  return `rgb(${from.map((one, place) => Math.round(one + (to[place] - one) * rest)).join(",")})`;
+}
+
+// A pattern over a bar's colour: for those who see no difference in colours.
+export function hatched(shape) {
+  return { shape, fillmode: "overlay", fgcolor: css("--surface"), fgopacity: 0.7, size: 6 };
 }
 
 // A text as plotly shows it literally: it takes tags and entities for its own.

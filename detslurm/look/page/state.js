@@ -9,7 +9,8 @@ export const state = {
   smaller: true,
   filter: "",
   topN: 20,
-  selected: new Set(),
+  selected: new Set(), // ids of trials
+  only: false, // whether the views show only these
   trial: null, // whose page is open
   taken: 0,
 };

@@ -9,15 +9,22 @@ export function summaryView() {
 }
 
 function card(experiment) {
-  const long = state.experiments.length > 4;
-  return el("details", { class: "card", open: !long || Boolean(experiment.message) },
-    el("summary", {}, badge(experiment.state), " ", el("strong", {}, `Experiment ${experiment.id}`), " ", el("bdi", {}, experiment.name.slice(0, 300))),
+  const several = state.experiments.length > 1;
+  return el("details", { class: "card", open: !several },
+    el("summary", {}, badge(experiment.state), " ", el("strong", {}, `Experiment ${experiment.id}`), " ", el("bdi", {}, experiment.name.slice(0, 300)),
+      several && el("span", { class: "note" }, ` ${brief(experiment)}`)),
     experiment.message && el("p", { class: "warning" }, experiment.message),
     experiment.description && el("p", {}, experiment.description),
     facts(factsOf(experiment)),
     experiment.notes && el("pre", { class: "notes" }, experiment.notes),
     experiment.problems.length > 0 && problems(experiment.problems),
   );
+}
+
+// What is seen of it while its facts are folded.
+function brief(one) {
+  const parts = [one.searcher, trialCounts(one), bestOf(one) && `best ${bestOf(one)}`, one.message, one.problems.length > 0 && counted(one.problems.length, "problem")];
+  return parts.filter(Boolean).join(" · ").slice(0, 300);
 }
 
 function factsOf(one) {

@@ -2,7 +2,7 @@
 import { experimentColumns, trialColumns } from "./columns.js";
 import { badge, button, el, nothing, tick } from "./dom.js";
 import { csv, download } from "./export.js";
-import { matcher } from "./filter.js";
+import { matcher, shownTrials } from "./filter.js";
 import { compare, counted } from "./format.js";
 import { change, state } from "./state.js";
 import { openTrial } from "./routing.js";
@@ -36,8 +36,7 @@ function nearEnd(frame) {
 }
 
 function sortedRows(view) {
-  const all = view.kind === "trials" ? state.trials : state.experiments;
-  const rows = all.filter(matcher(state.filter, view.columns));
+  const rows = view.kind === "trials" ? [...shownTrials()] : state.experiments.filter(matcher(state.filter, view.columns));
   const column = view.columns.find((one) => one.key === view.sort?.key);
   if (!column) return rows;
   const keyed = rows.map((row) => [column.get(row), row]);
@@ -53,7 +52,7 @@ function controls(view, redraw) {
     el("span", { class: "count", role: "status" }, count),
     columnChooser(view, redraw),
     button("CSV", () => download(`${view.kind}.csv`, "text/csv", csv(view.shown, view.rows)), { title: "Save these rows and columns as CSV", class: "small" }),
-    view.kind === "trials" && state.selected.size > 0 && button(`Clear ${counted(state.selected.size, "selected trial")}`, () => change({ selected: new Set() }), { class: "small" }),
+    view.kind === "trials" && state.selected.size > 0 && button(`Clear ${counted(state.selected.size, "selected trial")}`, () => change({ selected: new Set(), only: false }), { class: "small" }),
   ].filter(Boolean);
 }
 
@@ -124,5 +123,5 @@ function select(trial, on) {
   const selected = new Set(state.selected);
   if (on) selected.add(trial.id);
   else selected.delete(trial.id);
-  change({ selected });
+  change({ selected, only: state.only && selected.size > 0 });
 }

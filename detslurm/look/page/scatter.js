@@ -1,0 +1,113 @@
+// The result against each hyperparameter, and against two of them at once.
+import { choice, el } from "./dom.js";
+import { shownTrials } from "./filter.js";
+import { counted, number, text } from "./format.js";
+import { colorscale, palette, plain, plotBox } from "./plots.js";
+import { metricName, result, state } from "./state.js";
+import { openTrial } from "./routing.js";
+import { axisOf } from "./scales.js";
+import { differingHparams, trialName } from "./trials.js";
+
+const MOST = 12; // small plots
+const CELLS = 8; // of the heat map, along a number
+
+export function scatterView() {
+  const box = plotBox("scatter", "The result against each hyperparameter");
+  const element = el("section", { id: "scatter" }, el("h2", {}, "Scatter"), box.element);
+  return { element, draw: () => drawScatter(box) };
+}
+
+function withResult() {
+  return shownTrials().filter((trial) => Number.isFinite(result(trial)));
+}
+
+function drawScatter(box) {
+  const trials = withResult();
+  const names = differingHparams(trials).slice(0, MOST);
+  if (!names.length) return box.clear("No hyperparameter differs between trials with a result.");
+  const columns = Math.max(1, Math.min(names.length, Math.floor(box.element.clientWidth / 300), 4));
+  const rows = Math.ceil(names.length / columns);
+  const layout = { height: 60 + 230 * rows, showlegend: false, grid: { rows, columns, pattern: "independent", xgap: 0.25, ygap: 0.35 } };
+  const traces = names.map((name, place) => small(name, place ? String(place + 1) : "", trials, layout));
+  box.draw(traces, layout);
+  box.plot.removeAllListeners("plotly_click");
+  box.plot.on("plotly_click", ({ points }) => openTrial(points[0].customdata));
+  box.say(`${counted(trials.length, "trial")}: the best ${metricName().slice(0, 80)} against each hyperparameter that differs. Selected trials are diamonds.`);
+}
+
+function small(name, number_, trials, layout) {
+  const axis = axisOf(name, trials.map((trial) => trial.hparams.get(name)));
+  const value = (trial) => trial.hparams.get(name);
+  const chosen = trials.map((trial) => state.selected.has(trial.id));
+  layout[`xaxis${number_}`] = { title: { text: plain(name), standoff: 4 }, type: axis.numeric ? (axis.logarithmic ? "log" : "linear") : "category", nticks: 6 };
+  layout[`yaxis${number_}`] = { nticks: 5 };
+  return {
+    type: "scatter", mode: "markers", xaxis: `x${number_}`, yaxis: `y${number_}`,
+    x: trials.map((trial) => (axis.numeric ? value(trial) : plain(text(value(trial))))), y: trials.map((trial) => result(trial)),
+    customdata: trials.map((trial) => trial.id), text: trials.map((trial) => plain(trialName(trial))), hovertemplate: "%{text}<br>%{x}: %{y:.6~g}<extra></extra>",
+    marker: { size: chosen.map((on) => (on ? 11 : 6)), symbol: chosen.map((on) => (on ? "diamond" : "circle")), color: chosen.map((on) => palette()[on ? 1 : 0]), opacity: 0.75 },
+  };
+}
+
+export function heatView() {
+  const chosen = { x: null, y: null };
+  const box = plotBox("heat-map", "The result against two hyperparameters");
+  const bar = el("div", { class: "bar" });
+  const element = el("section", { id: "heat" }, el("h2", {}, "Heat map"), bar, box.element);
+  const redraw = () => drawHeat(chosen, box, bar, redraw);
+  return { element, draw: redraw };
+}
+
+function drawHeat(chosen, box, bar, redraw) {
+  const trials = withResult();
+  const names = differingHparams(trials);
+  bar.replaceChildren();
+  if (names.length < 2) return box.clear("Two hyperparameters that differ are needed.");
+  if (!names.includes(chosen.x)) chosen.x = names[0];
+  if (!names.includes(chosen.y) || chosen.y === chosen.x) chosen.y = names.find((name) => name !== chosen.x);
+  const pairs = names.map((name) => [name, name.slice(0, 60)]);
+  const set = (axis) => (name) => { chosen[axis] = name; redraw(); };
+  bar.replaceChildren(choice("Across", pairs, chosen.x, set("x")), choice("Up", pairs, chosen.y, set("y")));
+  const [x, y] = [cellsOf(chosen.x, trials), cellsOf(chosen.y, trials)];
+  const { means, counts } = averages(trials, x, y);
+  box.draw([{ type: "heatmap", z: means, x: x.labels, y: y.labels, xgap: 2, ygap: 2, hoverongaps: false, colorscale: colorscale(), reversescale: state.smaller,
+    customdata: counts, hovertemplate: "%{x}, %{y}: %{z:.5~g}, mean of %{customdata}<extra></extra>", colorbar: { title: { text: plain(metricName()), side: "right" }, thickness: 14 } }],
+  { height: 440, xaxis: { title: { text: plain(chosen.x) }, type: "category" }, yaxis: { title: { text: plain(chosen.y) }, type: "category" } });
+  box.say("The mean of the best values in each cell; empty cells have no trial.");
+}
+
+// Cells along an axis: the values themselves where there are few, or else equal parts of it.
+function cellsOf(name, trials) {
+  const values = trials.map((trial) => trial.hparams.get(name));
+  const axis = axisOf(name, values);
+  const distinct = new Set(values.map((value) => JSON.stringify(value)));
+  if (!axis.numeric || distinct.size <= CELLS) {
+    const keys = [...distinct].sort((one, other) => axis.place(JSON.parse(one ?? "null")) - axis.place(JSON.parse(other ?? "null")));
+    return { labels: keys.map((key) => plain(key === undefined ? "none" : text(JSON.parse(key)))), cell: (trial) => keys.indexOf(JSON.stringify(trial.hparams.get(name))) };
+  }
+  const cell = (trial) => {
+    const place = axis.place(trial.hparams.get(name));
+    return place == null ? -1 : Math.min(CELLS - 1, Math.floor(place * CELLS));
+  };
+  return { labels: Array.from({ length: CELLS }, (_, place) => label(place, values.filter((_, index) => cell(trials[index]) === place), axis)), cell };
+}
+
+function label(place, values, axis) {
+  const known = values.filter((value) => typeof value === "number");
+  if (!known.length) return `(${axis.labels[0][1]} … ${axis.labels.at(-1)[1]}) ${place + 1}/${CELLS}`;
+  const [low, high] = [known.reduce((a, b) => Math.min(a, b)), known.reduce((a, b) => Math.max(a, b))];
+  const round = (value) => number(Number(value.toPrecision(3)));
+  return low === high ? `${round(low)} (${place + 1})` : `${round(low)} – ${round(high)}`;
+}
+
+function averages(trials, x, y) {
+  const empty = () => y.labels.map(() => x.labels.map(() => 0));
+  const [sums, counts] = [empty(), empty()];
+  for (const trial of trials) {
+    const [column, row] = [x.cell(trial), y.cell(trial)];
+    if (column < 0 || row < 0) continue;
+    sums[row][column] += result(trial);
+    counts[row][column] += 1;
+  }
+  return { counts, means: sums.map((line, row) => line.map((sum, column) => (counts[row][column] ? sum / counts[row][column] : null))) };
+}

@@ -1,0 +1,165 @@
+// The page of one trial: its course, curves, checkpoints, configuration, code, log and profile.
+import { badge, button, el, facts, grid, nothing } from "./dom.js";
+import { bytes, counted, moment, number, percent, span, text, toNumber } from "./format.js";
+import { shownTrials } from "./filter.js";
+import { change, state } from "./state.js";
+import { closeTrial, openTrial } from "./routing.js";
+import { curvePlots } from "./trial_plots.js";
+import { queueTime, trainingTime, trialById } from "./trials.js";
+import { yaml } from "./yaml.js";
+
+export function trialView() {
+  const element = el("div", { id: "trial" });
+  let drawn = null; // what is open in it stays open while the same trial is shown
+  return {
+    element,
+    draw() {
+      const trial = trialById(state.trial);
+      element.hidden = !trial;
+      const open = drawn === trial?.id ? [...element.querySelectorAll("details[open]")].map((one) => one.dataset.part) : [];
+      drawn = trial?.id;
+      element.replaceChildren(...(trial ? parts(trial) : []));
+      element.querySelectorAll("details").forEach((one) => { one.open ||= open.includes(one.dataset.part); });
+    },
+  };
+}
+
+function parts(trial) {
+  return [
+    panel("head", head(trial), problem(trial), facts(factsOf(trial))),
+    panel("hyperparameters", el("h2", {}, "Hyperparameters"), trial.hparams.size ? facts([...trial.hparams].map(([name, value]) => [name, text(value)])) : nothing("None.")),
+    trial.log_tail.length > 0 && panel("log", el("h2", {}, "Last lines of the log"), el("pre", {}, trial.log_tail.join("\n")), command(`detslurm trial logs ${trial.id}`)),
+    panel("metrics", el("h2", {}, "Metrics"), trial.curves.size ? curvePlots(trial, [...trial.curves.values()], "metrics") : nothing("It has reported no metric yet.")),
+    panel("runs", el("h2", {}, "Runs"), trial.runs.length ? runs(trial) : nothing("It has not run yet.")),
+    panel("checkpoints", el("h2", {}, "Checkpoints"), trial.checkpoints.length ? checkpoints(trial) : nothing("It has saved no checkpoint yet.")),
+    panel("use", el("h2", {}, "Use of its slots"), figures(trial)),
+    trial.profile.length > 0 && panel("profile", el("h2", {}, "Profile"), curvePlots(trial, trial.profile, "profile")),
+    panel("configuration", folded("configuration", `Configuration of experiment ${trial.experiment.id}`, el("pre", {}, yaml(trial.experiment.config)))),
+    Object.keys(trial.experiment.code).length > 0 && panel("code", el("h2", {}, "Code"), code(trial.experiment.code)),
+  ].filter(Boolean);
+}
+
+function panel(name, ...children) {
+  return el("section", { class: `part-${name}` }, children);
+}
+
+function head(trial) {
+  const all = shownTrials();
+  const place = all.indexOf(trial);
+  const step = (by, label) => {
+    const other = place < 0 ? null : all[place + by];
+    return button(label, () => openTrial(other.id), { disabled: !other, class: "small" });
+  };
+  const selected = state.selected.has(trial.id);
+  return el("div", { class: "bar" },
+    button("← All trials", closeTrial, { title: "Esc" }), step(-1, "‹ previous"), step(1, "next ›"),
+    el("h2", {}, `Trial ${trial.id}`), badge(trial.state), el("bdi", { class: "note" }, `of experiment ${trial.experiment.id} ${trial.experiment.name.slice(0, 200)}`),
+    button(selected ? "Don't compare" : "Compare", () => toggle(trial), { class: "small" }));
+}
+
+function toggle(trial) {
+  const selected = new Set(state.selected);
+  if (!selected.delete(trial.id)) selected.add(trial.id);
+  change({ selected, only: state.only && selected.size > 0 });
+}
+
+function problem(trial) {
+  return trial.end_reason && el("p", { class: trial.state === "COMPLETED" ? "note" : "warning" }, trial.end_reason);
+}
+
+function factsOf(trial) {
+  const metric = trial.experiment.metric ?? "metric";
+  return [
+    [`Best ${metric}`, trial.best != null && `${number(toNumber(trial.best))}${trial.best_steps == null ? "" : ` at batch ${number(trial.best_steps)}`}`],
+    [`Latest ${metric}`, trial.latest != null && number(toNumber(trial.latest))],
+    ["Batches", number(trial.steps)],
+    ["Epochs", trial.batches_per_epoch && number(trial.steps / trial.batches_per_epoch)],
+    ["Progress", percent(trial.progress)],
+    ["Started", trial.started && moment(trial.started)],
+    ["Ended", trial.ended && moment(trial.ended)],
+    ["Running", span(trainingTime(trial))],
+    ["Queued", span(queueTime(trial))],
+    ["Restarts", number(trial.restarts)],
+    ["Rung", trial.rung != null && `${trial.rung} of bracket ${trial.bracket ?? 0}`],
+  ].map(([name, value]) => [name, value === false || value === 0 ? null : value]);
+}
+
+function runs(trial) {
+  const titles = ["Run", "Queued", "Waited", "Started", "Ran", "Batches", "Outcome", "Why", "Nodes", "Job"];
+  return grid(titles, trial.runs.map((run) => [
+    String(run.number), moment(run.queued), run.queued == null ? "–" : span((run.started ?? state.taken) - run.queued), moment(run.started),
+    run.started == null ? "–" : span((run.ended ?? state.taken) - run.started), `${number(run.resumed_steps)} to ${number(run.steps)}`,
+    run.outcome ?? (run.started == null ? "waits" : "runs"), cut(run.reason), cut(run.nodes.join(" ")), cut(run.job),
+  ]));
+}
+
+function cut(value) {
+  const whole = value ?? "–";
+  return whole.length > 40 ? el("span", { title: whole.slice(0, 2000) }, `${whole.slice(0, 39)}…`) : whole;
+}
+
+function checkpoints(trial) {
+  const titles = ["Batches", "Saved", "State", "Size", "Metrics", "Path", "Get it"];
+  return grid(titles, [...trial.checkpoints].reverse().map((one) => [
+    number(one.steps), moment(one.time), (one.state ?? "COMPLETED").toLowerCase().replaceAll("_", " "), bytes(one.size ?? 0),
+    cut(Object.entries(one.metrics ?? {}).map(([name, value]) => `${name} ${number(toNumber(value))}`).join(", ")),
+    one.path ? el("span", { class: "path", title: one.path.slice(0, 2000) }, one.path.slice(0, 300), " ", copier(one.path)) : "–",
+    // Only what is an id is offered as part of a command.
+    one.state !== "DELETED" && /^[\w-]+$/.test(one.uuid) ? command(`detslurm checkpoint download ${one.uuid}`) : "–",
+  ]));
+}
+
+function command(line) {
+  return el("span", { class: "command" }, el("code", {}, line), " ", copier(line));
+}
+
+function copier(line) {
+  const copy = button("Copy", async () => {
+    copy.textContent = (await copied(line)) ? "Copied" : "Not copied";
+    setTimeout(() => (copy.textContent = "Copy"), 1500);
+  }, { class: "small no-print" });
+  return copy;
+}
+
+// Browsers give the clipboard to some pages only; the older way works in the others.
+async function copied(line) {
+  try {
+    await navigator.clipboard.writeText(line);
+    return true;
+  } catch {
+    const field = el("textarea");
+    field.value = line;
+    document.body.append(field);
+    field.select();
+    const done = document.execCommand("copy");
+    field.remove();
+    return done;
+  }
+}
+
+function figures(trial) {
+  const one = trial.efficiency;
+  const known = (value, show = number) => (value == null ? null : show(value));
+  const of = (value, whole, show) => (value == null ? null : whole == null ? show(value) : `${show(value)} of ${show(whole)}`);
+  const rows = [
+    ["GPUs busy", known(one.gpu_percent, (value) => `${number(value)} % on average`)],
+    ["GPUs, a tenth of the time below", known(one.gpu_percent_p10, (value) => `${number(value)} %`)],
+    ["GPU memory, most of one", known(one.gpu_memory_peak, bytes)],
+    ["CPUs busy", of(one.cpus_used, one.cpus_requested, number)],
+    ["Memory on a node, most", of(one.memory_peak, one.memory_requested, bytes)],
+    ["Nodes", known(one.nodes)], ["Slots", known(one.slots)],
+    ["Slot-hours", of(one.slot_hours_wasted, one.slot_hours, number) && `${number(one.slot_hours)}, ${number(one.slot_hours_wasted)} of them wasted`],
+    ["Batches trained in vain", known(one.steps_lost)],
+  ];
+  return rows.some(([, value]) => value != null) ? facts(rows) : nothing("Nothing was recorded of it.");
+}
+
+function folded(name, title, content) {
+  return el("details", { "data-part": name }, el("summary", {}, title), content);
+}
+
+function code(files) {
+  const entries = Object.entries(files);
+  return el("div", {}, el("p", { class: "note" }, counted(entries.length, "file")),
+    entries.map(([path, source]) => folded(`code ${path}`, path.slice(0, 300), el("pre", {}, source))));
+}
