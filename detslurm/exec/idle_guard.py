@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Self
 
 from detslurm.store import StoreError
+from detslurm.store.errors import CorruptRecord
+from detslurm.store.frame import unframe_all
 from detslurm.store.run_log import lines_of
 from detslurm.store.run_usage import is_idle
 
@@ -57,8 +59,15 @@ class RecordsNews:
         news = False
         for offset, line in lines_of(self._path, None, self._end, []):
             self._end = offset + len(line) + 1
-            news |= _PROFILE not in line
+            news |= _PROFILE not in line or _is_news(line)
         return news
+
+
+def _is_news(line: bytes) -> bool:
+    try:
+        return any(record.get("t") != "profile" for record in unframe_all(line))
+    except CorruptRecord:
+        return True  # what can't be read may be a report
 
 
 class IdleGuard:

@@ -10,7 +10,8 @@ from detslurm.store.curve import last_valid_steps
 from detslurm.store.errors import CorruptRecord
 from detslurm.store.experiment import ExperimentDir
 from detslurm.store.experiment_fold import ExperimentFacts
-from detslurm.store.reading import counted_bytes, line_facts, started_trials
+from detslurm.store.log_lines import line_facts
+from detslurm.store.reading import counted_bytes, started_trials
 from detslurm.store.run_log import lines_of
 from detslurm.store.trial import Run, TrialDir, with_history
 from detslurm.store.trial_fold import FoldContext, RunFacts, best_of, clean_validations
@@ -136,7 +137,7 @@ class _RunReader:
         except CorruptRecord:
             self._broken = True  # or not there yet; `describe` reports it
             return
-        if isinstance(found, int):
-            self._first = found if self._first is None else min(found, self._first)
-        elif found is not None and found.get("t") == "metrics":
-            self._validations.append(found)
+        if found.steps:
+            first = min(found.steps)
+            self._first = first if self._first is None else min(first, self._first)
+        self._validations += [one for one in found.records if one.get("t") == "metrics"]

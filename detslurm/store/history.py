@@ -48,6 +48,7 @@ def write_history(trial: TrialDir, begins: Continued, rows: Iterable[MetricRow])
     trial.create()
     with RunLog.open(trial.records_path(HISTORY)) as log:
         log.append({"t": "continued", **begins.as_claimed()})
+        log.flush()  # it has a line of its own, which `read_continued` reads alone
         for row in rows:
             if row.steps <= begins.steps:
                 log.append(_record(row))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from detslurm.store.errors import CorruptRecord
-from detslurm.store.frame import checked
+from detslurm.store.frame import unframe_all
 from detslurm.store.run_log import lines_of
 from detslurm.store.trial import TrialDir
 
@@ -34,13 +35,10 @@ class ProfileRow(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Profile(msgspec.Struct, gc=False):
-    t: str
+    t: Literal["profile"]
     group: str
     metrics: dict[str, dict[str, Any]]  # by node
     time: float
-
-
-_profile = msgspec.json.Decoder(_Profile).decode
 
 
 def trial_profile(trial: TrialDir, group: str | None = None) -> list[ProfileRow]:
@@ -61,8 +59,9 @@ def _profiles(path: Path) -> Iterator[_Profile]:
         if b'"profile"' not in line:  # a million metrics may be beside them
             continue
         try:
-            record = _profile(checked(line))
-        except (CorruptRecord, msgspec.DecodeError):
+            records = unframe_all(line)
+        except CorruptRecord:
             continue
-        if record.t == "profile":
-            yield record
+        for record in records:
+            with suppress(msgspec.ValidationError):  # other records are beside it
+                yield msgspec.convert(record, _Profile)

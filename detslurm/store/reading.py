@@ -6,10 +6,10 @@ import math
 import os
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
-
-import msgspec
 
 from detslurm._states import UNKNOWN
 from detslurm.store import fs
@@ -17,11 +17,11 @@ from detslurm.store.curve import MetricRow, Span, clean_rows, last_valid_steps
 from detslurm.store.errors import CorruptRecord, NotFound, Problem, StoreFault
 from detslurm.store.experiment import BUCKETS, ExperimentDir
 from detslurm.store.experiment_fold import ExperimentFacts, experiment_view
-from detslurm.store.frame import MARK, checked, restored, unframe
+from detslurm.store.frame import unframe_all
+from detslurm.store.log_lines import line_facts, line_rows
 from detslurm.store.run_log import lines_of
 from detslurm.store.trial import Run, TrialDir, with_history
 from detslurm.store.trial_fold import (
-    VALIDATION,
     FoldContext,
     RunFacts,
     resumed_steps,
@@ -34,15 +34,6 @@ if TYPE_CHECKING:
     from detslurm.store.store import Store
 
 MALFORMED: Final = "malformed record"
-
-
-class _Head(msgspec.Struct, gc=False):
-    t: str
-    steps: int
-    group: str = VALIDATION
-
-
-_head = msgspec.json.Decoder(_Head).decode
 
 
 def counted_bytes(runs: Sequence[Run]) -> dict[int, int]:
@@ -78,11 +69,9 @@ class PartialLog:
 
     def _take(self, name: str, offset: int, line: bytes) -> None:
         found = line_facts(line)
-        if isinstance(found, int):
-            self.steps.append(found)
-        elif found is not None:
-            self.records.append(found)
-        else:
+        self.steps.extend(found.steps)
+        self.records += found.records
+        if found.malformed:
             self.problems.append(Problem(name, offset, MALFORMED))
 
 
@@ -106,23 +95,6 @@ def run_facts(trial: TrialDir, run: Run, limit: int | None, cache: ReadCache) ->
         other_steps=log.steps,
         problems=[*log.problems, *torn],
     )
-
-
-def line_facts(line: bytes) -> int | dict[str, Any] | None:
-    """The step of metrics of which nothing else is needed, else the record; None where it lacks
-    what folds rely on. Raises CorruptRecord."""
-    if (step := _step_alone(checked(line))) is not None:
-        return step
-    return record if well_formed(record := unframe(line)) else None
-
-
-def _step_alone(raw: bytes) -> int | None:
-    """The step of a metrics record of which nothing else is needed."""
-    try:
-        head = _head(raw)
-    except msgspec.DecodeError:
-        return None  # of another shape: decoding all of it decides
-    return head.steps if head.t == "metrics" and head.group != VALIDATION else None
 
 
 def fold_trial(
@@ -152,11 +124,12 @@ def started_in_run(trial: TrialDir, number: int) -> dict[str, dict[str, Any] | N
         if b'"checkpoint' not in line:
             continue
         try:
-            record = unframe(line)
+            records = unframe_all(line)
         except CorruptRecord:
             continue  # `run_facts` reports what is broken
-        if record.get("t") in ("checkpoint_started", "checkpoint") and well_formed(record):
-            begun[record["uuid"]] = record.get("storage")
+        for record in records:
+            if record.get("t") in ("checkpoint_started", "checkpoint") and well_formed(record):
+                begun[record["uuid"]] = record.get("storage")
     return begun
 
 
@@ -211,51 +184,19 @@ def logged_metrics(
     spans = []
     for run in runs:
         reported = run_rows(trial, run.number, bounds.get(run.number))
-        first = min((row.steps for row in reported), default=math.inf)
+        first = min(map(attrgetter("steps"), reported), default=math.inf)
         spans.append(Span(run.number, resumed_steps(run.start), first))
-        rows += [row for row in reported if group in (None, row.group)]
+        rows += reported if group is None else [row for row in reported if row.group == group]
     return clean_rows(rows, last_valid_steps(spans))
-
-
-class _Metrics(msgspec.Struct, gc=False):
-    t: str
-    group: str
-    steps: int
-    metrics: dict[str, Any]
-    time: float | None = None
-    batch: list[Any] | None = None
-
-
-_metrics = msgspec.json.Decoder(_Metrics).decode
 
 
 def run_rows(trial: TrialDir, run: int, limit: int | None) -> list[MetricRow]:
     """All metrics that one run reported, in the order of reporting."""
     rows: list[MetricRow] = []
     for _, line in lines_of(str(trial.records_path(run)), limit, 0, []):
-        try:
-            row = metric_row(line, run)
-        except CorruptRecord:
-            continue  # `run_facts` reports what is broken
-        if row is not None:
-            rows.append(row)
+        with suppress(CorruptRecord):  # `run_facts` reports what is broken
+            rows += line_rows(line, run)
     return rows
-
-
-def metric_row(line: bytes, run: int) -> MetricRow | None:
-    """The metrics that a line of a run's log reports; None where it is of another kind. Raises
-    CorruptRecord."""
-    raw = checked(line)
-    try:
-        record = _metrics(raw)
-    except msgspec.DecodeError:
-        return None
-    if record.t != "metrics":
-        return None
-    special = MARK in raw
-    metrics = restored(record.metrics) if special else record.metrics
-    batch = restored(record.batch) if special else record.batch
-    return MetricRow(record.group, record.steps, metrics, run, record.time, batch)
 
 
 def fold_facts(experiment: ExperimentDir) -> ExperimentFacts:

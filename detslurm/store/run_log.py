@@ -10,12 +10,15 @@ from typing import Any, Final, NamedTuple
 
 from detslurm.store import fs
 from detslurm.store.errors import TORN, CorruptRecord, Problem, explained
-from detslurm.store.frame import frame, unframe
+from detslurm.store.frame import block, encode_json, unframe_all
 
 # Past this size `append` writes, so that a caller that never flushes does not run out of memory.
 FLUSH_BYTES: Final = 1 << 20
 # What lies in the page cache is kept here too until it is on disk: this bounds how much.
 SYNC_BYTES: Final = 4 << 20
+# Records that wait for the same flush share one line up to this size: enough to make its checksum
+# cheap, and little to lose where a crash tears it.
+BLOCK_BYTES: Final = 16 << 10
 
 
 class RunLog:
@@ -32,6 +35,8 @@ class RunLog:
     def __init__(self, path: str, handle: int, offset: int) -> None:
         self.path = path
         self._handle = handle
+        self._block: list[bytes] = []  # records whose line is not made yet
+        self._block_size = 0
         self._base = offset  # where _tail belongs in the file
         self._tail = bytearray()  # all that is not known to be on disk
         self._written = 0  # how much of _tail the kernel has taken
@@ -57,15 +62,25 @@ class RunLog:
     @property
     def pending(self) -> int:
         """Bytes that were appended and not yet handed to the file system."""
-        return len(self._tail) - self._written
+        return len(self._tail) - self._written + self._block_size
 
     def append(self, record: Mapping[str, Any]) -> None:
         """Take a record; it is written with the next flush. Never fails for want of space."""
-        line = frame(record)
+        raw = encode_json(record)
         with self._lock:
-            self._tail += line
-            if self.pending >= self._retry_at:
-                self._flush_quietly()
+            self._block.append(raw)
+            self._block_size += len(raw)
+            if self._block_size >= BLOCK_BYTES:
+                self._seal()
+                if self.pending >= self._retry_at:
+                    self._flush_quietly()
+
+    def _seal(self) -> None:
+        """Make a line of the records that came since the last one."""
+        if self._block:
+            self._tail += block(self._block)
+            self._block.clear()
+            self._block_size = 0
 
     def _flush_quietly(self) -> None:
         try:
@@ -87,6 +102,7 @@ class RunLog:
                 self.sync()
 
     def _write_tail(self) -> None:
+        self._seal()
         try:
             self._write_from(self._written)
         except OSError as error:
@@ -166,7 +182,7 @@ def read_records(path: fs.AnyPath, limit: int | None = None, start: int = 0) -> 
     for offset, line in lines_of(name, limit, start, problems):
         end = offset + len(line) + 1
         try:
-            records.append(unframe(line))
+            records += unframe_all(line)
         except CorruptRecord as error:
             problems.append(Problem(name, offset, str(error)))
     return LogContent(records, end, problems)

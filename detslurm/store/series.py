@@ -16,7 +16,8 @@ import numpy as np
 from detslurm.store.columns import as_float, is_number
 from detslurm.store.curve import Span, flat, last_valid_steps
 from detslurm.store.errors import CorruptRecord
-from detslurm.store.reading import counted_bytes, metric_row
+from detslurm.store.log_lines import line_rows
+from detslurm.store.reading import counted_bytes
 from detslurm.store.run_log import lines_of
 from detslurm.store.trial import TrialDir, with_history
 from detslurm.store.trial_fold import resumed_steps
@@ -68,17 +69,16 @@ class RunSeries:
         """Take in what is new."""
         for offset, line in lines_of(name, limit, self.end, []):
             self.end = offset + len(line) + 1
+            self.profiled = self.profiled or b'"t":"profile"' in line
             try:
-                row = metric_row(line, run)
+                rows = line_rows(line, run)
             except CorruptRecord:
                 self.whole = False  # a file server may show zeros for a moment
                 continue
-            if row is None:
-                self.profiled = self.profiled or b'"profile"' in line
-                continue
-            if abs(row.steps) <= _MOST_STEPS:
-                self.first = min(self.first, row.steps)
-                self._take(row.group, row.steps, row.metrics, row.time)
+            for row in rows:
+                if abs(row.steps) <= _MOST_STEPS:
+                    self.first = min(self.first, row.steps)
+                    self._take(row.group, row.steps, row.metrics, row.time)
 
     def _take(self, group: str, steps: int, metrics: Mapping[str, Any], when: float | None) -> None:
         for metric, value in flat(metrics):

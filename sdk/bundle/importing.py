@@ -38,7 +38,7 @@ from detslurm.store import (
 from detslurm.store.errors import CorruptRecord
 from detslurm.store.experiment import user_name
 from detslurm.store.facts import FactLog, put_record
-from detslurm.store.frame import frame, unframe
+from detslurm.store.frame import block, encode_json, frame, unframe, unframe_all
 from detslurm.store.ledger import LARGEST as MOST_TRIALS
 from detslurm.store.records import (
     CheckpointDeleted,
@@ -194,16 +194,16 @@ class _Import:
                 put_record(target, {**record, **{k: v for k, v in own.items() if k in record}})
 
     def _line(self, line: bytes) -> bytes:
-        """A record with the new ids of the checkpoints, which are as long: no byte moves."""
+        """A line with the new ids of the checkpoints, which are as long: no byte moves."""
         body = line.rstrip(b"\n")
         if b"-" not in body or len(body) < 10:
             return line
         try:
-            record = unframe(body)
+            records = unframe_all(body)
         except CorruptRecord:
             return line  # readers report what is broken
-        if record.get("t") in _PLACED and "storage" in record:
-            body = frame({_PLACE_THERE if k == "storage" else k: v for k, v in record.items()})
+        if any(map(_names_a_place, records)):
+            body = block([encode_json(_placed_there(record)) for record in records])
             body = body.rstrip(b"\n")
         payload = self._text(body[9:].decode("utf-8", "surrogateescape"))
         raw = payload.encode("utf-8", "surrogateescape")
@@ -330,6 +330,16 @@ def _facts(stage: Path) -> _Facts:
     return _Facts(structs.replace(created, **local, sources=()), rest, tuple(ids))
 
 
+def _names_a_place(record: Mapping[str, Any]) -> bool:
+    return record.get("t") in _PLACED and "storage" in record
+
+
+def _placed_there(record: Mapping[str, Any]) -> Mapping[str, Any]:
+    if not _names_a_place(record):
+        return record
+    return {_PLACE_THERE if k == "storage" else k: v for k, v in record.items()}
+
+
 def _saved(stage: Path) -> Iterator[str]:
     """Every checkpoint that a record may make part of the experiment.
 
@@ -341,13 +351,14 @@ def _saved(stage: Path) -> Iterator[str]:
                 if b'"checkpoint' not in line:
                     continue
                 try:
-                    record = unframe(line.rstrip(b"\n"))
+                    records = unframe_all(line.rstrip(b"\n"))
                 except CorruptRecord:
                     continue  # it counts for nobody
-                if "uuid" in record:
-                    if not UUID.fullmatch(str(record["uuid"])):
-                        raise BundleError(f"{record['uuid']!r:.80} is no checkpoint")
-                    yield str(record["uuid"])
+                for record in records:
+                    if "uuid" in record:
+                        if not UUID.fullmatch(str(record["uuid"])):
+                            raise BundleError(f"{record['uuid']!r:.80} is no checkpoint")
+                        yield str(record["uuid"])
 
 
 def _json(path: Path, kind: type) -> Any:

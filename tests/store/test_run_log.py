@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import errno
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 
 from detslurm.store import RunLog, StoreFault, StoreFull, fs, read_records
-from detslurm.store.frame import frame
+from detslurm.store.errors import CorruptRecord
+from detslurm.store.frame import frame, unframe_all
+from detslurm.store.run_log import BLOCK_BYTES
 from tests.store import scenes
 from tests.store.faults import FULL_DISK, failing
 
@@ -25,7 +28,7 @@ def test_records_are_buffered_until_they_are_flushed(place: Path) -> None:
     """Appending touches no file; flushing shows the records to readers."""
     log = RunLog.open(place / "log")
     log.append(RECORDS[0])
-    assert log.pending == len(frame(RECORDS[0]))
+    assert log.pending
     assert _written(place / "log") == []
     log.flush()
     assert log.pending == 0
@@ -159,7 +162,7 @@ def test_a_limit_hides_what_came_later(place: Path) -> None:
     """Records past the limit, and one that the limit cuts, do not exist; that is no problem."""
     with RunLog.open(place / "log") as log:
         for record in RECORDS:
-            log.append(record)
+            log.commit(record)
     size = len(frame(RECORDS[0]))
     assert read_records(place / "log", limit=size).records == RECORDS[:1]
     half = read_records(place / "log", limit=size + 5)
@@ -176,6 +179,61 @@ def test_reading_goes_on_where_it_stopped(place: Path) -> None:
         log.append(RECORDS[1])
         log.flush()
         assert read_records(place / "log", start=seen).records == RECORDS[1:2]
+
+
+def test_records_that_wait_together_share_a_line_and_its_checksum(place: Path) -> None:
+    """A flush ends a line; one record alone stands as it always did."""
+    with RunLog.open(place / "log") as log:
+        for record in RECORDS[:3]:
+            log.append(record)
+        log.flush()
+        log.commit(RECORDS[3])
+    several, alone = (place / "log").read_bytes().splitlines(keepends=True)
+    assert unframe_all(several[:-1]) == RECORDS[:3]
+    assert alone == frame(RECORDS[3])
+    assert _written(place / "log") == RECORDS[:4]
+
+
+def test_a_line_stays_small(place: Path) -> None:
+    """So that little is lost where a crash tears it."""
+    with RunLog.open(place / "log") as log:
+        for step in range(5000):
+            log.append(scenes.metrics(step, loss=1.0))
+    lines = (place / "log").read_bytes().splitlines()
+    assert 10 < len(lines) < 100
+    assert max(map(len, lines)) < 2 * BLOCK_BYTES
+    assert len(_written(place / "log")) == 5000
+
+
+def test_a_block_cut_at_any_byte_leaves_the_lines_before(place: Path) -> None:
+    """A block is there as a whole or not at all, and the next writer starts a fresh line."""
+    first, *several = RECORDS[:4]
+    with RunLog.open(place / "log") as log:
+        log.commit(first)
+        for record in several:
+            log.append(record)
+    data = (place / "log").read_bytes()
+    for size in range(len(frame(first)), len(data)):
+        (place / "log").write_bytes(data[:size])
+        fs.refresh(place)
+        content = read_records(place / "log")
+        assert content.records == [first]
+        assert content.bytes_seen == len(frame(first))
+        with RunLog.open(place / "log") as log:
+            log.commit(RECORDS[5])
+        whole = several if size == len(data) - 1 else []
+        assert read_records(place / "log").records == [first, *whole, RECORDS[5]]
+
+
+@pytest.mark.parametrize("text", [b"[]", b"[1]", b'[{"t":"status"},2]', b"3"])
+def test_a_line_of_anything_else_is_no_record(text: bytes) -> None:
+    """A sound checksum does not make it one."""
+    line = b"%08x %b" % (crc32(text), text)
+    if text == b"[]":
+        assert unframe_all(line) == []
+        return
+    with pytest.raises(CorruptRecord):
+        unframe_all(line)
 
 
 def test_damage_in_the_middle_costs_one_record(place: Path) -> None:

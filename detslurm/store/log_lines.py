@@ -1,0 +1,116 @@
+"""What a line of a run's log says to those who read many of them: typed, and decoded only as far as
+they need it. A line holds one record, or a block of records (`frame`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from detslurm.store.curve import MetricRow
+from detslurm.store.errors import CorruptRecord
+from detslurm.store.frame import checked, decode_record, has_mark, restored
+from detslurm.store.trial_fold import VALIDATION, well_formed
+
+_BLOCK: Final = b"["
+_METRICS: Final = b'{"t":"metrics",'
+
+
+class _Head(msgspec.Struct, gc=False):
+    t: str = ""
+    steps: int | None = None
+    group: str = VALIDATION
+
+
+_head = msgspec.json.Decoder(_Head).decode
+_heads = msgspec.json.Decoder(list[_Head]).decode
+_parts = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_row = msgspec.json.Decoder(MetricRow).decode
+_rows = msgspec.json.Decoder(list[MetricRow]).decode
+
+
+class LineFacts(NamedTuple):
+    """What folds need of a line.
+
+    Attributes:
+        steps: Those of metrics of which nothing else is needed.
+        records: All other records.
+        malformed: Whether there are more, which lack what folds rely on.
+    """
+
+    steps: Sequence[int]
+    records: Sequence[dict[str, Any]] = ()
+    malformed: bool = False
+
+
+def line_facts(line: bytes) -> LineFacts:
+    """What folds need of a line, or CorruptRecord."""
+    raw = checked(line)
+    is_block = raw[:1] == _BLOCK
+    try:
+        found = list(map(_needed_alone, _heads(raw) if is_block else (_head(raw),)))
+    except msgspec.DecodeError:  # one of another shape
+        found = list(map(_step_alone, _split(raw)))
+    steps = [step for step in found if step is not None]
+    if len(steps) == len(found):
+        return LineFacts(steps)
+    others = (part for part, step in zip(_split(raw), found, strict=True) if step is None)
+    return _well_formed(steps, list(map(decode_record, others)))
+
+
+def _needed_alone(head: _Head) -> int | None:
+    """The step of metrics outside validations: folds need nothing else of the record."""
+    return head.steps if head.t == "metrics" and head.group != VALIDATION else None
+
+
+def _step_alone(raw: bytes) -> int | None:
+    try:
+        return _needed_alone(_head(raw))
+    except msgspec.DecodeError:
+        return None  # decoding all of it decides
+
+
+def _split(raw: bytes) -> list[bytes]:
+    """The JSON of each record of a line."""
+    if raw[:1] != _BLOCK:
+        return [raw]
+    try:
+        return list(map(bytes, _parts(raw)))
+    except msgspec.DecodeError as error:
+        raise CorruptRecord(f"not JSON: {error}") from None
+
+
+def _well_formed(steps: Sequence[int], records: Sequence[dict[str, Any]]) -> LineFacts:
+    sound = [record for record in records if well_formed(record)]
+    return LineFacts(steps, sound, len(sound) < len(records))
+
+
+def line_rows(line: bytes, run: int = 1) -> list[MetricRow]:
+    """The metrics in a line of a run's log, or CorruptRecord; other records are left out."""
+    raw = checked(line)
+    rows = _rows_of(raw if raw[:1] == _BLOCK else b"[%b]" % raw)
+    if has_mark(raw):
+        rows = list(map(_restored, rows))
+    if run != 1:  # each was made here: nobody has seen it with another number
+        for row in rows:
+            msgspec.structs.force_setattr(row, "run", run)
+    return rows
+
+
+def _rows_of(block: bytes) -> list[MetricRow]:
+    with suppress(msgspec.DecodeError):
+        rows = _rows(block)
+        if block.count(_METRICS) == len(rows):
+            return rows
+    rows = []  # other records are among them
+    for part in _split(block):
+        with suppress(msgspec.DecodeError):
+            if _head(part).t == "metrics":
+                rows.append(_row(part))
+    return rows
+
+
+def _restored(row: MetricRow) -> MetricRow:
+    return msgspec.structs.replace(row, metrics=restored(row.metrics), batch=restored(row.batch))

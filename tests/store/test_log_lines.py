@@ -1,0 +1,143 @@
+"""What a line says is the same whether its records stand in one line or in many."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from detslurm.exec.idle_guard import RecordsNews
+from detslurm.store import MetricRow, RunLog, Store, fold_trial, fs
+from detslurm.store.errors import CorruptRecord
+from detslurm.store.frame import block, encode_json, frame
+from detslurm.store.log_lines import line_facts, line_rows
+from detslurm.store.profiling import trial_profile
+from detslurm.store.reading import trial_metrics
+from detslurm.store.series import SeriesCache, logged_series
+from tests.store import scenes
+
+MIXED: list[dict[str, Any]] = [
+    scenes.metrics(1, loss=1),
+    {"t": "progress", "value": 0.5},
+    scenes.metrics(2, loss=math.nan, deep={"$odd": math.inf}),
+    scenes.metrics(2, group="validation", loss=0.25),
+    {"t": "status", "text": "half way", "group": "training", "steps": 3, "metrics": {}},
+    {"t": "checkpoint_started", "uuid": "one", "steps": 2},
+    {
+        "t": "metrics",
+        "group": "training",
+        "steps": 4,
+        "metrics": {"a": 1},
+        "time": 5,
+        "batch": [{}],
+    },
+]
+MALFORMED = {"t": "metrics", "group": "training", "steps": "many", "metrics": {}}
+
+
+def _lines(records: Sequence[dict[str, Any]]) -> list[bytes]:
+    return [frame(record)[:-1] for record in records]
+
+
+def _block(records: Sequence[dict[str, Any]]) -> bytes:
+    return block([encode_json(record) for record in records])[:-1]
+
+
+@pytest.mark.parametrize("records", [MIXED, MIXED[:2], MIXED[:1] * 3, [*MIXED, MALFORMED]])
+def test_a_block_says_what_its_records_say(records: list[dict[str, Any]]) -> None:
+    """To folds and to curves, with every kind of record among them and one that is broken."""
+    alone, together = list(map(line_facts, _lines(records))), line_facts(_block(records))
+    assert [s for one in alone for s in one.steps] == list(together.steps)
+    assert repr([r for one in alone for r in one.records]) == repr(list(together.records))
+    assert any(one.malformed for one in alone) == together.malformed
+    rows = [row for line in _lines(records) for row in line_rows(line)]
+    assert repr(rows) == repr(line_rows(_block(records)))
+
+
+def test_rows_are_metrics_and_nothing_else() -> None:
+    """Values come back as they were reported; other records are none, whatever they hold."""
+    rows = line_rows(_block(MIXED))
+    assert [(row.group, row.steps) for row in rows] == [
+        ("training", 1), ("training", 2), ("validation", 2), ("training", 4),
+    ]  # fmt: skip
+    assert repr(rows[1].metrics) == "{'loss': nan, 'deep': {'$odd': inf}}"
+    assert rows[3] == MetricRow("training", 4, {"a": 1}, time=5.0, batch=[{}])
+    tagless = {"group": "training", "steps": 1, "metrics": {}}
+    assert line_rows(_block([tagless, tagless])) == line_rows(frame(tagless)[:-1]) == []
+
+
+def test_a_damaged_block_says_nothing() -> None:
+    """One wrong byte is known by the checksum."""
+    line = _block(MIXED).replace(b"0.25", b"0.26")
+    for read in (line_facts, line_rows):
+        with pytest.raises(CorruptRecord):
+            read(line)
+
+
+def test_logs_of_either_form_give_one_curve(store: Store) -> None:
+    """What an earlier version wrote line by line, and a log that has both."""
+    records = [scenes.metrics(step, loss=1 / (1 + step)) for step in range(50)]
+    records[20:20] = MIXED
+    trial = scenes.trial(store)
+    assert scenes.claim(trial, 1)
+    path = trial.records_path(1)
+    found = []
+    for data in (
+        b"".join(map(frame, records)),
+        _block(records) + b"\n",
+        b"".join([*map(frame, records[:9]), _block(records[9:]), b"\n"]),
+    ):
+        path.write_bytes(data)
+        fs.refresh(path.parent)
+        found.append((repr(trial_metrics(trial)), repr(fold_trial(trial))))
+    assert found[0] == found[1] == found[2]
+    assert len(trial_metrics(trial, "training")) == 50
+
+
+def test_a_second_look_at_curves_reads_only_what_is_new(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of all bytes each is asked for once, and the curve is that of a first look."""
+    trial = scenes.trial(store)
+    assert scenes.claim(trial, 1)
+    starts, read_file = [], fs.read_file
+
+    def watched(path: fs.AnyPath, *, start: int = 0, expected: bool = False) -> bytes | None:
+        if str(path) == str(trial.records_path(1)):
+            starts.append(start)
+        return read_file(path, start=start, expected=expected)
+
+    cache: SeriesCache = {}
+    sizes = [0]
+    with RunLog.open(trial.records_path(1)) as log:
+        for step in range(3000):
+            log.append(scenes.metrics(step, loss=step))
+            if step % 1000 == 999:
+                log.flush()
+                monkeypatch.setattr(fs, "read_file", watched)
+                (found,) = logged_series(trial, cache)
+                monkeypatch.undo()
+                assert found.steps.tolist() == list(range(step + 1))
+                sizes.append(trial.records_path(1).stat().st_size)
+    assert starts == sizes[:-1]
+    (afresh,) = logged_series(trial)
+    assert (afresh.values == found.values).all()
+
+
+def test_profiles_are_found_among_other_records(store: Store) -> None:
+    """They stand in the same lines as what was reported meanwhile."""
+    trial = scenes.trial(store)
+    assert scenes.claim(trial, 1)
+    sample = {"t": "profile", "group": "cpu", "metrics": {"here": {"busy": 0.5}}, "time": 3}
+    path = trial.records_path(1)
+    path.write_bytes(_block([*MIXED, sample, *MIXED]) + b"\n")
+    fs.refresh(path.parent)
+    assert [row.metrics for row in trial_profile(trial)] == [{"busy": 0.5}]
+    news = RecordsNews(str(path))
+    assert news()
+    with path.open("ab") as log:
+        log.write(_block([sample, sample]) + b"\n")
+    fs.refresh(path.parent)
+    assert not news()
