@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from detslurm._quantities import counted
 from detslurm.cli.diagnostics import diagnostics, reported_metrics
+from detslurm.cli.human import has_blocks, on_terminal
 from detslurm.cli.output import Column, local_time, number, plain, rfc3339, table
 from detslurm.cli.tables import columns_text
 from detslurm.slurm.reasons import reason_of
@@ -50,7 +51,7 @@ def _experiment_rows(experiment: Experiment) -> Iterator[tuple[str, Any]]:
     yield "Experiment", view.id
     yield "Name", view.name
     yield "State", f"{view.state}: {view.pause_reason}" if view.pause_reason else view.state
-    yield "Progress", f"{100 * view.progress:.0f}%"
+    yield "Progress", f"{100 * view.progress:.0f}%{_bar(view)}"
     yield "Owner", view.owner
     if view.parent is not None:
         yield "Parent", f"experiment {view.parent} ({view.origin})"
@@ -75,13 +76,39 @@ def _experiment_rows(experiment: Experiment) -> Iterator[tuple[str, Any]]:
         yield "Workers", workers_text(experiment.workers.values())
     if view.best_trial is not None:
         value = number(view.best_value)
-        yield "Best", f"{view.metric} {value} (trial {view.best_trial})"
+        yield "Best", f"{view.metric} {value} (trial {view.best_trial}){_curve(experiment)}"
     yield "Directory", experiment.path
 
 
 def _waits(view: ExperimentView) -> bool:
     """Whether trials wait in the queue for other reasons than a pause."""
     return view.state == "ACTIVE" and bool(view.jobs) and "QUEUED" in view.trial_states
+
+
+def _bar(view: ExperimentView) -> str:
+    """How far it is, where a person sees it."""
+    if view.finished or not (on_terminal() and has_blocks()):
+        return ""
+    from detslurm.look.plot import progress_bar
+
+    return f" {progress_bar(view.progress, 20)}"
+
+
+def _curve(experiment: Experiment) -> str:
+    """The searcher's metric of the best trial in a line, where a person sees it."""
+    view = experiment.view
+    if view.metric is None or not (on_terminal() and has_blocks()):
+        return ""
+    from detslurm.look.plot import sparkline
+
+    best = next((trial for trial in experiment.trials() if trial.id == view.best_trial), None)
+    if best is None:
+        return ""
+    try:
+        values = best.metrics("validation", [view.metric]).metrics.get(view.metric, ())
+    except StoreError:
+        return ""  # what can't be read is told by what needs it
+    return f"  {sparkline(values)}" if len(values) > 1 else ""
 
 
 def _elapsed(view: ExperimentView) -> str:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 import os
 import shutil
-import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from detslurm._quantities import counted
-from detslurm.cli.human import number, on_terminal
+from detslurm.cli.human import has_blocks, number, on_terminal
 from detslurm.cli.ids import any_trials, client, experiment_id
 from detslurm.cli.output import Column, Table, UserData, shows, warn
 from detslurm.cli.tables import printable
@@ -146,13 +145,13 @@ def _text(
     from detslurm.look.plot import LEAST_WIDTH, PlotFormat, draw
     from detslurm.sdk.errors import LifecycleError
 
-    screen = shutil.get_terminal_size() if on_terminal() else None
+    screen = shutil.get_terminal_size((_WIDTH, _HEIGHT))
     if width is None:
-        width = max(screen.columns if screen else _WIDTH, LEAST_WIDTH)
+        width = max(screen.columns, LEAST_WIDTH)
     if height is None:
         others = len(found.curves) + 3  # title, legend, and the line of the prompt
-        height = min(max(screen.lines - others, 8), 40) if screen else _HEIGHT
-    form = PlotFormat(width, height, log=log, braille=_has_braille())
+        height = min(max(screen.lines - others, 8), 40) if on_terminal() else _HEIGHT
+    form = PlotFormat(width, height, log=log, braille=has_blocks())
     rows = draw([curve.line for curve in found.curves], form)
     if not rows:
         why = "is positive, as --log needs" if log else "is a finite number"
@@ -210,11 +209,3 @@ def _colored(text: str, series: int | None) -> str:
     if series is None or not on_terminal() or "NO_COLOR" in os.environ:
         return text
     return click.style(text, fg=COLORS[series % len(COLORS)])
-
-
-def _has_braille() -> bool:
-    try:
-        "⣿┤◆".encode(getattr(sys.stdout, "encoding", None) or "ascii")
-    except UnicodeEncodeError:
-        return False
-    return True

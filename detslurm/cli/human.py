@@ -14,6 +14,15 @@ def on_terminal() -> bool:
     return sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
 
 
+def has_blocks() -> bool:
+    """Whether the encoding of results has braille, blocks and boxes."""
+    try:
+        "⣿█┤◆".encode(getattr(sys.stdout, "encoding", None) or "ascii")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def size(count: float) -> str:
     """A number of bytes: 12.1 KiB."""
     from detslurm._quantities import human_size

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from detslurm.cli.human import ago, local_time, number, on_terminal, rfc3339, size
+from detslurm.cli.human import ago, has_blocks, local_time, number, on_terminal, rfc3339, size
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 Kind = Literal["text", "time", "clock", "size", "share", "state"]
 
 _GAP = 2  # cells between two columns
+_BAR = 8  # cells of a share's bar
 # Colours say at a glance what runs, what is over and what went wrong.
 _STATE_STYLES = {
     "ACTIVE": "cyan",
@@ -116,6 +117,7 @@ def columns_text(columns: Sequence[Column], rows: Sequence[Any], *, whole: bool 
     if whole:
         fitted = Fit(tuple(range(len(columns))), tuple(widths))
         width = max(width, sum(widths) + _GAP * len(widths))
+    fitted = _with_bars(columns, rows, cells, fitted, width)
     table = _rich_table()
     for n, cut in zip(fitted.shown, fitted.widths, strict=True):
         right = _numeric(row[n] for row in cells)
@@ -129,6 +131,27 @@ def columns_text(columns: Sequence[Column], rows: Sequence[Any], *, whole: bool 
     for row in cells:
         table.add_row(*[_styled(row[n], columns[n].kind) for n in fitted.shown])
     return _rendered(table, width)
+
+
+def _with_bars(
+    columns: Sequence[Column], rows: Sequence[Any], cells: list[list[str]], fitted: Fit, width: int
+) -> Fit:
+    """Put bars beside the shares that are not whole, where the lines have room left for them."""
+    spare = width - sum(fitted.widths) - _GAP * (len(fitted.shown) - 1)
+    places = [place for place, n in enumerate(fitted.shown) if columns[n].kind == "share"]
+    if not places or spare < _BAR + 1 or not has_blocks():
+        return fitted
+    from detslurm.look.plot import progress_bar
+
+    place, widths = places[0], list(fitted.widths)
+    column = fitted.shown[place]
+    for row, line in zip(rows, cells, strict=True):
+        share = columns[column].value(row)
+        bar = "" if share is None or share >= 1 else f" {progress_bar(share, _BAR)}"
+        line[column] = f"{line[column]:>4}{bar}"
+    if any(len(line[column]) > 4 for line in cells):
+        widths[place] = max(widths[place], 4 + 1 + _BAR)
+    return Fit(fitted.shown, tuple(widths))
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:

@@ -175,6 +175,7 @@ def _y_labels(y: Scale, height: int) -> dict[int, str]:
 def _x_axis(x: Scale, width: int, margin: int, braille: bool) -> list[list[TextSpan]]:
     corner, dash, tick = ("└", "─", "┬") if braille else ("+", "-", "+")
     ticks = x.ticks(max(2, width // 12))
+    ticks = [at for at in ticks if float(at).is_integer()] or ticks  # batches are whole
     places = [round(x.share(at) * (width - 1)) for at in ticks]
     axis = "".join(tick if n in places else dash for n in range(width))
     text = ""
