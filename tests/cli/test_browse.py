@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import shlex
-import shutil
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
@@ -22,7 +21,7 @@ from textual.widgets import Input, Static, Tree
 from detslurm.cli import browsing
 from detslurm.cli.checkpoint_browser import CheckpointBrowser
 from tests.cli.conftest import Detslurm
-from tests.cluster.waiting import wait_for
+from tests.cli.tmux import TmuxTerminal, needs_tmux
 from tests.sdk.scenes import Scene
 
 FIRST = "1b4e28ba-2fa1-11d2-883f-0016d3cca427"
@@ -190,46 +189,33 @@ def test_without_a_terminal_or_textual_it_says_what_to_do(
     assert "pip install 'detslurm[tui]'" in detslurm("checkpoint", "browse").err
 
 
+@needs_tmux
 def test_it_works_in_a_real_terminal_of_80_by_24(saved: Scene, tmp_path: Path) -> None:
     """Every key that its last line promises; restore commands stay after it ends."""
-    if shutil.which("tmux") is None:
-        pytest.skip("tmux is not installed")
-    socket = str(tmp_path / "tmux")
+
+    def run(argv: list[str]) -> str:
+        env = {**os.environ, "TERM": "xterm-256color", "DETSLURM_ROOT": str(saved.root)}
+        done = subprocess.run(argv, env=env, capture_output=True, text=True, check=True)
+        return done.stdout
+
     command = shlex.join([sys.executable, "-m", "detslurm", "checkpoint", "browse"])
-
-    def tmux(*args: str) -> str:
-        return subprocess.run(
-            ["tmux", "-S", socket, "-f", "/dev/null", *args],
-            env={**os.environ, "TERM": "xterm-256color", "DETSLURM_ROOT": str(saved.root)},
-            capture_output=True, text=True, check=True, cwd=tmp_path,
-        ).stdout  # fmt: skip
-
-    def shown(text: str) -> str:
-        def look() -> str | None:
-            screen = tmux("capture-pane", "-p")
-            return screen if text in screen else None
-
-        return wait_for(look, 60, f"{text!r} on the screen")
-
-    tmux("new-session", "-d", "-x", "80", "-y", "24", f"{command}; echo left; cat")
+    terminal = TmuxTerminal(run, str(tmp_path / "tmux"), f"cd {tmp_path}; {command}", (80, 24))
     try:
-        screen = shown("resnet ?[2J sweep")
+        screen = terminal.shows("resnet ?[2J sweep")
         assert "r Restore  d Download  x Delete  u Read again  q Quit" in screen
-        for key, text in (("Down", "Best loss"), ("Enter", "trial  2")):
-            tmux("send-keys", key)
-            shown(text)
-        for key, text in (("Down", "hparams.lr"), ("Enter", "1b4e28ba"), ("Down", "UUID")):
-            tmux("send-keys", key)
-            shown(text)
-        tmux("send-keys", "r")
-        shown(f"detslurm checkpoint download {FIRST}")
-        tmux("send-keys", "Enter")
-        tmux("send-keys", "x")
-        shown("y deletes it, n keeps it")
-        tmux("send-keys", "y")
-        shown("Deleted 1b4e28ba")
+        for key, text in (
+            ("Down", "Best loss"), ("Enter", "trial  2"), ("Down", "hparams.lr"),
+            ("Enter", "1b4e28ba"), ("Down", "UUID"), ("r", f"checkpoint download {FIRST}"),
+        ):  # fmt: skip
+            terminal.press(key)
+            terminal.shows(text)
+        terminal.press("Enter")
+        terminal.press("x")
+        terminal.shows("y deletes it, n keeps it")
+        terminal.press("y")
+        terminal.shows("Deleted 1b4e28ba")
         assert not (saved.root / "checkpoints" / FIRST).exists()
-        tmux("send-keys", "q")
-        assert f"detslurm checkpoint download {FIRST}" in shown("left")
+        terminal.press("q")
+        assert f"detslurm checkpoint download {FIRST}" in terminal.shows("left")
     finally:
-        tmux("kill-server")
+        terminal.end()
