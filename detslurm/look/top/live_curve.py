@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from detslurm.look.plot import Line
@@ -11,11 +12,11 @@ from detslurm.store import TrialDir, fs, metric_columns
 from detslurm.store.columns import is_number
 from detslurm.store.curve import Span, flat, last_valid_steps
 from detslurm.store.errors import CorruptRecord
-from detslurm.store.frame import unframe
+from detslurm.store.log_lines import line_rows
 from detslurm.store.reading import counted_bytes
 from detslurm.store.run_log import lines_of
 from detslurm.store.trial import Run, with_history
-from detslurm.store.trial_fold import resumed_steps, well_formed
+from detslurm.store.trial_fold import resumed_steps
 
 
 @dataclass
@@ -63,23 +64,16 @@ class LiveCurve:
             part = self._parts[run] = _Part()
         for offset, line in lines_of(str(self._trial.records_path(run)), limit, part.end, []):
             part.end = offset + len(line) + 1
-            self._take(part, line)
+            with suppress(CorruptRecord):  # the trial's problems name it
+                self._take(part, line)
 
     def _take(self, part: _Part, line: bytes) -> None:
-        if b'"metrics"' not in line:
-            return
-        try:
-            record = unframe(line)
-        except CorruptRecord:
-            return  # the trial's problems name it
-        if record.get("t") != "metrics" or not well_formed(record):
-            return
-        part.first = min(part.first, record["steps"])
-        if record.get("group") != self._group:
-            return
-        value = dict(flat(record["metrics"])).get(self._name)
-        if value is not None and is_number(value):
-            part.values[record["steps"]] = float(value)
+        for row in line_rows(line, 0):
+            part.first = min(part.first, row.steps)
+            if row.group == self._group:
+                value = dict(flat(row.metrics)).get(self._name)
+                if value is not None and is_number(value):
+                    part.values[row.steps] = float(value)
 
     def _clean(self, runs: Sequence[Run]) -> Line:
         spans = [
