@@ -67,7 +67,7 @@ def listing(overview: Overview, text: str = "", before: int | None = None) -> st
     more = _older(found[ROWS - 1].id, text) if len(found) > ROWS else ""
     table = _table(found[:ROWS]) if found else _NOTHING
     content = f"{_notices(overview.warnings)}<section>{table}{more}</section>"
-    return _page("Experiments", _search(text), content, f"from {overview.store}")
+    return _page("Experiments", _search(text), content, f", from {overview.store}")
 
 
 def message_page(title: str, text: str) -> str:
@@ -76,14 +76,15 @@ def message_page(title: str, text: str) -> str:
 
 
 def _page(title: str, bar: str, content: str, source: str = "") -> str:
+    moment = time.strftime("%Y-%m-%d %H:%M:%S")
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<title>{escape(title)}</title><link rel="icon" href="data:,">'
         f"<style>{_style()}</style></head><body><main>"
         f'<header class="top"><h1>{escape(title)}</h1>{bar}</header>{content}'
-        f"<footer>As of {time.strftime('%Y-%m-%d %H:%M:%S')} {escape(source)}. The queue is asked"
-        f" at most every 30 seconds.</footer></main><script>{_SCRIPT}</script></body></html>\n"
+        f"<footer>As of {moment}{escape(source)}. The queue is asked at most every 30 seconds."
+        f"</footer></main><script>{_SCRIPT}</script></body></html>\n"
     )
 
 

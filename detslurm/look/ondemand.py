@@ -1,6 +1,6 @@
 """The pages of a store as an app of Open OnDemand, the web portal of many centres.
 
-The portal runs it as its user, behind its own login; it needs a directory with three files.
+The portal runs it as its user, behind its own login; it needs a directory with a few files.
 """
 
 from __future__ import annotations
@@ -28,6 +28,20 @@ from detslurm.look.app import application as show
 from detslurm.sdk import Client
 
 application = show(Client)
+"""
+
+# The portal's loader of applications asks for this module, which Python 3.12 has no more, before it
+# knows of any directory of ours; later loaders do without.
+IMP: Final = """\
+import importlib.util
+import sys
+
+
+def load_source(name, path):
+    spec = importlib.util.spec_from_file_location(name, path)
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 """
 
 # The portal's own Python is older than ours, and its environment is not that of a login.
@@ -69,7 +83,8 @@ def install(directory: Path, store: Path, environ: Mapping[str, str]) -> Install
     files = {
         "manifest.yml": (MANIFEST, 0o644),
         "passenger_wsgi.py": (APPLICATION, 0o644),
-        "bin/python": (_wrapper(store, environ), 0o755),
+        "lib/imp.py": (IMP, 0o644),
+        "bin/python": (_wrapper(store, environ, directory / "lib"), 0o755),
     }
     changed = [_write(directory / name, *content) for name, content in files.items()]
     if any(changed):
@@ -79,10 +94,12 @@ def install(directory: Path, store: Path, environ: Mapping[str, str]) -> Install
     return InstalledApp(directory, any(changed))
 
 
-def _wrapper(store: Path, environ: Mapping[str, str]) -> str:
+def _wrapper(store: Path, environ: Mapping[str, str], library: Path) -> str:
     settings = {name: environ[name] for name in _CARRIED if environ.get(name)}
     settings[_env.ROOT] = str(store)
     lines = [f"export {name}={shlex.quote(value)}\n" for name, value in settings.items()]
+    if sys.version_info >= (3, 12):
+        lines.append(f"export PYTHONPATH={shlex.quote(str(library))}\n")
     if squeue := shutil.which("squeue", path=environ.get("PATH")):
         lines.append(f'export PATH="$PATH":{shlex.quote(str(Path(squeue).parent))}\n')
     return _PYTHON.format(exports="".join(lines), python=shlex.quote(sys.executable))

@@ -248,16 +248,24 @@ def test_only_an_own_socket_is_removed(tmp_path: Path) -> None:
     assert not path.exists()
 
 
+def test_a_port_that_is_taken_is_named(env: Env, detslurm: Detslurm) -> None:
+    """Before anything is printed that would lead to somebody else's server."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        result = detslurm("ui", "--port", port)
+    assert (result.status, result.out) == (1, "")
+    assert f"port {port} of this machine: Address already in use" in result.err
+
+
 # -- portals ------------------------------------------------------------------------------------
 
 
 # What Passenger does: the app's own Python loads the file, and a server calls what it defines.
 PASSENGER = """
-import importlib.util, sys
+import imp, os, sys
 from wsgiref.simple_server import make_server
-spec = importlib.util.spec_from_file_location("passenger_wsgi", "passenger_wsgi.py")
-app = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(app)
+sys.path.insert(0, os.getcwd())
+app = imp.load_source("passenger_wsgi", "passenger_wsgi.py")
 PREFIX = "/pun/dev/detslurm"
 def below(environ, start_response):
     assert environ["PATH_INFO"].startswith(PREFIX)
@@ -308,6 +316,9 @@ def test_the_app_is_mended_where_it_was_changed(tmp_path: Path) -> None:
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert done.stdout.strip() == str(store)
+    code = "import imp; imp.load_source('passenger_wsgi', 'passenger_wsgi.py').application"
+    newer = {"PYTHONPATH": str(place / "lib"), "DETSLURM_ROOT": str(store)}  # as with Python 3.12
+    subprocess.run([sys.executable, "-W", "error", "-c", code], cwd=place, env=newer, check=True)
     wrapper.write_text("#!/bin/sh\nexec /old/python\n")
     (place / "tmp" / "restart.txt").unlink()
     assert ondemand.install(place, store, {}).changed
