@@ -46,13 +46,13 @@ class RunPart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     Attributes:
         number: Its number, from 1.
-        queued: When its job began to wait in the queue.
+        queued: When its job began to wait in the queue; None if it didn't.
         started: When it began.
         ended: When it ended; None while it goes on.
         outcome: How it ended, such as "completed", "preempted" or "restart"; None while it goes on.
         reason: Why it ended so, in a sentence.
         nodes: The names of its nodes.
-        job: Its job, as Slurm names it.
+        job: Its job, as Slurm names it, such as "4711_2".
         resumed_steps: How many batches were trained in the checkpoint that it began with.
         steps: How many batches were trained at its end.
     """
@@ -107,16 +107,17 @@ class TrialPart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         best: The best value of the searcher's metric.
         best_steps: At how many batches that was.
         latest: The newest value of the searcher's metric.
-        rung: The highest rung of the search that it has reached, from 0; None outside of such a
-            search.
+        rung: The highest rung of the search at which it has a result, from 0; None without one, and
+            outside of such a search.
         bracket: The bracket of that rung.
         batches_per_epoch: To turn batches into epochs.
         summary: Of each metric, named "group/metric": its last value.
         curves: Its metrics.
         runs: Its runs, in order.
-        checkpoints: Its checkpoints, in order.
-        efficiency: Figures as `Experiment.efficiency()` has them, those that are known.
-        profile: Figures of the profiler, thinned as metrics are.
+        checkpoints: Its checkpoints, in order; of very many the newest.
+        efficiency: Figures as `Trial.efficiency()` has them, those that are known.
+        profile: Figures of the profiler, thinned as metrics are: each metric is "node.figure" or
+            "node.device.figure", and steps are whole seconds since the first.
         log_tail: The last lines of its log, of trials that failed, and where they were asked for.
     """
 

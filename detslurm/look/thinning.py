@@ -14,7 +14,7 @@ from detslurm.look.plain import finite
 from detslurm.store.series import Series
 from detslurm.store.thinning import LEAST, thinned
 
-ALL_POINTS: Final = 100_000
+ALL_POINTS: Final = 120_000
 """How many points all curves of a document have together, unless they are very many."""
 
 _DIGITS: Final = 6

@@ -12,7 +12,7 @@ import pytest
 
 from detslurm.look.document import ExperimentPart, Snapshot, TrialPart
 from detslurm.look.snapshot import ReadSoFar, encode, snapshot
-from detslurm.store import RunLog, TrialDir
+from detslurm.store import RunLog, TrialDir, compact
 from tests.sdk.scenes import Scene
 
 
@@ -200,3 +200,37 @@ def test_progress_and_choice(scene: Scene) -> None:
     assert part.trial_count == 3
     assert steps == [(1, 2), (2, 2)]
     assert encode(snapshot([])).startswith(b'{"version":1')
+
+
+def test_the_profiler_s_figures(scene: Scene) -> None:
+    """A curve for each figure of each node and device, by seconds since the first."""
+    made = scene.experiment(1)
+    trial = scene.run(made)
+    with RunLog.open(trial.records_path(1)) as log:
+        for when in (100.0, 115.5):
+            log.append({"t": "profile", "group": "gpu", "time": when,
+                        "metrics": {"n1": {"GPU-1": {"gpu_util": when / 2}}}})  # fmt: skip
+    trial.write_end(1, {"outcome": "completed", "time": 2000.0})
+    for compacted in (False, True):
+        if compacted:
+            compact(made)
+        (figure,) = taken(scene).trials[0].profile
+        assert (figure.group, figure.metric) == ("gpu", "n1.GPU-1.gpu_util")
+        assert (figure.steps, figure.values) == ([0, 15], [50.0, 57.75])
+        assert figure.times == [100.0, 115.5]
+
+
+def test_compacted_metrics_say_the_same(scene: Scene) -> None:
+    """From the compacted file or from the logs: one document."""
+    made = scene.experiment(2)
+    for index in range(2):
+        trial = scene.run(made, index, losses=[0.5, math.nan, 0.25], checkpoint=f"c-{index}")
+        report(trial, 1, *(training(n, 5.0 * n, loss=1 / n, acc={"top": n}) for n in range(1, 50)))
+        trial.write_end(1, {"outcome": "completed", "time": 2000.0})
+    logged = taken(scene)
+    compact(made)
+    assert taken(scene) == logged
+    for name in ("metrics.h5", "trials.json"):
+        whole = (made.path / name).read_bytes()
+        (made.path / name).write_bytes(whole[: len(whole) // 2])
+        assert taken(scene).trials == logged.trials

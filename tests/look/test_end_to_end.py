@@ -1,0 +1,123 @@
+"""Snapshots of experiments that the command line submitted and the embedded cluster ran."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from detslurm.look.document import ExperimentPart
+from detslurm.look.snapshot import encode, snapshot
+from detslurm.sdk import Client
+from detslurm.slurm import LocalCluster
+from tests.e2e.test_search import ASHA, LEARNS
+from tests.slurm.schedulers import end_scheduler
+
+GRID = """\
+    searcher: {name: grid, metric: loss, max_length: {batches: 40}}
+    hyperparameters: {x: {type: categorical, vals: [1, 0]}}
+    max_restarts: 1
+    profiling: {enabled: true}
+    data: {secrets: {token: hush-hush}}
+    """
+
+# The trial with x = 0 saves, fails, goes on from there, and fails again.
+DIVIDES = """\
+    import detslurm as det
+
+    info = det.get_cluster_info()
+    x = info.trial.hparams["x"]
+    with det.core.init() as core:
+        begin = 20 if info.latest_checkpoint else 0
+        for step in range(begin + 1, 41):
+            core.train.report_training_metrics(step, {"loss": 1 / step})
+            if step == 20:
+                core.train.report_validation_metrics(step, {"loss": 0.5})
+                with core.checkpoint.store_path({"steps_completed": step}) as (path, _):
+                    (path / "step").write_text("20")
+            if step == 30:
+                print("the token is hush-hush", flush=True)
+                print(1 / x)
+    """
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A store with a grid whose second trial fails, and a search, both over."""
+    folder = tmp_path_factory.mktemp("look")
+    store = folder / "store"
+    env = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "HOME": str(folder),
+           "DETSLURM_ROOT": str(store), "DETSLURM_SITE": os.devnull}  # fmt: skip
+
+    def detslurm(*words: str) -> None:
+        command = [sys.executable, "-m", "detslurm", *words]
+        subprocess.run(command, env=env, cwd=folder, check=False, timeout=300)
+
+    try:
+        for name, script, config in (("grid", DIVIDES, GRID), ("asha", LEARNS, ASHA)):
+            (folder / name).mkdir()
+            (folder / name / "train.py").write_text(textwrap.dedent(script))
+            base = f"name: {name}\nentrypoint: python3 train.py\nslurm: {{slot_type: cpu}}\n"
+            (folder / name / "experiment.yaml").write_text(base + textwrap.dedent(config))
+            detslurm("submit", f"{name}/experiment.yaml", "--cluster", "local")
+        for number in "12":
+            detslurm("experiment", "wait", number)
+        yield store
+    finally:
+        end_scheduler(LocalCluster(store))
+
+
+def taken(root: Path, number: int) -> ExperimentPart:
+    """The snapshot of one of them."""
+    made = snapshot([Client(root).experiment(number)], code=True)
+    assert len(encode(made)) < 200_000
+    return made.experiments[0]
+
+
+def test_a_grid_and_its_failure(root: Path) -> None:
+    """Curves, runs with waits and a restart, checkpoints, log tail without the secret, profile."""
+    part = taken(root, 1)
+    assert (part.name, part.state, part.searcher) == ("grid", "COMPLETED", "grid")
+    assert part.unit == "batches"
+    assert part.problems == []
+    assert "train.py" in part.code
+    failed, fine = sorted(part.trials, key=lambda trial: str(trial.hparams["x"]))
+    assert (fine.state, failed.state) == ("COMPLETED", "ERROR")
+    assert (fine.hparams, failed.hparams) == ({"x": 1}, {"x": 0})
+    curves = {f"{c.group}/{c.metric}": c for c in failed.curves}
+    assert curves["training/loss"].steps == list(range(1, 31))
+    assert len(curves["training/loss"].times) == 30
+    assert (failed.best, failed.best_steps, failed.restarts) == (0.5, 20, 1)
+    first, second = failed.runs
+    assert (first.outcome, second.outcome, second.resumed_steps) == ("restart", "error", 20)
+    assert first.queued is not None and first.started is not None
+    assert first.queued <= first.started
+    assert second.queued is None  # it began in the same allocation
+    assert first.nodes and first.job
+    (saved, *_) = failed.checkpoints
+    assert saved.path is not None and Path(saved.path, "step").read_text() == "20"
+    text = "\n".join(failed.log_tail)
+    assert "ZeroDivisionError" in text and "hush-hush" not in text
+    assert fine.log_tail == []
+    assert failed.efficiency["steps_lost"] == 10
+    assert {curve.group for curve in fine.profile} <= {"cpu", "memory", "disk", "network", "gpu"}
+
+
+def test_a_search_and_its_rungs(root: Path) -> None:
+    """Rungs with their best, and how far each trial came."""
+    part = taken(root, 2)
+    assert (part.state, part.problems, part.unit) == ("COMPLETED", [], "batches")
+    assert [(rung.bracket, rung.units) for rung in part.rungs] == [(0, 3), (0, 9)]
+    low, high = part.rungs
+    assert (low.trials, low.outstanding, high.outstanding) == (8, 0, 0)
+    reached = [trial.rung for trial in part.trials]
+    assert sorted(filter(None, reached)) == [1] * high.trials
+    assert set(reached) == {0, 1}
+    best = min(part.trials, key=lambda trial: (trial.best is None, trial.best))
+    assert high.best_trial == best.id
+    assert best.rung == 1
