@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -28,6 +29,33 @@ def test_links_lead_somewhere(page: Path) -> None:
         target = page.parent / name if name else page
         assert target.exists(), link
         assert not anchor or anchor in headings(target), link
+
+
+# What Slurm, Python, the system and torch say, which no source of ours has.
+_OF_OTHERS = ("No space left on device", "Disk quota exceeded", "can't allocate memory")
+
+
+def test_messages_that_the_page_about_troubles_quotes_are_printed() -> None:
+    """Each text in quotes is in a string of the code, numbers and names aside."""
+    sources = [p for folder in ("detslurm", "sdk") for p in (REPOSITORY / folder).rglob("*.py")]
+    code = " ".join(map(_strings, sources))
+    rows = re.findall(r"^\| ([^|]+) \|", (REPOSITORY / "docs/troubleshooting.md").read_text(), re.M)
+    quoted = [text for row in rows for text in re.findall(r'"([^"]+?)(?: \.\.\.)?"', row)]
+    assert len(quoted) > 10
+    said = re.sub(r"\d+|^slurm\b", "{}", "\n".join(quoted), flags=re.M).splitlines()
+    assert not [text for text in said if text not in code and text not in _OF_OTHERS]
+
+
+def _strings(source: Path) -> str:
+    """The strings of a module, with {} for what is put into them."""
+    found = []
+    for node in ast.walk(ast.parse(source.read_text())):
+        if isinstance(node, ast.JoinedStr):
+            parts = (p.value if isinstance(p, ast.Constant) else "{}" for p in node.values)
+            found.append("".join(map(str, parts)))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found.append(node.value)
+    return "\n".join(found)
 
 
 def headings(page: Path) -> set[str]:
