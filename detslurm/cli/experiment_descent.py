@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import click
 
@@ -15,10 +15,6 @@ from detslurm.cli.submit import follow as _follow
 from detslurm.cli.submit import from_checkpoint as _from_checkpoint
 from detslurm.cli.submit import paused as _paused
 from detslurm.cli.submit import refuse_both, report
-
-if TYPE_CHECKING:
-    from detslurm.sdk.client import Client
-    from detslurm.sdk.submission.submit import Submission
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -37,34 +33,19 @@ _context = click.option(
 )
 
 
-def _options(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
-    def decorate(command: Command) -> Command:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return decorate
-
-
-_common = _options(
-    experiment_id, config_options.overrides, _config_file, _paused, _follow, json_option
-)
+def _common(command: Command) -> Command:
+    """What all three take."""
+    options = (experiment_id, config_options.overrides, _config_file, _paused, _follow, json_option)
+    for option in reversed(options):
+        command = option(command)
+    return command
 
 
 @click.command("continue")
 @_common
 @_context
 @trial_option("Continue this trial alone, with its hyperparameters.")
-def continue_experiment(
-    experiment_id: int,
-    overrides: tuple[str, ...],
-    config_file: Path | None,
-    paused: bool,
-    follow: bool,
-    as_json: bool,
-    context_dir: Path | None,
-    trial_id: int | None,
-) -> None:
+def continue_experiment(experiment_id: int, **given: Any) -> None:
     """Train on with a finished, canceled or failed experiment, from its latest checkpoints.
 
     It becomes a new experiment, linked to this one, which stays as it is. Its trials go on
@@ -76,32 +57,14 @@ def continue_experiment(
       detslurm experiment continue 7 --trial 12 --config searcher.max_length.epochs=50
       detslurm experiment continue 7 --context . -f
     """
-    refuse_both(follow, as_json)
-    mine = client()
-    done = mine.experiment(experiment_id).continue_(
-        overrides,
-        config=config_file,
-        trial_id=trial_id,
-        context_dir=context_dir,
-        paused=paused,
-    )
-    _finish(mine, f"Continued experiment {experiment_id} as", done, follow, as_json)
+    _submit(experiment_id, "continue_", f"Continued experiment {experiment_id} as", **given)
 
 
 @click.command()
 @_common
 @_context
 @_from_checkpoint
-def fork(
-    experiment_id: int,
-    overrides: tuple[str, ...],
-    config_file: Path | None,
-    paused: bool,
-    follow: bool,
-    as_json: bool,
-    context_dir: Path | None,
-    from_checkpoint: str | None,
-) -> None:
+def fork(experiment_id: int, **given: Any) -> None:
     """Submit a new experiment with the configuration and the code of another one.
 
     \b
@@ -110,28 +73,12 @@ def fork(
       detslurm experiment fork 7 --from-checkpoint 0f3a0a6e
       detslurm experiment fork 7 --context .
     """
-    refuse_both(follow, as_json)
-    mine = client()
-    done = mine.stored(experiment_id).fork(
-        overrides,
-        config=config_file,
-        from_checkpoint=from_checkpoint,
-        context_dir=context_dir,
-        paused=paused,
-    )
-    _finish(mine, f"Forked experiment {experiment_id} as", done, follow, as_json)
+    _submit(experiment_id, "fork", f"Forked experiment {experiment_id} as", **given)
 
 
 @click.command()
 @_common
-def rerun(
-    experiment_id: int,
-    overrides: tuple[str, ...],
-    config_file: Path | None,
-    paused: bool,
-    follow: bool,
-    as_json: bool,
-) -> None:
+def rerun(experiment_id: int, **given: Any) -> None:
     """Run an experiment again from the beginning: the same configuration, code and seeds.
 
     \b
@@ -139,13 +86,26 @@ def rerun(
       detslurm experiment rerun 7
       detslurm experiment rerun 7 --config reproducibility.experiment_seed=2
     """
+    _submit(experiment_id, "rerun", f"Running experiment {experiment_id} again as", **given)
+
+
+def _submit(
+    number: int,
+    how: Literal["continue_", "fork", "rerun"],
+    what: str,
+    *,
+    overrides: Sequence[str],
+    config_file: Path | None,
+    follow: bool,
+    as_json: bool,
+    **own: Any,
+) -> None:
+    """Call the method of the experiment; `own` are the options that its command alone has."""
     refuse_both(follow, as_json)
     mine = client()
-    done = mine.stored(experiment_id).rerun(overrides, config=config_file, paused=paused)
-    _finish(mine, f"Running experiment {experiment_id} again as", done, follow, as_json)
-
-
-def _finish(mine: Client, what: str, done: Submission, follow: bool, as_json: bool) -> None:
+    # Whether it is over decides whether it can be continued: that takes a look at the queue.
+    parent = mine.experiment(number) if how == "continue_" else mine.stored(number)
+    done = getattr(parent, how)(overrides, config=config_file, **own)
     report(done, f"{what} experiment {done.experiment_id}", as_json=as_json)
     if follow:
         from detslurm.cli.follow import follow_first_trial
