@@ -2,27 +2,41 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import Final, NamedTuple
 
 from detslurm.sdk.job_status import JobRef, QueueSnapshot
 from detslurm.sdk.queues import Queues
 
 QUEUE_SECONDS: Final = 30.0
+PATIENCE: Final = 3.0
+
+
+class _Answer(NamedTuple):
+    """What the queues said, of which jobs they were asked, and what went wrong."""
+
+    snapshot: QueueSnapshot
+    covered: frozenset[JobRef]
+    warnings: tuple[str, ...]
 
 
 class CachedQueues(Queues):
     """Queues that answer from memory until their last answer is old.
 
-    A question whose time has come decides which jobs the queue is asked about: until the next one,
-    the clusters of other jobs count as unreachable, for nothing is known of these. Not for several
-    threads at once.
+    A question whose time has come decides which jobs the queues are asked about: until the next
+    one, the clusters of other jobs count as unreachable, for nothing is known of these. A busy
+    scheduler may take half a minute to answer, and nobody waits that long: until it has, the
+    answer before counts.
+
+    Questions come from one thread at a time.
 
     Args:
         queues: Where the answers come from.
         seconds: For how long an answer is used.
         clock: Gives seconds that never go back.
+        patience: How long a question waits for a new answer, in seconds.
     """
 
     def __init__(
@@ -30,19 +44,29 @@ class CachedQueues(Queues):
         queues: Queues,
         seconds: float = QUEUE_SECONDS,
         clock: Callable[[], float] = time.monotonic,
+        patience: float = PATIENCE,
     ) -> None:
-        self.warnings: list[str] = []
-        super().__init__(queues.cluster, self.warnings.append)
+        super().__init__(queues.cluster, lambda text: None)
         self._seconds = seconds
         self._clock = clock
+        self._patience = patience
         self._asked_at: float | None = None
-        self._covered: frozenset[JobRef] = frozenset()
-        self._answer = QueueSnapshot({})
+        self._asking: threading.Thread | None = None
+        # Replaced as a whole by the thread that asks.
+        self._answer = _Answer(QueueSnapshot({}), frozenset(), ())
 
     @property
     def due(self) -> bool:
         """Whether the next question goes to the clusters."""
+        if self._is_asking:
+            return False
         return self._asked_at is None or self._clock() - self._asked_at >= self._seconds
+
+    @property
+    def warnings(self) -> list[str]:
+        """What the user should know of the last question."""
+        late = ["the queue has not answered yet; states may be old"] if self._is_asking else []
+        return [*self._answer.warnings, *late]
 
     def query(
         self,
@@ -51,13 +75,26 @@ class CachedQueues(Queues):
         since: float | None = None,
         queue_only: Iterable[JobRef] = (),
     ) -> QueueSnapshot:
-        """As `Queues.query`, from memory while the last answer is fresh."""
+        """As `Queues.query`, from memory while the last answer is fresh or the next one is late."""
         sure, more = frozenset(wanted), frozenset(queue_only)
         if self.due:
-            self.warnings.clear()
-            self._covered = sure | more
-            self._answer = super().query(sure, since=since, queue_only=more)
-            # A cluster that takes long to refuse is left alone for as long as one that answers.
+            self._asking = threading.Thread(target=self._ask, args=(sure, more, since), daemon=True)
+            self._asking.start()
+            self._asking.join(self._patience)
+        known, covered, _ = self._answer
+        unknown = {job_ref.cluster for job_ref in (sure | more) - covered}
+        return QueueSnapshot(known.jobs, known.unreachable | unknown)
+
+    @property
+    def _is_asking(self) -> bool:
+        return self._asking is not None and self._asking.is_alive()
+
+    def _ask(self, sure: frozenset[JobRef], more: frozenset[JobRef], since: float | None) -> None:
+        warnings: list[str] = []
+        try:
+            queues = Queues(self.cluster, warnings.append)
+            found = queues.query(sure, since=since, queue_only=more)
+            self._answer = _Answer(found, sure | more, tuple(warnings))
+        finally:
+            # One that takes long to refuse is left alone for as long as one that answers.
             self._asked_at = self._clock()
-        unknown = {job_ref.cluster for job_ref in (sure | more) - self._covered}
-        return QueueSnapshot(self._answer.jobs, self._answer.unreachable | unknown)

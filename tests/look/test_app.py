@@ -7,9 +7,11 @@ import json
 import re
 import shutil
 from base64 import b64encode
+from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from pathlib import Path
+from threading import Event
 from urllib.parse import urljoin
 from wsgiref.types import WSGIApplication
 
@@ -20,6 +22,8 @@ from detslurm.look.app import application
 from detslurm.look.cached_queues import CachedQueues
 from detslurm.sdk import Client
 from detslurm.sdk.job_status import JobRef
+from detslurm.slurm import JobInfo
+from tests.cluster.waiting import wait_for
 from tests.look.http_requests import Answer, ask
 from tests.sdk.scenes import Scene
 
@@ -203,6 +207,36 @@ def test_a_queue_that_does_not_answer_is_named_and_left_alone(
     assert "slurm does not answer" in ask(pages).text
     clock.now += 30
     assert "slurm does not answer" not in ask(pages).text
+
+
+def test_nobody_waits_for_a_busy_scheduler(
+    scene: Scene, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until it has answered, what it said before counts; meanwhile it is not asked again."""
+    ready, answer = Event(), scene.queue.query
+    calls = []
+
+    def slow(job_ids: Collection[str]) -> dict[str, JobInfo]:
+        calls.append(job_ids)
+        assert ready.wait(60)
+        return answer(job_ids)
+
+    job = JobRef("slurm", "8")
+    queues = CachedQueues(scene.client.queues, clock=clock, patience=0.05)
+    assert queues.query([job]).jobs.keys() == {job}
+    monkeypatch.setattr(scene.queue, "query", slow)
+    clock.now += 30
+    assert queues.query([job]).jobs.keys() == {job}
+    clock.now += 60
+    assert queues.query([job]).jobs[job].state == "RUNNING"
+    assert (len(calls), queues.warnings) == (
+        1,
+        ["the queue has not answered yet; states may be old"],
+    )
+    scene.queue.put("8", "PENDING")
+    ready.set()
+    wait_for(lambda: queues.query([job]).jobs[job].state == "PENDING", 30, "the answer")
+    assert (len(calls), queues.warnings) == (1, [])
 
 
 def test_jobs_that_the_last_question_was_not_about_are_unknown(scene: Scene, clock: Clock) -> None:
