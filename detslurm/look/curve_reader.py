@@ -5,11 +5,12 @@ Needs numpy: other modules import this one where they use it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from detslurm.look.document import MAX_POINTS, Curve
+from msgspec.structs import replace
+
+from detslurm.look.document import MAX_POINTS, Number, Snapshot, TrialPart
 from detslurm.look.plain import finite
 from detslurm.look.profiles import profile_series
 from detslurm.look.thinning import curve, fewer, points_per_curve
@@ -54,18 +55,23 @@ class CurveReader:
             self._most, self._judged = points_per_curve(self._counts), len(self._counts)
         return [fewer(series, self._most) for series in found]
 
-    @cached_property
-    def _final(self) -> int:
-        return points_per_curve(self._counts)
+    def summary(self, trial_id: int) -> dict[str, Number]:
+        """The last value of each metric of a trial, named "group/metric"."""
+        metrics = self._metrics.get(trial_id, ())
+        return {f"{one.group}/{one.metric}": finite(float(one.values[-1])) for one in metrics}
 
-    def parts(self, trial_id: int) -> dict[str, Any]:
-        """The fields of a trial's part that hold its curves."""
-        metrics = self._metrics.get(trial_id, [])
-        return {
-            "summary": {f"{m.group}/{m.metric}": finite(float(m.values[-1])) for m in metrics},
-            "curves": self._curves(metrics),
-            "profile": self._curves(self._profiles.get(trial_id, [])),
-        }
+    def with_curves(self, taken: Snapshot, length: int) -> Snapshot:
+        """The document with its curves; it has `length` bytes without them."""
+        most = points_per_curve(self._counts, length)
+        experiments = [
+            replace(part, trials=[self._with_curves(trial, most) for trial in part.trials])
+            for part in taken.experiments
+        ]
+        return replace(taken, experiments=experiments)
 
-    def _curves(self, found: Iterable[Series]) -> list[Curve]:
-        return [curve(fewer(series, self._final)) for series in found]
+    def _with_curves(self, trial: TrialPart, most: int) -> TrialPart:
+        metrics, profile = (
+            [curve(fewer(series, most)) for series in found.get(trial.id, ())]
+            for found in (self._metrics, self._profiles)
+        )
+        return replace(trial, curves=metrics, profile=profile)

@@ -76,7 +76,7 @@ class ExperimentReader:
         return found
 
     def part(self, curves: CurveReader | None) -> ExperimentPart:
-        """The experiment, once its trials were read."""
+        """The experiment without its curves, once its trials were read."""
         experiment, problems = self._experiment, self._problems
         about: dict[str, Any] = {"id": experiment.id}
         with problems.noting("the experiment"):
@@ -107,7 +107,7 @@ class ExperimentReader:
                 "batches_per_epoch": _batches_per_epoch(config, part.hparams),
             }
             if curves is not None:
-                more |= curves.parts(trial.id)
+                more["summary"] = curves.summary(trial.id)
             parts.append(msgspec.structs.replace(part, **more))
         return parts
 

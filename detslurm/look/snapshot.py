@@ -76,7 +76,8 @@ def snapshot(
             if progress is not None:
                 progress(done, total)
     parts = [one.part(reader) for one in readers]
-    return Snapshot(taken=time.time(), store=_store_of(experiments), experiments=parts)
+    taken = Snapshot(taken=time.time(), store=_store_of(experiments), experiments=parts)
+    return taken if reader is None else reader.with_curves(taken, len(encode(taken)))
 
 
 def _curve_reader(known: ReadSoFar) -> CurveReader:

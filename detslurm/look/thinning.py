@@ -15,18 +15,24 @@ from detslurm.store.series import Series
 from detslurm.store.thinning import LEAST, thinned
 
 ALL_POINTS: Final = 120_000
-"""How many points all curves of a document have together, unless they are very many."""
+"""The most points of all curves of a document together, unless they are very many."""
+
+ALL_BYTES: Final = 5_000_000
+"""How long a document becomes at most, unless it is that long without curves."""
+
+_POINT_BYTES: Final = 35  # of a step, a value and a time
 
 _DIGITS: Final = 6
 
 
-def points_per_curve(counts: Iterable[int]) -> int:
+def points_per_curve(counts: Iterable[int], length: int = 0) -> int:
     """The most points of one curve, by how many points each curve has.
 
-    Curves that are short leave their part to the others. No curve is thinned to fewer than `LEAST`
-    points.
+    `length` is how many bytes the document has without them. Curves that are short leave their part
+    to the others. No curve is thinned to fewer than `LEAST` points.
     """
-    left, curves = ALL_POINTS, sorted(counts)
+    left = min(ALL_POINTS, max(ALL_BYTES - length, 0) // _POINT_BYTES)
+    curves = sorted(counts)
     for place, count in enumerate(curves):
         share = left // (len(curves) - place)
         if count > share:

@@ -16,7 +16,7 @@ from detslurm.look.code_listing import LARGEST
 from detslurm.look.document import MAX_POINTS, VERSION
 from detslurm.look.experiment_reader import CHECKPOINTS
 from detslurm.look.log_tails import ALL as ALL_LOGS
-from detslurm.look.thinning import ALL_POINTS
+from detslurm.look.thinning import ALL_BYTES, ALL_POINTS
 from detslurm.store.thinning import LEAST
 from tests.docs.pages import REPOSITORY, blocks
 from tests.look.documents import document
@@ -57,7 +57,7 @@ def test_every_field_is_described(title: str) -> None:
 def test_the_numbers_are_those_of_the_code() -> None:
     """The version and the limits."""
     text = PAGE.read_text()
-    for number in (MAX_POINTS, ALL_POINTS, LEAST, CHECKPOINTS):
+    for number in (MAX_POINTS, ALL_POINTS, LEAST, CHECKPOINTS, ALL_BYTES):
         assert f"{number:,}" in text
     assert f"{LARGEST >> 10} KiB" in text
     assert f"{ALL_CODE >> 10} KiB" in text

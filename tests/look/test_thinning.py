@@ -114,3 +114,10 @@ def test_the_more_curves_the_fewer_points(counts: list[int], most: int) -> None:
     assert points_per_curve(counts) == most
     if most > LEAST:
         assert sum(min(count, most) for count in counts) <= ALL_POINTS
+
+
+def test_long_documents_have_fewer_points() -> None:
+    """What everything else takes is not there for curves."""
+    most = points_per_curve([10**6] * 1000, length=3_250_000)
+    assert most == 50
+    assert points_per_curve([10**6] * 1000, length=6_000_000) == LEAST
