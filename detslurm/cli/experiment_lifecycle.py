@@ -179,16 +179,23 @@ def _sizes(ids: list[int]) -> int:
 def wait(experiment_id: int, polling_interval: float) -> Document:
     """Wait until an experiment has ended or is paused.
 
-    The exit status is 0 only if it is COMPLETED. Progress is printed on stderr.
+    The exit status is 0 only if it is COMPLETED. Progress is printed on stderr: a bar on a
+    terminal, elsewhere a line when the state changes and one a minute.
 
     \b
     Examples:
       detslurm experiment wait 7 && python3 evaluate.py
     """
+    from detslurm.cli.waiting import waiting
     from detslurm.sdk import polling
 
     experiment = client().experiment(experiment_id)
-    state = polling.wait(experiment, interval=polling_interval, report=note)
+    with waiting() as show:
+
+        def report(text: str) -> None:
+            show(experiment.state, text, experiment.view.progress)
+
+        state = polling.wait(experiment, interval=polling_interval, report=report)
     return Document(
         lambda: f"Experiment {experiment_id} is {state}",
         lambda: {"id": experiment_id, "state": state},
