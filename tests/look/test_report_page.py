@@ -236,3 +236,19 @@ def test_the_policy_refuses_foreign_scripts(
     any_browser.wait_for("document.querySelector('#table tbody tr')")
     any_browser.wait_for("window.refused.length >= 2")
     assert any_browser.js("return window.ran ?? 0") == 0
+
+
+def test_a_choice_keeps_the_place_of_the_reader(chromium: Browser, tmp_path: Path) -> None:
+    """Ticking a trial far down neither scrolls the table nor loses the focus; nor do news."""
+    shown(chromium, document(trials=300, points=10), tmp_path)
+    frame = "document.querySelector('#table .tall')"
+    chromium.js(f"{frame}.scrollTo(0, 1e6)")
+    chromium.wait_for("document.querySelectorAll('[data-trial]').length === 300")
+    chromium.js(f"{frame}.scrollTo(0, 5000)")
+    down = chromium.js(f"return {frame}.scrollTop")
+    chromium.js("document.querySelector('[data-trial=\"250\"] input').focus({preventScroll: true})")
+    chromium.type(" ")
+    chromium.wait_for("document.querySelector('[data-trial=\"250\"] input').checked")
+    assert chromium.js(f"return {frame}.scrollTop") == down
+    named = "document.activeElement.getAttribute('aria-label')"
+    assert chromium.js(f"return {named}") == "Compare trial 250"

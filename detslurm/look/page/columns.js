@@ -1,6 +1,6 @@
 // The columns of the tables: what each is of a row, how it is written, and whether it is shown at first.
 import { bytes, counted, moment, number, percent, span, text, toNumber } from "./format.js";
-import { result, state } from "./state.js";
+import { remembered, result, state } from "./state.js";
 import { differingHparams, hparamNames, nodesOf, queueTime, trainingTime } from "./trials.js";
 
 function column(key, title, get, { show = text, hint = "", shown = true, right = false } = {}) {
@@ -9,9 +9,8 @@ function column(key, title, get, { show = text, hint = "", shown = true, right =
 
 const RIGHT = { show: number, right: true };
 
-export function trialColumns() {
-  return [...identity(), ...results(), ...hparamColumns(), ...course(), ...figures(), ...metricColumns()];
-}
+export const trialColumns = remembered(() =>
+  [...identity(), ...results(), ...hparamColumns(), ...course(), ...figures(), ...metricColumns()]);
 
 function identity() {
   const several = state.experiments.length > 1;

@@ -51,10 +51,11 @@ function slider(chosen, redraw) {
 // Of the trials that the filter lets through, the best; the selected ones are always among them.
 export function curveTrials() {
   const having = shownTrials().filter((trial) => trial.curves.has(state.metric));
-  const best = ranked(having).slice(0, state.topN);
-  const more = having.filter((trial) => state.selected.has(trial.id) && !best.includes(trial));
-  const rest = having.filter((trial) => !best.includes(trial) && !more.includes(trial));
-  return { trials: [...best, ...more, ...rest.slice(0, state.topN - best.length)], of: having.length };
+  const ticked = having.filter((trial) => state.selected.has(trial.id)); // first: they get the clearest colours
+  const others = having.filter((trial) => !state.selected.has(trial.id));
+  const best = ranked(others);
+  const rest = others.filter((trial) => !best.includes(trial)); // whose values are all infinite
+  return { trials: [...ticked, ...[...best, ...rest].slice(0, state.topN)], of: having.length };
 }
 
 function drawCurves(box, chosen) {
@@ -112,6 +113,7 @@ function markTrace(trials, kind, chosen) {
 }
 
 function marksOf(trial, kind, chosen, color) {
+  if (selectedElsewhere(trial)) return [];
   const curve = trial.curves.get(state.metric);
   const [x, raw] = [places(curve, trial, chosen.along), heights(curve, chosen.logY)];
   const y = chosen.weight ? smoothed(raw, chosen.weight) : raw;
@@ -137,7 +139,7 @@ function remarks(trials, of, chosen) {
   const gaps = values.filter((value) => value == null).length;
   const thinned = curves.filter((curve) => curve.count > curve.values.length).length;
   return [
-    trials.length < of ? `The best ${number(trials.length)} of ${counted(of, "trial")} with this metric.` : "",
+    trials.length < of ? `${number(trials.length)} of ${counted(of, "trial")} with this metric: the best${state.selected.size ? ", and those that are ticked" : ""}.` : "",
     gaps ? `${counted(gaps, "value")} not finite${chosen.logY ? ", or not above 0," : ""} shown as gaps.` : "",
     thinned ? "Long curves are thinned; their highest and lowest values are kept." : "",
     "Click a curve to open its trial.",

@@ -1,5 +1,22 @@
 // Views are drawn when they come near the window: the first ones are there at once.
 
+const FOCUSABLE = "a[href], button, input, select, summary, [tabindex]";
+
+// Do something that makes elements anew; what had the focus has it afterwards.
+export function keepingFocus(act) {
+  const focused = document.activeElement;
+  const holder = focused?.closest("section, header");
+  const name = holder && nameOf(focused);
+  act();
+  if (!name || focused.isConnected) return;
+  [...holder.querySelectorAll(FOCUSABLE)].find((one) => nameOf(one) === name)?.focus({ preventScroll: true });
+}
+
+function nameOf(element) {
+  const label = element.ariaLabel ?? element.dataset.column ?? element.closest("label")?.textContent ?? element.textContent;
+  return `${element.tagName} ${label}`;
+}
+
 // `dirty()` lets all views draw again when they are near; `everything()` draws all of them now.
 export function lazily(views) {
   const [near, waiting] = [new Set(), new Set()];

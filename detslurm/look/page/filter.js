@@ -1,6 +1,6 @@
 // The filter that all views share: words that a row has somewhere, and comparisons such as lr<0.1.
 import { compare, text } from "./format.js";
-import { state } from "./state.js";
+import { remembered, state } from "./state.js";
 import { trialColumns } from "./columns.js";
 
 const COMPARISON = /^(.+?)(<=|>=|!=|=|<|>)(.+)$/;
@@ -41,7 +41,7 @@ function isSo(value, sign, wanted) {
 }
 
 // The trials that the filter lets through.
-export function shownTrials() {
+export const shownTrials = remembered(() => {
   const trials = state.only ? state.trials.filter((trial) => state.selected.has(trial.id)) : state.trials;
   return state.filter.trim() ? trials.filter(matcher(state.filter, trialColumns())) : trials;
-}
+});

@@ -4,7 +4,7 @@ import { compareView } from "./compare.js";
 import { curvesView } from "./curves.js";
 import { importanceView } from "./importance.js";
 import { follow } from "./live.js";
-import { lazily } from "./drawing.js";
+import { keepingFocus, lazily } from "./drawing.js";
 import { moment } from "./format.js";
 import { parallelView } from "./parallel.js";
 import { isDark } from "./plots.js";
@@ -24,13 +24,13 @@ function begin() {
   const all = el("div", { id: "all" }, views.map((view) => view.element));
   document.getElementById("page").append(bar, trial.element, all, foot);
   const drawer = lazily(views);
-  const redraw = () => {
+  const redraw = () => keepingFocus(() => {
     drawBar(bar, redraw);
     foot.textContent = `As of ${moment(state.taken)}, from ${state.store}. Times are in this browser's time zone. / goes to the filter, Esc clears it and leaves a trial's page.`;
     trial.draw();
     all.hidden = state.trial != null;
-    drawer.dirty();
-  };
+    if (state.trial == null) drawer.dirty();
+  });
   onChange(redraw);
   redraw();
   listen(drawer, redraw);

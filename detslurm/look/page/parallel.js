@@ -37,7 +37,7 @@ function drawParallel(view, box, bar, redraw) {
   }
   const kept = view.trials.filter((trial) => isKept(view, trial));
   bar.replaceChildren(...controls(view, kept, redraw));
-  box.draw([grey(view, kept), ...bins(view, kept), bold(view, kept)].filter(Boolean), layoutOf(view));
+  box.draw([grey(view, kept), ...bins(view, kept), bold(view, kept)].filter(Boolean), layoutOf(view, box.element.clientWidth));
   box.say(`Drag along an axis to keep a part of it, click it to let go. From the best result (${isDark() ? "light" : "dark"}) to the worst (${isDark() ? "dark" : "light"}).`);
 }
 
@@ -100,13 +100,13 @@ function bold(view, kept) {
   return these.length ? { ...lines(view, these), mode: "lines+markers", line: { width: 3.5, color: "#d55e00" }, marker: { size: 7 } } : null;
 }
 
-function layoutOf(view) {
+function layoutOf(view, width) {
   const last = view.axes.length - 1;
   const uprights = view.axes.map((_, place) => ({ type: "line", x0: place, x1: place, y0: 0, y1: 1, line: { width: 1, color: "#8a94a0" } }));
   const brushes = view.axes.flatMap((axis, place) => brushShape(view.brushes.get(axis.name), place, last));
   return {
     height: 440, margin: MARGINS, dragmode: false, shapes: [...uprights, ...brushes],
-    annotations: view.axes.flatMap((axis, place) => labelsOf(axis, place)),
+    annotations: view.axes.flatMap((axis, place) => labelsOf(axis, place, Math.floor((1.7 * (width - 120)) / Math.max(1, last) / 7))),
     xaxis: { visible: false, range: [0, last], fixedrange: true, automargin: false },
     yaxis: { visible: false, range: [0, 1], fixedrange: true, automargin: false },
   };
@@ -118,8 +118,11 @@ function brushShape(span, place, last) {
   return [{ type: "rect", x0: place - half, x1: place + half, y0: span[0], y1: span[1], fillcolor: "#d55e00", opacity: 0.35, line: { width: 1, color: "#d55e00" } }];
 }
 
-function labelsOf(axis, place) {
-  const title = { x: place, y: 1, yshift: place % 2 ? 26 : 40, text: `<b>${plain(axis.name.length > 22 ? `…${axis.name.slice(-21)}` : axis.name)}</b>${axis.logarithmic ? " (log)" : ""}`, showarrow: false, hovertext: plain(axis.name) };
+// Titles take turns in two lines, and have so many letters.
+function labelsOf(axis, place, letters) {
+  const whole = axis.logarithmic ? `${axis.name} (log)` : axis.name;
+  const short = whole.length > letters ? `…${whole.slice(1 - letters)}` : whole;
+  const title = { x: place, y: 1, yshift: place % 2 ? 26 : 40, text: `<b>${plain(short)}</b>`, showarrow: false, hovertext: plain(whole) };
   return [title, ...axis.labels.map(([y, label]) =>
     ({ x: place, y, xanchor: "left", xshift: 3, text: plain(label.slice(0, 16)), showarrow: false, font: { size: 10 }, bgcolor: isDark() ? "rgba(27,31,36,.7)" : "rgba(255,255,255,.7)" }))];
 }

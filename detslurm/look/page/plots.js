@@ -62,8 +62,10 @@ function axis(given = {}) {
 export function draw(target, traces, layout = {}) {
   const axes = Object.fromEntries(["xaxis", "yaxis", ...Object.keys(layout).filter((name) => /^[xy]axis\d+$/.test(name))]
     .map((name) => [name, axis(layout[name])]));
+  const height = layout.height ?? 420;
+  target.style.height = `${height}px`; // which plotly would forget when the window changes
   return Plotly.react(target, traces, {
-    paper_bgcolor: css("--surface"), plot_bgcolor: css("--surface"), height: 420, hovermode: "closest",
+    paper_bgcolor: css("--surface"), plot_bgcolor: css("--surface"), height, hovermode: "closest",
     font: { family: "system-ui, sans-serif", size: 12, color: css("--text") },
     margin: { l: 60, r: 20, t: 20, b: 50 }, dragmode: "zoom", ...layout, ...axes,
     legend: { font: { size: 11 }, tracegroupgap: 0, ...layout.legend },
@@ -85,6 +87,7 @@ export function plotBox(name, label) {
     say: (text) => note.replaceChildren(text),
     clear(text) {
       Plotly.purge(plot);
+      plot.style.height = "";
       plot.replaceChildren(el("p", { class: "nothing" }, text));
       buttons.hidden = true;
     },

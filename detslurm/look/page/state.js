@@ -13,6 +13,7 @@ export const state = {
   only: false, // whether the views show only these
   trial: null, // whose page is open
   taken: 0,
+  version: 0, // counts the changes
 };
 
 const listeners = [];
@@ -25,8 +26,18 @@ export function onChange(act) {
 // Change what was chosen, and draw again.
 export function change(values) {
   Object.assign(state, values);
+  state.version += 1;
   if ("metric" in values) state.smaller = smallerIsBetter(state.metric);
   listeners.forEach((act) => act());
+}
+
+// A function that finds something out again only after a change.
+export function remembered(find) {
+  let [found, version] = [null, -1];
+  return () => {
+    if (version !== state.version) [found, version] = [find(), state.version];
+    return found;
+  };
 }
 
 // Take a document in; choices stay as far as they still have a meaning.
@@ -72,8 +83,14 @@ function smallerIsBetter(name) {
   return searched ? searched.smaller_is_better : !LARGER.test(name ?? "");
 }
 
+const results = remembered(() => new Map(state.trials.map((trial) => [trial, bestOf(trial, state.metric)])));
+
 // The best value of the chosen metric that a trial has had; NaN without one.
-export function result(trial, name = state.metric) {
+export function result(trial) {
+  return results().get(trial);
+}
+
+function bestOf(trial, name) {
   const { metric, smaller_is_better: smaller } = trial.experiment;
   const searched = metric && name === `validation/${metric}` && smaller === state.smaller;
   if (searched && trial.best != null) return toNumber(trial.best);

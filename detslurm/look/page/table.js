@@ -23,10 +23,12 @@ export function tableView() {
     view.shown = view.columns.filter((column) => view.chosen.get(column.key) ?? column.shown);
     view.rows = sortedRows(view);
     bar.replaceChildren(...controls(view, redraw));
+    const [across, down, made] = [frame.scrollLeft, frame.scrollTop, view.made];
     head.replaceChildren(header(view, redraw));
     body.replaceChildren();
     view.made = 0;
-    addRows(view, body);
+    addRows(view, body, down ? Math.max(CHUNK, made) : CHUNK);
+    frame.scrollTo(across, down);
   }
   return { element, draw: redraw, all: () => addRows(view, body, Infinity) };
 }

@@ -103,14 +103,14 @@ function checkpoints(trial) {
   return grid(titles, [...trial.checkpoints].reverse().map((one) => [
     number(one.steps), moment(one.time), (one.state ?? "COMPLETED").toLowerCase().replaceAll("_", " "), bytes(one.size ?? 0),
     cut(Object.entries(one.metrics ?? {}).map(([name, value]) => `${name} ${number(toNumber(value))}`).join(", ")),
-    one.path ? el("span", { class: "path", title: one.path.slice(0, 2000) }, one.path.slice(0, 300), " ", copier(one.path)) : "–",
+    one.path ? el("span", { class: "path" }, copier(one.path), " ", one.path.slice(0, 1000)) : "–",
     // Only what is an id is offered as part of a command.
     one.state !== "DELETED" && /^[\w-]+$/.test(one.uuid) ? command(`detslurm checkpoint download ${one.uuid}`) : "–",
   ]));
 }
 
 function command(line) {
-  return el("span", { class: "command" }, el("code", {}, line), " ", copier(line));
+  return el("span", { class: "command" }, copier(line), " ", el("code", {}, line));
 }
 
 function copier(line) {

@@ -31,7 +31,7 @@ export function nodesOf(trial) {
 }
 
 export function trialName(trial) {
-  return state.experiments.length > 1 ? `trial ${trial.id} of ${trial.experiment.id}` : `trial ${trial.id}`;
+  return state.experiments.length > 1 ? `trial ${trial.id} (exp. ${trial.experiment.id})` : `trial ${trial.id}`;
 }
 
 export function trialById(id) {
