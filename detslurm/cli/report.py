@@ -83,11 +83,20 @@ def _open(target: Path) -> None:
     import webbrowser
 
     try:
-        opened = webbrowser.open(target.resolve().as_uri())
+        opened = _has_screen() and webbrowser.open(target.resolve().as_uri())
     except webbrowser.Error:
         opened = False
     if not opened:
         note("There is no browser here: copy the file to your laptop and open it there.")
+
+
+def _has_screen() -> bool:
+    """Elsewhere a browser of texts would take the terminal, and it knows no JavaScript."""
+    import os
+    import sys
+
+    named = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
+    return sys.platform == "darwin" or any(os.environ.get(name) for name in named)
 
 
 def _size(target: Path) -> str:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
+
+from detslurm.sdk.hiding import hidden
 
 LARGEST: Final = 64 << 10
 """The bytes of the largest file that is listed."""
@@ -14,15 +16,16 @@ ALL: Final = 512 << 10
 """The bytes of all files that are listed."""
 
 
-def code_listing(folder: Path) -> dict[str, str]:
+def code_listing(folder: Path, secrets: Sequence[bytes] = ()) -> dict[str, str]:
     """The text files below a directory by their relative paths, in the order of their names.
 
-    What is hidden, large or no UTF-8 is left out, and links are not followed.
+    What is hidden, large or no UTF-8 is left out, and links are not followed. Asterisks stand in
+    the place of `secrets`: experiment.yaml is among the files.
     """
     listed: dict[str, str] = {}
     left = ALL
     for path in _files(folder):
-        text = _text(path)
+        text = _text(path, secrets)
         if text is not None and len(text.encode()) <= left:
             left -= len(text.encode())
             listed[str(path.relative_to(folder))] = text
@@ -39,11 +42,11 @@ def _is_hidden(name: str) -> bool:
     return name.startswith(".") or name == "__pycache__"
 
 
-def _text(path: Path) -> str | None:
+def _text(path: Path, secrets: Sequence[bytes]) -> str | None:
     try:
         if path.is_symlink() or path.stat().st_size > LARGEST:
             return None
-        text = path.read_bytes().decode()
+        text = hidden(path.read_bytes(), secrets).decode()
     except (OSError, UnicodeDecodeError):
         return None
     return None if "\0" in text else text

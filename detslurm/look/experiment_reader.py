@@ -15,6 +15,7 @@ from detslurm.look.log_tails import log_tails
 from detslurm.look.plain import finite, plain
 from detslurm.look.problems import Problems
 from detslurm.look.trial_parts import checkpoint_part, trial_part
+from detslurm.sdk.hiding import secrets_in
 from detslurm.store.saved_views import SavedView, saved_views
 
 if TYPE_CHECKING:
@@ -87,9 +88,18 @@ class ExperimentReader:
             about |= _by_search(experiment)
         if self._wanted.code:
             with problems.noting("its code"):
-                about["code"] = plain(code_listing(experiment.path / "code"))
+                about["code"] = plain(self._code())
         about["trials"] = self._trial_parts(curves, about.get("config", {}))
         return ExperimentPart(**about, problems=plain(problems))
+
+    def _code(self) -> dict[str, str]:
+        """Nothing for those who can't know what is secret in it."""
+        experiment = self._experiment
+        secrets = secrets_in(experiment._snapshot.directory, experiment.config)
+        if secrets is None:
+            self._problems.append("code is left out: only its owner knows what is secret in it")
+            return {}
+        return code_listing(experiment.path / "code", secrets)
 
     def _trial_parts(
         self, curves: CurveReader | None, config: Mapping[str, Any]

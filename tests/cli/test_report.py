@@ -96,6 +96,10 @@ def test_it_opens_in_a_browser_where_there_is_one(
         return True
 
     monkeypatch.setattr(webbrowser, "open", opens)
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"):
+        monkeypatch.delenv(name, raising=False)
+    assert "no browser here" in detslurm("report", 1, "--open").err and not opened
+    monkeypatch.setenv("DISPLAY", ":0")
     assert detslurm("report", 1, "--open").status == 0
     assert opened == [(work / "experiment-1.html").as_uri()]
     monkeypatch.setattr(webbrowser, "open", lambda url: False)

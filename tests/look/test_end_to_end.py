@@ -16,6 +16,7 @@ from detslurm.look.snapshot import encode, snapshot
 from detslurm.sdk import Client
 from detslurm.slurm import LocalCluster
 from tests.e2e.test_search import ASHA, LEARNS
+from tests.look.browser import Browser
 from tests.slurm.schedulers import end_scheduler
 
 GRID = """\
@@ -121,3 +122,25 @@ def test_a_search_and_its_rungs(root: Path) -> None:
     best = min(part.trials, key=lambda trial: (trial.best is None, trial.best))
     assert high.best_trial == best.id
     assert best.rung == 1
+
+
+def test_a_report_of_both(root: Path, tmp_path: Path, chromium: Browser) -> None:
+    """From the command to the page in a browser: what failed, how, and how to go on from there."""
+    env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "DETSLURM_ROOT": str(root)}
+    target = tmp_path / "both.html"
+    words = [sys.executable, "-m", "detslurm", "report", "1", "2", "-o", str(target)]
+    subprocess.run(words, env=env, cwd=tmp_path, check=True, timeout=300)
+    assert "hush-hush" not in target.read_text() and "********" in target.read_text()
+    chromium.requests.clear()
+    chromium.open(target.as_uri())
+    chromium.wait_for("document.querySelectorAll('[data-trial]').length > 8")
+    failed = "[...document.querySelectorAll('[data-trial]')].find(r => /ERROR/.test(r.textContent))"
+    chromium.js(f"{failed}.querySelector('a').click()")
+    chromium.wait_for("!document.querySelector('#trial').hidden")
+    text = chromium.js("return document.querySelector('#trial').textContent")
+    assert "ZeroDivisionError" in text and "detslurm checkpoint download" in text
+    chromium.wait_for("document.querySelector('#trial .part-metrics svg')")
+    chromium.type("\ue00c")
+    chromium.js("document.querySelector('#rungs').scrollIntoView()")
+    chromium.wait_for("document.querySelectorAll('#rungs tbody tr').length === 2")
+    assert [one for one in chromium.requests if not one.startswith(("file:", "data:"))] == []

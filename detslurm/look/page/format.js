@@ -5,7 +5,7 @@ const DASH = "–";
 // A number as the document has it: "inf" and "-inf" are infinite, null is not a number.
 export function toNumber(value) {
   if (typeof value === "number") return value;
-  return { inf: Infinity, "-inf": -Infinity }[value] ?? NaN;
+  return value === "inf" ? Infinity : value === "-inf" ? -Infinity : NaN;
 }
 
 export function number(value) {
