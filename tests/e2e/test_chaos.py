@@ -20,7 +20,7 @@ from tests.searcher import drive
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1500)]
 
-TRIALS = 60
+TRIALS = 40
 
 # A network with one hidden layer on scikit-learn's digits, in numpy alone: it starts fast.
 DIGITS = """\
@@ -132,7 +132,7 @@ def undisturbed_samples(desk: Desk, number: int) -> list[Any]:
 
 
 def test_a_search_survives_everything(desk: Desk, site: Cluster, tmp_path: Path) -> None:
-    """Sixty trials end COMPLETED, each accounted for; the best one's checkpoint keeps its word;
+    """Forty trials end COMPLETED, each accounted for; the best one's checkpoint keeps its word;
     the samples are those of the same search with nothing between."""
     number = desk.submit(project(desk, DIGITS, SEARCH, name="hostile"))
     hostile = Hostile(site, desk.user, desk.store.path, seed=7, most=TRIALS)
