@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection
-from typing import Any, cast
+from dataclasses import dataclass, field
+from typing import Any, Final, cast
 
 from detslurm.sdk.polling import QUEUE_SECONDS
 from detslurm.sdk.queues import Connect
@@ -13,12 +14,16 @@ from detslurm.slurm.queued_job import QueuedJob
 
 Clock = Callable[[], float]
 
+_UNKNOWN_SECONDS: Final = 120.0
+"""Before the cluster is asked again for the end of a job of which it did not know any."""
+
 
 class PacedCluster:
     """Answers from the last listing of the queue, which is at most `QUEUE_SECONDS` old.
 
-    A listing that failed counts, too: a controller in trouble is not asked more often. Everything
-    but the queue goes straight to the cluster.
+    What has become of jobs that left the queue is another question to the controller: it takes the
+    place of a listing, at most every other one. A question that failed counts, too: a controller in
+    trouble is not asked more often. Everything else goes straight to the cluster.
     """
 
     def __init__(self, cluster: Cluster, clock: Clock = time.monotonic) -> None:
@@ -27,7 +32,10 @@ class PacedCluster:
         self._asked: float | None = None
         self._rows: list[QueuedJob] = []
         self._refusal: SlurmError | None = None
-        self._ends: dict[frozenset[str], dict[str, JobInfo]] = {}
+        self._missing: dict[
+            str, float | None
+        ] = {}  # jobs of which an end is wanted, and since when
+        self._ends = _Ends()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._cluster, name)
@@ -54,21 +62,54 @@ class PacedCluster:
     def evidence(
         self, job_ids: Collection[str], *, since: float | None = None
     ) -> dict[str, JobInfo]:
-        """What is remembered of jobs that left the queue, asked once after each listing."""
-        key = frozenset(job_ids)
-        if key not in self._ends:
-            self._ends[key] = self._cluster.evidence(job_ids, since=since)
-        return self._ends[key]
+        """What is known by now of jobs that left the queue; the rest is asked for next."""
+        now = self._clock()
+        self._missing |= {ref: since for ref in job_ids if self._ends.is_open(ref, now)}
+        if self._ends.refusal is not None:
+            raise self._ends.refusal
+        return {ref: self._ends.jobs[ref] for ref in job_ids if ref in self._ends.jobs}
 
     def _ask(self) -> None:
+        try:
+            if self._missing and self._refusal is None:
+                self._ask_ends()
+            else:
+                self._ask_queue()
+        finally:
+            self._asked = self._clock()
+
+    def _ask_queue(self) -> None:
         self._refusal = None
-        self._ends = {}
         try:
             self._rows = self._cluster.queue()
         except SlurmError as error:
             self._refusal = error
-        finally:
-            self._asked = self._clock()
+
+    def _ask_ends(self) -> None:
+        refs, self._missing = self._missing, {}
+        since = min((at for at in refs.values() if at is not None), default=None)
+        self._ends.asked |= dict.fromkeys(refs, self._clock())
+        self._ends.refusal = None
+        try:
+            self._ends.jobs |= self._cluster.evidence(list(refs), since=since)
+        except SlurmError as error:
+            self._ends.refusal = error
+
+
+@dataclass
+class _Ends:
+    """What the cluster remembers of jobs, and when it was asked."""
+
+    jobs: dict[str, JobInfo] = field(default_factory=dict)
+    asked: dict[str, float] = field(default_factory=dict)
+    refusal: SlurmError | None = None
+
+    def is_open(self, ref: str, now: float) -> bool:
+        """Whether it is worth a question how a job ended."""
+        known = self.jobs.get(ref)
+        if known is not None and known.final:
+            return False
+        return ref not in self.asked or now - self.asked[ref] >= _UNKNOWN_SECONDS
 
 
 def _info(row: QueuedJob, ref: str) -> JobInfo:
