@@ -84,7 +84,7 @@ class Cleaning:
             try:
                 new = self._experiment(self._store.experiment(number))
                 if new is not None:
-                    before.add(number, new)
+                    before.add(number, *new)
             except (StoreError, LifecycleError, OSError, ValueError) as error:
                 if ids is not None:
                     raise
@@ -122,24 +122,27 @@ class Cleaning:
                 self._names[storage.base] = set(fs.names_in(storage.base))
 
     @property
-    def _found(self) -> int:
-        return len(self._checkpoints) + len(self._leftovers) + self._stay
+    def _left(self) -> int:
+        """How much a later pass may have to look at."""
+        collected = len(self._checkpoints) if self._dry_run else 0
+        return collected + len(self._leftovers) + self._stay
 
     def _has_left(self, row: SettledExperiment) -> bool:
         """Whether something lies in the storage that should not be there any more."""
         names = self._names.get(Path(row.base), set()) if row.base is not None else set()
         return any(uuid in names or f"{uuid}{PARTIAL}" in names for uuid in row.over)
 
-    def _experiment(self, directory: ExperimentDir) -> SettledExperiment | None:
-        """Collect; returns what is known of an experiment that need not be read again."""
+    def _experiment(self, directory: ExperimentDir) -> tuple[SettledExperiment, int] | None:
+        """Collect; returns what is known of an experiment that need not be read again, and how many
+        facts tell it."""
         facts = fold_facts(directory)
         own = directory.foreign_owner() is None
         if facts.desired.deleted:
             if own and (directory.path / "config.json").exists():
                 self._finish_deletion(directory)
                 return None
-            return SettledExperiment()
-        found = self._found
+            return SettledExperiment(), facts.count
+        left = self._left
         storages = _storages_of(directory)
         # Who ran a script by hand was never asked how many of its checkpoints shall stay.
         has_policy = facts.created.managed or FIELD in facts.desired.fields
@@ -155,11 +158,12 @@ class Cleaning:
                 temporary = temporary_names(folder)
                 self._stay += len(temporary)
                 self._leave(temporary_files(folder, temporary, directory.id))
-        if self._found != found or storages is None:
+        if self._left != left or storages is None:
             return None
         storage = storages.of(None)
         base = str(storage.base) if isinstance(storage, SharedFS) else None
-        return settled(directory, facts, known, base)
+        row = settled(directory, facts, known, base)
+        return None if row is None else (row, facts.count)
 
     def _collect(self, directory: ExperimentDir, facts: ExperimentFacts) -> ExperimentFacts:
         """Collect by the policy; returns the facts as they are afterwards."""

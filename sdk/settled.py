@@ -41,7 +41,9 @@ class SettledExperiments:
     which is read before anything else, and so no row hides a later fact."""
 
     def __init__(self, store: Store) -> None:
+        self._store = store
         self._path = store.own("settled.json")
+        self._counts: dict[int, int] = {}  # how many facts there were when a row was added
         self._content = self._load()
         for experiment in store.ledger.catch_up(self._content.ledger):
             self._content.rows.pop(experiment, None)
@@ -56,16 +58,27 @@ class SettledExperiments:
         """What is known of an experiment; None where it has to be read."""
         return self._content.rows.get(experiment)
 
-    def add(self, experiment: int, row: SettledExperiment) -> None:
-        """Note that an experiment need not be read again until it changes."""
+    def add(self, experiment: int, row: SettledExperiment, facts: int) -> None:
+        """Note that an experiment with so many facts need not be read again until it has more."""
         self._content.rows[experiment] = row
+        self._counts[experiment] = facts
         self._news = True
 
     def save(self) -> None:
-        """Keep what was added for the next one."""
+        """Keep what was added for the next one, with the changes that this pass has made itself."""
+        for experiment in self._store.ledger.catch_up(self._content.ledger):
+            if not self._is_current(experiment):
+                self._content.rows.pop(experiment, None)
         if not self._news or self._content.ledger.refused:
             return  # what can't be read now would be left out for good
         rebuildable.save(self._path, self._content, sync=False)
+
+    def _is_current(self, experiment: int) -> bool:
+        """Whether nobody has added a fact since the row was added: the ledger names them later."""
+        count = self._counts.get(experiment)
+        if count is None:
+            return False
+        return not any(self._store.experiment(experiment).facts(count))
 
     def _load(self) -> _Content:
         content = rebuildable.load(self._path, _Content)
