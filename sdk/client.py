@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from detslurm.sdk.quota import Quota
     from detslurm.sdk.trial import Trial
     from detslurm.sdk.usage import ExperimentUsage
+    from detslurm.store.reading import ReadCache
 
 
 def warn_user(text: str) -> None:
@@ -68,6 +69,8 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
         self.store = Store(path)
         self.warn = warn
         self.queues = Queues(connect or connector(path), warn)
+        # What was read of trials' logs, for those who read the same experiments all the time.
+        self._logs: dict[int, ReadCache] | None = None
 
     def __repr__(self) -> str:
         return f"Client({str(self.store.path)!r})"
@@ -150,7 +153,7 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
         return [Experiment(self.queues, one) for one in found]
 
     def _read(self, number: int) -> ExperimentSnapshot:
-        one = read(self.directory(number))
+        one = read(self.directory(number), self._logs)
         if one.facts.desired.deleted:
             raise NotFound(f"experiment {number} was deleted")
         return one

@@ -18,9 +18,11 @@ from detslurm.store import (
     ExperimentFacts,
     ExperimentRow,
     ExperimentView,
+    FoldContext,
     Problem,
     Store,
     StoreError,
+    TrialDir,
     TrialRow,
     TrialView,
     fold_experiment,
@@ -72,6 +74,7 @@ class ExperimentSnapshot:
     foreign_jobs: set[JobRef] = field(default_factory=set)  # other jobs under the ids of its own
     workers: Mapping[JobRef, JobInfo] = field(default_factory=dict)  # a search's, in the queue
     _read: dict[int, ReadCache] = field(default_factory=dict)
+    _keeps_logs: bool = False  # somebody else's: also those of trials that are over
     _view: ExperimentView | None = None
 
     def without_foreign_jobs(self, queue: QueueSnapshot) -> QueueSnapshot:
@@ -195,7 +198,7 @@ class ExperimentSnapshot:
         if view.run_count or view.state == UNKNOWN or not self.facts.searching:
             self.trials[trial] = view.row()
             self.changed()
-        if view.state in FINISHED:
+        if view.state in FINISHED and not self._keeps_logs:
             self._read.pop(trial, None)  # never read again: thousands of logs need no memory
         return view
 
@@ -219,14 +222,24 @@ class ExperimentSnapshot:
                 self.read_trial(trial)
 
 
-def read(directory: ExperimentDir) -> ExperimentSnapshot:
-    """An experiment by the store alone."""
+def read(directory: ExperimentDir, logs: dict[int, ReadCache] | None = None) -> ExperimentSnapshot:
+    """An experiment by the store alone.
+
+    `logs` has what earlier readings know of trials' logs, by trial: only what is new is read.
+    """
+
+    def fold(trial: TrialDir, context: FoldContext) -> TrialView:
+        return view_trial(trial, context, None if logs is None else logs.setdefault(trial.id, {}))
+
     facts = fold_facts(directory)
-    view = fold_experiment(directory, facts, fold=view_trial)
+    view = fold_experiment(directory, facts, fold=fold)
     trials = {row.id: row for row in view.trials}
-    if not facts.searching:
-        return ExperimentSnapshot(directory, facts, trials, view.problems, _view=view)
     found = ExperimentSnapshot(directory, facts, trials, view.problems)
+    if logs is not None:
+        found._read, found._keeps_logs = logs, True
+    if not facts.searching:
+        found._view = view
+        return found
     found.search  # noqa: B018 (raises here what can't be read of it)
     return found
 

@@ -9,6 +9,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 from detslurm.look.cached_queues import CachedQueues
 from detslurm.look.document import Snapshot
+from detslurm.look.snapshot import ReadSoFar, snapshot
 from detslurm.sdk import Client
 from detslurm.store import ExperimentRow, NotFound
 
@@ -53,6 +54,7 @@ class LiveStore:
         self._connect = connect
         self._queues = CachedQueues(connect().queues, clock=clock)
         self._lock = threading.Lock()
+        self._read = ReadSoFar()
 
     def overview(self) -> Overview:
         """All experiments in short.
@@ -74,16 +76,14 @@ class LiveStore:
             StoreMissing: If there is no store.
             StoreError: If one of them does not exist or can't be read.
         """
-        from detslurm.look.snapshot import snapshot
-
         with self._lock:
             client = self._client([])
             if self._queues.due:
                 client.rows()  # one question about all jobs, whichever experiment is next
-            return snapshot(client.experiments(ids), code=True)
+            return snapshot(client.experiments(ids), code=True, known=self._read)
 
     def _client(self, warnings: list[str]) -> Client:
-        client = self._connect()
+        client = self._read.client(self._connect())
         client.warn = warnings.append
         client.queues = self._queues
         if text := client.missing():

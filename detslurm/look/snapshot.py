@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -15,17 +15,30 @@ from detslurm.look.plain import plain
 
 if TYPE_CHECKING:
     from detslurm.look.curve_reader import CurveReader
-    from detslurm.sdk import Experiment
+    from detslurm.sdk import Client, Experiment
 
 Progress = Callable[[int, int], None]
 """Gets how many trials were read, and how many there are."""
 
 
+_REMEMBERED: Final = 2000
+"""So many trials are remembered; then everything is forgotten, and read again."""
+
+
 @dataclass
 class ReadSoFar:
-    """What a snapshot has read of logs that grow: given to the next one, it reads only on."""
+    """What snapshots have read of logs that grow: given to the next one, it reads only on."""
 
     metrics: dict[int, Any] = field(default_factory=dict)
+    logs: dict[int, Any] = field(default_factory=dict)
+
+    def client(self, client: Client) -> Client:
+        """The client, which from now on reads what is new of logs that it has read before."""
+        for known in (self.metrics, self.logs):
+            if len(known) > _REMEMBERED:
+                known.clear()
+        client._logs = self.logs
+        return client
 
 
 def snapshot(

@@ -51,6 +51,7 @@ def counted_bytes(runs: Sequence[Run]) -> dict[int, int]:
 class PartialLog:
     """What a run's log holds up to byte `end`; of metrics outside validations only the steps."""
 
+    start: dict[str, Any] = field(default_factory=dict)  # the run's claim: whose log it is
     end: int = 0
     records: list[dict[str, Any]] = field(default_factory=list)
     steps: array[int] = field(default_factory=lambda: array("q"))
@@ -84,8 +85,9 @@ def run_facts(trial: TrialDir, run: Run, limit: int | None, cache: ReadCache) ->
     log = cache.get(run.number)
     # A later run may have cut it off, and where a file server was given what was written last
     # first, it shows zeros for a moment.
-    if log is None or log.problems or (limit is not None and limit < log.end):
-        log = cache[run.number] = PartialLog()
+    cut = log is not None and limit is not None and limit < log.end
+    if log is None or log.problems or cut or log.start != run.start:
+        log = cache[run.number] = PartialLog(run.start)
     torn = log.read_new(str(trial.records_path(run.number)), limit)
     return RunFacts(
         number=run.number,

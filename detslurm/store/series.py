@@ -19,7 +19,7 @@ from detslurm.store.errors import CorruptRecord
 from detslurm.store.log_lines import line_rows
 from detslurm.store.reading import counted_bytes
 from detslurm.store.run_log import lines_of
-from detslurm.store.trial import TrialDir, with_history
+from detslurm.store.trial import Run, TrialDir, with_history
 from detslurm.store.trial_fold import resumed_steps
 
 _MOST_STEPS: Final = (1 << 63) - 1  # as a column holds them
@@ -59,6 +59,7 @@ def _no_points() -> _Points:
 class RunSeries:
     """What one run reported, up to byte `end` of its log: of each group and metric its points."""
 
+    start: dict[str, Any] = field(default_factory=dict)  # the run's claim: whose log it is
     end: int = 0
     first: float = math.inf  # the smallest step of any report
     profiled: bool = False
@@ -100,7 +101,7 @@ def logged_series(trial: TrialDir, cache: SeriesCache | None = None) -> list[Ser
     cache = {} if cache is None else cache
     runs = with_history(trial.runs())
     bounds = counted_bytes(runs)
-    parts = {run.number: _read(trial, run.number, bounds.get(run.number), cache) for run in runs}
+    parts = {run.number: _read(trial, run, bounds.get(run.number), cache) for run in runs}
     spans = [Span(r.number, resumed_steps(r.start), parts[r.number].first) for r in runs]
     limits = last_valid_steps(spans)
     keys = dict.fromkeys(key for part in parts.values() for key in part.points)
@@ -108,12 +109,13 @@ def logged_series(trial: TrialDir, cache: SeriesCache | None = None) -> list[Ser
     return [series for series in found if series.reported]
 
 
-def _read(trial: TrialDir, run: int, limit: int | None, cache: SeriesCache) -> RunSeries:
-    known = cache.get(run)
-    # A later run may have cut off what was read before.
-    if known is None or not known.whole or (limit is not None and limit < known.end):
-        known = cache[run] = RunSeries()
-    known.read_new(str(trial.records_path(run)), run, limit)
+def _read(trial: TrialDir, run: Run, limit: int | None, cache: SeriesCache) -> RunSeries:
+    known = cache.get(run.number)
+    # A later run may have cut off what was read before, or somebody may have made a new store.
+    cut = known is not None and limit is not None and limit < known.end
+    if known is None or not known.whole or cut or known.start != run.start:
+        known = cache[run.number] = RunSeries(run.start)
+    known.read_new(str(trial.records_path(run.number)), run.number, limit)
     return known
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -189,6 +190,33 @@ def test_the_next_snapshot_reads_only_on(scene: Scene) -> None:
     (part,) = taken(scene, known=known).trials
     assert len(curve(part, "training/loss")) == 500
     assert curve(part, "training/loss")[-1] == (500, 0.0)
+
+
+def test_a_live_view_reads_no_log_twice(scene: Scene) -> None:
+    """Neither for curves nor for runs and checkpoints; of a new store at the same place all."""
+    trial = scene.run(scene.experiment(2), losses=[0.5] * 200, ref="7_0")
+    scene.queue.put("7_0", "RUNNING")
+    known = ReadSoFar()
+
+    def look() -> TrialPart:
+        client = known.client(scene.client)
+        (part,) = snapshot(client.experiments([1]), known=known).experiments
+        assert part.problems == []
+        return part.trials[0]
+
+    assert look().steps == 200
+    report(trial, 1, {"group": "validation", "steps": 201, "metrics": {"loss": 0.25}})
+    with trial.records_path(1).open("r+b") as log:
+        log.write(b"what was read before is not read again")
+    again = look()
+    assert (again.steps, again.best, again.curves[0].count) == (201, 0.25, 201)
+    trial.write_end(1, {"outcome": "completed", "time": 2000.0})
+    over = look()
+    assert (over.state, over.steps, over.curves) == ("COMPLETED", 201, again.curves)
+    shutil.rmtree(scene.root)
+    scene.run(scene.experiment(2), losses=[0.125] * 300, ref="8")
+    other = look()
+    assert (other.steps, other.best, other.curves[0].count) == (300, 0.125, 300)
 
 
 def test_progress_and_choice(scene: Scene) -> None:
