@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import csv
 import io
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
 
 from detslurm.look.document import Snapshot
 from detslurm.look.report import page
+from detslurm.look.snapshot import encode
 from tests.cluster.waiting import wait_for
 from tests.look.browser import Browser
 from tests.look.documents import document
@@ -255,3 +258,64 @@ def test_a_choice_keeps_the_place_of_the_reader(chromium: Browser, tmp_path: Pat
     assert chromium.js(f"return {frame}.scrollTop") == down
     named = "document.activeElement.getAttribute('aria-label')"
     assert chromium.js(f"return {named}") == "Compare trial 250"
+
+
+def test_it_prints_all_in_light_colours(chromium: Browser, tmp_path: Path) -> None:
+    """Whatever is on the screen; afterwards it is as before."""
+    shown(chromium, document(trials=300, points=10), tmp_path)
+    chromium.js("document.querySelector('header [title=\"Light or dark\"]').click()")
+    rows = "document.querySelectorAll('[data-trial]').length"
+    assert chromium.js(f"return {rows}") < 300
+    theme = "document.documentElement.dataset.theme"
+    chromium.js("dispatchEvent(new Event('beforeprint'))")
+    assert chromium.js(f"return [{rows}, {theme}]") == [300, "light"]
+    assert chromium.js("return document.querySelectorAll('.plot .main-svg').length") > 6
+    chromium.js("dispatchEvent(new Event('afterprint'))")
+    assert chromium.js(f"return {theme}") == "dark"
+
+
+class _Server(BaseHTTPRequestHandler):
+    """A page, and what the test says is its news."""
+
+    html = b""
+    news = b""
+
+    def do_GET(self) -> None:
+        self.send_response(200 if self.news or not self.path.endswith(".json") else 503)
+        self.end_headers()
+        self.wfile.write(self.news if self.path.endswith(".json") else self.html)
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+
+def test_a_live_page_follows_and_says_when_nobody_answers(chromium: Browser) -> None:
+    """It keeps what the reader chose, and asks nobody but the server that it is from."""
+    # Its clock is made to run a hundred times as fast.
+    fast = "<script>const slow = setTimeout; setTimeout = (f, t) => slow(f, t / 100)</script>"
+    text = page(document(trials=3), live=True)
+    _Server.html = text.replace("<meta http-equiv", f"{fast}<meta http-equiv", 1).encode()
+    _Server.news = encode(document(trials=3))
+    with HTTPServer(("127.0.0.1", 0), _Server) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            home = f"http://127.0.0.1:{server.server_port}/"
+            chromium.requests.clear()
+            chromium.open(home)
+            chromium.wait_for("document.querySelectorAll('[data-trial]').length === 3")
+            chromium.click("[data-trial='2'] input")
+            _Server.news = encode(document(trials=5))
+            chromium.wait_for("document.querySelectorAll('[data-trial]').length === 5")
+            assert chromium.js("return document.querySelector('[data-trial=\"2\"] input').checked")
+            _Server.news = b""
+            notice = "document.querySelector('#page > .warning')"
+            chromium.wait_for(f"!{notice}.hidden && {notice}.textContent.includes('503')")
+            _Server.news = encode(document(trials=4))
+            chromium.wait_for(f"{notice}.hidden")
+            chromium.open("about:blank")
+        finally:
+            server.shutdown()
+            thread.join()
+    asked = {one for one in chromium.requests if one.startswith("http")}
+    assert asked == {home, f"{home}snapshot.json"}

@@ -1,0 +1,101 @@
+"""The modules of the page, each by itself: what they import, and what they compute."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from detslurm.look.report import _EXPORT, _IMPORT, MODULES, _folder, _scoped
+from tests.look.browser import Browser
+
+
+def source(name: str) -> str:
+    return (_folder() / f"{name}.js").read_text()
+
+
+def called(browser: Browser, module: str, expression: str) -> Any:
+    """What an expression gives that uses a module, in a page with nothing else."""
+    browser.open("about:blank")
+    code = "".join(_scoped(name, source(name)) for name in MODULES[: MODULES.index(module) + 1])
+    return browser.js(f"{code}; return ${module}.{expression}")
+
+
+def test_modules_import_what_earlier_ones_export() -> None:
+    """They are joined in this order, and no name of one is seen by another by chance."""
+    exported: dict[str, set[str]] = {}
+    for name in MODULES:
+        for names, other in _IMPORT.findall(source(name)):
+            assert other in exported, f"{name} imports {other}, which comes later"
+            wanted = {one.strip() for one in names.strip("{} ").split(",")}
+            assert wanted <= exported[other], f"{name} imports {wanted - exported[other]}"
+        exported[name] = set(_EXPORT.findall(source(name)))
+        assert exported[name] or name == "main"
+    files = {Path(str(entry)).stem for entry in _folder().iterdir() if entry.name.endswith(".js")}
+    assert files == set(MODULES)
+
+
+def importance(browser: Browser, values: list[Any], results: list[float]) -> Any:
+    """The measure for these trials."""
+    given = f"{json.dumps(values)}, {json.dumps(results)}"
+    return called(browser, "importance_measure", f"importance({given})")
+
+
+def test_importance_tells_what_matters_from_chance(chromium: Browser) -> None:
+    """Also a best value in the middle, which no correlation sees; of few trials nothing."""
+    chance = random.Random(1)
+    values = [chance.random() for _ in range(100)]
+    valley = importance(chromium, values, [abs(value - 0.5) for value in values])
+    assert valley["share"] > 0.6 > 0.2 > valley["noise"] and abs(valley["direction"]) < 0.3
+    rising = importance(chromium, values, [3 * value for value in values])
+    assert rising["share"] > 0.9 and rising["direction"] == pytest.approx(1)
+    names = [chance.choice(["sgd", "adam"]) for _ in values]
+    split = importance(chromium, names, [float(name == "sgd") for name in names])
+    assert split["share"] == pytest.approx(1) and split["direction"] is None
+    none = importance(chromium, values, [chance.random() for _ in values])
+    assert none["share"] < 1.5 * none["noise"] < 0.2
+    assert importance(chromium, values[:9], values[:9]) is None
+    each = [f"name {place}" for place in range(100)]  # nothing repeats
+    assert importance(chromium, each, values) is None
+
+
+def test_chance_seldom_passes_the_mark(chromium: Browser) -> None:
+    """Of 40 hyperparameters that do nothing about one in twenty passes the mark."""
+    chance = random.Random(2)
+    results = [chance.random() for _ in range(20)]
+    columns = [[chance.random() for _ in results] for _ in range(40)]
+    measure = f"{json.dumps(columns)}.map((one) => $importance_measure.importance(one, {results}))"
+    chromium.open("about:blank")
+    code = _scoped("importance_measure", source("importance_measure"))
+    found = chromium.js(f"{code}; return {measure}")
+    assert sum(one["share"] > one["noise"] for one in found) <= 5
+
+
+def test_cells_of_csv_are_no_formulas(chromium: Browser) -> None:
+    """Texts that begin as one get an apostrophe; numbers stay numbers."""
+    columns = "[{title: '=1+1', get: (row) => row}]"
+    rows = ["=1+1", " =1", "\t@x", "-x", -1.5, None, 'a "b", c', {"a": 1}]
+    text = called(chromium, "export", f"csv({columns}, {json.dumps(rows)})")
+    assert text.split("\r\n") == ["'=1+1", "'=1+1", "' =1", "'\t@x", "'-x", "-1.5", "",
+                                  '"a ""b"", c"', '"{""a"":1}"', ""]  # fmt: skip
+
+
+def test_curves_keep_their_gaps(chromium: Browser) -> None:
+    """What is not finite is a gap, on a log axis also what is not above 0; smoothing keeps it."""
+    curve = json.dumps({"steps": [1, 2, 3, 4, 5], "values": [4, None, "inf", 0, 2]})
+    assert called(chromium, "curve_points", f"heights({curve}, false)") == [4, None, None, 0, 2]
+    assert called(chromium, "curve_points", f"heights({curve}, true)") == [4, None, None, None, 2]
+    smooth = called(chromium, "curve_points", "smoothed([4, null, 2], 0.5)")
+    assert smooth[:2] == [4, None] and smooth[2] == pytest.approx(8 / 3)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0 s"), (59.6, "1 min"), (3661, "1 h 1 min"), (90_000, "1 d 1 h"), (None, "–")],
+)
+def test_spans_have_two_units(chromium: Browser, seconds: float | None, text: str) -> None:
+    """And no decimals."""
+    assert called(chromium, "format", f"span({json.dumps(seconds)})") == text
