@@ -88,7 +88,8 @@ def test_a_worker_that_can_not_collect_goes_on(
     """The reason is in the job's output."""
     made = collecting.experiment(scene, trial_best=0)
     run(scene, made, 0, [("a", 1, None), ("b", 2, None)])
-    collector = collection(made)
+    unread = ExperimentDir(made.store, made.id)
+    collector = CheckpointCollection(unread, made.config())
     (made.path / "config.json").unlink()
     collector.after_trial(0, made.created().first_trial, 1, is_last=True)
     assert "checkpoints are not collected" in capfd.readouterr().out
