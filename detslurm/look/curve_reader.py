@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class CurveReader:
     """Takes in trial after trial; how many points each curve may have is known at the end."""
 
-    def __init__(self, caches: dict[int, SeriesCache]) -> None:
+    def __init__(self, caches: dict[int, SeriesCache] | None) -> None:
         self._caches = caches
         self._counts: list[int] = []
         self._most, self._judged = MAX_POINTS, 0
@@ -40,7 +40,9 @@ class CurveReader:
         """Take in a trial's curves; `profiled` as far as that is known."""
         found = self._overviews.pop(trial.id, None)
         if found is None:
-            cache = self._caches.setdefault(trial.id, {})
+            cache: SeriesCache = {}  # which nobody keeps who looks but once
+            if self._caches is not None:
+                cache = self._caches.setdefault(trial.id, cache)
             found = logged_series(trial.directory, cache)
             profiled = any(run.profiled for run in cache.values())
         self._metrics[trial.id] = self._taken(found)

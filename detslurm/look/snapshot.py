@@ -21,8 +21,9 @@ Progress = Callable[[int, int], None]
 """Gets how many trials were read, and how many there are."""
 
 
-_REMEMBERED: Final = 2000
-"""So many trials are remembered; then everything is forgotten, and read again."""
+MOST_TRIALS: Final = 2000
+MOST_POINTS: Final = 20_000_000
+"""As much is remembered, half a gigabyte; then everything is forgotten, and read again."""
 
 
 @dataclass
@@ -32,11 +33,18 @@ class ReadSoFar:
     metrics: dict[int, Any] = field(default_factory=dict)
     logs: dict[int, Any] = field(default_factory=dict)
 
+    @property
+    def points(self) -> int:
+        """How many points of curves are remembered."""
+        runs = (run for cache in self.metrics.values() for run in cache.values())
+        return sum(run.size for run in runs)
+
     def client(self, client: Client) -> Client:
         """The client, which from now on reads what is new of logs that it has read before."""
-        for known in (self.metrics, self.logs):
-            if len(known) > _REMEMBERED:
-                known.clear()
+        trials = max(len(self.metrics), len(self.logs))
+        if trials > MOST_TRIALS or self.points > MOST_POINTS:
+            self.metrics.clear()
+            self.logs.clear()
         client._logs = self.logs
         return client
 
@@ -80,7 +88,7 @@ def snapshot(
         encode(taken)
     """
     wanted = Wanted(trials, code, log_lines)
-    reader = _curve_reader(known or ReadSoFar()) if curves else None
+    reader = _curve_reader(known) if curves else None
     readers = [ExperimentReader(one, wanted) for one in experiments]
     total, done = sum(len(one.trials) for one in readers), 0
     for one in readers:
@@ -93,10 +101,10 @@ def snapshot(
     return taken if reader is None else reader.with_curves(taken, len(encode(taken)))
 
 
-def _curve_reader(known: ReadSoFar) -> CurveReader:
+def _curve_reader(known: ReadSoFar | None) -> CurveReader:
     from detslurm.look.curve_reader import CurveReader  # numpy: only who wants curves has it
 
-    return CurveReader(known.metrics)
+    return CurveReader(None if known is None else known.metrics)
 
 
 def _store_of(experiments: Sequence[Experiment]) -> str:

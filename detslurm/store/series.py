@@ -66,6 +66,11 @@ class RunSeries:
     whole: bool = True
     points: dict[tuple[str, str], _Points] = field(default_factory=dict)
 
+    @property
+    def size(self) -> int:
+        """The number of its points."""
+        return sum(len(points.steps) for points in self.points.values())
+
     def read_new(self, name: str, run: int, limit: int | None) -> None:
         """Take in what is new."""
         for offset, line in lines_of(name, limit, self.end, []):

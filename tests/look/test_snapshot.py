@@ -217,6 +217,21 @@ def test_a_live_view_reads_no_log_twice(scene: Scene) -> None:
     scene.run(scene.experiment(2), losses=[0.125] * 300, ref="8")
     other = look()
     assert (other.steps, other.best, other.curves[0].count) == (300, 0.125, 300)
+    assert known.points == 300
+
+
+def test_a_live_view_does_not_grow_for_ever(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Past a number of points everything is forgotten, and read again."""
+    scene.run(scene.experiment(2), losses=[0.5] * 200, ref="7_0")
+    scene.queue.put("7_0", "RUNNING")
+    monkeypatch.setattr("detslurm.look.snapshot.MOST_POINTS", 100)
+    known = ReadSoFar()
+    for _ in range(2):
+        client = known.client(scene.client)
+        assert (known.metrics, known.logs) == ({}, {})
+        (part,) = snapshot(client.experiments([1]), known=known).experiments
+        assert part.trials[0].curves[0].count == 200
+        assert known.points == 200
 
 
 def test_progress_and_choice(scene: Scene) -> None:
