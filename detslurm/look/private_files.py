@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 _LONGEST_SOCKET: Final = 107  # bytes of a Unix socket's path
-_LONGEST_NAME: Final = 32
+_LONGEST_NAME: Final = len("/ui-0123456789ab.sock")
 
 
 def private_directory(environ: Mapping[str, str]) -> Path:

@@ -9,6 +9,8 @@ import socket
 import stat
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from configparser import ConfigParser
 from pathlib import Path
@@ -16,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from detslurm.look import jupyter, ondemand
-from detslurm.look.private_files import kept_token, private_directory
+from detslurm.look.private_files import kept_token, private_directory, socket_name
 from detslurm.look.serving import UnixServer
 from detslurm.sdk.errors import LifecycleError
 from tests.cli.conftest import Detslurm, detslurm
@@ -39,16 +41,22 @@ def scene(tmp_path: Path) -> Scene:
 
 
 @pytest.fixture
-def env(scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Env:
+def env(scene: Scene, short_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Env:
     """The environment of its user, with a directory for sockets."""
-    runtime = tmp_path / "run"
-    runtime.mkdir(0o700)
     found = {
-        "DETSLURM_ROOT": str(scene.root), "DETSLURM_SITE": "", "XDG_RUNTIME_DIR": str(runtime)
+        "DETSLURM_ROOT": str(scene.root), "DETSLURM_SITE": "", "TMPDIR": str(tmp_path),
+        "XDG_RUNTIME_DIR": str(short_path),
     }  # fmt: skip
     for name, value in found.items():
         monkeypatch.setenv(name, value)
     return found
+
+
+@pytest.fixture
+def short_path() -> Iterator[Path]:
+    """A private directory where the paths of sockets are short enough, wherever the test runs."""
+    with tempfile.TemporaryDirectory(prefix="run-", dir="/tmp") as folder:
+        yield Path(folder)
 
 
 def mode(path: Path) -> int:
@@ -165,7 +173,7 @@ def test_another_user_of_the_machine_gets_nothing(
 ) -> None:
     """Both are ordinary users; the directory above the runtime directory is open to all."""
     owner, other = pwd.getpwnam("daemon").pw_uid, pwd.getpwnam("nobody").pw_uid
-    for path in (*tmp_path.rglob("*"),):
+    for path in (*tmp_path.rglob("*"), Path(env["XDG_RUNTIME_DIR"])):
         os.chown(path, owner, owner)
     for path in (tmp_path, *tmp_path.parents[:2]):
         path.chmod(0o755)
@@ -202,20 +210,27 @@ def test_in_a_shared_store_each_sees_what_they_may_read(tmp_path: Path, env: Env
         assert get(seen.to, "/experiments/2/").status in (404, 503)
 
 
-def test_sockets_are_kept_in_a_directory_that_is_private(tmp_path: Path) -> None:
+def test_sockets_are_kept_in_a_directory_that_is_private(
+    short_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One that others may enter is not used, and a name that was taken first is left alone."""
-    runtime = tmp_path / "run"
+    runtime = short_path / "run"
     runtime.mkdir(0o700)
+    monkeypatch.setattr(tempfile, "tempdir", str(short_path))
     assert private_directory({"XDG_RUNTIME_DIR": str(runtime)}) == runtime / "detslurm"
     runtime.chmod(0o755)
     elsewhere = private_directory({"XDG_RUNTIME_DIR": str(runtime)})
     assert (elsewhere.parent == runtime, mode(elsewhere)) == (False, 0o700)
     runtime.chmod(0o700)
     (runtime / "detslurm").rmdir()
-    (runtime / "detslurm").symlink_to(tmp_path)
+    (runtime / "detslurm").symlink_to(short_path)
     taken = private_directory({"XDG_RUNTIME_DIR": str(runtime)})
     assert (taken.name == "detslurm", mode(taken)) == (False, 0o700)
-    assert private_directory({"XDG_RUNTIME_DIR": f"{tmp_path}/{'x' * 90}"}) == elsewhere
+    assert private_directory({"XDG_RUNTIME_DIR": f"{short_path}/missing"}) == elsewhere
+    too_long = short_path / ("x" * 90)
+    too_long.mkdir(0o700)
+    found = private_directory({"XDG_RUNTIME_DIR": str(too_long)})
+    assert len(str(found / socket_name(short_path))) < 108
 
 
 def test_a_token_comes_from_no_file_of_others(tmp_path: Path) -> None:
