@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -189,8 +190,12 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
         Raises:
             NotFound: If there is no store where the user said it is.
         """
-        rows = [one.row for one in self._listed().values()]
-        return [row for row in rows if archived or not row.archived]
+        if not self._is_there():
+            return []
+        finished, others = _snapshot_of_all(self.store, self.queues, self.warn)
+        rows = finished | {number: one.row for number, one in others.items()}
+        shown = (row for row in rows.values() if archived or not row.archived)
+        return sorted((row for row in shown if row.state != "DELETED"), key=attrgetter("id"))
 
     def list_experiments(
         self,
@@ -232,12 +237,23 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
 
     def _listed(self) -> dict[int, ExperimentSnapshot | Finished]:
         """All experiments by id, but for the deleted ones."""
-        if text := self.missing():
-            if self._given or root_origin() != DEFAULT_ORIGIN:
-                raise NotFound(text)
-            self.warn(text)  # the user never named this store
-        found = _all_known(self.store, self.queues, self.warn)
-        return {number: one for number, one in found.items() if one.row.state != "DELETED"}
+        if not self._is_there():
+            return {}
+        found: dict[int, ExperimentSnapshot | Finished] = {}
+        finished, others = _snapshot_of_all(self.store, self.queues, self.warn)
+        found |= {number: Finished(self.store, row) for number, row in finished.items()}
+        found |= others
+        return {n: one for n, one in sorted(found.items()) if one.row.state != "DELETED"}
+
+    def _is_there(self) -> bool:
+        """Whether there is a store, which nobody minds who never named this one."""
+        text = self.missing()
+        if not text:
+            return True
+        if self._given or root_origin() != DEFAULT_ORIGIN:
+            raise NotFound(text)
+        self.warn(text)
+        return False
 
     def disk_usage(
         self,
@@ -374,26 +390,22 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
         return self.store.find_trial(trial_id)
 
 
-def _all_known(
+def _snapshot_of_all(
     store: Store, queues: Queues, warn: Callable[[str], None]
-) -> dict[int, ExperimentSnapshot | Finished]:
-    """All experiments by id, with one query of the queue for all unfinished ones.
+) -> tuple[dict[int, ExperimentRow], dict[int, ExperimentSnapshot]]:
+    """Rows of finished experiments and all others by id, with one query of the queue for these.
 
     What can't be read is left out, with a warning.
     """
     catalog = store.catalog()
     for problem in catalog.problems:
         warn(f"left out: {problem}")
-    open_ones = {one.directory.id: one for one in _readable(store, catalog.unfinished, warn)}
-    attach_job_status(list(open_ones.values()), queues)
-    for text in snapshot_warnings(open_ones.values()):
+    others = {one.directory.id: one for one in _readable(store, catalog.unfinished, warn)}
+    attach_job_status(list(others.values()), queues)
+    for text in snapshot_warnings(others.values()):
         warn(text)
-    catalog.settle([one.row for one in open_ones.values()])
-    known: dict[int, ExperimentSnapshot | Finished] = {
-        number: Finished(store, row) for number, row in catalog.finished.items()
-    }
-    known |= open_ones
-    return dict(sorted(known.items()))
+    catalog.settle([one.row for one in others.values()])
+    return catalog.finished, others
 
 
 def _readable(

@@ -1,24 +1,47 @@
-"""The index: one rebuildable file that makes listing a thousand finished experiments one read."""
+"""The index: rebuildable files that make listing many finished experiments a few reads.
+
+The head is one small file: how far it has read the ledger, and the rows that came last. Once these
+are many they are folded into parts, each with the rows of `PART` ids. A part is never changed: a
+later one takes its place under another name, and the head names those that count. So what is
+written when an experiment ends does not grow with the number of experiments.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
 from detslurm._states import UNKNOWN
 from detslurm.store import fs
 from detslurm.store.errors import CorruptRecord, StoreError
-from detslurm.store.frame import frame, unframe
+from detslurm.store.frame import checked, frame, has_mark, unframe
 from detslurm.store.ledger import Ledger, LedgerState
 from detslurm.store.views import ExperimentRow
 
 T = TypeVar("T")
 
-# Writing the index costs about as much as reading a ledger tail of this length.
+# Writing the head costs about as much as reading a ledger tail of this length.
 STALE_AFTER: Final = 32
+PART: Final = 2000
+# With so many rows the head is about an eighth of a part.
+FOLD_AFTER: Final = 250
+
+
+class _Rows(msgspec.Struct):
+    """The head's second line, and a part's only one.
+
+    Attributes:
+        rows: Rows by no order; the head's replace those of parts.
+        parts: Names of the files that hold the other rows, by `id // PART`.
+        dropped: Ids of which a part holds a row that counts no more.
+    """
+
+    rows: list[ExperimentRow]
+    parts: dict[int, str] = msgspec.field(default_factory=dict)
+    dropped: list[int] = msgspec.field(default_factory=list)
 
 
 class Catalog:
@@ -30,10 +53,13 @@ class Catalog:
 
     def __init__(self, path: Path, ledger: Ledger) -> None:
         self._path = path
-        self.ledger, self._rows = _load(self._path)
+        self.ledger, head = _load(path)
+        self._rows, self._parts = _joined(_folder(path), head), head.parts
+        self._changed = {*head.dropped, *(row.id for row in head.rows)}  # since the parts
         read = self.ledger.position
         for experiment in ledger.catch_up(self.ledger):
-            self._rows.pop(experiment, None)
+            if self._rows.pop(experiment, None) is not None:
+                self._changed.add(experiment)
         self._tail = self.ledger.position - read
 
     @property
@@ -55,6 +81,7 @@ class Catalog:
         """Take in freshly folded rows, keep those that are final, save the index if it pays."""
         news = {row.id: row for row in rows if row.finished and UNKNOWN not in row.trial_states}
         self._rows.update(news)
+        self._changed.update(news)
         if news or self._tail >= STALE_AFTER:
             self.save()
 
@@ -62,15 +89,46 @@ class Catalog:
         """Publish the index; where that is not possible the next reader works a little more."""
         if self.ledger.refused:
             return  # what can't be read now would be left out for good
-        parts = (
-            {"ledger": msgspec.to_builtins(self.ledger)},
-            {"rows": msgspec.to_builtins(list(self._rows.values()))},
-        )
         try:
-            fs.replace_file(self._path, b"".join(frame(part) for part in parts))
+            if len(self._changed) >= FOLD_AFTER:
+                self._fold()
+            fs.replace_file(self._path, self._head())
         except StoreError:
             return
         self._tail = 0
+
+    def _head(self) -> bytes:
+        dropped = sorted(self._changed - self._rows.keys())
+        rows = [self._rows[number] for number in sorted(self._changed & self._rows.keys())]
+        ledger = {"ledger": msgspec.to_builtins(self.ledger)}
+        return frame(ledger) + _line(_Rows(rows, self._parts, dropped))
+
+    def _fold(self) -> None:
+        """Write the parts anew in which something has changed."""
+        folder, parts = _folder(self._path), {**self._parts}
+        fs.ensure_directory(folder, secret=True)
+        for place in sorted({number // PART for number in self._changed}):
+            ids = range(place * PART, (place + 1) * PART)
+            line = _line(_Rows([self._rows[number] for number in ids if number in self._rows]))
+            parts[place] = f"{place:06d}-{line[:8].decode()}.json"
+            fs.replace_file(folder / parts[place], line, sync=False)
+            self._forget(folder, place, {parts[place], self._parts.get(place)})
+        self._parts = parts
+        self._changed.clear()
+
+    def _forget(self, folder: Path, place: int, needed: set[str | None]) -> None:
+        """Remove what stood in a part's place, but for the last one: somebody may read it now."""
+        for name in fs.names_in(folder):
+            if name.startswith(f"{place:06d}-") and name not in needed:
+                fs.discard(str(folder / name))
+
+
+def _folder(path: Path) -> Path:
+    return path.with_suffix(".parts")
+
+
+def _line(rows: _Rows) -> bytes:
+    return frame(msgspec.to_builtins(rows, str_keys=True))
 
 
 def ledger_state(path: Path, ledger: Ledger) -> LedgerState:
@@ -83,29 +141,51 @@ def ledger_state(path: Path, ledger: Ledger) -> LedgerState:
     return state
 
 
-def _load(path: Path) -> tuple[LedgerState, dict[int, ExperimentRow]]:
+def _load(path: Path) -> tuple[LedgerState, _Rows]:
     lines = _lines(path)
-    state = _ledger(lines)
-    rows = _part(lines, 1, "rows", list[ExperimentRow])
-    if rows is None:  # what cannot be read is rebuilt
-        return (LedgerState(), {}) if lines else (state, {})
-    return state, {row.id: row for row in rows}
+    head = _typed(lines[1], _Rows) if len(lines) > 1 else None
+    if head is None:  # what cannot be read is rebuilt
+        return LedgerState(), _Rows([])
+    return _ledger(lines), head
+
+
+def _joined(folder: Path, head: _Rows) -> dict[int, ExperimentRow]:
+    """All rows; those of a part that is gone are not known, and are folded again."""
+    rows: dict[int, ExperimentRow] = {}
+    for place, name in sorted(head.parts.items()):
+        part = _typed(_lines(folder / name)[0], _Rows)
+        if part is None:
+            head.parts.pop(place)
+            continue
+        rows.update((row.id, row) for row in part.rows)
+    for number in head.dropped:
+        rows.pop(number, None)
+    rows.update((row.id, row) for row in head.rows)
+    return rows
+
+
+class _Ledger(msgspec.Struct):
+    ledger: LedgerState
 
 
 def _ledger(lines: list[bytes]) -> LedgerState:
-    return _part(lines, 0, "ledger", LedgerState) or LedgerState()
+    found = _typed(lines[0], _Ledger)
+    return LedgerState() if found is None else found.ledger
 
 
 def _lines(path: Path) -> list[bytes]:
     try:
         return (fs.read_file(path) or b"").split(b"\n")
     except StoreError:
-        return []
+        return [b""]
 
 
-def _part(lines: list[bytes], place: int, name: str, kind: type[T]) -> T | None:
+def _typed(line: bytes, kind: type[T]) -> T | None:
+    """What a line holds; None where that can't be told."""
     try:
-        value: Any = unframe(lines[place])
-        return msgspec.convert(value[name], kind)
-    except (CorruptRecord, KeyError, IndexError, msgspec.ValidationError):
+        raw = checked(line)
+        if has_mark(raw):
+            return msgspec.convert(unframe(line), kind, str_keys=True)
+        return msgspec.json.decode(raw, type=kind)
+    except (CorruptRecord, msgspec.DecodeError, UnicodeDecodeError):
         return None

@@ -16,7 +16,7 @@ LARGEST: Final = 1_000_000
 """How many trial ids one fact may give: what is left free for each fact that can't be read."""
 
 
-class Block(msgspec.Struct, frozen=True, array_like=True):
+class Block(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A run of trial ids that belongs to one experiment."""
 
     first: int

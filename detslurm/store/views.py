@@ -263,7 +263,7 @@ UNCATEGORIZED = "Uncategorized"
 """Where experiments are that nobody gave a workspace and a project."""
 
 
-class ExperimentRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ExperimentRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """An experiment in short, as a line of a table.
 
     Attributes:

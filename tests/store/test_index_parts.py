@@ -1,0 +1,123 @@
+"""The index of many experiments: written in parts, each of which may vanish."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from unittest import mock
+
+import msgspec
+import pytest
+
+from detslurm.store import Store, fs, index
+from detslurm.store.frame import frame
+from tests.store import scenes
+from tests.store.listing import rows_of
+
+MANY = 23
+
+
+@pytest.fixture
+def many(store: Store, monkeypatch: pytest.MonkeyPatch) -> Store:
+    """A store in which small numbers stand for large ones, listed after each experiment's end."""
+    monkeypatch.setattr(index, "PART", 6)
+    monkeypatch.setattr(index, "FOLD_AFTER", 4)
+    for number in range(MANY):
+        scenes.finished(store, name=str(number))
+        rows_of(store)
+    return store
+
+
+def _parts(store: Store) -> list[Path]:
+    return sorted((store.path / "index.parts").iterdir())
+
+
+def _folded(store: Store) -> int:
+    """How many experiments a listing has to fold."""
+    return len(store.catalog().unfinished)
+
+
+def _names(store: Store) -> list[str]:
+    return [row.name for row in rows_of(store)]
+
+
+def test_an_end_writes_the_head_and_at_times_a_part(many: Store) -> None:
+    """Never all rows: what is written does not grow with the number of experiments."""
+    written: list[tuple[str, int]] = []
+    replace_file = fs.replace_file
+
+    def watched(path: Path, data: bytes, *, sync: bool = True) -> None:
+        written.append((path.name, data.count(b'"owner"')))
+        replace_file(path, data, sync=sync)
+
+    for number in range(MANY, MANY + 8):
+        scenes.finished(many, name=str(number))
+        with mock.patch.object(fs, "replace_file", watched):
+            assert _names(many) == list(map(str, range(number + 1)))
+    names = [name for name, _ in written if name.startswith("index") or name[0].isdigit()]
+    assert names.count("index.json") == 8
+    assert 2 <= len(names) - 8 <= 4
+    assert _folded(many) == 0
+
+
+def test_parts_hold_what_a_first_listing_finds(many: Store) -> None:
+    """The same rows, none of them folded again."""
+    rows = rows_of(many)
+    assert _folded(many) == 0
+    (many.path / "index.json").unlink()
+    assert _folded(many) == MANY
+    assert rows_of(many) == rows
+
+
+@pytest.mark.parametrize("damage", [None, b"", b"garbage", b'00000000 {"rows":[]}\n'])
+def test_a_part_that_is_lost_is_made_again(many: Store, damage: bytes | None) -> None:
+    """Its experiments are folded once."""
+    rows = rows_of(many)
+    for part in _parts(many):
+        if part.name.startswith("000001-"):
+            part.unlink() if damage is None else part.write_bytes(damage)
+    fs.refresh(many.path / "index.parts")
+    assert 0 < _folded(many) <= 6
+    assert rows_of(many) == rows
+    assert _folded(many) == 0
+    assert rows_of(many) == rows
+
+
+def test_a_change_replaces_the_row_of_a_part(many: Store) -> None:
+    """At once, and for readers that come later, before and after the parts are written anew."""
+    many.experiment(3).append({"type": "set", "field": "name", "value": "renamed"})
+    many.experiment(4).append({"type": "intent", "intent": "delete"})
+    expected = [*"01", "renamed", *map(str, range(4, MANY))]
+    for number in range(MANY, MANY + 9):
+        assert _names(many) == expected
+        assert _names(Store(many.path)) == expected
+        scenes.finished(many, name=str(number))
+        expected.append(str(number))
+
+
+def test_a_row_that_counts_no_more_stays_away(many: Store) -> None:
+    """While nobody knows a new one, the old row in its part is not shown."""
+    many.experiment(3).append({"type": "set", "field": "name", "value": "renamed"})
+    catalog = many.catalog()
+    assert 3 in catalog.unfinished
+    catalog.save()
+    assert many.catalog().unfinished == [3]
+
+
+def test_the_part_before_stays_for_those_who_read_it(many: Store) -> None:
+    """At most two for each place."""
+    places = [part.name[:6] for part in _parts(many)]
+    assert places
+    assert max(map(places.count, places)) <= 2
+
+
+def test_an_index_of_an_earlier_version_is_read(many: Store) -> None:
+    """One file with all rows: nothing is folded again."""
+    catalog = many.catalog()
+    state, rows = msgspec.to_builtins(catalog.ledger), list(catalog.finished.values())
+    for part in _parts(many):
+        part.unlink()
+    whole = frame({"ledger": state}) + frame({"rows": msgspec.to_builtins(rows)})
+    (many.path / "index.json").write_bytes(whole)
+    fs.refresh(many.path)
+    assert _folded(many) == 0
+    assert rows_of(many) == rows
