@@ -4,7 +4,7 @@ import { bytes, counted, moment, number, percent, span, text, toNumber } from ".
 import { shownTrials } from "./filter.js";
 import { change, state } from "./state.js";
 import { closeTrial, openTrial } from "./routing.js";
-import { curvePlots } from "./trial_plots.js";
+import { metricPlots, profilePlots } from "./trial_plots.js";
 import { queueTime, trainingTime, trialById } from "./trials.js";
 import { yaml } from "./yaml.js";
 
@@ -29,11 +29,11 @@ function parts(trial) {
     panel("head", head(trial), problem(trial), facts(factsOf(trial))),
     panel("hyperparameters", el("h2", {}, "Hyperparameters"), trial.hparams.size ? facts([...trial.hparams].map(([name, value]) => [name, text(value)])) : nothing("None.")),
     trial.log_tail.length > 0 && panel("log", el("h2", {}, "Last lines of the log"), el("pre", {}, trial.log_tail.join("\n")), command(`detslurm trial logs ${trial.id}`)),
-    panel("metrics", el("h2", {}, "Metrics"), trial.curves.size ? curvePlots(trial, [...trial.curves.values()], "metrics") : nothing("It has reported no metric yet.")),
+    panel("metrics", el("h2", {}, "Metrics"), trial.curves.size ? metricPlots(trial) : nothing("It has reported no metric yet.")),
     panel("runs", el("h2", {}, "Runs"), trial.runs.length ? runs(trial) : nothing("It has not run yet.")),
     panel("checkpoints", el("h2", {}, "Checkpoints"), trial.checkpoints.length ? checkpoints(trial) : nothing("It has saved no checkpoint yet.")),
     panel("use", el("h2", {}, "Use of its slots"), figures(trial)),
-    trial.profile.length > 0 && panel("profile", el("h2", {}, "Profile"), curvePlots(trial, trial.profile, "profile")),
+    trial.profile.length > 0 && panel("profile", el("h2", {}, "Profile"), profilePlots(trial)),
     panel("configuration", folded("configuration", `Configuration of experiment ${trial.experiment.id}`, el("pre", {}, yaml(trial.experiment.config)))),
     Object.keys(trial.experiment.code).length > 0 && panel("code", el("h2", {}, "Code"), code(trial.experiment.code)),
   ].filter(Boolean);
@@ -103,7 +103,7 @@ function checkpoints(trial) {
   return grid(titles, [...trial.checkpoints].reverse().map((one) => [
     number(one.steps), moment(one.time), (one.state ?? "COMPLETED").toLowerCase().replaceAll("_", " "), bytes(one.size ?? 0),
     cut(Object.entries(one.metrics ?? {}).map(([name, value]) => `${name} ${number(toNumber(value))}`).join(", ")),
-    one.path ? el("span", { class: "path" }, copier(one.path), " ", one.path.slice(0, 1000)) : "–",
+    one.path && one.state !== "DELETED" ? el("span", {}, copier(one.path), " ", el("span", { class: "path", title: one.path.slice(0, 2000) }, one.path.slice(0, 1000))) : "–",
     // Only what is an id is offered as part of a command.
     one.state !== "DELETED" && /^[\w-]+$/.test(one.uuid) ? command(`detslurm checkpoint download ${one.uuid}`) : "–",
   ]));

@@ -3,36 +3,57 @@ import { button, el } from "./dom.js";
 import { events, heights } from "./curve_points.js";
 import { draw, lineStyle, palette, plain } from "./plots.js";
 import { savePlot } from "./export.js";
+import { nodesOf } from "./trials.js";
 
 const FIRST = 12; // more on request
 
-// Plots of curves by what they measure: training and validation of a metric over each other.
-export function curvePlots(trial, curves, name) {
-  const metrics = [...new Set(curves.map((curve) => curve.metric))];
+// Training and validation of a metric over each other, along batches.
+export function metricPlots(trial) {
+  const lines = [...trial.curves.values()].map((curve) => ({ title: curve.metric, name: curve.group, x: curve.steps, curve }));
+  return plots(lines, { file: `trial-${trial.id}-metrics`, along: "batches", shapes: marks(trial) });
+}
+
+// A figure of all nodes over each other, along time: its steps are seconds.
+export function profilePlots(trial) {
+  const nodes = nodesOf(trial);
+  const lines = trial.profile.map((curve) => {
+    const node = nodes.find((one) => curve.metric.startsWith(`${one}.`)) ?? "";
+    const title = `${curve.group}: ${node ? curve.metric.slice(node.length + 1) : curve.metric}`;
+    return { title, name: node || curve.group, x: curve.steps.map((seconds) => seconds / 60), curve };
+  });
+  return plots(lines, { file: `trial-${trial.id}-profile`, along: "minutes", shapes: [] });
+}
+
+function plots(lines, look) {
+  const titles = [...new Set(lines.map((line) => line.title))];
   const holder = el("div", { class: "plots" });
-  const show = (from, to) => metrics.slice(from, to).forEach((metric) => holder.append(onePlot(trial, curves, metric, name)));
+  const show = (from, to) => titles.slice(from, to).forEach((title) => holder.append(onePlot(title, lines.filter((line) => line.title === title), look)));
   show(0, FIRST);
-  const more = metrics.length > FIRST && button(`Show ${metrics.length - FIRST} more plots`, () => { show(FIRST); more.remove(); });
+  const more = titles.length > FIRST && button(`Show ${titles.length - FIRST} more plots`, () => { show(FIRST); more.remove(); });
   return el("div", {}, holder, more);
 }
 
-function onePlot(trial, curves, metric, name) {
-  const plot = el("div", { class: "plot small", role: "img", "aria-label": metric.slice(0, 200) });
-  const file = `trial-${trial.id}-${name}-${metric.replace(/[^\w.-]+/g, "-").slice(0, 60)}`;
+function onePlot(title, lines, look) {
+  const plot = el("div", { class: "plot", role: "img", "aria-label": title.slice(0, 200) });
+  const file = `${look.file}-${title.replace(/[^\w.-]+/g, "-").slice(0, 60)}`;
   const save = ["svg", "png"].map((format) => button(format.toUpperCase(), () => savePlot(plot, file, format), { class: "small", title: `Save this plot as ${format.toUpperCase()}` }));
-  const these = curves.filter((curve) => curve.metric === metric);
-  requestAnimationFrame(() => plot.isConnected && draw(plot, these.map(lineOf), layoutOf(trial, these.length > 1)));
-  return el("figure", {}, el("figcaption", { title: metric.slice(0, 1000) }, el("bdi", {}, metric.slice(0, 60)), el("span", { class: "save" }, save)), plot);
+  requestAnimationFrame(() => plot.isConnected && draw(plot, lines.map((line, place) => trace(line, place, look)), layoutOf(lines, look)));
+  return el("figure", {}, el("figcaption", { title: title.slice(0, 1000) }, el("bdi", {}, title.slice(0, 60)), el("span", { class: "save" }, save)), plot);
 }
 
-function lineOf(curve, place) {
-  return { x: curve.steps, y: heights(curve, false), name: plain(curve.group), type: "scatter", mode: curve.steps.length > 1 ? "lines" : "markers",
-    line: { ...lineStyle(place), width: 1.6 }, hovertemplate: "%{y:.6~g} at batch %{x}" };
+function trace({ name, x, curve }, place, { along }) {
+  return { x, y: heights(curve, false), name: plain(name), type: "scatter", mode: x.length > 1 ? "lines" : "markers",
+    line: { ...lineStyle(place), width: 1.6 }, hovertemplate: `%{y:.6~g} at %{x:.6~g} ${along}` };
 }
 
 const EVENT_DASH = { resumed: "dot", preempted: "dash", failed: "solid" };
 
-function layoutOf(trial, several) {
-  const shapes = events(trial).map((one) => ({ type: "line", x0: one.steps, x1: one.steps, yref: "paper", y0: 0, y1: 1, line: { width: 1, dash: EVENT_DASH[one.kind], color: palette()[one.kind === "failed" ? 1 : 4] } }));
-  return { height: 230, margin: { l: 50, r: 10, t: 8, b: 36 }, showlegend: several, legend: { orientation: "h", y: 1.16 }, shapes, xaxis: { title: { text: "batches", standoff: 2 }, nticks: 6 }, yaxis: { nticks: 5 } };
+function marks(trial) {
+  return events(trial).map((one) => ({ type: "line", x0: one.steps, x1: one.steps, yref: "paper", y0: 0, y1: 1,
+    line: { width: 1, dash: EVENT_DASH[one.kind], color: palette()[one.kind === "failed" ? 1 : 4] } }));
+}
+
+function layoutOf(lines, { along, shapes }) {
+  return { height: 230, margin: { l: 50, r: 10, t: 8, b: 36 }, showlegend: lines.length > 1, legend: { orientation: "h", y: 1.16 }, shapes,
+    xaxis: { title: { text: along, standoff: 2 }, nticks: 6 }, yaxis: { nticks: 5 } };
 }
