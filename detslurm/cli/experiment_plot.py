@@ -55,13 +55,13 @@ class _Point(NamedTuple):
 @click.option("--log", is_flag=True, help="Show the values on a logarithmic axis.")
 @click.option(
     "--width",
-    type=click.IntRange(min=40),
+    type=click.IntRange(40, 1000),
     metavar="CELLS",
     help="Set the width; by default that of the terminal, elsewhere 80.",
 )
 @click.option(
     "--height",
-    type=click.IntRange(min=6),
+    type=click.IntRange(6, 1000),
     metavar="LINES",
     help="Set the height without title and legend; by default what the terminal has, or 20.",
 )

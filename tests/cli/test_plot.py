@@ -82,7 +82,7 @@ def test_what_can_not_be_plotted_is_explained(runs: Scene, detslurm: Detslurm) -
                         "validation has loss"),
         (("loss", "--group", "training"), "'loss' in the group 'training'. training has lr"),
         (("-t", 99), "trial 99 of experiment 1 has not begun; these have: 1, 2, 3, 4, 5, 6"),
-        (("--width", 39), "39 is not in the range x>=40"),
+        (("--width", 39), "39 is not in the range 40<=x<=1000"),
     ]:  # fmt: skip
         said = detslurm("e", "plot", 1, *args)
         assert said.status in (1, 2) and said.out == "" and text in said.err

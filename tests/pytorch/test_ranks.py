@@ -250,6 +250,8 @@ def test_nccl_is_given_the_device(monkeypatch: Any) -> None:
 
     calls: list[dict[str, Any]] = []
     monkeypatch.setattr(torch.distributed, "init_process_group", lambda **how: calls.append(how))
+    # Another test of this process may have left a group.
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: False)
     dist: Any = SimpleNamespace(
         size=2, rank=1, cross_size=1, broadcast=lambda _: "tcp://127.0.0.1:5"
     )
