@@ -215,3 +215,22 @@ def test_a_fault_of_our_own_ends_it(scene: Scene) -> None:
 
     with pytest.raises(AssertionError, match="ours"):
         drive(scene, act, watcher=Broken())  # type: ignore[arg-type]
+
+
+def test_what_is_chosen_stays_when_rows_come(scene: Scene) -> None:
+    """A new experiment stands first, and the cursor goes with its own line."""
+
+    async def act(pilot: Pilot[None]) -> None:
+        assert isinstance(pilot.app, TopApp)
+        await until(pilot, lambda: len(keys(pilot, "experiments")) == 2)
+        await pilot.press("down")
+        await until(pilot, lambda: keys(pilot, "trials") == ["1", "2"])
+        await pilot.press("tab", "down")
+        await until(pilot, lambda: pilot.app._request.trial == 2)  # type: ignore[attr-defined]
+        scene.experiment(1, job=None, name="new")
+        await until(pilot, lambda: keys(pilot, "experiments") == ["3", "2", "1"])
+        await pilot.pause(0.2)
+        assert (pilot.app._request.experiment, pilot.app._request.trial) == (1, 2)
+        assert pilot.app.query_one("#experiments", DataTable).cursor_row == 2
+
+    drive(scene, act)
