@@ -59,6 +59,14 @@ def short_path() -> Iterator[Path]:
         yield Path(folder)
 
 
+@pytest.fixture
+def public() -> Iterator[Path]:
+    """A directory that every user may enter; those of pytest are closed."""
+    with tempfile.TemporaryDirectory(prefix="public-", dir="/tmp") as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
 def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
@@ -169,15 +177,15 @@ else:
 @pytest.mark.skipif(os.getuid() != 0, reason="needs two other users")
 @pytest.mark.parametrize(("what", "args"), [("socket", []), ("port", ["--port", "0"])])
 def test_another_user_of_the_machine_gets_nothing(
-    what: str, args: list[str], scene: Scene, tmp_path: Path, env: Env
+    what: str, args: list[str], public: Path, env: Env
 ) -> None:
     """Both are ordinary users; the directory above the runtime directory is open to all."""
     owner, other = pwd.getpwnam("daemon").pw_uid, pwd.getpwnam("nobody").pw_uid
-    for path in (*tmp_path.rglob("*"), Path(env["XDG_RUNTIME_DIR"])):
+    scene = Scene(public / "store")
+    scene.run(scene.experiment(1, name="lively"), losses=[0.5], end="completed")
+    for path in (*public.rglob("*"), Path(env["XDG_RUNTIME_DIR"])):
         os.chown(path, owner, owner)
-    for path in (tmp_path, *tmp_path.parents[:2]):
-        path.chmod(0o755)
-    with ui(env, *args, user=owner) as running:
+    with ui({**env, "DETSLURM_ROOT": str(scene.root)}, *args, user=owner) as running:
         secret = f"{env['XDG_RUNTIME_DIR']}/detslurm/ui-token"
         done = subprocess.run(
             [sys.executable, "-c", ATTACK, what, str(running.to), secret],
@@ -188,10 +196,10 @@ def test_another_user_of_the_machine_gets_nothing(
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs two other users")
-def test_in_a_shared_store_each_sees_what_they_may_read(tmp_path: Path, env: Env) -> None:
+def test_in_a_shared_store_each_sees_what_they_may_read(public: Path, env: Env) -> None:
     """A member of the group sees the others' experiments, but for one that was closed."""
     owner, member = pwd.getpwnam("daemon"), pwd.getpwnam("nobody")
-    root = tmp_path / "shared"
+    root = public / "shared"
     root.mkdir()
     os.chown(root, owner.pw_uid, member.pw_gid)
     root.chmod(0o3770)
@@ -200,8 +208,6 @@ def test_in_a_shared_store_each_sees_what_they_may_read(tmp_path: Path, env: Env
         scene.run(scene.experiment(1, name=name), losses=[0.5], end="completed")
     scene.store.experiment(2).path.chmod(0o700)
     os.chown(env["XDG_RUNTIME_DIR"], member.pw_uid, member.pw_gid)
-    for path in (tmp_path, *tmp_path.parents[:2]):
-        path.chmod(0o755)
     with ui({**env, "DETSLURM_ROOT": str(root)}, user=member.pw_uid, group=member.pw_gid) as seen:
         assert "open to all" in get(seen.to).text
         assert get(seen.to, "/experiments/1/").status == 200
