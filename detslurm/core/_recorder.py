@@ -77,7 +77,9 @@ class Recorder:
         """Buffer a record."""
         self._check()
         self._log.append(record)
-        self._dirty.set()
+        # Setting takes a lock. Where it is set already, the flush that will clear it comes later.
+        if not self._dirty.is_set():
+            self._dirty.set()
 
     def commit(self, record: Mapping[str, Any]) -> None:
         """Write a record and everything before it to the disk before returning.

@@ -41,7 +41,7 @@ def encode_json(value: Any) -> bytes:
     except UnicodeEncodeError:
         return _encode(_escaped(value))
     # A null may have been a NaN, and a "$" key may look like our own mark: both are rare.
-    if b"null" in raw or has_mark(raw):
+    if b"null" in raw or (b"$" in raw and has_mark(raw)):
         return _encode(_escaped(value))
     return raw
 
