@@ -25,9 +25,9 @@ from detslurm.sdk.errors import LifecycleError
 
 MODULES: Final = (
     "dom", "format", "state", "trials", "columns", "filter", "export", "plots", "routing",
-    "drawing", "curve_points", "curves", "table", "compare", "scales", "brushes", "parallel",
-    "scatter", "importance_measure", "importance", "rungs", "timeline", "trial_plots", "yaml",
-    "trial", "summary", "live", "main",
+    "drawing", "outcomes", "curve_points", "curves", "table", "compare", "scales", "brushes",
+    "parallel", "scatter", "importance_measure", "importance", "rungs", "timeline",
+    "trial_plots", "yaml", "trial", "summary", "live", "main",
 )  # fmt: skip
 """The modules of the page, each after those that it imports."""
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import random
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
+from detslurm._states import RunOutcome
 from detslurm.look.report import _EXPORT, _IMPORT, MODULES, _folder, _scoped
 from tests.look.browser import Browser
 
@@ -99,3 +100,15 @@ def test_curves_keep_their_gaps(chromium: Browser) -> None:
 def test_spans_have_two_units(chromium: Browser, seconds: float | None, text: str) -> None:
     """And no decimals."""
     assert called(chromium, "format", f"span({json.dumps(seconds)})") == text
+
+
+def test_every_end_of_a_run_has_its_word(chromium: Browser) -> None:
+    """Only what Slurm ended for a reason unknown is said to have ended otherwise."""
+    outcomes = list(get_args(RunOutcome))
+    chromium.open("about:blank")
+    code = _scoped("outcomes", source("outcomes"))
+    words = chromium.js(
+        f"{code}; return {json.dumps(outcomes)}.map((outcome) => $outcomes.ending({{outcome}}))"
+    )
+    assert dict(zip(outcomes, words, strict=True))["ended"] == "ended otherwise"
+    assert words.count("ended otherwise") == 1

@@ -1,5 +1,6 @@
 // Curves as points to draw: along batches, epochs or time, smoothed, with what happened on the way.
 import { toNumber } from "./format.js";
+import { ending } from "./outcomes.js";
 
 export const ALONG = [["batches", "batches"], ["epochs", "epochs"], ["hours", "hours since the start"], ["date", "date and time"]];
 
@@ -34,7 +35,7 @@ export function smoothed(values, weight) {
   });
 }
 
-// What happened to a trial: {kind, steps, text} of each resume, preemption and restart.
+// What happened to a trial: {kind, steps, text} of each resume and each interruption.
 export function events(trial) {
   return trial.runs.flatMap((run) => [...begun(run), ...ended(run)]);
 }
@@ -44,11 +45,11 @@ function begun(run) {
   return [{ kind: "resumed", steps: run.resumed_steps, text: `run ${run.number} resumed at batch ${run.resumed_steps}` }];
 }
 
-const KINDS = { preempted: "preempted", restart: "failed", error: "failed", errored: "failed", failed: "failed" };
+export const INTERRUPTIONS = ["preempted", "time limit", "paused", "failed"];
 
 function ended(run) {
-  const kind = Object.hasOwn(KINDS, run.outcome ?? "") ? KINDS[run.outcome] : null;
-  return kind ? [{ kind, steps: run.steps, text: `run ${run.number}: ${run.reason ?? run.outcome}` }] : [];
+  const kind = ending(run);
+  return INTERRUPTIONS.includes(kind) ? [{ kind, steps: run.steps, text: `run ${run.number}: ${run.reason ?? run.outcome}` }] : [];
 }
 
 // The place on a curve at so many batches: the nearest point that has a value; -1 without one.

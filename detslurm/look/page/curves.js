@@ -9,11 +9,7 @@ import { openTrial } from "./routing.js";
 import { differingHparams, trialName } from "./trials.js";
 
 const TOPS = [5, 10, 20, 50, 100];
-const EVENTS = {
-  resumed: { symbol: "triangle-right", name: "resumed" },
-  preempted: { symbol: "square", name: "preempted" },
-  failed: { symbol: "x", name: "failed" },
-};
+const SYMBOLS = { resumed: "triangle-right", preempted: "square", "time limit": "diamond", paused: "hourglass", failed: "x" };
 
 export function curvesView() {
   const chosen = { along: "batches", logX: false, logY: false, weight: 0, marks: true };
@@ -31,7 +27,7 @@ export function curvesView() {
         slider(chosen, redraw),
         tick("log x", chosen.logX, set("logX")),
         tick("log y", chosen.logY, set("logY")),
-        tick("marks", chosen.marks, set("marks"), "resumes, preemptions and failures on the curves"),
+        tick("marks", chosen.marks, set("marks"), "resumes, preemptions, time limits, pauses and failures on the curves"),
       );
       redraw();
     },
@@ -63,7 +59,7 @@ function drawCurves(box, chosen) {
   if (!trials.length) return box.clear(emptiness());
   const names = differingHparams().slice(0, 6);
   const traces = trials.flatMap((trial, place) => tracesOf(trial, lineStyle(place), chosen, names));
-  if (chosen.marks) traces.push(...Object.keys(EVENTS).map((kind) => markTrace(trials, kind, chosen)).filter(Boolean));
+  if (chosen.marks) traces.push(...Object.keys(SYMBOLS).map((kind) => markTrace(trials, kind, chosen)).filter(Boolean));
   box.draw(traces, layoutOf(chosen, trials.length));
   box.plot.removeAllListeners("plotly_click");
   box.plot.on("plotly_click", ({ points }) => openTrial(points[0].data.meta ?? points[0].customdata));
@@ -107,9 +103,9 @@ function markTrace(trials, kind, chosen) {
   const marks = trials.flatMap((trial, place) => marksOf(trial, kind, chosen, lineStyle(place).color));
   if (!marks.length) return null;
   return { x: marks.map((one) => one.x), y: marks.map((one) => one.y), text: marks.map((one) => one.text),
-    customdata: marks.map((one) => one.trial), type: "scatter", mode: "markers", name: EVENTS[kind].name,
+    customdata: marks.map((one) => one.trial), type: "scatter", mode: "markers", name: kind,
     hovertemplate: "%{text}<extra></extra>",
-    marker: { symbol: EVENTS[kind].symbol, size: 9, color: marks.map((one) => one.color), line: { width: 1, color: "#888" } } };
+    marker: { symbol: SYMBOLS[kind], size: 9, color: marks.map((one) => one.color), line: { width: 1, color: "#888" } } };
 }
 
 function marksOf(trial, kind, chosen, color) {

@@ -22,7 +22,7 @@ function drawImportance(box) {
     .filter((one) => one.share != null).sort((one, other) => one.share - other.share).slice(-20);
   if (!found.length) return box.clear("No hyperparameter has values that repeat often enough to compare.");
   box.draw([bars(found), noise(found)], {
-    height: 90 + 28 * found.length, barmode: "overlay", legend: { orientation: "h", y: 1.12 }, margin: { l: 60, r: 20, t: 30, b: 50 },
+    height: 100 + 28 * found.length, barmode: "overlay", legend: { orientation: "h", y: 1, yanchor: "bottom" }, margin: { l: 60, r: 20, t: 40, b: 50 },
     xaxis: { title: { text: `part of the differences in ${plain(metricName())} that goes with it` }, range: [0, 1], tickformat: ".0%" },
     yaxis: { type: "category", tickvals: found.map((_, place) => place), ticktext: found.map((one) => plain(one.name)), type: "linear", range: [-0.6, found.length - 0.4] },
   });

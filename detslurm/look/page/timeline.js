@@ -4,6 +4,7 @@ import { shownTrials } from "./filter.js";
 import { counted, moment, span } from "./format.js";
 import { hatched, palette, plain, plotBox } from "./plots.js";
 import { state } from "./state.js";
+import { ending } from "./outcomes.js";
 import { openTrial } from "./routing.js";
 import { trialName } from "./trials.js";
 
@@ -13,11 +14,14 @@ const KINDS = {
   waiting: { color: null, pattern: "/" },
   running: { color: 5, pattern: "" },
   completed: { color: 2, pattern: "" },
+  "left to the search": { color: 0, pattern: "" },
   preempted: { color: 4, pattern: "\\" },
+  "time limit": { color: 4, pattern: "-" },
+  paused: { color: 3, pattern: "|" },
   failed: { color: 1, pattern: "x" },
+  canceled: { color: 6, pattern: "/" },
   "ended otherwise": { color: 3, pattern: "." },
 };
-const OUTCOMES = { completed: "completed", preempted: "preempted", restart: "failed", error: "failed" };
 
 export function timelineView() {
   const chosen = { by: "trial" };
@@ -75,8 +79,7 @@ function spansOf(trial, run, row) {
 }
 
 function running(trial, run, row) {
-  const outcome = run.outcome == null ? "running" : Object.hasOwn(OUTCOMES, run.outcome) ? OUTCOMES[run.outcome] : "ended otherwise";
-  return { trial, run, row, kind: outcome, begin: run.started, end: run.ended ?? state.taken };
+  return { trial, run, row, kind: ending(run), begin: run.started, end: run.ended ?? state.taken };
 }
 
 function trace(kind, spans) {

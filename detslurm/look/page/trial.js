@@ -3,6 +3,7 @@ import { badge, button, el, facts, grid, nothing } from "./dom.js";
 import { bytes, counted, moment, number, percent, span, text, toNumber } from "./format.js";
 import { shownTrials } from "./filter.js";
 import { change, state } from "./state.js";
+import { ending } from "./outcomes.js";
 import { closeTrial, openTrial } from "./routing.js";
 import { metricPlots, profilePlots } from "./trial_plots.js";
 import { queueTime, trainingTime, trialById } from "./trials.js";
@@ -89,7 +90,7 @@ function runs(trial) {
   return grid(titles, trial.runs.map((run) => [
     String(run.number), moment(run.queued), run.queued == null ? "–" : span((run.started ?? state.taken) - run.queued), moment(run.started),
     run.started == null ? "–" : span((run.ended ?? state.taken) - run.started), `${number(run.resumed_steps)} to ${number(run.steps)}`,
-    run.outcome ?? (run.started == null ? "waits" : "runs"), cut(run.reason), cut(run.nodes.join(" ")), cut(run.job),
+    run.started == null && run.outcome == null ? "waiting" : ending(run), cut(run.reason), cut(run.nodes.join(" ")), cut(run.job),
   ]));
 }
 

@@ -46,11 +46,11 @@ function trace({ name, x, curve }, place, { along }) {
     line: { ...lineStyle(place), width: 1.6 }, hovertemplate: `%{y:.6~g} at %{x:.6~g} ${along}` };
 }
 
-const EVENT_DASH = { resumed: "dot", preempted: "dash", failed: "solid" };
+const EVENT_DASH = { resumed: "dot", failed: "solid" };
 
 function marks(trial) {
   return events(trial).map((one) => ({ type: "line", x0: one.steps, x1: one.steps, yref: "paper", y0: 0, y1: 1,
-    line: { width: 1, dash: EVENT_DASH[one.kind], color: palette()[one.kind === "failed" ? 1 : 4] } }));
+    line: { width: 1, dash: EVENT_DASH[one.kind] ?? "dash", color: palette()[one.kind === "failed" ? 1 : 4] } }));
 }
 
 function layoutOf(lines, { along, shapes }) {

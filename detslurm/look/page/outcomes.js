@@ -1,0 +1,14 @@
+// How runs ended, in words for people; as detslurm names them elsewhere.
+
+const WORDS = new Map(Object.entries({
+  completed: "completed",
+  out_of_ops: "left to the search", stopped: "left to the search", released: "left to the search",
+  preempted: "preempted", time_limit: "time limit", paused: "paused",
+  restart: "failed", error: "failed", lost: "failed", invalid_hp: "failed", non_retryable: "failed",
+  canceled: "canceled", killed: "canceled",
+}));
+
+// "running" while a run goes on.
+export function ending(run) {
+  return run.outcome == null ? "running" : WORDS.get(run.outcome) ?? "ended otherwise";
+}
