@@ -106,6 +106,7 @@ def test_what_can_not_be_shown_is_refused(
     scene: Scene, detslurm: Detslurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing named, nothing reported, no TensorBoard."""
+    before = signal.getsignal(signal.SIGTERM)
     scene.experiment(1)
     assert "name an experiment" in detslurm("tensorboard", "start").err
     result = detslurm("tensorboard", "start", 1)
@@ -113,7 +114,7 @@ def test_what_can_not_be_shown_is_refused(
     monkeypatch.setattr("detslurm.sdk.export.libraries.find_spec", lambda name: None)
     result = detslurm("tensorboard", "start", 1)
     assert "pip install 'detslurm[tensorboard]'" in result.err
-    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_the_tunnel_leads_through_the_login_node_into_a_job(
