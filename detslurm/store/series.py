@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from detslurm.store.columns import as_float, is_number
-from detslurm.store.curve import Span, flat, last_valid_steps
+from detslurm.store.curve import MetricRow, Span, flat, last_valid_steps
 from detslurm.store.errors import CorruptRecord
 from detslurm.store.log_lines import line_rows
 from detslurm.store.reading import counted_bytes
@@ -81,20 +81,47 @@ class RunSeries:
             except CorruptRecord:
                 self.whole = False  # a file server may show zeros for a moment
                 continue
-            for row in rows:
-                if abs(row.steps) <= _MOST_STEPS:
-                    self.first = min(self.first, row.steps)
-                    self._take(row.group, row.steps, row.metrics, row.time)
+            if rows and not self._take_together(rows):
+                self._take_each(rows)
+
+    def _take_together(self, rows: Sequence[MetricRow]) -> bool:
+        """Take rows of one group that have the same numbers, as most lines do, column by column;
+        False where they are of another kind."""
+        steps, metrics = [row.steps for row in rows], [row.metrics for row in rows]
+        if len({row.group for row in rows}) > 1 or len(set(map(tuple, metrics))) > 1:
+            return False
+        columns = {name: [values[name] for values in metrics] for name in metrics[0]}
+        is_plain = all(set(map(type, column)) == {float} for column in columns.values())
+        if not is_plain or max(map(abs, steps)) > _MOST_STEPS:
+            return False
+        times = [math.nan if row.time is None else row.time for row in rows]
+        self.first = min(self.first, *steps)
+        for name, column in columns.items():
+            points = self._points_of(rows[0].group, name)
+            points.steps.extend(steps)
+            points.values.extend(column)
+            points.times.extend(times)
+        return True
+
+    def _take_each(self, rows: Iterable[MetricRow]) -> None:
+        for row in rows:
+            if abs(row.steps) <= _MOST_STEPS:
+                self.first = min(self.first, row.steps)
+                self._take(row.group, row.steps, row.metrics, row.time)
 
     def _take(self, group: str, steps: int, metrics: Mapping[str, Any], when: float | None) -> None:
         for metric, value in flat(metrics):
             if is_number(value):
-                points = self.points.get((group, metric))
-                if points is None:
-                    points = self.points[group, metric] = _no_points()
+                points = self._points_of(group, metric)
                 points.steps.append(steps)
                 points.values.append(as_float(value))
                 points.times.append(math.nan if when is None else when)
+
+    def _points_of(self, group: str, metric: str) -> _Points:
+        points = self.points.get((group, metric))
+        if points is None:
+            points = self.points[group, metric] = _no_points()
+        return points
 
 
 SeriesCache = dict[int, RunSeries]

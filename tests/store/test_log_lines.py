@@ -141,3 +141,31 @@ def test_profiles_are_found_among_other_records(store: Store) -> None:
         log.write(_block([sample, sample]) + b"\n")
     fs.refresh(path.parent)
     assert not news()
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        [scenes.metrics(step, loss=float(step), acc=0.5) for step in range(9)],
+        [scenes.metrics(step, loss=step) for step in range(9)],
+        [scenes.metrics(1, loss=0.5), scenes.metrics(2, acc=0.5), scenes.metrics(3, loss=0.25)],
+        [scenes.metrics(step, loss=[math.nan, 1.0, math.inf][step % 3]) for step in range(9)],
+        [scenes.metrics(step, deep={"a": 1.0, "b": "text"}) for step in range(9)],
+        [scenes.metrics(step) for step in range(9)],
+        [scenes.metrics(step, loss=1.0) for step in (1, 2, 1 << 63, 4, 3, 2)],
+        MIXED,
+    ],
+)  # fmt: skip
+def test_curves_are_the_same_from_blocks(store: Store, records: list[dict[str, Any]]) -> None:
+    """Where all rows of a line are alike they are taken together, which changes nothing."""
+    trial = scenes.trial(store)
+    assert scenes.claim(trial, 1)
+    path, found = trial.records_path(1), []
+    for data in (b"".join(map(frame, records)), _block(records) + b"\n"):
+        path.write_bytes(data)
+        fs.refresh(path.parent)
+        curves = logged_series(trial)
+        found.append(
+            [(c.group, c.metric, repr([*c.steps, *c.values, *c.times]), c.reported) for c in curves]
+        )
+    assert found[0] == found[1]
