@@ -16,6 +16,8 @@ from detslurm.look import report
 from tests.cli.conftest import Detslurm
 from tests.sdk.scenes import Scene
 
+pytest.importorskip("plotly")
+
 
 @pytest.fixture
 def work(scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

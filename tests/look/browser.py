@@ -11,10 +11,9 @@ import tempfile
 import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
-
-import websocket
 
 from tests.cluster.waiting import wait_for
 
@@ -41,6 +40,8 @@ class Browser:
     def __init__(self, address: str, folder: Path) -> None:
         self.downloads = folder / "downloads"
         self.requests: list[str] = []
+        import websocket
+
         self._socket = websocket.create_connection(address, timeout=TIMEOUT, suppress_origin=True)
         self._count = 0
         self._tab = self._frame = ""
@@ -144,8 +145,9 @@ class Browser:
 
 
 def missing(kind: str) -> list[str]:
-    """The programs of a browser that are not installed."""
-    return [name for name in PROGRAMS[kind] if shutil.which(name) is None]
+    """What is needed to drive a browser and is not installed."""
+    programs = [name for name in PROGRAMS[kind] if shutil.which(name) is None]
+    return programs + ([] if find_spec("websocket") else ["websocket-client"])
 
 
 @contextmanager

@@ -126,6 +126,7 @@ def test_a_search_and_its_rungs(root: Path) -> None:
 
 def test_a_report_of_both(root: Path, tmp_path: Path, chromium: Browser) -> None:
     """From the command to the page in a browser: what failed, how, and how to go on from there."""
+    pytest.importorskip("plotly")
     env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "DETSLURM_ROOT": str(root)}
     target = tmp_path / "both.html"
     words = [sys.executable, "-m", "detslurm", "report", "1", "2", "-o", str(target)]

@@ -5,8 +5,12 @@ from __future__ import annotations
 import html
 from pathlib import Path
 
+import pytest
+
 from tests.look.browser import Browser
 from tests.sdk.scenes import Scene
+
+pytest.importorskip("plotly")
 
 
 def test_a_notebook_shows_it_in_a_frame(tmp_path: Path, chromium: Browser) -> None:

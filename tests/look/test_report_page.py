@@ -17,6 +17,8 @@ from tests.cluster.waiting import wait_for
 from tests.look.browser import Browser
 from tests.look.documents import document
 
+pytest.importorskip("plotly")
+
 # Runs before anything of the page: what its policy refuses is counted there.
 WATCHED = """<script>
 window.refused = [];
