@@ -306,7 +306,8 @@ def test_a_configuration_behind_a_stale_handle_is_read_again(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As shared file systems have it now and then; it would end a successor's submission."""
-    experiment, _ = scene.search()
+    submitted, _ = scene.search()
+    experiment = ExperimentDir.at(submitted.path)  # it has not read its configuration yet
     facts, real = list(experiment.facts()), os.read
     failures = [OSError(errno.ESTALE, "Stale file handle")]
 
