@@ -20,5 +20,6 @@ def check_textual(command: str, otherwise: str) -> None:
             f"{command} needs textual, which is not installed for this Python: "
             "pip install 'detslurm[tui]'"
         )
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+    # textual draws on stderr.
+    if not (sys.stdin.isatty() and sys.stdout.isatty() and sys.stderr.isatty()):
         raise LifecycleError(f"{command} needs a terminal; {otherwise}")

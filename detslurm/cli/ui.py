@@ -88,10 +88,10 @@ def _on_port(application: Any, port: int) -> LookServer:
     import os
 
     from detslurm.look.access import TOKEN_FIELD, for_own_host, for_token
-    from detslurm.look.private_files import kept_token, private_directory
+    from detslurm.look.private_files import new_token, private_directory
     from detslurm.look.serving import LoopbackServer
 
-    token = kept_token(private_directory(os.environ) / "ui-token")
+    token = new_token(private_directory(os.environ) / "ui-token")
     server = LoopbackServer(port, for_own_host(for_token(application, token)))
     secret = f"/?{TOKEN_FIELD}={token}"
     way = tunnel_here(_LAPTOP_PORT, f"127.0.0.1:{server.port}")

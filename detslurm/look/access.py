@@ -27,12 +27,14 @@ _OWN_HOST = re.compile(r"(localhost|127\.0\.0\.1|\[::1\])(:[0-9]{1,5})?", re.IGN
 def for_own_host(application: WSGIApplication) -> WSGIApplication:
     """Answer only what was asked of this machine by its own names: localhost or 127.0.0.1.
 
+    What pages of other sites ask for in the background is refused, too.
+
     Args:
         application: Answers the rest.
     """
 
     def checked(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        if _OWN_HOST.fullmatch(environ.get("HTTP_HOST", "")):
+        if _OWN_HOST.fullmatch(environ.get("HTTP_HOST", "")) and not _is_background(environ):
             return application(environ, start_response)
         text = "Open this under the name localhost, which the address that was printed has."
         return send(_refusal(text), environ, start_response)
@@ -49,7 +51,7 @@ def for_token(application: WSGIApplication, token: str) -> WSGIApplication:
     """
     # Cookies are the same for all ports of a host: another server has another name for its own.
     name = f"detslurm-{hashlib.sha256(token.encode()).hexdigest()[:12]}"
-    cookie = ("Set-Cookie", f"{name}={token}; Path=/; HttpOnly; SameSite=Strict")
+    cookie = ("Set-Cookie", f"{name}={token}; Path=/; HttpOnly; SameSite=Lax")
 
     def checked(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         if _same(_cookie(environ, name), token):
@@ -60,6 +62,12 @@ def for_token(application: WSGIApplication, token: str) -> WSGIApplication:
         return send(_refusal(text), environ, start_response)
 
     return checked
+
+
+def _is_background(environ: WSGIEnvironment) -> bool:
+    """Whether a page of another site asks without its reader: it can't read, but keep us busy."""
+    site, mode = environ.get("HTTP_SEC_FETCH_SITE"), environ.get("HTTP_SEC_FETCH_MODE")
+    return site == "cross-site" and mode != "navigate"
 
 
 def _refusal(text: str) -> Response:

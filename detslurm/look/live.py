@@ -17,7 +17,7 @@ FRESH_SECONDS: Final = 2.0
 """For how long a reader gets what another one got."""
 
 _REST: Final = 5.0
-_KEPT: Final = 4
+_KEPT: Final = 12
 
 Answer = TypeVar("Answer")
 Connect = Callable[[], Client]
@@ -99,8 +99,8 @@ class _Kept(NamedTuple, Generic[Answer]):
 class AnswerMemory(Generic[Answer]):
     """Answers that are made one at a time and kept for a moment.
 
-    What took long to make is kept longer, so that one who keeps asking costs a sixth of a core.
-    Errors are not kept.
+    What took long to make is kept longer, and the longer the more is kept: those who keep asking
+    cost a sixth of a core together. Errors are not kept.
 
     Args:
         clock: Gives seconds that never go back.
@@ -126,7 +126,7 @@ class AnswerMemory(Generic[Answer]):
             self._known.pop(key, None)
             answer = make()
             now = self._clock()
-            rest = max(FRESH_SECONDS, _REST * (now - begun))
+            rest = max(FRESH_SECONDS, _REST * (now - begun) * (1 + len(self._known)))
             while len(self._known) >= _KEPT:  # a page may have 10 MB
                 del self._known[next(iter(self._known))]
             self._known[key] = _Kept(answer, now + rest)

@@ -111,7 +111,9 @@ def _write(path: Path, text: str, mode: int) -> bool:
     there = path.is_file() and not path.is_symlink()
     if there and path.read_bytes() == data and path.stat().st_mode & 0o777 == mode:
         return False
-    path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.parent.is_dir():
+        path.parent.mkdir(parents=True)
+        path.parent.chmod(0o755)  # whatever the umask: an administrator installs it for everybody
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     draft.write_bytes(data)
     draft.chmod(mode)

@@ -66,8 +66,11 @@ def is_private(path: Path) -> bool:
     return ours and status.st_mode & 0o077 == 0
 
 
-def kept_token(path: Path) -> str:
-    """Return the secret in a file that only its user may read; a new one if it has none.
+def new_token(path: Path) -> str:
+    """Write a new secret to a file that only its user may read, and return it.
+
+    Whoever takes the port of a server that has ended gets its cookie from a page that is still
+    open: it must be worth nothing for the next server.
 
     Args:
         path: The file.
@@ -80,12 +83,8 @@ def kept_token(path: Path) -> str:
         status = os.fstat(file.fileno())
         if status.st_uid != os.getuid() or not stat.S_ISREG(status.st_mode):
             raise PermissionError(f"{path} is not a file of ours")
-        found = file.read().strip() if status.st_mode & 0o077 == 0 else ""
-        if len(found) >= 32 and found.isascii() and found.isalnum():
-            return found
         os.fchmod(file.fileno(), 0o600)
         token = secrets.token_hex(24)
-        file.seek(0)
         file.truncate()
         file.write(token)
         return token

@@ -148,7 +148,9 @@ def _plotly() -> str:
 @cache
 def _code() -> str:
     """Our modules as one script."""
-    joined = "".join(_scoped(name, (_folder() / f"{name}.js").read_text()) for name in MODULES)
+    joined = "".join(
+        _scoped(name, (_folder() / f"{name}.js").read_text("utf-8")) for name in MODULES
+    )
     return _fit_for_html(f'(() => {{\n"use strict";\n{joined}}})();\n')
 
 
@@ -161,7 +163,7 @@ def _scoped(name: str, module: str) -> str:
 
 @cache
 def _style() -> str:
-    return (_folder() / "style.css").read_text()
+    return (_folder() / "style.css").read_text("utf-8")
 
 
 def _folder() -> resources.abc.Traversable:

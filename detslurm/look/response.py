@@ -24,6 +24,7 @@ _HEADERS: Final = (
     ("Permissions-Policy", "camera=(), geolocation=(), microphone=()"),
 )
 _WORTH_COMPRESSING = 1000
+_PIECE = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,9 @@ def send(
     if response.status is not HTTPStatus.NOT_MODIFIED:
         headers += [("Content-Type", response.content_type), ("Content-Length", str(len(body)))]
     start_response(f"{response.status.value} {response.status.phrase}", headers)
-    return [] if environ["REQUEST_METHOD"] == "HEAD" or not body else [body]
+    # A server's patience is for one piece: a slow line takes minutes for a page.
+    pieces = (body[at : at + _PIECE] for at in range(0, len(body), _PIECE))
+    return [] if environ["REQUEST_METHOD"] == "HEAD" else pieces
 
 
 def _headers(response: Response) -> list[tuple[str, str]]:

@@ -22,7 +22,10 @@ from detslurm._identity import peer_user
 from detslurm.sdk.errors import LifecycleError
 
 _PATIENCE: Final = 60.0
-"""For how long a reader may take to send a request, or to take an answer."""
+"""For how long a reader may take to send a request, or to take a piece of an answer."""
+
+_FIRST_LINE: Final = 5.0
+"""For how long a reader may be connected and say nothing: others of this machine could wait so."""
 
 _MOST_READERS: Final = 64
 
@@ -30,7 +33,12 @@ _MOST_READERS: Final = 64
 class _Handler(WSGIRequestHandler):
     """Answers in silence: a terminal is no log of requests."""
 
-    timeout = _PATIENCE
+    timeout = _FIRST_LINE
+
+    def parse_request(self) -> bool:
+        """Read the headers; the first line has come."""
+        self.connection.settimeout(_PATIENCE)
+        return super().parse_request()
 
     def address_string(self) -> str:
         return ""  # resolving it could take seconds

@@ -98,6 +98,8 @@ def curves_of(
         )
     for found in _groups(chosen, group):
         if curves := [curve for trial in chosen if (curve := _curve(trial, found, name))]:
+            if all(math.isnan(value) for curve in curves for value in curve.values):
+                raise LifecycleError(f"nothing but NaN was reported as {name!r} in group {found!r}")
             return ExperimentCurves(MetricName(found, name), curves, len(begun))
     of_group = f" in the group {group!r}" if group else ""
     raise LifecycleError(f"no trial shown has reported {name!r}{of_group}. {_known(chosen)}")
@@ -143,12 +145,23 @@ def _groups(trials: Iterable[Trial], group: str | None) -> Iterator[str]:
 
 def _curve(trial: Trial, group: str, name: str) -> TrialCurve | None:
     columns = trial.metrics(group, [name])
-    values = columns.metrics.get(name)
-    if values is None or all(map(math.isnan, values)):
+    steps, values = columns.steps, columns.metrics.get(name)
+    if values is None:
+        return None
+    if any(map(math.isnan, values)):  # reported as such, or a report of other metrics
+        reported = _steps_of(trial, group, name)
+        pairs = [pair for pair in zip(steps, values, strict=True) if pair[0] in reported]
+        steps, values = [step for step, _ in pairs], [value for _, value in pairs]
+    if not len(steps):
         return None
     resumes = [run.resumed_steps for run in trial.view.runs if run.number > 1]
-    shown = [steps for steps in resumes if columns.steps[0] <= steps <= columns.steps[-1]]
-    return TrialCurve(trial, columns.steps, values, shown)
+    shown = [step for step in resumes if steps[0] <= step <= steps[-1]]
+    return TrialCurve(trial, steps, values, shown)
+
+
+def _steps_of(trial: Trial, group: str, name: str) -> set[int]:
+    rows = trial.metric_rows(group)
+    return {row.steps for row in rows if any(key == name for key, _ in flat(row.metrics))}
 
 
 def _known(trials: Iterable[Trial]) -> str:

@@ -75,6 +75,22 @@ def test_a_metric_of_another_group_is_found(runs: Scene, detslurm: Detslurm) -> 
     assert detslurm("e", "plot", 1, "--csv").out == before
 
 
+def test_reports_of_other_metrics_are_no_gaps(scene: Scene, detslurm: Detslurm) -> None:
+    """What one report in two has is a line, and NaN stays one; compacted or not."""
+    experiment = scene.experiment(1)
+    trial = scene.run(experiment, losses=[1.0])
+    with RunLog.open(trial.records_path(1)) as log:
+        for steps in range(2, 10):
+            value = math.nan if steps == 4 else float(steps)
+            metrics = {"norm": value} if steps % 2 == 0 else {"lr": 0.1}
+            log.append({"t": "metrics", "group": "training", "steps": steps, "metrics": metrics})
+    for _ in range(2):
+        (shown,) = detslurm("e", "plot", 1, "norm", "--json").data["trials"]
+        assert (shown["steps"], shown["values"]) == ([2, 4, 6, 8], [2.0, "NaN", 6.0, 8.0])
+        trial.write_end(1, {"outcome": "completed", "exit_code": 0, "time": 2000.0})
+        compact(experiment)
+
+
 def test_what_can_not_be_plotted_is_explained(runs: Scene, detslurm: Detslurm) -> None:
     """With the names that there are."""
     for args, text in [
@@ -93,6 +109,8 @@ def test_what_can_not_be_plotted_is_explained(runs: Scene, detslurm: Detslurm) -
     said = detslurm("e", "plot", 2)
     assert said.status == 0 and "1 of 3 values are infinite and left out" in said.err
     runs.run(runs.experiment(1, about={"metric": None}), losses=[1.0])
+    runs.run(runs.experiment(1), losses=[math.nan])
+    assert "nothing but NaN was reported as 'loss'" in detslurm("e", "plot", 4).err
     assert "no searcher's metric: name one. validation has loss" in detslurm("e", "plot", 3).err
 
 

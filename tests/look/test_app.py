@@ -303,6 +303,14 @@ def test_only_own_names_of_the_machine_are_answered(pages: WSGIApplication) -> N
     assert ask(guarded, HTTP_HOST="").status == 403
 
 
+def test_pages_of_others_get_nothing_but_their_readers(pages: WSGIApplication) -> None:
+    """A link is followed; a picture or a script of another page would only cost a core."""
+    guarded = for_own_host(pages)
+    asked = {"HTTP_HOST": "localhost:8080", "HTTP_SEC_FETCH_SITE": "cross-site"}
+    assert ask(guarded, **asked, HTTP_SEC_FETCH_MODE="no-cors").status == 403
+    assert ask(guarded, **asked, HTTP_SEC_FETCH_MODE="navigate").status == 200
+
+
 def test_the_token_becomes_a_cookie(pages: WSGIApplication) -> None:
     """Once from the address, then from a cookie that scripts and other sites can't use."""
     token = "ab" * 24
@@ -314,7 +322,7 @@ def test_the_token_becomes_a_cookie(pages: WSGIApplication) -> None:
     opened = ask(guarded, f"/?token={token}")
     assert (opened.status, opened.headers["location"]) == (303, "./")
     cookie, *attributes = opened.headers["set-cookie"].split("; ")
-    assert {"HttpOnly", "SameSite=Strict"} <= set(attributes)
+    assert {"HttpOnly", "SameSite=Lax"} <= set(attributes)
     assert ask(guarded, HTTP_COOKIE=f"other=1; {cookie}").status == 200
     assert ask(guarded, HTTP_COOKIE=f"{cookie[:-1]}x").status == 403
 

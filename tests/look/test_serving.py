@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from detslurm.look import jupyter, ondemand
-from detslurm.look.private_files import kept_token, private_directory, socket_name
+from detslurm.look.private_files import new_token, private_directory, socket_name
 from detslurm.look.serving import UnixServer
 from detslurm.sdk.errors import LifecycleError
 from tests.cli.conftest import Detslurm, detslurm
@@ -130,7 +130,7 @@ def test_a_store_that_goes_is_missed_in_words(env: Env, scene: Scene) -> None:
 
 
 def test_a_port_needs_the_token_and_an_own_name(env: Env) -> None:
-    """The secret is in a private file and in no command line; it outlives a restart."""
+    """The secret is in a private file and in no command line; it ends with the server."""
     with ui(env, "--port", "0") as running:
         assert get(running.to).status == 403
         assert get(running.to, running.path, Host="evil.example").status == 403
@@ -145,7 +145,7 @@ def test_a_port_needs_the_token_and_an_own_name(env: Env) -> None:
         kept = Path(env["XDG_RUNTIME_DIR"]) / "detslurm" / "ui-token"
         assert (kept.read_text(), mode(kept)) == (token, 0o600)
     with ui(env, "--port", "0") as again:
-        assert again.path == running.path
+        assert get(again.to, Cookie=cookie).status == 403
 
 
 def test_a_tunnel_to_the_socket_serves_own_names_only(env: Env) -> None:
@@ -240,17 +240,16 @@ def test_sockets_are_kept_in_a_directory_that_is_private(
 
 
 def test_a_token_comes_from_no_file_of_others(tmp_path: Path) -> None:
-    """A link is refused; a secret that others may have read is replaced."""
+    """A link is refused; each start has a new one, which others can't read."""
     path = tmp_path / "token"
-    first = kept_token(path)
-    assert kept_token(path) == first
+    first = new_token(path)
     path.chmod(0o644)
-    second = kept_token(path)
-    assert (second != first, mode(path)) == (True, 0o600)
+    second = new_token(path)
+    assert (second != first, mode(path), path.read_text()) == (True, 0o600, second)
     path.rename(tmp_path / "other")
     path.symlink_to(tmp_path / "other")
     with pytest.raises(OSError):
-        kept_token(path)
+        new_token(path)
 
 
 def test_only_an_own_socket_is_removed(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -119,13 +120,14 @@ def test_code_is_listed_on_request(scene: Scene) -> None:
     (made.code / "sub").mkdir()
     (made.code / "sub" / "net.py").write_text("x = 1\n")
     (made.code / "link").symlink_to("/etc/passwd")
+    os.mkfifo(made.code / "pipe.py")
     (made.code / ".git").mkdir()
     (made.code / ".git" / "config").write_text("secret")
     assert taken(scene).code == {}
     code = taken(scene, code=True).code
     assert code["sub/net.py"] == "x = 1\n"
     assert "train.py" in code
-    assert not {"weights.bin", "big.py", "link", ".git/config"} & code.keys()
+    assert not {"weights.bin", "big.py", "link", "pipe.py", ".git/config"} & code.keys()
 
 
 def test_a_search_has_rungs(scene: Scene) -> None:

@@ -76,12 +76,21 @@ function tracesOf(trial, style, chosen, names) {
   const x = places(curve, trial, chosen.along);
   const raw = heights(curve, chosen.logY);
   const faded = selectedElsewhere(trial) ? 0.25 : 1;
-  const line = { x, y: chosen.weight ? smoothed(raw, chosen.weight) : raw, type: "scatter", mode: modeOf(raw),
+  const line = { x, y: isSmoothed(curve, chosen) ? smoothed(raw, chosen.weight) : raw, type: "scatter", mode: modeOf(raw),
     name: plain(trialName(trial)), meta: trial.id, line: { ...style, width: state.selected.has(trial.id) ? 3 : 1.6 },
     marker: { size: 5 }, opacity: faded, hovertemplate: "%{y:.6~g} at %{x}<br>%{text}", text: hover(trial, names) };
   const behind = { x, y: raw, type: "scatter", mode: "lines", hoverinfo: "skip", showlegend: false, meta: trial.id,
     line: { ...style, width: 1 }, opacity: 0.2 * faded };
-  return chosen.weight ? [behind, line] : [line];
+  return isSmoothed(curve, chosen) ? [behind, line] : [line];
+}
+
+// The highest and the lowest of each part have another mean than all of them.
+function isSmoothed(curve, chosen) {
+  return chosen.weight > 0 && !isThinned(curve);
+}
+
+function isThinned(curve) {
+  return curve.count > curve.values.length;
 }
 
 // A point between two gaps is no line: it is shown as a marker.
@@ -112,7 +121,7 @@ function marksOf(trial, kind, chosen, color) {
   if (selectedElsewhere(trial)) return [];
   const curve = trial.curves.get(state.metric);
   const [x, raw] = [places(curve, trial, chosen.along), heights(curve, chosen.logY)];
-  const y = chosen.weight ? smoothed(raw, chosen.weight) : raw;
+  const y = isSmoothed(curve, chosen) ? smoothed(raw, chosen.weight) : raw;
   return events(trial).filter((one) => one.kind === kind).flatMap((one) => {
     const place = nearest(curve, y, one.steps);
     return place < 0 ? [] : [{ x: x[place], y: y[place], color, trial: trial.id, text: plain(`${trialName(trial)}, ${one.text}`) }];
@@ -133,11 +142,12 @@ function remarks(trials, of, chosen) {
   const curves = trials.map((trial) => trial.curves.get(state.metric));
   const values = curves.flatMap((curve) => heights(curve, chosen.logY));
   const gaps = values.filter((value) => value == null).length;
-  const thinned = curves.filter((curve) => curve.count > curve.values.length).length;
+  const thinned = curves.filter(isThinned).length;
   return [
     trials.length < of ? `${number(trials.length)} of ${counted(of, "trial")} with this metric: the best${state.selected.size ? ", and those that are ticked" : ""}.` : "",
     gaps ? `${counted(gaps, "value")} not finite${chosen.logY ? ", or not above 0," : ""} shown as gaps.` : "",
     thinned ? "Long curves are thinned; their highest and lowest values are kept." : "",
+    thinned && chosen.weight ? `${counted(thinned, "thinned curve")} shown without smoothing, which would be wrong.` : "",
     "Click a curve to open its trial.",
   ].filter(Boolean).join(" ");
 }

@@ -23,6 +23,11 @@ export function text(value) {
   return typeof value === "string" ? value : JSON.stringify(value);
 }
 
+// The same without rounding, to be copied.
+export function exact(value) {
+  return typeof value === "number" ? String(value) : text(value);
+}
+
 export function percent(part) {
   return part == null ? DASH : `${Math.round(100 * part)} %`;
 }

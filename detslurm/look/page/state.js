@@ -6,6 +6,7 @@ export const state = {
   trials: [],
   metrics: [],
   metric: null, // "group/metric"
+  offered: null, // the metric that the page has chosen itself
   smaller: true,
   filter: "",
   topN: 20,
@@ -47,7 +48,10 @@ export function load(snapshot) {
   const metrics = [...new Set(trials.flatMap((trial) => [...trial.curves.keys()]))].sort();
   Object.assign(state, { experiments, trials, metrics, taken: snapshot.taken });
   state.store = snapshot.store;
-  if (!metrics.includes(state.metric)) change({ metric: firstMetric(experiments, metrics) });
+  const first = firstMetric(experiments, metrics);
+  const untouched = state.metric === state.offered; // by the reader
+  state.offered = first;
+  if (!metrics.includes(state.metric) || (untouched && first !== state.metric)) change({ metric: first });
   else change({});
 }
 

@@ -1,6 +1,6 @@
 // The page of one trial: its course, curves, checkpoints, configuration, code, log and profile.
 import { badge, button, el, facts, grid, nothing } from "./dom.js";
-import { bytes, counted, moment, number, percent, span, text, toNumber } from "./format.js";
+import { bytes, counted, exact, moment, number, percent, span, text, toNumber } from "./format.js";
 import { shownTrials } from "./filter.js";
 import { change, state } from "./state.js";
 import { ending } from "./outcomes.js";
@@ -28,7 +28,7 @@ export function trialView() {
 function parts(trial) {
   return [
     panel("head", head(trial), problem(trial), facts(factsOf(trial))),
-    panel("hyperparameters", el("h2", {}, "Hyperparameters"), trial.hparams.size ? facts([...trial.hparams].map(([name, value]) => [name, text(value)])) : nothing("None.")),
+    panel("hyperparameters", el("h2", {}, "Hyperparameters"), trial.hparams.size ? facts([...trial.hparams].map(([name, value]) => [name, exact(value)])) : nothing("None.")),
     trial.log_tail.length > 0 && panel("log", el("h2", {}, "Last lines of the log"), el("pre", {}, trial.log_tail.join("\n")), command(`detslurm trial logs ${trial.id}`)),
     panel("metrics", el("h2", {}, "Metrics"), trial.curves.size ? metricPlots(trial) : nothing("It has reported no metric yet.")),
     panel("runs", el("h2", {}, "Runs"), trial.runs.length ? runs(trial) : nothing("It has not run yet.")),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -13,6 +14,7 @@ from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.message import Message
+from textual.notifications import SeverityLevel
 from textual.widgets import ContentSwitcher, DataTable, Footer, Input, Static
 
 from detslurm.look.canvas import letter
@@ -65,6 +67,14 @@ class LookFailed(Message):
         self.error = error
 
 
+class Told(Message):
+    """What came of a change."""
+
+    def __init__(self, text: str, severity: SeverityLevel) -> None:
+        super().__init__()
+        self.text, self.severity = text, severity
+
+
 class TopApp(App[None]):
     """Experiments above, a page of the one under the cursor below.
 
@@ -80,6 +90,7 @@ class TopApp(App[None]):
     #below {{ height: 3fr; }}
     #pages, #title, #status {{ height: 1; }}
     #pages {{ background: $primary; color: $text; }}
+    #curves {{ text-wrap: nowrap; text-overflow: ellipsis; }}
     #title {{ text-style: bold; }}
     #status {{ color: $text-muted; }}
     #search {{ display: none; height: 1; border: none; }}
@@ -152,6 +163,10 @@ class TopApp(App[None]):
         if view.request.page == self._request.page:
             self._show_page(view, before)
         self._say_status()
+
+    def on_told(self, message: Told) -> None:
+        """Show what came of a change."""
+        self.notify(message.text, severity=message.severity, markup=False)
 
     def on_look_failed(self, message: LookFailed) -> None:
         """End with the fault: it is ours."""
@@ -286,7 +301,8 @@ class TopApp(App[None]):
 
         def act(answer: bool | None) -> None:
             if answer:
-                threading.Thread(target=self._change, args=(what, number), daemon=True).start()
+                # No daemon: one who quits has still said that it should be done.
+                threading.Thread(target=self._change, args=(what, number)).start()
 
         self.push_screen(TextScreen(question), act)
 
@@ -305,8 +321,11 @@ class TopApp(App[None]):
             self._report(text, "warning")
         self._reader.ask(self._request)
 
-    def _report(self, text: str, severity: str) -> None:
-        self.call_from_thread(self.notify, text, severity=severity, markup=False)
+    def _report(self, text: str, severity: SeverityLevel) -> None:
+        if self.is_running:
+            self.post_message(Told(text, severity))
+        else:
+            print(f"detslurm: {text}", file=sys.stderr)
 
     def _table(self, name: str) -> DataTable[Text]:
         return self.query_one(f"#{name}", DataTable)

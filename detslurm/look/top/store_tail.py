@@ -75,9 +75,12 @@ class StoreTail:
     # -- experiments -------------------------------------------------------------------------------
 
     def _look_for_experiments(self) -> bool:
+        if text := self._client.missing():
+            self._catalog = None
+            raise NotFound(text)  # what was known stays on the screen until there is a store again
         if self._catalog is None:
-            if text := self._client.missing():
-                raise NotFound(text)
+            self._open.clear()
+            self._finished.clear()
             self._catalog = self._client.store.catalog()
             self._read(self._catalog.unfinished)
             return True

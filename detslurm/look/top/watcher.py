@@ -167,7 +167,7 @@ class Watcher:
 
     def _show_trials(self, view: TopView, one: ExperimentSnapshot) -> None:
         rows = sorted(one.trial_rows.values(), key=lambda row: row.id)
-        view.rows = cells.trial_rows(one, rows[:MOST_ROWS])
+        view.rows = cells.trial_rows(one, _worth_showing(rows))
         more = f", {len(rows) - MOST_ROWS} more" if len(rows) > MOST_ROWS else ""
         message = f": {_message(one)}" if _message(one) else ""
         view.title = cells.one_line(f"experiment {one.directory.id} is {one.row.state}{message}")
@@ -256,6 +256,12 @@ def _best_first(rows: Sequence[TrialRow], *, smaller: bool) -> list[TrialRow]:
         return unknown, 0.0 if unknown or value is None else (value if smaller else -value), row.id
 
     return sorted(rows, key=key)
+
+
+def _worth_showing(rows: Sequence[TrialRow]) -> list[TrialRow]:
+    """What runs, then the newest, in the order of their ids."""
+    first = sorted(rows, key=lambda row: (row.state == "RUNNING", row.run_count > 0, row.id))
+    return sorted(first[-MOST_ROWS:], key=lambda row: row.id)
 
 
 def _legend(row: TrialRow) -> str:

@@ -154,6 +154,7 @@ def test_a_store_or_a_queue_that_does_not_answer_is_shown(
     away = scene.root.with_name("away")
     scene.root.rename(away)
     assert page(watcher, "log", 2).problems and page(watcher, "trials").experiments
+    assert any("there is no store" in text for text in page(watcher, "trials").problems)
     away.rename(scene.root)
     assert page(watcher, "trials").problems == []
     nothing = Watcher(scene.root / "nowhere", lambda name: scene.queue, clock)
