@@ -161,7 +161,7 @@ def folders_of(directory: ExperimentDir, facts: ExperimentFacts) -> list[Path]:
 
 def folders_of_store(store: Store) -> list[Path]:
     """Those that belong to no experiment."""
-    return [store.path, store.ledger.log.path]
+    return [store.path, store.ledger.log.path, store.own("index.json").with_suffix(".parts")]
 
 
 def _is_old(path: Path, now: float | None) -> bool:

@@ -10,7 +10,14 @@ import msgspec
 from detslurm._states import UNKNOWN
 from detslurm.sdk.leftovers import Known
 from detslurm.sdk.usage import SETTLED
-from detslurm.store import ExperimentDir, ExperimentFacts, Store, fold_experiment, rebuildable
+from detslurm.store import (
+    ExperimentDir,
+    ExperimentFacts,
+    Store,
+    StoreError,
+    fold_experiment,
+    rebuildable,
+)
 from detslurm.store.ledger import LedgerState
 
 SCHEMA: Final = 1
@@ -66,19 +73,27 @@ class SettledExperiments:
 
     def save(self) -> None:
         """Keep what was added for the next one, with the changes that this pass has made itself."""
-        for experiment in self._store.ledger.catch_up(self._content.ledger):
-            if not self._is_current(experiment):
-                self._content.rows.pop(experiment, None)
+        try:
+            self._catch_up()
+        except StoreError:
+            return  # the next one works a little more
         if not self._news or self._content.ledger.refused:
             return  # what can't be read now would be left out for good
         rebuildable.save(self._path, self._content, sync=False)
+
+    def _catch_up(self) -> None:
+        for experiment in self._store.ledger.catch_up(self._content.ledger):
+            if not self._is_current(experiment):
+                self._content.rows.pop(experiment, None)
 
     def _is_current(self, experiment: int) -> bool:
         """Whether nobody has added a fact since the row was added: the ledger names them later."""
         count = self._counts.get(experiment)
         if count is None:
             return False
-        return not any(self._store.experiment(experiment).facts(count))
+        directory = self._store.experiment(experiment)
+        # A script that goes on with a trial adds no fact.
+        return directory.created().managed and not any(directory.facts(count))
 
     def _load(self) -> _Content:
         content = rebuildable.load(self._path, _Content)

@@ -34,8 +34,9 @@ def derive(config: dict[str, Any]) -> dict[str, Any]:
         config["labels"] = list(dict.fromkeys(config["labels"]))
     storage = config.get("checkpoint_storage", {})
     if "host_path" in storage:  # by the variables of who submits: others who look have other ones
-        path = os.path.expandvars(storage["host_path"])
-        config["checkpoint_storage"] = {**storage, "host_path": path}
+        paths = {key: storage[key] for key in ("host_path", "storage_path") if storage.get(key)}
+        known = {key: os.path.expandvars(path) for key, path in paths.items()}
+        config["checkpoint_storage"] = {**storage, **known}
     resources, slurm = config.get("resources", {}), config.get("slurm", {})
     if resources.get("is_single_node") and "slots_per_node" not in slurm:
         slots = max(resources.get("slots_per_trial", 1), 1)

@@ -88,7 +88,7 @@ class Recorder:
         written with the next ones.
         """
         self._check()
-        self._log.append(record)
+        self._log.append_alone(record)
         _insist(self._log.sync)
         self._waits = False
 

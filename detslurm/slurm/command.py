@@ -26,6 +26,7 @@ _TRANSIENT = re.compile(
     r"|resource temporarily unavailable"
     r"|temporarily unable to accept job"
     r"|in standby mode"
+    r"| failed \(-\d+\)"  # killed: nobody knows how far it came
     r"|rate limit"
     r"|too many (requests|rpcs)"
     r"|try again later",

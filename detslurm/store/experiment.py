@@ -102,26 +102,29 @@ class ExperimentDir:
 
     def config(self) -> dict[str, Any]:
         """The resolved configuration as plain data; to others than its owner without secrets."""
-        data = self._config or self._read_config()
+        data, whole = (self._config, True) if self._config else self._read_config()
         try:
             value = decode_json(data)
         except ValueError as error:
             raise CorruptRecord(f"{self.path / 'config.json'}: {error}") from error
         if not isinstance(value, dict):
             raise CorruptRecord(f"{self.path / 'config.json'} is not a mapping")
-        self._config = data
+        if whole:
+            self._config = data
         return value
 
-    def _read_config(self) -> bytes:
+    def _read_config(self) -> tuple[bytes, bool]:
+        """The configuration, and whether it has its secrets."""
+        whole = True
         try:
             data = fs.read_file(self.path / "config.json", expected=True)
         except StoreFault as fault:
-            data = fs.read_file(self.path / _MASKED) if is_refusal(fault) else None
+            data, whole = fs.read_file(self.path / _MASKED) if is_refusal(fault) else None, False
             if data is None:
                 raise
         if data is None:
             raise NotFound(f"experiment {self.id} has no configuration: its submission broke off")
-        return data
+        return data, whole
 
     def append(self, record: Record | Mapping[str, Any], after: int = 0) -> int:
         """Commit a fact under the next free number; `time` and `by` are filled in.

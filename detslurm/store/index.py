@@ -117,9 +117,15 @@ class Catalog:
         self._changed.clear()
 
     def _forget(self, folder: Path, place: int, needed: set[str | None]) -> None:
-        """Remove what stood in a part's place, but for the last one: somebody may read it now."""
+        """Remove what stood in a part's place before the last one: somebody may read that now, and
+        another listing may publish what is newer."""
+        last = self._parts.get(place)
+        since = fs.modified(folder / last) if last is not None else None
+        if since is None:
+            return
         for name in fs.names_in(folder):
-            if name.startswith(f"{place:06d}-") and name not in needed:
+            mine = name.startswith(f"{place:06d}-") and name not in needed
+            if mine and (fs.modified(folder / name) or since) < since:
                 fs.discard(str(folder / name))
 
 
@@ -153,7 +159,7 @@ def _joined(folder: Path, head: _Rows) -> dict[int, ExperimentRow]:
     """All rows; those of a part that is gone are not known, and are folded again."""
     rows: dict[int, ExperimentRow] = {}
     for place, name in sorted(head.parts.items()):
-        part = _typed(_lines(folder / name)[0], _Rows)
+        part = _typed(_lines(folder / name, expected=True)[0], _Rows)
         if part is None:
             head.parts.pop(place)
             continue
@@ -173,9 +179,9 @@ def _ledger(lines: list[bytes]) -> LedgerState:
     return LedgerState() if found is None else found.ledger
 
 
-def _lines(path: Path) -> list[bytes]:
+def _lines(path: Path, *, expected: bool = False) -> list[bytes]:
     try:
-        return (fs.read_file(path) or b"").split(b"\n")
+        return (fs.read_file(path, expected=expected) or b"").split(b"\n")
     except StoreError:
         return [b""]
 

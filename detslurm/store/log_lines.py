@@ -14,6 +14,7 @@ from detslurm.store.errors import CorruptRecord
 from detslurm.store.frame import checked, decode_record, has_mark, restored
 from detslurm.store.trial_fold import VALIDATION, well_formed
 
+MOST_STEPS: Final = (1 << 63) - 1  # as an array of steps holds them
 _BLOCK: Final = b"["
 _METRICS: Final = b'{"t":"metrics",'
 
@@ -62,7 +63,8 @@ def line_facts(line: bytes) -> LineFacts:
 
 def _needed_alone(head: _Head) -> int | None:
     """The step of metrics outside validations: folds need nothing else of the record."""
-    return head.steps if head.t == "metrics" and head.group != VALIDATION else None
+    alone = head.t == "metrics" and head.group != VALIDATION
+    return head.steps if alone and abs(head.steps or 0) <= MOST_STEPS else None
 
 
 def _step_alone(raw: bytes) -> int | None:

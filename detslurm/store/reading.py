@@ -64,7 +64,7 @@ class PartialLog:
             self.end = offset + len(line) + 1
             try:
                 self._take(name, offset, line)
-            except (CorruptRecord, OverflowError) as error:
+            except (CorruptRecord, OverflowError, RecursionError) as error:
                 self.problems.append(Problem(name, offset, str(error)))
         return torn
 

@@ -75,6 +75,13 @@ class RunLog:
                 if self.pending >= self._retry_at:
                     self._flush_quietly()
 
+    def append_alone(self, record: Mapping[str, Any]) -> None:
+        """As `append`, on a line of its own, which readers know that know no blocks."""
+        with self._lock:
+            self._seal()
+            self.append(record)
+            self._seal()
+
     def _seal(self) -> None:
         """Make a line of the records that came since the last one."""
         if self._block:
@@ -143,7 +150,7 @@ class RunLog:
     def commit(self, record: Mapping[str, Any]) -> None:
         """Append a record that is on disk when this returns; on an error it stays pending."""
         with self._lock:
-            self.append(record)
+            self.append_alone(record)
             self.sync()
 
     def close(self) -> None:

@@ -12,6 +12,7 @@ import msgspec
 
 from detslurm.store import rebuildable
 from detslurm.store.checkpoint_fold import CheckpointFacts
+from detslurm.store.errors import TORN
 from detslurm.store.experiment import ExperimentDir
 from detslurm.store.experiment_fold import ExperimentFacts
 from detslurm.store.reading import ReadCache, fold_facts, fold_trial
@@ -49,6 +50,8 @@ def save_views(experiment: ExperimentDir, view: ExperimentView) -> None:
     for row in view.trials:
         cache: ReadCache = {}
         folded = fold_trial(experiment.trial(row.id), facts.context(row.id), cache)
+        if any(problem.reason != TORN for problem in folded.problems):
+            continue  # it may be whole at the next look
         content.trials.append(folded)
         if any(r.get("t") == "profile" for log in cache.values() for r in log.records):
             content.profiled.append(row.id)
@@ -57,6 +60,8 @@ def save_views(experiment: ExperimentDir, view: ExperimentView) -> None:
 
 def saved_views(experiment: ExperimentDir, facts: ExperimentFacts) -> dict[int, SavedView]:
     """The views that still hold, by the ids of their trials, given all facts of the experiment."""
+    if not facts.created.managed:
+        return {}  # as in `Summary.valid_rows`
     content = rebuildable.load(_path(experiment), _Content) or _Content()
     again, profiled = facts.submitted_after(content.facts), set(content.profiled)
     return {

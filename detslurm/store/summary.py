@@ -27,6 +27,8 @@ class Summary(msgspec.Struct):
 
     def valid_rows(self, facts: ExperimentFacts) -> dict[int, TrialRow]:
         """The rows that still hold, given what was added to the experiment since."""
+        if not facts.created.managed:
+            return {}  # a script goes on with a trial that is over, and no fact tells
         again = facts.submitted_after(self.facts)
         return {
             row.id: row

@@ -116,8 +116,12 @@ def test_variables_in_the_path_of_checkpoints_are_those_of_the_submission(
     monkeypatch.setenv("USER", "alice")
     monkeypatch.delenv("OF_A_NODE", raising=False)
     path = "/scratch/$USER/${OF_A_NODE}/x"
-    config = load({"checkpoint_storage": {"type": "shared_fs", "host_path": path}})
-    assert config.to_dict()["checkpoint_storage"]["host_path"] == "/scratch/alice/${OF_A_NODE}/x"
+    below = {"storage_path": "/scratch/$USER/${OF_A_NODE}/x/y"}
+    config = load({"checkpoint_storage": {"type": "shared_fs", "host_path": path, **below}})
+    storage = config.to_dict()["checkpoint_storage"]
+    assert storage["host_path"] == "/scratch/alice/${OF_A_NODE}/x"
+    assert storage["storage_path"] == "/scratch/alice/${OF_A_NODE}/x/y"
+    assert load(config.to_dict()) == config
 
 
 def test_name_and_seed_are_filled_in() -> None:

@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import msgspec
 import pytest
@@ -109,6 +110,44 @@ def test_in_a_storage_that_has_the_original(scene: Scene, number: int, tmp_path:
     copied.delete()
     found = sorted(path.name for path in scene.checkpoints.iterdir())
     assert found == sorted([KEPT, OTHER])
+
+
+def _line(raw: bytes) -> bytes:
+    return b"%08x %b\n" % (crc32(raw), raw)
+
+
+def _record(uuid: str) -> bytes:
+    text = f'{{"t":"checkpoint","uuid":"{uuid}","steps":1,"resources":{{}},"metadata":{{}}}}'
+    return text.encode()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'[{"t":"metrics","group":"training","steps":9,"metrics":{"a":1e999}},'
+        + _record(KEPT)
+        + b"]",
+        _record(KEPT.replace("-", "\\u002d")),
+        _record(f"\\u{ord(KEPT[0]):04x}{KEPT[1:]}"),
+        _record(KEPT).replace(b"checkpoint", b"\\u0063heckpoint"),
+        b'{"t":"storage","storage":{"type":"directory","container_path":"/victim"}}',
+    ],
+)
+def test_a_hostile_line_names_no_checkpoint_and_no_place_of_others(
+    scene: Scene, number: int, tmp_path: Path, line: bytes
+) -> None:
+    """However it is written: who deletes the copy deletes nothing else."""
+    file = tmp_path / "a.tar"
+    scene.client.experiment(number).bundle(file, checkpoints="latest")
+    name = "trials/0/run-2.jsonl"
+    files = contents(file)
+    bent = packed(tmp_path / "b.tar", described(files, name, _line(line) + files[name]))
+    copied = scene.client.experiment(scene.client.import_bundle(bent).experiment_id)
+    views = [trial.view for trial in copied.trials()]
+    assert KEPT not in {one.uuid for view in views for one in view.checkpoints}
+    assert "/victim" not in str([view.storages for view in views])
+    copied.delete()
+    assert KEPT in {path.name for path in scene.checkpoints.iterdir()}
 
 
 def test_deleting_a_copy_spares_the_tensorboard_files_of_the_original(

@@ -55,6 +55,7 @@ BUSY = "sbatch: error: Batch job submission failed: Socket timed out on send/rec
         "sbatch: error: Batch job submission failed: Resource temporarily unavailable",
         "RPC rate limit exceeded by uid 1000",
         "Zero Bytes were transmitted or received",
+        "sbatch failed (-9)",
     ],
 )
 def test_a_busy_controller_is_asked_again(said: str) -> None:

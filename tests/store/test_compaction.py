@@ -369,3 +369,26 @@ def test_views_of_trials_that_are_over_are_saved(store: Store) -> None:
     assert [saved[n].profiled for n in (1, 2)] == [False, True]
     (made.path / "trials.json").write_text("garbage")
     assert saved_views(made, facts) == {}
+
+
+def test_a_view_of_what_was_unreadable_for_a_moment_is_not_saved(store: Store) -> None:
+    """It is whole at the next look."""
+    made = scenes.finished(store)
+    log = made.trial(1).records_path(1)
+    whole = log.read_bytes()
+    log.write_bytes(bytes(len(whole) - 1) + b"\n")
+    compact(made)
+    log.write_bytes(whole)
+    assert saved_views(made, fold_facts(made)) == {}
+
+
+def test_a_script_may_go_on_with_a_trial_that_is_over(store: Store) -> None:
+    """No fact tells, so what was kept of it does not count."""
+    made = scenes.finished(store, managed=False)
+    compact(made)
+    number = made.trial(1).open_run({"resume": None, "hparams": {}, "continues": True})["run"]
+    with RunLog.open(made.trial(1).records_path(number)) as log:
+        log.append(scenes.checkpoint("later", 7))
+    (row,) = fold_experiment(made).trials
+    assert (row.run_count, row.latest_checkpoint and row.latest_checkpoint.steps) == (2, 7)
+    assert saved_views(made, fold_facts(made)) == {}

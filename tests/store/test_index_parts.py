@@ -8,7 +8,7 @@ from unittest import mock
 import msgspec
 import pytest
 
-from detslurm.store import Store, fs, index
+from detslurm.store import Store, fold_experiment, fs, index
 from detslurm.store.frame import frame
 from tests.store import scenes
 from tests.store.listing import rows_of
@@ -121,3 +121,23 @@ def test_an_index_of_an_earlier_version_is_read(many: Store) -> None:
     fs.refresh(many.path)
     assert _folded(many) == 0
     assert rows_of(many) == rows
+
+
+def test_a_listing_that_dies_removes_nothing_of_another_one(many: Store) -> None:
+    """Two fold at the same time; the second ends before it has written its head."""
+    for _ in range(4):
+        scenes.finished(many)
+    first, second = many.catalog(), many.catalog()
+    rows = [fold_experiment(many.experiment(number)).row() for number in first.unfinished]
+    first.settle(rows)
+    assert _folded(many) == 0
+    replace_file = fs.replace_file
+
+    def dies(path: Path, data: bytes, *, sync: bool = True) -> None:
+        if path.name == "index.json":
+            raise KeyboardInterrupt
+        replace_file(path, data, sync=sync)
+
+    with mock.patch.object(fs, "replace_file", dies), pytest.raises(KeyboardInterrupt):
+        second.settle(rows)
+    assert _folded(many) == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from typing import Any
+from zlib import crc32
 
 import pytest
 
@@ -17,6 +18,7 @@ from detslurm.store.profiling import trial_profile
 from detslurm.store.reading import trial_metrics
 from detslurm.store.series import SeriesCache, logged_series
 from tests.store import scenes
+from tests.store.listing import rows_of
 
 MIXED: list[dict[str, Any]] = [
     scenes.metrics(1, loss=1),
@@ -169,3 +171,34 @@ def test_curves_are_the_same_from_blocks(store: Store, records: list[dict[str, A
             [(c.group, c.metric, repr([*c.steps, *c.values, *c.times]), c.reported) for c in curves]
         )
     assert found[0] == found[1]
+
+
+def test_a_step_beyond_all_counts_takes_no_other_record_with_it(store: Store) -> None:
+    """It is left out, as where it stands in a line of its own."""
+    trial = scenes.trial(store)
+    assert scenes.claim(trial, 1)
+    records = [scenes.metrics(1 << 63, loss=1.0), scenes.checkpoint("kept", 1)]
+    trial.records_path(1).write_bytes(_block(records) + b"\n")
+    assert [one.uuid for one in fold_trial(trial).checkpoints] == ["kept"]
+
+
+def test_a_line_that_is_nested_too_deeply_ends_no_listing(store: Store) -> None:
+    """In a shared store it would be everybody's."""
+    made = scenes.finished(store)
+    raw = b'{"t":"x","deep":' + b"[" * 3000 + b"]" * 3000 + b"}"
+    with made.trial(1).records_path(1).open("ab") as log:
+        log.write(b"%08x %b\n" % (crc32(raw), raw))
+    assert [row.id for row in rows_of(store)] == [made.id]
+
+
+def test_a_commit_has_a_line_of_its_own(store: Store) -> None:
+    """A runner from before an upgrade reads no blocks, and would begin from scratch."""
+    trial = scenes.trial(store)
+    assert scenes.claim(trial, 1)
+    with RunLog.open(trial.records_path(1)) as log:
+        log.append(scenes.metrics(1, loss=1.0))
+        log.append(scenes.metrics(2, loss=0.5))
+        log.commit(scenes.checkpoint("a", 2))
+        log.append(scenes.metrics(3, loss=0.5))
+    first, second, third = trial.records_path(1).read_bytes().splitlines()
+    assert (first[9:10], second[9:10]) == (b"[", b"{") and b'"a"' in second and third

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
+from rich.cells import cell_len
 from rich.text import Text
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
@@ -354,11 +355,24 @@ def _fill(table: DataTable[Text], rows: Rows) -> None:
             table.add_row(*map(_cell, row), key=key)
         if at in rows:
             table.move_cursor(row=list(rows).index(at), animate=False)
+        _fit(table, rows)
         return
     for key, row in rows.items():
         for name, value in zip(names, row, strict=True):
             if table.get_cell(key, name).plain != value:
-                table.update_cell(key, name, _cell(value), update_width=True)
+                table.update_cell(key, name, _cell(value))
+    _fit(table, rows)
+
+
+def _fit(table: DataTable[Text], rows: Rows) -> None:
+    """Make columns as wide as what stands in them.
+
+    The table does so itself when it is idle, but a line that was painted before then keeps the
+    widths from before: on a busy machine, until something else changes.
+    """
+    for place, column in enumerate(table.ordered_columns):
+        widths = [cell_len(row[place]) for row in rows.values()]
+        column.content_width = max([column.label.cell_len, *widths])
 
 
 def _cell(value: str) -> Text:
