@@ -10,6 +10,7 @@ def check_textual(command: str, otherwise: str) -> None:
         command: The command.
         otherwise: What prints the same without a terminal, as the beginning of a sentence.
     """
+    import os
     import sys
     from importlib.util import find_spec
 
@@ -21,5 +22,6 @@ def check_textual(command: str, otherwise: str) -> None:
             "pip install 'detslurm[tui]'"
         )
     # textual draws on stderr.
-    if not (sys.stdin.isatty() and sys.stdout.isatty() and sys.stderr.isatty()):
+    there = all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
+    if not there or os.environ.get("TERM", "dumb") == "dumb":
         raise LifecycleError(f"{command} needs a terminal; {otherwise}")

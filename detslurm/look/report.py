@@ -94,9 +94,11 @@ def write(text: str, target: Path) -> None:
     """Write a page to a file, whole or not at all; an older file of that name is replaced.
 
     Raises:
-        LifecycleError: If something other than a file has that name.
+        LifecycleError: If something other than a file, or a link of another user, has that name.
         OSError: If it can't be written.
     """
+    if target.is_symlink() and target.lstat().st_uid != os.geteuid():  # in /tmp, it may lead home
+        raise LifecycleError(f"{target} is another user's link: nothing was written")
     target = Path(os.path.realpath(target))
     if target.exists() and not target.is_file():
         raise LifecycleError(f"{target} is not a file: nothing was written")

@@ -82,6 +82,10 @@ def test_only_files_are_replaced(work: Path, detslurm: Detslurm) -> None:
     assert "is not a file" in detslurm("report", 1, "-o", "pipe").err
     assert detslurm("report", 1, "-o", "link.html").status == 0
     assert (work / "link.html").is_symlink() and trials_of(work / "old.html")
+    if os.geteuid() == 0:
+        os.chown(work / "link.html", 65534, -1, follow_symlinks=False)
+        refused = detslurm("report", 1, "-o", work / "link.html")
+        assert refused.status == 1 and "another user's link" in refused.err
     missing = detslurm("report", 1, "-o", "nowhere/x.html")
     assert missing.status == 1 and "nowhere" in missing.err
     assert not list(work.glob(".*"))

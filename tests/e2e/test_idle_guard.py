@@ -40,8 +40,8 @@ def guarded(action: str) -> str:
 
 
 def test_runs_that_do_nothing(desk: Desk) -> None:
-    """A hung rank restarts its trial; an idle run is shown as long as it is; one that computes
-    silently is never touched."""
+    """A hung rank restarts its trial; an idle run is shown as long as it is, or its experiment
+    is paused until somebody activates it; one that computes silently is never touched."""
     folder = desk.user.cwd
     assert folder is not None
 
@@ -55,6 +55,9 @@ def test_runs_that_do_nothing(desk: Desk) -> None:
     )
     idle = desk.submit(
         desk.project(waiting("idle", "time.sleep(0.1)"), name="idle"), guarded("warn")
+    )
+    lazy = desk.submit(
+        desk.project(waiting("lazy", "time.sleep(0.1)"), name="lazy"), guarded("pause")
     )
     silent = desk.submit(desk.project(waiting("silent", COMPUTES), name="silent"), guarded("pause"))
 
@@ -77,10 +80,16 @@ def test_runs_that_do_nothing(desk: Desk) -> None:
     assert figures["steps_lost"] in (1, 2) and figures["nodes"] == 2
     assert figures["slot_hours_wasted"] > 0.4 * 30 * 2 / 3600
 
+    assert desk.wait_for_state(lazy, "PAUSED", "COMPLETED", "ERROR") == "PAUSED"
+    assert reason in desk.run("experiment", "describe", str(lazy)).stdout
+
     (folder / "go").touch()
     desk.wait_for_log(idle, "the run is at work again")
     assert "(idle)" not in desk.run("experiment", "describe", str(idle)).stdout
     (folder / "end").touch()
+    desk.run("experiment", "activate", str(lazy))
+    assert desk.wait_for_state(lazy, "COMPLETED", "ERROR") == "COMPLETED"
+    assert desk.outcomes(lazy) == ["paused", "completed"]
     for number in (idle, silent):
         assert desk.wait_for_state(number, "COMPLETED", "ERROR", "PAUSED") == "COMPLETED"
         assert desk.outcomes(number) == ["completed"]

@@ -25,7 +25,8 @@ def test_a_search_is_watched_paused_and_killed_by_keys(desk: Desk) -> None:
 
     terminal = TmuxTerminal(run, str(desk.user.cwd / "tmux"), "detslurm top", (80, 24))
     try:
-        assert "k Kill  q Quit" in terminal.shows(f" {number}   ACTIVE")
+        terminal.shows(f" {number}   ACTIVE")
+        terminal.shows("k Kill  q Quit")
         terminal.shows("RUNNING")
         terminal.press("3")
         terminal.shows("| waiting")

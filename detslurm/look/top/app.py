@@ -107,6 +107,7 @@ class TopApp(App[None]):
         ("c", "change('cancel')", "Cancel"),
         ("k", "change('kill')", "Kill"),
         ("q", "quit", "Quit"),
+        Binding("ctrl+c", "quit", "Quit", show=False, priority=True),
     ]
 
     def __init__(self, watcher: Watcher, acting: Callable[[Callable[[str], None]], Client]) -> None:
