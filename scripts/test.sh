@@ -40,7 +40,7 @@ scripts/bootstrap.sh test
 
 # Tests of clusters wait most of the time, so there are more workers than cores; tests/scheduling.py
 # says which runs what. ARGS="-n0" runs one test after the other.
-workers=$(($(nproc) < 3 ? 2 * $(nproc) + 3 : 8))
+workers=$(($(nproc) < 4 ? 2 * $(nproc) + 1 : 8))
 rc=0
 .venv/bin/python -m pytest -n "$workers" --durations=20 "$@" </dev/null || rc=$?
 for note in "${notes[@]}"; do say "$note"; done

@@ -163,6 +163,6 @@ def test_horovod_in_a_script_of_ones_own(desk: Desk, horovod: None) -> None:
     number = named(desk, "horovod", steps=3)
     make_room(desk)
     desk.wait_for_state(number, "COMPLETED", "ERROR")
-    assert desk.outcomes(number) == ["preempted", "completed"]
+    assert desk.outcomes(number) == ["preempted", "completed"], desk.log(number)
     assert desk.trial(number).runs[1].resumed_steps == 3
     assert [(r.steps, r.metrics["loss"]) for r in desk.metrics(number)] == losses(2)
