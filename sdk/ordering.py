@@ -85,6 +85,11 @@ def trials_by(
     return ordered(rows, size if by is TrialSortBy.CHECKPOINT_SIZE else _TRIAL_KEYS[by], order)
 
 
+def best_trials_first(rows: Iterable[TrialRow], *, smaller_is_better: bool) -> list[TrialRow]:
+    """Trials by the searcher's metric, those without it last."""
+    return ordered(rows, _best, OrderBy.ASCENDING if smaller_is_better else OrderBy.DESCENDING)
+
+
 def selected(
     rows: Iterable[ExperimentRow],
     *,

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from detslurm.sdk.job_status import JobRef, QueueSnapshot
+from detslurm.sdk.polling import QUEUE_SECONDS
 from detslurm.sdk.queues import Queues
 
-QUEUE_SECONDS: Final = 30.0
 PATIENCE: Final = 3.0
 
 

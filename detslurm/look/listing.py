@@ -76,7 +76,7 @@ def message_page(title: str, text: str) -> str:
 
 
 def _page(title: str, bar: str, content: str, source: str = "") -> str:
-    moment = time.strftime("%Y-%m-%d %H:%M:%S")
+    moment = time.strftime("%Y-%m-%d %H:%M:%S %z")  # of this machine, as all times of the list
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'

@@ -99,7 +99,7 @@ class _Kept(NamedTuple, Generic[Answer]):
 class AnswerMemory(Generic[Answer]):
     """Answers that are made one at a time and kept for a moment.
 
-    What took long to make is kept longer, and the longer the more is kept: those who keep asking
+    What took long to make is kept longer, and the longer the more is in use: those who keep asking
     cost a sixth of a core together. Errors are not kept.
 
     Args:
@@ -123,11 +123,12 @@ class AnswerMemory(Generic[Answer]):
             begun = self._clock()
             if known is not None and begun < known.until:
                 return known.answer
-            self._known.pop(key, None)
             answer = make()
             now = self._clock()
+            # What nobody asks for any more grows old, and takes no part: a page may have 10 MB.
+            self._known = {other: one for other, one in self._known.items() if one.until > now}
             rest = max(FRESH_SECONDS, _REST * (now - begun) * (1 + len(self._known)))
-            while len(self._known) >= _KEPT:  # a page may have 10 MB
+            while len(self._known) >= _KEPT:
                 del self._known[next(iter(self._known))]
             self._known[key] = _Kept(answer, now + rest)
             return answer

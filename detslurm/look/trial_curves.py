@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from detslurm.look.plot import Line
 from detslurm.sdk.errors import LifecycleError
+from detslurm.sdk.ordering import best_trials_first
 from detslurm.store.columns import is_number
 from detslurm.store.curve import flat
 
@@ -88,7 +89,7 @@ def curves_of(
         StoreFault: If a file of a trial can't be read.
     """
     begun = [trial for trial in experiment.trials() if trial.row.run_count]
-    chosen = _named(experiment, begun, trials) if trials else best_first(experiment, begun)[:limit]
+    chosen = _named(experiment, begun, trials) if trials else _best_first(experiment, begun)[:limit]
     name = metric or experiment.row.metric
     if not chosen:
         raise LifecycleError(f"no trial of experiment {experiment.id} has begun: nothing to plot")
@@ -105,21 +106,11 @@ def curves_of(
     raise LifecycleError(f"no trial shown has reported {name!r}{of_group}. {_known(chosen)}")
 
 
-def best_first(experiment: Experiment, trials: Iterable[Trial]) -> list[Trial]:
-    """Trials by the searcher's metric, those without it last.
-
-    Args:
-        experiment: Their experiment.
-        trials: The trials.
-    """
-    sign = 1 if experiment.row.smaller_is_better else -1
-
-    def key(trial: Trial) -> tuple[bool, float, int]:
-        best = trial.row.best_validation
-        value = math.nan if best is None or best.value is None else best.value
-        return math.isnan(value), 0.0 if math.isnan(value) else sign * value, trial.id
-
-    return sorted(trials, key=key)
+def _best_first(experiment: Experiment, trials: Sequence[Trial]) -> list[Trial]:
+    known = {trial.id: trial for trial in trials}
+    rows = (trial.row for trial in trials)
+    better = best_trials_first(rows, smaller_is_better=experiment.row.smaller_is_better)
+    return [known[row.id] for row in better]
 
 
 def _named(experiment: Experiment, begun: Iterable[Trial], ids: Collection[int]) -> list[Trial]:

@@ -9,20 +9,18 @@ import math
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from detslurm.store.columns import as_float, is_number
 from detslurm.store.curve import MetricRow, Span, flat, last_valid_steps
 from detslurm.store.errors import CorruptRecord
-from detslurm.store.log_lines import line_rows
+from detslurm.store.log_lines import MOST_STEPS, line_rows
 from detslurm.store.reading import counted_bytes
 from detslurm.store.run_log import lines_of
 from detslurm.store.trial import Run, TrialDir, with_history
 from detslurm.store.trial_fold import resumed_steps
-
-_MOST_STEPS: Final = (1 << 63) - 1  # as a column holds them
 
 
 class Series(NamedTuple):
@@ -92,7 +90,7 @@ class RunSeries:
             return False
         columns = {name: [values[name] for values in metrics] for name in metrics[0]}
         is_plain = all(set(map(type, column)) == {float} for column in columns.values())
-        if not is_plain or max(map(abs, steps)) > _MOST_STEPS:
+        if not is_plain or max(map(abs, steps)) > MOST_STEPS:
             return False
         times = [math.nan if row.time is None else row.time for row in rows]
         self.first = min(self.first, *steps)
@@ -105,7 +103,7 @@ class RunSeries:
 
     def _take_each(self, rows: Iterable[MetricRow]) -> None:
         for row in rows:
-            if abs(row.steps) <= _MOST_STEPS:
+            if abs(row.steps) <= MOST_STEPS:
                 self.first = min(self.first, row.steps)
                 self._take(row.group, row.steps, row.metrics, row.time)
 

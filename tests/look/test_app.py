@@ -20,6 +20,7 @@ import pytest
 from detslurm.look.access import for_own_host, for_token
 from detslurm.look.app import application
 from detslurm.look.cached_queues import CachedQueues
+from detslurm.look.live import AnswerMemory
 from detslurm.sdk import Client
 from detslurm.sdk.job_status import JobRef
 from detslurm.slurm import JobInfo
@@ -335,3 +336,23 @@ def test_it_needs_no_store_to_begin(tmp_path: Path) -> None:
     scene = Scene(root)
     scene.run(scene.experiment(1), losses=[0.5], end="completed")
     assert ask(pages).status == 200
+
+
+def test_only_what_is_asked_for_makes_others_wait_longer() -> None:
+    """Pages that take a second each rest for as long as all that are open need; closed ones not."""
+    now, made = [0.0], []
+    memory: AnswerMemory[int] = AnswerMemory(lambda: now[0])
+
+    def make() -> int:
+        now[0] += 1.0
+        made.append(now[0])
+        return len(made)
+
+    for key in "abc":  # the last one rests for 15 s
+        memory.get(key, make)
+    now[0] += 14.0
+    assert (memory.get("c", make), len(made)) == (3, 3)
+    now[0] += 100.0
+    memory.get("c", make)  # the others are closed by now: 5 s
+    now[0] += 6.0
+    assert (memory.get("c", make), len(made)) == (5, 5)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +11,7 @@ import pytest
 from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.resubmission import contiguous_ranges
 from detslurm.slurm import ClusterLimits, JobRequest, SlurmError
-from detslurm.slurm.resubmit import (
-    standby_request,
-    submitted_fact,
-    successor_request,
-    workers_request,
-)
+from detslurm.slurm.resubmit import submitted_fact
 from detslurm.store import ExperimentDir, RunLog, StoreFault, TrialDir, fold_facts
 from detslurm.store.records import Intent
 from tests.sdk.scenes import YAML, Scene
@@ -283,42 +277,6 @@ def test_priority_becomes_nice(scene: Scene) -> None:
     assert scene.queue.calls == [("update", "7", {"Nice": 10})]
     with pytest.raises(LifecycleError):
         experiment.set_priority(100)
-
-
-def test_all_that_is_submitted_later_has_what_was_set(scene: Scene) -> None:
-    """Successors of trials, workers of a search and the one that stands by."""
-    experiment, _ = scene.search()
-    stored = scene.client.stored(experiment.id)
-    stored.set_weight(2)
-    stored.set_priority(7)
-    stored.set_resource_pool("low")
-    stored.set_qos("long")
-    facts = list(experiment.facts())
-    later = (
-        successor_request(facts, experiment, 0),
-        workers_request(facts, experiment, 2),
-        standby_request(facts, experiment, ["7"]),
-    )
-    assert {(r.nice, r.partition, r.qos) for r in later} == {(6, "low", "long")}
-
-
-def test_a_configuration_behind_a_stale_handle_is_read_again(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As shared file systems have it now and then; it would end a successor's submission."""
-    submitted, _ = scene.search()
-    experiment = ExperimentDir.at(submitted.path)  # it has not read its configuration yet
-    facts, real = list(experiment.facts()), os.read
-    failures = [OSError(errno.ESTALE, "Stale file handle")]
-
-    def stale(handle: int, size: int) -> bytes:
-        if failures:
-            raise failures.pop()
-        return real(handle, size)
-
-    monkeypatch.setattr(os, "read", stale)
-    assert successor_request(facts, experiment, 0).command[-1] == "0"
-    assert not failures
 
 
 def test_weight_stands_for_a_priority(scene: Scene) -> None:

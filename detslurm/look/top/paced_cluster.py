@@ -32,9 +32,8 @@ class PacedCluster:
         self._asked: float | None = None
         self._rows: list[QueuedJob] = []
         self._refusal: SlurmError | None = None
-        self._missing: dict[
-            str, float | None
-        ] = {}  # jobs of which an end is wanted, and since when
+        # Jobs of which an end is wanted, and since when.
+        self._missing: dict[str, float | None] = {}
         self._ends = _Ends()
 
     def __getattr__(self, name: str) -> Any:

@@ -21,6 +21,7 @@ from detslurm.sdk.client import Client
 from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.log_lines import LogLine, parse
 from detslurm.sdk.logs import Appended, tail
+from detslurm.sdk.ordering import best_trials_first
 from detslurm.sdk.queues import Connect
 from detslurm.sdk.snapshot import ExperimentSnapshot
 from detslurm.slurm import SlurmError
@@ -179,7 +180,7 @@ class Watcher:
         if row.metric is None or not begun:
             view.title = f"experiment {row.id} has no curve of a searcher's metric so far"
             return
-        for trial in _best_first(begun, smaller=row.smaller_is_better)[:CURVES]:
+        for trial in best_trials_first(begun, smaller_is_better=row.smaller_is_better)[:CURVES]:
             curve = self._curve(one, trial.id, row.metric).read()
             if len(curve.xs):
                 view.curves.append(curve)
@@ -245,17 +246,8 @@ def _trial_of(one: ExperimentSnapshot, wanted: int | None) -> TrialRow | None:
     if wanted is not None and (found := [row for row in begun if row.id == wanted]):
         return found[0]
     running = [row for row in begun if row.state == "RUNNING"]
-    best = _best_first(begun, smaller=one.row.smaller_is_better)
+    best = best_trials_first(begun, smaller_is_better=one.row.smaller_is_better)
     return next(iter([*running, *best]), None)
-
-
-def _best_first(rows: Sequence[TrialRow], *, smaller: bool) -> list[TrialRow]:
-    def key(row: TrialRow) -> tuple[bool, float, int]:
-        value = row.best_validation.value if row.best_validation else None
-        unknown = value is None or value != value
-        return unknown, 0.0 if unknown or value is None else (value if smaller else -value), row.id
-
-    return sorted(rows, key=key)
 
 
 def _worth_showing(rows: Sequence[TrialRow]) -> list[TrialRow]:

@@ -1,0 +1,48 @@
+"""What is submitted later for an experiment: by its configuration, and by what was set since."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+import pytest
+
+from detslurm.slurm.resubmit import standby_request, successor_request, workers_request
+from detslurm.store import ExperimentDir
+from tests.sdk.scenes import Scene
+
+
+def test_all_that_is_submitted_later_has_what_was_set(scene: Scene) -> None:
+    """Successors of trials, workers of a search and the one that stands by."""
+    experiment, _ = scene.search()
+    stored = scene.client.stored(experiment.id)
+    stored.set_weight(2)
+    stored.set_priority(7)
+    stored.set_resource_pool("low")
+    stored.set_qos("long")
+    facts = list(experiment.facts())
+    later = (
+        successor_request(facts, experiment, 0),
+        workers_request(facts, experiment, 2),
+        standby_request(facts, experiment, ["7"]),
+    )
+    assert {(r.nice, r.partition, r.qos) for r in later} == {(6, "low", "long")}
+
+
+def test_a_configuration_behind_a_stale_handle_is_read_again(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As shared file systems have it now and then; it would end a successor's submission."""
+    submitted, _ = scene.search()
+    experiment = ExperimentDir.at(submitted.path)  # it has not read its configuration yet
+    facts, real = list(experiment.facts()), os.read
+    failures = [OSError(errno.ESTALE, "Stale file handle")]
+
+    def stale(handle: int, size: int) -> bytes:
+        if failures:
+            raise failures.pop()
+        return real(handle, size)
+
+    monkeypatch.setattr(os, "read", stale)
+    assert successor_request(facts, experiment, 0).command[-1] == "0"
+    assert not failures
