@@ -5,11 +5,14 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import time
 from importlib import import_module
 from pkgutil import iter_modules
 
 from benchmarks import rows
 from benchmarks.bench import Bench
+from benchmarks.history import history_path, keep, last_figures
+from benchmarks.quiet import QUIET, wait_until_quiet
 from benchmarks.report import Row, Skip, table
 
 
@@ -23,20 +26,30 @@ def main() -> int:
     if unknown:
         parser.error(f"no such row: {', '.join(sorted(unknown))} (there are: {', '.join(names)})")
     found: list[Row] = []
-    skipped: dict[str, str] = {}
+    notes: list[str] = []
+    started = time.monotonic()
     with Bench() as bench:
         for name in chosen:
-            print(f"{name} ... (load {os.getloadavg()[0]:.1f})", file=sys.stderr, flush=True)
+            began = time.monotonic()
+            busy = wait_until_quiet()
+            waited = time.monotonic() - began
+            if busy > QUIET:
+                notes.append(f"{name}: {busy:.1f} cores were busy with something else")
+            print(f"{name} ...", end=" ", file=sys.stderr, flush=True)
             try:
                 found += import_module(f"benchmarks.rows.{name}").measure(bench)
             except Skip as reason:
-                skipped[name] = str(reason)
-    print(table(found))
+                notes.append(f"{name}: skipped, {reason}")
+            took = time.monotonic() - began - waited
+            print(f"{took:.0f} s, after {waited:.0f} s of rest", file=sys.stderr, flush=True)
+    seconds = time.monotonic() - started
+    print(table(found, last_figures(history_path())))
     print(
-        f"\n{os.cpu_count()} cores, load average {', '.join(f'{x:.1f}' for x in os.getloadavg())}"
+        "\nThe median, [between what half of the rounds were]. "
+        f"{seconds / 60:.1f} minutes on {os.cpu_count()} cores; kept in {history_path()}"
     )
-    for name, why in skipped.items():
-        print(f"skipped {name}: {why}")
+    print(*notes, sep="\n")
+    keep(history_path(), found, seconds)
     return 1 if any(row.kept is False for row in found) else 0
 
 

@@ -1,23 +1,77 @@
-"""Time things side by side: A B A B, the fastest of each counts."""
+"""Time things side by side: A B A B, so that what disturbs the machine disturbs all of them."""
 
 from __future__ import annotations
 
+import operator
 import os
+import statistics
 import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 
-def interleaved(*contenders: Callable[[], float], rounds: int = 3) -> list[float]:
-    """The smallest result of each contender; each gives a duration (or any cost)."""
-    best = [float("inf")] * len(contenders)
-    for _ in range(rounds):
-        for index, contender in enumerate(contenders):
-            best[index] = min(best[index], contender())
-    return best
+@dataclass(frozen=True)
+class Rounds:
+    """A figure measured in several rounds; arithmetic goes round by round.
+
+    What was measured in the same round of `interleaved` met the same machine, so differences and
+    ratios are taken within a round, and their median counts.
+
+    Example:
+        >>> ours, theirs = Rounds((2.0, 4.0, 3.0)), Rounds((1.0, 2.0, 3.0))
+        >>> (ours / theirs).median
+        2.0
+    """
+
+    values: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if not self.values:
+            raise ValueError("a figure needs at least one round")
+
+    @property
+    def median(self) -> float:
+        """The middle of all rounds."""
+        return statistics.median(self.values)
+
+    @property
+    def quartiles(self) -> tuple[float, float]:
+        """Between which half of the rounds are."""
+        if len(self.values) < 2:
+            return self.values[0], self.values[0]
+        low, _, high = statistics.quantiles(self.values, n=4, method="inclusive")
+        return low, high
+
+    def _each(self, do: Callable[[float, float], float], other: Rounds | float) -> Rounds:
+        others = other.values if isinstance(other, Rounds) else (other,) * len(self.values)
+        return Rounds(tuple(do(mine, its) for mine, its in zip(self.values, others, strict=True)))
+
+    def __add__(self, other: Rounds | float) -> Rounds:
+        return self._each(operator.add, other)
+
+    def __sub__(self, other: Rounds | float) -> Rounds:
+        return self._each(operator.sub, other)
+
+    def __mul__(self, other: Rounds | float) -> Rounds:
+        return self._each(operator.mul, other)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Rounds | float) -> Rounds:
+        return self._each(operator.truediv, other)
+
+    def __rtruediv__(self, other: float) -> Rounds:
+        return self._each(lambda mine, its: its / mine, other)
+
+
+def interleaved(*contenders: Callable[[], float], rounds: int = 5) -> list[Rounds]:
+    """The results of each contender; each gives a duration (or any cost)."""
+    found = [[contender() for contender in contenders] for _ in range(rounds)]
+    return [Rounds(values) for values in zip(*found, strict=True)]
 
 
 def timed(action: Callable[[], object]) -> float:

@@ -1,6 +1,6 @@
 """Two ranks that time collective calls beside others: python -m benchmarks.ranks mpi|sockets.
 
-Rank 0 prints, as JSON, the seconds a call of each contender; the fastest of many short bursts.
+Rank 0 prints, as JSON, the seconds a call of each contender in each of many short bursts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SMALL = {"rank": 0, "loss": 0.5}
 Call = Callable[[Any], object]
 
 
-def fastest(line_up: Call, contenders: dict[str, Call]) -> dict[str, float]:
+def in_bursts(line_up: Call, contenders: dict[str, Call]) -> dict[str, tuple[float, ...]]:
     """Seconds a call; `line_up` lets both ranks begin a burst together."""
 
     def burst(call: Call) -> float:
@@ -34,17 +34,17 @@ def fastest(line_up: Call, contenders: dict[str, Call]) -> dict[str, float]:
         return (time.perf_counter() - began) / CALLS
 
     bursts = [lambda call=call: burst(call) for call in contenders.values()]
-    best = interleaved(*bursts, rounds=BURSTS)
-    return dict(zip(contenders, best, strict=True))
+    rounds = interleaved(*bursts, rounds=BURSTS)
+    return {name: one.values for name, one in zip(contenders, rounds, strict=True)}
 
 
-def over_mpi() -> dict[str, float]:
+def over_mpi() -> dict[str, tuple[float, ...]]:
     """Beside mpi4py's calls on objects."""
     dist = DistributedContext.from_mpi()
     from mpi4py import MPI
 
     world = MPI.COMM_WORLD
-    found = fastest(
+    found = in_bursts(
         dist.allgather,
         {
             "allgather": dist.allgather,
@@ -57,11 +57,11 @@ def over_mpi() -> dict[str, float]:
     return found if world.rank == 0 else {}
 
 
-def over_sockets(rank: int) -> dict[str, float]:
+def over_sockets(rank: int) -> dict[str, tuple[float, ...]]:
     """Over local sockets and TCP, beside pyzmq by hand."""
     local, tcp = _context(rank, "local"), _context(rank, "tcp")
     zmq = ByZmq(local)
-    found = fastest(
+    found = in_bursts(
         local.allgather,
         {"local": local.allgather, "tcp": tcp.allgather, "pyzmq": zmq.allgather},
     )

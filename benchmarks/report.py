@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+
+from benchmarks.measure import Rounds
 
 
 class Skip(Exception):
@@ -14,13 +16,14 @@ class Skip(Exception):
 class Row:
     """One figure of ours beside an anchor's, and the budget: absolute, as a ratio, or both.
 
-    `ratio` is ours / anchor.
+    `ratio` is ours / anchor. Of what was measured in rounds the median counts, and of two figures
+    measured in the same rounds the median of their ratios.
     """
 
     what: str
-    ours: float
+    ours: Rounds | float
     unit: str
-    anchor: float | None = None
+    anchor: Rounds | float | None = None
     peer: str = ""
     most: float | None = None
     least: float | None = None
@@ -28,16 +31,38 @@ class Row:
     least_ratio: float | None = None
 
     @property
+    def name(self) -> str:
+        """What tells it from all other rows, in this run and in another."""
+        return f"{self.what}, {self.unit}" + (f" beside {self.peer}" if self.peer else "")
+
+    @property
+    def figure(self) -> float:
+        """Ours, as one number."""
+        return _median(self.ours)
+
+    @property
+    def ratios(self) -> Rounds | float | None:
+        """Ours in terms of the anchor, in each round where both have them."""
+        ours, anchor = self.ours, self.anchor
+        if not anchor:
+            return None
+        if not isinstance(ours, Rounds):
+            return ours / _median(anchor)
+        if isinstance(anchor, Rounds) and len(ours.values) != len(anchor.values):
+            return ours / anchor.median
+        return ours / anchor
+
+    @property
     def ratio(self) -> float | None:
-        """Ours in terms of the anchor."""
-        return self.ours / self.anchor if self.anchor else None
+        """Ours in terms of the anchor, as one number."""
+        return None if self.ratios is None else _median(self.ratios)
 
     @property
     def kept(self) -> bool | None:
         """Whether the budget is kept; None where there is none."""
         ratio = self.ratio if self.ratio is not None else 0.0
-        uppers = [(self.ours, self.most), (ratio, self.most_ratio)]
-        lowers = [(self.ours, self.least), (ratio, self.least_ratio)]
+        uppers = [(self.figure, self.most), (ratio, self.most_ratio)]
+        lowers = [(self.figure, self.least), (ratio, self.least_ratio)]
         answers = [value <= bound for value, bound in uppers if bound is not None]
         answers += [value >= bound for value, bound in lowers if bound is not None]
         return all(answers) if answers else None
@@ -53,15 +78,36 @@ class Row:
         ]
         return ", ".join(text for bound, text in parts if bound is not None)
 
-    def cells(self) -> list[str]:
-        """The row as the table shows it."""
-        anchor = f"{_number(self.anchor)} {self.unit} ({self.peer})" if self.anchor else ""
-        ratio = f"{self.ratio:.2f}" if self.ratio is not None else ""
+    def cells(self, before: float | None = None) -> list[str]:
+        """The row as the table shows it; `before` is what the last run of it found."""
+        anchor = f"{_spread(self.anchor)} {self.unit} ({self.peer})" if self.anchor else ""
+        ratio = "" if self.ratios is None else _spread(self.ratios)
         kept = {True: "yes", False: "NO", None: ""}[self.kept]
-        return [self.what, f"{_number(self.ours)} {self.unit}", anchor, ratio, self.budget, kept]
+        now = self.figure if self.ratio is None else self.ratio
+        change = "" if before is None else f"{_number(before)} ({_change(before, now)})"
+        ours = f"{_spread(self.ours)} {self.unit}"
+        return [self.what, ours, anchor, ratio, change, self.budget, kept]
 
 
-HEADERS = ["what", "ours", "anchor", "ratio", "budget", "ok?"]
+HEADERS = ["what", "ours", "anchor", "ratio", "last time", "budget", "ok?"]
+
+
+def _median(figure: Rounds | float) -> float:
+    return figure.median if isinstance(figure, Rounds) else figure
+
+
+def _spread(figure: Rounds | float) -> str:
+    """The median, and between what half of the rounds were."""
+    if not isinstance(figure, Rounds) or len(figure.values) == 1:
+        return _number(_median(figure))
+    low, high = map(_number, figure.quartiles)
+    return f"{_number(figure.median)} [{low}, {high}]"
+
+
+def _change(before: float, now: float) -> str:
+    if before == now:
+        return "="
+    return f"{100 * (now - before) / before:+.0f} %" if before else "new"
 
 
 def _number(value: float | None) -> str:
@@ -72,9 +118,9 @@ def _number(value: float | None) -> str:
     return f"{value:.3g}"
 
 
-def table(rows: Iterable[Row]) -> str:
-    """All rows, aligned."""
-    cells = [HEADERS, *(row.cells() for row in rows)]
+def table(rows: Iterable[Row], before: Mapping[str, float]) -> str:
+    """All rows, aligned, each with its ratio (or figure) of the last time."""
+    cells = [HEADERS, *(row.cells(before.get(row.name)) for row in rows)]
     widths = [max(len(line[column]) for line in cells) for column in range(len(HEADERS))]
     lines = [_line(line, widths) for line in cells]
     return "\n".join([lines[0], "-+-".join("-" * width for width in widths), *lines[1:]])

@@ -1,4 +1,4 @@
-"""A grid of 1,000 near no-ops (or $DETSLURM_BENCH_GRID of them), run to its end on 4 nodes."""
+"""A grid of 150 near no-ops (or $DETSLURM_BENCH_GRID of them), run to its end on 4 nodes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from benchmarks.rows.submission import CONFIG
 from detslurm.store import Store, fold_experiment
 from tests.cluster import wait_for
 
-TRIALS = int(os.environ.get("DETSLURM_BENCH_GRID", "1000"))
+TRIALS = int(os.environ.get("DETSLURM_BENCH_GRID", "150"))
 PATIENCE = 1800.0
 # A near no-op as submitit's users have it: one function a task.
 SUBMITIT = """\
@@ -35,7 +35,7 @@ def measure(bench: Bench) -> Iterator[Row]:
     config.write_text(textwrap.dedent(CONFIG))
     (user.cwd / "empty").mkdir()
     user.own(user.cwd)
-    peers = max(TRIALS // 10, 1)
+    peers = max(TRIALS // 2, 1)
     began = time.monotonic()
     user.run(sys.executable, "-c", SUBMITIT.format(count=peers))
     wait_for(lambda: not cluster.queued(user.name), PATIENCE, "submitit's tasks to end")

@@ -11,7 +11,7 @@ from typing import IO
 
 from benchmarks.bench import Bench
 from benchmarks.experiments import agent_command, job_environment, submitted
-from benchmarks.measure import interleaved, timed
+from benchmarks.measure import Rounds, interleaved, timed
 from benchmarks.report import Row
 from detslurm._flag import PreemptFlag
 from detslurm.core._distributed import DistributedContext
@@ -33,11 +33,11 @@ with det.core.init() as core:
 def measure(bench: Bench) -> Iterator[Row]:
     """Microseconds a look, and milliseconds from Slurm's SIGTERM to True."""
     yield Row(what="should_preempt()", ours=_look(), unit="us", most=2)
-    latency = min(_latency(bench) for _ in range(3))
+    (latency,) = interleaved(lambda: _latency(bench), rounds=3)
     yield Row(what="SIGTERM to should_preempt()", ours=1e3 * latency, unit="ms", most=500)
 
 
-def _look() -> float:
+def _look() -> Rounds:
     flag = PreemptFlag.create()
     context = PreemptContext(DistributedContext._single(), flag).start()
 

@@ -50,7 +50,7 @@ def _decisions(bench: Bench) -> Iterator[Row]:
     )
     what = f"decision after {MANY:,} trials"
     yield Row(
-        what=what, ours=1 / at_many, unit="/s", anchor=1 / theirs, peer=OPTUNA, least_ratio=3
+        what=what, ours=1 / at_many, unit="/s", anchor=1 / theirs, peer=OPTUNA, least_ratio=10
     )  # fmt: skip
     yield Row(
         what=what, ours=1e3 * at_many, unit="ms",

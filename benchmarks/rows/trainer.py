@@ -44,10 +44,10 @@ def measure(bench: Bench) -> Iterator[Row]:
         )  # fmt: skip
 
 
-def _microseconds(run: Callable[[str], float], names: list[str]) -> dict[str, float]:
+def _microseconds(run: Callable[[str], float], names: list[str]) -> dict[str, measuring.Rounds]:
     # Whole runs differ by more than the budgets allow, so many are made.
-    best = measuring.interleaved(*(partial(run, name) for name in names), rounds=10)
-    return dict(zip(names, best, strict=True))
+    rounds = measuring.interleaved(*(partial(run, name) for name in names), rounds=10)
+    return dict(zip(names, rounds, strict=True))
 
 
 def _run(peers: Path, place: Path, env: dict[str, str], size: str, name: str) -> float:

@@ -1,0 +1,64 @@
+"""What earlier runs measured: one line of JSON a run, in the user's cache."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from benchmarks.measure import Rounds
+from benchmarks.report import Row
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+
+
+def history_path() -> Path:
+    """`$XDG_CACHE_HOME/detslurm/benchmarks.jsonl`: figures of one machine, not of the project."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return cache / "detslurm" / "benchmarks.jsonl"
+
+
+def last_figures(path: Path) -> dict[str, float]:
+    """What the table compares with: each row's ratio, or figure, of the last run that had it."""
+    found: dict[str, float] = {}
+    if path.exists():
+        for line in path.read_text().splitlines():
+            rows: list[dict[str, Any]] = json.loads(line)["rows"]
+            found |= {row["name"]: row["ratio"] or row["ours"][0] for row in rows}
+    return found
+
+
+def keep(path: Path, rows: Iterable[Row], seconds: float) -> None:
+    """Add this run: its time, commit and cores, and of each row the median and quartiles."""
+    kept = [
+        {
+            "name": row.name,
+            "ours": _numbers(row.ours),
+            "anchor": row.anchor and _numbers(row.anchor),
+            "ratio": row.ratio,
+            "kept": row.kept,
+        }
+        for row in rows
+    ]
+    run = {
+        "time": time.time(), "seconds": seconds, "commit": _commit(), "cores": os.cpu_count(),
+        "rows": kept,
+    }  # fmt: skip
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as lines:
+        lines.write(json.dumps(run) + "\n")
+
+
+def _numbers(figure: Rounds | float) -> list[float]:
+    return [figure.median, *figure.quartiles] if isinstance(figure, Rounds) else [figure]
+
+
+def _commit() -> str:
+    done = subprocess.run(
+        ["git", "describe", "--always", "--dirty"], cwd=REPOSITORY, capture_output=True, text=True
+    )
+    return done.stdout.strip()
