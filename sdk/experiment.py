@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -287,6 +287,48 @@ class Experiment(Lifecycle, Settings, Descendants, DiskUse, ExperimentCheckpoint
         # By name: it stands above this package.
         made: Report = import_module("detslurm.look.inline").report_of(self.reload())
         return made
+
+    def snapshot(
+        self,
+        *,
+        trials: Collection[int] | None = None,
+        curves: bool = True,
+        code: bool = False,
+        log_lines: int = 50,
+    ) -> dict[str, Any]:
+        """Return all that a report shows as plain data, which `json.dumps` takes.
+
+        It has the experiment as it is now; docs/snapshot.md describes it. What can't be read is
+        named in `problems` of the experiment.
+
+        Args:
+            trials: The ids of the trials to show, whose log tails are shown too; by default all.
+            curves: Whether to read metrics and the profiler's figures; on by default.
+            code: Whether to list the experiment's code; off by default.
+            log_lines: How many lines of the logs of failed trials to show at most; 50 by default.
+
+        Returns:
+            The snapshot document; `["experiments"][0]` is this experiment.
+
+        Raises:
+            StoreError: If the experiment can't be read.
+
+        Example:
+            import detslurm as det
+            from detslurm.sdk import Client
+
+            with det.core.init() as core:
+                core.train.report_validation_metrics(1, {"loss": 0.5})
+            (experiment,) = Client().experiment(1).snapshot()["experiments"]
+            (curve,) = experiment["trials"][0]["curves"]
+            assert (curve["metric"], curve["values"]) == ("loss", [0.5])
+        """
+        look = import_module("detslurm.look.snapshot")  # by name: it stands above this package
+        taken = look.snapshot(
+            [self.reload()], trials=trials, curves=curves, code=code, log_lines=log_lines
+        )
+        document: dict[str, Any] = look.plain_data(taken)
+        return document
 
     def trials_frame(self) -> pandas.DataFrame:
         """Return the trials as a data frame of pandas, by id.

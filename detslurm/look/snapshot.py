@@ -116,4 +116,10 @@ def encode(taken: Snapshot) -> bytes:
     try:
         return msgspec.json.encode(taken)
     except UnicodeEncodeError:  # a name or a line that is no Unicode
-        return msgspec.json.encode(plain(msgspec.to_builtins(taken)))
+        return msgspec.json.encode(plain_data(taken))
+
+
+def plain_data(taken: Snapshot) -> dict[str, Any]:
+    """The document as mappings, lists, texts and numbers."""
+    data: dict[str, Any] = plain(msgspec.to_builtins(taken))
+    return data

@@ -197,7 +197,8 @@ def _read_by_name(name: str, start: int) -> bytes | None:
 
 
 def _read_once(name: str, start: int) -> bytes:
-    handle = os.open(name, os.O_RDONLY | os.O_CLOEXEC)
+    # Without O_NONBLOCK a pipe of that name would keep its reader waiting for somebody to write.
+    handle = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         rest = os.fstat(handle).st_size - start
         if start:

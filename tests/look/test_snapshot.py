@@ -279,3 +279,35 @@ def test_compacted_metrics_say_the_same(scene: Scene) -> None:
         whole = (made.path / name).read_bytes()
         (made.path / name).write_bytes(whole[: len(whole) // 2])
         assert taken(scene).trials == logged.trials
+
+
+def test_an_experiment_s_own_snapshot(scene: Scene) -> None:
+    """The document as plain data: the same as JSON has, of the experiment as it is now."""
+    made = scene.experiment(2)
+    experiment = scene.client.experiment(1)
+    for index in range(2):
+        scene.run(made, index, losses=[0.5, math.nan, math.inf], end="completed")
+    data = experiment.snapshot(trials=[2], code=True)
+    assert json.loads(json.dumps(data)) == data
+    written = json.loads(encode(snapshot([experiment], trials=[2], code=True)))
+    assert {**data, "taken": 0} == {**written, "taken": 0}
+    (part,) = data["experiments"]
+    assert [trial["state"] for trial in part["trials"]] == ["COMPLETED"]
+    assert part["trials"][0]["curves"][0]["values"] == [0.5, None, "inf"]
+    assert "curves" not in experiment.snapshot(curves=False)["experiments"][0]["trials"][0]
+
+
+def test_a_pipe_keeps_nobody_waiting(scene: Scene) -> None:
+    """A named pipe in the place of any file of a finished experiment is as none, or a problem."""
+    made = scene.experiment(1)
+    trial = scene.run(made, losses=[0.5, 0.25], end="completed", log=["0: out"])
+    compact(made)
+    for path in (made.metrics_path, made.path / "trials.json"):
+        path.unlink()
+        os.mkfifo(path)
+    (part,) = taken(scene).trials
+    assert (part.state, part.curves[0].values) == ("COMPLETED", [0.5, 0.25])
+    for path in (trial.records_path(1), trial.log_path(1)):
+        path.unlink()
+        os.mkfifo(path)
+    assert [one.id for one in taken(scene).trials] == [1]
