@@ -11,6 +11,7 @@ import socket
 import stat
 import threading
 import time
+from http import HTTPStatus
 from pathlib import Path
 from socketserver import TCPServer, ThreadingMixIn
 from typing import Any, Final
@@ -19,6 +20,7 @@ from wsgiref.types import WSGIApplication
 
 from detslurm._addresses import LOOPBACK
 from detslurm._identity import peer_user
+from detslurm.look.loopback_peer import loopback_user
 from detslurm.sdk.errors import LifecycleError
 
 _PATIENCE: Final = 60.0
@@ -28,6 +30,8 @@ _FIRST_LINE: Final = 5.0
 """For how long a reader may be connected and say nothing: others of this machine could wait so."""
 
 _MOST_READERS: Final = 64
+
+_REFUSED: Final = str(HTTPStatus.FORBIDDEN.value)
 
 
 class _Handler(WSGIRequestHandler):
@@ -46,9 +50,14 @@ class _Handler(WSGIRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:
         pass
 
+    def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
+        """An answer was sent; one who was refused keeps no server from ending."""
+        if str(code) != _REFUSED and isinstance(self.server, LookServer):
+            self.server.last_request = time.monotonic()
+
 
 class LookServer(ThreadingMixIn, WSGIServer):
-    """A server that notes when it was last asked for something.
+    """A server that answers its own user, and notes when it last did.
 
     Attributes:
         last_request: When that was, in seconds of the monotonic clock.
@@ -80,8 +89,19 @@ class LookServer(ThreadingMixIn, WSGIServer):
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self.last_request = time.monotonic()
             self._readers.release()
+
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        """Whether it comes from a process of the same user, or of one who is not known.
+
+        Others are not even listened to, for they could take all places by saying nothing. sshd
+        becomes the user before it connects; where it is an old one, it stays root.
+        """
+        return self.user_of(request) in (os.getuid(), 0, None)
+
+    def user_of(self, request: socket.socket) -> int | None:
+        """The user at the other end of a connection; None if that is not known."""
+        raise NotImplementedError
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A browser that goes away in the middle of an answer is no error."""
@@ -133,9 +153,9 @@ class UnixServer(LookServer):
         connection, _ = super().get_request()
         return connection, ("", 0)
 
-    def verify_request(self, request: Any, client_address: Any) -> bool:
-        """Whether it comes from a process of the same user; sshd, too, becomes that user first."""
-        return peer_user(request) in (os.getuid(), 0)
+    def user_of(self, request: socket.socket) -> int:
+        """The user at the other end, as the kernel keeps it."""
+        return peer_user(request)
 
     def server_close(self) -> None:
         """Stop listening, and remove the socket unless another process has replaced it."""
@@ -165,6 +185,10 @@ class LoopbackServer(LookServer):
         except OSError as error:
             raise LifecycleError(f"port {port} of this machine: {error.strerror}") from error
         self.port = int(self.server_address[1])
+
+    def user_of(self, request: socket.socket) -> int | None:
+        """The user at the other end, as the kernel lists connections."""
+        return loopback_user(request)
 
 
 def _remove_stale(path: Path) -> None:
