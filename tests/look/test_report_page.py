@@ -307,9 +307,15 @@ def test_a_live_page_follows_and_says_when_nobody_answers(chromium: Browser) -> 
             chromium.open(home)
             chromium.wait_for("document.querySelectorAll('[data-trial]').length === 3")
             chromium.click("[data-trial='2'] input")
+            chromium.js("document.querySelector('#summary .card > summary').click()")
+            chromium.js("window.lists = [...document.querySelectorAll('select, [type=range]')]")
             _Server.news = encode(document(trials=5))
             chromium.wait_for("document.querySelectorAll('[data-trial]').length === 5")
             assert chromium.js("return document.querySelector('[data-trial=\"2\"] input').checked")
+            # A list that is open closes, and a slider stops, when its element is replaced.
+            assert chromium.js("return window.lists.length") > 4
+            assert chromium.js("return window.lists.every((one) => one.isConnected)")
+            assert not chromium.js("return document.querySelector('#summary .card').open")
             _Server.news = b""
             notice = "document.querySelector('#page > .warning')"
             chromium.wait_for(f"!{notice}.hidden && {notice}.textContent.includes('503')")

@@ -14,24 +14,17 @@ const SYMBOLS = { resumed: "triangle-right", preempted: "square", "time limit": 
 export function curvesView() {
   const chosen = { along: "batches", logX: false, logY: false, weight: 0, marks: true };
   const box = plotBox("curves", "Learning curves");
-  const bar = el("div", { class: "bar" });
+  const draw = () => drawCurves(box, chosen);
+  const set = (name) => (value) => { chosen[name] = value; draw(); };
+  const bar = el("div", { class: "bar" },
+    choice("Best", TOPS.map((top) => [top, `${top} trials`]), state.topN, (top) => change({ topN: Number(top) })),
+    choice("Along", ALONG, chosen.along, set("along")),
+    slider(chosen, draw),
+    tick("log x", chosen.logX, set("logX")),
+    tick("log y", chosen.logY, set("logY")),
+    tick("marks", chosen.marks, set("marks"), "resumes, preemptions, time limits, pauses and failures on the curves"));
   const element = el("section", { id: "curves" }, el("h2", {}, "Learning curves"), bar, box.element);
-  const redraw = () => { drawCurves(box, chosen); };
-  const set = (name) => (value) => { chosen[name] = value; redraw(); };
-  return {
-    element,
-    draw() {
-      bar.replaceChildren(
-        choice("Best", TOPS.map((top) => [top, `${top} trials`]), state.topN, (top) => change({ topN: Number(top) })),
-        choice("Along", ALONG, chosen.along, set("along")),
-        slider(chosen, redraw),
-        tick("log x", chosen.logX, set("logX")),
-        tick("log y", chosen.logY, set("logY")),
-        tick("marks", chosen.marks, set("marks"), "resumes, preemptions, time limits, pauses and failures on the curves"),
-      );
-      redraw();
-    },
-  };
+  return { element, draw };
 }
 
 function slider(chosen, redraw) {

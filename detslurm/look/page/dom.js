@@ -12,6 +12,17 @@ export function el(tag, attributes = {}, ...children) {
   return made;
 }
 
+// Give an element these children. Those that it has already stay the same elements, so that news
+// close no list that is open and take no slider out of a hand.
+export function refill(element, children) {
+  const before = [...element.childNodes];
+  children.forEach((child, place) => {
+    if (!before[place]) element.append(child);
+    else if (!before[place].isEqualNode(child)) before[place].replaceWith(child);
+  });
+  before.slice(children.length).forEach((one) => one.remove());
+}
+
 function node(child) {
   return child instanceof Node ? child : document.createTextNode(String(child));
 }
@@ -27,8 +38,7 @@ export function choice(label, pairs, current, choose) {
 
 // A box to tick.
 export function tick(label, on, choose, hint) {
-  const box = el("input", { type: "checkbox", onchange: () => choose(box.checked) });
-  box.checked = on;
+  const box = el("input", { type: "checkbox", checked: Boolean(on), onchange: () => choose(box.checked) });
   return el("label", { class: "tick", title: hint }, box, el("span", {}, label));
 }
 

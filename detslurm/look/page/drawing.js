@@ -12,6 +12,14 @@ export function keepingFocus(act) {
   [...holder.querySelectorAll(FOCUSABLE)].find((one) => nameOf(one) === name)?.focus({ preventScroll: true });
 }
 
+// The same of parts that fold: each stays open or closed, as its reader left it.
+export function keepingFolds(element, act) {
+  const folds = () => [...element.querySelectorAll("details[data-part]")];
+  const before = new Map(folds().map((one) => [one.dataset.part, one.open]));
+  act();
+  folds().forEach((one) => { one.open = before.get(one.dataset.part) ?? one.open; });
+}
+
 function nameOf(element) {
   const label = element.ariaLabel ?? element.dataset.column ?? element.closest("label")?.textContent ?? element.textContent;
   return `${element.tagName} ${label}`;

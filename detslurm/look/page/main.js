@@ -1,5 +1,5 @@
 // The page as a whole: its bar, its views in their order, and when each of them is drawn.
-import { button, choice, el, tick } from "./dom.js";
+import { button, choice, el, refill, tick } from "./dom.js";
 import { compareView } from "./compare.js";
 import { curvesView } from "./curves.js";
 import { importanceView } from "./importance.js";
@@ -42,9 +42,9 @@ function drawBar(bar, redraw) {
   if (!bar.firstChild) bar.append(el("h1"), el("div", { class: "bar" }, filterField(), el("span", { class: "bar" }), themeButton(redraw)));
   bar.querySelector("h1").replaceChildren(el("bdi", {}, heading()));
   bar.querySelector("#filter").value ||= state.filter;
-  bar.querySelector("span.bar").replaceChildren(
+  refill(bar.querySelector("span.bar"), [
     choice("Metric", state.metrics.map((name) => [name, name.slice(0, 80)]), state.metric, (metric) => change({ metric })),
-    tick("smaller is better", state.smaller, (smaller) => change({ smaller }), "decides which trials are the best"));
+    tick("smaller is better", state.smaller, (smaller) => change({ smaller }), "decides which trials are the best")]);
 }
 
 function filterField() {

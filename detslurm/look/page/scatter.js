@@ -1,5 +1,5 @@
 // The result against each hyperparameter, and against two of them at once.
-import { choice, el } from "./dom.js";
+import { choice, el, refill } from "./dom.js";
 import { shownTrials } from "./filter.js";
 import { counted, number, text } from "./format.js";
 import { colorscale, palette, plain, plotBox } from "./plots.js";
@@ -61,13 +61,15 @@ export function heatView() {
 function drawHeat(chosen, box, bar, redraw) {
   const trials = withResult();
   const names = differingHparams(trials);
-  bar.replaceChildren();
-  if (names.length < 2) return box.clear("Two hyperparameters that differ are needed.");
+  if (names.length < 2) {
+    bar.replaceChildren();
+    return box.clear("Two hyperparameters that differ are needed.");
+  }
   if (!names.includes(chosen.x)) chosen.x = names[0];
   if (!names.includes(chosen.y) || chosen.y === chosen.x) chosen.y = names.find((name) => name !== chosen.x);
   const pairs = names.map((name) => [name, name.slice(0, 60)]);
   const set = (axis) => (name) => { chosen[axis] = name; redraw(); };
-  bar.replaceChildren(choice("Across", pairs, chosen.x, set("x")), choice("Up", pairs, chosen.y, set("y")));
+  refill(bar, [choice("Across", pairs, chosen.x, set("x")), choice("Up", pairs, chosen.y, set("y"))]);
   const [x, y] = [cellsOf(chosen.x, trials), cellsOf(chosen.y, trials)];
   const { means, counts } = averages(trials, x, y);
   box.draw([{ type: "heatmap", z: means, x: x.labels, y: y.labels, xgap: 2, ygap: 2, hoverongaps: false, colorscale: colorscale(), reversescale: state.smaller,

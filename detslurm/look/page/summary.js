@@ -1,30 +1,36 @@
 // The head of the page: which experiments these are, how they are, and what is wrong with them.
 import { badge, el, facts } from "./dom.js";
+import { keepingFolds } from "./drawing.js";
 import { counted, moment, number, percent, span } from "./format.js";
 import { state } from "./state.js";
 
 export function summaryView() {
   const element = el("section", { id: "summary" });
-  return { element, draw: () => element.replaceChildren(...state.experiments.map(card)) };
+  return { element, draw: () => keepingFolds(element, () => element.replaceChildren(...state.experiments.map(card))) };
 }
 
 function card(experiment) {
   const several = state.experiments.length > 1;
-  return el("details", { class: "card", open: !several },
+  return el("details", { class: "card", open: !several, "data-part": `experiment-${experiment.id}` },
     el("summary", {}, badge(experiment.state), " ", el("strong", {}, `Experiment ${experiment.id}`), " ", el("bdi", {}, experiment.name.slice(0, 300)),
       several && el("span", { class: "note" }, ` ${brief(experiment)}`)),
     experiment.message && el("p", { class: "warning" }, experiment.message),
     experiment.description && el("p", {}, experiment.description),
     facts(factsOf(experiment)),
     experiment.notes && el("pre", { class: "notes" }, experiment.notes),
-    experiment.problems.length > 0 && problems(experiment.problems),
+    experiment.problems.length > 0 && problems(experiment),
   );
 }
 
 // What is seen of it while its facts are folded.
 function brief(one) {
-  const parts = [one.searcher, trialCounts(one), bestOf(one) && `best ${bestOf(one)}`, one.message, one.problems.length > 0 && counted(one.problems.length, "problem")];
+  const parts = [one.searcher, trialCounts(one), bestOf(one) && `best ${bestOf(one)}`, one.message, unread(one)];
   return parts.filter(Boolean).join(" · ").slice(0, 300);
+}
+
+// A single problem in its own words: an experiment that can't be read has nothing but that.
+function unread({ problems: texts }) {
+  return texts.length > 1 ? counted(texts.length, "problem") : texts[0];
 }
 
 function factsOf(one) {
@@ -57,7 +63,7 @@ function bestOf(one) {
   return `${number(best.best)} (trial ${best.id})`;
 }
 
-function problems(texts) {
-  return el("details", { class: "warning" }, el("summary", {}, `${counted(texts.length, "problem")} in reading it`),
+function problems({ id, problems: texts }) {
+  return el("details", { class: "warning", "data-part": `problems-${id}` }, el("summary", {}, `${counted(texts.length, "problem")} in reading it`),
     el("ul", {}, texts.map((text) => el("li", {}, text))));
 }

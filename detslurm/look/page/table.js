@@ -1,6 +1,6 @@
 // The table of trials or experiments: sorted, filtered, with the columns that the reader chooses.
 import { experimentColumns, trialColumns } from "./columns.js";
-import { badge, button, el, nothing, tick } from "./dom.js";
+import { badge, button, el, nothing, refill, tick } from "./dom.js";
 import { csv, download } from "./export.js";
 import { matcher, shownTrials } from "./filter.js";
 import { compare, counted } from "./format.js";
@@ -22,7 +22,7 @@ export function tableView() {
     view.columns = view.kind === "trials" ? trialColumns() : experimentColumns();
     view.shown = view.columns.filter((column) => view.chosen.get(column.key) ?? column.shown);
     view.rows = sortedRows(view);
-    bar.replaceChildren(...controls(view, redraw));
+    refill(bar, controls(view, redraw));
     const [across, down, made] = [frame.scrollLeft, frame.scrollTop, view.made];
     head.replaceChildren(header(view, redraw));
     body.replaceChildren();

@@ -26,14 +26,13 @@ const KINDS = {
 export function timelineView() {
   const chosen = { by: "trial" };
   const box = plotBox("timeline", "When runs waited and ran");
-  const bar = el("div", { class: "bar" });
+  const draw = () => drawTimeline(chosen, box);
+  const bar = el("div", { class: "bar" }, choice("A row for each", [["trial", "trial"], ["node", "node"]], chosen.by, (by) => { chosen.by = by; draw(); }));
   const element = el("section", { id: "timeline" }, el("h2", {}, "Timeline of runs"), bar, box.element);
-  const redraw = () => drawTimeline(chosen, box, bar, redraw);
-  return { element, draw: redraw };
+  return { element, draw };
 }
 
-function drawTimeline(chosen, box, bar, redraw) {
-  bar.replaceChildren(choice("A row for each", [["trial", "trial"], ["node", "node"]], chosen.by, (by) => { chosen.by = by; redraw(); }));
+function drawTimeline(chosen, box) {
   const { rows, spans } = chosen.by === "trial" ? byTrial() : byNode();
   if (!spans.length) return box.clear("Nothing has been queued or has run yet.");
   const shown = spans.filter((one) => one.row < MOST);

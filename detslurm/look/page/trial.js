@@ -1,5 +1,6 @@
 // The page of one trial: its course, curves, checkpoints, configuration, code, log and profile.
 import { badge, button, el, facts, grid, nothing } from "./dom.js";
+import { keepingFolds } from "./drawing.js";
 import { bytes, counted, exact, moment, number, percent, span, text, toNumber } from "./format.js";
 import { shownTrials } from "./filter.js";
 import { change, state } from "./state.js";
@@ -11,16 +12,15 @@ import { yaml } from "./yaml.js";
 
 export function trialView() {
   const element = el("div", { id: "trial" });
-  let drawn = null; // what is open in it stays open while the same trial is shown
+  let drawn = null;
   return {
     element,
     draw() {
       const trial = trialById(state.trial);
       element.hidden = !trial;
-      const open = drawn === trial?.id ? [...element.querySelectorAll("details[open]")].map((one) => one.dataset.part) : [];
+      if (drawn !== trial?.id) element.replaceChildren(); // another one begins as it should
       drawn = trial?.id;
-      element.replaceChildren(...(trial ? parts(trial) : []));
-      element.querySelectorAll("details").forEach((one) => { one.open ||= open.includes(one.dataset.part); });
+      keepingFolds(element, () => element.replaceChildren(...(trial ? parts(trial) : [])));
     },
   };
 }
