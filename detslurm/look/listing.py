@@ -26,7 +26,13 @@ td progress { width: 5em; vertical-align: middle; accent-color: var(--accent); }
 @media print { button, td:first-child { display: none; } }
 """
 # A tab that nobody looks at asks for nothing, so that a forgotten one does not keep the server.
+# Sweden writes times as the page does.
 _SCRIPT = """
+for (const time of document.querySelectorAll("time")) {
+  const local = new Date(time.dateTime).toLocaleString("sv-SE");
+  time.textContent = local.slice(0, time.textContent.length);
+}
+document.getElementById("zone").textContent = "this browser's time zone";
 setInterval(() => {
   const typing = document.activeElement.value !== undefined;
   const busy = typing || document.querySelector("input:checked");
@@ -76,14 +82,16 @@ def message_page(title: str, text: str) -> str:
 
 
 def _page(title: str, bar: str, content: str, source: str = "") -> str:
-    moment = time.strftime("%Y-%m-%d %H:%M:%S %z")  # of this machine, as all times of the list
+    now = time.time()
+    zone = f"this machine's time zone, {time.strftime('%Z', time.localtime(now))}"
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<title>{escape(title)}</title><link rel="icon" href="data:,">'
         f"<style>{_style()}</style></head><body><main>"
         f'<header class="top"><h1>{escape(title)}</h1>{bar}</header>{content}'
-        f"<footer>As of {moment}{escape(source)}. The queue is asked at most every 30 seconds."
+        f"<footer>As of {_time(now, ':%S')}{escape(source)}. Times are in"
+        f' <span id="zone">{escape(zone)}</span>. The queue is asked at most every 30 seconds.'
         f"</footer></main><script>{_SCRIPT}</script></body></html>\n"
     )
 
@@ -151,5 +159,10 @@ def _best(row: ExperimentRow) -> str:
     return f'<span title="{escape(row.metric or "")}">{row.best_value:.4g}</span>'
 
 
-def _time(seconds: float | None) -> str:
-    return "" if seconds is None else time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
+def _time(seconds: float | None, more: str = "") -> str:
+    """A moment in this machine's time zone, with what the script needs to give the reader's."""
+    if seconds is None:
+        return ""
+    exact = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
+    shown = time.strftime(f"%Y-%m-%d %H:%M{more}", time.localtime(seconds))
+    return f'<time datetime="{exact}">{shown}</time>'

@@ -7,11 +7,15 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final, Generic, NamedTuple, TypeVar
 
+from msgspec.structs import replace
+
+from detslurm._states import UNKNOWN
 from detslurm.look.cached_queues import CachedQueues
-from detslurm.look.document import Snapshot
+from detslurm.look.document import ExperimentPart, Snapshot
+from detslurm.look.plain import plain
 from detslurm.look.snapshot import ReadSoFar, snapshot
 from detslurm.sdk import Client
-from detslurm.store import ExperimentRow, NotFound
+from detslurm.store import ExperimentRow, NotFound, StoreError
 
 FRESH_SECONDS: Final = 2.0
 """For how long a reader gets what another one got."""
@@ -72,15 +76,21 @@ class LiveStore:
     def snapshot(self, ids: Sequence[int]) -> Snapshot:
         """These experiments with all that a page shows.
 
+        Of several, those that don't exist or can't be read are shown as such.
+
         Raises:
             StoreMissing: If there is no store.
-            StoreError: If one of them does not exist or can't be read.
+            StoreError: If none of them exists and can be read.
         """
         with self._lock:
             client = self._client([])
             if self._queues.due:
                 client.rows()  # one question about all jobs, whichever experiment is next
-            return snapshot(client.experiments(ids), code=True, known=self._read)
+            unread: list[StoreError] = []
+            found = client.experiments(ids, skip=unread.append)
+            if not found:
+                raise unread[0]
+            return _with_unread(snapshot(found, code=True, known=self._read), ids, unread)
 
     def _client(self, warnings: list[str]) -> Client:
         client = self._read.client(self._connect())
@@ -89,6 +99,16 @@ class LiveStore:
         if text := client.missing():
             raise StoreMissing(text)
         return client
+
+
+def _with_unread(taken: Snapshot, ids: Sequence[int], errors: Sequence[StoreError]) -> Snapshot:
+    """The document with a part for each experiment that is not in it, in the order of the ids."""
+    parts = {part.id: part for part in taken.experiments}
+    missing = [number for number in ids if number not in parts]
+    for number, error in zip(missing, errors, strict=True):
+        text = plain(f"it can't be read: {error}")
+        parts[number] = ExperimentPart(id=number, state=UNKNOWN, problems=[text])
+    return replace(taken, experiments=[parts[number] for number in ids])
 
 
 class _Kept(NamedTuple, Generic[Answer]):

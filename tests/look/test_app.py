@@ -274,9 +274,25 @@ def test_a_store_that_is_deleted_is_missed_and_found_again(
 
 
 def test_what_is_not_there_is_missed(pages: WSGIApplication) -> None:
-    """An experiment that never was, alone and among others."""
+    """An experiment that never was; where all of several are missing."""
     assert ask(pages, "/experiments/7/").status == 404
-    assert ask(pages, "/experiments/1,7/snapshot.json").status == 404
+    assert ask(pages, "/experiments/7,8/snapshot.json").status == 404
+
+
+def test_what_can_be_read_is_shown_beside_what_cannot(pages: WSGIApplication, scene: Scene) -> None:
+    """Which experiment is missing, and why, is said in its place."""
+    facts = scene.store.experiment(1).path / "facts" / "000001.json"
+    facts.unlink()
+    facts.mkdir()  # no error that root is spared
+    assert ask(pages, "/experiments/1/").status == 503
+    assert ask(pages, "/experiments/7,1,2/").status == 200
+    data = json.loads(ask(pages, "/experiments/7,1,2/snapshot.json").body)
+    missing, broken, fine = data["experiments"]
+    assert (missing["id"], missing["state"]) == (7, "UNKNOWN")
+    assert "there is no experiment 7" in missing["problems"][0]
+    assert (broken["id"], broken["state"]) == (1, "UNKNOWN")
+    assert "can't be read" in broken["problems"][0]
+    assert (fine["id"], fine["trials"][0]["steps"]) == (2, 1)
 
 
 def test_a_fault_of_ours_is_for_the_terminal(

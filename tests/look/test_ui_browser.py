@@ -33,12 +33,17 @@ def test_from_the_list_to_a_report_and_back(chromium: Browser, tmp_path: Path) -
         scene.run(scene.experiment(1, name=name), losses=[0.5, 0.25], end="completed")
     runtime = tmp_path / "run"
     runtime.mkdir(0o700)
-    env = {"DETSLURM_ROOT": str(scene.root), "DETSLURM_SITE": "", "XDG_RUNTIME_DIR": str(runtime)}
+    env = {"DETSLURM_ROOT": str(scene.root), "DETSLURM_SITE": "", "XDG_RUNTIME_DIR": str(runtime),
+           "TZ": "Asia/Kathmandu"}  # fmt: skip
     with ui(env, "--port", "0") as running:
         home, known = f"http://localhost:{running.to}/", len(chromium.requests)
         chromium.open(f"{home}{running.path.lstrip('/')}")
         assert chromium.js("return location.href") == home
         assert chromium.js("return document.cookie") == ""
+        local = "new Date(time.dateTime).toString().includes(' ' + time.textContent.split(' ')[1])"
+        times = "[...document.querySelectorAll('time')]"
+        assert chromium.js(f"return {times}.length > 2 && {times}.every((time) => {local})")
+        assert "this browser's time zone" in chromium.js("return document.body.innerText")
         chromium.js("document.querySelector('a[href=\"experiments/2/\"]').click()")
         wait_for_page(chromium, "document.title === 'Experiment 2: second'")
         wait_for_page(chromium, "document.body.innerText.includes('0.25')")
