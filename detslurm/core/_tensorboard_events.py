@@ -41,26 +41,19 @@ class EventFile:
     def _write(self) -> None:
         if self._writer is None and not self._open():
             return
-        from tensorboard.compat.proto.event_pb2 import Event
-        from tensorboard.compat.proto.summary_pb2 import Summary
-
         while self._waiting:
             group, steps, values, time = self._waiting.popleft()
-            points = [
-                Summary.Value(tag=tag, simple_value=value) for tag, value in scalars(values, group)
-            ]
-            if points:
-                summary = Summary(value=points)
-                self._writer.add_event(Event(wall_time=time, step=steps, summary=summary))
+            if points := list(scalars(values, group)):
+                self._writer.add(time, steps, points)
         self._writer.flush()
 
     def _open(self) -> bool:
         if find_spec("tensorboard") is None:
             self._give_up("are not written: `pip install 'detslurm[tensorboard]'`", logging.INFO)
             return False
-        from tensorboard.summary.writer.event_file_writer import EventFileWriter
+        from detslurm.core._event_records import EventRecords  # only where metrics are reported
 
-        self._writer = EventFileWriter(str(self._folder()))
+        self._writer = EventRecords(self._folder())
         return True
 
     def _give_up(self, why: str, level: int = logging.WARNING) -> None:

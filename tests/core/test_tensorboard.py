@@ -1,8 +1,10 @@
-"""TensorBoard files: written by the library itself, stored beside the checkpoints."""
+"""TensorBoard files: what TensorBoard reads in them, stored beside the checkpoints."""
 
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -48,11 +50,12 @@ class TestAuto:
             context.train.report_training_metrics(1, {"loss": 0.5, "name": "x", "list": [1]})
             context.train.report_training_metrics(2, {"loss": 0.25})
             context.train.report_validation_metrics(2, {"acc": {"top1": 1}})
-            context.train.report_metrics("mine", 3, {"big": math.inf})
+            context.train.report_metrics("mine", 3, {"big": math.inf, "größer": -1e300})
         assert scalars(job) == {
             "training/loss": [(1, 0.5), (2, 0.25)],
             "validation/acc/top1": [(2, 1.0)],
             "mine/big": [(3, math.inf)],
+            "mine/größer": [(3, -math.inf)],
         }
 
     def test_a_checkpoint_brings_the_files_to_the_storage(self, job: Job) -> None:
@@ -66,6 +69,16 @@ class TestAuto:
             wait_for(lambda: "plots/mine" in stored(job), 120, "the upload")
             (path / "late").write_text("2")
         assert stored(job) == {"plots/mine", "late"}
+
+    def test_nothing_of_tensorboard_is_imported(self, job: Job) -> None:
+        """Its writer would import boto3 and numpy in each trial: thousands of look-ups."""
+        code = (
+            "import sys\nfrom detslurm import core\nwith core.init() as context:\n"
+            "    context.train.report_training_metrics(1, {'loss': 0.5})\n"
+            "assert not {'tensorboard', 'numpy', 'boto3'} & sys.modules.keys(), 'imported'"
+        )
+        subprocess.run([sys.executable, "-c", code], check=True)
+        assert len(stored(job)) == 1
 
     def test_uploading_by_hand_is_refused(self, job: Job) -> None:
         """There is nothing left to do by hand in this mode."""
