@@ -9,12 +9,10 @@ import fcntl
 import os
 import socket
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final
-
-from detslurm import _env
+from typing import Final
 
 LOOPBACK: Final = "127.0.0.1"
 
@@ -22,11 +20,6 @@ _SIOCGIFADDR = 0x8915
 _GLOBAL = "00"  # a scope in /proc/net/if_inet6
 _ELSEWHERE = ("192.0.2.1", "2001:db8::1")  # nobody's addresses: routing alone is asked for them
 _ASKED = 3  # so many other nodes show the way to all of them
-
-
-def interface_of(config: Mapping[str, Any], env: Mapping[str, str]) -> str | None:
-    """The interface that was asked for: by the variable, else by `slurm.network_interface`."""
-    return env.get(_env.INTERFACE) or (config.get("slurm") or {}).get("network_interface")
 
 
 def own_address(nodes: Sequence[str], rank: int, interface: str | None = None) -> str:

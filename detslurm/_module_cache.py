@@ -12,14 +12,15 @@ import os
 import pkgutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 
 from detslurm import _start
 
 _NOT_OF_RUNNERS = frozenset({"detslurm.exec.sampling"})  # a process of its own, for Optuna
-_OF_SITE = ("__editable__", "__main__", "_distutils_hack", "sitecustomize", "usercustomize")
+_LEFT_OUT = (
+    *("__editable__", "__main__", "_distutils_hack", "sitecustomize", "usercustomize"),
+    *_start.WITHOUT,
+)
 _STANDARD = str(Path(os.__file__).parent)
 _PATIENCE = 60.0
 
@@ -28,9 +29,11 @@ def refreshed(root: str) -> tuple[str, bytes] | None:
     """The file to write so that jobs of this store start from it; None if it is there as it should
     be, or if there can be none: jobs start without it then."""
     path = _start.cache_path(root)
-    known = _start.read_cache(path)
-    if known is not None and _start.is_unchanged(known[0]):
-        return None
+    known = _start.open_cache(path)
+    if known is not None:
+        known.close()
+        if _start.is_unchanged(known.stamps):
+            return None
     argv = [sys.executable, "-P", "-m", __name__]
     try:
         done = subprocess.run(argv, capture_output=True, check=True, timeout=_PATIENCE)
@@ -40,29 +43,33 @@ def refreshed(root: str) -> tuple[str, bytes] | None:
 
 
 def contents() -> bytes:
-    """Which Python it is for, the stamps of the sources, and the modules by name."""
-    import detslurm.exec
+    """Which Python it is for, the stamps of the sources, and modules: those of a start first."""
+    import detslurm.exec.agent
+    import detslurm.exec.runner
 
+    first = frozenset(sys.modules)
     for found in pkgutil.iter_modules(detslurm.exec.__path__, "detslurm.exec."):
         if found.name not in _NOT_OF_RUNNERS:
             importlib.import_module(found.name)
-    modules = dict(_entries())
+    modules: dict[str, _start.Entry] = {}
+    code, start = bytearray(), 0
+    for name in sorted(sys.modules, key=lambda name: (name not in first, name)):
+        if name.startswith(_LEFT_OUT) or (spec := _spec(name)) is None:
+            continue
+        origin, directories, own = spec
+        modules[name] = (origin, directories, None if own is None else (len(code), len(own)))
+        code += own or b""
+        start = len(code) if name in first else start
     # Those first that an upgrade of a distribution replaces: a job looks at no others.
     origins = [modules[name][0] for name in ("detslurm", "msgspec")]
     origins += sorted(origin for origin, _, _ in modules.values() if not _is_standard(origin))
     stamps = [_start.stamp(origin) for origin in dict.fromkeys(origins)]
-    return marshal.dumps((sys.version, stamps, modules))
+    return _start.written(sys.version, stamps, modules, bytes(code), start)
 
 
-def _entries() -> Iterator[tuple[str, _start.Entry]]:
-    for name, module in sorted(sys.modules.items()):
-        if not name.startswith(_OF_SITE) and (entry := _entry(name, module)) is not None:
-            yield name, entry
-
-
-def _entry(name: str, module: ModuleType) -> _start.Entry | None:
-    """Where a module is from and, if it is Python, its code; None for those of no file."""
-    spec = getattr(module, "__spec__", None)  # typing.io has none
+def _spec(name: str) -> tuple[str, list[str] | None, bytes | None] | None:
+    """Where a module is from, its directories, its code if it is Python; None without a file."""
+    spec = getattr(sys.modules[name], "__spec__", None)  # typing.io has none
     if spec is None or spec.origin is None or not spec.has_location:
         return None
     locations = spec.submodule_search_locations

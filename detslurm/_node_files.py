@@ -6,8 +6,7 @@ Their names tell whose they are; what a killed process leaves is removed by the 
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
+import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -65,6 +64,27 @@ def sweep(folder: Path) -> None:
             remove(folder / name)
 
 
+def temporary_directory() -> str:
+    """What `tempfile.gettempdir()` says."""
+    if "tempfile" not in sys.modules:
+        first = os.path.abspath(os.environ.get("TMPDIR") or "/tmp")  # noqa: PTH100 (as tempfile)
+        if _is_writable(first):
+            return first
+    import tempfile
+
+    return tempfile.gettempdir()
+
+
+def _is_writable(folder: str) -> bool:
+    try:
+        fd, path = create_at(Path(folder, own_name("try")), 1)
+    except OSError:
+        return False
+    os.close(fd)
+    path.unlink()
+    return True
+
+
 def remove(path: Path) -> None:
     """Remove a file or a directory, if it is there."""
     try:
@@ -72,6 +92,8 @@ def remove(path: Path) -> None:
     except FileNotFoundError:
         pass
     except OSError:
+        import shutil  # only here, as below: agents start without a dozen modules
+
         shutil.rmtree(path, ignore_errors=True)
 
 
@@ -91,7 +113,7 @@ def _allocated(path: Path, size: int) -> int:
 
 def _places() -> Iterator[Path]:
     """Directories for temporary files, those on disks of the node's own first."""
-    named = dict.fromkeys((tempfile.gettempdir(), "/tmp", "/dev/shm", "/var/tmp"))
+    named = dict.fromkeys((temporary_directory(), "/tmp", "/dev/shm", "/var/tmp"))
     kinds, others = _kinds(), []
     for place in map(Path, named):
         if kinds.get(_device(place)) in _LOCAL:

@@ -8,19 +8,57 @@ but what the interpreter has in itself.
 
 # Importlib as the interpreter has it in itself; importlib.machinery is a file.
 import _frozen_importlib_external as _importlib
+import gc
 import marshal
 import os
 import sys
+from _frozen_importlib import ModuleSpec
 
 TYPE_CHECKING = False  # typing is a file
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from importlib.machinery import ModuleSpec
     from types import CodeType, ModuleType
 
+# Modules that others use where they are installed: `copy` one of Jython's, msgspec one that costs
+# as much as itself.
+WITHOUT = ("org", "typing_extensions")
+
 Stamp = tuple[str, int, int]  # path, modification time in ns, size
-Entry = tuple[str, list[str] | None, bytes | None]  # origin, a package's directories, code
-Cache = tuple[list[Stamp], dict[str, Entry]]
+# Origin, a package's directories, the place and size of its code if it is Python.
+Entry = tuple[str, list[str] | None, tuple[int, int] | None]
+
+_HEADER = 16  # digits, before all else: how long the index is
+
+
+class Cache:
+    """A module cache, open: the index of its modules, and their code.
+
+    What every start needs is read with the index at once; the rest is read when it is asked for.
+    """
+
+    def __init__(self, file: int) -> None:
+        self._file = file
+        index = int(os.read(file, _HEADER))
+        self._base = _HEADER + index
+        version, stamps, modules, start = marshal.loads(os.read(file, index))
+        if version != sys.version:
+            raise ValueError(version)
+        self.stamps: list[Stamp] = stamps
+        self.modules: dict[str, Entry] = modules
+        self._start = os.read(file, start)
+
+    def code(self, place: int, size: int) -> bytes:
+        """The code of a module. Raises `OSError`."""
+        found = self._start[place : place + size]
+        if len(found) < size:
+            found = os.pread(self._file, size, self._base + place)
+        if len(found) < size:
+            raise OSError("the module cache is cut short")
+        return found
+
+    def close(self) -> None:
+        """No code is read any more."""
+        os.close(self._file)
 
 
 class _CachedLoader(_importlib.SourceFileLoader):
@@ -42,28 +80,33 @@ class CachedModules:
     Python, so that no process mixes old code with new.
     """
 
-    def __init__(self, modules: dict[str, Entry], stamps: list[Stamp]) -> None:
-        self._modules, self._editable = modules, editable(stamps)
+    def __init__(self, cache: Cache) -> None:
+        self._cache, self._editable = cache, editable(cache.stamps)
 
     def find_spec(
         self, name: str, path: "Sequence[str] | None" = None, target: "ModuleType | None" = None
     ) -> "ModuleSpec | None":
         """As finders of importlib do."""
-        found = self._modules.get(name)
+        found = self._cache.modules.get(name)
         if found is None:
             return None
-        origin, locations, code = found
+        origin, locations, place = found
         known = self._editable.get(origin)
         if known is not None and not is_unchanged([known]):
             return None
-        return _importlib.spec_from_file_location(
-            name,
-            origin,
-            loader=_importlib.ExtensionFileLoader(name, origin)
-            if code is None
-            else _CachedLoader(name, origin, code),
-            submodule_search_locations=locations,
-        )
+        try:
+            loader = (
+                _importlib.ExtensionFileLoader(name, origin)
+                if place is None
+                else _CachedLoader(name, origin, self._cache.code(*place))
+            )
+        except OSError:
+            return None  # the file was replaced, and its server has forgotten the old one
+        spec = ModuleSpec(name, loader, origin=origin)
+        spec.submodule_search_locations = locations
+        spec.has_location = True
+        spec.cached = ""  # else importlib works out for long where a compiled file would be
+        return spec
 
 
 class SitePackages:
@@ -73,14 +116,22 @@ class SitePackages:
         self, name: str, path: "Sequence[str] | None" = None, target: "ModuleType | None" = None
     ) -> "ModuleSpec | None":
         """As finders of importlib do."""
-        if name in sys.stdlib_module_names or name == "org":
-            return None  # modules of other systems, such as msvcrt; and of Jython, for `copy`
+        if name in sys.stdlib_module_names or name in WITHOUT:
+            return None  # in the standard library those of other systems, such as msvcrt
         sys.meta_path.remove(self)
         import site
 
         site.main()
         specs = (finder.find_spec(name, path, target) for finder in sys.meta_path)
         return next((spec for spec in specs if spec is not None), None)
+
+
+def written(
+    version: str, stamps: list[Stamp], modules: dict[str, Entry], code: bytes, start: int
+) -> bytes:
+    """The content of a cache; the first `start` bytes of the code are what every start needs."""
+    index = marshal.dumps((version, stamps, modules, start))
+    return b"%0*d" % (_HEADER, len(index)) + index + code
 
 
 def cache_path(root: str) -> str:
@@ -91,17 +142,21 @@ def cache_path(root: str) -> str:
     return os.path.join(root, name)
 
 
-def read_cache(path: str) -> Cache | None:
-    """Stamps of the sources and modules by name; None if the cache is not for this process."""
+def open_cache(path: str) -> Cache | None:
+    """The cache in a file; None if it is not for this process."""
     try:
-        with open(path, "rb") as file:
-            status = os.fstat(file.fileno())
-            if status.st_uid != os.geteuid() or status.st_mode & 0o022:
-                return None  # it is code, and somebody else may have written it
-            version, stamps, modules = marshal.loads(file.read())
-    except (OSError, ValueError, EOFError, TypeError):
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
         return None
-    return (stamps, modules) if version == sys.version else None
+    try:
+        status = os.fstat(file)
+        if status.st_uid == os.geteuid() and not status.st_mode & 0o022:
+            return Cache(file)
+        # Else it is code, and somebody else may have written it.
+    except (OSError, ValueError, EOFError, TypeError):
+        pass
+    os.close(file)
+    return None
 
 
 def stamp(path: str) -> Stamp:
@@ -132,15 +187,17 @@ def command(module: str) -> list[str]:
 
 def main(module: str, experiment: str, *words: str) -> None:
     """Run `module`, from the cache if there is one."""
-    found = read_cache(cache_path(os.path.dirname(os.path.dirname(experiment))))
+    found = open_cache(cache_path(os.path.dirname(os.path.dirname(experiment))))
     # One file for each distribution: an upgrade has replaced it with all others of it.
-    if found is None or not is_unchanged(found[0][:2]):
+    if found is None or not is_unchanged(found.stamps[:2]):
         os.execv(sys.executable, [sys.executable, "-P", "-m", module, experiment, *words])
-    sys.meta_path.insert(0, CachedModules(found[1], found[0]))
+    sys.meta_path.insert(0, CachedModules(found))
     sys.meta_path.append(SitePackages())
-    import importlib
-
-    sys.exit(importlib.import_module(module).main(sys.argv[2:]))
+    # Modules are kept: no collection finds anything among them, and each looks at them all.
+    gc.disable()
+    __import__(module)
+    gc.enable()
+    sys.exit(sys.modules[module].main(sys.argv[2:]))
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from detslurm.sdk.slots import NodeSlots
     from detslurm.sdk.trial import Trial
     from detslurm.sdk.trial_metrics import TrialMetrics
-    from detslurm.slurm.interface import SlurmError
+    from detslurm.slurm.errors import SlurmError
     from detslurm.slurm.node_info import NodeInfo
 
 __all__ = [
@@ -97,7 +97,7 @@ _LAZY = {
     "OrderBy": "detslurm.sdk.enums",
     "ResourcePool": "detslurm.sdk.resource_pool",
     "NodeSlots": "detslurm.sdk.slots",
-    "SlurmError": "detslurm.slurm.interface",
+    "SlurmError": "detslurm.slurm.errors",
     "SubmitError": "detslurm.sdk.errors",
     "Trial": "detslurm.sdk.trial",
     "TrialMetrics": "detslurm.sdk.trial_metrics",

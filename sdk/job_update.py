@@ -11,7 +11,7 @@ from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.job_order import OrderError, Rank
 from detslurm.sdk.job_place import competing, place_of, refusal, waiting
 from detslurm.sdk.queues import compressed
-from detslurm.slurm.interface import SlurmError
+from detslurm.slurm.errors import SlurmError
 from detslurm.slurm.priority import DEFAULT, nice_of, priority_of_weight
 from detslurm.store.experiment import user_name
 

@@ -20,7 +20,7 @@ def described(error: Exception) -> ErrorMessage | None:
     """The message for an expected error, None for a fault of our own."""
     from detslurm.config.errors import ConfigErrors
     from detslurm.sdk.errors import LifecycleError, SubmitError
-    from detslurm.slurm.interface import SlurmError
+    from detslurm.slurm.errors import SlurmError
     from detslurm.store.errors import NotFound, Refused, StoreError
 
     if isinstance(error, click.ClickException):

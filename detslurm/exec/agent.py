@@ -14,7 +14,6 @@ import selectors
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -23,18 +22,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from detslurm import _child_processes as processes
 from detslurm import _env
-from detslurm._addresses import interface_of, own_address
 from detslurm._flag import PreemptFlag
+from detslurm._node_files import temporary_directory
 from detslurm._process import exit_status
 from detslurm._quantities import counted
-from detslurm.exec import agent_protocol, ports
+from detslurm.exec import agent_protocol
 from detslurm.exec.entrypoint import (
     HOOK_FAILED,
     container_prefix,
     entrypoint_argv,
     with_startup_hook,
 )
-from detslurm.exec.environment import python_first, run_environment, user_variables
+from detslurm.exec.environment import interface_of, python_first, run_environment, user_variables
 from detslurm.exec.line_splitter import LineSplitter
 from detslurm.exec.log_policies import LogPolicies, PatternMatcher, PolicyMatch
 from detslurm.exec.orphans import RunMark, end_orphans
@@ -47,9 +46,12 @@ from detslurm.store import ExperimentDir, StoreError, StoreFault
 from detslurm.store.retry import SHORT, with_retries
 
 if TYPE_CHECKING:
+    from detslurm.exec.ports import Reservation
     from detslurm.exec.usage_sampler import UsageSampler
 
 T = TypeVar("T")
+
+_ALONE = "127.0.0.1"  # the address of a single node, found without loading sockets
 
 # Seconds between SIGTERM and SIGKILL for processes that outlive the entrypoint.
 _REMAINING_GRACE = 5.0
@@ -102,7 +104,7 @@ class Agent:
         self._child: subprocess.Popen[bytes] | None = None
         self._peers: dict[str, Any] | None = None
         self._output: LineSplitter | None = None
-        self._rendezvous_port: ports.Reservation | None = None
+        self._rendezvous_port: Reservation | None = None
 
     @staticmethod
     def _with_retries(act: Callable[[], T]) -> T:
@@ -155,7 +157,7 @@ class Agent:
         label = f"{start['experiment']}.{start['trial']}.{start['run']}"
         code = self._experiment.code
         try:
-            return make_workdir(code, label, tmp=Path(tempfile.gettempdir()))
+            return make_workdir(code, label, tmp=Path(temporary_directory()))
         except OSError as err:
             raise StoreFault(str(err), err.errno or errno.EIO, str(code)) from err
 
@@ -172,6 +174,8 @@ class Agent:
             return
         # Kept open until the agent ends: the launcher can bind this port, and no other job gets it.
         if self._rank == 0:
+            from detslurm.exec import ports  # only here: most agents are alone
+
             self._rendezvous_port = ports.reserve(f"{self._allocation.ref}.{self._start['run']}")
             here["port"] = self._rendezvous_port.port
         self._report({"event": "arrived", "node": self._rank, **here})
@@ -181,10 +185,12 @@ class Agent:
             self._wait(timeout=1.0)
 
     def _address(self) -> str:
-        variables = user_variables(self._config)
-        return own_address(
-            self._allocation.nodes, self._rank, interface_of(self._config, variables)
-        )
+        if self._allocation.node_count == 1:
+            return _ALONE
+        from detslurm._addresses import own_address
+
+        interface = interface_of(self._config, user_variables(self._config))
+        return own_address(self._allocation.nodes, self._rank, interface)
 
     def _supervise(self, workdir: Path) -> int:
         # Before the first child: orphans that were adopted by init before this call stay there.

@@ -10,8 +10,9 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from detslurm._process import exit_status
 from detslurm.exec import agent_protocol, idle_guard
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 REFRESH_SECONDS = 60.0
 # srun says this at every step on clusters without a task plugin, --quiet or not; of the ranks that
 # it starts for a launcher too.
-_NOISE = re.compile(r"(\[rank=\d+\] )?srun: cluster configuration lacks support for cpu binding")
+_NOISE = r"(\[rank=\d+\] )?srun: cluster configuration lacks support for cpu binding"
 # srun says this of a job that Slurm is ending: in the grace of a preemption before anybody else.
 _REFUSAL = "already completing or completed"
 # After a rank has raised InvalidHP the others get this long to exit on their own: where it was a
@@ -43,8 +44,7 @@ _IDLE_GRACE = 60.0
 _KILL_GRACE = 10.0
 
 
-@dataclass
-class AttemptResult:
+class AttemptResult(msgspec.Struct):
     """How an attempt ended, as far as the runner observed it."""
 
     exit_code: int = 0
@@ -52,7 +52,7 @@ class AttemptResult:
     acknowledged: bool = False
     invalid_hp: bool = False
     cancel_retries: str | None = None
-    exclude: list[str] = field(default_factory=list)
+    exclude: list[str] = []
     began: bool = False  # a step that never began is not a failure of the code
     refused: bool = False  # Slurm starts no more steps in this job
     controller_silent: bool = False  # srun found no controller that could start the step
@@ -65,8 +65,7 @@ class AttemptResult:
     yield_allocation: bool = False  # Slurm wants the allocation back, whatever becomes of the trial
 
 
-@dataclass(frozen=True)
-class Limits:
+class Limits(msgspec.Struct, frozen=True):
     """Seconds: from a request to stop to the kill, and from Slurm's TERM to its KILL.
 
     `rendezvous` is from the arrival of the first node's agent to that of the last one's.
@@ -152,7 +151,7 @@ class Attempt:
                 continue
             report = agent_protocol.parse_report(line)
             if report is None:
-                if not _NOISE.fullmatch(line):
+                if not re.fullmatch(_NOISE, line):
                     text.append(line)
                 if line.startswith("srun: "):
                     self._result.refused |= _REFUSAL in line

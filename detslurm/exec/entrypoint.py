@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-_LEGACY = re.compile(r"[a-zA-Z0-9_.]+:[a-zA-Z0-9_]+")
+_LEGACY = r"[a-zA-Z0-9_.]+:[a-zA-Z0-9_]+"
 
 # Where processes are tracked without cgroups, Slurm's SIGTERM at a preemption reaches the shell
 # too, and so do the signals of `scancel --signal`: it has to outlive the command that it waits for.
@@ -34,7 +34,7 @@ def entrypoint_argv(entrypoint: str | Sequence[str]) -> list[str]:
     """
     if not isinstance(entrypoint, str):
         return list(entrypoint)
-    if _LEGACY.fullmatch(entrypoint):
+    if re.fullmatch(_LEGACY, entrypoint):
         launcher = ["python3", "-m", "detslurm.launch.torch_distributed"]
         return [*launcher, "--trial", entrypoint]
     return ["sh", "-c", _OUTLIVE + entrypoint]

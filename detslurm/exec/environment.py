@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from detslurm import _env
-from detslurm._addresses import interface_of
 from detslurm.compat import with_determined
 
 # Linux refuses an exec with one string of 128 KiB or more (MAX_ARG_STRLEN).
@@ -111,6 +110,11 @@ def _of_configuration(config: Mapping[str, Any], variables: Mapping[str, str]) -
 def _without_ours(base: Mapping[str, str]) -> dict[str, str]:
     # A job submitted from inside another job must not inherit that one's identity.
     return {k: v for k, v in base.items() if not k.startswith(_env.OF_A_RUN)}
+
+
+def interface_of(config: Mapping[str, Any], env: Mapping[str, str]) -> str | None:
+    """The interface that was asked for: by the variable, else by `slurm.network_interface`."""
+    return env.get(_env.INTERFACE) or (config.get("slurm") or {}).get("network_interface")
 
 
 def user_variables(config: Mapping[str, Any]) -> dict[str, str]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -21,7 +21,7 @@ from detslurm.exec.signals import SignalInbox
 from detslurm.exec.text_log import TextLog, log_store_error
 from detslurm.exec.trial_queue import Task, TrialQueue
 from detslurm.exec.usage_record import UsageRecord
-from detslurm.slurm import Allocation, Cluster, SlurmError
+from detslurm.slurm import Allocation, SlurmError
 from detslurm.store import StoreError, TrialDir, TrialView, fold_trial
 from detslurm.store.records import Idle, Intent, Record
 from detslurm.store.retry import LONG, with_retries
@@ -30,6 +30,7 @@ from detslurm.store.trial_fold import FoldContext
 if TYPE_CHECKING:
     from detslurm.exec.budget import Meter
     from detslurm.exec.failure import Failure
+    from detslurm.slurm import Cluster
     from detslurm.store.history import Continued
 
 T = TypeVar("T")
@@ -68,7 +69,7 @@ class Execution:
         intents: Intents,
         config: Mapping[str, Any],
         allocation: Allocation,
-        cluster: Cluster,
+        cluster: Callable[[], Cluster],
         inbox: SignalInbox,
         end_reason: Callable[[], str | None],
     ) -> None:
@@ -170,7 +171,7 @@ class Execution:
                 "hparams": plan.hparams,
                 "seed": plan.seed if continued is None else continued.seed,
                 "job": allocation.record(),
-                "host": socket.gethostname(),
+                "host": os.uname().nodename,
                 "time": time.time(),
                 "resume": self._resume(view, continued),
                 **({} if continued is None else {"continued": continued.as_claimed()}),
@@ -266,7 +267,7 @@ class Execution:
         if self._meter is None:
             from detslurm.exec.budget import Meter  # only here: other runners start without it
 
-            self._meter = Meter(self._intents, self._trial.id, self._cluster)
+            self._meter = Meter(self._intents, self._trial.id, self._cluster())
         self._meter.begin(self._run)
 
     def _charge(self) -> None:
@@ -353,7 +354,7 @@ class Execution:
     def _job_is_ending(self) -> bool:
         """Whether the queue shows it so: in the grace of a preemption it shows a running job."""
         try:
-            own = self._cluster.query([self._allocation.ref]).get(self._allocation.ref)
+            own = self._cluster().query([self._allocation.ref]).get(self._allocation.ref)
         except SlurmError:
             return False  # unknown: what the nodes have reported stands
         return own is not None and own.ending
@@ -423,7 +424,7 @@ class Execution:
         """Time limit or preemption: SIGUSR1 means both on sites with preempt_send_user_signal."""
         job = None
         with contextlib.suppress(SlurmError):
-            job = self._cluster.query([self._allocation.ref]).get(self._allocation.ref)
+            job = self._cluster().query([self._allocation.ref]).get(self._allocation.ref)
         # Without an answer the limit that the job began with; where that is unknown too, the cause
         # under which code that never saves is not started again without end.
         left = job.time_left if job is not None else self._allocation.seconds_left() or 0

@@ -11,10 +11,10 @@ LONGEST = 64 * 1024
 
 # Seconds between two states of a line that is rewritten; its last state always counts.
 _EVERY = 1.0
-_END = re.compile(rb"([\r\n])")
+_END = rb"([\r\n])"
 _UP = b"\x1b[A"  # how tqdm goes from a nested bar back to the one above
-_BLANK = re.compile(rb"(?:\s|\x1b\[[0-9;]*[A-Za-z])*")
-_TITLE = re.compile(rb"\D*")
+_BLANK = rb"(?:\s|\x1b\[[0-9;]*[A-Za-z])*"
+_TITLE = rb"\D*"
 
 
 class LineSplitter:
@@ -51,7 +51,7 @@ class LineSplitter:
         """The lines that this chunk completes."""
         data = self._rest + chunk
         if self._rewrites and (self._rewriting or self._above or b"\r" in data or b"\x1b" in data):
-            *parts, self._rest = _END.split(data)
+            *parts, self._rest = re.split(_END, data)
             for text, end in zip(parts[::2], parts[1::2], strict=True):
                 yield from self._part(text, end)
             if self._rewriting and not _is_blank(self._rest):
@@ -121,7 +121,7 @@ class LineSplitter:
 
 
 def _is_blank(text: bytes) -> bool:
-    return _BLANK.fullmatch(text) is not None
+    return re.fullmatch(_BLANK, text) is not None
 
 
 def _without_ups(text: bytes) -> tuple[bytes, int]:
@@ -134,7 +134,7 @@ def _without_ups(text: bytes) -> tuple[bytes, int]:
 
 def _title(state: bytes) -> bytes:
     """What the states of one progress bar have in common: all before the first number."""
-    found = _TITLE.match(state)
+    found = re.match(_TITLE, state)
     return found.group().strip() if found else b""
 
 

@@ -10,21 +10,19 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from detslurm._child_processes import die_with_parent
 from detslurm.exec.pipe_writer import PipeWriter
 
 # Characters of a line that are searched.
 _SEARCHED = 4096
-_PLAIN = re.compile(r"[\w \-,:;=@%&'\"<>/#~`!]+")
-_ANYTHING = re.compile(r"(?:\.\*\??)+(?![?+*{])")
+_PLAIN = r"[\w \-,:;=@%&'\"<>/#~`!]+"
+_ANYTHING = r"(?:\.\*\??)+(?![?+*{])"
 
 
-@dataclass(frozen=True)
-class PolicyMatch:
+class PolicyMatch(NamedTuple):
     """A policy that matched: its name and its action (None is a mere label)."""
 
     name: str
@@ -157,14 +155,14 @@ def _alone() -> None:
 
 def essential(pattern: str) -> str:
     """The pattern without a `.*` before it: found in the same lines, and not in quadratic time."""
-    begins = _ANYTHING.match(pattern)
+    begins = re.match(_ANYTHING, pattern)
     return pattern[begins.end() :] if begins else pattern
 
 
 def plain(pattern: str) -> str | None:
     """The text that the pattern matches, if the pattern is nothing but a text."""
     text = re.sub(r"(?:\.\*)+$", "", essential(pattern))
-    return text if _PLAIN.fullmatch(text) else None
+    return text if re.fullmatch(_PLAIN, text) else None
 
 
 def _name(policy: Mapping[str, Any]) -> str:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import enum
 import signal
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 if TYPE_CHECKING:
     from detslurm.exec.failure import Failure
@@ -38,8 +39,7 @@ class Action(enum.Enum):
     HOLD = "hold"
 
 
-@dataclass(frozen=True)
-class AttemptFacts:
+class AttemptFacts(msgspec.Struct, frozen=True):
     """The facts of one ended attempt.
 
     `exit_code` follows the shell: 128 + N for death by signal N. `new_checkpoint` says whether this
@@ -68,8 +68,7 @@ class AttemptFacts:
     pause_reason: str | None = None
 
 
-@dataclass(frozen=True)
-class Decision:
+class Decision(msgspec.Struct, frozen=True):
     """The outcome to record for the run, why, and the next step."""
 
     outcome: RunOutcome

@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import socket
-from dataclasses import dataclass
 from itertools import product
+from typing import NamedTuple
 
 # Below the ports that Linux gives to outgoing connections, above those of services.
 _LOWEST, _HIGHEST = 20000, 32000
 _ATTEMPTS = 64
 
 
-@dataclass(frozen=True)
-class Reservation:
+class Reservation(NamedTuple):
     """A port of this node that is one run's as long as this is open."""
 
     port: int
-    _held: socket.socket
-    _sign: socket.socket
+    held: socket.socket
+    sign: socket.socket
 
     def close(self) -> None:
         """Let others have it."""
-        self._held.close()
-        self._sign.close()
+        self.held.close()
+        self.sign.close()
 
 
 def candidates(name: str) -> list[int]:

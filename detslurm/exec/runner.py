@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from detslurm.exec.attempt import AttemptResult
 from detslurm.exec.collecting import CheckpointCollection
@@ -24,9 +24,12 @@ from detslurm.exec.outcome import Action, Cause, Decision
 from detslurm.exec.signals import SignalInbox, discard_signals
 from detslurm.exec.text_log import log_store_error, print_message
 from detslurm.exec.trial_queue import StaticTrialQueue, Task, TrialQueue
-from detslurm.slurm import Allocation, Cluster, SlurmError, detect_cluster
+from detslurm.slurm import Allocation, SlurmError
 from detslurm.store import ExperimentDir, RunTaken, StoreError, TrialEnded
 from detslurm.store.retry import LONG, with_retries
+
+if TYPE_CHECKING:
+    from detslurm.slurm import Cluster
 
 T = TypeVar("T")
 
@@ -102,7 +105,7 @@ class Runner:
                 intents=self._intents,
                 config=self._config,
                 allocation=self._allocation,
-                cluster=self._cluster(),
+                cluster=self._cluster,
                 inbox=self._inbox,
                 end_reason=self._end_reason,
             )
@@ -234,6 +237,8 @@ class Runner:
     # -- giving way ------------------------------------------------------------------------------
 
     def _cluster(self, name: str | None = None) -> Cluster:
+        from detslurm.slurm import detect_cluster  # only where the queue is asked: few runners do
+
         return detect_cluster(name or self._allocation.cluster, root=self._experiment.store.path)
 
     def _yield_allocation(self, action: Action, *, ending: bool = False) -> None:

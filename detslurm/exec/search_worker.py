@@ -5,8 +5,9 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
+
+from msgspec import structs
 
 from detslurm._states import ERROR, TERMINAL
 from detslurm.exec.intents import Intents
@@ -182,7 +183,7 @@ class SearchTrialQueue:
         self._commit([self._work_request()])
         if self._state.assignment(self._ref) != task.index:
             return None
-        return replace(task, fencing_token=self._state.trials[task.index].fencing_token)
+        return structs.replace(task, fencing_token=self._state.trials[task.index].fencing_token)
 
     def verdict(self, task: Task, view: TrialView) -> SearchVerdict:
         self._log.catch_up()

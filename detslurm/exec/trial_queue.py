@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
 
 from detslurm._states import COMPLETED, ERROR, INVALID_HP, TERMINAL
 from detslurm.exec.intents import Intents
@@ -12,13 +13,15 @@ from detslurm.exec.outcome import Decision
 from detslurm.exec.text_log import print_message
 from detslurm.searcher import TrialPlan
 from detslurm.searcher.sampling import Samples
-from detslurm.slurm import Cluster, SlurmError
+from detslurm.slurm import SlurmError
 from detslurm.store import ExperimentDir, TrialView, fold_trial
 from detslurm.store.records import Trials
 
+if TYPE_CHECKING:
+    from detslurm.slurm import Cluster
 
-@dataclass(frozen=True)
-class Task:
+
+class Task(msgspec.Struct, frozen=True):
     """One trial to run: what it trains, and whose checkpoint it starts from."""
 
     index: int
@@ -29,8 +32,7 @@ class Task:
     fencing_token: int | None = None  # under which the search gave the trial away
 
 
-@dataclass(frozen=True)
-class SearchVerdict:
+class SearchVerdict(msgspec.Struct, frozen=True):
     """What the search has decided about a trial: to stop it, to let it rest, or neither."""
 
     stop: bool = False

@@ -7,16 +7,16 @@ so that nothing needs to be written for a trial until it runs.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from detslurm.searcher.hyperparameters import Grid, Sample
 
 RUNNABLE = ("single", "random", "grid")
 
 
-@dataclass(frozen=True)
-class TrialPlan:
+class TrialPlan(msgspec.Struct, frozen=True):
     """What one trial is to train.
 
     Args:

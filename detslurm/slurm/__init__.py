@@ -10,23 +10,17 @@ from typing import TYPE_CHECKING
 
 from detslurm._lazy import lazy_names
 from detslurm.slurm.allocation import Allocation
-from detslurm.slurm.interface import (
-    Cluster,
-    ClusterLimits,
-    JobInfo,
-    PartitionLimits,
-    SlurmError,
-    SubmitLimitReached,
-)
-from detslurm.slurm.request import JobRequest
+from detslurm.slurm.errors import SlurmError, SubmitLimitReached
 
 if TYPE_CHECKING:
     from detslurm.slurm.cluster import SlurmCluster
     from detslurm.slurm.detect import detect_cluster
+    from detslurm.slurm.interface import Cluster, ClusterLimits, JobInfo, PartitionLimits
     from detslurm.slurm.local import LocalCluster
     from detslurm.slurm.node_info import NodeInfo
     from detslurm.slurm.plan import JobArray, JobPlan, PlanError, plan_arrays, plan_job
     from detslurm.slurm.queued_job import QueuedJob
+    from detslurm.slurm.request import JobRequest
     from detslurm.slurm.site import site_profile_from
 
 __all__ = [
@@ -52,6 +46,11 @@ __all__ = [
 ]
 
 _LAZY = {
+    "Cluster": "interface",
+    "ClusterLimits": "interface",
+    "JobInfo": "interface",
+    "PartitionLimits": "interface",
+    "JobRequest": "request",
     "SlurmCluster": "cluster",
     "LocalCluster": "local",
     "detect_cluster": "detect",

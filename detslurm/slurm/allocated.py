@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-_CPUS = re.compile(r"(\d+)(?:\(x(\d+)\))?")
+_CPUS = r"(\d+)(?:\(x(\d+)\))?"
 _MEGABYTE = 1 << 20
 
 
@@ -30,7 +30,7 @@ def allocated(environ: Mapping[str, str] | None = None) -> Allocated:
 
 def cpus_by_node(text: str) -> list[int]:
     """[8, 8, 4] of Slurm's `8(x2),4`; empty for anything else."""
-    matches = [_CPUS.fullmatch(part) for part in text.split(",")]
+    matches = [re.fullmatch(_CPUS, part) for part in text.split(",")]
     return [int(m[1]) for m in matches if m is not None for _ in range(int(m[2] or 1))]
 
 

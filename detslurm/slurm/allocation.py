@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import os
-import socket
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from detslurm import _env
 from detslurm._quantities import counted
+from detslurm.slurm.errors import SlurmError
 from detslurm.slurm.hostlist import expand_hostlist
-from detslurm.slurm.interface import SlurmError
 
 # Step numbers from here on are Slurm's own: the batch script, an interactive step.
 _RESERVED_STEPS = 0xFFFFFFF0
@@ -55,8 +53,7 @@ _STEP_TRAPS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Allocation:
+class Allocation(NamedTuple):
     """What one job (or array element) was given: where it runs and what to call it."""
 
     cluster: str  # slurm or local
@@ -236,7 +233,7 @@ def visible_gpus(env: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _hostname(env: Mapping[str, str]) -> str:
-    return env.get("SLURMD_NODENAME") or socket.gethostname()
+    return env.get("SLURMD_NODENAME") or os.uname().nodename
 
 
 def _number(text: str | None) -> float | None:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from detslurm import _env
 from detslurm.slurm import command, sbatch
-from detslurm.slurm.interface import ClusterLimits, JobInfo, SlurmError
+from detslurm.slurm.errors import SlurmError
+from detslurm.slurm.interface import ClusterLimits, JobInfo
 from detslurm.slurm.queue import parse_squeue, squeue_command, wanted
 from detslurm.slurm.request import JobRequest
 

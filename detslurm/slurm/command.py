@@ -9,11 +9,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import overload
 
-from detslurm.slurm.interface import SlurmError
+from detslurm.slurm.errors import SlurmError
 
 # Slurm's messages when the controller is busy, restarting or rationing its callers. Anything else
 # that fails is an answer, and asking again would not change it.
-_TRANSIENT = re.compile(
+_TRANSIENT = (  # compiled by its first use: no start needs it
     r"socket timed out"
     r"|unable to contact slurm controller"
     r"|slurm controller \(connect failure\)"
@@ -29,8 +29,7 @@ _TRANSIENT = re.compile(
     r"| failed \(-\d+\)"  # killed: nobody knows how far it came
     r"|rate limit"
     r"|too many (requests|rpcs)"
-    r"|try again later",
-    re.IGNORECASE,
+    r"|try again later"
 )
 
 _ADVICE: tuple[tuple[str, str], ...] = (
@@ -88,7 +87,7 @@ def is_submit_limit(message: str) -> bool:
 
 def is_transient(message: str) -> bool:
     """True when the same call may succeed a little later."""
-    return bool(_TRANSIENT.search(message))
+    return bool(re.search(_TRANSIENT, message, re.IGNORECASE))
 
 
 def advice_for(message: str, program: str = "") -> str:

@@ -14,7 +14,8 @@ from typing import Any, Protocol
 
 from detslurm._process import Identity
 from detslurm.slurm.command import is_transient
-from detslurm.slurm.interface import Cluster, SlurmError, SubmitLimitReached
+from detslurm.slurm.errors import SlurmError, SubmitLimitReached
+from detslurm.slurm.interface import Cluster
 from detslurm.slurm.request import JobRequest
 from detslurm.slurm.resubmit import (
     FrozenExperiment,

@@ -6,7 +6,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from detslurm.slurm.interface import Cluster, SlurmError
+from detslurm.slurm.errors import SlurmError
+from detslurm.slurm.interface import Cluster
 
 
 def detect_cluster(name: str = "auto", *, root: Path | str | None = None) -> Cluster:

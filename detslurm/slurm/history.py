@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from detslurm.slurm import command
+from detslurm.slurm.errors import SlurmError
 from detslurm.slurm.hostlist import expand_hostlist, expand_indices
-from detslurm.slurm.interface import JobInfo, SlurmError, job_ids_of
+from detslurm.slurm.interface import JobInfo, job_ids_of
 from detslurm.slurm.job_record import parse_job_records
 
 _FIELDS = "JobID,State,ExitCode,Partition,Submit,NodeList,WorkDir"

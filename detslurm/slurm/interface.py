@@ -17,19 +17,6 @@ if TYPE_CHECKING:
     from detslurm.slurm.request import JobRequest
 
 
-class SlurmError(Exception):
-    """A cluster refused: its message, and what the user can do about it."""
-
-    def __init__(self, message: str, advice: str = "") -> None:
-        super().__init__(f"{message}\n{advice}" if advice else message)
-        self.message = message
-        self.advice = advice
-
-
-class SubmitLimitReached(SlurmError):
-    """There may be no more jobs, for now; fewer of them might have been taken."""
-
-
 @dataclass(frozen=True, slots=True)
 class JobInfo(QueueState):
     """What a cluster knows of one job or array element; times are unix seconds."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from detslurm.slurm import command
-from detslurm.slurm.interface import SlurmError
+from detslurm.slurm.errors import SlurmError
 
 
 def mpi_types() -> list[str]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from detslurm.slurm import command
-from detslurm.slurm.interface import SlurmError
+from detslurm.slurm.errors import SlurmError
 from detslurm.slurm.queue import parse_duration
 
 _PATIENCE = 5.0  # what can't be asked is not known, and no submission waits for it

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from detslurm.slurm import command
-from detslurm.slurm.interface import SlurmError, SubmitLimitReached
+from detslurm.slurm.errors import SlurmError, SubmitLimitReached
 
 SUBMIT_PATIENCE = 120.0
 _LAST_PATIENCE = 10.0

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from detslurm import _env
 from detslurm.slurm import command
-from detslurm.slurm.interface import SlurmError
+from detslurm.slurm.errors import SlurmError
 from detslurm.slurm.pending_details import StartTest
 
 _PATIENCE = 10.0

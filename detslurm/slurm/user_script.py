@@ -15,7 +15,7 @@ from typing import Any
 
 from detslurm import _env
 from detslurm.slurm import command, sbatch
-from detslurm.slurm.interface import SlurmError
+from detslurm.slurm.errors import SlurmError
 from detslurm.slurm.job_record import parse_job_records
 from detslurm.slurm.script_arguments import arguments
 

@@ -6,13 +6,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from operator import attrgetter, lt
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
-
-HISTORY: Final = 0
-"""The number, before all runs, of what a trial has from the one that it continues."""
-
 
 _steps = attrgetter("steps")
 

@@ -14,10 +14,10 @@ from detslurm.store import fs
 from detslurm.store.errors import CorruptRecord, NotFound, StoreFault, is_refusal
 from detslurm.store.facts import FactLog
 from detslurm.store.frame import decode_json, encode_json
-from detslurm.store.records import Corrupt, Created, Record, plain_of, typed
 from detslurm.store.trial import TrialDir
 
 if TYPE_CHECKING:
+    from detslurm.store.records import Created, Record
     from detslurm.store.store import Store
 
 BUCKETS: Final = 100
@@ -158,6 +158,8 @@ class ExperimentDir:
         fact = self.log.read(1, expected=True)
         if fact is None:
             raise NotFound(f"there is no experiment {self.id} in {self.store.path}")
+        from detslurm.store.records import Created, typed
+
         found = typed(fact)
         return found if isinstance(found, Created) else Created()
 
@@ -190,6 +192,8 @@ class ExperimentDir:
 
 
 def _stamped(record: Record | Mapping[str, Any]) -> dict[str, Any]:
+    from detslurm.store.records import Corrupt, Record, plain_of, typed  # agents write no facts
+
     plain = plain_of(record) if isinstance(record, Record) else record
     if isinstance(found := typed(plain), Corrupt):
         raise ValueError(f"{plain}: {found.problem}")

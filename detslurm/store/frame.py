@@ -7,13 +7,16 @@ its writer and its readers once what it would cost for each record.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
-import msgspec
-
 from detslurm.store.errors import CorruptRecord
+
+if TYPE_CHECKING:
+    import msgspec
 
 # JSON knows no NaN and no infinities, and losing a metric's NaN would hide a diverged run.
 MARK = b'"$'
@@ -30,19 +33,37 @@ def _foreign(value: Any) -> Any:
     raise TypeError(f"a {type(value).__name__} cannot be recorded: {value!r}")
 
 
-_encode = msgspec.json.Encoder(enc_hook=_foreign).encode
-_decode = msgspec.json.Decoder().decode
+@cache
+def _encoder() -> msgspec.json.Encoder:
+    import msgspec
+
+    return msgspec.json.Encoder(enc_hook=_foreign)
+
+
+@cache
+def _decoder() -> msgspec.json.Decoder[Any]:
+    import msgspec
+
+    return msgspec.json.Decoder()
+
+
+def _decode(raw: bytes) -> Any:
+    if "msgspec" in sys.modules:
+        return _decoder().decode(raw)
+    import json  # a node agent reads two records, and starts twice as fast without msgspec
+
+    return json.loads(raw)
 
 
 def encode_json(value: Any) -> bytes:
     """JSON in which NaN, infinities and broken text survive (see `decode_json`)."""
     try:
-        raw = _encode(value)
+        raw = _encoder().encode(value)
     except UnicodeEncodeError:
-        return _encode(_escaped(value))
+        return _encoder().encode(_escaped(value))
     # A null may have been a NaN, and a "$" key may look like our own mark: both are rare.
     if b"null" in raw or (b"$" in raw and has_mark(raw)):
-        return _encode(_escaped(value))
+        return _encoder().encode(_escaped(value))
     return raw
 
 
@@ -133,7 +154,7 @@ def decode_record(raw: bytes) -> dict[str, Any]:
 def _value(raw: bytes) -> Any:
     try:
         return decode_json(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise CorruptRecord(f"not JSON: {error}") from None
 
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import msgspec
 
-from detslurm.store.curve import HISTORY, MetricRow
+from detslurm.store.curve import MetricRow
 from detslurm.store.errors import CorruptRecord
 from detslurm.store.frame import unframe
 from detslurm.store.run_log import RunLog, lines_of
-from detslurm.store.trial import TrialDir
+from detslurm.store.trial import HISTORY, TrialDir
 
 
 class Continued(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,9 +7,10 @@ import os
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from detslurm._states import UNKNOWN
 from detslurm.store import fs
@@ -47,15 +48,14 @@ def counted_bytes(runs: Sequence[Run]) -> dict[int, int]:
     return bounds
 
 
-@dataclass
-class PartialLog:
+class PartialLog(msgspec.Struct):
     """What a run's log holds up to byte `end`; of metrics outside validations only the steps."""
 
-    start: dict[str, Any] = field(default_factory=dict)  # the run's claim: whose log it is
+    start: dict[str, Any] = {}  # the run's claim: whose log it is
     end: int = 0
-    records: list[dict[str, Any]] = field(default_factory=list)
-    steps: array[int] = field(default_factory=lambda: array("q"))
-    problems: list[Problem] = field(default_factory=list)
+    records: list[dict[str, Any]] = []
+    steps: array[int] = msgspec.field(default_factory=lambda: array("q"))
+    problems: list[Problem] = []
 
     def read_new(self, name: str, limit: int | None) -> list[Problem]:
         """Take in what is new; returns what may be whole the next time."""

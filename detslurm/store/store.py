@@ -7,8 +7,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from msgspec import structs
-
 from detslurm import _access
 from detslurm.store import fs
 from detslurm.store.errors import NotFound
@@ -87,6 +85,8 @@ class Store:
             fs.claim_directory(experiment.search)
         if prepare is not None:
             prepare(experiment, first)
+        from msgspec import structs  # only here: agents start without it
+
         experiment.create(structs.replace(created, first_trial=first))
         return experiment
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from detslurm._states import LOST, TERMINAL
 from detslurm.store import fs
-from detslurm.store.curve import HISTORY
 from detslurm.store.errors import RunTaken, TrialEnded
 from detslurm.store.facts import put_record, read_record
+
+HISTORY: Final = 0
+"""The number, before all runs, of what a trial has from the one that it continues."""
 
 
 class Run(NamedTuple):

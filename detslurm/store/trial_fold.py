@@ -10,9 +10,10 @@ import msgspec
 
 from detslurm._states import INVALID_HP, OUT_OF_OPS, RESTART, TERMINAL
 from detslurm.store.checkpoint_fold import DELETED, CheckpointFacts
-from detslurm.store.curve import HISTORY, MetricRow, Span, clean_rows, last_valid_steps
+from detslurm.store.curve import MetricRow, Span, clean_rows, last_valid_steps
 from detslurm.store.errors import TORN, Problem
 from detslurm.store.run_usage import parse_usage
+from detslurm.store.trial import HISTORY
 from detslurm.store.views import (
     AlertView,
     CheckpointView,

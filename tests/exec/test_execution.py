@@ -7,7 +7,6 @@ import signal
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +54,7 @@ def refused(scene: Scene, inbox: SignalInbox, **about: Any) -> Execution:
         intents=intents,
         config=experiment.config(),
         allocation=allocation,
-        cluster=scene.queue,
+        cluster=lambda: scene.queue,
         inbox=inbox,
         end_reason=lambda: None,
     )
@@ -113,7 +112,7 @@ def test_why_sigusr1_came_where_the_controller_is_silent(
     scene = Scene(tmp_path / "store")
     execution = refused(scene, inbox)
     end_time = None if left is None else time.time() + left
-    execution._allocation = replace(execution._allocation, end_time=end_time)
+    execution._allocation = execution._allocation._replace(end_time=end_time)
     scene.queue.down = True
     assert execution._signal_cause() is cause
 

@@ -16,12 +16,12 @@ from detslurm._addresses import (
     first_interface,
     in_url,
     interface_address,
-    interface_of,
     interface_with,
     own_address,
     peer_address,
 )
 from detslurm.exec import ports
+from detslurm.exec.environment import interface_of
 from detslurm.exec.ports import candidates, reserve
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from detslurm.slurm import command
-from detslurm.slurm.interface import SlurmError
+from detslurm.slurm.errors import SlurmError
 from detslurm.slurm.limit_use import limits_in_use
 from detslurm.slurm.pending import pending_details
 from detslurm.slurm.pending_details import StartTest

@@ -15,13 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from detslurm import _env
 from detslurm.slurm.allowance import Allowance
-from detslurm.slurm.interface import (
-    ClusterLimits,
-    JobInfo,
-    PartitionLimits,
-    SlurmError,
-    split_ref,
-)
+from detslurm.slurm.errors import SlurmError
+from detslurm.slurm.interface import ClusterLimits, JobInfo, PartitionLimits, split_ref
 from detslurm.slurm.local import journal, policy, wire
 from detslurm.slurm.local.jobs import Jobs
 from detslurm.slurm.local.paths import LocalClusterPaths, default_root

@@ -21,7 +21,7 @@ from typing import Any
 from detslurm import _env
 from detslurm._child_processes import become_subreaper
 from detslurm.slurm.end_reason import end_line
-from detslurm.slurm.interface import SlurmError
+from detslurm.slurm.errors import SlurmError
 from detslurm.slurm.local import journal, policy, strays, supervisor, wire
 from detslurm.slurm.local.jobs import Element, Jobs, Key
 from detslurm.slurm.local.paths import LocalClusterPaths

@@ -6,7 +6,7 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
-from detslurm.slurm.interface import SlurmError
+from detslurm.slurm.errors import SlurmError
 from detslurm.slurm.local import policy, supervisor
 from detslurm.slurm.local.jobs import Element, Jobs
 from detslurm.slurm.local.view import describe

@@ -8,7 +8,7 @@ import socket
 from typing import Any
 
 from detslurm._identity import peer_user
-from detslurm.slurm.interface import SlurmError
+from detslurm.slurm.errors import SlurmError
 
 
 class NoScheduler(Exception):

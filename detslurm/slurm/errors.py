@@ -1,0 +1,16 @@
+"""What a cluster refuses: agents and runners know that, and start without any cluster."""
+
+from __future__ import annotations
+
+
+class SlurmError(Exception):
+    """A cluster refused: its message, and what the user can do about it."""
+
+    def __init__(self, message: str, advice: str = "") -> None:
+        super().__init__(f"{message}\n{advice}" if advice else message)
+        self.message = message
+        self.advice = advice
+
+
+class SubmitLimitReached(SlurmError):
+    """There may be no more jobs, for now; fewer of them might have been taken."""
