@@ -13,6 +13,7 @@ packages=(
     tmux # a terminal whose screen a test can read
     zsh fish # shells that complete with Tab, as bash does
     chromium chromium-driver firefox-esr # where reports are opened
+    openssh-server openssh-client libapache2-mod-passenger # how live pages are reached
     g++ make cmake python3-dev # Horovod is compiled, against Python.h too
     glusterfs-server fuse3 # a network file system for the store; its client comes with it
 )

@@ -18,7 +18,7 @@ import traceback
 from collections.abc import Callable, Iterable
 from http import HTTPStatus
 from typing import Final
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, unquote
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 import msgspec
@@ -91,7 +91,7 @@ class _Pages:
             return answer(HTTPStatus.INTERNAL_SERVER_ERROR, text)
 
     def _page(self, path: str, environ: WSGIEnvironment) -> Response:
-        if path == "":  # relative links need the slash
+        if _lacks_slash(environ):  # which relative links need
             return redirect(environ.get("SCRIPT_NAME", "").rpartition("/")[2] + "/")
         if path == "/":
             return self._list(environ.get("QUERY_STRING", ""))
@@ -128,6 +128,13 @@ class _Pages:
         timeless = encode(msgspec.structs.replace(found, taken=0.0))
         etag = f'W/"{hashlib.sha256(timeless).hexdigest()[:32]}"'
         return Response(encode(found), content_type=JSON, etag=etag)
+
+
+def _lacks_slash(environ: WSGIEnvironment) -> bool:
+    """Whether the prefix alone was asked for; of Passenger only the whole address tells that."""
+    path, prefix = environ.get("PATH_INFO", ""), environ.get("SCRIPT_NAME", "")
+    address, _, _ = environ.get("REQUEST_URI", "").partition("?")
+    return path == "" or bool(path == "/" and prefix and unquote(address) == prefix)
 
 
 def _chosen(query: str) -> Response:

@@ -17,7 +17,7 @@ def server() -> dict[str, Any]:
     return {
         "command": [sys.executable, "-m", "detslurm.look.jupyter", "{unix_socket}"],
         "unix_socket": True,
-        "timeout": 30,
+        "timeout": 60,
         "absolute_url": False,
         "new_browser_tab": True,
         "launcher_entry": {"enabled": True, "title": "detslurm"},

@@ -134,6 +134,15 @@ def test_links_work_below_any_prefix(pages: WSGIApplication, prefix: str) -> Non
     assert follow(urljoin(url, "snapshot.json"))[1].status == 200
 
 
+def test_passenger_hides_that_the_slash_is_missing(pages: WSGIApplication) -> None:
+    """Its path is the same with and without; only the whole address tells."""
+    prefix = "/pun/dev/detslurm"
+    bare = ask(pages, "/", SCRIPT_NAME=prefix, REQUEST_URI=f"{prefix}?q=x")
+    assert (bare.status, bare.headers["location"]) == (303, "detslurm/")
+    assert ask(pages, "/", SCRIPT_NAME=prefix, REQUEST_URI=f"{prefix}/").status == 200
+    assert ask(pages, "/", SCRIPT_NAME="", REQUEST_URI="/").status == 200
+
+
 @pytest.mark.parametrize("path", [*STRANGE.split(), "/experiments/1/\n", f"/experiments/{MANY}/"])
 def test_only_ids_are_taken(pages: WSGIApplication, path: str) -> None:
     """Nothing that a request names becomes a path: neither in the store nor outside."""

@@ -24,11 +24,13 @@ class Ui:
         process: Its process.
         to: Its socket or its port.
         path: The path of the address that it has printed, with the secret if there is one.
+        tunnel: The command for the laptop that it has printed.
     """
 
     process: subprocess.Popen[str]
     to: Path | int
     path: str
+    tunnel: str
 
     @property
     def socket(self) -> Path:
@@ -79,4 +81,5 @@ def _listening(process: subprocess.Popen[str]) -> Ui:
     address = urlsplit(second.split()[-1])
     target = tunnel[1].removeprefix("127.0.0.1:")
     to = int(target) if target.isdigit() else Path(target)
-    return Ui(process, to, f"{address.path}?{address.query}" if address.query else address.path)
+    path = f"{address.path}?{address.query}" if address.query else address.path
+    return Ui(process, to, path, first.partition(":  ")[2].strip())
