@@ -123,6 +123,14 @@ def _places() -> Iterator[Path]:
     yield from others
 
 
+def local_kind(place: Path) -> str | None:
+    """The kind of file system that holds a path, or will, where no other machine sees that one."""
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    kind = _kinds().get(_device(place))
+    return kind if kind in _LOCAL else None
+
+
 def _device(place: Path) -> str | None:
     try:
         device = place.stat().st_dev

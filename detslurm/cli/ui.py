@@ -123,12 +123,20 @@ def install_ondemand(directory: Path | None) -> Document:
     """
     import os
 
-    from detslurm.look.ondemand import default_directory, install
+    from detslurm.look.ondemand import default_directory, doubts, install
+    from detslurm.sdk.store_root import DEFAULT_ORIGIN, root_origin
 
-    store = client().store.path
-    done = install((directory or default_directory()).absolute(), store, os.environ)
+    place = (directory or default_directory()).absolute()
+    for_all = not place.is_relative_to(Path.home())
+    # What nobody has chosen is a directory at home, of which each user has another.
+    store = None if for_all and root_origin() == DEFAULT_ORIGIN else client().store.path
+    done = install(place, store, os.environ)
+    for text in doubts(place, store, for_all=for_all):
+        note(f"warning: {text}")
     what = "wrote" if done.changed else "nothing to change in"
+    shown = store or "each user's own store, ~/detslurm"
+    known = None if store is None else str(store)
     return Document(
-        lambda: f"{what} {done.path}, which shows {store}",
-        lambda: {"path": str(done.path), "store": str(store), "changed": done.changed},
+        lambda: f"{what} {done.path}, which shows {shown}",
+        lambda: {"path": str(done.path), "store": known, "changed": done.changed},
     )

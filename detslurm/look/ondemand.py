@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from detslurm import _env
+from detslurm._node_files import local_kind
 
 MANIFEST: Final = """\
 ---
@@ -69,12 +70,44 @@ def default_directory() -> Path:
     return Path.home() / "ondemand" / "dev" / "detslurm"
 
 
-def install(directory: Path, store: Path, environ: Mapping[str, str]) -> InstalledApp:
+def doubts(directory: Path, store: Path | None, *, for_all: bool) -> list[str]:
+    """Return why the portal might show nothing, in sentences.
+
+    Its server is a machine of its own as a rule, and an app for all runs as each of them.
+
+    Args:
+        directory: The app's directory.
+        store: The store that it shows; None for each user's own.
+        for_all: Whether other users run it, too.
+    """
+    needed = [(directory, "the app"), (Path(sys.prefix), "this Python environment")]
+    needed += [(store, "the store")] if store else []
+    found = []
+    for path, what in needed:
+        if kind := local_kind(path):
+            found.append(
+                f"{what}, {path}, is on a disk of this machine ({kind}): where the portal runs on"
+                " another one, that can't see it"
+            )
+        if for_all and not _open_to_others(path):
+            found.append(f"other users can't read {what}, {path}: the app shows them an error")
+    return found
+
+
+def _open_to_others(path: Path) -> bool:
+    """Whether everybody may enter a directory and all above it; one that is missing will say."""
+    try:
+        return all(one.stat().st_mode & 0o001 for one in (path, *path.parents) if one.exists())
+    except OSError:
+        return False
+
+
+def install(directory: Path, store: Path | None, environ: Mapping[str, str]) -> InstalledApp:
     """Write the app; what is there already as it should be stays untouched.
 
     Args:
         directory: The app's directory, made if it is missing.
-        store: The store that it shows.
+        store: The store that it shows; None for that of each user who runs it.
         environ: The environment whose settings it uses: the site profile, and where Slurm is.
 
     Raises:
@@ -94,9 +127,10 @@ def install(directory: Path, store: Path, environ: Mapping[str, str]) -> Install
     return InstalledApp(directory, any(changed))
 
 
-def _wrapper(store: Path, environ: Mapping[str, str], library: Path) -> str:
+def _wrapper(store: Path | None, environ: Mapping[str, str], library: Path) -> str:
     settings = {name: environ[name] for name in _CARRIED if environ.get(name)}
-    settings[_env.ROOT] = str(store)
+    if store is not None:
+        settings[_env.ROOT] = str(store)
     lines = [f"export {name}={shlex.quote(value)}\n" for name, value in settings.items()]
     if sys.version_info >= (3, 12):
         lines.append(f"export PYTHONPATH={shlex.quote(str(library))}\n")

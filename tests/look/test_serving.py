@@ -319,7 +319,8 @@ app = imp.load_source("passenger_wsgi", "passenger_wsgi.py")
 PREFIX = "/pun/dev/detslurm"
 def below(environ, start_response):
     assert environ["PATH_INFO"].startswith(PREFIX)
-    environ["SCRIPT_NAME"], environ["PATH_INFO"] = PREFIX, environ["PATH_INFO"][len(PREFIX):]
+    environ["REQUEST_URI"] = environ["PATH_INFO"]
+    environ["SCRIPT_NAME"], environ["PATH_INFO"] = PREFIX, environ["PATH_INFO"][len(PREFIX):] or "/"
     return app.application(environ, start_response)
 server = make_server("127.0.0.1", 0, below)
 print(server.server_port, flush=True)
@@ -354,6 +355,30 @@ def test_open_ondemand_runs_the_app_below_its_prefix(
             assert data.status == 200
         finally:
             process.kill()
+
+
+def test_an_app_for_all_shows_each_their_own_store(
+    env: Env, public: Path, detslurm: Detslurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless one was chosen, of which others may have to be able to read it."""
+    place = public / "app"
+    chosen = detslurm("ui", "install-ondemand", "--dir", place, "--json")
+    assert chosen.data["store"] == env["DETSLURM_ROOT"]
+    assert f"other users can't read the store, {env['DETSLURM_ROOT']}" in chosen.err
+    monkeypatch.delenv("DETSLURM_ROOT")
+    assert detslurm("ui", "install-ondemand", "--dir", place, "--json").data["store"] is None
+    assert "DETSLURM_ROOT" not in (place / "bin" / "python").read_text()
+
+
+def test_a_local_disk_is_no_place_for_a_portal(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The portal's machine sees what is on the network alone; the store need not exist yet."""
+    kinds = {tmp_path: "ext4", Path("/scratch/ada/store"): None}
+    monkeypatch.setattr(ondemand, "local_kind", lambda path: kinds.get(path))
+    assert ondemand.doubts(Path("/home/ada/app"), Path("/scratch/ada/store"), for_all=False) == []
+    (text,) = ondemand.doubts(Path("/home/ada/app"), tmp_path, for_all=False)
+    assert text.startswith(f"the store, {tmp_path}, is on a disk of this machine (ext4)")
 
 
 def test_the_app_is_mended_where_it_was_changed(tmp_path: Path) -> None:
