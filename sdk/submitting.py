@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from detslurm.sdk.queues import Queues
+from detslurm.slurm import SlurmError
 from detslurm.store import Store
 
 if TYPE_CHECKING:
@@ -77,6 +79,9 @@ class Submitting:
             plan = Client().plan(config, cluster="local")
             assert plan.trials == 2
         """
+        # It answers while all that follows is read; what is wrong there is said first.
+        with contextlib.suppress(SlurmError):
+            self.queues.cluster(cluster).expect_limits()
         from detslurm.config import load_experiment, load_site
         from detslurm.sdk.submission.planning import make_plan
         from detslurm.sdk.submission.sources import checkpoint_id

@@ -7,7 +7,6 @@ site profile) is checked without asking for what is required.
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -16,6 +15,7 @@ import msgspec
 from msgspec import inspect as schema
 
 from detslurm.config import describe
+from detslurm.config.describe import type_info
 from detslurm.config.errors import ConfigProblem, Position
 from detslurm.config.key_suggestions import recommended, unknown_key_hint
 from detslurm.config.rules import rules_of
@@ -28,7 +28,6 @@ Extra = Mapping[str, Any]
 Owners = Mapping[str, list[str]]
 _NO_EXTRA: Extra = {}
 _NO_OWNERS: Owners = {}
-type_info = functools.cache(schema.type_info)
 
 
 class Noted(NamedTuple):

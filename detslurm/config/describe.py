@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import json
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -11,6 +12,9 @@ from msgspec import inspect as schema
 
 from detslurm.config.schema.hyperparameters import Hyperparameters
 from detslurm.config.yaml_node import YamlNode
+
+type_info = functools.cache(schema.type_info)
+"""What msgspec knows of a type; finding out takes longer than checking a configuration with it."""
 
 _SHOWN = 40
 _PLAIN: dict[type, str] = {

@@ -64,7 +64,7 @@ def unknown_key_hint(key: str, known: list[str], path: str) -> str:
 def _paths_by_key() -> dict[str, str]:
     """Every key of the schema that is found in one place only (or first there)."""
     paths: dict[str, str] = {}
-    for key, path in _walk(schema.type_info(ExperimentConfig), ""):
+    for key, path in _walk(describe.type_info(ExperimentConfig), ""):
         paths.setdefault(key, path)
     return paths
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import inspect as schema
 
-from detslurm.config.describe import members
+from detslurm.config.describe import members, type_info
 
 MASK = "********"
 _SECRET_NAME = r"(?:secret|token|passw|pwd|api_?key|access_?key|private_?key|credential|auth)"
@@ -22,7 +22,7 @@ _SIGNATURE = re.compile(r"([?&](?:sig|signature|token)=)[^&\s]+", re.IGNORECASE)
 
 def masked(config: Mapping[str, Any], kind: type) -> dict[str, Any]:
     """A plain configuration whose schema is `kind`, with every secret replaced by asterisks."""
-    plain: dict[str, Any] = _by_schema(config, schema.type_info(kind))
+    plain: dict[str, Any] = _by_schema(config, type_info(kind))
     if "secrets" in plain["data"]:
         plain["data"]["secrets"] = _everything(plain["data"]["secrets"])
     variables = plain["environment"]["environment_variables"]

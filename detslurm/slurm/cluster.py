@@ -16,6 +16,7 @@ from detslurm.slurm.queue import parse_squeue, squeue_command, wanted
 from detslurm.slurm.request import JobRequest
 
 if TYPE_CHECKING:
+    from detslurm._ahead import Ahead
     from detslurm.slurm.allowance import Allowance
     from detslurm.slurm.node_info import NodeInfo
     from detslurm.slurm.pending_details import PendingDetails, StartTest
@@ -60,11 +61,14 @@ class SlurmCluster:
 
     name = "slurm"
 
+    def __init__(self) -> None:
+        self._expected: Ahead[ClusterLimits] | None = None
+
     def script(self, request: JobRequest) -> str:
         """The batch script that `submit` hands to sbatch; it can be submitted by hand, too."""
-        from detslurm.slurm.batch_script import BatchExecutor
+        from detslurm.slurm.batch_script import batch_script
 
-        return BatchExecutor(request).script()
+        return batch_script(request)
 
     def check(self, request: JobRequest) -> list[str]:
         """What sbatch --test-only objects to; empty when the job could run."""
@@ -220,12 +224,22 @@ class SlurmCluster:
 
         return start_of(options)
 
+    def expect_limits(self) -> None:
+        """Begin to ask for the site's rules, which takes Slurm longer than it takes us to read."""
+        from detslurm._ahead import Ahead
+        from detslurm.slurm.limits import ask_limits
+
+        self._expected = Ahead(ask_limits)
+
     def limits(self) -> ClusterLimits:
         """The site's rules, asked for once per object."""
         return self._limits
 
     @cached_property
     def _limits(self) -> ClusterLimits:
+        expected, self._expected = self._expected, None
+        if expected is not None:
+            return expected.result()
         from detslurm.slurm.limits import ask_limits
 
         return ask_limits()

@@ -192,6 +192,9 @@ class Cluster(Protocol):
     def start_of(self, options: Sequence[str]) -> StartTest:
         """When a job with these options of sbatch would start, without queueing it."""
 
+    def expect_limits(self) -> None:
+        """Ask for the rules already, so that `limits` has them when it is called."""
+
     def limits(self) -> ClusterLimits:
         """The cluster's rules, asked for once."""
 

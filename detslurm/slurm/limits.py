@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import partial
 from typing import overload
 
+from detslurm._ahead import Ahead
 from detslurm.slurm import command
 from detslurm.slurm.hostlist import expand_hostlist
 from detslurm.slurm.interface import ClusterLimits, PartitionLimits
 from detslurm.slurm.queue import parse_duration
 
+_CONFIG = ["scontrol", "show", "config"]
+_PARTITIONS = ["scontrol", "--oneliner", "--all", "show", "partition"]
 # Partition, CPUs and generic resources of its kinds of node: a few lines even on a large machine.
 _SINFO = ["sinfo", "--noheader", "--all", "--format=%R|%c|%G"]
 
 
 def ask_limits() -> ClusterLimits:
-    """The site's rules, with one call each to the controller's config, partitions and nodes."""
-    config = command.run(["scontrol", "show", "config"])
-    partitions = command.run(["scontrol", "--oneliner", "--all", "show", "partition"])
-    return parse_limits(config, partitions, command.run(_SINFO))
+    """The site's rules, with one call each to the controller's config, partitions and nodes, all at
+    once."""
+    config, partitions, sinfo = (
+        Ahead(partial(command.run, argv)) for argv in (_CONFIG, _PARTITIONS, _SINFO)
+    )
+    return parse_limits(config.result(), partitions.result(), sinfo.result())
 
 
 def parse_limits(config: str, partitions: str, sinfo: str) -> ClusterLimits:

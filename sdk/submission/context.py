@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from detslurm._quantities import counted, human_size
@@ -18,7 +19,7 @@ _SCAN_LIMIT = 10 * MAX_BYTES
 
 IGNORE_FILE = ".detignore"
 
-_ALWAYS_IGNORED = (
+ALWAYS_IGNORED = (
     "__pycache__/",
     "*.py[co]",
     "*$py.class",
@@ -131,10 +132,10 @@ def _take_directory(
     directories: list[str],
     notes: list[str],
 ) -> None:
-    spec = _ignored(root)
+    ignored = _ignored(root)
     above = frozenset(root.resolve().parents)
     size = 0
-    for path, is_dir in _walk(root, spec.match_file, above | {root.resolve()}):
+    for path, is_dir in _walk(root, ignored, above | {root.resolve()}):
         relative = path.relative_to(root).as_posix()
         name = f"{prefix}/{relative}" if prefix else relative
         if is_dir and path.is_symlink() and path.resolve() in above:
@@ -152,9 +153,8 @@ def _take_directory(
 
 
 def _walk(
-    root: Path, ignored: object, seen: frozenset[Path], at: Path | None = None
+    root: Path, ignored: Callable[[str], object], seen: frozenset[Path], at: Path | None = None
 ) -> Iterator[tuple[Path, bool]]:
-    assert callable(ignored)
     for entry in sorted(os.scandir(at or root), key=lambda entry: entry.name):
         path = Path(entry.path)
         relative = path.relative_to(root).as_posix()
@@ -167,21 +167,28 @@ def _walk(
             yield from _walk(root, ignored, seen | {real}, path)
 
 
-class _Ignored:
-    def __init__(self, lines: Iterable[str]) -> None:
-        from pathspec import GitIgnoreSpec
+def always_ignored(name: str) -> bool:
+    """Whether a path, with a slash behind that of a directory, is ignored without any file of the
+    user's; our own patterns need no more of gitignore's syntax than this."""
+    path, is_dir = name.rstrip("/"), name.endswith("/")
+    base = path.rpartition("/")[2]
+    return any(
+        fnmatchcase(path if pattern.startswith("/") else base, pattern.strip("/"))
+        and (is_dir or not pattern.endswith("/"))
+        for pattern in ALWAYS_IGNORED
+    )
 
-        self._spec = GitIgnoreSpec.from_lines(lines)
 
-    def match_file(self, name: str) -> bool:
-        return bool(self._spec.match_file(name))
-
-
-def _ignored(root: Path) -> _Ignored:
+def _ignored(root: Path) -> Callable[[str], object]:
+    """Tells of a path, with a slash behind that of a directory, whether it is left out."""
     path = root / IGNORE_FILE
     try:
-        own = path.read_text().splitlines() if path.is_file() else []
-        return _Ignored([*own, *_ALWAYS_IGNORED])
+        if not path.is_file():
+            return always_ignored
+        from pathspec import GitIgnoreSpec  # only here: 33 modules
+
+        own = path.read_text().splitlines()
+        return GitIgnoreSpec.from_lines([*own, *ALWAYS_IGNORED]).match_file
     except (OSError, UnicodeDecodeError, ValueError) as err:
         raise SubmitError(f"can't use {path}: {err}") from err
 

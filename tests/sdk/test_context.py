@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from pathspec import GitIgnoreSpec
 
 from detslurm.sdk.errors import SubmitError
-from detslurm.sdk.submission.context import MAX_BYTES, collect
+from detslurm.sdk.submission.context import ALWAYS_IGNORED, MAX_BYTES, always_ignored, collect
 
 
 def test_links_to_directories_above_are_left_out(tmp_path: Path) -> None:
@@ -34,3 +35,15 @@ def test_a_link_to_a_whole_data_set(tmp_path: Path) -> None:
     with pytest.raises(SubmitError, match=r"1\.0 GiB of") as refusal:
         collect(tmp_path)
     assert "11" not in str(refusal.value)
+
+
+def test_our_own_patterns_are_gitignores() -> None:
+    """They are matched without pathspec where the user has no ignore file: to the same end."""
+    spec = GitIgnoreSpec.from_lines(ALWAYS_IGNORED)
+    bases = [
+        pattern.strip("/").replace("*", "x").replace("[co]", "c") for pattern in ALWAYS_IGNORED
+    ]
+    bases += [base + "x" for base in bases] + ["x" + base for base in bases] + [".py", "a b", "{}"]
+    for base in bases:
+        for name in (base, f"{base}/", f"a/{base}", f"a/b/{base}/", f"terrafor/{base}"):
+            assert always_ignored(name) == spec.match_file(name), name

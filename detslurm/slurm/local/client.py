@@ -178,6 +178,9 @@ class LocalCluster:
         """Always refused: nothing is planned here."""
         raise SlurmError("the local cluster plans no starts")
 
+    def expect_limits(self) -> None:
+        """Nobody has to be asked."""
+
     def limits(self) -> ClusterLimits:
         """One partition, one node, no preemption."""
         return self._limits
