@@ -127,8 +127,13 @@ def local_kind(place: Path) -> str | None:
     """The kind of file system that holds a path, or will, where no other machine sees that one."""
     while not place.exists() and place != place.parent:
         place = place.parent
-    kind = _kinds().get(_device(place))
+    kind = mounted_kind(place)
     return kind if kind in _LOCAL else None
+
+
+def mounted_kind(place: Path) -> str | None:
+    """The kind of file system that a directory is on, such as `ext4`; None where nothing says."""
+    return _kinds().get(_device(place))
 
 
 def _device(place: Path) -> str | None:

@@ -22,6 +22,7 @@ from detslurm.sdk.leftovers import (
     temporary_files,
     temporary_names,
     unrecorded,
+    unused_environments,
 )
 from detslurm.sdk.settled import SettledExperiment, SettledExperiments, settled
 from detslurm.sdk.snapshot import read
@@ -66,6 +67,7 @@ class Cleaning:
         self._known: set[str] = set()  # of all storages: one may have several paths
         self._checkpoints: list[DoomedCheckpoint] = []
         self._leftovers: list[Leftover] = []
+        self._staged: set[str] = set()  # archives of environments that may be needed
         self._complete = True  # whether everything could be read that may name a checkpoint
         self._stay = 0  # what may go at another time: temporary names, storages out of sight
 
@@ -97,6 +99,8 @@ class Cleaning:
         if ids is None:
             for folder in folders_of_store(self._store):
                 self._leave(temporary_files(folder, temporary_names(folder)))
+            if self._complete:
+                self._leave(unused_environments(self._store.own("environments"), self._staged))
             strange = self._strange()
             if with_unrecorded:
                 self._leave(strange)
@@ -137,6 +141,8 @@ class Cleaning:
         facts tell it."""
         facts = fold_facts(directory)
         own = directory.foreign_owner() is None
+        if facts.created.environment is not None:
+            self._staged.add(facts.created.environment.archive)
         if facts.desired.deleted:
             if own and (directory.path / "config.json").exists():
                 self._finish_deletion(directory)
@@ -215,7 +221,7 @@ class Cleaning:
     def _remove(self, one: Leftover) -> None:
         path = Path(one.path)
         try:
-            if one.kind == "temporary file" and not path.is_dir():
+            if one.kind in ("temporary file", "unused environment") and not path.is_dir():
                 path.unlink(missing_ok=True)
             elif one.kind == "temporary file":
                 fs.remove_tree(path)

@@ -11,7 +11,7 @@ from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.job_status import JobRef
 from detslurm.sdk.snapshot import ExperimentSnapshot, Finished, read
 from detslurm.store import ExperimentRow, ExperimentView
-from detslurm.store.records import Intent, Set
+from detslurm.store.records import Environment, Intent, Set
 
 if TYPE_CHECKING:
     from detslurm.sdk.budget import Budget
@@ -117,6 +117,11 @@ class ExperimentBase:
     def imported(self) -> str | None:
         """What it was at the site where it was bundled; None if it was submitted here."""
         return self._snapshot.facts.created.imported
+
+    @property
+    def environment(self) -> Environment | None:
+        """What its nodes copy to their own disks; None if they don't (slurm.stage_environment)."""
+        return self._snapshot.facts.created.environment
 
     @property
     def budget(self) -> Budget | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -26,6 +26,7 @@ Kind = Literal[
     "temporary file",
     "interrupted deletion",
     "unrecorded checkpoint",  # nothing in this store knows it
+    "unused environment",  # packed for experiments that are over
 ]
 
 DAY: Final = 86400.0
@@ -153,6 +154,15 @@ def temporary_files(
             )
 
 
+def unused_environments(folder: Path, used: Collection[str]) -> Iterator[Leftover]:
+    """Archives of environments that no unfinished experiment stages, and none did for a day."""
+    archives = [folder / name for name in fs.names_in(folder) if name.endswith(".tar")]
+    now = fs.time_there(folder) if archives else None
+    for path in archives:
+        if str(path) not in used and _is_old(path, now):
+            yield Leftover(kind="unused environment", path=str(path), size=tree_size(path))
+
+
 def folders_of(directory: ExperimentDir, facts: ExperimentFacts) -> list[Path]:
     """The directories of an experiment that temporary names may be in."""
     trials = [directory.trial(number).path for number in started_ids(directory, facts)]
@@ -161,7 +171,8 @@ def folders_of(directory: ExperimentDir, facts: ExperimentFacts) -> list[Path]:
 
 def folders_of_store(store: Store) -> list[Path]:
     """Those that belong to no experiment."""
-    return [store.path, store.ledger.log.path, store.own("index.json").with_suffix(".parts")]
+    own = [store.own("index.json").with_suffix(".parts"), store.own("environments")]
+    return [store.path, store.ledger.log.path, *own]
 
 
 def _is_old(path: Path, now: float | None) -> bool:

@@ -130,6 +130,7 @@ class Submitting:
         method_runner: str | None = None,
         from_checkpoint: str | None = None,
         test_mode: bool = False,
+        progress: Callable[[int, int], None] = lambda done, whole: None,
     ) -> Submission:
         """Create an experiment and queue its jobs: all of them, or nothing at all.
 
@@ -153,6 +154,8 @@ class Submitting:
                 the trials begin with its weights, and count from 0. By default none.
             test_mode: Whether to try it first: one trial trains one batch (a script one unit of the
                 searcher's length), validates and saves. Off by default.
+            progress: Called with the bytes of the environment that were packed and with their whole
+                number, where nodes stage one that was not packed before; by default nobody is.
 
         Returns:
             The ids of the experiment, of its trials and of its jobs.
@@ -195,7 +198,7 @@ class Submitting:
                 from_checkpoint=from_checkpoint,
                 test_mode=test_mode,
             )
-        return submit(plan, self.store, paused=paused)
+        return submit(plan, self.store, paused=paused, progress=progress)
 
     def import_bundle(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import time
@@ -10,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from detslurm._quantities import counted
+from detslurm._quantities import counted, human_size
 from detslurm.cli.diagnostics import diagnostics, reported_metrics
 from detslurm.cli.human import has_blocks, on_terminal
 from detslurm.cli.output import Column, local_time, number, plain, rfc3339, table
@@ -23,11 +24,12 @@ if TYPE_CHECKING:
     from detslurm.sdk.search_view import SearchView
     from detslurm.sdk.trial import Trial
     from detslurm.slurm import JobInfo
-    from detslurm.store import ExperimentView, TrialView, ValidationView
+    from detslurm.store import ExperimentView, TrialDir, TrialView, ValidationView
     from detslurm.store.gc_policy import GCPolicy
 
 # The tracebacks of a few trials explain a failure; those of hundreds hide it.
 _TRACEBACKS = 3
+_STAGED = 50  # trials
 _NO_SUCH_RELATIVE = re.compile(r"^FileNotFoundError: .*'[^/'][^']*'")
 
 
@@ -131,6 +133,7 @@ def _config_rows(experiment: Experiment) -> Iterator[tuple[str, Any]]:
     if experiment.managed:
         order = "smaller" if searcher.get("smaller_is_better", True) else "larger"
         yield "Searcher", f"{searcher.get('name')} on {searcher.get('metric')} ({order} is better)"
+    yield "Environment", _environment_text(experiment)
     yield "Slots per trial", resources.get("slots_per_trial")
     for name, value in _limits(experiment, resources):
         if (name, value) != ("weight", 1):
@@ -138,6 +141,28 @@ def _config_rows(experiment: Experiment) -> Iterator[tuple[str, Any]]:
     yield "Budget", experiment.budget
     yield "Max restarts", config.get("max_restarts")
     yield "Checkpoints kept", _kept(experiment.gc_policy)
+
+
+def _environment_text(experiment: Experiment) -> str:
+    """What the nodes stage, and whether they could."""
+    environment = experiment.environment
+    if environment is None:
+        return ""
+    size = f"{human_size(environment.size)} and {counted(environment.files, 'file')}"
+    ended = [run.end for one in _looked_into(experiment) for run in one.runs() if run.end]
+    whys = Counter(why for end in ended for why in set((end.get("not_staged") or {}).values()))
+    staged = sum(not end.get("not_staged") for end in ended)
+    lines = [f"{environment.prefix} as it was at the submission ({size})"]
+    if ended:
+        lines.append(f"staged in {staged} of {counted(len(ended), 'run')}")
+    lines += (f"not staged in {counted(count, 'run')}: {why}" for why, count in whys.items())
+    return "\n".join(lines)
+
+
+def _looked_into(experiment: Experiment) -> list[TrialDir]:
+    """The first trials that began: in hundreds of them hardly anything new is said."""
+    begun = (trial.directory for trial in experiment.trials() if trial.row.run_count)
+    return list(itertools.islice(begun, _STAGED))
 
 
 def _kept(policy: GCPolicy) -> str:
@@ -297,6 +322,7 @@ def experiment_data(experiment: Experiment) -> dict[str, Any]:
         **data,
         **dict(_limits(experiment, resources)),
         "budget": None if budget is None else asdict(budget),
+        "environment": experiment.environment,
         "path": str(experiment.path),
         "search": experiment.search.data() if experiment.search is not None else None,
         "message": experiment.message,

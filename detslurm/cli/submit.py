@@ -122,7 +122,7 @@ def submit(
         _show(plan, mine, as_json=as_json)
         return
     note(f"Preparing files: {plan.context.summary}")
-    done = mine.submit(plan, paused=paused)
+    done = _submitted(plan, mine, paused=paused)
     if not (test_mode and as_json):
         report(done, f"Created experiment {done.experiment_id}", as_json=as_json)
     if follow:
@@ -133,6 +133,18 @@ def submit(
         from detslurm.cli.test_mode import await_checks
 
         await_checks(mine, done, as_json=as_json)
+
+
+def _submitted(plan: Plan, mine: Client, *, paused: bool) -> Submission:
+    if plan.environment is None:
+        return mine.submit(plan, paused=paused)
+    from detslurm.cli.progress import transfer
+    from detslurm.sdk.submission.environment import is_packed
+
+    there = is_packed(plan.environment, mine.store)
+    note(f"{'Staging, packed before' if there else 'Packing'}: {plan.environment.summary}")
+    with transfer("Packing the environment") as progress:
+        return mine.submit(plan, paused=paused, progress=progress)
 
 
 def refuse_both(follow: bool, as_json: bool) -> None:
@@ -189,6 +201,7 @@ def _show(plan: Plan, mine: Client, *, as_json: bool) -> None:
         "when_preempted": plan.on_preempt,
         "store": str(mine.store.path),
         "context": plan.context.summary,
+        **({"environment": plan.environment.summary} if plan.environment is not None else {}),
     }
     if as_json:
         print_json({**facts, "cost": cost.to_dict(), "script": script})

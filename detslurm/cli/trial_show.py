@@ -24,6 +24,7 @@ from detslurm.cli.tables import columns_text
 
 if TYPE_CHECKING:
     from detslurm.sdk.trial import Trial
+    from detslurm.store import TrialView
 
 
 @click.command()
@@ -71,6 +72,7 @@ def _text(trial: Trial, metrics: bool) -> str:
         ("Expected Start", local_time(_expected_start(trial))),
         ("Message", trial.job_status.message if trial.job_status else None),
         ("Status", view.status),
+        ("Not staged", _not_staged(view)),
         ("Directory", trial.directory.path),
     ]
     parts = [description.properties(rows), "Runs:\n" + columns_text(_RUNS, view.runs)]
@@ -84,6 +86,11 @@ def _text(trial: Trial, metrics: bool) -> str:
     if view.state == "ERROR":
         parts.append(description.failure_text(trial))
     return "\n\n".join(parts)
+
+
+def _not_staged(view: TrialView) -> str:
+    whys = (f"run {r.number} on {n}: {why}" for r in view.runs for n, why in r.not_staged.items())
+    return "\n".join(whys)
 
 
 def _expected_start(trial: Trial) -> float | None:

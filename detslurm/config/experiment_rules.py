@@ -18,7 +18,8 @@ _TRIAL_CLASS = re.compile(r"[a-zA-Z0-9_.]+:[a-zA-Z0-9_]+")
 
 def experiment_problems(root: YamlNode) -> Iterator[ConfigProblem]:
     """All broken rules; values of a wrong kind are left to the checker."""
-    for rule in (_workspace, _grid, _slots, _budget, _single_node, _signal_lead, _length):
+    rules = (_workspace, _grid, _slots, _budget, _single_node, _signal_lead, _length, _environment)
+    for rule in rules:
         yield from rule(root)
 
 
@@ -113,6 +114,15 @@ def _signal_lead(root: YamlNode) -> Iterator[ConfigProblem]:
     if seconds and lead and _number(lead, 0) >= seconds:
         message = f"the signal would come {lead.value} s before the end of {seconds} s"
         yield ConfigProblem.at(lead.at, "slurm.signal_lead", message, "set it below slurm.time")
+
+
+def _environment(root: YamlNode) -> Iterator[ConfigProblem]:
+    staged = root.get("slurm", "stage_environment")
+    container = root.get("slurm", "container_prefix")
+    if staged and staged.value is not False and container and container.value:
+        message = "code in a container (slurm.container_prefix) has the environment of its image"
+        advice = "leave out one of the two: an image is a single file already"
+        yield ConfigProblem.at(staged.at, "slurm.stage_environment", message, advice)
 
 
 def names_trial_class(root: YamlNode) -> bool:

@@ -47,6 +47,7 @@ from detslurm.store.retry import SHORT, with_retries
 
 if TYPE_CHECKING:
     from detslurm.exec.ports import Reservation
+    from detslurm.exec.staging import StagedEnvironment
     from detslurm.exec.usage_sampler import UsageSampler
 
 T = TypeVar("T")
@@ -103,6 +104,7 @@ class Agent:
         self._why: str | None = None  # the failure, where the exit status does not show it
         self._child: subprocess.Popen[bytes] | None = None
         self._peers: dict[str, Any] | None = None
+        self._staged: StagedEnvironment | None = None
         self._output: LineSplitter | None = None
         self._rendezvous_port: Reservation | None = None
 
@@ -117,6 +119,8 @@ class Agent:
         """Run the entrypoint to its end; returns the exit status for the step."""
         self._report({"event": "up", "node": self._rank})
         self._end_orphans()
+        if "environment" in self._start:
+            self._stage_environment(self._start["environment"])
         try:
             self._rendezvous()
         except OSError as err:
@@ -146,6 +150,27 @@ class Agent:
         if left:
             self._log_message(f"{left} of them don't end: they may still use what this run needs")
 
+    def _stage_environment(self, environment: Mapping[str, Any]) -> None:
+        """Before the nodes meet, so that the code begins on all of them together."""
+        from detslurm.exec.staging import NotStaged, stage  # only here: others pay nothing
+
+        begun = time.monotonic()
+        try:
+            self._staged = stage(environment, wait=self._wait, stopped=lambda: self._flag.preempt)
+        except NotStaged as err:
+            self._not_staged(str(err))
+        else:
+            self._log_message(
+                f"the environment {environment['prefix']}, as it was at the submission, is in"
+                f" {self._staged.path} (after {time.monotonic() - begun:.1f} s)"
+            )
+
+    def _not_staged(self, why: str) -> None:
+        where = self._start["environment"]["prefix"]
+        self._log_message(f"not staged: {why}; the code runs with {where} as it is now")
+        self._staged = None
+        self._report({"event": "not_staged", "node": self._rank, "why": why})
+
     def _is_over(self, trial: int, run: int) -> bool:
         try:
             return self._experiment.trial(trial).end(run, fresh=True) is not None
@@ -166,6 +191,7 @@ class Agent:
         here: dict[str, Any] = {
             "addr": self._address(),
             "slots": len(self._slot_ids),
+            **({} if self._staged is None else {"environment": self._staged.path}),
         }
         if self._allocation.node_count == 1:
             self._peers = {"container_addrs": [here["addr"]], "container_rank": 0}
@@ -183,6 +209,9 @@ class Agent:
         # ends the waiting agents by a command or by closing their standard input.
         while self._peers is None:
             self._wait(timeout=1.0)
+        # Launchers name their own Python when they start ranks on other nodes.
+        if self._staged is not None and self._peers.get("environment") != self._staged.path:
+            self._not_staged("other nodes could not, or have it elsewhere")
 
     def _address(self) -> str:
         if self._allocation.node_count == 1:
@@ -247,7 +276,7 @@ class Agent:
         assert self._peers is not None
         allocation = self._allocation
         found = run_environment(
-            base=os.environ if self._prefix else python_first(os.environ),
+            base=self._base_environment(),
             config=self._config,
             start=self._start,
             experiment_dir=self._experiment.path,
@@ -257,11 +286,23 @@ class Agent:
             peers=self._peers,
             flag=self._flag.name,
         )
+        if self._staged is not None:
+            from detslurm.exec.staging import relocated
+
+            return relocated(found, self._staged)
         if not self._prefix:
             return found
         from detslurm.exec.containers import inside  # only here: others pay nothing
 
         return inside(found, _library_of(workdir))
+
+    def _base_environment(self) -> Mapping[str, str]:
+        """That of the job, in which the code finds its Python."""
+        if "environment" in self._start:
+            from detslurm.exec.staging import with_commands_of
+
+            return with_commands_of(os.environ, self._start["environment"]["prefix"])
+        return os.environ if self._prefix else python_first(os.environ)
 
     def _end_remaining(self) -> None:
         """End what the entrypoint left behind; while preempted, let it finish saving first."""

@@ -61,6 +61,7 @@ class AttemptResult(msgspec.Struct):
     why: str | None = None  # the failure, where the exit code does not show it
     was_short: bool = False  # it was over before long
     failure: Failure | None = None  # an error of the code, met at once
+    not_staged: dict[str, str] = {}  # why, by node
     job_is_ending: bool = False
     yield_allocation: bool = False  # Slurm wants the allocation back, whatever becomes of the trial
 
@@ -185,6 +186,8 @@ class Attempt:
             self._kill_by(_INVALID_GRACE)
         elif event == "policy":
             self._on_policy(node, str(report["name"]), report.get("action"))
+        elif event == "not_staged":
+            self._result.not_staged[self._nodes[node]] = str(report["why"])
         elif event == "usage":
             self._on_sample(node, report)
         elif event == "ended":
@@ -320,6 +323,9 @@ class Attempt:
             "port": ordered[0]["port"],
             "token": agent_protocol.new_token(),
         }
+        places = {here.get("environment") for here in ordered}
+        if len(places) == 1 and (place := places.pop()) is not None:
+            peers["environment"] = place
         self._send(agent_protocol.PEERS + json.dumps(peers))
 
     def _send(self, command: str) -> None:

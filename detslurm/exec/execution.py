@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import msgspec
+
 from detslurm import _start
 from detslurm._states import INVALID_HP, RESTART
 from detslurm.exec.attempt import REFRESH_SECONDS, Attempt, AttemptResult, Limits
@@ -174,6 +176,7 @@ class Execution:
                 "host": os.uname().nodename,
                 "time": time.time(),
                 "resume": self._resume(view, continued),
+                **self._environment(),
                 **({} if continued is None else {"continued": continued.as_claimed()}),
                 **(
                     {"fencing_token": token}
@@ -182,6 +185,11 @@ class Execution:
                 ),
             }
         )
+
+    def _environment(self) -> dict[str, Any]:
+        """What the nodes stage, for their agents, who don't read the experiment's facts."""
+        found = self._intents.facts.created.environment
+        return {} if found is None else {"environment": msgspec.to_builtins(found)}
 
     def _continued(self) -> Continued | None:
         """Where the trial begins if it continues one of another experiment."""
@@ -455,4 +463,5 @@ def _end_record(number: int, decision: Decision, result: AttemptResult) -> dict[
         "exclude": result.exclude,
         "time": time.time(),
         **({} if failure is None else {"failure": failure.to_dict()}),
+        **({"not_staged": result.not_staged} if result.not_staged else {}),
     }

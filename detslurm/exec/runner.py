@@ -62,7 +62,7 @@ class Runner:
         self._trial_queue: TrialQueue = self._make_trial_queue(first, each)
         self._collection = CheckpointCollection(self._experiment, self._config)
         self._excluded: list[str] = []
-        self._worked = self._failed = False
+        self._worked = self._failed = self._yielded = False
         self._longest = 0.0  # seconds that a trial took
 
     def _make_trial_queue(self, first: int, each: int) -> TrialQueue:
@@ -114,7 +114,17 @@ class Runner:
             if not going_on:
                 break
             self._submit_deferred()
+        if self._worked and self._intents.facts.created.environment is not None:
+            self._leave_environment()
         return 1 if self._failed else 0
+
+    def _leave_environment(self) -> None:
+        """Free the disks of the nodes, unless jobs are to come that use the same copies."""
+        last = self._experiment.trial(self._intents.facts.trial_ids[-1])
+        if not self._yielded and self._with_retries(lambda: last.start(1)) is not None:
+            from detslurm.exec.staging import leave_nodes  # only here: others pay nothing
+
+            leave_nodes(self._allocation)
 
     @staticmethod
     def _with_retries(act: Callable[[], T]) -> T:
@@ -250,6 +260,7 @@ class Runner:
         # A requeue makes Slurm end this job, and with it this process: SIGTERM arrives while we
         # wait for scontrol's answer. What is left to do has KillWait seconds, until SIGKILL.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        self._yielded = True
         hold = action is Action.HOLD
         if hold and ending:
             self._cluster().hold([self._allocation.ref])  # should Slurm requeue it on its own

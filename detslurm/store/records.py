@@ -60,6 +60,28 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_
     by: str | None = None
 
 
+MANIFEST = ".detslurm-environment.json"
+"""In the archive of an environment: what a node has to know to use it."""
+
+
+class Environment(msgspec.Struct, frozen=True, kw_only=True):
+    """An environment as it was at the submission, which nodes copy to their own disks.
+
+    Attributes:
+        archive: The path of the archive.
+        prefix: Where the environment is.
+        size: The bytes of the archive; about those that it takes on a node.
+        files: How many files are in it.
+        detslurm: The version of detslurm that is installed in it; None if none is.
+    """
+
+    archive: str
+    prefix: str
+    size: int
+    files: int
+    detslurm: str | None = None
+
+
 class Created(Record, frozen=True, tag="created"):
     """The experiment exists; always number 1. Names and texts may be anything that was given."""
 
@@ -95,6 +117,7 @@ class Created(Record, frozen=True, tag="created"):
     imported: str | None = None  # what it was, where a bundle was made of it
     sources: tuple[int, ...] = ()  # the experiments with checkpoints that it begins with
     source_checkpoint: str | None = None  # what a warm start from a trial meant at the submission
+    environment: Environment | None = None  # what its nodes stage
 
 
 class Trials(Record, frozen=True, tag="trials"):

@@ -341,6 +341,7 @@ def _run_view(run: RunFacts) -> RunView:
         resumed_steps=run.resumed,
         steps=run.reached,
         usage=parse_usage(end.get("usage")),
+        not_staged=end.get("not_staged") or {},
     )
 
 

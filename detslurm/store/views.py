@@ -105,6 +105,7 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
         steps: How many batches it has trained by its reports and checkpoints, those of earlier runs
             included.
         usage: What it has used; None while it goes on, and where nothing is known.
+        not_staged: Why nodes did not run it from their copies of the environment, by node.
     """
 
     number: int
@@ -119,6 +120,7 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
     resumed_steps: int = 0
     steps: int = 0
     usage: RunUsage | None = None
+    not_staged: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class TrialRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -13,6 +13,7 @@ from detslurm.sdk.errors import SubmitError
 from detslurm.sdk.submission.context import ContextFiles, collect
 from detslurm.sdk.submission.deferring import Deferral, within_quotas
 from detslurm.sdk.submission.entrypoint import check_entrypoint, one_node_problem
+from detslurm.sdk.submission.environment import EnvironmentFiles, find_environment
 from detslurm.sdk.submission.preflight import sampler_problems, warm_start_problems
 from detslurm.sdk.submission.sources import Sources, source_checkpoint, warm_start_sources
 from detslurm.sdk.submission.unused import unused_note
@@ -53,6 +54,7 @@ class Plan:
     source_checkpoint: str | None = None  # the latest one of the trial that a warm start names
     descent: Descent | None = None  # the experiment that it comes from
     deferral: Deferral | None = None  # what is submitted later
+    environment: EnvironmentFiles | None = None  # what its nodes copy to their own disks
 
     @property
     def is_search(self) -> bool:
@@ -94,6 +96,7 @@ def make_plan(
     ]
     if problems:
         raise SubmitError("\n".join(problems))
+    environment = find_environment(config.slurm.stage_environment)
     limits, jobs = jobs_within(config, site, cluster, elements)
     if jobs.template.nodes > 1 and (problem := one_node_problem(config.entrypoint)):
         raise SubmitError(problem)
@@ -120,6 +123,7 @@ def make_plan(
         sources=warm_start_sources(plain, store, source),
         source_checkpoint=source,
         deferral=deferral,
+        environment=environment,
     )
 
 

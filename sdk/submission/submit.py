@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+from msgspec import structs
 
 from detslurm import _module_cache
 from detslurm._quantities import counted
 from detslurm.sdk.errors import SubmitError
 from detslurm.sdk.submission.context import freeze
 from detslurm.sdk.submission.deferring import defer
+from detslurm.sdk.submission.environment import keep
 from detslurm.sdk.submission.planning import Plan
 from detslurm.sdk.submission.sources import holding, keep_sources
 from detslurm.slurm import Cluster, JobRequest, SlurmError, SubmitLimitReached
@@ -101,15 +104,25 @@ def _first_request(plan: Plan, experiment_dir: Path, folder: Path) -> JobRequest
     )
 
 
-def submit(plan: Plan, store: Store, *, paused: bool = False) -> Submission:
+def submit(
+    plan: Plan,
+    store: Store,
+    *,
+    paused: bool = False,
+    progress: Callable[[int, int], None] = lambda done, whole: None,
+) -> Submission:
     """Create the experiment and queue its jobs, or raise `SubmitError` and queue nothing.
 
     A crash at any moment leaves either no experiment, or one that records what was queued.
+    `progress` is told how much is packed of the environment that its nodes stage.
     """
     cluster = plan.cluster
     if cluster.name != "local":  # one machine starts few jobs, and reads from its own memory
         cache_modules(store)
-    experiment = _create(plan, store)
+    environment = None
+    if plan.environment is not None:
+        environment = keep(plan.environment, store, progress)
+    experiment = _create(plan, store, environment)
     first_trial = experiment.created().first_trial
     if paused:
         experiment.append(records.Intent(intent="pause"))
@@ -179,10 +192,10 @@ def cache_modules(store: Store) -> None:
             fs.replace_file(path, content)
 
 
-def _create(plan: Plan, store: Store) -> ExperimentDir:
+def _create(plan: Plan, store: Store, environment: records.Environment | None) -> ExperimentDir:
     with holding(store, plan.sources):
         experiment = store.create_experiment(
-            _created(plan),
+            structs.replace(_created(plan), environment=environment),
             plan.config.to_dict(),
             plan.text,
             masked=plan.config.masked(),

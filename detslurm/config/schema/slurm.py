@@ -51,6 +51,12 @@ def _limit(value: Any) -> str | None:
     return None if canonical_limit(value) else ""
 
 
+def _environment(value: Any) -> str | None:
+    if isinstance(value, bool) or value.startswith(("/", "~")):
+        return one_line(value) if isinstance(value, str) else None
+    return "must be true, or the absolute path of a virtual or conda environment"
+
+
 Word = Annotated[Text, must(word)]
 TimeLimit = Annotated[
     str | None,
@@ -93,6 +99,7 @@ class Slurm(Section, frozen=True, kw_only=True):
     trials_per_job: Positive = 1
     budget: Budget | None = None
     idle_guard: IdleGuard = IdleGuard()
+    stage_environment: Annotated[bool | str, must(_environment)] = False
 
     @property
     def time_seconds(self) -> int | None:

@@ -1,0 +1,326 @@
+"""Environments on the disks of nodes: packed at the submission, unpacked once per node."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import sys
+import venv
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from benchmarks.experiments import job_environment, runner_command, submitted
+from detslurm.exec import staging
+from detslurm.exec.staging import NotStaged, StagedEnvironment, stage
+from detslurm.sdk import Client
+from detslurm.sdk.errors import SubmitError
+from detslurm.sdk.submission.environment import find_environment, keep
+from detslurm.store import ExperimentDir, Store
+
+SITE = f"lib/python{sys.version_info[0]}.{sys.version_info[1]}/site-packages"
+
+PRINTS = """\
+    import os, shutil, sys, package
+    print("prefix", sys.prefix)
+    print("package", package.__file__)
+    print("tool", shutil.which("tool"), os.popen("tool").read().strip())
+    print("variable", os.environ["VIRTUAL_ENV"])
+    """
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> Path:
+    """A small virtual environment with a package, a command and what this Python has."""
+    prefix = tmp_path / "venv"
+    venv.create(prefix, symlinks=True)
+    packages = prefix / SITE
+    (packages / "package.py").write_text("VALUE = 1\n")
+    (packages / "ours.pth").write_text("\n".join(p for p in sys.path if "site-packages" in p))
+    tool = prefix / "bin" / "tool"
+    tool.write_text(f"#!{prefix}/bin/python3\nimport sys; print(sys.prefix)\n")
+    tool.chmod(0o755)
+    return prefix
+
+
+@pytest.fixture
+def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The node's own disk."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    monkeypatch.setattr(staging, "_place", lambda: folder)
+    return folder
+
+
+def packed(environment: Path, tmp_path: Path) -> dict[str, Any]:
+    """The environment as nodes get to know it."""
+    found = find_environment(str(environment))
+    assert found is not None
+    kept = keep(found, Store.open(tmp_path / "store"), lambda done, whole: None)
+    plain: dict[str, Any] = msgspec.to_builtins(kept)
+    return plain
+
+
+def staged(environment: Mapping[str, Any]) -> StagedEnvironment:
+    return stage(environment, wait=lambda seconds: None, stopped=lambda: False)
+
+
+def reason(environment: Mapping[str, Any]) -> str:
+    with pytest.raises(NotStaged) as caught:
+        staged(environment)
+    return str(caught.value)
+
+
+def archives(tmp_path: Path) -> list[str]:
+    return os.listdir(tmp_path / "store" / "environments")  # noqa: PTH208
+
+
+def copies(disk: Path) -> list[Path]:
+    return [copy for home in disk.iterdir() for copy in home.iterdir()]
+
+
+class TestARun:
+    """Runner and agent, as a job of one node starts them."""
+
+    def _run(self, tmp_path: Path, environment: Path, script: str) -> str:
+        tmp = tmp_path / "tmp"
+        tmp.mkdir()
+        slurm = f", stage_environment: {environment}"
+        experiment = submitted(tmp_path, tmp_path / "store", "python3 train.py", script, slurm)
+        path = f"{environment}/bin:/usr/bin:/bin"
+        own = {"TMPDIR": str(tmp), "PATH": path, "VIRTUAL_ENV": str(environment)}
+        subprocess.run(
+            runner_command(experiment), env=job_environment(dict(os.environ) | own), check=False
+        )
+        assert os.listdir(tmp) == []  # noqa: PTH208
+        return _log(experiment)
+
+    def test_its_code_runs_in_the_copy(self, tmp_path: Path, environment: Path) -> None:
+        """Python, packages and commands are the copy's; afterwards the disk is free again."""
+        log = self._run(tmp_path, environment, PRINTS)
+        copy = f"{tmp_path}/tmp/detslurm-{os.geteuid()}-environments/"
+        assert f"prefix {copy}" in log, log
+        assert f"package {copy}" in log
+        assert f"variable {copy}" in log
+        tool = next(line for line in log.splitlines() if " tool " in line)
+        assert tool.count(copy) == 2, tool
+
+
+def _log(experiment: ExperimentDir) -> str:
+    (log,) = experiment.path.glob("trials/*/*/run-1.log")
+    return log.read_text()
+
+
+class TestPacking:
+    """Submission."""
+
+    def test_an_unchanged_environment_is_packed_once(
+        self, tmp_path: Path, environment: Path
+    ) -> None:
+        """Imports that compile change nothing; an edited module makes another archive."""
+        first = packed(environment, tmp_path)
+        subprocess.run([environment / "bin" / "python3", "-c", "import package"], check=True)
+        assert packed(environment, tmp_path) == first
+        (environment / SITE / "package.py").write_text("VALUE = 2\n")
+        assert packed(environment, tmp_path)["archive"] != first["archive"]
+        assert len(archives(tmp_path)) == 2
+
+    def test_an_interrupted_one_leaves_nothing(self, tmp_path: Path, environment: Path) -> None:
+        """Ctrl-C in the middle."""
+        found = find_environment(str(environment))
+        assert found is not None
+
+        def interrupt(done: int, whole: int) -> None:
+            raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            keep(found, Store.open(tmp_path / "store"), interrupt)
+        assert archives(tmp_path) == []
+
+    def test_what_changes_meanwhile_is_refused(self, tmp_path: Path, environment: Path) -> None:
+        """Half of an installation must not be kept."""
+        found = find_environment(str(environment))
+        assert found is not None
+
+        def install(done: int, whole: int) -> None:
+            (environment / SITE / "late.py").touch()
+
+        with pytest.raises(SubmitError, match="has changed while it was packed"):
+            keep(found, Store.open(tmp_path / "store"), install)
+        assert archives(tmp_path) == []
+
+    def test_what_is_no_environment_is_refused(self, tmp_path: Path) -> None:
+        """The system's Python, or a typing error."""
+        with pytest.raises(SubmitError, match="neither a virtual environment"):
+            find_environment(str(tmp_path))
+        with pytest.raises(SubmitError, match="No such file"):
+            find_environment(str(tmp_path / "none"))
+
+    def test_uncompiled_modules_are_compiled(
+        self, tmp_path: Path, environment: Path, disk: Path
+    ) -> None:
+        """Else each run would do it, on every node."""
+        copy = Path(staged(packed(environment, tmp_path)).path)
+        code = "import package, sys; print(package.__spec__.loader.path_stats, package.__cached__)"
+        before = sorted((copy / SITE / "__pycache__").iterdir())
+        said = subprocess.run(
+            [copy / "bin" / "python3", "-v", "-c", code], capture_output=True, text=True, check=True
+        )
+        assert [path.name for path in before] == [f"package.{sys.implementation.cache_tag}.pyc"]
+        assert "matches" in next(
+            line for line in said.stderr.splitlines() if "package" in line and "matches" in line
+        )
+
+
+class TestANode:
+    """Unpacking, once per node, and when it is better left."""
+
+    def test_many_at_once_unpack_once(self, tmp_path: Path, environment: Path, disk: Path) -> None:
+        """Others wait for the first one, and find the same copy."""
+        one = packed(environment, tmp_path)
+        script = tmp_path / "race.py"
+        script.write_text(
+            "import json, sys, time\nfrom pathlib import Path\n"
+            "from detslurm.exec import staging\n"
+            f"staging._place = lambda: Path({str(disk)!r})\n"
+            "found = staging.stage(json.loads(sys.argv[1]), wait=time.sleep, stopped=bool)\n"
+            "print(found.path, Path(found.path).stat().st_ino)\n"
+            "input()\n"
+        )
+        argv = [sys.executable, str(script), msgspec.json.encode(one).decode()]
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        race = [subprocess.Popen(argv, **pipes) for _ in range(6)]
+        said = set()
+        for racer in race:
+            assert racer.stdout is not None
+            said.add(racer.stdout.readline())
+        assert len(said) == 1, said
+        staging.main([])
+        assert len(copies(disk)) == 1  # in use
+        for racer in race:
+            racer.communicate("\n")
+        staging.main([])
+        assert list(disk.iterdir()) == []
+
+    def test_what_a_killed_one_leaves_is_removed(
+        self, tmp_path: Path, environment: Path, disk: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The kernel has released its lock; half a copy has no name that anybody looks for."""
+        one = packed(environment, tmp_path)
+
+        def die(copy: Path) -> None:
+            os._exit(9)
+
+        with monkeypatch.context() as killed:
+            killed.setattr(staging, "_check", die)
+            if (child := os.fork()) == 0:
+                staged(one)
+            os.waitpid(child, 0)
+        (half,) = copies(disk)
+        copy = Path(staged(one).path)
+        assert copies(disk) == [copy]
+        assert half != copy
+
+    def test_one_that_was_installed_into_is_not_used_again(
+        self, tmp_path: Path, environment: Path, disk: Path
+    ) -> None:
+        """As a startup hook does it: the next run gets what was packed."""
+        one = packed(environment, tmp_path)
+        first = staged(one)
+        (Path(first.path) / SITE / "installed.py").touch()
+        assert "has changed its copy" in reason(one)
+        first.leave()
+        assert not (Path(staged(one).path) / SITE / "installed.py").exists()
+
+    def test_another_environment_takes_the_place_of_an_unused_one(
+        self, tmp_path: Path, environment: Path, disk: Path
+    ) -> None:
+        """What is in use stays."""
+        one = packed(environment, tmp_path)
+        first = staged(one)
+        (environment / SITE / "package.py").write_text("VALUE = 22\n")
+        second = staged(packed(environment, tmp_path))
+        assert len(copies(disk)) == 2
+        first.leave()
+        (environment / SITE / "package.py").write_text("VALUE = 333\n")
+        third = staged(packed(environment, tmp_path))
+        assert {str(copy) for copy in copies(disk)} == {second.path, third.path}
+
+    @pytest.mark.parametrize(
+        ("harm", "why"),
+        [
+            (lambda archive: archive.unlink(), "No such file"),
+            (lambda archive: archive.chmod(0o666), "may have been written by somebody else"),
+            (lambda archive: os.truncate(archive, 100), "has changed since the submission"),
+        ],
+    )
+    def test_an_archive_that_can_not_be_trusted_is_not_used(
+        self,
+        tmp_path: Path,
+        environment: Path,
+        disk: Path,
+        harm: Callable[[Path], None],
+        why: str,
+    ) -> None:
+        """The run goes on without it."""
+        one = packed(environment, tmp_path)
+        harm(Path(one["archive"]))
+        assert why in reason(one)
+        assert copies(disk) == []
+
+    def test_a_directory_of_others_is_not_used(
+        self, tmp_path: Path, environment: Path, disk: Path
+    ) -> None:
+        """All may write in /tmp, and might have planted one."""
+        home = disk / f"detslurm-{os.geteuid()}-environments"
+        home.mkdir()
+        home.chmod(0o777)
+        assert "is not this user's alone" in reason(packed(environment, tmp_path))
+
+    def test_a_shared_disk_is_not_used(
+        self, tmp_path: Path, environment: Path, disk: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """TMPDIR at home."""
+        monkeypatch.setattr(staging, "mounted_kind", lambda place: "nfs4")
+        assert "may be shared with other nodes (nfs4)" in reason(packed(environment, tmp_path))
+
+    def test_a_small_memory_is_spared(
+        self, tmp_path: Path, environment: Path, disk: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Where /tmp is memory, which counts as the job's."""
+        one = packed(environment, tmp_path)
+        monkeypatch.setattr(staging, "mounted_kind", lambda place: "tmpfs")
+        staged(one).leave()
+        staging.main([])
+        monkeypatch.setattr(staging, "_memory", lambda: 3 * one["size"])
+        assert "is memory" in reason(one)
+
+    def test_whoever_waits_for_the_lock_can_be_stopped(
+        self, tmp_path: Path, environment: Path, disk: Path
+    ) -> None:
+        """A preemption comes while another job unpacks."""
+        one = packed(environment, tmp_path)
+        home = staging._home()
+        lock = os.open(home, os.O_RDONLY)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        waits = iter([False, False, True])
+        with pytest.raises(NotStaged, match="asked to stop"):
+            stage(one, wait=lambda seconds: None, stopped=lambda: next(waits))
+        os.close(lock)
+
+
+def test_containers_are_refused(tmp_path: Path) -> None:
+    """An image has its own environment."""
+    from detslurm.config import ConfigErrors
+
+    config = tmp_path / "experiment.yaml"
+    config.write_text(
+        "entrypoint: 'true'\nsearcher: {name: single, metric: loss}\n"
+        "slurm: {slot_type: cpu, container_prefix: [apptainer], stage_environment: true}\n"
+    )
+    with pytest.raises(ConfigErrors, match="environment of its image"):
+        Client(tmp_path / "store").plan(config, cluster="local")
