@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from detslurm.sdk.enums import ExperimentSortBy, ExperimentState, OrderBy
 from detslurm.sdk.finding_checkpoints import FindingCheckpoints
+from detslurm.sdk.listing import Listing, Progress, silent
 from detslurm.sdk.queues import Connect, Queues, connector
 from detslurm.sdk.registry import Registry
 from detslurm.sdk.snapshot import (
@@ -69,6 +69,7 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
         # Reading never creates anything: the first submission creates the store.
         self.store = Store(path)
         self.warn = warn
+        self.progress: Progress = silent  # how a long reading is shown
         self.queues = Queues(connect or connector(path), warn)
         # What was read of trials' logs, for those who read the same experiments all the time.
         self._logs: dict[int, ReadCache] | None = None
@@ -190,12 +191,35 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
         Raises:
             NotFound: If there is no store where the user said it is.
         """
-        if not self._is_there():
-            return []
-        finished, others = _snapshot_of_all(self.store, self.queues, self.warn)
-        rows = finished | {number: one.row for number, one in others.items()}
-        shown = (row for row in rows.values() if archived or not row.archived)
-        return sorted((row for row in shown if row.state != "DELETED"), key=attrgetter("id"))
+        return list(self.newest_rows(archived=archived))[::-1]
+
+    def newest_rows(
+        self, *, archived: bool = False, count: int | None = None
+    ) -> Iterator[ExperimentRow]:
+        """Yield what `rows` returns, the newest first; only what is taken is read of the store.
+
+        Args:
+            archived: Whether to include archived experiments; off by default.
+            count: How many the caller is about to take, about; by default all. Only unfinished
+                experiments among these are read and looked up in the queue then.
+
+        Yields:
+            A row for each experiment, as tables show it.
+
+        Raises:
+            NotFound: If there is no store where the user said it is.
+        """
+        for one in self._newest_first(count):
+            row = one.row
+            if archived or not row.archived:
+                yield row
+
+    def _newest_first(self, count: int | None) -> Iterator[ExperimentSnapshot | Finished]:
+        """The experiments that were not deleted."""
+        if self._is_there():
+            listing = Listing(self.store, self.queues, self.warn, self.progress)
+            found = listing.newest_first(count)
+            yield from (one for one in found if one.row.state != "DELETED")
 
     def list_experiments(
         self,
@@ -227,23 +251,13 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
         from detslurm.sdk.experiment import Experiment
         from detslurm.sdk.ordering import experiments_by, selected
 
-        found = self._listed()
+        found = {one.row.id: one for one in self._newest_first(None)}
         rows = selected(
-            [one.row for one in found.values()],
+            [one.row for one in reversed(found.values())],
             ids=experiment_ids, labels=labels, users=users, states=states, name=name,
         )  # fmt: skip
         rows = experiments_by(rows, sort_by, order_by)
         return [Experiment(self.queues, found[row.id]) for row in rows]
-
-    def _listed(self) -> dict[int, ExperimentSnapshot | Finished]:
-        """All experiments by id, but for the deleted ones."""
-        if not self._is_there():
-            return {}
-        found: dict[int, ExperimentSnapshot | Finished] = {}
-        finished, others = _snapshot_of_all(self.store, self.queues, self.warn)
-        found |= {number: Finished(self.store, row) for number, row in finished.items()}
-        found |= others
-        return {n: one for n, one in sorted(found.items()) if one.row.state != "DELETED"}
 
     def _is_there(self) -> bool:
         """Whether there is a store, which nobody minds who never named this one."""
@@ -388,40 +402,3 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
         if text := self.missing():
             raise NotFound(text)
         return self.store.find_trial(trial_id)
-
-
-def _snapshot_of_all(
-    store: Store, queues: Queues, warn: Callable[[str], None]
-) -> tuple[dict[int, ExperimentRow], dict[int, ExperimentSnapshot]]:
-    """Rows of finished experiments and all others by id, with one query of the queue for these.
-
-    What can't be read is left out, with a warning.
-    """
-    catalog = store.catalog()
-    for problem in catalog.problems:
-        warn(f"left out: {problem}")
-    others = {one.directory.id: one for one in _readable(store, catalog.unfinished, warn)}
-    attach_job_status(list(others.values()), queues)
-    for text in snapshot_warnings(others.values()):
-        warn(text)
-    catalog.settle([one.row for one in others.values()])
-    return catalog.finished, others
-
-
-def _readable(
-    store: Store, ids: Iterable[int], warn: Callable[[str], None]
-) -> Iterator[ExperimentSnapshot]:
-    """The experiments that can be read; an id whose submission was interrupted has none."""
-    unreadable: dict[int, StoreError] = {}
-    for number in ids:
-        try:
-            yield read(store.experiment(number))
-        except NotFound:
-            continue
-        except StoreError as error:
-            unreadable[number] = error
-    if unreadable:
-        more = ", ..." if len(unreadable) > 10 else ""
-        names = ", ".join(map(str, list(unreadable)[:10])) + more
-        first = next(iter(unreadable.values()))
-        warn(f"left out because they can't be read: experiment {names} ({first})")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import islice
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 # Of more earlier experiments only the newest are read.
 _EXPERIMENTS = 5
+_LOOKED_THROUGH = 200  # at first: of running ones the logs are read
 
 
 def cost_of_plan(client: Client, plan: Plan) -> Cost:
@@ -183,14 +185,14 @@ def _earlier(client: Client, config: Mapping[str, Any]) -> Iterator[ExperimentRo
 
     folder = tuple(config.get(key) or UNCATEGORIZED for key in ("workspace", "project"))
     slots = config["resources"]["slots_per_trial"]
-    same = [
+    same = (
         row
-        for row in client.rows(archived=True)
+        for row in client.newest_rows(archived=True, count=_LOOKED_THROUGH)
         if (row.name, row.slots) == (config["name"], slots)
         and (row.workspace, row.project) == folder
         and row.trial_states.get("COMPLETED")
-    ]
-    yield from sorted(same, key=lambda row: row.id, reverse=True)[:_EXPERIMENTS]
+    )
+    yield from islice(same, _EXPERIMENTS)
 
 
 def _measures(trial: TrialRow) -> bool:

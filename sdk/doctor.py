@@ -180,8 +180,8 @@ def _purge(after: int | None, root: Path) -> Iterator[Finding]:
     if after is None:
         return
     text = f"files that nobody has used for {counted(after, 'day')} are deleted here"
-    rows = Store(root).catalog().finished.values() if root.exists() else ()
-    found = in_danger(rows, after)
+    listed = Store(root).catalog().newest_first() if root.exists() else ()
+    found = in_danger((one for one in listed if not isinstance(one, int)), after)[::-1]
     if not found:
         yield Finding("site", "note", text)
         return

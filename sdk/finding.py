@@ -97,9 +97,10 @@ def named(client: Client, pattern: str) -> list[int]:
     if not found:
         what = "name matches" if is_glob else "experiment is called"
         raise NotFound(f"no {what} {pattern!r} in {client.store.path}")
+    found = sorted(set(found))
     if not is_glob and len(found) > 1:
         raise LifecycleError(ambiguous(client, pattern, found))
-    return sorted(set(found))
+    return found
 
 
 def ambiguous(client: Client, pattern: str, found: list[int]) -> str:
@@ -117,7 +118,9 @@ def _too_few(what: str, client: Client, place: int) -> str:
 
 def _newest_first(client: Client) -> Iterator[tuple[int, ExperimentFacts]]:
     """The user's own experiments that are there, without the deleted ones."""
-    for number in reversed(_ids(client)):
+    if text := client.missing():
+        raise NotFound(text)
+    for number in client.store.newest_first():
         try:
             directory = client.directory(number)
             if directory.foreign_owner() is None:
@@ -128,14 +131,8 @@ def _newest_first(client: Client) -> Iterator[tuple[int, ExperimentFacts]]:
             continue
 
 
-def _ids(client: Client) -> list[int]:
-    if text := client.missing():
-        raise NotFound(text)
-    return sorted(client.store.ledger_state().experiments())
-
-
 def names(client: Client) -> Iterator[tuple[int, str]]:
-    """Yield ids and names of all experiments: of finished ones by the index alone.
+    """Yield ids and names of all experiments, newest first: of finished ones by the index alone.
 
     Args:
         client: Whose store it is.
@@ -145,14 +142,14 @@ def names(client: Client) -> Iterator[tuple[int, str]]:
     """
     if text := client.missing():
         raise NotFound(text)
-    catalog = client.store.catalog()
-    for row in catalog.finished.values():
-        if row.state != "DELETED":
-            yield row.id, row.name
-    for number in catalog.unfinished:
+    for one in client.store.catalog().newest_first():
+        if not isinstance(one, int):
+            if one.state != "DELETED":
+                yield one.id, one.name
+            continue
         try:
-            facts = fold_facts(client.directory(number))
+            facts = fold_facts(client.directory(one))
         except StoreError:
             continue
         if not facts.desired.deleted:
-            yield number, str(facts.desired.fields.get("name", facts.created.name) or "")
+            yield one, str(facts.desired.fields.get("name", facts.created.name) or "")

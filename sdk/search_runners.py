@@ -7,6 +7,7 @@ import os
 import time
 import uuid
 from collections.abc import Callable, Iterable
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -124,7 +125,7 @@ class LocalSearchRunner(SearchRunner):
         """The mark of our submission, which is created the first time."""
         path = self._folder / _MARK_FILE
         if not path.exists():
-            last = max(store.ledger_state().experiments(), default=0)
+            last = next(store.newest_first(), 0)
             fs.put_if_absent(path, f"{uuid.uuid4()} {last}\n".encode())  # a kill leaves no half
         text, _, last_known = path.read_text().strip().partition(" ")
         return SubmissionMark(text, int(last_known or 0))
@@ -215,9 +216,7 @@ def _warn(text: str) -> None:
 
 def _find_marked(store: Store, mark: SubmissionMark) -> ExperimentDir | None:
     # Ids only grow: whatever is older than the mark can't bear it.
-    for number in store.ledger_state().experiments():
-        if number <= mark.after:
-            continue
+    for number in takewhile(lambda number: number > mark.after, store.newest_first()):
         try:
             experiment = store.experiment(number)
         except NotFound:

@@ -36,8 +36,8 @@ class Node(Protocol):
 
 def experiments(client: Client) -> list[Node]:
     """The newest experiments, and a node with older ones."""
-    rows = client.rows(archived=True)
-    return paged([ExperimentNode(client, row) for row in reversed(rows)])
+    rows = client.newest_rows(archived=True)
+    return paged([ExperimentNode(client, row) for row in rows])
 
 
 def paged(nodes: Sequence[Node]) -> list[Node]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import signal
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any, get_args, get_origin
 
 from click.shell_completion import CompletionItem
@@ -40,13 +41,13 @@ def _experiments(*, by_name: bool) -> Iterator[tuple[str, str]]:
     from detslurm.sdk.client import Client
     from detslurm.sdk.finding import names
 
-    found = sorted(names(Client(warn=lambda text: None)), reverse=True)
+    found = list(islice(names(Client(warn=lambda text: None)), None if by_name else _MOST))
     if by_name:
         yield "last", "the newest"
         yield from dict.fromkeys((name, "") for _, name in found)
         return
     yield "last", "the newest"
-    for number, name in found[:_MOST]:
+    for number, name in found:
         yield str(number), name
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -172,18 +173,24 @@ def chosen(
     **filters: tuple[str, ...],
 ) -> Table:
     """The experiments that the options ask for, as a table."""
-    rows = _query(**filters).chosen(client().rows(archived=include_archived))
-    _warn_of_purge(rows)
+    from detslurm.sdk.purge import purge_days
+
+    query, mine = _query(**filters), client()
+    # What ends early may be asked for in few words: only so many are read then.
+    page = None if sort or limit is None or any(filters.values()) else offset + limit
+    found: Iterable[ExperimentRow]
+    found = filter(query.matches, mine.newest_rows(archived=include_archived, count=page))
+    if (after := purge_days()) is not None:
+        found = _warned_of_purge([*found], after)
+    if sort:
+        rows = _sorted([*found][::-1], sort, reverse=reverse)
+        rows = rows[offset : None if limit is None else offset + limit]
+    else:
+        rows = [*islice(found, offset, None if limit is None else offset + limit)]
+        rows = rows if reverse else rows[::-1]
     for row in rows:
         if row.submission:
             warn(f"experiment {row.id}: {row.submission}")
-    if sort:
-        rows = _sorted(rows, sort, reverse=reverse)
-        rows = rows[offset : None if limit is None else offset + limit]
-    else:
-        end = len(rows) - offset
-        rows = rows[max(0, end - limit) if limit is not None else 0 : max(0, end)]
-        rows = rows[::-1] if reverse else rows
     names = columns or [
         *(["workspace", "project"] if show_project else []),
         *_DEFAULT,
@@ -193,12 +200,13 @@ def chosen(
     return Table([COLUMNS[name] for name in names], rows)
 
 
-def _warn_of_purge(rows: Sequence[ExperimentRow]) -> None:
-    from detslurm.sdk.purge import in_danger, purge_days, warning_for_list
+def _warned_of_purge(rows: list[ExperimentRow], after: int) -> list[ExperimentRow]:
+    """The rows, newest first, after a warning of those whose files may soon be purged."""
+    from detslurm.sdk.purge import in_danger, warning_for_list
 
-    after = purge_days()
-    if text := warning_for_list(in_danger(rows, after), after):
+    if text := warning_for_list(in_danger(reversed(rows), after), after):
         warn(text)
+    return rows
 
 
 def _query(

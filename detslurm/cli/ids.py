@@ -28,10 +28,13 @@ _TRIAL_HELP = "an id, `last`, or `@-2` for the second newest"
 
 
 def client() -> Client:
-    """The client of the user's store; warnings go to stderr."""
+    """The client of the user's store; warnings and progress go to stderr."""
+    from detslurm.cli.progress import steps
     from detslurm.sdk.client import Client
 
-    return Client(warn=warn)
+    found = Client(warn=warn)
+    found.progress = steps
+    return found
 
 
 def positive(word: str) -> int:

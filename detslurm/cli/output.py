@@ -58,6 +58,7 @@ __all__ = [
 ]
 
 SCHEMA_VERSION = 1
+_AT_ONCE = 500  # rows of JSON
 _TIMES = frozenset(
     {"as_of", "created", "deleted_time", "ended", "expected_start", "made", "started", "submitted",
      "time"}
@@ -228,8 +229,31 @@ def print_yaml(value: Any) -> None:
 def _print_envelope(value: Any, current: Session, indent: int | None) -> None:
     import json
 
+    if indent and type(value) is list and len(value) > _AT_ONCE:
+        _print_piecewise(value, current, indent)
+        return
     document = _envelope(value, current)
     click.echo(json.dumps(document, indent=indent, ensure_ascii=not _unicode()))
+
+
+def _print_piecewise(rows: list[Any], current: Session, indent: int) -> None:
+    """Print the same for many rows without having all of the text at once."""
+    import json
+
+    def text(value: Any) -> str:
+        return json.dumps(value, indent=indent, ensure_ascii=not _unicode())
+
+    # No string in JSON has a line break of its own.
+    margin = "\n" + " " * indent * (1 if current.bare else 2)
+    before, _, after = text(_envelope([], current)).partition("[]")
+    click.echo(f"{before}[", nl=False)
+    for first in range(0, len(rows), _AT_ONCE):
+        part = (
+            margin + text(plain(row)).replace("\n", margin)
+            for row in rows[first : first + _AT_ONCE]
+        )
+        click.echo(("," if first else "") + ",".join(part), nl=False)
+    click.echo(margin[:-indent] + "]" + after)
 
 
 def _envelope(value: Any, current: Session) -> Any:

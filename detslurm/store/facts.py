@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,6 +15,11 @@ from detslurm.store.frame import frame, unframe
 
 SCHEMA: Final = 1
 REFUSED: Final = "refused"
+# Past so many facts the next are read ahead: as many as there were, and so many at most.
+_LONG: Final = 64
+_MOST: Final = 4096
+_RUN: Final = 16  # facts that one thread reads in a row
+_THREADS: Final = 16
 _WHY: Final = os.strerror(errno.EACCES)
 
 
@@ -43,18 +49,38 @@ class FactLog:
         With `skip_refused` a fact that this user may not read comes as one of type `REFUSED`.
         """
         number = after + 1
-        while True:
-            try:
-                fact = self.read(number, expected=True)
-            except StoreFault as fault:
-                # Where names can't be looked up at all, there would be no end.
-                if not (skip_refused and is_refusal(fault) and fs.exists(self.name(number))):
-                    raise
-                fact = {"type": REFUSED, "n": number, "path": fault.path, "problem": _WHY}
-            if fact is None:
-                return
+        while (fact := self._fact(number, expected=True, skip_refused=skip_refused)) is not None:
             yield fact
             number += 1
+            if number - after > _LONG:
+                for fact in self._ahead(number, min(number - after, _MOST), skip_refused):
+                    yield fact
+                    number += 1
+
+    def _fact(self, number: int, *, expected: bool, skip_refused: bool) -> dict[str, Any] | None:
+        try:
+            return self.read(number, expected=expected)
+        except StoreFault as fault:
+            # Where names can't be looked up at all, there would be no end.
+            if not (skip_refused and is_refusal(fault) and fs.exists(self.name(number))):
+                raise
+            return {"type": REFUSED, "n": number, "path": fault.path, "problem": _WHY}
+
+    def _ahead(self, first: int, count: int, skip_refused: bool) -> Iterator[dict[str, Any]]:
+        """As many facts as there are of the next `count`, several read at a time: where so many
+        came before, more will, and each waits for the file server."""
+        from concurrent.futures import ThreadPoolExecutor  # only here: most logs are short
+
+        def read(start: int) -> list[dict[str, Any] | None]:
+            numbers = range(start, min(start + _RUN, first + count))
+            return [self._fact(n, expected=False, skip_refused=skip_refused) for n in numbers]
+
+        with ThreadPoolExecutor(_THREADS) as pool:
+            every = chain.from_iterable(pool.map(read, range(first, first + count, _RUN)))
+            for fact in every:
+                if fact is None:
+                    return
+                yield fact
 
     def put(self, number: int, record: Mapping[str, Any]) -> bool:
         """Make `record` fact `number`; False where that number is taken."""

@@ -1,27 +1,27 @@
 """The index: rebuildable files that make listing many finished experiments a few reads.
 
-The head is one small file: how far it has read the ledger, and the rows that came last. Once these
-are many they are folded into parts, each with the rows of `PART` ids. A part is never changed: a
-later one takes its place under another name, and the head names those that count. So what is
-written when an experiment ends does not grow with the number of experiments.
+The head is one small file: how far it has read the ledger, which experiments have to be folded, and
+the rows that came last. Once these are many they are folded into parts, each with the rows of
+`PART` ids. A part is never changed: a later one takes its place under another name, and the head
+names those that count. So neither what is written when an experiment ends nor what is read to list
+the newest ones grows with the number of experiments.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
 import msgspec
 
 from detslurm._states import UNKNOWN
 from detslurm.store import fs
-from detslurm.store.errors import CorruptRecord, StoreError
-from detslurm.store.frame import checked, frame, has_mark, unframe
-from detslurm.store.ledger import Ledger, LedgerState
+from detslurm.store.errors import StoreError
+from detslurm.store.ledger import Block, Ledger, LedgerState
+from detslurm.store.lines import line_of, lines_in, typed
+from detslurm.store.trial_ids import TrialIds
 from detslurm.store.views import ExperimentRow
-
-T = TypeVar("T")
 
 # Writing the head costs about as much as reading a ledger tail of this length.
 STALE_AFTER: Final = 32
@@ -30,18 +30,24 @@ PART: Final = 2000
 FOLD_AFTER: Final = 250
 
 
+class _Ids(msgspec.Struct):
+    """The head's first line: all that is needed to find trials and to give away new ids."""
+
+    ids: TrialIds
+
+
 class _Rows(msgspec.Struct):
     """The head's second line, and a part's only one.
 
     Attributes:
         rows: Rows by no order; the head's replace those of parts.
         parts: Names of the files that hold the other rows, by `id // PART`.
-        dropped: Ids of which a part holds a row that counts no more.
+        open: Ids of experiments that have to be folded, whatever a part says of them.
     """
 
     rows: list[ExperimentRow]
     parts: dict[int, str] = msgspec.field(default_factory=dict)
-    dropped: list[int] = msgspec.field(default_factory=list)
+    open: list[int] = msgspec.field(default_factory=list)
 
 
 class Catalog:
@@ -53,145 +59,157 @@ class Catalog:
 
     def __init__(self, path: Path, ledger: Ledger) -> None:
         self._path = path
-        self.ledger, head = _load(path)
-        self._rows, self._parts = _joined(_folder(path), head), head.parts
-        self._changed = {*head.dropped, *(row.id for row in head.rows)}  # since the parts
-        read = self.ledger.position
-        for experiment in ledger.catch_up(self.ledger):
-            if self._rows.pop(experiment, None) is not None:
-                self._changed.add(experiment)
-        self._tail = self.ledger.position - read
+        self._folder = _folder(path)
+        self._ledger = ledger
+        self._ids, head = _load(path)
+        self._rows = {row.id: row for row in head.rows}  # those that came after the parts
+        self._parts = head.parts
+        self._open = set(head.open)
+        self._tail = 0
+        self.catch_up()
 
-    @property
-    def finished(self) -> dict[int, ExperimentRow]:
-        """Rows of finished experiments, those deleted included."""
-        return self._rows
+    def catch_up(self) -> set[int]:
+        """Read on in the ledger; returns the experiments that have to be folded (again)."""
+        state = self._ids.ledger
+        read = state.position
+        concerned = self._ledger.catch_up(state)
+        self._tail += state.position - read
+        self._open |= concerned
+        for number in concerned:
+            self._rows.pop(number, None)
+        return concerned
 
     @property
     def problems(self) -> list[str]:
         """What could not be read of the ledger."""
-        return self.ledger.problems
+        return self._ids.ledger.problems
 
     @property
     def unfinished(self) -> list[int]:
-        """Ids of experiments whose rows must be folded again, ascending."""
-        return [e for e in self.ledger.experiments() if e not in self._rows]
+        """Ids of experiments that have to be folded, ascending, as far as is known: those of a part
+        that is gone come as soon as somebody asks for what it held."""
+        return sorted(self._open)
+
+    def newest_first(self) -> Iterator[ExperimentRow | int]:
+        """All experiments, by id: the rows of finished ones, deleted ones included, and the ids of
+        those that have to be folded. Parts are read when their turn comes, and not kept."""
+        places = {number // PART for number in (*self._rows, *self._open)} | self._parts.keys()
+        for place in sorted(places, reverse=True):
+            rows = self._rows_of(place)
+            for number in reversed(_ids_of(place)):
+                if number in rows:
+                    yield rows[number]
+                elif number in self._open:
+                    yield number
 
     def settle(self, rows: Iterable[ExperimentRow]) -> None:
         """Take in freshly folded rows, keep those that are final, save the index if it pays."""
-        news = {row.id: row for row in rows if row.finished and UNKNOWN not in row.trial_states}
+        news = {row.id: row for row in rows if is_final(row)}
         self._rows.update(news)
-        self._changed.update(news)
+        self._open -= news.keys()
         if news or self._tail >= STALE_AFTER:
             self.save()
 
     def save(self) -> None:
         """Publish the index; where that is not possible the next reader works a little more."""
-        if self.ledger.refused:
+        if self._ids.ledger.refused:
             return  # what can't be read now would be left out for good
         try:
-            if len(self._changed) >= FOLD_AFTER:
+            if len(self._rows) >= FOLD_AFTER:
                 self._fold()
-            fs.replace_file(self._path, self._head())
+            self._ids.save(self._folder)
+            head = _Rows(list(self._rows.values()), self._parts, self.unfinished)
+            fs.replace_file(self._path, line_of(_Ids(self._ids)) + line_of(head))
         except StoreError:
             return
         self._tail = 0
 
-    def _head(self) -> bytes:
-        dropped = sorted(self._changed - self._rows.keys())
-        rows = [self._rows[number] for number in sorted(self._changed & self._rows.keys())]
-        ledger = {"ledger": msgspec.to_builtins(self.ledger)}
-        return frame(ledger) + _line(_Rows(rows, self._parts, dropped))
+    def _rows_of(self, place: int) -> dict[int, ExperimentRow]:
+        """The rows that count of these ids."""
+        rows = {row.id: row for row in self._part(place) if row.id not in self._open}
+        rows.update((n, self._rows[n]) for n in _ids_of(place) if n in self._rows)
+        return rows
+
+    def _part(self, place: int) -> list[ExperimentRow]:
+        """A part's rows; the experiments of one that is gone have to be folded again."""
+        if place not in self._parts:
+            return []
+        part = typed(lines_in(self._folder / self._parts[place], expected=True)[0], _Rows)
+        if part is not None:
+            return part.rows
+        del self._parts[place]
+        blocks = self._ids.blocks(self._folder, self._ledger)
+        lost = {one.experiment for one in blocks if one.experiment // PART == place}
+        self._open |= lost - self._rows.keys()
+        return []
 
     def _fold(self) -> None:
         """Write the parts anew in which something has changed."""
-        folder, parts = _folder(self._path), {**self._parts}
-        fs.ensure_directory(folder, secret=True)
-        for place in sorted({number // PART for number in self._changed}):
-            ids = range(place * PART, (place + 1) * PART)
-            line = _line(_Rows([self._rows[number] for number in ids if number in self._rows]))
+        parts: dict[int, str] = {}
+        fs.ensure_directory(self._folder, secret=True)
+        for place in sorted({number // PART for number in self._rows}):
+            rows = self._rows_of(place)
+            line = line_of(_Rows([rows[number] for number in sorted(rows)]))
             parts[place] = f"{place:06d}-{line[:8].decode()}.json"
-            fs.replace_file(folder / parts[place], line, sync=False)
-            self._forget(folder, place, {parts[place], self._parts.get(place)})
-        self._parts = parts
-        self._changed.clear()
+            fs.replace_file(self._folder / parts[place], line, sync=False)
+            self._forget(place, {parts[place], self._parts.get(place)})
+        self._parts = self._parts | parts
+        self._rows.clear()
 
-    def _forget(self, folder: Path, place: int, needed: set[str | None]) -> None:
+    def _forget(self, place: int, needed: set[str | None]) -> None:
         """Remove what stood in a part's place before the last one: somebody may read that now, and
         another listing may publish what is newer."""
         last = self._parts.get(place)
-        since = fs.modified(folder / last) if last is not None else None
+        since = fs.modified(self._folder / last) if last is not None else None
         if since is None:
             return
-        for name in fs.names_in(folder):
+        for name in fs.names_in(self._folder):
             mine = name.startswith(f"{place:06d}-") and name not in needed
-            if mine and (fs.modified(folder / name) or since) < since:
-                fs.discard(str(folder / name))
+            if mine and (fs.modified(self._folder / name) or since) < since:
+                fs.discard(str(self._folder / name))
+
+
+def is_final(row: ExperimentRow) -> bool:
+    """Whether a row says all that there will be to say of its experiment."""
+    return row.finished and UNKNOWN not in row.trial_states
+
+
+def ledger_state(path: Path, ledger: Ledger) -> LedgerState:
+    """The ledger folded to its end, from the index and the tail, with the last of its blocks; saves
+    the index when stale."""
+    return _caught_up(path, ledger).ledger
+
+
+def owner(path: Path, ledger: Ledger, trial_id: int) -> Block | None:
+    """The block of the ledger that holds a trial id."""
+    return _caught_up(path, ledger).owner(_folder(path), ledger, trial_id)
+
+
+def _caught_up(path: Path, ledger: Ledger) -> TrialIds:
+    ids = _ids(lines_in(path))
+    known = ids.ledger.position
+    ledger.catch_up(ids.ledger)
+    if ids.ledger.position - known >= STALE_AFTER:
+        Catalog(path, ledger).save()
+    return ids
 
 
 def _folder(path: Path) -> Path:
     return path.with_suffix(".parts")
 
 
-def _line(rows: _Rows) -> bytes:
-    return frame(msgspec.to_builtins(rows, str_keys=True))
+def _ids_of(place: int) -> range:
+    return range(place * PART, (place + 1) * PART)
 
 
-def ledger_state(path: Path, ledger: Ledger) -> LedgerState:
-    """The ledger folded to its end, from the index and the tail; saves the index when stale."""
-    state = _ledger(_lines(path))
-    known = state.position
-    ledger.catch_up(state)
-    if state.position - known >= STALE_AFTER:
-        Catalog(path, ledger).save()
-    return state
-
-
-def _load(path: Path) -> tuple[LedgerState, _Rows]:
-    lines = _lines(path)
-    head = _typed(lines[1], _Rows) if len(lines) > 1 else None
+def _load(path: Path) -> tuple[TrialIds, _Rows]:
+    lines = lines_in(path)
+    head = typed(lines[1], _Rows) if len(lines) > 1 else None
     if head is None:  # what cannot be read is rebuilt
-        return LedgerState(), _Rows([])
-    return _ledger(lines), head
+        return TrialIds(), _Rows([])
+    return _ids(lines), head
 
 
-def _joined(folder: Path, head: _Rows) -> dict[int, ExperimentRow]:
-    """All rows; those of a part that is gone are not known, and are folded again."""
-    rows: dict[int, ExperimentRow] = {}
-    for place, name in sorted(head.parts.items()):
-        part = _typed(_lines(folder / name, expected=True)[0], _Rows)
-        if part is None:
-            head.parts.pop(place)
-            continue
-        rows.update((row.id, row) for row in part.rows)
-    for number in head.dropped:
-        rows.pop(number, None)
-    rows.update((row.id, row) for row in head.rows)
-    return rows
-
-
-class _Ledger(msgspec.Struct):
-    ledger: LedgerState
-
-
-def _ledger(lines: list[bytes]) -> LedgerState:
-    found = _typed(lines[0], _Ledger)
-    return LedgerState() if found is None else found.ledger
-
-
-def _lines(path: Path, *, expected: bool = False) -> list[bytes]:
-    try:
-        return (fs.read_file(path, expected=expected) or b"").split(b"\n")
-    except StoreError:
-        return [b""]
-
-
-def _typed(line: bytes, kind: type[T]) -> T | None:
-    """What a line holds; None where that can't be told."""
-    try:
-        raw = checked(line)
-        if has_mark(raw):
-            return msgspec.convert(unframe(line), kind, str_keys=True)
-        return msgspec.json.decode(raw, type=kind)
-    except (CorruptRecord, msgspec.DecodeError, UnicodeDecodeError):
-        return None
+def _ids(lines: list[bytes]) -> TrialIds:
+    found = typed(lines[0], _Ids)
+    return TrialIds() if found is None else found.ids

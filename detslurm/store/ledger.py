@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,8 +24,17 @@ class Block(msgspec.Struct, frozen=True, array_like=True, gc=False):
     experiment: int
 
 
+def owner_of(blocks: Sequence[Block], trial_id: int) -> Block | None:
+    """The block that holds a trial id, of blocks in the order of the ledger."""
+    place = bisect_right(blocks, trial_id, key=lambda block: block.first) - 1
+    if place < 0:
+        return None
+    block = blocks[place]
+    return block if trial_id < block.first + block.count else None
+
+
 class LedgerState(msgspec.Struct):
-    """The fold of the ledger up to fact `position`."""
+    """The fold of the ledger up to fact `position`; whoever keeps it may take `blocks` away."""
 
     position: int = 0
     next_trial: int = 1
@@ -42,16 +51,8 @@ class LedgerState(msgspec.Struct):
         return self.next_trial + self.unknown * LARGEST
 
     def experiments(self) -> list[int]:
-        """Ids of all experiments that own trials, ascending."""
+        """Ids of the experiments to which these blocks belong, ascending."""
         return sorted({block.experiment for block in self.blocks})
-
-    def owner(self, trial_id: int) -> Block | None:
-        """The block that holds a trial id."""
-        place = bisect_right(self.blocks, trial_id, key=lambda block: block.first) - 1
-        if place < 0:
-            return None
-        block = self.blocks[place]
-        return block if trial_id < block.first + block.count else None
 
     def advance(self, fact: Mapping[str, Any]) -> int | None:
         """Fold in the next fact; returns the experiment that it concerns."""
@@ -90,10 +91,9 @@ class Ledger:
         if count > LARGEST:
             raise StoreError(f"{count} trials are more than an experiment may have ({LARGEST})")
         while True:
-            known = any(block.experiment == experiment for block in state.blocks)
             first = state.next_free
             fact = {
-                "type": "trials" if known else "experiment",
+                "type": "trials",
                 "id": experiment,
                 "first_trial": first,
                 "trials": count,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -112,7 +112,7 @@ class Store:
         return self.ledger.reserve(self.ledger_state(), experiment_id, count)
 
     def ledger_state(self) -> LedgerState:
-        """The ledger folded as far as it is written now."""
+        """The ledger folded as far as it is written now, with the last of its blocks."""
         from detslurm.store.index import ledger_state
 
         return ledger_state(self._index, self.ledger)
@@ -122,6 +122,11 @@ class Store:
         from detslurm.store.index import Catalog
 
         return Catalog(self._index, self.ledger)
+
+    def newest_first(self) -> Iterator[int]:
+        """The ids of all experiments, the newest first."""
+        for one in self.catalog().newest_first():
+            yield one if isinstance(one, int) else one.id
 
     def checkpoint_index(self) -> CheckpointIndex:
         """The checkpoints of finished experiments, as far as they are known."""
@@ -145,7 +150,9 @@ class Store:
 
     def find_trial(self, trial_id: int) -> TrialDir:
         """A trial by id, whether it ran yet or not; NotFound where no experiment owns the id."""
-        block = self.ledger_state().owner(trial_id)
+        from detslurm.store.index import owner
+
+        block = owner(self._index, self.ledger, trial_id)
         if block is None:
             raise NotFound(f"there is no trial {trial_id} in {self.path}")
         return ExperimentDir(self, block.experiment).trial(trial_id)

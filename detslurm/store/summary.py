@@ -65,7 +65,8 @@ def keep(experiment: ExperimentDir, view: ExperimentView, cached: int, known: Su
         return  # what can't be read now would be left out for good
     summary = Summary(view.facts, view.finished, rows)
     try:
-        fs.replace_file(experiment.path / "summary.json", _line(summary))
+        # It checks itself: a first listing of ten thousand needs no ten thousand waits for a disk.
+        fs.replace_file(experiment.path / "summary.json", _line(summary), sync=False)
     except StoreError:
         pass
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from detslurm.cli import output
 from detslurm.cli.output import Column
 from detslurm.cli.tables import cells_of, fit
 from tests.cli.conftest import Detslurm
@@ -27,6 +28,18 @@ def test_errors_have_one_voice(scene: Scene, detslurm: Detslurm) -> None:
     assert wrong.err.startswith("Usage: detslurm experiment list [OPTIONS]\n")
     assert "Try 'detslurm experiment list --help' for help." in wrong.err
     assert wrong.err.splitlines()[-1].startswith("detslurm: error: No such option")
+
+
+def test_many_rows_are_the_same_json(
+    scene: Scene, detslurm: Detslurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are printed as they come, to the letter as if they were printed at once."""
+    for number in range(5):
+        scene.experiment(name=f"a [] of\n{{{number}}}")
+    whole = detslurm("e", "list", "--json").out
+    for most in (1, 2, 4):
+        monkeypatch.setattr(output, "_AT_ONCE", most)
+        assert detslurm("e", "list", "--json").out == whole
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from itertools import islice
+
 import pytest
 
-from detslurm.sdk import client
+from detslurm.sdk import listing
 from detslurm.sdk import snapshot as snapshot_module
 from detslurm.sdk.snapshot import ExperimentSnapshot
 from detslurm.store import ExperimentDir, NotFound, RunLog, fold_facts
@@ -33,13 +36,59 @@ def test_listing_reads_a_finished_experiment_once(
         return real(directory)
 
     second, real = scene.client.experiment(2), snapshot_module.read
-    monkeypatch.setattr(client, "read", reading)
+    monkeypatch.setattr(listing, "read", reading)
     first = scene.client.rows()
     assert scene.client.rows() == first
     assert read == [1, 2]
     second.set_name("new")
     assert [row.name for row in scene.client.rows()] == ["test", "new"]
     assert read == [1, 2, 2]
+
+
+def test_a_page_reads_no_older_experiments(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor does it ask the queue for them; whoever goes on gets all others at once."""
+    for _ in range(4):
+        scene.run(scene.experiment())
+    read: list[int] = []
+
+    def reading(directory: ExperimentDir) -> ExperimentSnapshot:
+        read.append(directory.id)
+        return real(directory)
+
+    real = snapshot_module.read
+    monkeypatch.setattr(listing, "read", reading)
+    rows = scene.client.newest_rows(count=2)
+    assert [row.id for row in islice(rows, 2)] == [4, 3]
+    assert (read, len(scene.queue.queries)) == ([4, 3], 1)
+    assert [row.id for row in rows] == [2, 1]
+    assert (sorted(read), len(scene.queue.queries)) == ([1, 2, 3, 4], 2)
+
+
+def test_a_first_listing_that_is_broken_off_goes_on(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it has read of finished experiments is in the index."""
+    for _ in range(5):
+        scene.run(scene.experiment(), losses=[0.5], end="completed")
+    read: list[int] = []
+
+    def reading(directory: ExperimentDir) -> ExperimentSnapshot:
+        read.append(directory.id)
+        if read == [1, 2, 3, 4]:
+            raise KeyboardInterrupt
+        return real(directory)
+
+    real = snapshot_module.read
+    monkeypatch.setattr(listing, "read", reading)
+    monkeypatch.setattr(listing, "_GROUP", 2)
+    shown: list[tuple[int, int]] = []
+    mine = scene.client
+    mine.progress = lambda what: nullcontext(lambda *how: shown.append(how))
+    with pytest.raises(KeyboardInterrupt):
+        mine.rows()
+    assert shown == [(0, 5), (2, 5)]
+    assert [row.id for row in scene.client.rows()] == [1, 2, 3, 4, 5]
+    assert read == [1, 2, 3, 4, 3, 4, 5]
 
 
 def test_one_query_covers_all_unfinished_experiments(scene: Scene) -> None:

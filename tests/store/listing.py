@@ -8,12 +8,15 @@ from detslurm.store import ExperimentRow, NotFound, Store, fold_experiment
 def rows_of(store: Store) -> list[ExperimentRow]:
     """Rows of all experiments but deleted ones, by id; only unfinished ones are folded."""
     catalog = store.catalog()
+    rows: list[ExperimentRow] = []
     fresh: list[ExperimentRow] = []
-    for number in catalog.unfinished:
+    for one in catalog.newest_first():
         try:
-            fresh.append(fold_experiment(store.experiment(number)).row())
+            if isinstance(one, int):
+                one = fold_experiment(store.experiment(one)).row()
+                fresh.append(one)
         except NotFound:
             continue  # its submission broke off before it became visible
+        rows.append(one)
     catalog.settle(fresh)
-    rows = {**catalog.finished, **{row.id: row for row in fresh}}
-    return [rows[number] for number in sorted(rows) if rows[number].state != "DELETED"]
+    return [row for row in reversed(rows) if row.state != "DELETED"]

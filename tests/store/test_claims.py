@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 from collections import Counter
 from functools import partial
+from itertools import islice
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -18,7 +21,8 @@ from detslurm.store import (
     TrialEnded,
     fold_trial,
 )
-from detslurm.store.facts import FactLog
+from detslurm.store.errors import StoreFault
+from detslurm.store.facts import REFUSED, FactLog
 from tests.store import scenes
 from tests.store.faults import failing, race, refusing
 from tests.store.listing import rows_of
@@ -69,6 +73,29 @@ def test_facts_are_numbered_without_gaps(store: Store) -> None:
     assert Counter(fact["who"] for fact in notes) == {0: 20, 1: 20}
     for who in (0, 1):
         assert [fact["i"] for fact in notes if fact["who"] == who] == list(range(20))
+
+
+def test_a_long_log_is_read_ahead_of_its_end(store: Store) -> None:
+    """Several facts at a time, and those that this user may not read in their places."""
+    made, count = scenes.experiment(store), 300
+    with mock.patch.object(os, "fsync"):
+        for number in range(2, count + 1):
+            made.log.put(number, {"type": "note", "i": number})
+    for after in (0, 1, 200, count - 1, count):
+        assert [f["n"] for f in made.facts(after)] == list(range(after + 1, count + 1))
+    assert [fact["n"] for fact in islice(made.facts(), 150)] == list(range(1, 151))
+    real = os.open
+
+    def refuses(name: str, *more: int) -> int:
+        if str(name).endswith("000222.json"):
+            raise PermissionError(errno.EACCES, "no", name)
+        return real(name, *more)
+
+    with mock.patch.object(os, "open", refuses):
+        kinds = [fact["type"] for fact in made.log.facts(1, skip_refused=True)]
+        assert kinds == ["note"] * 220 + [REFUSED] + ["note"] * (count - 222)
+        with pytest.raises(StoreFault):
+            list(made.facts())
 
 
 def test_a_run_is_claimed_once(store: Store) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from itertools import islice
 from pathlib import Path
 from unittest import mock
 
-import msgspec
 import pytest
 
-from detslurm.store import Store, fold_experiment, fs, index
-from detslurm.store.frame import frame
+from detslurm.store import ExperimentRow, NotFound, Store, fold_experiment, fs, index, trial_ids
 from tests.store import scenes
 from tests.store.listing import rows_of
 
@@ -21,6 +21,7 @@ def many(store: Store, monkeypatch: pytest.MonkeyPatch) -> Store:
     """A store in which small numbers stand for large ones, listed after each experiment's end."""
     monkeypatch.setattr(index, "PART", 6)
     monkeypatch.setattr(index, "FOLD_AFTER", 4)
+    monkeypatch.setattr(trial_ids, "EACH", 5)
     for number in range(MANY):
         scenes.finished(store, name=str(number))
         rows_of(store)
@@ -28,12 +29,12 @@ def many(store: Store, monkeypatch: pytest.MonkeyPatch) -> Store:
 
 
 def _parts(store: Store) -> list[Path]:
-    return sorted((store.path / "index.parts").iterdir())
+    return sorted((store.path / "index.parts").glob("0*"))
 
 
 def _folded(store: Store) -> int:
     """How many experiments a listing has to fold."""
-    return len(store.catalog().unfinished)
+    return sum(isinstance(one, int) for one in store.catalog().newest_first())
 
 
 def _names(store: Store) -> list[str]:
@@ -110,17 +111,42 @@ def test_the_part_before_stays_for_those_who_read_it(many: Store) -> None:
     assert max(map(places.count, places)) <= 2
 
 
-def test_an_index_of_an_earlier_version_is_read(many: Store) -> None:
-    """One file with all rows: nothing is folded again."""
-    catalog = many.catalog()
-    state, rows = msgspec.to_builtins(catalog.ledger), list(catalog.finished.values())
-    for part in _parts(many):
-        part.unlink()
-    whole = frame({"ledger": state}) + frame({"rows": msgspec.to_builtins(rows)})
-    (many.path / "index.json").write_bytes(whole)
-    fs.refresh(many.path)
-    assert _folded(many) == 0
+@pytest.mark.parametrize("damage", [None, b"garbage", b'00000000 {"blocks":[]}\n'])
+def test_trials_are_found_whatever_becomes_of_the_index(many: Store, damage: bytes | None) -> None:
+    """Most are looked up in files of their own, which may vanish, alone or with parts."""
+
+    def found() -> list[int]:
+        return [Store(many.path).find_trial(trial).experiment_id for trial in range(1, MANY + 1)]
+
+    rows, expected = rows_of(many), list(range(1, MANY + 1))
+    files = sorted((many.path / "index.parts").glob("trials-*"))
+    assert len(files) == MANY // 5
+    with mock.patch.object(os, "open", side_effect=os.open) as opened:
+        many.find_trial(7)
+    assert sum("index" in str(call.args[0]) for call in opened.call_args_list) == 2
+    for file in files[1:3]:
+        file.unlink() if damage is None else file.write_bytes(damage)
+    fs.refresh(many.path / "index.parts")
+    assert found() == expected
     assert rows_of(many) == rows
+    _parts(many)[-1].unlink()
+    fs.refresh(many.path / "index.parts")
+    assert rows_of(many) == rows
+    assert found() == expected
+    with pytest.raises(NotFound):
+        many.find_trial(MANY + 1)
+
+
+def test_a_page_reads_the_part_that_it_needs(many: Store) -> None:
+    """Not those of older experiments; and an open one in an old part is found there."""
+    many.experiment(2).append({"type": "set", "field": "name", "value": "renamed"})
+    with mock.patch.object(os, "open", side_effect=os.open) as opened:
+        newest = [*islice(many.catalog().newest_first(), 6)]
+    assert [one.id for one in newest if isinstance(one, ExperimentRow)] == list(range(23, 17, -1))
+    assert sum("index.parts" in str(call.args[0]) for call in opened.call_args_list) <= 2
+    every = [one if isinstance(one, int) else one.id for one in many.catalog().newest_first()]
+    assert every == list(range(MANY, 0, -1))
+    assert many.catalog().unfinished == [2]
 
 
 def test_a_listing_that_dies_removes_nothing_of_another_one(many: Store) -> None:

@@ -23,6 +23,7 @@ class StoreTail:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._catalog: Catalog | None = None
+        self._rows: dict[int, ExperimentRow] = {}  # of those that are over, by their ids
         self._open: dict[int, ExperimentSnapshot] = {}
         self._finished: dict[int, ExperimentSnapshot] = {}  # the one that is looked at
         self._signatures: dict[int, Signature] = {}
@@ -37,9 +38,8 @@ class StoreTail:
 
     def rows(self) -> Iterator[ExperimentRow]:
         """All experiments in short, newest first; those put away or deleted are left out."""
-        finished = self._catalog.finished if self._catalog is not None else {}
-        for number in sorted(finished.keys() | self._open.keys(), reverse=True):
-            row = self._open[number].row if number in self._open else finished[number]
+        for number in sorted(self._rows.keys() | self._open.keys(), reverse=True):
+            row = self._open[number].row if number in self._open else self._rows[number]
             if row.state != "DELETED" and not row.archived:
                 yield row
 
@@ -81,12 +81,15 @@ class StoreTail:
         if self._catalog is None:
             self._open.clear()
             self._finished.clear()
-            self._catalog = self._client.store.catalog()
-            self._read(self._catalog.unfinished)
+            catalog = self._client.store.catalog()
+            listed = catalog.newest_first()
+            self._rows = {one.id: one for one in listed if not isinstance(one, int)}
+            self._catalog = catalog
+            self._read(catalog.unfinished)
             return True
-        news = self._client.store.ledger.catch_up(self._catalog.ledger)
+        news = self._catalog.catch_up()
         for number in news:
-            self._catalog.finished.pop(number, None)
+            self._rows.pop(number, None)
             self._finished.pop(number, None)
         return self._read(sorted(news)) if news else False
 
@@ -105,8 +108,8 @@ class StoreTail:
     def _settle(self, number: int) -> None:
         """Keep of what is over only its row."""
         one = self._open.get(number)
-        if one is not None and one.row.finished and self._catalog is not None:
-            self._catalog.finished[number] = one.row
+        if one is not None and one.row.finished:
+            self._rows[number] = one.row
             del self._open[number]
             self._finished.pop(number, None)
 
