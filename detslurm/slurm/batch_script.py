@@ -1,9 +1,4 @@
-"""JobRequest -> batch script.
-
-submitit's Slurm executor writes the same lines; a test holds both side by side. It is not asked
-here, for importing it takes longer than all the rest of a submission: it brings asyncio along, and
-looks up 1,600 names.
-"""
+"""JobRequest -> batch script, through submitit's Slurm executor."""
 
 from __future__ import annotations
 
@@ -11,6 +6,8 @@ import re
 import shlex
 from pathlib import Path
 from typing import Any
+
+from submitit.slurm.slurm import SlurmExecutor
 
 from detslurm.slurm.hostlist import compress_indices
 from detslurm.slurm.request import JobRequest
@@ -20,54 +17,79 @@ from detslurm.slurm.shell_lines import command_line, prologue
 _LONGEST_COMMENT = 250
 
 
-def batch_script(request: JobRequest) -> str:
-    """The whole batch script of one job, or of an array whose elements differ by their index only.
+class BatchExecutor(SlurmExecutor):  # type: ignore[misc]
+    """submitit's executor for one array whose elements differ by their index only.
 
-    What an element is it reads from the store, so that an array of any size is one script.
+    submitit pickles a function per element and waits between submissions; our elements read what
+    they are from the store, so that an array of any size is one script and one sbatch.
     """
-    found = options(request)
-    own = "".join(f"{_option_line(name, found[name])}\n" for name in sorted(found))
-    # Extra options stand after ours and before any shell: the later one wins.
-    extra = "".join(f"#SBATCH {line}\n" for line in extra_options(request))
-    setup = "\n".join(prologue(request))
-    head = _escaped(f"#!/bin/bash\n\n# Parameters\n{own}{extra}")
-    return f"{head}\n# setup\n{setup}\n\n# command\n{command_line(request)}\n"
+
+    def __init__(self, request: JobRequest) -> None:
+        super().__init__(folder=escaped_percent(request.folder), python="python3")
+        self.request = request
+        self.update_parameters(**parameters(request))
+
+    @classmethod
+    def affinity(cls) -> int:
+        """Scripts can be written where Slurm is not installed (--dry-run)."""
+        return 2
+
+    def script(self) -> str:
+        """The whole batch script."""
+        text: str = self._make_submission_file_text(command_line(self.request), uid="")
+        extra = "".join(f"#SBATCH {line}\n" for line in extra_options(self.request))
+        # Extra options stand after ours and before any shell: the later one wins.
+        head, mark, body = text.partition("\n# setup\n")
+        if not self.request.signal_lead:  # else submitit's own signal and its lead were asked for
+            lines = head.splitlines(keepends=True)
+            head = "".join(line for line in lines if not line.startswith("#SBATCH --signal="))
+        head, extra = _escaped(head), _escaped(extra)
+        # Users may run submitit themselves inside a trial; it must not take the job for its own.
+        return head + extra + mark + body.replace("export SUBMITIT_EXECUTOR=slurm\n", "", 1)
 
 
-def _option_line(name: str, value: Any) -> str:
-    return f"#SBATCH --{name}" if value is True else f"#SBATCH --{name}={shlex.quote(str(value))}"
-
-
-def options(request: JobRequest) -> dict[str, Any]:
-    """What sbatch is asked for, by the long names of its options; True for those without value."""
-    lead = request.signal_lead
-    found: dict[str, Any] = {
-        "job-name": one_line(request.name) or "detslurm",
+def parameters(request: JobRequest) -> dict[str, Any]:
+    """The executor's parameters; None leaves an option out."""
+    return {
+        "job_name": one_line(request.name) or "detslurm",
         "partition": request.partition,
         "account": request.account,
         "qos": request.qos,
         "constraint": request.constraint,
         "time": request.time_minutes,
         "nodes": _nodes(request),
-        "ntasks-per-node": request.ntasks_per_node,
-        "ntasks": request.ntasks,
-        "cpus-per-task": request.cpus_per_task,
-        "gpus-per-task": request.gpus_per_task,
-        "gpus": request.gpus,
+        "ntasks_per_node": request.ntasks_per_node,
+        "cpus_per_task": request.cpus_per_task,
+        "gpus_per_task": request.gpus_per_task,
         "gres": request.gres,
-        "nice": request.nice,
         "comment": one_line(request.comment)[:_LONGEST_COMMENT] if request.comment else None,
         "exclude": ",".join(request.exclude) or None,
         "dependency": request.dependency,
+        "wckey": None,
+        "stderr_to_stdout": True,
+        "use_srun": False,
+        "setup": prologue(request),
+        "additional_parameters": _additional(request),
+    }
+
+
+def _additional(request: JobRequest) -> dict[str, Any]:
+    options: dict[str, Any] = {
         "chdir": request.folder,
         "output": escaped_percent(request.folder) + "/slurm-%A.out",
         "open-mode": "append",
         "requeue" if request.requeue else "no-requeue": True,
-        "signal": f"B:USR1@{lead}" if lead else None,
-        "array": array_option(request) if request.is_array else None,
-        "hold": request.hold or None,
     }
-    return {name: value for name, value in found.items() if value is not None}
+    if request.signal_lead:
+        options["signal"] = f"B:USR1@{request.signal_lead}"
+    if request.is_array:
+        options["array"] = array_option(request)
+    for name in ("ntasks", "gpus", "nice"):
+        if getattr(request, name) is not None:
+            options[name] = getattr(request, name)
+    if request.hold:
+        options["hold"] = True
+    return options
 
 
 def _escaped(options: str) -> str:

@@ -66,9 +66,9 @@ class SlurmCluster:
 
     def script(self, request: JobRequest) -> str:
         """The batch script that `submit` hands to sbatch; it can be submitted by hand, too."""
-        from detslurm.slurm.batch_script import batch_script
+        from detslurm.slurm.batch_script import BatchExecutor
 
-        return batch_script(request)
+        return BatchExecutor(request).script()
 
     def check(self, request: JobRequest) -> list[str]:
         """What sbatch --test-only objects to; empty when the job could run."""
@@ -226,10 +226,14 @@ class SlurmCluster:
 
     def expect_limits(self) -> None:
         """Begin to ask for the site's rules, which takes Slurm longer than it takes us to read."""
+        from importlib import import_module
+
         from detslurm._ahead import Ahead
         from detslurm.slurm.limits import ask_limits
 
         self._expected = Ahead(ask_limits)
+        # submitit brings asyncio along: it is imported while we wait for Slurm's answers.
+        Ahead(lambda: import_module("detslurm.slurm.batch_script"))
 
     def limits(self) -> ClusterLimits:
         """The site's rules, asked for once per object."""
