@@ -65,9 +65,10 @@ def _spread(path: Path, trials: int, steps: int) -> None:
         _replace(group, "offsets", np.arange(trials + 1) * steps)
         overview = group["overview/loss"]
         points = overview["points"][: -trials + 1]  # the others have one each
-        repeated = np.tile(points, trials)
-        repeated["trial"] = np.repeat(ids, len(points))
-        _replace(overview, "points", repeated)
+        for name, rows in (("points", points), ("means", overview["means"][:])):
+            repeated = np.tile(rows, trials)
+            repeated["trial"] = np.repeat(ids, len(rows))
+            _replace(overview, name, repeated)
         _replace(overview, "counts", np.full(trials, steps))
 
 

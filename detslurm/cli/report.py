@@ -42,12 +42,14 @@ def report(
       detslurm report 7 8 9 -o searches.html
       detslurm report -t 12 -t 15 --open
     """
+    from detslurm.look.document import PAGE
     from detslurm.look.report import page, write
     from detslurm.look.snapshot import snapshot
 
     chosen = _experiments(ids, trials)
     with steps("Reading") as progress:
-        text = page(snapshot(chosen, trials=trials or None, code=True, progress=progress))
+        taken = snapshot(chosen, trials=trials or None, code=True, budget=PAGE, progress=progress)
+        text = page(taken)
     target = output or Path(default_name([experiment.id for experiment in chosen]))
     write(text, target)
     if open_it:

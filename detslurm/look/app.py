@@ -122,9 +122,10 @@ class _Pages:
         return Response(html.encode("utf-8", "replace"), _PAGE_POLICY)
 
     def _data(self, ids: list[int]) -> Response:
+        from detslurm.look.packing import packed
         from detslurm.look.snapshot import encode
 
-        found = self._store.snapshot(ids)
+        found = packed(self._store.snapshot(ids))
         timeless = encode(msgspec.structs.replace(found, taken=0.0))
         etag = f'W/"{hashlib.sha256(timeless).hexdigest()[:32]}"'
         return Response(encode(found), content_type=JSON, etag=etag)

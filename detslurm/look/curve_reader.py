@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from detslurm.look.document import MAX_POINTS, Number, Snapshot, TrialPart
+from detslurm.look.document import MAX_POINTS, CurveBudget, Number, Snapshot, TrialPart
 from detslurm.look.plain import finite
 from detslurm.look.profiles import profile_series
 from detslurm.look.thinning import curve, fewer, points_per_curve
@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 class CurveReader:
     """Takes in trial after trial; how many points each curve may have is known at the end."""
 
-    def __init__(self, caches: dict[int, SeriesCache] | None) -> None:
+    def __init__(self, caches: dict[int, SeriesCache] | None, budget: CurveBudget) -> None:
         self._caches = caches
+        self._budget = budget
         self._counts: list[int] = []
         self._most, self._judged = MAX_POINTS, 0
         self._overviews: dict[int, list[Series]] = {}
@@ -54,7 +55,8 @@ class CurveReader:
         # What is known by now bounds what the end will say; judged now and then, for all of them
         # are looked at.
         if len(self._counts) >= 2 * self._judged:
-            self._most, self._judged = points_per_curve(self._counts), len(self._counts)
+            self._most = points_per_curve(self._counts, self._budget)
+            self._judged = len(self._counts)
         return [fewer(series, self._most) for series in found]
 
     def summary(self, trial_id: int) -> dict[str, Number]:
@@ -64,7 +66,7 @@ class CurveReader:
 
     def with_curves(self, taken: Snapshot, length: int) -> Snapshot:
         """The document with its curves; it has `length` bytes without them."""
-        most = points_per_curve(self._counts, length)
+        most = points_per_curve(self._counts, self._budget, length)
         experiments = [
             replace(part, trials=[self._with_curves(trial, most) for trial in part.trials])
             for part in taken.experiments

@@ -7,21 +7,56 @@ field changes its meaning or goes, and stays where fields are only added. Times 
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
-VERSION: Final = 1
+VERSION: Final = 2
 """Of the document's schema."""
 
 MAX_POINTS: Final = 1000
 """The most points of one curve."""
 
+
+class CurveBudget(NamedTuple):
+    """How much the curves of a document may take.
+
+    Attributes:
+        points: The most points of all curves together.
+        size: The bytes that the document has at most, unless it is longer without curves.
+        point_size: The bytes of a point: a step, a value, a time, and half of them for the mean.
+    """
+
+    points: int
+    size: int
+    point_size: int
+
+
+DOCUMENT: Final = CurveBudget(points=120_000, size=5_000_000, point_size=52)
+"""As JSON."""
+
+PAGE: Final = CurveBudget(points=1_000_000, size=16_000_000, point_size=14)
+"""In a page, where curves are compressed."""
+
 Number = float | str | None
 """A number as JSON can hold it: "inf" and "-inf" are infinite, None is NaN."""
 
 
-class Curve(msgspec.Struct, frozen=True, kw_only=True):
+class Means(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The means of a curve's finite values over parts that follow each other, before thinning.
+
+    Attributes:
+        steps: The mean of the batches of each part's points, rounded; in ascending order.
+        values: The mean of the values of each part's points.
+        times: The mean of their times; empty if that is not known.
+    """
+
+    steps: list[int]
+    values: list[Number]
+    times: list[float | None] = msgspec.field(default_factory=list)
+
+
+class Curve(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One metric of one trial on the clean curve, thinned to at most `MAX_POINTS` points.
 
     Attributes:
@@ -31,14 +66,20 @@ class Curve(msgspec.Struct, frozen=True, kw_only=True):
         values: The metric at each point.
         times: When each point was reported; empty if that is not known.
         count: How many points there were before thinning.
+        smallest: The smallest finite value; None without one.
+        largest: The largest finite value; None without one.
+        means: What a moving average of a thinned curve is made of; None if it is not thinned.
     """
 
     group: str
     metric: str
-    steps: list[int]
-    values: list[Number]
+    steps: list[int] = msgspec.field(default_factory=list)
+    values: list[Number] = msgspec.field(default_factory=list)
     times: list[float | None] = msgspec.field(default_factory=list)
     count: int = 0
+    smallest: float | None = None
+    largest: float | None = None
+    means: Means | None = None
 
 
 class RunPart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

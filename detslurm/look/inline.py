@@ -7,6 +7,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from detslurm.look.document import PAGE
 from detslurm.look.report import page, write
 from detslurm.look.snapshot import snapshot
 
@@ -43,4 +44,4 @@ class InlineReport:
 
 def report_of(experiment: Experiment) -> InlineReport:
     """The report of one experiment as it was when it was read last."""
-    return InlineReport(f"Experiment {experiment.id}", page(snapshot([experiment])))
+    return InlineReport(f"Experiment {experiment.id}", page(snapshot([experiment], budget=PAGE)))

@@ -1,8 +1,9 @@
 """The report: one page of HTML that holds its data and its code, and asks for nothing.
 
-The content security policy names each script by its hash and forbids everything else, so that
-nothing which a document says of itself can run. The charts are plotly's; what is ours is written
-as modules in `page/`, which are joined to one script.
+What the table needs comes first; the curves and plotly follow compressed, and are unpacked when the
+table is there. The content security policy names each script by its hash and forbids everything
+else, so that nothing which a document says of itself can run. The charts are plotly's; what is
+ours is written as modules in `page/`, which are joined to one script.
 """
 
 from __future__ import annotations
@@ -19,14 +20,18 @@ from importlib import resources
 from pathlib import Path
 from typing import Final
 
+import msgspec
+from msgspec.structs import replace
+
 from detslurm.look.document import ExperimentPart, Snapshot
+from detslurm.look.packing import compressed, packed
 from detslurm.look.snapshot import encode
 from detslurm.sdk.errors import LifecycleError
 
 MODULES: Final = (
-    "dom", "format", "state", "trials", "columns", "filter", "export", "plots", "routing",
-    "drawing", "outcomes", "curve_points", "curves", "table", "compare", "scales", "brushes",
-    "parallel", "scatter", "importance_measure", "importance", "rungs", "timeline",
+    "dom", "format", "unpacking", "state", "trials", "columns", "filter", "export", "plots",
+    "routing", "drawing", "outcomes", "curve_points", "curves", "table", "compare", "scales",
+    "brushes", "parallel", "scatter", "importance_measure", "importance", "rungs", "timeline",
     "trial_plots", "yaml", "trial", "summary", "live", "main",
 )  # fmt: skip
 """The modules of the page, each after those that it imports."""
@@ -53,8 +58,9 @@ _PAGE = """<!doctype html>
 <noscript>This page draws itself with JavaScript, which is switched off here.</noscript>
 <main id="page"></main>
 <script type="application/json" id="snapshot">{data}</script>
-<script>{plotly}</script>
 <script>{code}</script>
+<script type="text/plain" id="plotly">{plotly}</script>
+<script type="application/json" id="packed">{packed}</script>
 </body>
 </html>
 """
@@ -70,15 +76,16 @@ def page(snapshot: Snapshot, live: bool = False) -> str:
     Raises:
         LifecycleError: If plotly, whose JavaScript draws the charts, is not installed.
     """
-    plotly, code = _plotly(), _code()
+    plotly, code, curves = _plotly(), _code(), packed(snapshot)
     return _PAGE.format(
         policy=_policy([plotly, code], live),
         title=escape(title(snapshot.experiments)),
         style=_style(),
         live="true" if live else "false",
-        data=_data(snapshot),
-        plotly=plotly,
+        data=_data(encode(replace(curves, packed=None))),
         code=code,
+        plotly=_compressed_plotly(),
+        packed=_data(msgspec.json.encode(curves.packed)),
     )
 
 
@@ -118,9 +125,9 @@ def _draft(target: Path) -> Iterator[Path]:
         draft.unlink(missing_ok=True)
 
 
-def _data(snapshot: Snapshot) -> str:
+def _data(json: bytes) -> str:
     """JSON that no reader of HTML takes for anything else."""
-    return encode(snapshot).decode().translate(_IN_SCRIPTS)
+    return json.decode().translate(_IN_SCRIPTS)
 
 
 def _policy(scripts: list[str], live: bool) -> str:
@@ -145,6 +152,12 @@ def _plotly() -> str:
             "pip install 'detslurm[report]'"
         ) from error
     return _fit_for_html((files / "package_data" / "plotly.min.js").read_text("utf-8"))
+
+
+@cache
+def _compressed_plotly() -> str:
+    """A third of its size; the page runs it after its table is there."""
+    return compressed(_plotly().encode())
 
 
 @cache

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from detslurm.look.document import Snapshot
+from detslurm.look.document import DOCUMENT, CurveBudget, Snapshot
 from detslurm.look.experiment_reader import ExperimentReader, Wanted
 from detslurm.look.plain import plain
 
@@ -56,6 +56,7 @@ def snapshot(
     curves: bool = True,
     code: bool = False,
     log_lines: int = 50,
+    budget: CurveBudget = DOCUMENT,
     progress: Progress | None = None,
     known: ReadSoFar | None = None,
 ) -> Snapshot:
@@ -69,6 +70,7 @@ def snapshot(
         curves: Whether to read metrics and the profiler's figures; on by default.
         code: Whether to list the experiments' code; off by default.
         log_lines: How many lines of the logs of failed trials to show at most; 50 by default.
+        budget: How much the curves may take; by default what suits a document of JSON.
         progress: Gets how many trials were read and how many there are; by default nobody does.
         known: What earlier snapshots have read of the same experiments; by default nothing.
 
@@ -88,7 +90,7 @@ def snapshot(
         encode(taken)
     """
     wanted = Wanted(trials, code, log_lines)
-    reader = _curve_reader(known) if curves else None
+    reader = _curve_reader(known, budget) if curves else None
     readers = [ExperimentReader(one, wanted) for one in experiments]
     total, done = sum(len(one.trials) for one in readers), 0
     for one in readers:
@@ -101,10 +103,10 @@ def snapshot(
     return taken if reader is None else reader.with_curves(taken, len(encode(taken)))
 
 
-def _curve_reader(known: ReadSoFar | None) -> CurveReader:
+def _curve_reader(known: ReadSoFar | None, budget: CurveBudget) -> CurveReader:
     from detslurm.look.curve_reader import CurveReader  # numpy: only who wants curves has it
 
-    return CurveReader(None if known is None else known.metrics)
+    return CurveReader(None if known is None else known.metrics, budget)
 
 
 def _store_of(experiments: Sequence[Experiment]) -> str:

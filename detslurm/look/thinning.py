@@ -9,29 +9,23 @@ import math
 from collections.abc import Iterable
 from typing import Any, Final
 
-from detslurm.look.document import MAX_POINTS, Curve, Number
+import numpy as np
+
+from detslurm.look.document import DOCUMENT, MAX_POINTS, Curve, CurveBudget, Means, Number
 from detslurm.look.plain import finite
 from detslurm.store.series import Series
-from detslurm.store.thinning import LEAST, thinned
-
-ALL_POINTS: Final = 120_000
-"""The most points of all curves of a document together, unless they are very many."""
-
-ALL_BYTES: Final = 5_000_000
-"""How long a document becomes at most, unless it is that long without curves."""
-
-_POINT_BYTES: Final = 35  # of a step, a value and a time
+from detslurm.store.thinning import LEAST, BucketMeans, fewer_means, means_of, parts_of, thinned
 
 _DIGITS: Final = 6
 
 
-def points_per_curve(counts: Iterable[int], length: int = 0) -> int:
+def points_per_curve(counts: Iterable[int], budget: CurveBudget = DOCUMENT, length: int = 0) -> int:
     """The most points of one curve, by how many points each curve has.
 
     `length` is how many bytes the document has without them. Curves that are short leave their part
     to the others. No curve is thinned to fewer than `LEAST` points.
     """
-    left = min(ALL_POINTS, max(ALL_BYTES - length, 0) // _POINT_BYTES)
+    left = min(budget.points, max(budget.size - length, 0) // budget.point_size)
     curves = sorted(counts)
     for place, count in enumerate(curves):
         share = left // (len(curves) - place)
@@ -47,20 +41,37 @@ def fewer(series: Series, most: int) -> Series:
         return series
     places = thinned(series.steps, series.values, most)
     arrays = (series.steps[places], series.values[places], series.times[places])
-    return Series(series.group, series.metric, *arrays, series.reported)
+    if series.means is not None:
+        means = fewer_means(series.means, parts_of(most))
+    else:
+        means = means_of(series.steps, series.values, series.times, parts_of(most))
+    return Series(series.group, series.metric, *arrays, series.reported, means)
 
 
 def curve(series: Series) -> Curve:
     """A series for JSON: values with six significant digits, times with tenths of a second."""
-    times = [None if math.isnan(time) else round(time, 1) for time in series.times.tolist()]
+    finite = series.values[np.isfinite(series.values)]
     return Curve(
         group=series.group,
         metric=series.metric,
         steps=series.steps.tolist(),
         values=_numbers(series.values),
-        times=times if any(time is not None for time in times) else [],
+        times=_times(series.times),
         count=series.reported,
+        smallest=float(finite.min()) if len(finite) else None,
+        largest=float(finite.max()) if len(finite) else None,
+        means=None if series.means is None else _means(series.means),
     )
+
+
+def _means(means: BucketMeans) -> Means:
+    steps = np.rint(means.steps).astype(np.int64).tolist()
+    return Means(steps=steps, values=_numbers(means.values), times=_times(means.times))
+
+
+def _times(times: Any) -> list[float | None]:
+    found = [None if math.isnan(time) else round(time, 1) for time in times.tolist()]
+    return found if any(time is not None for time in found) else []
 
 
 def _numbers(values: Any) -> list[Number]:

@@ -18,7 +18,7 @@ from detslurm.store.frame import decode_json
 from detslurm.store.trial import TrialDir
 
 FORMAT: Final = "detslurm metrics"
-VERSION: Final = 3
+VERSION: Final = 4
 
 
 class Compacted:

@@ -24,7 +24,7 @@ from detslurm.store.curve import MetricRow
 from detslurm.store.errors import StoreError, explained
 from detslurm.store.experiment import ExperimentDir
 from detslurm.store.frame import encode_json
-from detslurm.store.overviews import points_of
+from detslurm.store.overviews import means_rows, points_of
 from detslurm.store.reading import fold_experiment, logged_metrics
 from detslurm.store.saved_views import save_views
 from detslurm.store.trial import TrialDir
@@ -142,14 +142,15 @@ class _Group:
             bounds = np.searchsorted(places, offsets).tolist()
             if not len(places):
                 continue
-            rows = [
-                points_of(trial, steps[of := places[first:last]], times[of], values[first:last])
+            curves = [
+                (trial, steps[of := places[first:last]], times[of], values[first:last])
                 for trial, first, last in zip(trials, bounds, bounds[1:], strict=False)
             ]
             name = ".".join(path)
             metric = folder.create_group(_link(name, folder))
             metric.attrs["name"] = _text(name)
-            _dataset(metric, "points", np.concatenate(rows))
+            _dataset(metric, "points", np.concatenate([points_of(*one) for one in curves]))
+            _dataset(metric, "means", np.concatenate([means_rows(*one) for one in curves]))
             _dataset(metric, "counts", np.diff(bounds))
 
 

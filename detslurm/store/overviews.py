@@ -15,7 +15,7 @@ import numpy as np
 
 from detslurm.store.compacted import is_current, open_compacted
 from detslurm.store.series import Series
-from detslurm.store.thinning import thinned
+from detslurm.store.thinning import BucketMeans, means_of, parts_of, thinned
 from detslurm.store.trial import TrialDir
 
 MOST: Final = 1000
@@ -25,6 +25,11 @@ _POINT: Final = np.dtype(
     [("trial", np.int64), ("steps", np.int64), ("time", np.float64), ("value", np.float64)]
 )
 
+_MEAN: Final = np.dtype(
+    [("trial", np.int64), ("steps", np.float64), ("time", np.float64), ("value", np.float64),
+     ("count", np.int64)]
+)  # fmt: skip
+
 
 def points_of(trial: int, steps: Any, times: Any, values: Any) -> Any:
     """One trial's curve as rows of the table."""
@@ -32,6 +37,17 @@ def points_of(trial: int, steps: Any, times: Any, values: Any) -> Any:
     rows = np.empty(len(places), dtype=_POINT)
     rows["trial"] = trial
     rows["steps"], rows["time"], rows["value"] = steps[places], times[places], values[places]
+    return rows
+
+
+def means_rows(trial: int, steps: Any, times: Any, values: Any) -> Any:
+    """The means of a curve that `points_of` thins, as rows of their table; else none."""
+    if len(values) <= MOST:
+        return np.empty(0, dtype=_MEAN)
+    means = means_of(steps, values, times, parts_of(MOST))
+    rows = np.empty(len(means.steps), dtype=_MEAN)
+    rows["trial"], rows["count"] = trial, means.counts
+    rows["steps"], rows["time"], rows["value"] = means.steps, means.times, means.values
     return rows
 
 
@@ -61,10 +77,19 @@ def _places(file: h5py.File) -> dict[int, int]:
 
 def _series_of(metric: Any, group: str, places: Mapping[int, int]) -> Iterator[tuple[int, Series]]:
     """Each trial's part of a metric's table."""
-    rows, counts = metric["points"][:], metric["counts"][:].tolist()
-    starts = np.flatnonzero(np.diff(rows["trial"], prepend=-1)).tolist()
-    for first, last in zip(starts, [*starts[1:], len(rows)], strict=True):
-        part = rows[first:last]
-        trial = int(part["trial"][0])
+    counts = metric["counts"][:].tolist()
+    means = {trial: _means(rows) for trial, rows in _by_trial(metric["means"][:])}
+    for trial, part in _by_trial(metric["points"][:]):
         arrays = (part["steps"], part["value"], part["time"])
-        yield trial, Series(group, str(metric.attrs["name"]), *arrays, counts[places[trial]])
+        about = (counts[places[trial]], means.get(trial))
+        yield trial, Series(group, str(metric.attrs["name"]), *arrays, *about)
+
+
+def _by_trial(rows: Any) -> Iterator[tuple[int, Any]]:
+    starts = np.flatnonzero(np.diff(rows["trial"], prepend=-1)).tolist()
+    for first, last in zip(starts, [*starts[1:], len(rows)], strict=False):
+        yield int(rows["trial"][first]), rows[first:last]
+
+
+def _means(rows: Any) -> BucketMeans:
+    return BucketMeans(rows["steps"], rows["value"], rows["time"], rows["count"])

@@ -19,6 +19,7 @@ from detslurm.store.errors import CorruptRecord
 from detslurm.store.log_lines import MOST_STEPS, line_rows
 from detslurm.store.reading import counted_bytes
 from detslurm.store.run_log import lines_of
+from detslurm.store.thinning import BucketMeans
 from detslurm.store.trial import Run, TrialDir, with_history
 from detslurm.store.trial_fold import resumed_steps
 
@@ -33,6 +34,7 @@ class Series(NamedTuple):
         values: The metric at each point.
         times: When each point was reported, in seconds since 1970; NaN where that is unknown.
         reported: How many points there are; more than the arrays have where they were thinned.
+        means: Over parts of all points, where they were thinned.
     """
 
     group: str
@@ -41,6 +43,7 @@ class Series(NamedTuple):
     values: Any
     times: Any
     reported: int
+    means: BucketMeans | None = None
 
 
 class _Points(NamedTuple):

@@ -5,12 +5,51 @@ Needs numpy: other modules import this one where they use it.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 LEAST: Final = 16
 """The smallest number of points that a curve can be thinned to."""
+
+
+class BucketMeans(NamedTuple):
+    """BucketMeans over parts of a curve that follow each other; all are arrays of numpy.
+
+    Attributes:
+        steps: The mean of the steps of each part's points.
+        values: The mean of their values.
+        times: The mean of their times; NaN where one of them is unknown.
+        counts: How many points each part has.
+    """
+
+    steps: Any
+    values: Any
+    times: Any
+    counts: Any
+
+
+def means_of(steps: Any, values: Any, times: Any, parts: int) -> BucketMeans:
+    """The means of the finite values in each of `parts` buckets of steps of equal width.
+
+    Buckets without a finite value are left out.
+    """
+    finite = np.isfinite(values)
+    ones = np.ones(np.count_nonzero(finite))
+    return fewer_means(BucketMeans(steps[finite], values[finite], times[finite], ones), parts)
+
+
+def fewer_means(means: BucketMeans, parts: int) -> BucketMeans:
+    """Parts taken together to at most `parts`: again the means of all their points."""
+    if len(means.steps) == 0:
+        return means
+    starts = _starts(means.steps, parts)
+    counts = np.add.reduceat(means.counts, starts)
+    with np.errstate(over="ignore", invalid="ignore"):  # of values near the largest float
+        steps, values, times = (
+            np.add.reduceat(one * means.counts, starts) / counts for one in means[:3]
+        )
+    return BucketMeans(steps, values, times, counts)
 
 
 def thinned(steps: Any, values: Any, most: int) -> Any:
@@ -24,16 +63,14 @@ def thinned(steps: Any, values: Any, most: int) -> Any:
         raise ValueError(f"a curve can't be thinned to {most} points, but to {LEAST}")
     if len(values) <= most:
         return np.arange(len(values))
-    buckets = most // 2 - 1
+    buckets = parts_of(most)
     while len(places := _kept(steps, values, buckets)) > most:
         buckets = max(min(buckets * most // len(places), buckets - 1), 1)
     return places
 
 
 def _kept(steps: Any, values: Any, buckets: int) -> Any:
-    edges = np.linspace(float(steps[0]), float(steps[-1]) + 1, buckets + 1)
-    starts = np.unique(np.append(0, np.searchsorted(steps, edges[1:-1])))
-    starts = starts[starts < len(values)]  # floats are not exact where steps are beyond 2^53
+    starts = _starts(steps, buckets)
     lengths = np.diff(starts, append=len(values))
     bucket = np.repeat(np.arange(len(starts)), lengths)
     finite = np.isfinite(values)
@@ -45,6 +82,18 @@ def _kept(steps: Any, values: Any, buckets: int) -> Any:
     for special in (np.isnan(values), np.isposinf(values), np.isneginf(values)):
         places.append(_first_of_each(bucket, special))
     return np.unique(np.concatenate(places))
+
+
+def _starts(steps: Any, buckets: int) -> Any:
+    """Where each bucket that has a point begins."""
+    edges = np.linspace(float(steps[0]), float(steps[-1]) + 1, buckets + 1)
+    starts = np.unique(np.append(0, np.searchsorted(steps, edges[1:-1])))
+    return starts[starts < len(steps)]  # floats are not exact where steps are beyond 2^53
+
+
+def parts_of(most: int) -> int:
+    """How many buckets a curve of at most `most` points has."""
+    return most // 2 - 1
 
 
 def _first_of_each(bucket: Any, wanted: Any) -> Any:

@@ -13,6 +13,7 @@ from detslurm.look.document import (
     CheckpointPart,
     Curve,
     ExperimentPart,
+    Means,
     Number,
     RungPart,
     RunPart,
@@ -224,7 +225,18 @@ def _curve(group: str, metric: str, values: Sequence[Number], every: int = 1) ->
         values=list(values),
         times=[BEGIN + 300 + place * 10.0 for place in places],
         count=len(places) * 50,
+        smallest=min(_numbers(values), default=None),
+        largest=max(_numbers(values), default=None),
+        means=_means(list(values), every) if len(values) >= 20 else None,
     )
+
+
+def _means(values: Sequence[Number], every: int) -> Means:
+    """As if half of the points were the highest of their parts, and the others the lowest."""
+    pairs = [_numbers(values[place : place + 2]) for place in range(0, len(values) - 1, 2)]
+    steps = [round((2 * place + 1.5) * every * BATCHES) for place in range(len(pairs))]
+    means: list[Number] = [sum(pair) / len(pair) if pair else None for pair in pairs]
+    return Means(steps=steps, values=means)
 
 
 _ENDS: Final[dict[str, list[str | None]]] = {

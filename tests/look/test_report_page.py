@@ -152,6 +152,29 @@ def test_curves_are_drawn(any_browser: Browser, tmp_path: Path) -> None:
     quiet(any_browser)
 
 
+def test_smoothing_a_thinned_curve(chromium: Browser, tmp_path: Path) -> None:
+    """The moving average is that of the means, which stand where they were taken."""
+    made = document(trials=1)
+    shown(chromium, made, tmp_path)
+    chromium.choose("header select", "training/loss")
+    chromium.js("document.querySelector('#curves').scrollIntoView()")
+    chromium.wait_for("document.querySelector('#curves .ytitle')?.textContent === 'training/loss'")
+    chromium.js(
+        "const s = document.querySelector('#curves input[type=range]'); s.value = 0.5;"
+        "s.dispatchEvent(new Event('input'))"
+    )
+    data = "document.querySelector('#curves .plot').data"
+    chromium.wait_for(f"{data}.length === 2")
+    line = chromium.js(f"const {{ x, y }} = {data}[1]; return {{ x, y }}")
+    means = made.experiments[0].trials[0].curves[0].means
+    assert means is not None and line["x"] == means.steps
+    first, second = (float(value or 0) for value in means.values[:2])
+    assert line["y"][:2] == pytest.approx([first, (0.5 * first + second) / 1.5])
+    note = chromium.js("return document.querySelector('#curves .note').textContent")
+    assert "means of all values" in note
+    quiet(chromium)
+
+
 def test_brush_compare_and_open(any_browser: Browser, tmp_path: Path) -> None:
     """From all trials to a few, to one, and back."""
     shown(any_browser, document(2, trials=12), tmp_path)

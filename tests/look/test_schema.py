@@ -13,10 +13,11 @@ import pytest
 from detslurm.look import document as schema
 from detslurm.look.code_listing import ALL as ALL_CODE
 from detslurm.look.code_listing import LARGEST
-from detslurm.look.document import MAX_POINTS, VERSION
+from detslurm.look.document import DOCUMENT, MAX_POINTS, VERSION
+from detslurm.look.document import PAGE as PAGE_BUDGET
 from detslurm.look.experiment_reader import CHECKPOINTS
 from detslurm.look.log_tails import ALL as ALL_LOGS
-from detslurm.look.thinning import ALL_BYTES, ALL_POINTS
+from detslurm.look.packing import packed
 from detslurm.store.thinning import LEAST
 from tests.docs.pages import REPOSITORY, blocks
 from tests.look.documents import document
@@ -28,6 +29,7 @@ STRUCTS: dict[str, type[msgspec.Struct]] = {
     "Experiment": schema.ExperimentPart,
     "Trial": schema.TrialPart,
     "Curve": schema.Curve,
+    "Means": schema.Means,
     "Run": schema.RunPart,
     "Checkpoint": schema.CheckpointPart,
     "Rung": schema.RungPart,
@@ -57,7 +59,7 @@ def test_every_field_is_described(title: str) -> None:
 def test_the_numbers_are_those_of_the_code() -> None:
     """The version and the limits."""
     text = PAGE.read_text()
-    for number in (MAX_POINTS, ALL_POINTS, LEAST, CHECKPOINTS, ALL_BYTES):
+    for number in (MAX_POINTS, LEAST, CHECKPOINTS, *DOCUMENT[:2], PAGE_BUDGET.points):
         assert f"{number:,}" in text
     assert f"{LARGEST >> 10} KiB" in text
     assert f"{ALL_CODE >> 10} KiB" in text
@@ -70,6 +72,13 @@ def test_the_example_reads_a_document(capsys: pytest.CaptureFixture[str]) -> Non
     (lines,) = [block.text for block in blocks(PAGE) if "Infinity" in block.text]
     exec(lines, {"document": json.loads(msgspec.json.encode(document()))})
     assert re.search(r"6 training/loss 200 -inf inf\n", capsys.readouterr().out)
+
+
+def test_the_example_unpacks_a_page(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its lines of Python, on what a page holds of a document."""
+    (lines,) = [block.text for block in blocks(PAGE) if "wbits" in block.text]
+    exec(lines, {"packed": packed(document()).packed})
+    assert re.search(r"^training/loss 1 20000 [01]\.\d+$", capsys.readouterr().out, re.MULTILINE)
 
 
 def test_the_page_writes_a_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -244,7 +244,7 @@ def test_progress_and_choice(scene: Scene) -> None:
     assert [trial.id for trial in part.trials] == [1, 3]
     assert part.trial_count == 3
     assert steps == [(1, 2), (2, 2)]
-    assert encode(snapshot([])).startswith(b'{"version":1')
+    assert encode(snapshot([])).startswith(b'{"version":2')
 
 
 def test_the_profiler_s_figures(scene: Scene) -> None:

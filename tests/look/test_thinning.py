@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from detslurm.look.document import MAX_POINTS
-from detslurm.look.thinning import ALL_POINTS, curve, fewer, points_per_curve
+from detslurm.look.document import DOCUMENT, MAX_POINTS
+from detslurm.look.thinning import curve, fewer, points_per_curve
 from detslurm.store.series import Series
-from detslurm.store.thinning import LEAST, thinned
+from detslurm.store.thinning import LEAST, fewer_means, means_of, thinned
 
 VALUES = st.floats() | st.sampled_from([math.nan, math.inf, -math.inf, 0.0])
 
@@ -60,6 +60,37 @@ def test_a_spike_stays() -> None:
     assert len(places) <= 1000
 
 
+@settings(max_examples=100, deadline=None)
+@given(st.lists(VALUES, min_size=1, max_size=300), st.integers(1, 40), st.integers(1, 40))
+def test_means_are_those_of_all_values(values: list[float], parts: int, fewer_parts: int) -> None:
+    """Each of finite values alone, once or twice taken together: weighted they have one mean."""
+    numbers = np.clip(np.array(values, dtype=float), -1e300, 1e300)
+    numbers[np.isinf(values)] = math.inf
+    steps = _steps(len(numbers)) ** 2
+    once = means_of(steps, numbers, steps / 2.0, parts)
+    finite = numbers[np.isfinite(numbers)] / 1e3
+    for means, most in ((once, parts), (fewer_means(once, fewer_parts), fewer_parts)):
+        assert len(means.steps) <= most
+        assert all(np.diff(means.steps) > 0)
+        assert means.counts.sum() == len(finite)
+        total = (means.values / 1e3 * means.counts).sum()
+        assert total == pytest.approx(finite.sum(), abs=1e-9 * np.abs(finite).sum() + 1e-300)
+        assert means.times == pytest.approx(means.steps / 2)
+
+
+def test_a_thinned_curve_has_the_means_of_its_parts() -> None:
+    """Which its highest and lowest values have not: one spike in each part does little."""
+    values = np.where(np.arange(100_000) % 100, 1.0, 101.0)
+    whole = Series("training", "loss", _steps(100_000), values, np.arange(100_000.0), 100_000)
+    for series in (fewer(whole, 100), fewer(fewer(whole, 1000), 100)):
+        made = curve(series)
+        assert made.means is not None and len(made.means.values) == 49
+        assert all(1.9 < float(value) < 2.1 for value in made.means.values if value is not None)
+        assert (made.smallest, made.largest) == (1.0, 101.0)
+        assert made.means.times[0] == pytest.approx(made.means.steps[0] - 1, abs=1)
+    assert curve(whole._replace(steps=_steps(3), values=values[:3])).means is None
+
+
 def test_a_gap_stays_empty() -> None:
     """Where nothing was reported there is no point, and points next to it stand near it."""
     steps = np.concatenate([np.arange(1000), np.arange(9000, 10_000)])
@@ -103,21 +134,21 @@ def test_a_curve_for_json() -> None:
     [
         ([], MAX_POINTS),
         ([5_000_000], MAX_POINTS),
-        ([10**6] * 100, 1000),
-        ([10**6] * 400, 300),
-        ([10] * 1000 + [10**6] * 200, 550),  # the short ones leave their part
+        ([10**6] * 90, 1000),
+        ([10**6] * 400, 240),
+        ([10] * 1000 + [10**6] * 200, 430),  # the short ones leave their part
         ([10**6] * 100_000, LEAST),
     ],
 )
 def test_the_more_curves_the_fewer_points(counts: list[int], most: int) -> None:
-    """All curves together have `ALL_POINTS`, shared evenly."""
+    """All curves together have the points of the budget, shared evenly."""
     assert points_per_curve(counts) == most
     if most > LEAST:
-        assert sum(min(count, most) for count in counts) <= ALL_POINTS
+        assert sum(min(count, most) for count in counts) <= DOCUMENT.points
 
 
 def test_long_documents_have_fewer_points() -> None:
     """What everything else takes is not there for curves."""
     most = points_per_curve([10**6] * 1000, length=3_250_000)
-    assert most == 50
+    assert most == 33
     assert points_per_curve([10**6] * 1000, length=6_000_000) == LEAST

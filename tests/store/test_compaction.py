@@ -161,7 +161,7 @@ def test_plain_h5py_and_pandas_read_the_named_columns(store: Store) -> None:
     )
     scenes.run(made.trial(2), [scenes.metrics(1, loss=math.nan, seen=9)], "completed")
     with h5py.File(compact(made), "r") as file:
-        assert (file.attrs["format"], file.attrs["version"]) == ("detslurm metrics", 3)
+        assert (file.attrs["format"], file.attrs["version"]) == ("detslurm metrics", 4)
         assert file.attrs["experiment"] == made.id
         assert file["trials/id"][:].tolist() == [1, 2]
         assert list(file["groups"]) == ["training", "validation"]

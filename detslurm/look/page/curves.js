@@ -4,7 +4,8 @@ import { choice, el, tick } from "./dom.js";
 import { shownTrials } from "./filter.js";
 import { counted, number, text } from "./format.js";
 import { lineStyle, plain, plotBox } from "./plots.js";
-import { change, metricName, ranked, state } from "./state.js";
+import { change, curveOf, metricName, ranked, state } from "./state.js";
+import { points, unpack } from "./unpacking.js";
 import { openTrial } from "./routing.js";
 import { differingHparams, trialName } from "./trials.js";
 
@@ -14,7 +15,10 @@ const SYMBOLS = { resumed: "triangle-right", preempted: "square", "time limit": 
 export function curvesView() {
   const chosen = { along: "batches", logX: false, logY: false, weight: 0, marks: true };
   const box = plotBox("curves", "Learning curves");
-  const draw = () => drawCurves(box, chosen);
+  const draw = () => {
+    if (state.metric && !points(state.metric)) unpack(state.metric).then(draw);
+    else drawCurves(box, chosen);
+  };
   const set = (name) => (value) => { chosen[name] = value; draw(); };
   const bar = el("div", { class: "bar" },
     choice("Best", TOPS.map((top) => [top, `${top} trials`]), state.topN, (top) => change({ topN: Number(top) })),
@@ -24,7 +28,7 @@ export function curvesView() {
     tick("log y", chosen.logY, set("logY")),
     tick("marks", chosen.marks, set("marks"), "resumes, preemptions, time limits, pauses and failures on the curves"));
   const element = el("section", { id: "curves" }, el("h2", {}, "Learning curves"), bar, box.element);
-  return { element, draw };
+  return { element, plots: true, draw };
 }
 
 function slider(chosen, redraw) {
@@ -65,21 +69,23 @@ function emptiness() {
 }
 
 function tracesOf(trial, style, chosen, names) {
-  const curve = trial.curves.get(state.metric);
-  const x = places(curve, trial, chosen.along);
+  const curve = curveOf(trial, state.metric);
   const raw = heights(curve, chosen.logY);
   const faded = selectedElsewhere(trial) ? 0.25 : 1;
-  const line = { x, y: isSmoothed(curve, chosen) ? smoothed(raw, chosen.weight) : raw, type: "scatter", mode: modeOf(raw),
+  const shown = chosen.weight ? smoothedCurve(curve, chosen) : { curve, y: raw };
+  const line = { x: places(shown.curve, trial, chosen.along), y: shown.y, type: "scatter", mode: modeOf(shown.y),
     name: plain(trialName(trial)), meta: trial.id, line: { ...style, width: state.selected.has(trial.id) ? 3 : 1.6 },
     marker: { size: 5 }, opacity: faded, hovertemplate: "%{y:.6~g} at %{x}<br>%{text}", text: hover(trial, names) };
-  const behind = { x, y: raw, type: "scatter", mode: "lines", hoverinfo: "skip", showlegend: false, meta: trial.id,
+  if (!chosen.weight) return [line];
+  const behind = { x: places(curve, trial, chosen.along), y: raw, type: "scatter", mode: "lines", hoverinfo: "skip", showlegend: false, meta: trial.id,
     line: { ...style, width: 1 }, opacity: 0.2 * faded };
-  return isSmoothed(curve, chosen) ? [behind, line] : [line];
+  return [behind, line];
 }
 
-// The highest and the lowest of each part have another mean than all of them.
-function isSmoothed(curve, chosen) {
-  return chosen.weight > 0 && !isThinned(curve);
+// The highest and the lowest of each part have another mean than all of them: the means do.
+function smoothedCurve(curve, chosen) {
+  const base = curve.means ?? curve;
+  return { curve: base, y: smoothed(heights(base, false), chosen.weight).map((value) => (chosen.logY && value <= 0 ? null : value)) };
 }
 
 function isThinned(curve) {
@@ -112,9 +118,9 @@ function markTrace(trials, kind, chosen) {
 
 function marksOf(trial, kind, chosen, color) {
   if (selectedElsewhere(trial)) return [];
-  const curve = trial.curves.get(state.metric);
-  const [x, raw] = [places(curve, trial, chosen.along), heights(curve, chosen.logY)];
-  const y = isSmoothed(curve, chosen) ? smoothed(raw, chosen.weight) : raw;
+  const whole = curveOf(trial, state.metric);
+  const { curve, y } = chosen.weight ? smoothedCurve(whole, chosen) : { curve: whole, y: heights(whole, chosen.logY) };
+  const x = places(curve, trial, chosen.along);
   return events(trial).filter((one) => one.kind === kind).flatMap((one) => {
     const place = nearest(curve, y, one.steps);
     return place < 0 ? [] : [{ x: x[place], y: y[place], color, trial: trial.id, text: plain(`${trialName(trial)}, ${one.text}`) }];
@@ -132,7 +138,7 @@ function layoutOf(chosen, count) {
 }
 
 function remarks(trials, of, chosen) {
-  const curves = trials.map((trial) => trial.curves.get(state.metric));
+  const curves = trials.map((trial) => curveOf(trial, state.metric));
   const values = curves.flatMap((curve) => heights(curve, chosen.logY));
   const gaps = values.filter((value) => value == null).length;
   const thinned = curves.filter(isThinned).length;
@@ -140,7 +146,7 @@ function remarks(trials, of, chosen) {
     trials.length < of ? `${number(trials.length)} of ${counted(of, "trial")} with this metric: the best${state.selected.size ? ", and those that are ticked" : ""}.` : "",
     gaps ? `${counted(gaps, "value")} not finite${chosen.logY ? ", or not above 0," : ""} shown as gaps.` : "",
     thinned ? "Long curves are thinned; their highest and lowest values are kept." : "",
-    thinned && chosen.weight ? `${counted(thinned, "thinned curve")} shown without smoothing, which would be wrong.` : "",
+    thinned && chosen.weight ? `${counted(thinned, "thinned curve")} smoothed by the means of all values in each part.` : "",
     "Click a curve to open its trial.",
   ].filter(Boolean).join(" ");
 }

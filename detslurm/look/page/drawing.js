@@ -1,5 +1,7 @@
-// Views are drawn when they come near the window: the first ones are there at once.
+// Views are drawn when they come near the window: those without plots first, at once.
+import { plotlyLoaded } from "./unpacking.js";
 
+const FIRST = 2; // views that are surely in the window
 const FOCUSABLE = "a[href], button, input, select, summary, [tabindex]";
 
 // Do something that makes elements anew; what had the focus has it afterwards.
@@ -27,13 +29,14 @@ function nameOf(element) {
 
 // `dirty()` lets all views draw again when they are near; `everything()` draws all of them now.
 export function lazily(views) {
-  const [near, waiting] = [new Set(), new Set()];
-  const drawNear = () => {
-    for (const view of [...waiting].filter((one) => near.has(one))) {
-      waiting.delete(view);
-      view.draw();
-    }
+  const [near, waiting] = [new Set(views.slice(0, FIRST)), new Set()];
+  let plotting = false;
+  const draw = (view) => {
+    waiting.delete(view);
+    view.draw();
+    view.element.classList.add("drawn");
   };
+  const drawNear = () => [...waiting].filter((one) => near.has(one) && (plotting || !one.plots)).forEach(draw);
   const watch = new IntersectionObserver((seen) => {
     for (const { target, isIntersecting } of seen) {
       const view = views.find((one) => one.element === target);
@@ -43,14 +46,14 @@ export function lazily(views) {
     drawNear();
   }, { rootMargin: "400px" });
   views.forEach((view) => watch.observe(view.element));
+  plotlyLoaded().then(() => { plotting = true; drawNear(); });
   return {
     dirty() {
       views.forEach((view) => waiting.add(view));
       drawNear();
     },
     everything() {
-      waiting.clear();
-      views.forEach((view) => { view.draw(); view.all?.(); });
+      views.filter((view) => plotting || !view.plots).forEach((view) => { draw(view); view.all?.(); });
     },
   };
 }

@@ -10,7 +10,7 @@ import { differingHparams } from "./trials.js";
 export function importanceView() {
   const box = plotBox("importance", "How much each hyperparameter explains of the result");
   const element = el("section", { id: "importance" }, el("h2", {}, "Hyperparameter importance"), box.element);
-  return { element, draw: () => drawImportance(box) };
+  return { element, plots: true, draw: () => drawImportance(box) };
 }
 
 function drawImportance(box) {

@@ -24,6 +24,7 @@ function begin() {
   const all = el("div", { id: "all" }, views.map((view) => view.element));
   document.getElementById("page").append(bar, trial.element, all, foot);
   const drawer = lazily(views);
+  if (typeof DecompressionStream === "undefined") bar.after(el("p", { class: "warning" }, "This browser is too old to unpack curves and plots: its tables are all there is. Firefox 113, Chromium 80 and Safari 16.4 know how."));
   const redraw = () => keepingFocus(() => {
     drawBar(bar, redraw);
     foot.textContent = `As of ${moment(state.taken)}, from ${state.store}. Times are in this browser's time zone. / goes to the filter, Esc clears it and leaves a trial's page.`;

@@ -25,7 +25,7 @@ export function parallelView() {
     else if (!view.brushes.delete(name)) return;
     redraw();
   });
-  return { element, draw: redraw };
+  return { element, plots: true, draw: redraw };
 }
 
 function drawParallel(view, box, bar, redraw) {

@@ -17,7 +17,7 @@ export function rungsView() {
     if (!searches.length) element.append(nothing("No search by successive halving is among these experiments."));
     for (const one of searches) drawBars(boxes.get(one.id), one);
   }
-  return { element, draw };
+  return { element, plots: true, draw };
 }
 
 function part(experiment, boxes) {

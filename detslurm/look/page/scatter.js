@@ -14,7 +14,7 @@ const CELLS = 8; // of the heat map, along a number
 export function scatterView() {
   const box = plotBox("scatter", "The result against each hyperparameter");
   const element = el("section", { id: "scatter" }, el("h2", {}, "Scatter"), box.element);
-  return { element, draw: () => drawScatter(box) };
+  return { element, plots: true, draw: () => drawScatter(box) };
 }
 
 function withResult() {
@@ -55,7 +55,7 @@ export function heatView() {
   const bar = el("div", { class: "bar" });
   const element = el("section", { id: "heat" }, el("h2", {}, "Heat map"), bar, box.element);
   const redraw = () => drawHeat(chosen, box, bar, redraw);
-  return { element, draw: redraw };
+  return { element, plots: true, draw: redraw };
 }
 
 function drawHeat(chosen, box, bar, redraw) {

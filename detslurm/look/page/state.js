@@ -1,5 +1,6 @@
 // What the page shows and what its reader has chosen; views draw again when it changes.
 import { toNumber } from "./format.js";
+import { points, takePacked } from "./unpacking.js";
 
 export const state = {
   experiments: [],
@@ -43,6 +44,7 @@ export function remembered(find) {
 
 // Take a document in; choices stay as far as they still have a meaning.
 export function load(snapshot) {
+  takePacked(snapshot.packed);
   const experiments = snapshot.experiments.map(experimentOf);
   const trials = experiments.flatMap((experiment) => experiment.trials);
   const metrics = [...new Set(trials.flatMap((trial) => [...trial.curves.keys()]))].sort();
@@ -98,9 +100,14 @@ function bestOf(trial, name) {
   const { metric, smaller_is_better: smaller } = trial.experiment;
   const searched = metric && name === `validation/${metric}` && smaller === state.smaller;
   if (searched && trial.best != null) return toNumber(trial.best);
-  const values = (trial.curves.get(name)?.values ?? []).map(toNumber).filter(Number.isFinite);
-  if (!values.length) return toNumber(trial.summary.get(name));
-  return values.reduce((one, other) => ((one < other) === state.smaller ? one : other));
+  const curve = trial.curves.get(name);
+  return (state.smaller ? curve?.smallest : curve?.largest) ?? toNumber(trial.summary.get(name));
+}
+
+// A metric of a trial with its points; undefined while they are still packed.
+export function curveOf(trial, name) {
+  const found = points(name)?.get(trial.id);
+  return found && { ...trial.curves.get(name), ...found };
 }
 
 // The trials by their result, the best first; those without one last.
