@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import h5py
 import numpy as np
 
 from detslurm.store import ExperimentDir, RunLog, Store, compact
+from detslurm.store.overviews import MOST
 from detslurm.store.records import Created
 from tests.sdk.scenes import resolved
 
@@ -90,3 +92,53 @@ def _repeat(group: Any, name: str, trials: int, chunks: int) -> None:
 def _replace(group: Any, name: str, values: Any) -> None:
     del group[name]
     group.create_dataset(name, data=values, chunks=True, compression="gzip", compression_opts=1)
+
+
+def searched(store: Store, trials: int, points: int, metrics: Sequence[str]) -> ExperimentDir:
+    """A finished and compacted search whose trials each reported `points` points of these metrics.
+
+    The logs are short: whoever reads the thinned curves of the compacted file finds all points.
+
+    Args:
+        store: Where to make it.
+        trials: How many.
+        points: Of each metric; at most as many as a thinned curve has.
+        metrics: Their names as "group/metric"; "validation/loss" is the searcher's.
+    """
+    if points > MOST:
+        raise ValueError(f"curves of {points} points would be thinned to {MOST}")
+    made = store.create_experiment(
+        Created(name="searched", trials=trials, metric="loss"), resolved()
+    )
+    first = made.created().first_trial
+    job = {"cluster": "slurm", "job_id": "1", "first_index": 0}
+    made.append({"type": "submitted", "jobs": [job]})
+    for number in range(first, first + trials):
+        _search_run(made, number, metrics)
+    compact(made)
+    noise = np.random.default_rng(0)
+    with h5py.File(made.metrics_path, "r+") as file:
+        ids = file["trials/id"][:]
+        for name in metrics:
+            group, _, metric = name.partition("/")
+            overview = file[f"groups/{group}/overview/{metric}"]
+            rows = np.empty(trials * points, dtype=overview["points"].dtype)
+            rows["trial"] = np.repeat(ids, points)
+            rows["steps"] = np.tile(100 * np.arange(1, points + 1), trials)
+            rows["time"] = 1.79e9 + rows["steps"] / 7 + noise.random(len(rows))
+            rows["value"] = 100 / (100 + rows["steps"] / 20) + 0.1 * noise.random(len(rows))
+            _replace(overview, "points", rows)
+            _replace(overview, "counts", np.full(trials, points))
+    return made
+
+
+def _search_run(experiment: ExperimentDir, number: int, metrics: Sequence[str]) -> None:
+    trial, stream, began = experiment.trial(number), random.Random(number), time.time()
+    hparams = {"lr": stream.random(), "layers": stream.randint(1, 8), "dropout": stream.random()}
+    trial.open_run({"trial": number, "hparams": hparams, "time": began, "host": f"n{number % 16}"})
+    with RunLog.open(trial.records_path(1)) as log:
+        for name in metrics:
+            group, _, metric = name.partition("/")
+            log.append({"t": "metrics", "group": group, "steps": 100,
+                        "metrics": {metric: stream.random()}, "time": began})  # fmt: skip
+    trial.write_end(1, {"outcome": "completed", "time": began + 600 * stream.random()})

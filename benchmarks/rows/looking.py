@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from benchmarks.bench import Bench
 from benchmarks.looking import CHUNK, trained
@@ -88,12 +88,13 @@ def _peer(folder: Path, trial: TrialDir) -> Cost | None:
     if find_spec("tensorboard") is None:
         return None
     steps, metrics = metric_columns(trial, "training", ["loss"])
-    write_events(folder / "events.out.tfevents.1.n1", zip(steps, metrics["loss"], strict=True))
+    losses = (("loss", *pair) for pair in zip(steps, metrics["loss"], strict=True))
+    write_events(folder / "events.out.tfevents.1.n1", losses)
     return cost_of(TENSORBOARD, folder)
 
 
-def write_events(path: Path, losses: Any) -> None:
-    """Steps and losses as TensorBoard's own writer puts them down."""
+def write_events(path: Path, scalars: Iterable[tuple[str, int, float]]) -> None:
+    """Tags, steps and values as TensorBoard's own writer puts them down."""
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.compat.proto.summary_pb2 import Summary
     from tensorboard.summary.writer.record_writer import RecordWriter
@@ -101,8 +102,8 @@ def write_events(path: Path, losses: Any) -> None:
     with path.open("wb") as file:
         writer = RecordWriter(file)
         writer.write(Event(wall_time=0, file_version="brain.Event:2").SerializeToString())
-        for step, loss in losses:
-            summary = Summary(value=[Summary.Value(tag="loss", simple_value=float(loss))])
+        for tag, step, number in scalars:
+            summary = Summary(value=[Summary.Value(tag=tag, simple_value=float(number))])
             event = Event(wall_time=1.0 * step, step=int(step), summary=summary)
             writer.write(event.SerializeToString())
         writer.flush()
