@@ -31,10 +31,10 @@ def plain(values: Mapping[str, Any]) -> dict[str, Any]:
 def _plain_value(value: Any) -> Any:
     if type(value) in _PLAIN:
         return value
-    if isinstance(value, Mapping):
-        return plain(value)
     if isinstance(value, enum.Enum):
         return value.name
+    if isinstance(value, dict | Mapping):
+        return plain(value)
     if isinstance(value, list | tuple | set | frozenset):
         return [_plain_value(item) for item in value]
     # Array libraries differ in everything but this: numpy, torch, jax and tensorflow all have it.

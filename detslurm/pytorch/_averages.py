@@ -55,7 +55,7 @@ def kept(value: Any) -> Any:
         return value
     if value.numel() != 1:
         return array_of(value).copy()
-    if value.device.type == "cpu":
+    if value.is_cpu:
         return np.array(value.item(), ndmin=value.dim())
     return value.detach().clone()
 
@@ -119,11 +119,14 @@ def array_of(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
     return array
 
 
+_NUMBERS = float | int | np.number | np.bool_ | numbers.Real  # the abstract one last: it is slow
+
+
 def _number(value: Any) -> float | None:
-    if isinstance(value, numbers.Real | np.number | np.bool_):
-        return float(value)
     if isinstance(value, np.ndarray) and value.size == 1 and is_numeric(value):
         return float(value.item())
+    if isinstance(value, _NUMBERS):
+        return float(value)
     if isinstance(value, np.ndarray | list | tuple):
         return _mean(value)
     return None

@@ -84,9 +84,16 @@ def _overrides(kind: type[BaseTrial], method: str) -> bool:
 def by_name(method: Callable[..., Any], *names: str) -> Callable[..., Any]:
     """The method called with arguments of these names, as Determined does: an override may have
     them in another order. One that has names of its own gets them in this order."""
-    if not takes(method, **dict.fromkeys(names)):
+    if not takes(method, **dict.fromkeys(names)) or _in_order(method, names):
         return method
     return lambda *values: method(**dict(zip(names, values, strict=True)))
+
+
+def _in_order(method: Callable[..., Any], names: tuple[str, ...]) -> bool:
+    """Whether arguments by position are those of these names, whatever decorates the method."""
+    found = list(inspect.signature(method, follow_wrapped=False).parameters.values())
+    by_position = [p.name for p in found if p.kind is p.POSITIONAL_OR_KEYWORD]
+    return tuple(by_position[: len(names)]) == names
 
 
 def takes(method: Callable[..., Any], *args: Any, **kwargs: Any) -> bool:

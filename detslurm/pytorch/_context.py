@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
 import torch
@@ -315,9 +315,11 @@ class PyTorchTrialContext(TrialContext):
         """
         if self._aggregation > 1 and self._averages:
             loss = loss / self._aggregation
-        if self._amp.automatic:
-            loss = self._amp.scaler.scale(loss)
         keep = retain_graph or create_graph
+        if not self._amp.automatic:
+            loss.backward(gradient=gradient, retain_graph=keep, create_graph=create_graph)
+            return
+        loss = self._amp.scaler.scale(loss)
         with self._amp.backward():
             loss.backward(gradient=gradient, retain_graph=keep, create_graph=create_graph)
 
@@ -353,11 +355,13 @@ class PyTorchTrialContext(TrialContext):
             raise InvalidExperimentException(
                 "with aggregation_frequency > 1 step_optimizer() needs auto_zero_grads=True"
             )
-        self._check_scaler(scaler)
+        if scaler is not None or self._amp.scaler is not None:
+            self._check_scaler(scaler)
         self._sanity_checks.stepping(optimizer, self.optimizers)
         if not self._steps_now:
             return
-        self._average(optimizer)
+        if self._averages_at_step:
+            self._average(optimizer)
         clip = (lambda: clip_grads(_parameters(optimizer))) if clip_grads is not None else None
         if self._amp.automatic:
             self._amp.step(optimizer, clip)
@@ -402,19 +406,26 @@ class PyTorchTrialContext(TrialContext):
         return self.to_device(batch) if self._auto_to_device else batch
 
     def _begin_batch(self, batch_idx: int) -> None:
-        super()._begin_batch(batch_idx)
+        self._current_batch = batch_idx
         self._steps_now = (batch_idx + 1) % self._aggregation == 0
         self._averaged.clear()
         for exchange in self._exchanges.values():
             exchange.begin_batch(steps=self._steps_now)
 
-    def _gathering(self, stack: ExitStack) -> None:
-        """On several slots: leave gradients of this batch to a later one, or to the step."""
-        if self._steps_now and not self._averages_at_step:
-            return
-        for model in self.models:
+    def _around_batch(self) -> AbstractContextManager[Any] | None:
+        """What to run the code of a batch in, if in anything.
+
+        On several slots gradients may be left to a later batch, or to the step.
+        """
+        gathers = self._averages_at_step or not self._steps_now
+        if not gathers and not self._amp.automatic:
+            return None
+        around = ExitStack()
+        for model in self.models if gathers else ():
             if isinstance(model, DistributedDataParallel):
-                stack.enter_context(model.no_sync())
+                around.enter_context(model.no_sync())
+        around.enter_context(self._amp.forward())
+        return around
 
 
 class PyTorchExperimentalContext:

@@ -28,6 +28,9 @@ logger = logging.getLogger("detslurm.pytorch")
 TorchData = dict[str, torch.Tensor] | Sequence[torch.Tensor] | torch.Tensor
 """What a batch usually is."""
 
+_ARRAYS = (torch.Tensor, np.ndarray)
+_COLLECTIONS = (list, tuple, dict, Mapping)  # the abstract one last: it takes long to ask
+
 ITERABLE = (
     "pytorch.DataLoader can't shard or take up an IterableDataset. Use a map-style data set, or"
     " return a torch.utils.data.DataLoader after the context's"
@@ -255,9 +258,9 @@ def data_length(data: Any) -> int:
         ValueError: If there is no tensor or array in it.
         TypeError: If it is of another type.
     """
-    if isinstance(data, torch.Tensor | np.ndarray):
+    if isinstance(data, _ARRAYS):
         return len(data)
-    if not isinstance(data, Mapping | list | tuple):
+    if not isinstance(data, _COLLECTIONS):
         raise TypeError(
             f"Data of incorrect type: {type(data).__name__}. A batch is a tensor, an array, or a"
             " dict, list or tuple of them; for others override get_batch_length()."
@@ -269,12 +272,13 @@ def data_length(data: Any) -> int:
 
 
 def _first_tensor(batch: Any) -> Any:
-    if isinstance(batch, torch.Tensor | np.ndarray):
+    if isinstance(batch, _ARRAYS):
         return batch
-    if isinstance(batch, Mapping):
-        batch = list(batch.values())
-    if isinstance(batch, list | tuple):
-        return next((t for t in map(_first_tensor, batch) if t is not None), None)
+    if not isinstance(batch, _COLLECTIONS):
+        return None
+    for part in batch if isinstance(batch, list | tuple) else batch.values():
+        if (found := _first_tensor(part)) is not None:
+            return found
     return None
 
 
@@ -291,6 +295,8 @@ def to_device(data: Any, device: Any, warned_types: set[type] | None = None) -> 
             whole process.
     """
     if isinstance(data, torch.Tensor):
+        if data.device == device:
+            return data
         # A pinned tensor is copied while the host goes on. On the way back the host has to wait.
         return data.to(device, non_blocking=data.is_cpu)
     if isinstance(data, list):

@@ -237,14 +237,21 @@ class TrainingLoop:
         self._context._reducers.reset()
         self._window = MetricsWindow()
         self._log.begin()
-        state, schedule, stopper = self._state, self._plan.schedule, self._stopper
+        state, stopper = self._state, self._stopper
+        quiet_until = self._quiet_until(target)
         while True:
             self._train_batch()
-            due = schedule.due(state.batches_trained, self._epoch_len, target.batches)
-            if due is not Due.NOTHING:
-                return due
+            if state.batches_trained >= quiet_until:
+                due = self._due(target.batches)
+                if due is not Due.NOTHING:
+                    return due
+                quiet_until = self._quiet_until(target)
             if stopper.after_batch(state.batches_trained) is not Stop.NO:
-                return due
+                return Due.NOTHING
+
+    def _quiet_until(self, target: TrainingTarget) -> int:
+        done, schedule = self._state.batches_trained, self._plan.schedule
+        return schedule.quiet_until(done, self._epoch_len, target.batches)
 
     def _train_batch(self) -> None:
         context, state = self._context, self._state

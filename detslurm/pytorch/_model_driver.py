@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from typing import Any
 
 from detslurm.core import Context
@@ -61,19 +60,25 @@ class ModelDriver:
         assert batches is not None
         context = self._context
         batch = context._moved(next(batches))
-        with ExitStack() as stack:
-            context._gathering(stack)
-            stack.enter_context(context._amp.forward())
-            try:
-                result = self._of_batch(batch, epoch_idx, batch_idx)
-            except RuntimeError as err:
-                explain(err)
-                raise
+        around = context._around_batch()
+        if around is None:
+            result = self._explained(batch, epoch_idx, batch_idx)
+        else:
+            with around:
+                result = self._explained(batch, epoch_idx, batch_idx)
         context._amp.after_batch()
-        assert context._epoch_len is not None
-        for scheduler in context.lr_schedulers:
-            scheduler.step_after(batch_idx, context._epoch_len, context._aggregation)
+        if context.lr_schedulers:
+            assert context._epoch_len is not None
+            for scheduler in context.lr_schedulers:
+                scheduler.step_after(batch_idx, context._epoch_len, context._aggregation)
         return result
+
+    def _explained(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
+        try:
+            return self._of_batch(batch, epoch_idx, batch_idx)
+        except RuntimeError as err:
+            explain(err)
+            raise
 
     def reporting(self) -> None:
         """Check for mistakes before a report."""

@@ -38,6 +38,18 @@ class Schedule:
             due |= Due.REPORT
         return due
 
+    def quiet_until(self, batches: int, epoch_len: int, target: int) -> int:
+        """The next number of batches, after this one, at which anything may be due."""
+        periods = (self.validation, self.checkpoint, self.reporting)
+        return min(target, *(_next(period, batches, epoch_len) for period in periods))
+
+
+def _next(period: TrainUnit, batches: int, epoch_len: int) -> int:
+    each = epoch_len if isinstance(period, Epoch) else 1
+    if isinstance(period.value, int):
+        each *= max(period.value, 1)
+    return (batches // each + 1) * each
+
 
 def _reached(period: TrainUnit, batches: int, epochs: int, rest: int) -> bool:
     if isinstance(period, Epoch):

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch._dynamo.testing import CompileCounter
 
 import detslurm as det
 from detslurm import pytorch
@@ -393,3 +394,21 @@ def test_unused_settings_are_mentioned(managed: Managed, caplog: pytest.LogCaptu
     assert "min_validation_period of the configuration has no effect" in caplog.text
     in_job(managed)
     assert "called without latest_checkpoint" in caplog.text
+
+
+def test_a_compiled_model_is_compiled_once() -> None:
+    """The loop breaks no graph and changes nothing that a compiled model guards on: one graph for
+    training and one for validation, whatever lies between batches."""
+    torch.compiler.reset()
+    compiled = CompileCounter()
+
+    class Compiled(Regression):
+        def __init__(self, context: Any) -> None:
+            super().__init__(context)
+            self.model = torch.compile(self.model, backend=compiled, fullgraph=True)
+
+    fit(
+        Compiled, aggregation=2, max_length=Batch(14), reporting_period=Batch(3),
+        validation_period=Batch(6), checkpoint_policy="none",
+    )  # fmt: skip
+    assert compiled.frame_count == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
@@ -49,10 +50,21 @@ def test_each_period_is_looked_at_after_every_batch() -> None:
     assert schedule.due(5, 4, 8) is Due.NOTHING
 
 
+@pytest.mark.parametrize("validation", [NEVER, Epoch(2), Epoch([1, 4]), Epoch(0), Batch(5)])
+@pytest.mark.parametrize("reporting", [NEVER, Batch(3), Batch({4, 9}), Batch(0), Epoch(1)])
+def test_nothing_is_due_in_quiet_batches(validation: TrainUnit, reporting: TrainUnit) -> None:
+    """A loop that asks only where something may be due misses nothing."""
+    schedule = Schedule(validation, reporting=reporting)
+    for epoch_len in (1, 4, sys.maxsize):
+        for done in range(20):
+            until = schedule.quiet_until(done, epoch_len, 18)
+            assert done < until or until == 18
+            between = range(done + 1, until)
+            assert all(schedule.due(n, epoch_len, 18) is Due.NOTHING for n in between)
+
+
 def test_epochs_without_end_never_end() -> None:
     """An iterable data set is one epoch."""
-    import sys
-
     assert Schedule(Epoch(1)).due(1000, sys.maxsize, 5000) is Due.NOTHING
 
 
