@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
@@ -19,6 +19,9 @@ from detslurm.store.records import Trials
 
 if TYPE_CHECKING:
     from detslurm.slurm import Cluster
+
+# In an experiment of more trials only some of their ends, until the last begins, ask for orphans.
+_LOOKS: Final = 32
 
 
 class Task(msgspec.Struct, frozen=True):
@@ -184,6 +187,8 @@ class StaticTrialQueue:
 
     def _adopt_orphaned_trial(self, last: int) -> None:
         """Go on with the next trial whose runner died."""
+        if not self._looks_for_orphans(last):
+            return
         index = next(self._open(but=last), None)
         if index is None:
             return
@@ -193,6 +198,14 @@ class StaticTrialQueue:
             self._intents.refresh()
             trial_id = self._intents.facts.trial_ids[index]
             print_message(f"the runner of trial {trial_id} died: going on with it here")
+
+    def _looks_for_orphans(self, last: int) -> bool:
+        """Whether to ask Slurm's controller for it: of the ends of many trials some do, and once
+        the last trial has begun, after which nobody else may come, all."""
+        ids = self._intents.facts.trial_ids
+        if last % -(-len(ids) // _LOOKS) == 0:
+            return True
+        return self._experiment.trial(ids[-1]).start(1, fresh=True) is not None
 
     def _replace(self, index: int) -> None:
         """Another sample for an invalid one, once, however many workers try to add it."""

@@ -126,6 +126,20 @@ def test_a_successor_takes_an_adopted_trial_along(scene: Scene, experiment: Expe
     assert next_of(queue_of(scene, experiment, 1)) is None
 
 
+def test_of_many_ends_few_ask_the_controller(scene: Scene) -> None:
+    """While trials wait that end later; once the last has begun, each end asks."""
+    experiment = scene.experiment(1000, text=RANDOM.replace("4", "1000"))
+    for index in range(414, 420):
+        scene.queue.put(f"7_{index}", "RUNNING")
+        scene.run(experiment, index, ref=f"7_{index}")
+    for index in range(414, 418):
+        done(scene, experiment, queue_of(scene, experiment, index), index)
+    assert scene.queue.queries == [["7_417"]]
+    scene.run(experiment, 999, ref="7_999")
+    done(scene, experiment, queue_of(scene, experiment, 418), 418)
+    assert scene.queue.queries[1:] == [["7_419"]]
+
+
 @pytest.mark.parametrize(
     "state", ["RUNNING", "PENDING", "COMPLETING", "CANCELLED", "COMPLETED", None]
 )
