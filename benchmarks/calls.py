@@ -23,6 +23,11 @@ class Traced:
         self._calls = [(int(match[1]), match[2], line) for match, line in found]
 
     @property
+    def calls(self) -> list[tuple[int, str]]:
+        """Who made each call with a path (a thread's id), and its line."""
+        return [(pid, line) for pid, name, line in self._calls if name not in _FORKS]
+
+    @property
     def paths(self) -> int:
         """Calls with a path, of all processes."""
         return sum(name not in _FORKS for _, name, _ in self._calls)

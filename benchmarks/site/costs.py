@@ -1,0 +1,110 @@
+"""What each step costs, as measured by `benchmarks.site.measure`."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from pathlib import Path
+
+import msgspec
+
+KEPT = Path(__file__).with_name("costs.json")
+
+
+class Calls(msgspec.Struct, frozen=True, kw_only=True):
+    """Path calls, those on the node's own disk and in /proc left out.
+
+    Attributes:
+        submit: Of a submission of 1,000 trials.
+        runner: Of a runner, up to its agent.
+        agent: Of an agent, up to the first line of the user's code, whose Python is counted.
+        imports: Of `import detslurm` and `core.init()`.
+        first_report: Of the first metrics that are reported.
+        report: Of each further one.
+        checkpoint: Of a small one.
+        closing: Of the code's end, its agent's and its runner's.
+        compacting: Of the end of an experiment, but for its trials.
+        compacting_trial: Of the end of an experiment, for each of its trials.
+        minute: Of a runner, for each minute that its code runs.
+        listing: Of `experiment list`.
+        look: Of one look of `detslurm top`, but for trials.
+        look_trial: Of one, for each trial that is not over.
+    """
+
+    submit: float
+    runner: float
+    agent: float
+    imports: float
+    first_report: float
+    report: float
+    checkpoint: float
+    closing: float
+    compacting: float
+    compacting_trial: float
+    minute: float
+    listing: float
+    look: float
+    look_trial: float
+
+
+class Controller(msgspec.Struct, frozen=True, kw_only=True):
+    """Seconds that Slurm's controller is busy.
+
+    Attributes:
+        job: With one element of an array, from its start to its end, its step included.
+        queue: With one squeue, but for the jobs.
+        queued_job: With one squeue, for each job that runs or waits by itself.
+        submission: With one sbatch of an array.
+        update: With one scontrol (requeue, hold).
+    """
+
+    job: float
+    queue: float
+    queued_job: float
+    submission: float
+    update: float
+
+
+class Seconds(msgspec.Struct, frozen=True, kw_only=True):
+    """Seconds of a core of the machine that was measured.
+
+    Attributes:
+        start: Of runner and agent, up to the user's first line, and at their end.
+        imports: Of the user's Python, `import detslurm` and `core.init()`.
+        slurm: Of the nodes' daemons, for a job of one step.
+        look_trial: Of one look of `detslurm top`, for each trial that is not over.
+    """
+
+    start: float
+    imports: float
+    slurm: float
+    look_trial: float
+
+
+class Costs(msgspec.Struct, frozen=True, kw_only=True):
+    """All of them.
+
+    Attributes:
+        decisions: Path calls of a decision, by how many others have decided since one's last.
+    """
+
+    date: str
+    version: str
+    machine: str
+    calls: Calls
+    controller: Controller
+    seconds: Seconds
+    decisions: list[tuple[int, float]]
+
+    def decision(self, behind: int) -> float:
+        """Path calls of a decision after so many others, between those that were measured."""
+        for (low, few), (high, many) in pairwise(self.decisions):
+            if behind <= high:
+                share = math.log1p(behind - low) / math.log1p(high - low)
+                return few + share * (many - few)
+        return self.decisions[-1][1] * behind / self.decisions[-1][0]
+
+
+def kept() -> Costs:
+    """Those that were measured last."""
+    return msgspec.json.decode(KEPT.read_bytes(), type=Costs)

@@ -1,0 +1,337 @@
+"""Measure what each step costs, and keep it: python -m benchmarks.site.measure.
+
+Path calls are counted by strace, so they are the same on every machine with the same Python; the
+controller's seconds are what a real slurmctld on this machine says of itself.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import platform
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from benchmarks.bench import Bench
+from benchmarks.calls import Traced, trace
+from benchmarks.experiments import Nowhere, finished, job_environment
+from benchmarks.latency import counted
+from benchmarks.measure import interleaved, run
+from benchmarks.searches import LongSearch
+from benchmarks.site.costs import KEPT, Calls, Controller, Costs, Seconds
+from benchmarks.site.real import LOCAL, controller
+from detslurm.exec.intents import Intents
+from detslurm.look.top.watcher import Request, Watcher
+from detslurm.sdk import Client
+from detslurm.sdk.submission.submit import cache_modules
+from detslurm.slurm.resubmit import runner_command
+from detslurm.store import ExperimentDir, Store
+from tests.cluster import wait_for
+
+REPORTS, CHECKPOINTS, JOBS, HELD = 50, 4, 20, 500
+BEHIND = (0, 1, 4, 16, 64, 256, 1024)
+
+# The code looks at names of which there are no files: strace shows when.
+TRAIN = f"""\
+import os, time
+def mark(name):
+    os.path.exists("/mark/" + name)
+mark("line")
+import detslurm
+with detslurm.core.init() as core:
+    mark("ready")
+    core.train.report_training_metrics(1, {{"loss": 0.5}})
+    time.sleep(2.5)
+    mark("begun")
+    for step in range({REPORTS}):
+        core.train.report_training_metrics(2 + step, {{"loss": 0.5}})
+    time.sleep(2.5)
+    mark("reported")
+    for step in range({CHECKPOINTS}):
+        with core.checkpoint.store_path({{"steps_completed": 100 + step}}) as (path, uuid):
+            (path / "weights").write_bytes(b"1")
+    mark("saved")
+mark("closed")
+"""
+MARKS = ("line", "ready", "begun", "reported", "saved", "closed")
+
+CONFIG = """\
+name: site
+entrypoint: {entrypoint}
+hyperparameters: {{x: {{type: int, minval: 0, maxval: {last}, count: {trials}}}}}
+searcher: {{name: grid, metric: loss, max_length: 1}}
+slurm: {{slot_type: cpu}}
+max_restarts: 0
+"""
+
+
+class JobStore:
+    """A store for experiments that runners work for, as jobs of the local cluster."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.folder, self._temporary = bench.folder(), bench.folder()
+        self.store = self.folder / "store"
+        path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
+        apart = {"TMPDIR": str(self._temporary), "PATH": path}
+        self.environment = job_environment({**bench.environment(self.folder), **apart})
+
+    def config(self, entrypoint: str, trials: int, script: str = "") -> Path:
+        """The configuration of a grid, in a directory with its code."""
+        context = Path(tempfile.mkdtemp(dir=self.folder))
+        (context / "train.py").write_text(script)
+        config = context / "experiment.yaml"
+        config.write_text(CONFIG.format(entrypoint=entrypoint, trials=trials, last=trials - 1))
+        return config
+
+    def experiment(self, entrypoint: str, trials: int = 1, script: str = "") -> ExperimentDir:
+        """A new one, whose jobs are queued nowhere."""
+        client = Client(self.store, connect=lambda name: Nowhere(self.store))
+        config = self.config(entrypoint, trials, script)
+        experiment = client.store.experiment(client.submit(config).experiment_id)
+        cache_modules(client.store)
+        return experiment
+
+    def traced(self, argv: Sequence[str]) -> Traced:
+        """What a command does."""
+        return trace(argv, self.environment)
+
+    def sum(self, calls: Iterable[tuple[int, str]]) -> float:
+        """How many of the calls may reach a file server."""
+        apart = (*LOCAL, f"{self._temporary}/")
+        return float(sum(not any(word in line for word in apart) for _, line in calls))
+
+
+def phases(place: JobStore) -> dict[str, float]:
+    """Path calls of the jobs of two trials, from one moment of the first to the next."""
+    experiment = place.experiment("['python3', 'train.py']", 2, TRAIN)
+    first, last = (runner_command(experiment.path, index) for index in (0, 1))
+    calls = place.traced(first).calls
+    runner = calls[0][0]
+    at = next(n for n, (thread, line) in enumerate(calls) if thread != runner and "exec" in line)
+    found = {"runner": place.sum(calls[:at])}
+    for mark in MARKS:
+        end = next(n for n, (_, line) in enumerate(calls) if f'"/mark/{mark}"' in line)
+        found[mark], at = place.sum(calls[at:end]), end
+    found["closing"] = place.sum(calls[at:])
+    calls = place.traced(last).calls
+    at = next(n for n, (_, line) in enumerate(calls) if '"/mark/closed"' in line)
+    found["last"] = place.sum(calls[at:])
+    return found
+
+
+def calls(bench: Bench) -> Calls:
+    """All path calls."""
+    place = JobStore(bench)
+    phases(place)  # the module cache, compiled files
+    found = phases(place)
+    store = Store.open(place.store)
+    experiment = store.experiment(1)
+    trial = experiment.trial(experiment.created().first_trial)
+    intents = Intents(experiment)
+    intents.refresh()
+
+    def look() -> None:
+        trial.superseded(1)
+        intents.refresh()
+
+    return Calls(
+        submit=_submission(place),
+        runner=found["runner"],
+        agent=found["line"],
+        imports=found["ready"],
+        first_report=found["begun"],
+        report=found["reported"] / REPORTS,
+        checkpoint=found["saved"] / CHECKPOINTS,
+        closing=found["closed"] + found["closing"],
+        compacting=found["last"] - found["closing"],
+        compacting_trial=_compacting_trial(bench),
+        minute=counted(look).total(),
+        listing=_listing(bench),
+        look=_looks(bench, 1)[0],
+        look_trial=(_looks(bench, 1001)[0] - _looks(bench, 1)[0]) / 1000,
+    )
+
+
+def _submission(place: JobStore) -> float:
+    """Of 1,000 trials; of sbatch itself none."""
+    argv = ["detslurm", "submit", "--dry-run", str(place.config("'true'", 1000))]
+    run(argv, place.environment)
+    dry = place.sum(place.traced(argv).calls)
+    config = place.config("'true'", 1000)
+    client = Client(place.store, connect=lambda name: Nowhere(place.store))
+    return dry + counted(lambda: client.submit(config)).total()
+
+
+def _listing(bench: Bench) -> float:
+    place = JobStore(bench)
+    finished(Store.open(place.store), 60)
+    argv = ["detslurm", "experiment", "list"]
+    run(argv, place.environment)
+    return place.sum(place.traced(argv).calls)
+
+
+def _looks(bench: Bench, trials: int) -> tuple[float, float]:
+    """Path calls, and seconds of a core, of a look of `detslurm top` at trials that wait."""
+    place = JobStore(bench)
+    place.experiment("'true'", trials)
+    watcher = Watcher(place.store, clock=lambda: 0.0)  # asks the queue once
+    look = partial(watcher.look, Request())
+    for _ in range(3):
+        look()
+    seconds = []
+    for _ in range(5):
+        began = time.process_time()
+        look()
+        seconds.append(time.process_time() - began)
+    return float(counted(look).total()), min(seconds)
+
+
+def _compacting_trial(bench: Bench) -> float:
+    """What each trial adds to the end of its experiment."""
+    from detslurm.store import compact
+    from tests.sdk.scenes import Scene
+
+    def total(trials: int) -> int:
+        scene = Scene(bench.folder() / "store")
+        experiment = scene.experiment(trials)
+        first = experiment.created().first_trial
+        for number in range(first, first + trials):
+            trial = experiment.trial(number)
+            trial.open_run({"trial": number, "time": 1.0, "hparams": {}})
+            trial.write_end(1, {"outcome": "completed", "time": 2.0})
+        return counted(lambda: compact(experiment)).total()
+
+    return (total(40) - total(20)) / 20
+
+
+def decisions(bench: Bench) -> list[tuple[int, float]]:
+    """Path calls of a decision, by how many others have decided since the last."""
+    found = []
+    for behind in BEHIND:
+        folder = bench.folder()
+        others = LongSearch(folder, 50)
+        mine = others.open()
+        if behind:
+            others.decide(behind)
+        event = {"e": "work_requested", "worker": "2_1"}
+        found.append((behind, float(counted(partial(mine.commit, [event])).total())))
+    return found
+
+
+def on_slurm(bench: Bench) -> tuple[Controller, float]:
+    """What a real slurmctld says of the seconds that it was busy; and the seconds of a core that
+    slurmd, slurmstepd and srun take for a job of one step."""
+    cluster, user = bench.cluster, bench.user
+    assert user.cwd is not None
+    done = user.folder_in(user.cwd, "done")
+    script = user.cwd / "step.sh"
+    script.write_text(f"#!/bin/sh\nsrun true\ntouch {done}/$SLURM_ARRAY_TASK_ID\n")
+
+    def asked(*argv: str, until: Callable[[], bool] = lambda: True) -> float:
+        cluster.command("sdiag", "--reset")
+        user.run(*argv)
+        wait_for(until, 120, "the jobs' end")
+        seen = controller(cluster.command("sdiag"))
+        return sum(seconds for kind, (_, seconds) in seen.items() if "STATS" not in kind)
+
+    def least(*argv: str) -> float:
+        return min(asked(*argv) for _ in range(5))
+
+    sbatch = ["sbatch", "--output=/dev/null", str(script)]
+    submission = least(*sbatch[:2], "--hold", "--array=0-999", sbatch[2])
+    cluster.cancel_all(user.name)
+    before = _slurmd_seconds(bench)
+    # One after the other: what waits for a lock counts as busy, too.
+    array = [*sbatch[:2], f"--array=0-{JOBS - 1}%1", sbatch[2]]
+    ended = asked(*array, until=lambda: len(list(done.iterdir())) == JOBS)
+    wait_for(lambda: not cluster.queued(user.name), 60, "an empty queue")
+    seconds = (_slurmd_seconds(bench) - before) / JOBS
+    empty = least("squeue", "--all")
+    hold = f"{' '.join(sbatch[:2])} --hold {script}"
+    user.run("sh", "-c", f"for n in $(seq {HELD}); do {hold}; done >/dev/null")
+    held = least("squeue", "--all")
+    update = least("scontrol", "hold", cluster.queued(user.name)[0].split()[0])
+    cluster.cancel_all(user.name)
+    return Controller(
+        job=(ended - submission) / JOBS,
+        queue=empty,
+        queued_job=max(held - empty, 0.0) / HELD,
+        submission=submission,
+        update=update,
+    ), seconds
+
+
+def _slurmd_seconds(bench: Bench) -> float:
+    """What the nodes' daemons, and the processes that they have waited for, have used."""
+    daemons = bench.cluster.daemons
+    pids = [daemons.pid(f"slurmd.{name}") for name in bench.cluster.spec.node_names()]
+    stats = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in pids]
+    ticks = sum(int(word) for stat in stats for word in stat[11:15])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+REPORTING = """\
+import detslurm
+with detslurm.core.init() as core:
+    core.train.report_training_metrics(1, {"loss": 0.5})
+"""
+
+
+def processor(bench: Bench, slurm: float) -> Seconds:
+    """Seconds of a core, the least of some tries."""
+    place = JobStore(bench)
+
+    def spent(argv: Sequence[str]) -> float:
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        run(argv, place.environment)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+    def started(entrypoint: str) -> float:
+        return spent(runner_command(place.experiment(entrypoint, 2, REPORTING).path, 0))
+
+    start, whole = interleaved(
+        lambda: started("['true']"), lambda: started("['python3', 'train.py']"), rounds=4
+    )
+    bare, code = min(start.values), min(whole.values)
+    look = (_looks(bench, 1001)[1] - _looks(bench, 1)[1]) / 1000
+    return Seconds(start=bare, imports=code - bare, slurm=slurm, look_trial=look)
+
+
+def measured(bench: Bench) -> Costs:
+    """Everything, in about two minutes."""
+    version = subprocess.run(
+        ["git", "describe", "--always"], capture_output=True, text=True, check=True
+    )
+    slurm = bench.cluster.command("sinfo", "--version").split()[-1]
+    busy, seconds = on_slurm(bench)
+    return Costs(
+        date=datetime.datetime.now(datetime.UTC).date().isoformat(),
+        version=version.stdout.strip(),
+        machine=f"Python {platform.python_version()}, Slurm {slurm}, {os.cpu_count()} cores",
+        calls=calls(bench),
+        controller=busy,
+        seconds=processor(bench, seconds),
+        decisions=decisions(bench),
+    )
+
+
+def main() -> int:
+    """Measure and write."""
+    with Bench() as bench:
+        data = msgspec.json.format(msgspec.json.encode(measured(bench)))
+    KEPT.write_bytes(data + b"\n")
+    print(data.decode())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,92 @@
+"""The simulator of a site: nothing is lost or done twice in it, and its costs are of this code."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from benchmarks.bench import Bench
+from benchmarks.calls import available
+from benchmarks.rows.startup import Startup
+from benchmarks.site.costs import kept
+from benchmarks.site.engine import Process, Server, Simulation
+from benchmarks.site.model import Site, Workload, World
+from benchmarks.site.outcome import outcome
+from tests.perf.test_searches import calls_of_a_decision
+
+BUSY = Site(
+    nodes=20, slots=4, metadata_rate=2000, failures=0.5, preemptions=0.5, requeue_seconds=10
+)
+GRID = Workload(trials=400, minutes=10, checkpoint_minutes=2, top=3, listings=60)
+
+
+def test_a_server_shares_what_it_can_do() -> None:
+    """Two that come at once take twice as long; one alone is no faster than one may be."""
+    simulation = Simulation()
+    server = Server(simulation, capacity=100, each=80)
+    ends: list[float] = []
+
+    def user(amount: float) -> Process:
+        yield server.use(amount)
+        ends.append(simulation.now)
+
+    for amount in (100, 100, 260):
+        simulation.start(user(amount))
+    simulation.run()
+    assert ends == [pytest.approx(3), pytest.approx(3), pytest.approx(5)]
+    assert server.done == pytest.approx(sum(server.by_second.values())) == pytest.approx(460)
+    assert max(server.by_second.values()) <= 100
+
+
+@pytest.mark.parametrize("load", [GRID, dataclasses.replace(GRID, search="asha")])
+def test_what_is_asked_is_done(load: Workload) -> None:
+    """Every trial ends once, all slots are free again, each server has done what it was asked, no
+    more than it can, and all time in slots was trained, lost, or spent on starts and ends."""
+    world = World(BUSY, load, seed=1)
+    world.run()
+    world.simulation.run()  # what the last trial's end has left
+    seen = world.seen
+    assert seen.ended == load.trials
+    assert world.places.free == BUSY.nodes * BUSY.slots
+    assert seen.interrupted > 0
+    assert len(seen.first_lines) == seen.ended + seen.interrupted
+    for server in (world.metadata, world.controller, world.transfer, world.scheduler, *world.cores):
+        assert server.users == 0
+        assert server.done == pytest.approx(server.asked) == pytest.approx(
+            sum(server.by_second.values())
+        )  # fmt: skip
+        assert server.peak <= server.capacity * 1.0001
+    held = world.places.held
+    assert held <= BUSY.nodes * BUSY.slots * world.simulation.now
+    assert seen.trained + seen.lost + seen.stalled + sum(seen.first_lines) <= held
+
+
+def test_a_seed_gives_one_outcome() -> None:
+    """And more of what saturates makes nothing slower."""
+
+    def run(site: Site) -> World:
+        world = World(site, GRID, seed=2)
+        world.run()
+        return world
+
+    slow, again = outcome(run(BUSY)), outcome(run(BUSY))
+    assert slow == again
+    assert slow.first == "metadata server"
+    fast = outcome(run(dataclasses.replace(BUSY, metadata_rate=200_000)))
+    assert fast.storm < slow.storm
+    assert fast.last_first_line < slow.last_first_line
+
+
+@pytest.mark.skipif(not available(), reason="strace is not installed")
+def test_the_costs_are_of_this_code(tmp_path: Path) -> None:
+    """Roughly (strace counts looks at open files, too), or `python -m benchmarks.site.measure` has
+    to be run again."""
+    calls = kept().calls
+    with Bench() as bench:
+        startup = Startup(bench)
+        startup.whole_seconds()
+        assert calls.runner == pytest.approx(startup.runner_calls(), rel=0.4)
+    counts = calls_of_a_decision(tmp_path / "search", 50)
+    assert kept().decision(0) == pytest.approx(counts.total() / 64, rel=0.25)
