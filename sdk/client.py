@@ -217,7 +217,7 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
     def _newest_first(self, count: int | None) -> Iterator[ExperimentSnapshot | Finished]:
         """The experiments that were not deleted."""
         if self._is_there():
-            listing = Listing(self.store, self.queues, self.warn, self.progress)
+            listing = Listing(self.store, self.queues, self.warn, self.progress, self._logs)
             found = listing.newest_first(count)
             yield from (one for one in found if one.row.state != "DELETED")
 

@@ -17,6 +17,7 @@ from detslurm.sdk.snapshot import (
 )
 from detslurm.store import ExperimentDir, NotFound, Store, StoreError
 from detslurm.store.index import is_final
+from detslurm.store.reading import ReadCache
 
 Progress = Callable[[str], AbstractContextManager[Callable[[int, int], None]]]
 
@@ -41,15 +42,22 @@ class Listing:
         queues: The clusters whose queues know its jobs.
         warn: Gets a sentence for what can't be read, and for what the user should know.
         progress: Shows how far a long reading is; by default nothing does.
+        logs: What earlier walks have read of trials' logs, by trial; by default nothing.
     """
 
     def __init__(
-        self, store: Store, queues: Queues, warn: Callable[[str], None], progress: Progress = silent
+        self,
+        store: Store,
+        queues: Queues,
+        warn: Callable[[str], None],
+        progress: Progress = silent,
+        logs: dict[int, ReadCache] | None = None,
     ) -> None:
         self._store = store
         self._queues = queues
         self._warn = warn
         self._progress = progress
+        self._logs = logs
         self._catalog = store.catalog()
         self._known: dict[int, ExperimentSnapshot | Finished | None] = {}
         for problem in self._catalog.problems:
@@ -97,7 +105,7 @@ class Listing:
 
     def _take(self, numbers: Sequence[int], unreadable: dict[int, StoreError]) -> None:
         """Keep of what is over its row alone, and that at once."""
-        for number, found in _all_read(self._store, numbers):
+        for number, found in _all_read(self._store, numbers, self._logs):
             if isinstance(found, NotFound):
                 self._known[number] = None  # its submission was interrupted
             elif isinstance(found, StoreError):
@@ -117,11 +125,11 @@ class Listing:
 
 
 def _all_read(
-    store: Store, numbers: Sequence[int]
+    store: Store, numbers: Sequence[int], logs: dict[int, ReadCache] | None
 ) -> Iterator[tuple[int, ExperimentSnapshot | StoreError]]:
     def one(number: int) -> ExperimentSnapshot | StoreError:
         try:
-            return read(ExperimentDir(store, number))
+            return read(ExperimentDir(store, number), logs)
         except StoreError as error:
             return error
 

@@ -59,6 +59,8 @@ class LiveStore:
         self._queues = CachedQueues(connect().queues, clock=clock)
         self._lock = threading.Lock()
         self._read = ReadSoFar()
+        # Of others' experiments, too: as many as they are, they push out nothing that is looked at.
+        self._listed = ReadSoFar()
 
     def overview(self) -> Overview:
         """All experiments in short.
@@ -69,8 +71,7 @@ class LiveStore:
         """
         warnings: list[str] = []
         with self._lock:
-            client = self._client(warnings)
-            rows = client.rows()[::-1]
+            rows = self._rows(client := self._client(warnings))[::-1]
             return Overview(str(client.store.path), rows, [*warnings, *self._queues.warnings])
 
     def snapshot(self, ids: Sequence[int]) -> Snapshot:
@@ -85,7 +86,8 @@ class LiveStore:
         with self._lock:
             client = self._client([])
             if self._queues.due:
-                client.rows()  # one question about all jobs, whichever experiment is next
+                self._rows(client)  # one question about all jobs, whichever experiment is next
+            self._read.client(client)
             unread: list[StoreError] = []
             found = client.experiments(ids, skip=unread.append)
             if not found:
@@ -93,8 +95,11 @@ class LiveStore:
             taken = snapshot(found, code=True, budget=PAGE, known=self._read)
             return _with_unread(taken, ids, unread)
 
+    def _rows(self, client: Client) -> list[ExperimentRow]:
+        return self._listed.client(client).rows()
+
     def _client(self, warnings: list[str]) -> Client:
-        client = self._read.client(self._connect())
+        client = self._connect()
         client.warn = warnings.append
         client.queues = self._queues
         if text := client.missing():

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from pathlib import Path
 from threading import Event
+from typing import Any
 from urllib.parse import urljoin
 from wsgiref.types import WSGIApplication
 
@@ -24,6 +25,7 @@ from detslurm.look.live import AnswerMemory
 from detslurm.sdk import Client
 from detslurm.sdk.job_status import JobRef
 from detslurm.slurm import JobInfo
+from detslurm.store import RunLog, fs
 from tests.cluster.waiting import wait_for
 from tests.look.http_requests import Answer, ask
 from tests.sdk.scenes import Scene
@@ -111,6 +113,39 @@ def test_news_are_seen_and_what_is_known_is_not_sent_again(
     later = ask(pages, running, **known[running])
     assert later.status == 200
     assert json.loads(later.body)["experiments"][0]["trials"][0]["steps"] == 3
+
+
+def test_only_what_is_new_of_logs_is_read(
+    pages: WSGIApplication, scene: Scene, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the list and by a page, also when the queue is asked: 12 running trials of 500 reports."""
+    for job in ("20", "21"):
+        experiment = scene.experiment(6, job=job)
+        for place in range(6):
+            ref = f"{job}_{place}"
+            scene.run(experiment, place, losses=[1 / n for n in range(1, 500)], ref=ref)
+            scene.queue.put(ref, "RUNNING")
+    read, whole = [0], fs.read_file
+
+    def counting(name: object, *, start: int = 0, **more: Any) -> bytes | None:
+        data = whole(name, start=start, **more)
+        if data is not None and str(name).endswith(".jsonl"):
+            read[0] += len(data)
+        return data
+
+    monkeypatch.setattr(fs, "read_file", counting)
+    paths = ["/", "/experiments/3/snapshot.json", "/experiments/2,3/snapshot.json"]
+    for path in paths:
+        assert ask(pages, path).status == 200
+    assert read[0] > 100_000
+    for path in paths:
+        read[0], clock.now = 0, clock.now + 31
+        assert (ask(pages, path).status, read[0]) == (200, 0)
+    with RunLog.open(scene.store.experiment(3).trial(5).records_path(1)) as log:
+        log.append({"t": "metrics", "group": "validation", "steps": 900, "metrics": {"loss": 1.0}})
+    clock.now += 31
+    assert ask(pages, "/").status == 200
+    assert 0 < read[0] < 500
 
 
 @pytest.mark.parametrize("prefix", ["", "/pun/dev/detslurm", "/user/ada/proxy/8080"])

@@ -35,7 +35,7 @@ PREFIX = "/pun/dev/detslurm"
 
 @dataclass(frozen=True)
 class PortalUser:
-    """A directory with a store, which belongs to the user whose programs run in it."""
+    """An ordinary user with a directory and a store in it, and the programs that they run."""
 
     path: Path
     user: int
