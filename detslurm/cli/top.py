@@ -11,8 +11,8 @@ def top() -> None:
 
     Above are the experiments, below a page of the one under the cursor: 1 trials, 2 learning
     curves, 3 the log of a trial, 4 its checkpoints, 5 the queue. Keys: the arrows move, Tab goes to
-    the other half, / filters, p pauses, a activates, c cancels and k kills (each after a question),
-    q quits. The queue is asked every 30 seconds at most.
+    the other half, m shows the next metric's curves, / filters, p pauses, a activates, c cancels
+    and k kills (each after a question), q quits. The queue is asked every 30 seconds at most.
 
     \b
     Examples:

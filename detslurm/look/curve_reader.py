@@ -15,7 +15,8 @@ from detslurm.look.plain import finite
 from detslurm.look.profiles import profile_series
 from detslurm.look.thinning import curve, fewer, points_per_curve
 from detslurm.store.overviews import overviews
-from detslurm.store.series import Series, SeriesCache, logged_series
+from detslurm.store.run_series import SeriesCache
+from detslurm.store.series import Series, logged_series
 
 if TYPE_CHECKING:
     from detslurm.sdk import Trial

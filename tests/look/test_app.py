@@ -127,7 +127,7 @@ def test_only_what_is_new_of_logs_is_read(
             scene.queue.put(ref, "RUNNING")
     read, whole = [0], fs.read_file
 
-    def counting(name: object, *, start: int = 0, **more: Any) -> bytes | None:
+    def counting(name: Any, *, start: int = 0, **more: Any) -> bytes | None:
         data = whole(name, start=start, **more)
         if data is not None and str(name).endswith(".jsonl"):
             read[0] += len(data)

@@ -16,7 +16,8 @@ from detslurm.store.frame import block, encode_json, frame
 from detslurm.store.log_lines import line_facts, line_rows
 from detslurm.store.profiling import trial_profile
 from detslurm.store.reading import trial_metrics
-from detslurm.store.series import SeriesCache, logged_series
+from detslurm.store.run_series import SeriesCache
+from detslurm.store.series import logged_series
 from tests.store import scenes
 from tests.store.listing import rows_of
 

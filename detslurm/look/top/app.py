@@ -102,6 +102,7 @@ class TopApp(App[None]):
         *[Binding(str(n), f"page('{page}')", page, show=False) for n, page in enumerate(PAGES, 1)],
         Binding("tab", "focus_other", "Other half", priority=True),
         ("slash", "search", "Filter"),
+        Binding("m", "metric", "Metric", show=False),  # the page's title names it
         ("p", "change('pause')", "Pause"),
         ("a", "change('activate')", "Activate"),
         ("c", "change('cancel')", "Cancel"),
@@ -253,6 +254,15 @@ class TopApp(App[None]):
         self.query_one("#below", ContentSwitcher).current = page
         self.query_one("#title", Static).update("reading ...")
         self._name_pages()
+
+    def action_metric(self) -> None:
+        """Show the curves of the next metric."""
+        metrics = self._view.metrics
+        if self._request.page != "curves":
+            self.action_page("curves")
+        elif self._view.metric in metrics:
+            place = metrics.index(self._view.metric) + 1
+            self._ask(replace(self._request, metric=metrics[place % len(metrics)]))
 
     def action_focus_other(self) -> None:
         """Move the cursor to the other half; where it comes to trials, it chooses one."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from detslurm._states import FINISHED
 from detslurm.sdk.client import Client
 from detslurm.sdk.snapshot import ExperimentSnapshot, attach_job_status, read
-from detslurm.store import ExperimentRow, NotFound, StoreError, fs
+from detslurm.store import ExperimentDir, ExperimentRow, NotFound, StoreError, fs
 from detslurm.store.index import Catalog
 
 Signature = tuple[float | None, int | None]
@@ -27,7 +27,10 @@ class StoreTail:
         self._open: dict[int, ExperimentSnapshot] = {}
         self._finished: dict[int, ExperimentSnapshot] = {}  # the one that is looked at
         self._signatures: dict[int, Signature] = {}
+        self._created: dict[int, float | None] = {}
         self._turn = 0
+        self.incarnation = 0
+        """Counts how often all was read anew: what was read of trials before is of others."""
         self.problems: dict[int, str] = {}
         """Why experiments can't be read, by id."""
 
@@ -61,6 +64,9 @@ class StoreTail:
             StoreError: If there is no store, or it can't be read.
         """
         changed = self._look_for_experiments()
+        if chosen is not None and self._is_replaced(chosen):
+            self._catalog = None
+            return self._look_for_experiments()
         for number in self._in_turn(chosen):
             changed |= self._look_at(self._open[number])
             self._settle(number)
@@ -81,6 +87,10 @@ class StoreTail:
         if self._catalog is None:
             self._open.clear()
             self._finished.clear()
+            self._signatures.clear()
+            self._created.clear()
+            self.problems.clear()
+            self.incarnation += 1
             catalog = self._client.store.catalog()
             listed = catalog.newest_first()
             self._rows = {one.id: one for one in listed if not isinstance(one, int)}
@@ -92,6 +102,16 @@ class StoreTail:
             self._rows.pop(number, None)
             self._finished.pop(number, None)
         return self._read(sorted(news)) if news else False
+
+    def _is_replaced(self, number: int) -> bool:
+        """Whether another experiment has this id than before: in a store that was made anew.
+
+        Its first fact never changes.
+        """
+        first_fact = ExperimentDir(self._client.store, number).path / "facts" / "000001.json"
+        created = fs.modified(first_fact)
+        known = self._created.setdefault(number, created)
+        return created is not None and created != known
 
     def _read(self, numbers: list[int]) -> bool:
         for number in numbers:

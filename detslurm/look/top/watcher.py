@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
@@ -14,7 +14,7 @@ from typing import Final, Literal
 from detslurm.look.plot import Line
 from detslurm.look.top import cells
 from detslurm.look.top.cells import Rows
-from detslurm.look.top.live_curve import LiveCurve
+from detslurm.look.top.live_curves import LiveCurves, Metric
 from detslurm.look.top.paced_cluster import Clock, PacedClusters
 from detslurm.look.top.store_tail import StoreTail
 from detslurm.sdk.client import Client
@@ -48,12 +48,14 @@ class Request:
         trial: The id of the trial under the cursor; None for the first one that runs, or the best.
         page: What is shown of it.
         search: Words that experiments must have.
+        metric: Whose curves are shown, where there are any; None for the searcher's.
     """
 
     experiment: int | None = None
     trial: int | None = None
     page: Page = "trials"
     search: str = ""
+    metric: Metric | None = None
 
 
 @dataclass
@@ -68,6 +70,8 @@ class TopView:
         rows: The rows of the page; empty where it has none.
         curves: The curves of the page.
         legend: A line for each curve.
+        metrics: What the trials have reported, the searcher's metric first.
+        metric: Whose curves these are; None without any.
         log: The last lines of the log.
         problems: What did not work, in sentences.
         queue_time: When the queue was asked; None before.
@@ -81,6 +85,8 @@ class TopView:
     rows: Rows = field(default_factory=dict)
     curves: list[Line] = field(default_factory=list)
     legend: list[str] = field(default_factory=list)
+    metrics: list[Metric] = field(default_factory=list)
+    metric: Metric | None = None
     log: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     queue_time: float | None = None
@@ -109,8 +115,9 @@ class Watcher:
         self._clusters = PacedClusters(connect or connector(root or default_root()), clock)
         self._client = Client(root, warn=self._warnings.append, connect=self._clusters)
         self._store = StoreTail(self._client)
-        self._curves: dict[tuple[int, str], LiveCurve] = {}
+        self._curves: dict[int, LiveCurves] = {}
         self._log = _LogTail()
+        self._incarnation = 0
         self._queue_time: float | None = None
         self._queue_problems: list[str] = []
         self._last: TopView | None = None
@@ -120,6 +127,7 @@ class Watcher:
         view = TopView(request)
         with _noting(view.problems):
             view.changed = self._store.look(request.experiment)
+            self._forget_replaced()
             self._ask_queue(request)
         view.problems += [*self._store.problems.values(), *self._queue_problems]
         view.queue_time = self._queue_time
@@ -129,6 +137,12 @@ class Watcher:
         view.changed |= self._last is None or _content(self._last) != _content(view)
         self._last = view
         return view
+
+    def _forget_replaced(self) -> None:
+        if self._incarnation != self._store.incarnation:
+            self._incarnation = self._store.incarnation
+            self._curves.clear()
+            self._log = _LogTail()
 
     def _ask_queue(self, request: Request) -> None:
         """At most as often as a listing of the queue is allowed."""
@@ -177,23 +191,30 @@ class Watcher:
     def _show_curves(self, view: TopView, one: ExperimentSnapshot) -> None:
         row = one.row
         begun = [trial for trial in one.trial_rows.values() if trial.run_count]
-        if row.metric is None or not begun:
-            view.title = f"experiment {row.id} has no curve of a searcher's metric so far"
+        best = best_trials_first(begun, smaller_is_better=row.smaller_is_better)[:CURVES]
+        read = [(trial, self._read_curves(one, trial.id)) for trial in best]
+        searched = (_VALIDATION, row.metric or "")
+        view.metrics = _in_order((curves.metrics for _, curves in read), searched)
+        if not view.metrics:
+            view.title = f"no trial of experiment {row.id} has reported a metric so far"
             return
-        for trial in best_trials_first(begun, smaller_is_better=row.smaller_is_better)[:CURVES]:
-            curve = self._curve(one, trial.id, row.metric).read()
-            if len(curve.xs):
-                view.curves.append(curve)
-                view.legend.append(_legend(trial))
-        view.title = cells.one_line(
-            f"{_VALIDATION} {row.metric} by batches: experiment {row.id}, best trials"
-        )
+        wanted = view.request.metric
+        view.metric = metric = wanted if wanted in view.metrics else view.metrics[0]
+        for trial, curves in read:
+            line = curves.line(metric)
+            if len(line.xs):
+                view.curves.append(line)
+                view.legend.append(_legend(trial, line, is_searched=metric == searched))
+        more = f"  (m: next of {len(view.metrics)} metrics)" if len(view.metrics) > 1 else ""
+        title = f"{' '.join(metric)} by batches: experiment {row.id}, best trials{more}"
+        view.title = cells.one_line(title)
 
-    def _curve(self, one: ExperimentSnapshot, trial: int, metric: str) -> LiveCurve:
-        key = (trial, metric)
-        if key not in self._curves:
-            self._curves[key] = LiveCurve(one.directory.trial(trial), _VALIDATION, metric)
-        return self._curves[key]
+    def _read_curves(self, one: ExperimentSnapshot, trial: int) -> LiveCurves:
+        if self._curves.keys() - one.trial_rows.keys():
+            self._curves.clear()  # of another experiment
+        curves = self._curves.setdefault(trial, LiveCurves(one.directory.trial(trial)))
+        curves.read()
+        return curves
 
     def _show_log(self, view: TopView, one: ExperimentSnapshot) -> None:
         trial = _trial_of(one, view.request.trial)
@@ -256,9 +277,16 @@ def _worth_showing(rows: Sequence[TrialRow]) -> list[TrialRow]:
     return sorted(first[-MOST_ROWS:], key=lambda row: row.id)
 
 
-def _legend(row: TrialRow) -> str:
-    best = row.best_validation
-    at = f"best {cells.one_line(best.value)} @ {best.steps}" if best else ""
+def _in_order(reported: Iterable[Iterable[Metric]], searched: Metric) -> list[Metric]:
+    """The searcher's metric, those of validations, and the others."""
+    found = {metric for metrics in reported for metric in metrics}
+    return sorted(found, key=lambda one: (one != searched, one[0] != _VALIDATION, one))
+
+
+def _legend(row: TrialRow, line: Line, *, is_searched: bool) -> str:
+    best = row.best_validation if is_searched else None
+    last = f"last {cells.one_line(line.ys[-1])} @ {line.xs[-1]}"
+    at = f"best {cells.one_line(best.value)} @ {best.steps}" if best else last
     hparams = ", ".join(f"{name}={cells.one_line(v)}" for name, v in (row.hparams or {}).items())
     return f"trial {row.id}  {row.state}  {at}  {cells.one_line(hparams)}"
 

@@ -17,6 +17,7 @@ from textual.widgets import DataTable, Static
 from detslurm.look.top.app import TopApp
 from detslurm.look.top.watcher import Request, TopView, Watcher
 from detslurm.sdk.client import Client
+from detslurm.store import RunLog
 from tests.look.top.test_watcher import job
 from tests.sdk.scenes import Scene
 
@@ -31,6 +32,9 @@ def scene(tmp_path: Path) -> Scene:
     losses = [1 / n for n in range(1, 30)]
     checkpoint = "1b4e28ba-2fa1-11d2-883f-0016d3cca427"
     scene.run(experiment, 0, losses=losses, ref="7_0", log=["0: step 1"], checkpoint=checkpoint)
+    report = {"t": "metrics", "group": "training", "steps": 3, "metrics": {"lr": 0.5}}
+    with RunLog.open(scene.store.find_trial(1).records_path(1)) as records:
+        records.append(report)
     scene.run(scene.experiment(1, job=None, name="done"), losses=[0.125], end="completed")
     scene.queue.rows = [job("7_0", "RUNNING"), job("7_1", "PENDING", "Priority")]
     return scene
@@ -94,7 +98,8 @@ def test_every_page_by_its_key(scene: Scene, size: tuple[int, int]) -> None:
         await until(pilot, lambda: keys(pilot, "trials") == ["1", "2"])
         assert "7_1: other jobs come first" in screen(pilot)
         for key, text in [
-            ("2", "a trial 1  RUNNING  best 0.0344828 @ 29"), ("3", "04:46:00 0| step 1"),
+            ("2", "a trial 1  RUNNING  best 0.0344828 @ 29"), ("m", "training lr by batches"),
+            ("m", "validation loss by batches"), ("3", "04:46:00 0| step 1"),
             ("4", "1b4e28ba"), ("5", "other jobs come first"), ("1", "experiment 1 is ACTIVE"),
         ]:  # fmt: skip
             await pilot.press(key)

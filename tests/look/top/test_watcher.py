@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 from detslurm.look.plot import Line
-from detslurm.look.top.live_curve import LiveCurve
+from detslurm.look.top.live_curves import LiveCurves
 from detslurm.look.top.paced_cluster import PacedClusters
 from detslurm.look.top.poll_interval import LATEST, SHARE, SOONEST, PollInterval
 from detslurm.look.top.watcher import Page, Request, TopView, Watcher
@@ -172,8 +173,8 @@ def _counting(call: Callable[..., Any], calls: list[str]) -> Callable[..., Any]:
 def test_nothing_new_costs_a_few_names(
     watcher: Watcher, scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The next fact of the ledger and of the experiment, and the running trial; no trial that
-    waits, however many."""
+    """The next fact of the ledger and of the experiment, whether that is still the same, and the
+    running trial; no trial that waits, however many."""
     scene.experiment(500, job="8")
     scene.queue.rows += [job(f"8_{n}", "PENDING", "Priority") for n in range(500)]
     for _ in range(3):
@@ -182,7 +183,7 @@ def test_nothing_new_costs_a_few_names(
     for name in ("open", "stat", "listdir", "scandir", "lstat"):
         monkeypatch.setattr(os, name, _counting(getattr(os, name), calls))
     assert not page(watcher, "trials").changed
-    assert len(calls) <= 12, calls
+    assert len(calls) <= 13, calls
     scene.run(scene.store.experiment(1), 1, losses=[0.1], ref="7_1")
     monkeypatch.undo()
     scene.queue.rows[1] = job("7_1", "RUNNING")
@@ -213,23 +214,66 @@ def test_what_is_new_is_seen(watcher: Watcher, scene: Scene, clock: Clock) -> No
     assert page(watcher, "trials").rows["1"][1] == "COMPLETED"
 
 
-def test_a_live_curve_reads_only_what_is_new(scene: Scene) -> None:
+LOSS = ("validation", "loss")
+
+
+def read_of(curves: LiveCurves) -> Line:
+    curves.read()
+    return curves.line(LOSS)
+
+
+def test_live_curves_read_only_what_is_new(scene: Scene) -> None:
     """Across a restart, and as the whole reading of the same trial has it."""
     trial = scene.store.find_trial(1)
-    curve = LiveCurve(trial, "validation", "loss")
-    assert curve.read() == Line([1, 2], [0.5, 0.25], [])
+    curves = LiveCurves(trial)
+    assert read_of(curves) == Line([1, 2], [0.5, 0.25], [])
     trial.write_end(1, {"outcome": "preempted", "exit_code": 0, "time": 2000.0})
     resume = {"uuid": "c", "steps": 1}
     scene.run(scene.store.experiment(1), losses=[0.3, math.inf, 0.1], resume=resume)
-    line = curve.read()
+    line = read_of(curves)
     whole = scene.client.trial(1).metrics("validation")
     assert (line.xs, line.ys) == (list(whole.steps), list(whole.metrics["loss"]))
     assert line == Line([1, 2, 3, 4], [0.5, 0.3, math.inf, 0.1], [1])
     done = scene.store.find_trial(3)
-    logged = LiveCurve(done, "validation", "loss").read()
+    logged = read_of(LiveCurves(done))
     compact(scene.store.experiment(2))
-    compacted = LiveCurve(done, "validation", "loss")
-    assert compacted.read() == compacted.read() == logged == Line([1], [0.125], [])
+    compacted = LiveCurves(done)
+    assert read_of(compacted) == read_of(compacted) == logged == Line([1], [0.125], [])
+
+
+def test_the_curves_of_any_metric(watcher: Watcher, scene: Scene) -> None:
+    """The searcher's first; one that another experiment does not have is that again."""
+    trial = scene.store.find_trial(1)
+    report = {"t": "metrics", "group": "training", "steps": 3, "metrics": {"lr": 0.5, "n": 7}}
+    with RunLog.open(trial.records_path(1)) as log:
+        log.append(report)
+    view = page(watcher, "curves")
+    assert view.metrics == [LOSS, ("training", "lr"), ("training", "n")]
+    assert (view.metric, "m: next of 3 metrics" in view.title) == (LOSS, True)
+    other = page(watcher, "curves", metric=("training", "n"))
+    assert (other.metric, other.curves) == (("training", "n"), [Line([3], [7.0], [])])
+    assert other.legend == ["trial 1  RUNNING  last 7 @ 3  lr=0.1, i=0"]
+    assert page(watcher, "curves", 2, metric=("training", "n")).metric == LOSS
+
+
+def test_a_store_that_is_made_anew_shows_nothing_of_the_old_one(
+    watcher: Watcher, scene: Scene
+) -> None:
+    """At the same path, with the same ids, between two looks."""
+    for name in ("log", "curves"):
+        assert page(watcher, name).problems == []
+    shutil.rmtree(scene.root)
+    anew = Scene(scene.root, scene.queue)
+    anew.run(anew.experiment(1, name="anew"), losses=[8.0, 9.0, 7.0], log=["0: other"], ref="7_0")
+    curves = page(watcher, "curves")
+    assert [row[-1] for row in curves.experiments.values()] == ["anew"]
+    assert curves.curves == [Line([1, 2, 3], [8.0, 9.0, 7.0], [])]
+    assert page(watcher, "log").log == ["04:46:00 0| other"]
+    page(watcher, "curves", 1)
+    shutil.rmtree(scene.root)
+    again = Scene(scene.root, scene.queue)
+    again.run(again.experiment(1, name="over"), losses=[3.0], end="completed")
+    assert page(watcher, "curves").curves == [Line([1], [3.0], [])]
 
 
 def test_clusters_that_are_one_share_their_listing(scene: Scene, clock: Clock) -> None:

@@ -1,0 +1,142 @@
+"""What the runs of a trial reported, column by column; a second reading takes only what is new.
+
+Without numpy: `detslurm.store.series` makes arrays of it for those who have that.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from detslurm.store.columns import as_float, is_number
+from detslurm.store.curve import MetricRow, Span, flat, last_valid_steps
+from detslurm.store.errors import CorruptRecord
+from detslurm.store.log_lines import MOST_STEPS, line_rows
+from detslurm.store.reading import counted_bytes
+from detslurm.store.run_log import lines_of
+from detslurm.store.trial import Run, TrialDir, with_history
+from detslurm.store.trial_fold import resumed_steps
+
+
+class Points(NamedTuple):
+    steps: array[int]
+    values: array[float]
+    times: array[float]
+
+
+def _no_points() -> Points:
+    return Points(array("q"), array("d"), array("d"))
+
+
+@dataclass
+class RunSeries:
+    """What one run reported, up to byte `end` of its log: of each group and metric its points."""
+
+    start: dict[str, Any] = field(default_factory=dict)  # the run's claim: whose log it is
+    end: int = 0
+    first: float = math.inf  # the smallest step of any report
+    profiled: bool = False
+    whole: bool = True
+    points: dict[tuple[str, str], Points] = field(default_factory=dict)
+
+    @property
+    def size(self) -> int:
+        """The number of its points."""
+        return sum(len(points.steps) for points in self.points.values())
+
+    def read_new(self, name: str, run: int, limit: int | None) -> None:
+        """Take in what is new."""
+        for offset, line in lines_of(name, limit, self.end, []):
+            self.end = offset + len(line) + 1
+            self.profiled = self.profiled or b'"t":"profile"' in line
+            try:
+                rows = line_rows(line, run)
+            except CorruptRecord:
+                self.whole = False  # a file server may show zeros for a moment
+                continue
+            if rows and not self._take_together(rows):
+                self._take_each(rows)
+
+    def _take_together(self, rows: Sequence[MetricRow]) -> bool:
+        """Take rows of one group that have the same numbers, as most lines do, column by column;
+        False where they are of another kind."""
+        steps, metrics = [row.steps for row in rows], [row.metrics for row in rows]
+        if len({row.group for row in rows}) > 1 or len(set(map(tuple, metrics))) > 1:
+            return False
+        columns = {name: [values[name] for values in metrics] for name in metrics[0]}
+        is_plain = all(set(map(type, column)) == {float} for column in columns.values())
+        if not is_plain or max(map(abs, steps)) > MOST_STEPS:
+            return False
+        times = [math.nan if row.time is None else row.time for row in rows]
+        self.first = min(self.first, *steps)
+        for name, column in columns.items():
+            points = self._points_of(rows[0].group, name)
+            points.steps.extend(steps)
+            points.values.extend(column)
+            points.times.extend(times)
+        return True
+
+    def _take_each(self, rows: Iterable[MetricRow]) -> None:
+        for row in rows:
+            if abs(row.steps) <= MOST_STEPS:
+                self.first = min(self.first, row.steps)
+                self._take(row.group, row.steps, row.metrics, row.time)
+
+    def _take(self, group: str, steps: int, metrics: Mapping[str, Any], when: float | None) -> None:
+        for metric, value in flat(metrics):
+            if is_number(value):
+                points = self._points_of(group, metric)
+                points.steps.append(steps)
+                points.values.append(as_float(value))
+                points.times.append(math.nan if when is None else when)
+
+    def _points_of(self, group: str, metric: str) -> Points:
+        points = self.points.get((group, metric))
+        if points is None:
+            points = self.points[group, metric] = _no_points()
+        return points
+
+
+SeriesCache = dict[int, RunSeries]
+"""What was read of a trial's runs, by number: as `ReadCache`, for curves."""
+
+
+class LoggedRuns(NamedTuple):
+    """The runs of a trial as far as they are read.
+
+    Attributes:
+        runs: The runs, with those of a trial that it continues.
+        parts: What each of them reported, by its number.
+        limits: The last step of each that still stands, by its number.
+    """
+
+    runs: Sequence[Run]
+    parts: Mapping[int, RunSeries]
+    limits: Mapping[int, float]
+
+    @property
+    def keys(self) -> list[tuple[str, str]]:
+        """The groups and metrics that were reported, in the order of their first report."""
+        return [*dict.fromkeys(key for part in self.parts.values() for key in part.points)]
+
+
+def read_runs(trial: TrialDir, cache: SeriesCache) -> LoggedRuns:
+    """Read a trial's logs, or read on where the cache knows them."""
+    runs = with_history(trial.runs())
+    bounds = counted_bytes(runs)
+    parts = {run.number: _read(trial, run, bounds.get(run.number), cache) for run in runs}
+    spans = [Span(r.number, resumed_steps(r.start), parts[r.number].first) for r in runs]
+    return LoggedRuns(runs, parts, last_valid_steps(spans))
+
+
+def _read(trial: TrialDir, run: Run, limit: int | None, cache: SeriesCache) -> RunSeries:
+    known = cache.get(run.number)
+    # A later run may have cut off what was read before, or somebody may have made a new store.
+    cut = known is not None and limit is not None and limit < known.end
+    if known is None or not known.whole or cut or known.start != run.start:
+        known = cache[run.number] = RunSeries(run.start)
+    known.read_new(str(trial.records_path(run.number)), run.number, limit)
+    return known
