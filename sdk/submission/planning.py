@@ -106,7 +106,15 @@ def make_plan(
     jobs, deferral, quota_notes = within_quotas(jobs, allowed, limits, is_search=is_search)
     visible = report.warnings if cluster.name != "local" else ()  # a local job runs right here
     unused = _unused_notes(store, plain, cpu_slots=jobs.template.slot_type == "cpu")
-    notes = (*found.warnings, *_search_notes(plain), *context.notes, *jobs.notes, *quota_notes)
+    staging = [] if environment is None else _staging_notes(environment, config)
+    notes = (
+        *found.warnings,
+        *staging,
+        *_search_notes(plain),
+        *context.notes,
+        *jobs.notes,
+        *quota_notes,
+    )
     return Plan(
         cluster=cluster,
         config=config,
@@ -125,6 +133,13 @@ def make_plan(
         deferral=deferral,
         environment=environment,
     )
+
+
+def _staging_notes(environment: EnvironmentFiles, config: ExperimentConfig) -> Sequence[str]:
+    given = config.entrypoint or ""
+    if f"{environment.prefix}/" not in (given if isinstance(given, str) else " ".join(given)):
+        return []
+    return [f"entrypoint: what it names in {environment.prefix} is run from there, not staged"]
 
 
 def _unused_notes(store: Store, config: dict[str, Any], *, cpu_slots: bool) -> Sequence[str]:
@@ -196,6 +211,7 @@ def _prepared(config: ExperimentConfig, files: Collection[str]) -> bool:
         slurm.setup
         or slurm.modules
         or slurm.container_prefix
+        or isinstance(slurm.stage_environment, str)
         or _STARTUP_HOOK in files
         or any(name == "PATH" or name.startswith("PYTHON") for name in names)
     )

@@ -160,6 +160,33 @@ class TestPacking:
         with pytest.raises(SubmitError, match="No such file"):
             find_environment(str(tmp_path / "none"))
 
+    def test_garbage_collection_takes_what_nobody_stages(
+        self, tmp_path: Path, environment: Path
+    ) -> None:
+        """Not what is new, nor what an experiment that may still run is going to stage."""
+        slurm = f", stage_environment: {environment}"
+        experiment = submitted(tmp_path, tmp_path / "store", "python3 train.py", "", slurm)
+        used = experiment.created().environment
+        assert used is not None
+        (environment / SITE / "package.py").write_text("VALUE = 2\n")
+        other = packed(environment, tmp_path)["archive"]
+        (environment / SITE / "new.py").touch()
+        newest = packed(environment, tmp_path)["archive"]
+        for archive in (used.archive, other):
+            os.utime(archive, (1e9, 1e9))
+        collected = Client(tmp_path / "store").gc()
+        assert [one.path for one in collected.leftovers] == [other]
+        assert sorted(archives(tmp_path)) == sorted(Path(p).name for p in (used.archive, newest))
+
+    def test_an_entrypoint_that_leads_back_is_named(
+        self, tmp_path: Path, environment: Path
+    ) -> None:
+        """Its absolute path would be run from the shared file system, in silence."""
+        slurm = f", stage_environment: {environment}"
+        python = f"{environment}/bin/python3 train.py"
+        with pytest.warns(UserWarning, match="is run from there, not staged"):
+            submitted(tmp_path, tmp_path / "store", python, "", slurm)
+
     def test_uncompiled_modules_are_compiled(
         self, tmp_path: Path, environment: Path, disk: Path
     ) -> None:
