@@ -10,6 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from deepspeed.runtime.activation_checkpointing.checkpointing import get_cuda_rng_tracker
+
 from detslurm.core import Context
 from detslurm.pytorch._hooks import Hooks
 from detslurm.pytorch._rng import rng_state
@@ -55,6 +57,8 @@ class EngineCheckpoints(Checkpoints):
         own = {
             "callbacks": {name: one.state_dict() for name, one in self._hooks.callbacks.items()},
             "rng_state": rng_state(),
+            # Model-parallel layers draw from these, beside the generators of all libraries.
+            "activation_rng_states": get_cuda_rng_tracker().get_states(),
         }
         self._hooks.on_checkpoint_save_start(own)
         counters = replace(state, ranks=dist.size, last_ckpt=state.batches_trained)
@@ -103,6 +107,9 @@ class EngineCheckpoints(Checkpoints):
             options.apply()
         restore_callbacks(self._hooks.callbacks, saved.get("callbacks") or {})
         restore_rng(dist, saved.get("rng_state"), saved_by=saved_by)
+        drawn_from = saved.get("activation_rng_states")
+        if drawn_from and saved_by == dist.size:  # else they are another rank's
+            get_cuda_rng_tracker().set_states(drawn_from)
 
 
 @contextmanager

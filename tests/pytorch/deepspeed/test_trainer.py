@@ -341,6 +341,39 @@ def test_own_files_of_a_trial(trials: Any, tmp_path: Path) -> None:
     assert found[1] == "mine"
 
 
+def test_random_states_of_activation_checkpointing(trials: Any) -> None:
+    """A layer that draws from DeepSpeed's own states goes on with them, bit for bit."""
+    from deepspeed import checkpointing
+
+    tracker = checkpointing.get_cuda_rng_tracker()
+    found: list[str] = []
+
+    class Saved(pytorch.PyTorchCallback):
+        def on_checkpoint_upload_end(self, uuid: str) -> None:
+            found.append(uuid)
+
+    class Dropping(trials.Zero):  # type: ignore[misc]
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
+            tracker.reset()
+            tracker.add("model-parallel-rng", 5)
+            self.drawn: list[float] = []
+
+        def train_batch(self, dataloader_iter: Any, epoch_idx: int, batch_idx: int) -> Any:
+            with tracker.fork():
+                self.drawn.append(torch.rand(1).item())
+            return super().train_batch(dataloader_iter, epoch_idx, batch_idx)
+
+        def build_callbacks(self) -> dict[str, Any]:
+            return {"saved": Saved()}
+
+    whole = fit(Dropping, max_length=pytorch.Batch(4), checkpoint_period=pytorch.Batch(2))
+    resumed = fit(Dropping, max_length=pytorch.Batch(4), latest_checkpoint=found[0])
+    assert resumed.drawn == whole.drawn[4:]
+    assert len(set(whole.drawn)) == 8
+    tracker.reset()
+
+
 @pytest.fixture
 def harness(trials: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     """A module whose class `Line` is a DeepSpeedTrial; the trials made of it."""
