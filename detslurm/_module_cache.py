@@ -44,6 +44,8 @@ def refreshed(root: str) -> tuple[str, bytes] | None:
 
 def contents() -> bytes:
     """Which Python it is for, the stamps of the sources, and modules: those of a start first."""
+    for absent in _start.WITHOUT:
+        sys.modules[absent] = None  # type: ignore[assignment]  # as a start finds it
     import detslurm.exec.agent
     import detslurm.exec.runner
 

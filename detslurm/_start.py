@@ -45,11 +45,11 @@ class Cache:
             raise ValueError(version)
         self.stamps: list[Stamp] = stamps
         self.modules: dict[str, Entry] = modules
-        self._start = os.read(file, start)
+        self._start = memoryview(os.read(file, start))
 
-    def code(self, place: int, size: int) -> bytes:
+    def code(self, place: int, size: int) -> "bytes | memoryview":
         """The code of a module. Raises `OSError`."""
-        found = self._start[place : place + size]
+        found: bytes | memoryview = self._start[place : place + size]
         if len(found) < size:
             found = os.pread(self._file, size, self._base + place)
         if len(found) < size:
@@ -64,7 +64,7 @@ class Cache:
 class _CachedLoader(_importlib.SourceFileLoader):
     """Of a module in Python, whose source is read for tracebacks alone."""
 
-    def __init__(self, name: str, origin: str, code: bytes) -> None:
+    def __init__(self, name: str, origin: str, code: "bytes | memoryview") -> None:
         super().__init__(name, origin)
         self._code = code
 

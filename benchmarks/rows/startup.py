@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections.abc import Iterator
@@ -14,8 +15,14 @@ from benchmarks.measure import interleaved, run
 from benchmarks.report import Row
 from detslurm.store import ExperimentDir
 
-# Says when it was started, and nothing else.
-ENTRYPOINT = "['date', '+started %s.%N']"
+# Says when it was started, and for how long its agent and that one's parent have had a processor.
+SCRIPT = (
+    "date '+started %s.%N'; read agent _ < /proc/$PPID/schedstat;"
+    " read -r _ _ _ parent _ < /proc/$PPID/stat; read runner _ < /proc/$parent/schedstat;"
+    " echo cpu $agent $runner"
+)
+ENTRYPOINT = json.dumps(["sh", "-c", SCRIPT])
+BARE = "print('cpu', open('/proc/self/schedstat').read())"
 
 
 class Startup:
@@ -47,6 +54,16 @@ class Startup:
         run(runner_command(experiment), self.environment)
         return _started(_log_of(experiment.path)) - began
 
+    def processor_seconds(self) -> tuple[float, float, float]:
+        """Of a runner and an agent before the user's first instruction; then of a bare Python."""
+        experiment = self._experiment()
+        run(runner_command(experiment), self.environment)
+        runner = _processor_seconds(_log_of(experiment.path))[1]
+        # On its own: what started it in that run was a Python, too, in the same process.
+        agent = _processor_seconds(run(self._agent, self.environment).output)[0]
+        bare = run([sys.executable, "-c", BARE], self.environment)
+        return runner, agent, _processor_seconds(bare.output)[0]
+
     def runner_calls(self) -> int:
         """Path calls of a runner before it starts its agent."""
         argv = runner_command(self._experiment())
@@ -72,8 +89,18 @@ def measure(bench: Bench) -> Iterator[Row]:
             what=f"{what} before the user's code", ours=1e3 * seconds, unit="ms",
             anchor=1e3 * python, peer="python -c pass", most=150,
         )  # fmt: skip
-    for what, calls in (("runner", startup.runner_calls()), ("agent", startup.agent_calls())):
-        yield Row(what=f"{what} before the user's code", ours=calls, unit="path calls", most=400)
+    spent = [startup.processor_seconds() for _ in range(11)]
+    runner, agent, python = map(min, zip(*spent, strict=True))
+    for what, seconds in (("runner", runner), ("agent", agent)):
+        yield Row(
+            what=f"{what} before the user's code", ours=1e3 * seconds, unit="ms of processor time",
+            anchor=1e3 * python, peer="python -c pass, the least of each", most_ratio=2.5,
+        )  # fmt: skip
+    for what, calls, most in (
+        ("runner", startup.runner_calls(), 250),
+        ("agent", startup.agent_calls(), 220),
+    ):
+        yield Row(what=f"{what} before the user's code", ours=calls, unit="path calls", most=most)
 
 
 def _log_of(experiment: Path) -> str:
@@ -83,3 +110,8 @@ def _log_of(experiment: Path) -> str:
 
 def _started(text: str) -> float:
     return float(text.partition("started ")[2].split()[0])
+
+
+def _processor_seconds(text: str) -> list[float]:
+    words = text.partition("cpu ")[2].partition("\n")[0].split()
+    return [int(word) / 1e9 for word in words]
