@@ -50,7 +50,6 @@ from detslurm.core._trial import (
 )
 from detslurm.core._unmanaged_info import UnmanagedInfo
 from detslurm.core._unmanaged_job import join_job, on_close
-from detslurm.core._unmanaged_script import UnmanagedScript, note_recorded, record_unmanaged
 from detslurm.storage import Storages
 from detslurm.storage.locations import Section
 from detslurm.store import ExperimentDir, StoreError, TrialDir, fold_trial
@@ -304,6 +303,8 @@ def _init_in_job(
     auto = AutoTensorboard(files) if is_chief and tensorboard_mode is TensorboardMode.AUTO else None
     lines = MetricLines() if is_chief and on_close() is not None else None
     if lines is not None:  # a batch script of the user's own
+        from detslurm.core._unmanaged_script import note_recorded
+
         show_log()
         note_recorded(trial)
     return Context(
@@ -379,7 +380,9 @@ def _init_unmanaged(
     tensorboard_mode: TensorboardMode,
     unmanaged_info: UnmanagedInfo,
 ) -> Context:
-    script: UnmanagedScript = record_unmanaged(dist, unmanaged_info)
+    from detslurm.core._unmanaged_script import record_unmanaged  # only here: jobs never need it
+
+    script = record_unmanaged(dist, unmanaged_info)
     store = storage.from_config(given or script.storage)
     elsewhere = _elsewhere(given, script.storage)
     _note_storage(script.recorder, elsewhere)
