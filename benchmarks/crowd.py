@@ -109,28 +109,40 @@ def crowd(reporter: Reporter, workers: int, seconds: float, latency: float) -> d
 
     def work(number: int) -> None:
         verdicts: list[Verdict] = []
+        waits: list[float] = []
+
+        def next_verdict() -> None:
+            began = time.monotonic()
+            verdicts.append(next(reports))
+            waits.append(time.monotonic() - began)
+
         try:
             reports = reporter(number)
             inject(latency)
             ready.wait()
             until = time.monotonic() + seconds
-            verdicts.append(next(reports))  # everybody's first, however long it waits for a core
+            next_verdict()  # everybody's first, however long it waits for a core
             while time.monotonic() < until:
-                verdicts.append(next(reports))
+                next_verdict()
         finally:
-            told.put(verdicts)
+            told.put((verdicts, waits))
 
     processes = [fork.Process(target=work, args=(number,)) for number in range(workers)]
     for process in processes:
         process.start()
     ready.wait()
     began = time.monotonic()
-    verdicts = [told.get() for _ in processes]
+    results = [told.get() for _ in processes]
     elapsed = time.monotonic() - began
     for process in processes:
         process.join()
         assert process.exitcode == 0
-    return {"seconds": elapsed, "verdicts": verdicts}
+    verdicts, waits = zip(*results, strict=True)
+    return {
+        "seconds": elapsed,
+        "verdicts": verdicts,
+        "waits": sorted(wait for each in waits for wait in each),
+    }
 
 
 def measured(
@@ -146,6 +158,12 @@ def measured(
 def rate(result: dict[str, Any]) -> float:
     """Verdicts a second, of all workers together."""
     return sum(map(len, result["verdicts"])) / float(result["seconds"])
+
+
+def wait(result: dict[str, Any], share: float) -> float:
+    """The seconds that this share of all verdicts came within."""
+    waits: list[float] = result["waits"]
+    return waits[min(int(share * len(waits)), len(waits) - 1)]
 
 
 def main(argv: list[str]) -> int:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-_CALLS = (
+CALLS = (
     "fsync", "link", "listdir", "lstat", "mkdir", "open", "remove", "rename", "replace", "rmdir",
     "scandir", "stat", "symlink", "unlink",
 )  # fmt: skip
@@ -19,7 +19,7 @@ _CALLS = (
 
 def inject(seconds: float) -> None:
     """Delay each call that takes a path, and fsync, for the rest of this process's life."""
-    for name in _CALLS:
+    for name in CALLS:
         setattr(os, name, _delayed(getattr(os, name), seconds))
     builtins.open = io.open = _delayed(builtins.open, seconds)
 
@@ -39,7 +39,7 @@ def counted(action: Callable[[], object]) -> Counter[str]:
     """
     counts: Counter[str] = Counter()
     caller = threading.get_ident()
-    kept = {name: getattr(os, name) for name in _CALLS}
+    kept = {name: getattr(os, name) for name in CALLS}
 
     def counting(name: str) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -49,10 +49,10 @@ def counted(action: Callable[[], object]) -> Counter[str]:
         return call
 
     try:
-        for name in _CALLS:
+        for name in CALLS:
             setattr(os, name, counting(name))
         action()
     finally:
-        for name in _CALLS:
+        for name in CALLS:
             setattr(os, name, kept[name])
     return counts

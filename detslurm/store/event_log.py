@@ -2,14 +2,16 @@
 
 Each append is a numbered fact with one or more events; the state after fact n is the fold of facts
 1..n, the same for whoever folds. So a decision is the commit of the event that it follows from:
-it can't be made twice, and nobody holds a lock meanwhile.
+it can't be made twice, and nobody holds a lock meanwhile. Whoever loses the race for a number
+leaves its events where others see them, and the next winner commits them with its own.
 """
 
 from __future__ import annotations
 
 import os
+import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, Generic, Protocol, TypeVar
 from zlib import crc32
@@ -20,6 +22,7 @@ from detslurm.store import fs
 from detslurm.store.errors import StoreError
 from detslurm.store.facts import SCHEMA, FactLog, read_record
 from detslurm.store.frame import decode_json, encode_json, frame
+from detslurm.store.waiting_room import Request, WaitingRoom
 
 S = TypeVar("S")
 
@@ -29,10 +32,12 @@ Events = list[dict[str, Any]]
 SNAPSHOT_EVERY: Final = 256
 # How many facts a pack holds, for readers that are as far behind.
 PACK_OF: Final = 16
-# How many numbers are tried one after the other before the end of the log is searched for.
-_BLIND: Final = 8
-# A fact that a lost reply doubled lies no further from its copy than this.
+# Of so many facts the marks are remembered: a copy of a request lies no further from the first.
 _MEMORY: Final = 256
+# How many of those that wait commit for all at once: a winner may be slow, or die.
+_LEADERS: Final = 2
+# How long the others wait, in calls of the file server: a leader needs as many.
+_CALLS, _SHORTEST, _LONGEST = 6.0, 0.001, 1.0
 
 
 class Fold(Protocol[S]):
@@ -53,7 +58,7 @@ class Fold(Protocol[S]):
 
 class _Snapshot(msgspec.Struct, array_like=True):
     position: int
-    recent: list[str]
+    recent: list[list[str]]
     state: bytes
 
 
@@ -66,9 +71,12 @@ class EventLog(Generic[S]):
         self._fold = fold
         self.position = 0
         self.state = fold.initial()
-        self._recent: deque[str] = deque(maxlen=_MEMORY)
+        self._recent: deque[list[str]] = deque()  # the marks of each of the last facts
+        self._marks: set[str] = set()  # the same marks
+        self._room = WaitingRoom(path / "waiting")
+        self._crowded = False  # whether the last commit met others
         self._tail: deque[dict[str, Any]] = deque(maxlen=PACK_OF)
-        self._committing = ""  # the mark of a fact that is being committed
+        self._open: Request | None = None  # what was not known to be committed in the end
         self._saved = 0
         self._load_cache()
 
@@ -79,10 +87,14 @@ class EventLog(Generic[S]):
             self._save()
         return self.state
 
-    def _read_on(self, *, from_cache: bool = False) -> None:
-        """Fold all that the file server has; `from_cache` skips what the cache has by then."""
+    def _read_on(self, *, from_cache: bool = False, until: str = "", sure: bool = True) -> None:
+        """Fold all that the file server has, or up to the fact with the mark `until`.
+
+        `from_cache` skips what the cache has by then. Who is not `sure` takes this node's word for
+        what there is not: a link finds out.
+        """
         read = 0
-        while facts := self._next():
+        while until not in self._marks and (facts := self._next(sure=sure)):
             for fact in facts:
                 self._take(fact)
             read += len(facts)
@@ -91,87 +103,102 @@ class EventLog(Generic[S]):
                 self._load_cache()
 
     def commit(self, events: Sequence[dict[str, Any]]) -> S:
-        """Add the events as one fact; the state with them, and with nothing after them.
+        """Add the events; the state with them, and with nothing after the fact that has them.
 
-        After a `StoreError` they may be in the log or not. The caller commits them again: the fold
-        ignores what it has applied before.
+        After a `StoreError` they may be in the log or not, or come to be. The caller commits them
+        again, with the same log at once, or with another: the fold ignores what it has applied
+        before.
         """
-        mark = os.urandom(8).hex()
-        record = {"v": SCHEMA, "id": mark, "events": list(events)}
+        plain = list(events)
+        if self._open is None or self._open.events != plain:
+            self._open = Request.new(self.position, plain)
+        own = self._open
+        if self._crowded or not self._link(own):
+            self._commit_among_others(own)
+        self._open = None
+        return self.state
+
+    def _commit_among_others(self, own: Request) -> None:
+        """Leave the events where others see them, and commit for all unless another one does.
+
+        All that wait are in one directory, with their events in their files' names: one call lists
+        them. The first of them commit for all, and the others wait as long as that takes; who finds
+        its events in the log is done, after four calls and without any fsync. The list is a help
+        and no promise: an old one costs time, and so do leaders that are slow or dead, for more and
+        more of those that wait become leaders themselves.
+        """
+        taken, leaders, met = not self._crowded, _LEADERS, 0
+        with self._room.entered(own) as visit:
+            while True:
+                found = self._room.others(visit, self._is_open)
+                met = max(met, len(found.ahead) + len(found.behind))
+                leads = len(found.ahead) < leaders
+                if not leads:
+                    # Another node's commit: there is nothing to wait on.
+                    time.sleep(min(max(_CALLS * visit.call, _SHORTEST), _LONGEST) * _jitter())
+                if taken:
+                    self._read_number()
+                    taken = False
+                self._read_on(from_cache=True, until=own.mark, sure=False)
+                if own.mark in self._marks:
+                    break
+                if leads:
+                    if self._link(own, [one for one in found.requests() if self._is_open(one)]):
+                        break
+                    taken = True
+                leaders *= 2
+        self._crowded = met > 0
+
+    def _is_open(self, request: Request) -> bool:
+        """Whether the next fact may have it: it is in no fact before, and that can be known."""
+        return request.mark not in self._marks and self.position < request.position + _MEMORY
+
+    def _read_number(self) -> None:
+        """Fold the facts from the next number on, which is taken."""
+        facts = self._next()
+        if not facts:
+            name = self._log.name(self.position + 1)
+            raise StoreError(f"{name} exists but cannot be read on this node yet: try again")
+        for fact in facts:
+            self._take(fact)
+
+    def _link(self, own: Request, others: Sequence[Request] = ()) -> bool:
+        """Make a request, and those of others, the next fact; False where its number is taken.
+
+        `link()` decides the race for a number: of all processes on all nodes one gets it. Over NFS
+        the reply to a link that took place may get lost, and the repeated request then fails with
+        EEXIST, as if another process had won: reading that number finds our own mark there.
+        """
+        number = self.position + 1
+        record: dict[str, Any] = {"v": SCHEMA, "id": own.mark, "events": own.events}
+        if others:
+            record["others"] = [[one.mark, one.position, one.events] for one in others]
         draft = fs.temporary_name(str(self._log.path / "draft"))
         fs.write_new(draft, frame(record))
         try:
-            number = self._link(draft, mark)
+            if not fs.link_new(draft, self._log.path_text(number)):
+                return False
         finally:
             fs.discard(draft)
-        if number is None:
-            return self.state  # it was in the log already: the reply to its link got lost
+        # Exactly as others will read it: not with this process's own objects inside.
+        fact = {**decode_json(encode_json(record)), "n": number}
         if number % PACK_OF == 0:
-            self._pack(number, record)
-        self._skip_to(number)
-        if mark not in self._recent:
-            # Exactly as others will read it: not with this process's own objects inside.
-            self._take({**decode_json(encode_json(record)), "n": number})
-        if self.position == number and number % SNAPSHOT_EVERY == 0:
+            self._pack(number, fact)
+        self._take(fact)
+        if number % SNAPSHOT_EVERY == 0:
             self._save()
-        return self.state
-
-    def _link(self, draft: str, mark: str) -> int | None:
-        """The number that the draft became; what it passes by is read only afterwards.
-
-        `link()` decides the race for a number: of all processes on all nodes one gets it, and the
-        others try the next. Over NFS the reply to a link that took place may get lost, and the
-        repeated request then fails with EEXIST, as if another process had won. So before the end
-        of the log is searched for, the draft's link count is read: above 1 it is in the log, and
-        reading on finds it by its mark. Where a later number was taken before that, the events are
-        in the log twice, and by the mark every reader skips the second copy.
-        """
-        number, tries, self._committing = self.position + 1, 1, mark
-        while not fs.link_new(draft, self._log.path_text(number)):
-            if tries % _BLIND:
-                number += 1
-            else:
-                if fs.is_linked(draft):
-                    self._read_on()
-                    if self._committing != mark:
-                        return None
-                number = self._end(number)
-            tries += 1
-        return number
-
-    def _end(self, taken: int) -> int:
-        """The first free number past one that is taken, by a binary search of names."""
-        step = 1
-        while fs.exists(self._log.path_text(taken + step)):
-            step *= 2
-        low, free = taken + step // 2, taken + step
-        while free - low > 1:
-            middle = (low + free) // 2
-            if fs.exists(self._log.path_text(middle)):
-                low = middle
-            else:
-                free = middle
-        return free
-
-    def _skip_to(self, number: int) -> None:
-        """Fold the facts before `number`, which are known to exist."""
-        while self.position + 1 < number:
-            facts = self._next(packed=self.position + PACK_OF < number)
-            if not facts:
-                name = self._log.name(self.position + 1)
-                raise StoreError(f"{name} exists but cannot be read on this node yet: try again")
-            for fact in facts:
-                self._take(fact)
+            self._room.clear(number - 2 * _MEMORY)
+        return True
 
     # -- packs: many facts in one file, for those that are far behind ----------------------------
 
-    def _next(self, *, packed: bool = True) -> list[dict[str, Any]]:
+    def _next(self, *, sure: bool = True) -> list[dict[str, Any]]:
         """The facts after this position: a pack of them, or the next one; none at the end."""
-        if packed and self.position % PACK_OF == 0:
+        if self.position % PACK_OF == 0:
             pack = read_record(self._pack_name(self.position + PACK_OF)) or {}
             if facts := pack.get("facts"):
                 return list(facts)
-        fact = self._log.read(self.position + 1, expected=True)
+        fact = self._log.read(self.position + 1, expected=sure)
         return [] if fact is None else [fact]
 
     def _pack(self, number: int, record: dict[str, Any]) -> None:
@@ -194,15 +221,17 @@ class EventLog(Generic[S]):
     def _take(self, fact: dict[str, Any]) -> None:
         self.position = fact["n"]
         self._tail.append(fact)
-        mark, events = fact.get("id"), fact.get("events")
-        if mark == self._committing:
-            self._committing = ""
-        if mark in self._recent:
-            return  # the same fact under a second number: the reply to its first link got lost
-        if isinstance(mark, str):
-            self._recent.append(mark)
-        if isinstance(events, list):
+        marks: list[str] = []
+        for mark, events in _requests_of(fact):
+            if mark in self._marks or not isinstance(events, list):
+                continue  # a copy: the reply to its first link got lost, or it was still listed
+            if isinstance(mark, str):
+                marks.append(mark)
+                self._marks.add(mark)
             self._fold.apply(self.state, [event for event in events if isinstance(event, dict)])
+        self._recent.append(marks)
+        while len(self._recent) > _MEMORY:
+            self._marks.difference_update(self._recent.popleft())
 
     # -- the cache -------------------------------------------------------------------------------
 
@@ -216,7 +245,8 @@ class EventLog(Generic[S]):
         except Exception:
             return  # written by another version, for example: the facts give the same state
         self.position = self._saved = found.position
-        self._recent = deque(found.recent, maxlen=_MEMORY)
+        self._recent = deque(found.recent)
+        self._marks = {mark for marks in found.recent for mark in marks}
 
     def _is_saved(self) -> bool:
         """Whether the committer that was to write the cache did so: it may have died."""
@@ -229,6 +259,20 @@ class EventLog(Generic[S]):
         body = msgspec.msgpack.encode(snapshot)
         self._saved = self.position
         self._replace(self._cache, b"%08x" % crc32(body) + body)
+
+
+def _requests_of(fact: dict[str, Any]) -> Iterator[tuple[Any, Any]]:
+    """The marks and events of a fact: its writer's, then what others had left in time."""
+    yield fact.get("id"), fact.get("events")
+    others = fact.get("others")
+    for mark, position, events in others if isinstance(others, list) else ():
+        if fact["n"] <= position + _MEMORY:
+            yield mark, events
+
+
+def _jitter() -> float:
+    # `random` itself costs each process ten path calls.
+    return 0.75 + 0.5 * os.urandom(1)[0] / 255
 
 
 def _read_snapshot(path: Path) -> _Snapshot | None:

@@ -79,11 +79,6 @@ def link_new(source: str, target: str) -> bool:
     return True
 
 
-def is_linked(draft: str) -> bool:
-    """Whether a draft has a further name: it was linked, and the reply got lost."""
-    return _link_count(draft) > 1
-
-
 def _link_count(path: str) -> int:
     # Opening asks the server again, where a plain stat could be answered from the cache.
     try:
@@ -134,6 +129,17 @@ def write_new(path: str, data: bytes, *, sync: bool = True, secret: bool = False
     except OSError as error:
         discard(path)
         raise explained(error, path) from error
+
+
+def touch_new(path: str) -> bool:
+    """Create an empty file; False where its directory is missing."""
+    try:
+        os.close(create(path, os.O_WRONLY | os.O_EXCL))
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise explained(error, path) from error
+    return True
 
 
 def write_all(handle: int, data: bytes) -> None:

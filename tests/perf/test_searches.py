@@ -52,10 +52,13 @@ def test_no_verdict_of_a_crowd_is_lost_or_doubled(tmp_path: Path) -> None:
     state, marks = made.initial(), set()
     verdicts: Counter[tuple[int, int, bool]] = Counter()
     for fact in facts:
-        assert fact["id"] not in marks
-        marks.add(fact["id"])
-        made.apply(state, fact["events"])
-        for event in fact["events"]:
+        requests = [(fact["id"], fact["events"])]
+        requests += [(mark, events) for mark, _, events in fact.get("others", ())]
+        assert marks.isdisjoint(mark for mark, _ in requests)
+        marks.update(mark for mark, _ in requests)
+        told_now = [event for _, events in requests for event in events]
+        made.apply(state, told_now)
+        for event in told_now:
             if event["e"] == "validated":
                 index = event["trial"]
                 verdicts[index, event["time"], state.trials[index].stop] += 1

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import shutil
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
+from benchmarks.site.decisions import FileServer, crowd
 from detslurm.store import EventLog, StoreError, fs
 from detslurm.store.event_log import PACK_OF, SNAPSHOT_EVERY
+from detslurm.store.waiting_room import Request, WaitingRoom
 from tests.store.faults import AFTER, BEFORE, HALFWAY, failing, failing_at, killed_at, race
 
 State = dict[str, Any]
@@ -117,15 +121,14 @@ def test_a_link_whose_reply_got_lost_counts_once(folder: Path, code: int) -> Non
     assert opened(folder).catch_up() == log.state == replayed(folder)
 
 
-def test_a_reply_lost_far_behind_the_end_counts_once(folder: Path) -> None:
-    """As above, for a process that has looked for the end of the log."""
+def test_a_reply_lost_behind_others_counts_once(folder: Path) -> None:
+    """As above, for a process that has lost the race for a number before."""
     late, busy = opened(folder), opened(folder)
-    ask(busy, "first")
     for number in range(30):
         ask(busy, f"w{number}")
-    with failing("link", errno.EEXIST, done=True, skip=8) as link:
-        ask(late, "late")
-    assert link.call_count == 10
+    with failing("link", errno.EEXIST, done=True, skip=1):
+        assert ask(late, "late") == 30
+    assert len(list(folder.glob("*.json"))) == 31
     for number in range(200):
         ask(busy, f"x{number}")
     assert late.catch_up()["seen"].count("late.0") == 1
@@ -287,12 +290,110 @@ def test_who_is_far_behind_reads_packs(folder: Path, monkeypatch: pytest.MonkeyP
     assert opened(folder).catch_up() == busy.state
 
 
-def test_a_draft_that_is_in_the_log_is_not_linked_again(folder: Path) -> None:
-    """Before a process looks for the end of the log, it looks whether it is in it already."""
+# -- the room where the losers of a race wait ------------------------------------------------------
+
+
+def waiting(folder: Path, log: EventLog[State], worker: str) -> Path:
+    """What a process shows that waits, and then dies."""
+    request = Request.new(log.position, [{"e": "ask", "worker": worker, "id": f"{worker}.0"}])
+    (folder / "waiting").mkdir(exist_ok=True)
+    name = request.name()
+    assert name is not None
+    path = folder / "waiting" / name
+    path.touch()
+    return path
+
+
+def test_a_winner_commits_what_others_left(folder: Path) -> None:
+    """One fact, one fsync: its own events first, then those that wait, first come first served."""
+    log, other = opened(folder), opened(folder)
+    ask(other, "a")
+    for worker in "bc":
+        waiting(folder, opened(folder), worker)
+    ask(other, "d")
+    assert ask(log, "e") == 2
+    assert log.position == 3
+    assert sorted(log.state["seen"][3:]) == ["b.0", "c.0"]
+    assert other.catch_up() == log.state == replayed(folder)
+
+
+def test_what_another_committed_is_not_committed_again(folder: Path) -> None:
+    """Who finds its events in the log is done, without a link of its own."""
     late, busy = opened(folder), opened(folder)
-    for number in range(7):
-        ask(busy, f"w{number}")
-    with failing("link", errno.EEXIST, done=True, skip=7):
-        assert ask(late, "late") == 7
-    assert len(list(folder.glob("*.json"))) == 8
+    ask(busy, "a")
+    others = WaitingRoom.others
+
+    def overtaken(*args: Any) -> Any:
+        busy._crowded = True
+        with mock.patch.object(WaitingRoom, "others", others):
+            ask(busy, "b")
+        return others(*args)
+
+    with mock.patch.object(WaitingRoom, "others", overtaken), failing("fsync", 0, times=0) as syncs:
+        assert ask(late, "late") == 2
+    assert syncs.call_count == 2  # of its first try, and of the other's commit
     assert late.state == busy.catch_up() == replayed(folder)
+    assert list((folder / "waiting").iterdir()) == []
+
+
+def test_what_a_dead_process_left_counts_once(folder: Path) -> None:
+    """However long its file stays: after some hundred facts nobody looks at it any more."""
+    log, other = opened(folder), opened(folder)
+    left = waiting(folder, log, "dead")
+    for number in range(2 * SNAPSHOT_EVERY + 2):
+        other._crowded = number % 7 == 0
+        ask(other, f"w{number}")
+    assert left.exists()
+    for number in range(SNAPSHOT_EVERY):
+        other._crowded = True
+        ask(other, f"x{number}")
+    assert other.state["seen"].count("dead.0") == 1
+    assert not left.exists(), "litter"
+    assert opened(folder).catch_up() == other.state == replayed(folder)
+
+
+def test_events_too_long_for_a_name_are_committed_all_the_same(folder: Path) -> None:
+    """They are not shown; nor is what a file system has no place or no name for."""
+    late, busy = opened(folder), opened(folder)
+    long = os.urandom(300).hex()
+    ask(busy, "a")
+    assert ask(late, long) == 1
+    ask(busy, "b")
+    with failing("open", errno.ENAMETOOLONG, skip=1, times=1):
+        assert ask(late, "late") == 3
+    assert late.state == busy.catch_up() == replayed(folder)
+
+
+@pytest.mark.parametrize("moment", [BEFORE, AFTER, HALFWAY])
+def test_a_kill_at_any_call_among_others_loses_and_doubles_nothing(
+    place: Path, moment: str
+) -> None:
+    """Wherever a process dies that waits or commits for others, they go on."""
+    for call in range(1, 100):
+        folder = place / f"kill-{call}"
+        folder.mkdir()
+        ready, other = opened(folder), opened(folder)
+        ask(other, "other")
+        left = waiting(folder, other, "left")
+        killed = killed_at(partial(ask, ready, "mine"), call, moment)
+        after = opened(folder)
+        after._crowded = True
+        ask(after, "next")
+        assert sorted(after.state["given"].values()) == list(range(len(after.state["given"])))
+        assert len(after.state["seen"]) == len(set(after.state["seen"]))
+        assert {"other.0", "left.0", "next.0"} <= set(after.state["seen"])
+        assert after.state == replayed(folder)
+        left.unlink()
+        if not killed:
+            return
+        shutil.rmtree(folder)
+    raise AssertionError("the commit never came to an end")
+
+
+def test_fifty_workers_at_once_wait_for_few_calls_each() -> None:
+    """In virtual time: nobody is starved, and most decisions need no fsync of their own."""
+    seen = crowd(50, decisions=4, server=FileServer(latency=0.002))
+    assert (len(seen.waits), seen.least) == (200, 4)
+    assert sum(seen.calls.values()) / 200 < 16
+    assert seen.each("fsync") < 0.6
+    assert seen.waits[-1] < 100 * 0.002
