@@ -74,6 +74,7 @@ class EventLog(Generic[S]):
         self._recent: deque[list[str]] = deque()  # the marks of each of the last facts
         self._marks: set[str] = set()  # the same marks
         self._room = WaitingRoom(path / "waiting")
+        self._call = _LONGEST  # seconds of a call, as the quicker ones took
         self._crowded = False  # whether the last commit met others
         self._tail: deque[dict[str, Any]] = deque(maxlen=PACK_OF)
         self._open: Request | None = None  # what was not known to be committed in the end
@@ -127,15 +128,17 @@ class EventLog(Generic[S]):
         and no promise: an old one costs time, and so do leaders that are slow or dead, for more and
         more of those that wait become leaders themselves.
         """
-        taken, leaders, met = not self._crowded, _LEADERS, 0
+        taken, leaders, met = not self._crowded, _LEADERS, False
         with self._room.entered(own) as visit:
+            self._call = min(1.25 * self._call, visit.call or _LONGEST)
+            pause = max(_CALLS * self._call, _SHORTEST)
             while True:
-                found = self._room.others(visit, self._is_open)
-                met = max(met, len(found.ahead) + len(found.behind))
-                leads = len(found.ahead) < leaders
+                others = self._room.others(visit, self._is_open)
+                met = met or others.are_there
+                leads = not others.go_first(leaders)
                 if not leads:
                     # Another node's commit: there is nothing to wait on.
-                    time.sleep(min(max(_CALLS * visit.call, _SHORTEST), _LONGEST) * _jitter())
+                    time.sleep(min(pause, _LONGEST) * _jitter())
                 if taken:
                     self._read_number()
                     taken = False
@@ -143,11 +146,11 @@ class EventLog(Generic[S]):
                 if own.mark in self._marks:
                     break
                 if leads:
-                    if self._link(own, [one for one in found.requests() if self._is_open(one)]):
+                    if self._link(own, list(others.requests())):
                         break
                     taken = True
-                leaders *= 2
-        self._crowded = met > 0
+                leaders, pause = 2 * leaders, 2 * pause
+        self._crowded = met
 
     def _is_open(self, request: Request) -> bool:
         """Whether the next fact may have it: it is in no fact before, and that can be known."""

@@ -10,8 +10,9 @@ import os
 import time
 import zlib
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
@@ -77,15 +78,34 @@ class Visit(NamedTuple):
     call: float
 
 
-class Listing(NamedTuple):
-    """The requests of others: those that asked before, and after."""
+class Others:
+    """The requests of others, by their names: those that asked before come first.
 
-    ahead: list[Request]
-    behind: list[Request]
+    Names are read as far as need be, for each of a thousand that wait has a thousand others.
+    """
+
+    def __init__(self, names: list[str], own: str, is_open: Callable[[Request], bool]) -> None:
+        self._names, self._own, self._is_open = names, own, is_open
+
+    def _waiting(self, names: Iterable[str]) -> Iterator[Request]:
+        for name in names:
+            request = Request.of_name(name)
+            if request is not None and self._is_open(request):
+                yield request
+
+    @property
+    def are_there(self) -> bool:
+        """Whether anybody else waits."""
+        return any(True for _ in self._waiting(self._names))
+
+    def go_first(self, leaders: int) -> bool:
+        """Whether at least so many asked before; nobody goes before one that is not shown."""
+        ahead = self._waiting(takewhile(lambda name: name < self._own, self._names))
+        return sum(1 for _ in islice(ahead, leaders)) == leaders
 
     def requests(self) -> Iterator[Request]:
-        """With their events, first come first served."""
-        for request in [*self.ahead, *self.behind][:_MOST]:
+        """With their events, first come first served; by now some may have been committed."""
+        for request in islice(self._waiting(self._names), _MOST):
             if (whole := request.read()) is not None:
                 yield whole
 
@@ -117,16 +137,10 @@ class WaitingRoom:
             return True
         return False
 
-    def others(self, visit: Visit, is_open: Callable[[Request], bool]) -> Listing:
-        """Who else waits; nobody goes before a request that could not be shown."""
-        own = visit.name or ""
-        names = sorted(name for name in fs.names_in(self._path) if name != own)
-        found = [(name, one) for name in names if (one := Request.of_name(name)) is not None]
-        waiting = [(name, one) for name, one in found if is_open(one)]
-        return Listing(
-            [one for name, one in waiting if name < own],
-            [one for name, one in waiting if name >= own],
-        )
+    def others(self, visit: Visit, is_open: Callable[[Request], bool]) -> Others:
+        """Who else waits, of those that are still open when they are looked at."""
+        names = sorted(name for name in fs.names_in(self._path) if name != visit.name)
+        return Others(names, visit.name or "", is_open)
 
     def clear(self, before: int) -> None:
         """Remove what processes left that ended long ago: requests from before a position."""

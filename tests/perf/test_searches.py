@@ -49,7 +49,8 @@ def test_no_verdict_of_a_crowd_is_lost_or_doubled(tmp_path: Path) -> None:
     told = measured("ours", tmp_path, 200, 1.0, 0.002)["verdicts"]
     facts = list(FactLog(tmp_path / "search").facts())
     made = search(200)
-    state, marks = made.initial(), set()
+    state = made.initial()
+    marks: set[str] = set()
     verdicts: Counter[tuple[int, int, bool]] = Counter()
     for fact in facts:
         requests = [(fact["id"], fact["events"])]
