@@ -22,7 +22,7 @@ from detslurm.store import fs
 from detslurm.store.errors import StoreError
 from detslurm.store.facts import SCHEMA, FactLog, read_record
 from detslurm.store.frame import decode_json, encode_json, frame
-from detslurm.store.waiting_room import Request, WaitingRoom
+from detslurm.store.waiting_room import CommitRequest, WaitingRoom
 
 S = TypeVar("S")
 
@@ -77,7 +77,7 @@ class EventLog(Generic[S]):
         self._call = _LONGEST  # seconds of a call, as the quicker ones took
         self._crowded = False  # whether the last commit met others
         self._tail: deque[dict[str, Any]] = deque(maxlen=PACK_OF)
-        self._open: Request | None = None  # what was not known to be committed in the end
+        self._open: CommitRequest | None = None  # what was not known to be committed in the end
         self._saved = 0
         self._load_cache()
 
@@ -112,14 +112,14 @@ class EventLog(Generic[S]):
         """
         plain = list(events)
         if self._open is None or self._open.events != plain:
-            self._open = Request.new(self.position, plain)
+            self._open = CommitRequest.new(self.position, plain)
         own = self._open
         if self._crowded or not self._link(own):
             self._commit_among_others(own)
         self._open = None
         return self.state
 
-    def _commit_among_others(self, own: Request) -> None:
+    def _commit_among_others(self, own: CommitRequest) -> None:
         """Leave the events where others see them, and commit for all unless another one does.
 
         All that wait are in one directory, with their events in their files' names: one call lists
@@ -152,7 +152,7 @@ class EventLog(Generic[S]):
                 leaders, pause = 2 * leaders, 2 * pause
         self._crowded = met
 
-    def _is_open(self, request: Request) -> bool:
+    def _is_open(self, request: CommitRequest) -> bool:
         """Whether the next fact may have it: it is in no fact before, and that can be known."""
         return request.mark not in self._marks and self.position < request.position + _MEMORY
 
@@ -165,7 +165,7 @@ class EventLog(Generic[S]):
         for fact in facts:
             self._take(fact)
 
-    def _link(self, own: Request, others: Sequence[Request] = ()) -> bool:
+    def _link(self, own: CommitRequest, others: Sequence[CommitRequest] = ()) -> bool:
         """Make a request, and those of others, the next fact; False where its number is taken.
 
         `link()` decides the race for a number: of all processes on all nodes one gets it. Over NFS

@@ -33,7 +33,7 @@ _WORDS: Final = (
 )
 
 
-class Request(NamedTuple):
+class CommitRequest(NamedTuple):
     """Events that are to become part of the log."""
 
     position: int  # how far its process had read the log before it asked
@@ -84,12 +84,14 @@ class Others:
     Names are read as far as need be, for each of a thousand that wait has a thousand others.
     """
 
-    def __init__(self, names: list[str], own: str, is_open: Callable[[Request], bool]) -> None:
+    def __init__(
+        self, names: list[str], own: str, is_open: Callable[[CommitRequest], bool]
+    ) -> None:
         self._names, self._own, self._is_open = names, own, is_open
 
-    def _waiting(self, names: Iterable[str]) -> Iterator[Request]:
+    def _waiting(self, names: Iterable[str]) -> Iterator[CommitRequest]:
         for name in names:
-            request = Request.of_name(name)
+            request = CommitRequest.of_name(name)
             if request is not None and self._is_open(request):
                 yield request
 
@@ -103,7 +105,7 @@ class Others:
         ahead = self._waiting(takewhile(lambda name: name < self._own, self._names))
         return sum(1 for _ in islice(ahead, leaders)) == leaders
 
-    def requests(self) -> Iterator[Request]:
+    def requests(self) -> Iterator[CommitRequest]:
         """With their events, first come first served; by now some may have been committed."""
         for request in islice(self._waiting(self._names), _MOST):
             if (whole := request.read()) is not None:
@@ -117,7 +119,7 @@ class WaitingRoom:
         self._path = str(path)
 
     @contextmanager
-    def entered(self, request: Request) -> Iterator[Visit]:
+    def entered(self, request: CommitRequest) -> Iterator[Visit]:
         """Show a request to others while the block runs, where that can be done."""
         name, began = request.name(), time.monotonic()
         if name is None or not self._shown(f"{self._path}/{name}"):
@@ -137,7 +139,7 @@ class WaitingRoom:
             return True
         return False
 
-    def others(self, visit: Visit, is_open: Callable[[Request], bool]) -> Others:
+    def others(self, visit: Visit, is_open: Callable[[CommitRequest], bool]) -> Others:
         """Who else waits, of those that are still open when they are looked at."""
         names = sorted(name for name in fs.names_in(self._path) if name != visit.name)
         return Others(names, visit.name or "", is_open)
@@ -145,6 +147,6 @@ class WaitingRoom:
     def clear(self, before: int) -> None:
         """Remove what processes left that ended long ago: requests from before a position."""
         for name in fs.names_in(self._path):
-            request = Request.of_name(name)
+            request = CommitRequest.of_name(name)
             if request is not None and request.position < before:
                 fs.discard(f"{self._path}/{name}")

@@ -16,7 +16,7 @@ import pytest
 from benchmarks.site.decisions import FileServer, crowd
 from detslurm.store import EventLog, StoreError, fs
 from detslurm.store.event_log import PACK_OF, SNAPSHOT_EVERY
-from detslurm.store.waiting_room import Request, WaitingRoom
+from detslurm.store.waiting_room import CommitRequest, WaitingRoom
 from tests.store.faults import AFTER, BEFORE, HALFWAY, failing, failing_at, killed_at, race
 
 State = dict[str, Any]
@@ -295,7 +295,7 @@ def test_who_is_far_behind_reads_packs(folder: Path, monkeypatch: pytest.MonkeyP
 
 def waiting(folder: Path, log: EventLog[State], worker: str) -> Path:
     """What a process shows that waits, and then dies."""
-    request = Request.new(log.position, [{"e": "ask", "worker": worker, "id": f"{worker}.0"}])
+    request = CommitRequest.new(log.position, [{"e": "ask", "worker": worker, "id": f"{worker}.0"}])
     (folder / "waiting").mkdir(exist_ok=True)
     name = request.name()
     assert name is not None
