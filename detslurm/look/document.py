@@ -38,6 +38,9 @@ DOCUMENT: Final = CurveBudget(points=120_000, size=5_000_000, point_size=52)
 PAGE: Final = CurveBudget(points=1_000_000, size=16_000_000, point_size=14)
 """In a page, where curves are compressed."""
 
+LIVE: Final = CurveBudget(points=200_000, size=6_000_000, point_size=14)
+"""In a page that is read again and again while somebody looks at it."""
+
 Number = float | str | None
 """A number as JSON can hold it: "inf" and "-inf" are infinite, None is NaN."""
 
@@ -138,7 +141,8 @@ class TrialPart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     Attributes:
         id: Its id.
         state: Its state, such as "RUNNING".
-        hparams: Its hyperparameters by name; nested ones are dotted.
+        hparams: Its hyperparameters by name; nested ones are dotted, and integers that a double
+            can't hold are texts.
         steps: How many batches it has trained.
         progress: Which part of its training is done, from 0 to 1.
         restarts: How many of `max_restarts` it has used.

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from detslurm._states import UNKNOWN
 from detslurm.look.cached_queues import CachedQueues
-from detslurm.look.document import PAGE, ExperimentPart, Snapshot
+from detslurm.look.document import LIVE, ExperimentPart, Snapshot
 from detslurm.look.plain import plain
 from detslurm.look.snapshot import ReadSoFar, snapshot
 from detslurm.sdk import Client
@@ -92,7 +92,7 @@ class LiveStore:
             found = client.experiments(ids, skip=unread.append)
             if not found:
                 raise unread[0]
-            taken = snapshot(found, code=True, budget=PAGE, known=self._read)
+            taken = snapshot(found, code=True, budget=LIVE, known=self._read)
             return _with_unread(taken, ids, unread)
 
     def _rows(self, client: Client) -> list[ExperimentRow]:

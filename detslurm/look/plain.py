@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
+
+EXACT: Final = (1 << 53) - 1
+"""The largest integer that readers of JSON keep whose numbers are doubles, as browsers do."""
 
 
 def plain(value: Any) -> Any:
     """The same value of numbers, texts, lists and mappings alone.
 
-    Infinities become "inf" and "-inf", NaN None, and what is no Unicode is escaped.
+    Infinities become "inf" and "-inf", NaN None, integers that a double may not hold texts of their
+    digits, and what is no Unicode is escaped.
     """
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, float):
         return finite(value)
-    if value is None or isinstance(value, (bool, int)):
+    if value is None or isinstance(value, bool):
         return value
+    if isinstance(value, int):
+        return value if abs(value) <= EXACT else str(value)
     if isinstance(value, Mapping):
         return {plain(str(key)): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

@@ -78,10 +78,26 @@ def test_chance_seldom_passes_the_mark(chromium: Browser) -> None:
 def test_cells_of_csv_are_no_formulas(chromium: Browser) -> None:
     """Texts that begin as one get an apostrophe; numbers stay numbers."""
     columns = "[{title: '=1+1', get: (row) => row}]"
-    rows = ["=1+1", " =1", "\t@x", "-x", -1.5, None, 'a "b", c', {"a": 1}]
+    rows = ["=1+1", " =1", "\t@x", "-x", -1.5, None, 'a "b", c', {"a": 1}, "-9007199254740993"]
     text = called(chromium, "export", f"csv({columns}, {json.dumps(rows)})")
     assert text.split("\r\n") == ["'=1+1", "'=1+1", "' =1", "'\t@x", "'-x", "-1.5", "",
-                                  '"a ""b"", c"', '"{""a"":1}"', ""]  # fmt: skip
+                                  '"a ""b"", c"', '"{""a"":1}"',
+                                  "-9007199254740993", ""]  # fmt: skip
+
+
+def test_long_integers_are_written_and_filtered_whole(chromium: Browser) -> None:
+    """Which JavaScript's numbers would round: they are texts, and no strings in YAML."""
+    config = json.dumps({"seed": "-9007199254740993", "name": "0123456789012345678"})
+    expected = 'seed: -9007199254740993\nname: "0123456789012345678"'
+    assert called(chromium, "yaml", f"yaml({config})") == expected
+    columns = "[{title: 'seed', key: 'seed', get: (row) => row, show: String}]"
+    rows = '["9007199254740993", "18446744073709551615"]'
+    for typed, found in (("seed=9007199254740993", 1), ("seed>10000000000000000", 1)):
+        matching = f"{rows}.filter($filter.matcher({json.dumps(typed)}, {columns})).length"
+        chromium.open("about:blank")
+        names = MODULES[: MODULES.index("filter") + 1]
+        code = "".join(_scoped(name, source(name)) for name in names)
+        assert chromium.js(f"{code}; return {matching}") == found
 
 
 def test_curves_keep_their_gaps(chromium: Browser) -> None:

@@ -311,3 +311,14 @@ def test_a_pipe_keeps_nobody_waiting(scene: Scene) -> None:
         path.unlink()
         os.mkfifo(path)
     assert [one.id for one in taken(scene).trials] == [1]
+
+
+def test_integers_of_any_size_keep_their_digits(scene: Scene) -> None:
+    """As texts where a double would round them, in hyperparameters and in the configuration."""
+    made = scene.experiment(1)
+    seeds = {"a": 2**53 - 1, "b": 2**53 + 1, "c": [-(2**64)], "d": True}
+    made.trial(1).open_run({"hparams": seeds, "time": 1.0, "host": "n1"})
+    (part,) = taken(scene).trials
+    assert part.hparams == {
+        "a": 2**53 - 1, "b": "9007199254740993", "c": ["-18446744073709551616"], "d": True
+    }  # fmt: skip

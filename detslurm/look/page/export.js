@@ -3,6 +3,7 @@ import { isMissing } from "./format.js";
 
 // A spreadsheet takes a text that begins so for a formula.
 const FORMULA = /^[=+\-@\t\r\n]/;
+const INTEGER = /^-?\d+$/; // one that is too long for a number of JavaScript is a text
 
 // CSV of columns and rows; numbers with all their digits.
 export function csv(columns, rows) {
@@ -15,7 +16,7 @@ function field(value) {
   if (isMissing(value)) return "";
   if (typeof value === "number") return String(value);
   const text = typeof value === "string" ? value : JSON.stringify(value);
-  const safe = FORMULA.test(text.trimStart() || text) ? `'${text}` : text;
+  const safe = FORMULA.test(text.trimStart() || text) && !INTEGER.test(text) ? `'${text}` : text;
   return /[",\r\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
 }
 

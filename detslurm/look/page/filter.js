@@ -34,7 +34,7 @@ function columnOf(name, columns) {
 function isSo(value, sign, wanted) {
   if (value == null) return sign === "!=";
   if (typeof value !== "number") {
-    const order = text(value).toLowerCase().localeCompare(wanted.toLowerCase());
+    const order = text(value).toLowerCase().localeCompare(wanted.toLowerCase(), undefined, { numeric: /^\d+$/.test(value) });
     return SIGNS[sign](order);
   }
   return !Number.isNaN(value) && SIGNS[sign](compare(value, Number(wanted), false));
