@@ -149,7 +149,8 @@ def _refuse_without_room(home: Path, size: int) -> None:
 
 def _memory() -> int:
     """Bytes that this job may still use on its node."""
-    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    free = next((int(ln.split()[1]) << 10 for ln in lines if ln.startswith("MemAvailable:")), 0)
     given = os.environ.get("SLURM_MEM_PER_NODE", "")  # in MiB; 0 is all
     return min(free, int(given) << 20) if given.isdigit() and int(given) else free
 
@@ -282,7 +283,7 @@ def _check(copy: Path) -> None:
         timeout=_CHECK_TIMEOUT,
         check=False,
     )
-    if done.stdout.strip() != str(copy):
+    if done.stdout.splitlines()[-1:] != [str(copy)]:
         said = (done.stderr or done.stdout).strip().rpartition("\n")[2]
         raise NotStaged(f"its Python does not run from another place: {said}")
 
@@ -318,7 +319,7 @@ def with_commands_of(env: Mapping[str, str], prefix: str) -> dict[str, str]:
 
 def leave_nodes(allocation: Allocation) -> None:
     """Remove from the nodes of a job what nobody uses there any more."""
-    argv = [sys.executable, "-m", "detslurm.exec.staging"]
+    argv = [sys.executable, "-P", "-m", "detslurm.exec.staging"]
     if allocation.node_count > 1:
         argv = allocation.step_command(argv)
     with suppress(OSError, subprocess.TimeoutExpired):
