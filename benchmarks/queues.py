@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from detslurm.slurm.queue_listing import FIELDS
@@ -51,4 +52,9 @@ def _row(number: int, store: Path) -> str:
         "WorkDir": f"{store}/experiments/{number}/jobs" if number % 2 else "/home/bob",
         "Name": f"job-{number}",
     }
+    return written(known)
+
+
+def written(known: Mapping[str, str]) -> str:
+    """A row of that squeue with these of its fields."""
     return "".join(f"{known.get(name, '(null)')}@" for name in FIELDS) + "\n"

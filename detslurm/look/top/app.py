@@ -87,8 +87,8 @@ class TopApp(App[None]):
     TITLE = "detslurm top"
     ENABLE_COMMAND_PALETTE = False
     CSS = f"""
-    #experiments {{ height: 2fr; }}
-    #below {{ height: 3fr; }}
+    #experiments {{ height: auto; min-height: 3; max-height: 40%; }}
+    #below {{ height: 1fr; }}
     #pages, #title, #status {{ height: 1; }}
     #pages {{ background: $primary; color: $text; }}
     #curves {{ text-wrap: nowrap; text-overflow: ellipsis; }}

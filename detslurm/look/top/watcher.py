@@ -205,8 +205,9 @@ class Watcher:
             if len(line.xs):
                 view.curves.append(line)
                 view.legend.append(_legend(trial, line, is_searched=metric == searched))
-        more = f"  (m: next of {len(view.metrics)} metrics)" if len(view.metrics) > 1 else ""
-        title = f"{' '.join(metric)} by batches: experiment {row.id}, best trials{more}"
+        place, count = view.metrics.index(metric) + 1, len(view.metrics)
+        more = f" ({place} of {count}, m: next)" if count > 1 else ""
+        title = f"{' '.join(metric)} by batches{more}: experiment {row.id}, best trials"
         view.title = cells.one_line(title)
 
     def _read_curves(self, one: ExperimentSnapshot, trial: int) -> LiveCurves:

@@ -249,7 +249,7 @@ def test_the_curves_of_any_metric(watcher: Watcher, scene: Scene) -> None:
         log.append(report)
     view = page(watcher, "curves")
     assert view.metrics == [LOSS, ("training", "lr"), ("training", "n")]
-    assert (view.metric, "m: next of 3 metrics" in view.title) == (LOSS, True)
+    assert (view.metric, "(1 of 3, m: next)" in view.title) == (LOSS, True)
     other = page(watcher, "curves", metric=("training", "n"))
     assert (other.metric, other.curves) == (("training", "n"), [Line([3], [7.0], [])])
     assert other.legend == ["trial 1  RUNNING  last 7 @ 3  lr=0.1, i=0"]
