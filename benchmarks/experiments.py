@@ -11,7 +11,8 @@ from detslurm import _start
 from detslurm.sdk import Client
 from detslurm.sdk.submission.submit import cache_modules
 from detslurm.slurm import JobRequest, LocalCluster, resubmit
-from detslurm.store import ExperimentDir, RunLog, Store
+from detslurm.store import ExperimentDir, ExperimentRow, RunLog, Store
+from detslurm.store.index import PART
 from detslurm.store.records import Created
 
 CONFIG = """\
@@ -85,3 +86,23 @@ def finished(store: Store, count: int) -> None:
         with RunLog.open(trial.records_path(1)) as log:
             log.append({"t": "metrics", "group": "validation", "steps": 9, "metrics": {"loss": 1}})
         trial.write_end(1, {"outcome": "completed", "reason": "bench", "time": time.time()})
+
+
+def indexed(store: Store, count: int) -> None:
+    """Let the index have `count` finished experiments of which nothing else is on disk."""
+    (store.path / "experiments").mkdir(exist_ok=True)
+    catalog = store.catalog()
+    for first in range(1, count + 1, PART):
+        catalog.settle(map(_row, range(first, min(first + PART, count + 1))))
+
+
+def _row(number: int) -> ExperimentRow:
+    """As long as the rows of people's experiments."""
+    ended = 1.7e9 + 60 * number
+    return ExperimentRow(
+        id=number, name=f"mnist-learning-rate-{number}", owner="alice", state="COMPLETED",
+        progress=1.0, created=ended - 500, started=ended - 400, ended=ended, pool="gpu", slots=4,
+        trial_count=1, trial_states={"COMPLETED": 1}, description="with a warm-up of 500 batches",
+        labels=("sweep", "v2"), metric="validation_loss", best_trial=number, best_value=0.25,
+        cluster="slurm",
+    )  # fmt: skip

@@ -111,10 +111,16 @@ class Listing:
             elif isinstance(found, StoreError):
                 self._known[number], unreadable[number] = None, found
             else:
-                over = is_final(found.row)
-                self._known[number] = Finished(self._store, found.row) if over else found
+                self._known[number] = self._over(found) if is_final(found.row) else found
         known = (self._known[number] for number in numbers)
         self._catalog.settle([one.row for one in known if isinstance(one, Finished)])
+
+    def _over(self, one: ExperimentSnapshot) -> Finished:
+        """What is kept of an experiment that is over: thousands of logs need no memory."""
+        if self._logs is not None:
+            for trial in one.trials:
+                self._logs.pop(trial, None)
+        return Finished(self._store, one.row)
 
     def _complain(self, unreadable: dict[int, StoreError]) -> None:
         if unreadable:

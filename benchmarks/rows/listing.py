@@ -1,4 +1,4 @@
-"""`experiment list` over a thousand finished experiments."""
+"""`experiment list` over a thousand finished experiments, and a page of a hundred thousand."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from pathlib import Path
 
 from benchmarks.bench import Bench
 from benchmarks.calls import trace
-from benchmarks.experiments import finished
+from benchmarks.experiments import finished, indexed
 from benchmarks.measure import interleaved, run
 from benchmarks.report import Row
 from detslurm.store import Store
 
 COMMAND = ["detslurm", "experiment", "list"]
+PAGE = [*COMMAND, "--limit", "20"]
+BARE = ["detslurm", "--help"]
+MANY = 100_000
 
 
 def measure(bench: Bench) -> Iterator[Row]:
@@ -21,9 +24,8 @@ def measure(bench: Bench) -> Iterator[Row]:
     environment = bench.environment(folder)
     finished(Store.open(Path(environment["DETSLURM_ROOT"])), 1000)
     run(COMMAND, environment)
-    bare = ["detslurm", "--help"]
     (seconds, other) = interleaved(
-        lambda: run(COMMAND, environment).seconds, lambda: run(bare, environment).seconds, rounds=5
+        lambda: run(COMMAND, environment).seconds, lambda: run(BARE, environment).seconds, rounds=5
     )
     what = "experiment list of 1,000 finished"
     yield Row(
@@ -31,7 +33,7 @@ def measure(bench: Bench) -> Iterator[Row]:
         anchor=1e3 * other, peer="detslurm --help", most=500,
     )  # fmt: skip
     yield Row(what=what, ours=run(COMMAND, environment).peak_mb, unit="MB", most=100)
-    total, start = trace(COMMAND, environment), trace(bare, environment)
+    total, start = trace(COMMAND, environment), trace(BARE, environment)
     yield Row(
         what=what, ours=len(total.under(folder)), unit="path calls in the store", most=200
     )  # fmt: skip
@@ -39,3 +41,22 @@ def measure(bench: Bench) -> Iterator[Row]:
         what=what, ours=total.paths, unit="path calls in all",
         anchor=start.paths, peer="detslurm --help",
     )  # fmt: skip
+    yield from _page(bench)
+
+
+def _page(bench: Bench) -> Iterator[Row]:
+    """The newest of many; nothing may be read that grows with how many there are."""
+    folder = bench.folder()
+    environment = bench.environment(folder)
+    indexed(Store.open(Path(environment["DETSLURM_ROOT"])), MANY)
+    (seconds, other) = interleaved(
+        lambda: run(PAGE, environment).seconds, lambda: run(BARE, environment).seconds, rounds=5
+    )
+    what = f"experiment list --limit 20 of {MANY:,}"
+    yield Row(
+        what=what, ours=1e3 * seconds, unit="ms",
+        anchor=1e3 * other, peer="detslurm --help", most_ratio=5,
+    )  # fmt: skip
+    yield Row(what=what, ours=run(PAGE, environment).peak_mb, unit="MB", most=100)
+    calls = trace(PAGE, environment).under(folder)
+    yield Row(what=what, ours=len(calls), unit="path calls in the store", most=20)

@@ -23,7 +23,7 @@ from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 import msgspec
 
-from detslurm.look.listing import list_policy, listing, message_page
+from detslurm.look.listing import ROWS, chosen, list_policy, listing, message_page
 from detslurm.look.live import AnswerMemory, Connect, LiveStore, Overview, StoreMissing
 from detslurm.look.response import JSON, Response, redirect, send
 from detslurm.sdk.errors import LifecycleError
@@ -112,7 +112,10 @@ class _Pages:
         fields = _fields(query)
         text, before = fields.get("q", [""])[0], fields.get("before", [""])[0]
         last = int(before) if re.fullmatch(_ID, before) else None
-        overview = self._overviews.get("", self._store.overview)
+        wanted = chosen(text, last)
+        overview = self._overviews.get(
+            f"{last} {text}", lambda: self._store.overview(wanted, ROWS + 1)
+        )
         return Response(listing(overview, text, last).encode("utf-8", "replace"), list_policy())
 
     def _report(self, ids: list[int]) -> Response:

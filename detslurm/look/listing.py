@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from html import escape
 from importlib import resources
@@ -64,16 +64,20 @@ def listing(overview: Overview, text: str = "", before: int | None = None) -> st
     """The page that lists experiments, newest first.
 
     Args:
-        overview: All experiments.
+        overview: The experiments.
         text: Only those with this in their id, name, owner, state or labels; by default all.
         before: Only those with smaller ids than this one; by default all.
     """
-    rows = (row for row in overview.rows if before is None or row.id < before)
-    found = list(islice((row for row in rows if _has(row, text)), ROWS + 1))
+    found = list(islice(filter(chosen(text, before), overview.rows), ROWS + 1))
     more = _older(found[ROWS - 1].id, text) if len(found) > ROWS else ""
     table = _table(found[:ROWS]) if found else _NOTHING
     content = f"{_notices(overview.warnings)}<section>{table}{more}</section>"
     return _page("Experiments", _search(text), content, f", from {overview.store}")
+
+
+def chosen(text: str, before: int | None) -> Callable[[ExperimentRow], bool]:
+    """Whether the list shows an experiment; the arguments are those of `listing`."""
+    return lambda row: (before is None or row.id < before) and _has(row, text)
 
 
 def message_page(title: str, text: str) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from msgspec.structs import replace
@@ -32,11 +33,11 @@ class StoreMissing(NotFound):
 
 
 class Overview(NamedTuple):
-    """All experiments of a store.
+    """Experiments of a store.
 
     Attributes:
         store: The path of the store.
-        rows: The experiments, newest first.
+        rows: The experiments, newest first, as many as were asked for.
         warnings: What could not be read, and which queues did not answer.
     """
 
@@ -62,8 +63,12 @@ class LiveStore:
         # Of others' experiments, too: as many as they are, they push out nothing that is looked at.
         self._listed = ReadSoFar()
 
-    def overview(self) -> Overview:
-        """All experiments in short.
+    def overview(self, wanted: Callable[[ExperimentRow], bool], most: int) -> Overview:
+        """The newest experiments in short; older ones are not read.
+
+        Args:
+            wanted: Says whether an experiment counts.
+            most: How many, at most.
 
         Raises:
             StoreMissing: If there is no store.
@@ -71,7 +76,8 @@ class LiveStore:
         """
         warnings: list[str] = []
         with self._lock:
-            rows = self._rows(client := self._client(warnings))[::-1]
+            found = self._rows(client := self._client(warnings))
+            rows = [*islice(filter(wanted, found), most)]
             return Overview(str(client.store.path), rows, [*warnings, *self._queues.warnings])
 
     def snapshot(self, ids: Sequence[int]) -> Snapshot:
@@ -86,7 +92,8 @@ class LiveStore:
         with self._lock:
             client = self._client([])
             if self._queues.due:
-                self._rows(client)  # one question about all jobs, whichever experiment is next
+                # One question about all jobs, whichever experiment is next.
+                next(self._rows(client), None)
             self._read.client(client)
             unread: list[StoreError] = []
             found = client.experiments(ids, skip=unread.append)
@@ -95,8 +102,8 @@ class LiveStore:
             taken = snapshot(found, code=True, budget=LIVE, known=self._read)
             return _with_unread(taken, ids, unread)
 
-    def _rows(self, client: Client) -> list[ExperimentRow]:
-        return self._listed.client(client).rows()
+    def _rows(self, client: Client) -> Iterator[ExperimentRow]:
+        return self._listed.client(client).newest_rows()
 
     def _client(self, warnings: list[str]) -> Client:
         client = self._connect()

@@ -31,7 +31,7 @@ def test_listing_reads_a_finished_experiment_once(
         scene.run(scene.experiment(), losses=[0.5], end="completed")
     read: list[int] = []
 
-    def reading(directory: ExperimentDir) -> ExperimentSnapshot:
+    def reading(directory: ExperimentDir, logs: None) -> ExperimentSnapshot:
         read.append(directory.id)
         return real(directory)
 
@@ -51,7 +51,7 @@ def test_a_page_reads_no_older_experiments(scene: Scene, monkeypatch: pytest.Mon
         scene.run(scene.experiment())
     read: list[int] = []
 
-    def reading(directory: ExperimentDir) -> ExperimentSnapshot:
+    def reading(directory: ExperimentDir, logs: None) -> ExperimentSnapshot:
         read.append(directory.id)
         return real(directory)
 
@@ -72,7 +72,7 @@ def test_a_first_listing_that_is_broken_off_goes_on(
         scene.run(scene.experiment(), losses=[0.5], end="completed")
     read: list[int] = []
 
-    def reading(directory: ExperimentDir) -> ExperimentSnapshot:
+    def reading(directory: ExperimentDir, logs: None) -> ExperimentSnapshot:
         read.append(directory.id)
         if read == [1, 2, 3, 4]:
             raise KeyboardInterrupt
