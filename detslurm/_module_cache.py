@@ -46,27 +46,31 @@ def contents() -> bytes:
     """Which Python it is for, the stamps of the sources, and modules: those of a start first."""
     for absent in _start.WITHOUT:
         sys.modules[absent] = None  # type: ignore[assignment]  # as a start finds it
-    import detslurm.exec.agent
-    import detslurm.exec.runner
+    order: dict[str, None] = {}  # an agent's modules, what a runner has besides, all others
+    ends: dict[str, str] = {}
+    for name in ("detslurm.exec.agent", "detslurm.exec.runner"):
+        importlib.import_module(name)
+        order |= dict.fromkeys(sorted(sys.modules.keys() - order.keys()))
+        ends[next(reversed(order))] = name
+    import detslurm.exec
 
-    first = frozenset(sys.modules)
     for found in pkgutil.iter_modules(detslurm.exec.__path__, "detslurm.exec."):
         if found.name not in _NOT_OF_RUNNERS:
             importlib.import_module(found.name)
     modules: dict[str, _start.Entry] = {}
-    code, start = bytearray(), 0
-    for name in sorted(sys.modules, key=lambda name: (name not in first, name)):
-        if name.startswith(_LEFT_OUT) or (spec := _spec(name)) is None:
-            continue
-        origin, directories, own = spec
-        modules[name] = (origin, directories, None if own is None else (len(code), len(own)))
-        code += own or b""
-        start = len(code) if name in first else start
+    code, starts = bytearray(), dict[str, int]()
+    for name in [*order, *sorted(sys.modules.keys() - order.keys())]:
+        if not name.startswith(_LEFT_OUT) and (spec := _spec(name)) is not None:
+            origin, directories, own = spec
+            modules[name] = (origin, directories, None if own is None else (len(code), len(own)))
+            code += own or b""
+        if name in ends:
+            starts[ends[name]] = len(code)
     # Those first that an upgrade of a distribution replaces: a job looks at no others.
     origins = [modules[name][0] for name in ("detslurm", "msgspec")]
     origins += sorted(origin for origin, _, _ in modules.values() if not _is_standard(origin))
     stamps = [_start.stamp(origin) for origin in dict.fromkeys(origins)]
-    return _start.written(sys.version, stamps, modules, bytes(code), start)
+    return _start.written(sys.version, stamps, modules, bytes(code), starts)
 
 
 def _spec(name: str) -> tuple[str, list[str] | None, bytes | None] | None:

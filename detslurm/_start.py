@@ -33,19 +33,19 @@ _HEADER = 16  # digits, before all else: how long the index is
 class Cache:
     """A module cache, open: the index of its modules, and their code.
 
-    What every start needs is read with the index at once; the rest is read when it is asked for.
+    What every start of `module` needs is read at once; the rest is read when it is asked for.
     """
 
-    def __init__(self, file: int) -> None:
+    def __init__(self, file: int, module: str) -> None:
         self._file = file
         index = int(os.read(file, _HEADER))
         self._base = _HEADER + index
-        version, stamps, modules, start = marshal.loads(os.read(file, index))
+        version, stamps, modules, starts = marshal.loads(os.read(file, index))
         if version != sys.version:
             raise ValueError(version)
         self.stamps: list[Stamp] = stamps
         self.modules: dict[str, Entry] = modules
-        self._start = memoryview(os.read(file, start))
+        self._start = memoryview(os.read(file, starts.get(module, 0)))
 
     def code(self, place: int, size: int) -> "bytes | memoryview":
         """The code of a module. Raises `OSError`."""
@@ -127,10 +127,14 @@ class SitePackages:
 
 
 def written(
-    version: str, stamps: list[Stamp], modules: dict[str, Entry], code: bytes, start: int
+    version: str,
+    stamps: list[Stamp],
+    modules: dict[str, Entry],
+    code: bytes,
+    starts: dict[str, int],
 ) -> bytes:
-    """The content of a cache; the first `start` bytes of the code are what every start needs."""
-    index = marshal.dumps((version, stamps, modules, start))
+    """The content of a cache; `starts` has the bytes of the code that a start of a module needs."""
+    index = marshal.dumps((version, stamps, modules, starts))
     return b"%0*d" % (_HEADER, len(index)) + index + code
 
 
@@ -142,7 +146,7 @@ def cache_path(root: str) -> str:
     return os.path.join(root, name)
 
 
-def open_cache(path: str) -> Cache | None:
+def open_cache(path: str, module: str = "") -> Cache | None:
     """The cache in a file; None if it is not for this process."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -151,7 +155,7 @@ def open_cache(path: str) -> Cache | None:
     try:
         status = os.fstat(file)
         if status.st_uid == os.geteuid() and not status.st_mode & 0o022:
-            return Cache(file)
+            return Cache(file, module)
         # Else it is code, and somebody else may have written it.
     except (OSError, ValueError, EOFError, TypeError):
         pass
@@ -187,7 +191,7 @@ def command(module: str) -> list[str]:
 
 def main(module: str, experiment: str, *words: str) -> None:
     """Run `module`, from the cache if there is one."""
-    found = open_cache(cache_path(os.path.dirname(os.path.dirname(experiment))))
+    found = open_cache(cache_path(os.path.dirname(os.path.dirname(experiment))), module)
     # One file for each distribution: an upgrade has replaced it with all others of it.
     if found is None or not is_unchanged(found.stamps[:2]):
         os.execv(sys.executable, [sys.executable, "-P", "-m", module, experiment, *words])

@@ -47,7 +47,8 @@ class Site:
             code += own
         stamps = [_start.stamp(origin) for origin, _, _ in modules.values()]
         stamps.insert(0, stamps[0])  # as the two distributions have them
-        self.cache.write_bytes(_start.written(version, stamps, modules, code, len(code) * at_start))
+        starts = {"hello": len(code)} if at_start else {}
+        self.cache.write_bytes(_start.written(version, stamps, modules, code, starts))
         self.cache.chmod(0o600)
 
     def start(self) -> str:
@@ -127,7 +128,7 @@ def test_a_submission_writes_it_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     found = _start.open_cache(str(cache))
     assert found is not None
     older = [(found.stamps[0][0], 1, 1), *found.stamps[1:]]
-    cache.write_bytes(_start.written(sys.version, older, found.modules, b"", 0))
+    cache.write_bytes(_start.written(sys.version, older, found.modules, b"", {}))
     (tmp_path / "third").mkdir()
     submitted(tmp_path / "third", root, TRUE)
     again = _start.open_cache(str(cache))
