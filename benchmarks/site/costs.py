@@ -69,14 +69,16 @@ class Seconds(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds of a core of the machine that was measured.
 
     Attributes:
-        start: Of runner and agent, up to the user's first line, and at their end.
-        imports: Of the user's Python, `import detslurm` and `core.init()`.
+        start: Of runner, agent and the user's Python, up to the user's first line.
+        imports: Of `import detslurm`, `core.init()` and a first report.
+        closing: Of runner and agent, after the user's code.
         slurm: Of the nodes' daemons, for a job of one step.
         look_trial: Of one look of `detslurm top`, for each trial that is not over.
     """
 
     start: float
     imports: float
+    closing: float
     slurm: float
     look_trial: float
 

@@ -155,8 +155,8 @@ def calls(bench: Bench) -> Calls:
         compacting_trial=_compacting_trial(bench),
         minute=counted(look).total(),
         listing=_listing(bench),
-        look=_looks(bench, 1)[0],
-        look_trial=(_looks(bench, 1001)[0] - _looks(bench, 1)[0]) / 1000,
+        look=_looks(bench, 2)[0],
+        look_trial=(_looks(bench, 1002)[0] - _looks(bench, 2)[0]) / 1000,
     )
 
 
@@ -278,6 +278,16 @@ def _slurmd_seconds(bench: Bench) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
+# Adds up what the processes have used that started this one.
+SPENT = """\
+import os
+pid, ticks = os.getpid(), 0
+while pid == os.getpid() or b"detslurm.exec" in open(f"/proc/{pid}/cmdline", "rb").read():
+    words = open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()
+    ticks += sum(map(int, words[11:15]))
+    pid = int(words[1])
+print("spent", ticks / os.sysconf("SC_CLK_TCK"), flush=True)
+"""
 REPORTING = """\
 import detslurm
 with detslurm.core.init() as core:
@@ -287,23 +297,31 @@ with detslurm.core.init() as core:
 
 def processor(bench: Bench, slurm: float) -> Seconds:
     """Seconds of a core, the least of some tries."""
-    place = JobStore(bench)
+    store = JobStore(bench)
 
-    def spent(argv: Sequence[str]) -> float:
+    def spent(script: str) -> float:
+        experiment = store.experiment("['python3', 'train.py']", 2, script)
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        run(argv, place.environment)
+        run(runner_command(experiment.path, 0), store.environment)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
-    def started(entrypoint: str) -> float:
-        return spent(runner_command(place.experiment(entrypoint, 2, REPORTING).path, 0))
+    def before_first_line() -> float:
+        experiment = store.experiment("['python3', 'train.py']", 2, SPENT)
+        run(runner_command(experiment.path, 0), store.environment)
+        (log,) = experiment.path.glob("trials/*/*/run-1.log")
+        return float(log.read_text().partition("spent ")[2].split()[0])
 
-    start, whole = interleaved(
-        lambda: started("['true']"), lambda: started("['python3', 'train.py']"), rounds=4
+    bare, whole, first = (
+        min(figure.values)
+        for figure in interleaved(
+            lambda: spent(""), lambda: spent(REPORTING), before_first_line, rounds=5
+        )
     )
-    bare, code = min(start.values), min(whole.values)
-    look = (_looks(bench, 1001)[1] - _looks(bench, 1)[1]) / 1000
-    return Seconds(start=bare, imports=code - bare, slurm=slurm, look_trial=look)
+    look = (_looks(bench, 1002)[1] - _looks(bench, 2)[1]) / 1000
+    return Seconds(
+        start=first, imports=whole - bare, closing=bare - first, slurm=slurm, look_trial=look
+    )
 
 
 def measured(bench: Bench) -> Costs:

@@ -250,13 +250,15 @@ class World:
         """
         costs, load = self.costs, self.load
         cores = self.cores[place % len(self.cores)]
-        yield from self._start(cores, 1 - self.site.cached if place in self._warm else 1.0)
+        asked = 1 - self.site.cached if place in self._warm else 1.0
         self._warm.add(place)
+        yield from self._start(cores, asked)
         trial.runs = True
         self.simulation.start(self._minutes(trial))
         known = yield from self._train(trial, known)
         trial.runs = False
         yield self.metadata.use(costs.calls.closing)
+        yield cores.use(costs.seconds.closing)
         if trial.over:
             self.seen.ended += 1
             self.seen.trained += trial.done

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from benchmarks.bench import Bench
 from benchmarks.calls import available
 from benchmarks.rows.startup import Startup
+from benchmarks.site.__main__ import main
 from benchmarks.site.costs import kept
 from benchmarks.site.engine import Process, Server, Simulation
 from benchmarks.site.model import Site, Workload, World
@@ -90,3 +93,14 @@ def test_the_costs_are_of_this_code(tmp_path: Path) -> None:
         assert calls.runner == pytest.approx(startup.runner_calls(), rel=0.4)
     counts = calls_of_a_decision(tmp_path / "search", 50)
     assert kept().decision(0) == pytest.approx(counts.total() / 64, rel=0.25)
+
+
+def test_the_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes what a site and a workload are from the command line, and prints what was full."""
+    words = ["site", "--nodes", "5", "--trials", "40", "--metadata-rate", "2000", "--imports", "9"]
+    monkeypatch.setattr(sys, "argv", words)
+    assert main() == 0
+    assert "saturated for the longest time      metadata server" in capsys.readouterr().out
+    monkeypatch.setattr(sys, "argv", [*words, "--search", "asha", "--top", "2", "--json"])
+    assert main() == 0
+    assert json.loads(capsys.readouterr().out)["decisions"] > 0
