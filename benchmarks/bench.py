@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 import tempfile
+from compileall import compile_dir
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -13,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from benchmarks.peers import REPOSITORY
 from benchmarks.report import Skip
 from tests.cluster import Cluster, ClusterSpec, User, guarded, missing_programs
 
@@ -24,6 +26,9 @@ class Bench:
     _stack: ExitStack = field(default_factory=ExitStack)
 
     def __enter__(self) -> Self:
+        # An ordinary user can't leave compiled modules here, and would compile all at each command.
+        for sources in ("detslurm", "sdk", "launchers", "templates"):
+            compile_dir(REPOSITORY / sources, quiet=2)
         return self
 
     def __exit__(
