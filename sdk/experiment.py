@@ -308,7 +308,7 @@ class Experiment(Lifecycle, Settings, Descendants, DiskUse, ExperimentCheckpoint
             log_lines: How many lines of the logs of failed trials to show at most; 50 by default.
 
         Returns:
-            The snapshot document; `["experiments"][0]` is this experiment.
+            The snapshot document; this experiment is the only one of its `experiments`.
 
         Raises:
             StoreError: If the experiment can't be read.
@@ -320,7 +320,8 @@ class Experiment(Lifecycle, Settings, Descendants, DiskUse, ExperimentCheckpoint
             with det.core.init() as core:
                 core.train.report_validation_metrics(1, {"loss": 0.5})
             (experiment,) = Client().experiment(1).snapshot()["experiments"]
-            (curve,) = experiment["trials"][0]["curves"]
+            (trial,) = experiment["trials"]
+            (curve,) = trial["curves"]
             assert (curve["metric"], curve["values"]) == ("loss", [0.5])
         """
         look = import_module("detslurm.look.snapshot")  # by name: it stands above this package

@@ -19,7 +19,7 @@ RUNNABLE = ("single", "random", "grid")
 class TrialPlan(msgspec.Struct, frozen=True):
     """What one trial is to train.
 
-    Args:
+    Attributes:
         hparams: Its hyperparameters.
         seed: Its seed.
         request_id: Its name for the search, a UUID that follows from the experiment's seed.
