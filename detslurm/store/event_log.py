@@ -28,8 +28,11 @@ S = TypeVar("S")
 
 Events = list[dict[str, Any]]
 
-# How many facts lie between two versions of the cache.
+# How many facts lie between two versions of the cache, at least, and of how many facts one of them
+# may be the tail that is read without it: the state grows with its facts, and so do the cost of a
+# version and the number of decisions that share it.
 SNAPSHOT_EVERY: Final = 256
+_TAIL_SHARE: Final = 16
 # How many facts a pack holds, for readers that are as far behind.
 PACK_OF: Final = 16
 # Of so many facts the marks are remembered: a copy of a request lies no further from the first.
@@ -84,7 +87,7 @@ class EventLog(Generic[S]):
     def catch_up(self) -> S:
         """Fold what others have added."""
         self._read_on(from_cache=True)
-        if self.position - self._saved > 2 * SNAPSHOT_EVERY and not self._is_saved():
+        if not self._is_cached() and not self._is_saved():
             self._save()
         return self.state
 
@@ -99,7 +102,7 @@ class EventLog(Generic[S]):
             for fact in facts:
                 self._take(fact)
             read += len(facts)
-            if from_cache and read >= SNAPSHOT_EVERY:
+            if from_cache and read >= snapshot_interval(self.position):
                 read = 0
                 self._load_cache()
 
@@ -188,9 +191,10 @@ class EventLog(Generic[S]):
         if number % PACK_OF == 0:
             self._pack(number, fact)
         self._take(fact)
-        if number % SNAPSHOT_EVERY == 0:
-            self._save()
+        if number % _MEMORY == 0:
             self._room.clear(number - 2 * _MEMORY)
+        if number % snapshot_interval(number) == 0:
+            self._save()
         return True
 
     # -- packs: many facts in one file, for those that are far behind ----------------------------
@@ -251,17 +255,32 @@ class EventLog(Generic[S]):
         self._recent = deque(found.recent)
         self._marks = {mark for marks in found.recent for mark in marks}
 
+    def _is_cached(self) -> bool:
+        """Whether the cache, as far as is known, holds enough of the state."""
+        return self.position - self._saved <= 2 * snapshot_interval(self.position)
+
     def _is_saved(self) -> bool:
         """Whether the committer that was to write the cache did so: it may have died."""
         found = _read_snapshot(self._cache)
         self._saved = max(self._saved, found.position if found is not None else 0)
-        return self.position - self._saved <= 2 * SNAPSHOT_EVERY
+        return self._is_cached()
 
     def _save(self) -> None:
         snapshot = _Snapshot(self.position, list(self._recent), self._fold.dump(self.state))
         body = msgspec.msgpack.encode(snapshot)
         self._saved = self.position
         self._replace(self._cache, b"%08x" % crc32(body) + body)
+
+
+def snapshot_interval(number: int) -> int:
+    """How many facts lie between the versions of the cache around fact `number`.
+
+    It follows from the number alone, so that all processes agree on who writes the cache. It is
+    `SNAPSHOT_EVERY` or, in a long log, between a 32nd and a 16th of the facts; always a power of
+    two times `SNAPSHOT_EVERY`, so that a longer interval begins where a shorter one ends.
+    """
+    times = number // (_TAIL_SHARE * SNAPSHOT_EVERY)
+    return SNAPSHOT_EVERY << max(times.bit_length() - 1, 0)
 
 
 def _requests_of(fact: dict[str, Any]) -> Iterator[tuple[Any, Any]]:

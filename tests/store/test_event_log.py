@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import json
 import os
 import shutil
@@ -15,7 +16,9 @@ import pytest
 
 from benchmarks.site.decisions import FileServer, crowd
 from detslurm.store import EventLog, StoreError, fs
-from detslurm.store.event_log import PACK_OF, SNAPSHOT_EVERY
+from detslurm.store.event_log import PACK_OF, SNAPSHOT_EVERY, snapshot_interval
+from detslurm.store.facts import FactLog
+from detslurm.store.frame import frame
 from detslurm.store.waiting_room import CommitRequest, WaitingRoom
 from tests.store.faults import AFTER, BEFORE, HALFWAY, failing, failing_at, killed_at, race
 
@@ -201,6 +204,37 @@ def test_opening_reads_the_cache_and_a_short_tail(folder: Path) -> None:
     assert again.position == 1000
     assert opens.call_count <= SNAPSHOT_EVERY + 2
     assert replayed(folder) == log.state
+
+
+def test_a_long_log_writes_its_cache_seldom(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its state is long, too: as many bytes are written for a fact as in a short log."""
+    behind = 32 * SNAPSHOT_EVERY
+    facts = FactLog(folder)
+    for number in range(1, behind + 1):
+        events = [{"e": "ask", "worker": f"w{number}", "id": f"w{number}.0"}]
+        fact = frame({"v": 1, "id": f"{number:016x}", "events": events})
+        Path(facts.path_text(number)).write_bytes(fact)
+    monkeypatch.setattr(os, "fsync", lambda fd: None)
+    log = opened(folder)
+    log.catch_up()
+    assert opened(folder).position == behind, "who reads it all leaves the cache"
+    for number in range(SNAPSHOT_EVERY):
+        assert ask(log, f"x{number}") == behind + number
+    again = opened(folder)
+    assert (again.position, snapshot_interval(behind)) == (behind, 2 * SNAPSHOT_EVERY)
+    assert again.catch_up() == log.state
+
+
+def test_the_interval_of_the_cache_grows_with_the_log() -> None:
+    """All versions together have some 33 times the last one's bytes, however many facts there are,
+    and the facts after the last one are a small part of all."""
+    due = [n for n in range(1, 300_000) if n % snapshot_interval(n) == 0]
+    assert due[:16] == [SNAPSHOT_EVERY * n for n in range(1, 17)]
+    written = 0
+    for before, after in itertools.pairwise([0, *due]):
+        written += after
+        assert after - before <= max(SNAPSHOT_EVERY, after // 16)
+        assert written <= 33 * after
 
 
 @pytest.mark.parametrize("damage", ["torn", "flipped", "empty", "foreign", "unloadable"])
