@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple
 
 from detslurm.sdk.queues import Queues
 from detslurm.sdk.snapshot import (
@@ -27,6 +29,33 @@ _GROUP: Final = 500
 # A file server answers one thread at a time: where each answer takes a millisecond they wait.
 _THREADS: Final = 16
 _WORTH_THREADS: Final = 32
+# The last few readings say whether threads would help: each reading costs one of several threads
+# about as many seconds more as it may wait without them.
+_LAST: Final = 5
+_WAIT_SECONDS: Final = 0.0005
+
+
+class ReadTime(NamedTuple):
+    """How long an experiment's reading took, in seconds: all of it, and its computing alone."""
+
+    elapsed: float
+    computed: float
+
+
+def is_worth_threads(last: Sequence[ReadTime]) -> bool:
+    """Whether readings wait for their files so long that several at a time are quicker.
+
+    Only waiting is done side by side: the interpreter computes for one thread at a time. A single
+    reading may have met a busy moment, so that it says nothing.
+
+    Args:
+        last: The times of the last readings by one thread.
+    """
+    if len(last) < _LAST:
+        return False
+    waited = sorted(one.elapsed - one.computed for one in last)[len(last) // 2]
+    computed = sorted(one.computed for one in last)[len(last) // 2]
+    return waited > max(_WAIT_SECONDS, computed / 2)
 
 
 def silent(what: str) -> AbstractContextManager[Callable[[int, int], None]]:
@@ -60,6 +89,7 @@ class Listing:
         self._logs = logs
         self._catalog = store.catalog()
         self._known: dict[int, ExperimentSnapshot | Finished | None] = {}
+        self._times: deque[ReadTime] = deque(maxlen=_LAST)
         for problem in self._catalog.problems:
             warn(f"left out: {problem}")
 
@@ -105,7 +135,7 @@ class Listing:
 
     def _take(self, numbers: Sequence[int], unreadable: dict[int, StoreError]) -> None:
         """Keep of what is over its row alone, and that at once."""
-        for number, found in _all_read(self._store, numbers, self._logs):
+        for number, found in _all_read(self._store, numbers, self._logs, self._times):
             if isinstance(found, NotFound):
                 self._known[number] = None  # its submission was interrupted
             elif isinstance(found, StoreError):
@@ -131,18 +161,30 @@ class Listing:
 
 
 def _all_read(
-    store: Store, numbers: Sequence[int], logs: dict[int, ReadCache] | None
+    store: Store,
+    numbers: Sequence[int],
+    logs: dict[int, ReadCache] | None,
+    times: deque[ReadTime],
 ) -> Iterator[tuple[int, ExperimentSnapshot | StoreError]]:
+    """Read one after the other, and the rest several at a time once `times` show that it waits."""
+
     def one(number: int) -> ExperimentSnapshot | StoreError:
         try:
             return read(ExperimentDir(store, number), logs)
         except StoreError as error:
             return error
 
-    if len(numbers) < _WORTH_THREADS:
-        yield from zip(numbers, map(one, numbers), strict=True)
+    for done, number in enumerate(numbers):
+        if len(numbers) - done >= _WORTH_THREADS and is_worth_threads(times):
+            break
+        began, computed = time.perf_counter(), time.thread_time()
+        found = one(number)
+        times.append(ReadTime(time.perf_counter() - began, time.thread_time() - computed))
+        yield number, found
+    else:
         return
     from concurrent.futures import ThreadPoolExecutor  # only here: most lists read a few
 
+    rest = numbers[done:]
     with ThreadPoolExecutor(_THREADS) as pool:
-        yield from zip(numbers, pool.map(one, numbers), strict=True)
+        yield from zip(rest, pool.map(one, rest), strict=True)
