@@ -20,8 +20,9 @@ from detslurm.store.records import Trials
 if TYPE_CHECKING:
     from detslurm.slurm import Cluster
 
-# In an experiment of more trials only some of their ends, until the last begins, ask for orphans.
+# In an experiment of more jobs only some of their ends ask for orphans, until late trials begin.
 _LOOKS: Final = 32
+_BACK: Final = (1, 2, 4, 8, 16, 32)
 
 
 class Task(msgspec.Struct, frozen=True):
@@ -200,12 +201,15 @@ class StaticTrialQueue:
             print_message(f"the runner of trial {trial_id} died: going on with it here")
 
     def _looks_for_orphans(self, last: int) -> bool:
-        """Whether to ask Slurm's controller for it: of the ends of many trials some do, and once
-        the last trial has begun, after which nobody else may come, all."""
+        """Whether to ask Slurm's controller for it: of many jobs' ends some do, and once one of the
+        last trials has begun, after which nobody else may come, all."""
         ids = self._intents.facts.trial_ids
-        if last % -(-len(ids) // _LOOKS) == 0:
+        each = max(len(self._share), 1)
+        if last // each % -(-len(ids) // (each * _LOOKS)) == 0:
             return True
-        return self._experiment.trial(ids[-1]).start(1, fresh=True) is not None
+        # Not the very last alone, for a user may have cancelled it before it began.
+        late = [ids[-back] for back in _BACK if back <= len(ids)]
+        return any(self._experiment.trial(one).start(1, fresh=True) is not None for one in late)
 
     def _replace(self, index: int) -> None:
         """Another sample for an invalid one, once, however many workers try to add it."""

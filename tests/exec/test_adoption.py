@@ -140,6 +140,27 @@ def test_of_many_ends_few_ask_the_controller(scene: Scene) -> None:
     assert scene.queue.queries[1:] == [["7_419"]]
 
 
+def test_the_last_trial_may_never_begin(scene: Scene) -> None:
+    """It was cancelled while it waited: the others' ends ask, each."""
+    experiment = scene.experiment(33, text=RANDOM.replace("4", "33"))
+    for index in range(32):
+        end = None if index in (1, 3) else "completed"
+        scene.run(experiment, index, ref=f"7_{index}", end=end)
+    for index, state in ((1, "RUNNING"), (3, "NODE_FAIL"), (32, "CANCELLED")):
+        scene.queue.put(f"7_{index}", state)
+    done(scene, experiment, queue_of(scene, experiment, 1), 1)
+    assert scene.queue.queries
+
+
+def test_of_jobs_with_several_trials_some_ask(scene: Scene) -> None:
+    experiment = scene.experiment(256, text=RANDOM.replace("4", "256"))
+    asking = [
+        queue_of(scene, experiment, job, each=4)._looks_for_orphans(4 * job + 3)
+        for job in range(64)
+    ]
+    assert sum(asking) == 32
+
+
 @pytest.mark.parametrize(
     "state", ["RUNNING", "PENDING", "COMPLETING", "CANCELLED", "COMPLETED", None]
 )
