@@ -96,10 +96,12 @@ class Catalog:
         places = {number // PART for number in (*self._rows, *self._open)} | self._parts.keys()
         for place in sorted(places, reverse=True):
             rows = self._rows_of(place)
+            # As they are now: whoever takes a row may settle what comes later.
+            unfinished = {number for number in self._open if number // PART == place}
             for number in reversed(_ids_of(place)):
                 if number in rows:
                     yield rows[number]
-                elif number in self._open:
+                elif number in unfinished:
                     yield number
 
     def settle(self, rows: Iterable[ExperimentRow]) -> None:

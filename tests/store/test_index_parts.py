@@ -83,6 +83,16 @@ def test_a_part_that_is_lost_is_made_again(many: Store, damage: bytes | None) ->
     assert rows_of(many) == rows
 
 
+def test_what_is_settled_while_others_are_shown_is_shown_too(many: Store) -> None:
+    """Whoever takes the newest may read all the rest at once, and fold them into parts."""
+    (many.path / "index.json").unlink()
+    catalog = many.catalog()
+    walk = catalog.newest_first()
+    shown, rest = next(walk), catalog.unfinished
+    catalog.settle([fold_experiment(many.experiment(number)).row() for number in rest])
+    assert len({shown, *(one if isinstance(one, int) else one.id for one in walk)}) == MANY
+
+
 def test_a_change_replaces_the_row_of_a_part(many: Store) -> None:
     """At once, and for readers that come later, before and after the parts are written anew."""
     many.experiment(3).append({"type": "set", "field": "name", "value": "renamed"})
