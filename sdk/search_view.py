@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any, TypeVar
 
 import msgspec
@@ -18,6 +19,14 @@ from detslurm.store import EventLog, ExperimentDir, ExperimentFacts, TrialRow
 Row = TypeVar("Row", bound=TrialRow)
 # A trial's status in the search, as a trial's state.
 _STATES = {"waiting": "QUEUED", "paused": "PAUSED"}
+
+
+_Place = tuple[str, str | None, int]
+
+
+def _place(trial: SearchTrial) -> _Place:
+    """Where a trial is: its status, its worker, and which of its runs that is."""
+    return trial.status, trial.worker, trial.fencing_token
 
 
 @dataclass(frozen=True)
@@ -42,6 +51,7 @@ class SearchView:
         self._cluster = str(facts.created.cluster or "slurm")
         self._ids: Sequence[int] = ()
         self._indices: dict[int, int] = {}
+        self._places: list[_Place] = []
         self.refresh(facts)
 
     def refresh(self, facts: ExperimentFacts) -> None:
@@ -49,6 +59,16 @@ class SearchView:
         self._ids = facts.trial_ids
         self._indices = {number: index for index, number in enumerate(self._ids)}
         self._log.catch_up()
+
+    def moved(self) -> list[int]:
+        """Trials that were created, assigned, given back or closed since the last question.
+
+        What a run has written before its trial moved can be read by now.
+        """
+        before, self._places = self._places, [_place(trial) for trial in self.state.trials]
+        pairs = zip_longest(before, self._places)
+        changed = (index for index, (old, new) in enumerate(pairs) if old != new)
+        return [self._ids[index] for index in changed if index < len(self._ids)]
 
     @property
     def state(self) -> State:

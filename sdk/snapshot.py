@@ -147,6 +147,18 @@ class ExperimentSnapshot:
             if known is None or known.state not in FINISHED or trial in found:
                 self.read_trial(trial)
 
+    def follow_search(self) -> None:
+        """Read on in the search's log, and of the trials those that it has moved.
+
+        What waits in it, for a worker or at a rung, does not change until it moves.
+        """
+        self._search.refresh(self.facts)
+        self.changed()
+        for trial in self._search.moved():
+            known = self.trials.get(trial)
+            if known is None or known.state not in FINISHED:
+                self.read_trial(trial)
+
     @property
     def worker_jobs(self) -> list[JobRef]:
         """All jobs of a search, each of which works for any of its trials."""

@@ -28,7 +28,7 @@ class Calls(msgspec.Struct, frozen=True, kw_only=True):
         minute: Of a runner, for each minute that its code runs.
         listing: Of `experiment list`.
         look: Of one look of `detslurm top`, but for trials.
-        look_trial: Of one, for each trial that is not over.
+        look_trial: Of one, for each trial that runs.
     """
 
     submit: float
@@ -73,7 +73,7 @@ class Seconds(msgspec.Struct, frozen=True, kw_only=True):
         imports: Of `import detslurm`, `core.init()` and a first report.
         closing: Of runner and agent, after the user's code.
         slurm: Of the nodes' daemons, for a job of one step.
-        look_trial: Of one look of `detslurm top`, for each trial that is not over.
+        look_trial: Of one look of `detslurm top`, for each trial that runs.
     """
 
     start: float

@@ -179,9 +179,12 @@ def _listing(bench: Bench) -> float:
 
 
 def _looks(bench: Bench, trials: int) -> tuple[float, float]:
-    """Path calls, and seconds of a core, of a look of `detslurm top` at trials that wait."""
+    """Path calls, and seconds of a core, of a look of `detslurm top` at trials that run."""
     place = JobStore(bench)
-    place.experiment("'true'", trials)
+    experiment = place.experiment("'true'", trials)
+    first = experiment.created().first_trial
+    for number in range(first, first + trials):
+        experiment.trial(number).open_run({"trial": number, "time": 1.0, "hparams": {}})
     watcher = Watcher(place.store, clock=lambda: 0.0)  # asks the queue once
     look = partial(watcher.look, Request())
     for _ in range(3):

@@ -360,21 +360,23 @@ class World:
     def _squeue(self) -> float:
         """Seconds of the controller for one listing of the queue."""
         self.seen.questions += SQUEUE_QUESTIONS
-        running = self.site.nodes * self.site.slots - self.places.free
-        return self.costs.controller.queue + running * self.costs.controller.queued_job
+        return self.costs.controller.queue + self._running * self.costs.controller.queued_job
+
+    @property
+    def _running(self) -> int:
+        return self.site.nodes * self.site.slots - self.places.free
 
     def _watcher(self) -> Process:
         """An open `detslurm top`."""
         yield self.simulation.sleep(self._random.uniform(0, QUEUE_SECONDS))
         asked = -math.inf
         while not self.is_over:
-            open_trials = self.load.trials - self.seen.ended
-            calls = self.costs.calls
-            yield self.metadata.use(calls.look + calls.look_trial * open_trials)
+            running, calls = self._running, self.costs.calls
+            yield self.metadata.use(calls.look + calls.look_trial * running)
             if self.simulation.now - asked >= QUEUE_SECONDS:
                 asked = self.simulation.now
                 yield self.controller.use(self._squeue())
-            spent = self.costs.seconds.look_trial * open_trials
+            spent = self.costs.seconds.look_trial * running
             yield self.simulation.sleep(max(LOOK_SECONDS, spent / LOOK_SHARE))
 
     def _listings(self) -> Process:

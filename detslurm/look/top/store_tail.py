@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from detslurm._states import FINISHED
 from detslurm.sdk.client import Client
 from detslurm.sdk.snapshot import ExperimentSnapshot, attach_job_status, read
 from detslurm.store import ExperimentDir, ExperimentRow, NotFound, StoreError, fs
 from detslurm.store.index import Catalog
+from detslurm.store.reading import started_trials
 
 Signature = tuple[float | None, int | None]
 
@@ -144,13 +144,16 @@ class StoreTail:
     # -- one experiment ----------------------------------------------------------------------------
 
     def _look_at(self, one: ExperimentSnapshot) -> bool:
-        if next(one.directory.facts(one.facts.count), None) or self._search_moved(one):
+        if next(one.directory.facts(one.facts.count), None):
             one.refresh()
             return True
+        moved = self._search_moved(one)
+        if moved:
+            one.follow_search()
         news = [trial for trial in _may_have_news(one) if self._moved(one, trial)]
         for trial in news:
             one.read_trial(trial)
-        return bool(news)
+        return moved or bool(news)
 
     def _search_moved(self, one: ExperimentSnapshot) -> bool:
         if not one.facts.searching:
@@ -159,7 +162,8 @@ class StoreTail:
 
     def _moved(self, one: ExperimentSnapshot, trial: int) -> bool:
         """Whether a run has begun or ended, or written anything."""
-        place, run = one.directory.trial(trial), one.trials[trial].run_count
+        known, place = one.trials.get(trial), one.directory.trial(trial)
+        run = 0 if known is None else known.run_count
         size = fs.size_of(place.records_path(run)) if run else None
         return self._is_new(trial, (fs.modified(place.path), size))
 
@@ -169,10 +173,22 @@ class StoreTail:
 
 
 def _may_have_news(one: ExperimentSnapshot) -> list[int]:
-    """Trials that are not over and, as far as the queue has said, don't wait there."""
-    return [
-        row.id
-        for row in one.trials.values()
-        if row.state not in FINISHED
-        and not ((status := one.job_statuses.get(row.id)) and status.waits)
-    ]
+    """Trials that run, and those that may have begun by now.
+
+    Left out are those that wait: in the queue, as far as that has said, in their search, or for
+    their submission. Of the others listings say which have begun where these are many.
+    """
+    if one.facts.searching:
+        running = {row.id for row in one.trials.values() if row.state == "RUNNING"}
+        return [trial for trial in running | one.job_refs.keys() if not _waits(one, trial)]
+    deferred = {one.facts.trial_ids[index] for index in one.facts.deferred}
+    rows = [one.trials[trial] for trial in one.unfinished if not _waits(one, trial)]
+    new = [row.id for row in rows if not row.run_count and row.id not in deferred]
+    started = started_trials(one.directory, one.facts, len(new))
+    begun = [row.id for row in rows if row.run_count]
+    return [*begun, *(trial for trial in new if started is None or trial in started)]
+
+
+def _waits(one: ExperimentSnapshot, trial: int) -> bool:
+    status = one.job_statuses.get(trial)
+    return status is not None and status.waits

@@ -20,7 +20,8 @@ from detslurm.look.top.watcher import Page, Request, TopView, Watcher
 from detslurm.slurm import JobInfo, SlurmError
 from detslurm.slurm.queued_job import QueuedJob
 from detslurm.store import RunLog, compact
-from tests.sdk.scenes import Scene, say
+from detslurm.store.records import Deferred, Sending
+from tests.sdk.scenes import SEARCH, Scene, say
 
 
 @dataclass
@@ -188,6 +189,76 @@ def test_nothing_new_costs_a_few_names(
     monkeypatch.undo()
     scene.queue.rows[1] = job("7_1", "RUNNING")
     assert not page(watcher, "trials").changed, "the queue said that it waits"
+
+
+def path_calls(watcher: Watcher, experiment: int, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Of a look at an experiment in which nothing is new."""
+    for _ in range(3):
+        page(watcher, "trials", experiment)
+    calls: list[str] = []
+    with monkeypatch.context() as patch:
+        for name in ("open", "stat", "listdir", "scandir", "lstat"):
+            patch.setattr(os, name, _counting(getattr(os, name), calls))
+        assert not page(watcher, "trials", experiment).changed
+    return len(calls)
+
+
+def test_trials_without_a_job_cost_nothing(
+    watcher: Watcher, scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those whose submission is deferred begin after a fact has said so."""
+    made = scene.experiment(300, job=None)
+    scene.submitted(made, "8", 0, 2)
+    scene.queue.rows += [job("8_0", "PENDING", "Priority"), job("8_1", "PENDING", "Priority")]
+    made.append(Deferred(first_index=2, count=298))
+    assert path_calls(watcher, made.id, monkeypatch) <= 13
+    made.append(Sending(first_index=2, count=1))
+    scene.submitted(made, "9", 2, 1)
+    scene.run(made, 2, losses=[0.1], ref="9")
+    first = made.created().first_trial
+    assert page(watcher, "trials", made.id).rows[str(first + 2)][1] == "RUNNING"
+
+
+def test_trials_that_the_queue_does_not_know_cost_listings(
+    watcher: Watcher, scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hundred at most, however many trials; one that begins is seen at the next look."""
+    made = scene.experiment(900, job="8")  # none of its jobs is among the rows of the queue
+    assert path_calls(watcher, made.id, monkeypatch) <= 113
+    trial = scene.run(made, 700, losses=[0.1], ref="8_700")
+    view = page(watcher, "trials", made.id)
+    assert view.changed and view.rows[str(trial.id)][1:4] == ("RUNNING", "1", "0.1")
+
+
+def test_trials_that_wait_in_a_search_cost_nothing(
+    watcher: Watcher, scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither those that stopped at a rung nor those that no worker has taken yet; one that is
+    taken, reports and is given back is seen at once."""
+    many = SEARCH.replace("max_trials: 6", "max_trials: 60")
+    made, log = scene.search(many, workers=1, trials=60)
+    scene.queue.rows += [job("7", "RUNNING", nodes=("n1",))]
+    first = made.created().first_trial
+
+    def works() -> int:
+        index = scene.works(made, log, "7", losses=[0.5 + 0.01 * log.state.created])
+        trial = made.trial(first + index)
+        run = len(trial.runs())
+        trial.write_end(run, {"outcome": "preempted", "exit_code": 0, "time": 2.0})
+        validated = {"e": "validated", "trial": index, "time": 3, "metric": 0.5 + 0.01 * index}
+        end = {"e": "run_ended", "trial": index, "worker": "7", "outcome": "stopped"}
+        log.commit([validated, end])
+        return first + index
+
+    seen = [works() for _ in range(2)]
+    few = path_calls(watcher, made.id, monkeypatch)
+    seen += [works() for _ in range(20)]
+    assert path_calls(watcher, made.id, monkeypatch) == few
+    index = scene.works(made, log, "7", losses=[0.25])
+    view = page(watcher, "trials", made.id)
+    assert view.rows[str(first + index)][1:4] == ("RUNNING", "1", "0.25")
+    waiting = [view.rows[str(trial)] for trial in {*seen} - {first + index}]
+    assert {row[1] for row in waiting} <= {"PAUSED", "QUEUED"} and all(row[3] for row in waiting)
 
 
 def test_what_is_new_is_seen(watcher: Watcher, scene: Scene, clock: Clock) -> None:
