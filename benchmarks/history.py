@@ -7,11 +7,12 @@ import os
 import subprocess
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from benchmarks.measure import Rounds
-from benchmarks.report import Row
+from benchmarks.report import Last, Row
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 
@@ -22,13 +23,14 @@ def history_path() -> Path:
     return cache / "detslurm" / "benchmarks.jsonl"
 
 
-def last_figures(path: Path) -> dict[str, float]:
-    """What the table compares with: each row's ratio, or figure, of the last run that had it."""
-    found: dict[str, float] = {}
+def last_figures(path: Path) -> dict[str, Last]:
+    """Each row of the last run that had it; a line that a killed run left broken off is skipped."""
+    found: dict[str, Last] = {}
     if path.exists():
         for line in path.read_text().splitlines():
-            rows: list[dict[str, Any]] = json.loads(line)["rows"]
-            found |= {row["name"]: row["ratio"] or row["ours"][0] for row in rows}
+            with suppress(ValueError, LookupError, TypeError):
+                rows: list[dict[str, Any]] = json.loads(line)["rows"]
+                found |= {row["name"]: Last(row["ours"][0], row["ratio"]) for row in rows}
     return found
 
 
@@ -50,7 +52,7 @@ def keep(path: Path, rows: Iterable[Row], seconds: float) -> None:
     }  # fmt: skip
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as lines:
-        lines.write(json.dumps(run) + "\n")
+        lines.write("\n" + json.dumps(run) + "\n")  # whatever the line before broke off with
 
 
 def _numbers(figure: Rounds | float) -> list[float]:

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from benchmarks.measure import Rounds
 
 
 class Skip(Exception):
     """This machine can't measure that row; says why."""
+
+
+class Last(NamedTuple):
+    """What an earlier run found for a row: ours, and in terms of the anchor where it had one."""
+
+    figure: float
+    ratio: float | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,15 +87,25 @@ class Row:
         ]
         return ", ".join(text for bound, text in parts if bound is not None)
 
-    def cells(self, before: float | None = None) -> list[str]:
-        """The row as the table shows it; `before` is what the last run of it found."""
+    def cells(self, last: Last | None = None) -> list[str]:
+        """The row as the table shows it, beside what an earlier run found."""
         anchor = f"{_spread(self.anchor)} {self.unit} ({self.peer})" if self.anchor else ""
         ratio = "" if self.ratios is None else _spread(self.ratios)
         kept = {True: "yes", False: "NO", None: ""}[self.kept]
-        now = self.figure if self.ratio is None else self.ratio
-        change = "" if before is None else f"{_number(before)} ({_change(before, now)})"
         ours = f"{_spread(self.ours)} {self.unit}"
-        return [self.what, ours, anchor, ratio, change, self.budget, kept]
+        return [self.what, ours, anchor, ratio, self._change(last), self.budget, kept]
+
+    def _change(self, last: Last | None) -> str:
+        """The last ratio where both have one, else the last figure, and how far it is from it."""
+        if last is None:
+            return ""
+        before, now = last.figure, self.figure
+        if last.ratio is not None and self.ratio is not None:
+            before, now = last.ratio, self.ratio
+        if before == now:
+            return f"{_number(before)} (=)"
+        far = f"{100 * (now - before) / abs(before):+.0f} %" if before else "from nothing"
+        return f"{_number(before)} ({far})"
 
 
 HEADERS = ["what", "ours", "anchor", "ratio", "last time", "budget", "ok?"]
@@ -104,23 +123,17 @@ def _spread(figure: Rounds | float) -> str:
     return f"{_number(figure.median)} [{low}, {high}]"
 
 
-def _change(before: float, now: float) -> str:
-    if before == now:
-        return "="
-    return f"{100 * (now - before) / before:+.0f} %" if before else "new"
-
-
 def _number(value: float | None) -> str:
     if value is None:
         return ""
-    if value >= 1000 or value == int(value):
+    if math.isfinite(value) and (abs(value) >= 1000 or value == int(value)):
         return f"{value:,.0f}"
     return f"{value:.3g}"
 
 
-def table(rows: Iterable[Row], before: Mapping[str, float]) -> str:
-    """All rows, aligned, each with its ratio (or figure) of the last time."""
-    cells = [HEADERS, *(row.cells(before.get(row.name)) for row in rows)]
+def table(rows: Iterable[Row], last: Mapping[str, Last]) -> str:
+    """All rows, aligned, each beside its last time."""
+    cells = [HEADERS, *(row.cells(last.get(row.name)) for row in rows)]
     widths = [max(len(line[column]) for line in cells) for column in range(len(HEADERS))]
     lines = [_line(line, widths) for line in cells]
     return "\n".join([lines[0], "-+-".join("-" * width for width in widths), *lines[1:]])

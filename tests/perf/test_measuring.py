@@ -29,12 +29,20 @@ def test_the_table_shows_the_spread_and_the_last_time(tmp_path: Path) -> None:
     assert last_figures(path) == {}
     keep(path, [row(8.0), Row(what="calls", ours=7, unit="calls")], seconds=60)
     keep(path, [row(4.0)], seconds=60)
-    shown = table([row(5.0, 6.0, 7.0), Row(what="calls", ours=7, unit="calls")], last_figures(path))
-    _, _, read, calls = shown.splitlines()
+    with path.open("a") as lines:
+        lines.write('{"time": 1, "rows": [{"name": "read')  # that run was killed
+    keep(path, [Row(what="fell", ours=-4.0, unit="s")], seconds=60)
+    rows = [
+        row(5.0, 6.0, 7.0), Row(what="calls", ours=7, unit="calls"),
+        Row(what="fell", ours=-5.0, unit="s"),
+    ]  # fmt: skip
+    shown = table(rows, last_figures(path))
+    _, _, read, calls, fell = shown.splitlines()
     assert [cell.strip() for cell in read.split("|")[1:5]] == [
         "6 [5.5, 6.5] s", "2 s (json)", "3 [2.75, 3.25]", "2 (+50 %)",
     ]  # fmt: skip
     assert calls.split("|")[4].strip() == "7 (=)"
+    assert fell.split("|")[4].strip() == "-4 (-25 %)"
 
 
 def test_a_row_waits_until_the_machine_is_quiet(tmp_path: Path) -> None:
