@@ -14,17 +14,21 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(REPOSITORY))
 
-from benchmarks.site.model import Site, Workload  # noqa: E402
+from benchmarks.site.decisions import FileServer, crowd  # noqa: E402
+from benchmarks.site.model import MINUTE, Site, Workload  # noqa: E402
 from benchmarks.site.outcome import simulate  # noqa: E402
 
 IMAGES = REPOSITORY / "docs" / "images"
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 640, 320, 70, 170, 20, 46
-COLORS = ("#1a6fc2", "#c2571a", "#2a8f4d", "#8a4dc2")
+COLORS = ("#1a6fc2", "#c2571a", "#2a8f4d", "#8a4dc2", "#6b6b6b")
 SITE = Site(nodes=1000, slots=4)
 NODES = (1, 3, 10, 30, 100, 300, 1000)
+WORKERS = (10, 30, 100, 300, 1000, 2000)
 TRIALS = (100, 1000, 10_000, 100_000)
 TORCH = 20_000.0
 """Path calls of `import torch`."""
+ARCHIVE = 5e9
+"""Bytes of an environment with torch for GPUs."""
 
 Line = Sequence[tuple[float, float]]
 
@@ -49,23 +53,28 @@ class Picture:
 def starts() -> Picture:
     """Seconds until all slots train, when all start at once."""
 
-    def line(imports: float, **changes: float) -> Line:
+    def line(imports: float, staged: float = 0.0, **changes: float) -> Line:
         site = replace(SITE, **changes)  # type: ignore[arg-type]
-        return [(n, simulate(replace(site, nodes=n), once(n, imports)).ready) for n in NODES]
+        return [
+            (n, simulate(replace(site, nodes=n), once(n, imports, staged)).ready) for n in NODES
+        ]
 
     lines = {
         "no imports": line(0),
         "import torch": line(TORCH),
         "torch, 100,000 calls/s": line(TORCH, metadata_rate=100_000.0),
         "torch, nine in ten cached": line(TORCH, cached=0.9),
+        "torch, staged (5 GB)": line(TORCH, ARCHIVE),
     }
     return Picture("scale-start", "nodes that start four trials each at once", "s", lines)
 
 
-def once(nodes: int, imports: float = 0.0) -> Workload:
+def once(nodes: int, imports: float = 0.0, staged: float = 0.0) -> Workload:
     """A trial for each slot."""
     trials = nodes * SITE.slots
-    return Workload(trials=trials, imports=imports, minutes=10, top=0, listings=0)
+    return Workload(
+        trials=trials, imports=imports, staged_bytes=staged, minutes=10, top=0, listings=0
+    )
 
 
 def loads() -> Picture:
@@ -88,20 +97,20 @@ def steady(nodes: int, minutes: float) -> Workload:
 
 
 def decisions() -> Picture:
-    """Seconds that the slowest and the median decision of a search take."""
-    found = [
-        (n, simulate(replace(SITE, nodes=n, slots=1), search(n))) for n in (10, 30, 100, 300, 1000)
-    ]
+    """Seconds of a search's decisions: the log's own code, with so many workers."""
+    server = FileServer(SITE.metadata_latency, 1 / SITE.metadata_rate)
+    at_once = [(n, crowd(n, decisions=1, server=server)) for n in WORKERS]
+    reporting = [(n, crowd(n, decisions=3, think=MINUTE, server=server)) for n in WORKERS]
+    for name, found in (("at once", at_once), ("one a minute", reporting)):
+        each = (f"{n:,}: {one.calls.total() / len(one.waits):.1f}" for n, one in found)
+        print(f"calls of a decision, {name}", ", ".join(each))
     lines = {
-        "median": [(n, one.decision) for n, one in found],
-        "slowest": [(n, one.last_decision) for n, one in found],
+        "at once, slowest": [(n, one.wait(1.0)) for n, one in at_once],
+        "at once, median": [(n, one.wait(0.5)) for n, one in at_once],
+        "one a minute, slowest": [(n, one.wait(1.0)) for n, one in reporting],
+        "one a minute, median": [(n, one.wait(0.5)) for n, one in reporting],
     }
     return Picture("scale-search", "workers of a search", "s", lines)
-
-
-def search(workers: int) -> Workload:
-    """Four trials for each worker."""
-    return Workload(trials=4 * workers, minutes=30, search="asha", top=0, listings=0)
 
 
 def tables() -> Iterator[str]:

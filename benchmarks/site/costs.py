@@ -19,6 +19,7 @@ class Calls(msgspec.Struct, frozen=True, kw_only=True):
         runner: Of a runner, up to its agent.
         agent: Of an agent, up to the first line of the user's code, whose Python is counted.
         imports: Of `import detslurm` and `core.init()`.
+        opening: Those of them that name the experiment or its code.
         first_report: Of the first metrics that are reported.
         report: Of each further one.
         checkpoint: Of a small one.
@@ -35,6 +36,7 @@ class Calls(msgspec.Struct, frozen=True, kw_only=True):
     runner: float
     agent: float
     imports: float
+    opening: float
     first_report: float
     report: float
     checkpoint: float
@@ -83,11 +85,28 @@ class Seconds(msgspec.Struct, frozen=True, kw_only=True):
     look_trial: float
 
 
+class AtOnce(msgspec.Struct, frozen=True, array_like=True):
+    """A decision of one of so many workers that decide at the same moment, in the mean.
+
+    Attributes:
+        workers: How many.
+        calls: Path calls of each.
+        time: For each, where a call takes 1; most of it waits for those that commit for all.
+        facts: Of the log, for each.
+    """
+
+    workers: int
+    calls: float
+    time: float
+    facts: float
+
+
 class Costs(msgspec.Struct, frozen=True, kw_only=True):
     """All of them.
 
     Attributes:
         decisions: Path calls of a decision, by how many others have decided since one's last.
+        crowds: Decisions of a log that begins, by how many workers meet, ascending.
     """
 
     date: str
@@ -97,14 +116,23 @@ class Costs(msgspec.Struct, frozen=True, kw_only=True):
     controller: Controller
     seconds: Seconds
     decisions: list[tuple[int, float]]
+    crowds: list[AtOnce]
 
-    def decision(self, behind: int) -> float:
+    def decision(self, behind: float) -> float:
         """Path calls of a decision after so many others, between those that were measured."""
         for (low, few), (high, many) in pairwise(self.decisions):
             if behind <= high:
                 share = math.log1p(behind - low) / math.log1p(high - low)
                 return few + share * (many - few)
         return self.decisions[-1][1] * behind / self.decisions[-1][0]
+
+    def crowd(self, workers: int) -> AtOnce:
+        """A decision among so many, or among the next more that were measured.
+
+        Of those beyond the largest crowd each needs no more: a fact takes as many along.
+        """
+        larger = (found for found in self.crowds if found.workers >= workers)
+        return next(larger, self.crowds[-1])
 
 
 def kept() -> Costs:

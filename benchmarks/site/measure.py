@@ -26,7 +26,8 @@ from benchmarks.experiments import Nowhere, finished, job_environment
 from benchmarks.latency import counted
 from benchmarks.measure import interleaved, run
 from benchmarks.searches import LongSearch
-from benchmarks.site.costs import KEPT, Calls, Controller, Costs, Seconds
+from benchmarks.site.costs import KEPT, AtOnce, Calls, Controller, Costs, Seconds
+from benchmarks.site.decisions import FileServer, crowd
 from benchmarks.site.real import LOCAL, controller
 from detslurm.exec.intents import Intents
 from detslurm.look.top.watcher import Request, Watcher
@@ -38,6 +39,7 @@ from tests.cluster import wait_for
 
 REPORTS, CHECKPOINTS, JOBS, HELD = 50, 4, 20, 500
 BEHIND = (0, 1, 4, 16, 64, 256, 1024)
+WORKERS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 
 # The code looks at names of which there are no files: strace shows when.
 TRAIN = f"""\
@@ -103,6 +105,10 @@ class JobStore:
         """What a command does."""
         return trace(argv, self.environment)
 
+    def names(self, line: str) -> bool:
+        """Whether a call is one on experiments or their code."""
+        return f"{self.folder}/" in line
+
     def sum(self, calls: Iterable[tuple[int, str]]) -> float:
         """How many of the calls may reach a file server."""
         apart = (*LOCAL, f"{self._temporary}/")
@@ -119,6 +125,8 @@ def phases(place: JobStore) -> dict[str, float]:
     found = {"runner": place.sum(calls[:at])}
     for mark in MARKS:
         end = next(n for n, (_, line) in enumerate(calls) if f'"/mark/{mark}"' in line)
+        if mark == "ready":
+            found["opening"] = place.sum(call for call in calls[at:end] if place.names(call[1]))
         found[mark], at = place.sum(calls[at:end]), end
     found["closing"] = place.sum(calls[at:])
     calls = place.traced(last).calls
@@ -147,6 +155,7 @@ def calls(bench: Bench) -> Calls:
         runner=found["runner"],
         agent=found["line"],
         imports=found["ready"],
+        opening=found["opening"],
         first_report=found["begun"],
         report=found["reported"] / REPORTS,
         checkpoint=found["saved"] / CHECKPOINTS,
@@ -226,6 +235,19 @@ def decisions(bench: Bench) -> list[tuple[int, float]]:
             others.decide(behind)
         event = {"e": "work_requested", "worker": "2_1"}
         found.append((behind, float(counted(partial(mine.commit, [event])).total())))
+    return found
+
+
+def crowds() -> list[AtOnce]:
+    """What decisions take that meet, in virtual time."""
+    found = []
+    for workers in WORKERS:
+        server = FileServer(latency=0.001)
+        seen = crowd(workers, decisions=1, server=server)
+        mean = sum(seen.waits) / workers
+        each = (seen.calls.total(), seen.facts)
+        calls, facts = (round(total / workers, 4) for total in each)
+        found.append(AtOnce(workers, calls, round(mean / server.latency, 2), facts))
     return found
 
 
@@ -342,6 +364,7 @@ def measured(bench: Bench) -> Costs:
         controller=busy,
         seconds=processor(bench, seconds),
         decisions=decisions(bench),
+        crowds=crowds(),
     )
 
 

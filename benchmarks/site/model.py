@@ -43,6 +43,7 @@ class Site:
             is the worst case.
         bandwidth: Bytes a second that it takes from all nodes.
         node_bandwidth: Bytes a second that it takes from one.
+        unpack_bandwidth: Bytes a second that a node unpacks onto its own disk.
         controller_speed: How fast its slurmctld is, by the one that was measured.
         starts: Jobs that its scheduler starts a second.
         start_seconds: From the scheduler's decision to the first line of the batch script.
@@ -61,6 +62,7 @@ class Site:
     cached: float = 0.0
     bandwidth: float = 20e9
     node_bandwidth: float = 2e9
+    unpack_bandwidth: float = 240e6
     controller_speed: float = 1.0
     starts: float = 100.0
     start_seconds: float = 0.2
@@ -81,6 +83,8 @@ class Workload:
         checkpoint_bytes: Of each.
         imports: Path calls of the user's own imports (torch on its own: 20,000).
         import_seconds: Seconds of a core that these take.
+        staged_bytes: Of the environment's archive with `slurm.stage_environment`; 0 without. Each
+            node reads it once, and imports name nothing else on the shared file system.
         search: `grid`: a job for each trial; or `asha`: workers that take one after the other,
             and of those that report to it at a rung the search stops two in three.
         rungs: Of such a search, at even distances.
@@ -95,6 +99,7 @@ class Workload:
     checkpoint_bytes: float = 1e9
     imports: float = 0.0
     import_seconds: float = 0.0
+    staged_bytes: float = 0.0
     search: Literal["grid", "asha"] = "grid"
     rungs: int = 4
     top: int = 1
@@ -160,8 +165,11 @@ class World:
         self.seen = Seen()
         self._random = random.Random(seed)
         self._given = 0  # trials of a search
-        self._facts = 0  # in the search's log
+        self._facts = 0.0  # in the search's log
+        self._deciding = 0
         self._warm: set[int] = set()  # nodes whose caches know the files of a start
+        self._staging = [Places(sim, [node]) for node in range(site.nodes)]  # one at a time
+        self._staged: set[int] = set()
 
     def run(self) -> None:
         """Let all of it happen."""
@@ -207,7 +215,7 @@ class World:
 
     def _worker(self) -> Process:
         """One trial of a search after the other."""
-        known = 0
+        known = 0.0
         place = yield from self._allocation()
         while self._given < self.load.trials:
             self._given += 1
@@ -243,7 +251,7 @@ class World:
 
     # -- a run -------------------------------------------------------------------------------------
 
-    def _attempt(self, trial: Training, place: int, known: int) -> Generator[Wait, None, int]:
+    def _attempt(self, trial: Training, place: int, known: float) -> Generator[Wait, None, float]:
         """Start the user's code, let it train until it is over or interrupted, and end it.
 
         `known` is how much of the search's log the worker has read; returns what it has then.
@@ -252,7 +260,7 @@ class World:
         cores = self.cores[place % len(self.cores)]
         asked = 1 - self.site.cached if place in self._warm else 1.0
         self._warm.add(place)
-        yield from self._start(cores, asked)
+        yield from self._start(cores, asked, place)
         trial.runs = True
         self.simulation.start(self._minutes(trial))
         known = yield from self._train(trial, known)
@@ -274,7 +282,7 @@ class World:
         every = math.ceil(self.load.trials / ASKED)
         return self.seen.ended % every == 0 or len(self.seen.lines_at) >= self.load.trials
 
-    def _start(self, cores: Server, asked: float) -> Process:
+    def _start(self, cores: Server, asked: float, node: int) -> Process:
         """From the job's start through the user's first line and imports to the training."""
         sim, costs, load = self.simulation, self.costs, self.load
         began = sim.now
@@ -282,15 +290,31 @@ class World:
         yield self.controller.use(costs.controller.job)
         yield sim.sleep(self.site.start_seconds)
         yield self.metadata.use(asked * (costs.calls.runner + costs.calls.agent))
+        imports = costs.calls.imports + load.imports
+        if load.staged_bytes:
+            imports = costs.calls.opening
+            yield from self._stage(node)
         yield cores.use(costs.seconds.start + costs.seconds.slurm)
         self.seen.first_lines.append(sim.now - began)
         self.seen.lines_at.append(sim.now)
-        yield self.metadata.use(asked * (costs.calls.imports + load.imports))
+        yield self.metadata.use(asked * imports)
         yield cores.use(costs.seconds.imports + load.import_seconds)
         yield self.metadata.use(costs.calls.first_report)
         self.seen.ready_at.append(sim.now)
 
-    def _train(self, trial: Training, known: int) -> Generator[Wait, None, int]:
+    def _stage(self, node: int) -> Process:
+        """Have the environment on the node's disk: who comes first unpacks it, others wait."""
+        size, since = self.load.staged_bytes, self.simulation.now
+        lock: list[int] = []
+        yield self._staging[node].take(lock)
+        if node not in self._staged:
+            yield self.transfer.use(size)  # unpacked while it is read
+            left = size / self.site.unpack_bandwidth - (self.simulation.now - since)
+            yield self.simulation.sleep(max(left, 0.0))
+            self._staged.add(node)
+        self._staging[node].give_back(node)
+
+    def _train(self, trial: Training, known: float) -> Generator[Wait, None, float]:
         """Train from the last checkpoint on."""
         sim = self.simulation
         interruption = self._interruption()
@@ -338,21 +362,28 @@ class World:
             yield self.metadata.use(self.costs.calls.minute)
             yield self.simulation.sleep(MINUTE)
 
-    def _decision(self, known: int) -> Generator[Wait, None, int]:
+    def _decision(self, known: float) -> Generator[Wait, None, float]:
         """Append to the search's log; how much of it the worker has read then.
 
-        Whoever meets a number that others took meanwhile tries the next one. No number can be
-        tried before somebody has seen that the one before is taken: so there is at most one
-        decision in the time of a call.
+        One that is alone reads what others have decided, and links the next number. Those that
+        meet wait for the few of them that commit for all.
         """
-        since = self.simulation.now
-        yield self.metadata.use(self.costs.decision(self._facts - known))
-        end = -1
-        while end != self._facts:
-            end = self._facts
-            yield self.metadata.use(1.0)
-        self._facts += 1
-        self.seen.decisions.append(self.simulation.now - since)
+        sim, costs = self.simulation, self.costs
+        since, behind = sim.now, self._facts - known
+        self._deciding += 1
+        calls = costs.decision(behind)
+        yield self.metadata.use(calls)
+        facts = 1.0
+        if self._deciding > 1:
+            crowd = costs.crowd(self._deciding)
+            call = (sim.now - since) / calls
+            # A number that others took was tried before what they decided was read.
+            yield self.metadata.use(crowd.calls - costs.decision(min(behind, 1)))
+            yield sim.sleep(call * max(crowd.time - crowd.calls, 0.0))
+            facts = crowd.facts
+        self._deciding -= 1
+        self._facts += facts
+        self.seen.decisions.append(sim.now - since)
         return self._facts
 
     # -- those who look ----------------------------------------------------------------------------

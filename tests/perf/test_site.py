@@ -14,6 +14,7 @@ from benchmarks.calls import available
 from benchmarks.rows.startup import Startup
 from benchmarks.site.__main__ import main
 from benchmarks.site.costs import kept
+from benchmarks.site.decisions import FileServer, crowd
 from benchmarks.site.engine import Process, Server, Simulation
 from benchmarks.site.model import Site, Workload, World
 from benchmarks.site.outcome import outcome
@@ -80,6 +81,35 @@ def test_a_seed_gives_one_outcome() -> None:
     fast = outcome(run(dataclasses.replace(BUSY, metadata_rate=200_000)))
     assert fast.storm < slow.storm
     assert fast.last_first_line < slow.last_first_line
+
+
+@pytest.mark.parametrize("rate", [2_000, 1_000_000])
+def test_workers_at_once_decide_as_the_logs_own_code_does(rate: float) -> None:
+    """A search whose workers begin together, where the metadata server is the limit and where not:
+    their first decisions take what as many threads with a log each take, within a third."""
+    workers = 100
+    site = Site(nodes=workers, slots=1, metadata_rate=rate)
+    world = World(site, Workload(trials=workers, search="asha", top=0, listings=0))
+    world.run()
+    server = FileServer(site.metadata_latency, 1 / rate)
+    seen = crowd(workers, decisions=1, server=server)
+    mean = sum(seen.waits) / workers
+    assert sum(world.seen.decisions[:workers]) / workers == pytest.approx(mean, rel=1 / 3)
+
+
+def test_a_staged_environment_is_read_once_by_each_node() -> None:
+    """And imports ask the metadata server for nothing then, but for the experiment's own files."""
+    site = Site(nodes=5, slots=4)
+    load = Workload(trials=60, imports=20_000, top=0, checkpoint_bytes=0)
+    worlds = [World(site, dataclasses.replace(load, staged_bytes=size)) for size in (0, 1e9)]
+    for world in worlds:
+        world.run()
+    plain, staged = worlds
+    assert (plain.transfer.asked, staged.transfer.asked) == (0, 5e9)
+    calls = plain.costs.calls
+    saved = load.imports + calls.imports - calls.opening
+    assert plain.metadata.asked - staged.metadata.asked == pytest.approx(60 * saved, rel=0.01)
+    assert min(staged.seen.lines_at) > 1e9 / site.unpack_bandwidth
 
 
 @pytest.mark.skipif(not available(), reason="strace is not installed")
