@@ -31,8 +31,9 @@ from detslurm.store import (
     view_trial,
 )
 from detslurm.store.experiment_fold import experiment_view
-from detslurm.store.reading import ReadCache
+from detslurm.store.reading import ReadCache, started_trials
 from detslurm.store.records import Intent, Lost, typed
+from detslurm.store.trial_fold import trial_view
 
 if TYPE_CHECKING:
     from detslurm.sdk.search_view import SearchView
@@ -214,6 +215,18 @@ class ExperimentSnapshot:
             self._read.pop(trial, None)  # never read again: thousands of logs need no memory
         return view
 
+    def waiting_views(self) -> dict[int, TrialView]:
+        """What `read_trial` returns of trials that have not begun, by id, of listings alone.
+
+        None where these are few: whether one has begun is asked by its name then.
+        """
+        new = [row.id for row in self.trials.values() if _has_not_begun(row)]
+        started = started_trials(self.directory, self.facts, len(new))
+        if started is None:
+            return {}
+        context, number = self.facts.context, self.directory.id
+        return {t: trial_view(t, number, (), context(t)) for t in new if t not in started}
+
     def _back_in_queue(self, view: TrialView) -> TrialView:
         """The trial, queued if the job that ran it is pending again: the run died with its node."""
         status = self.job_statuses.get(view.id)
@@ -232,6 +245,10 @@ class ExperimentSnapshot:
             known = self.trials.get(trial)
             if status.waits and known is not None and known.state == "RUNNING":
                 self.read_trial(trial)
+
+
+def _has_not_begun(row: TrialRow) -> bool:
+    return not row.run_count and row.state in ("QUEUED", "PAUSED")
 
 
 def read(directory: ExperimentDir, logs: dict[int, ReadCache] | None = None) -> ExperimentSnapshot:

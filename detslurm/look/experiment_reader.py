@@ -53,11 +53,15 @@ class ExperimentReader:
 
     def read(self, curves: CurveReader | None) -> Iterable[int]:
         """Read trial after trial, and give its id."""
-        saved = self._saved_views()
+        saved, waiting = self._saved_views(), self._waiting_views()
         if curves is not None:
             with self._problems.noting("its compacted metrics"):
                 curves.prepare(self.trials)
         for trial in self.trials:
+            if trial.id in waiting:
+                self._views[trial.id] = waiting[trial.id]
+                yield trial.id
+                continue
             known = saved.get(trial.id)
             with self._problems.noting(f"trial {trial.id}"):
                 view = self._views[trial.id] = trial.view if known is None else known.view
@@ -74,6 +78,12 @@ class ExperimentReader:
         with self._problems.noting("its saved trials"):
             known = self._experiment._snapshot
             found = saved_views(known.directory, known.facts)
+        return found
+
+    def _waiting_views(self) -> Mapping[int, TrialView]:
+        found: dict[int, TrialView] = {}
+        with self._problems.noting("its trials that wait"):
+            found = self._experiment._snapshot.waiting_views()
         return found
 
     def part(self, curves: CurveReader | None) -> ExperimentPart:

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from benchmarks.latency import counted
 from detslurm.look.document import ExperimentPart, Snapshot, TrialPart
 from detslurm.look.snapshot import ReadSoFar, encode, snapshot
 from detslurm.store import RunLog, TrialDir, compact
@@ -220,6 +221,24 @@ def test_a_live_view_reads_no_log_twice(scene: Scene) -> None:
     other = look()
     assert (other.steps, other.best, other.curves[0].count) == (300, 0.125, 300)
     assert known.points == 300
+
+
+def test_many_trials_that_wait_cost_listings(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A document has them as if each had been asked for, also one that has just begun."""
+    made = scene.experiment(250)
+    for begun in (0, 100):
+        scene.queue.put(f"7_{begun}", "RUNNING")
+    scene.run(made, 0, losses=[0.5], ref="7_0")
+    whole = scene.client.experiment(1)
+    calls = counted(lambda: taken(scene)).total()
+    assert calls < 450, "two times a listing of a hundred directories, and a trial that runs"
+    scene.run(made, 100, losses=[0.25], ref="7_100")  # since the experiment was read
+    (later,) = snapshot([whole]).experiments
+    assert [trial.id for trial in later.trials if trial.state == "RUNNING"] == [1, 101]
+    found = taken(scene).trials
+    monkeypatch.setattr("detslurm.sdk.snapshot.started_trials", lambda *about: None)
+    pairs = zip(found, taken(scene).trials, strict=True)
+    assert [one.id for one, by_name in pairs if one != by_name] == [1, 101], "time has passed"
 
 
 def test_a_live_view_does_not_grow_for_ever(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
