@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -177,16 +178,18 @@ def chosen(
 
     query, mine = _query(**filters), client()
     # What ends early may be asked for in few words: only so many are read then.
-    page = None if sort or limit is None or any(filters.values()) else offset + limit
+    first = min(offset, sys.maxsize)
+    last = sys.maxsize if limit is None else min(offset + limit, sys.maxsize)
+    page = None if sort or limit is None or any(filters.values()) else last
     found: Iterable[ExperimentRow]
     found = filter(query.matches, mine.newest_rows(archived=include_archived, count=page))
     if (after := purge_days()) is not None:
         found = _warned_of_purge([*found], after)
     if sort:
         rows = _sorted([*found][::-1], sort, reverse=reverse)
-        rows = rows[offset : None if limit is None else offset + limit]
+        rows = rows[first:last]
     else:
-        rows = [*islice(found, offset, None if limit is None else offset + limit)]
+        rows = [*islice(found, first, last)]
         rows = rows if reverse else rows[::-1]
     for row in rows:
         if row.submission:
