@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -107,9 +107,23 @@ class EngineCheckpoints(Checkpoints):
             options.apply()
         restore_callbacks(self._hooks.callbacks, saved.get("callbacks") or {})
         restore_rng(dist, saved.get("rng_state"), saved_by=saved_by)
-        drawn_from = saved.get("activation_rng_states")
-        if drawn_from and saved_by == dist.size:  # else they are another rank's
-            get_cuda_rng_tracker().set_states(drawn_from)
+        if saved_by == dist.size:  # else they are another rank's
+            _restore_activation_rng(saved.get("activation_rng_states") or {})
+
+
+def _restore_activation_rng(saved: Mapping[str, Any]) -> None:
+    """Go on drawing where the checkpoint stopped, from the states that the trial still has.
+
+    Those that it has added since keep their seeds, and so does one of another kind of device.
+    """
+    tracker = get_cuda_rng_tracker()
+    now = tracker.get_states()
+    known = {
+        name: state
+        for name, state in saved.items()
+        if name in now and state.shape == now[name].shape
+    }
+    tracker.set_states({**now, **known})
 
 
 @contextmanager

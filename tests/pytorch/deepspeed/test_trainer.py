@@ -371,6 +371,21 @@ def test_random_states_of_activation_checkpointing(trials: Any) -> None:
     resumed = fit(Dropping, max_length=pytorch.Batch(4), latest_checkpoint=found[0])
     assert resumed.drawn == whole.drawn[4:]
     assert len(set(whole.drawn)) == 8
+
+    class Grown(Dropping):
+        """Draws from a state, too, that its checkpoint lacks."""
+
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
+            tracker.add("data-parallel-rng", 6)
+
+        def train_batch(self, *args: Any) -> Any:
+            with tracker.fork("data-parallel-rng"):
+                torch.rand(1)
+            return super().train_batch(*args)
+
+    grown = fit(Grown, max_length=pytorch.Batch(4), latest_checkpoint=found[0])
+    assert grown.drawn == whole.drawn[4:]
     tracker.reset()
 
 
