@@ -87,8 +87,13 @@ def test_cells_of_csv_are_no_formulas(chromium: Browser) -> None:
 
 def test_long_integers_are_written_and_filtered_whole(chromium: Browser) -> None:
     """Which JavaScript's numbers would round: they are texts, and no strings in YAML."""
-    config = json.dumps({"seed": "-9007199254740993", "name": "0123456789012345678"})
-    expected = 'seed: -9007199254740993\nname: "0123456789012345678"'
+    texts = ("1234567890123456", "9007199254740991", "0123456789012345678")
+    config = json.dumps(
+        {"seed": "-9007199254740993", **{f"text{n}": t for n, t in enumerate(texts)}}
+    )
+    expected = "\n".join(
+        ["seed: -9007199254740993", *(f'text{n}: "{text}"' for n, text in enumerate(texts))]
+    )
     assert called(chromium, "yaml", f"yaml({config})") == expected
     columns = "[{title: 'seed', key: 'seed', get: (row) => row, show: String}]"
     rows = '["9007199254740993", "18446744073709551615"]'

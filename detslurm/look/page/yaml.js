@@ -19,7 +19,7 @@ function nested(value) {
 // A text that YAML would take for something else stands in quotes.
 function scalar(value) {
   if (typeof value !== "string") return JSON.stringify(value);
-  if (/^-?[1-9]\d{15,}$/.test(value)) return value; // an integer too long for a number of JavaScript
+  if (/^-?[1-9]\d{15,}$/.test(value) && !Number.isSafeInteger(Number(value))) return value; // an integer that JavaScript would round
   const safe = /^[A-Za-z_/.][\w ./@+()-]*$/.test(value) && !/^(true|false|null|yes|no|on|off|\.inf|\.nan|~)$/i.test(value) && !/\s$/.test(value);
   return safe ? value : JSON.stringify(value);
 }
