@@ -18,7 +18,7 @@ import traceback
 from collections.abc import Callable, Iterable
 from http import HTTPStatus
 from typing import Final
-from urllib.parse import parse_qs, unquote
+from urllib.parse import parse_qs, quote, unquote
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 import msgspec
@@ -75,7 +75,7 @@ class _Pages:
     def _answer(self, environ: WSGIEnvironment) -> Response:
         if environ["REQUEST_METHOD"] not in ("GET", "HEAD"):
             return _message(HTTPStatus.METHOD_NOT_ALLOWED, "This is for reading only.")
-        path = environ.get("PATH_INFO", "")
+        path = environ.get("PATH_INFO") or "/"
         answer = _message_as_json if path.endswith(".json") else _message
         try:
             return self._page(path, environ)
@@ -92,7 +92,8 @@ class _Pages:
 
     def _page(self, path: str, environ: WSGIEnvironment) -> Response:
         if _lacks_slash(environ):  # which relative links need
-            return redirect(environ.get("SCRIPT_NAME", "").rpartition("/")[2] + "/")
+            last = _prefix(environ).rpartition("/")[2]
+            return redirect(f"./{quote(last, encoding='latin-1')}/")  # as PEP 3333 has its bytes
         if path == "/":
             return self._list(environ.get("QUERY_STRING", ""))
         if path == "/experiments":
@@ -136,9 +137,17 @@ class _Pages:
 
 def _lacks_slash(environ: WSGIEnvironment) -> bool:
     """Whether the prefix alone was asked for; of Passenger only the whole address tells that."""
-    path, prefix = environ.get("PATH_INFO", ""), environ.get("SCRIPT_NAME", "")
+    path, prefix = environ.get("PATH_INFO", ""), _prefix(environ)
+    if path == "":
+        return bool(prefix) and environ["SCRIPT_NAME"] == prefix
     address, _, _ = environ.get("REQUEST_URI", "").partition("?")
-    return path == "" or bool(path == "/" and prefix and unquote(address) == prefix)
+    return bool(path == "/" and prefix and unquote(address, "latin-1") == prefix)
+
+
+def _prefix(environ: WSGIEnvironment) -> str:
+    """What stands before all paths; some servers have it end in a slash, or be only that."""
+    prefix: str = environ.get("SCRIPT_NAME", "")
+    return prefix.rstrip("/")
 
 
 def _chosen(query: str) -> Response:

@@ -13,7 +13,7 @@ from hashlib import sha256
 from pathlib import Path
 from threading import Event
 from typing import Any
-from urllib.parse import urljoin
+from urllib.parse import quote, urljoin
 from wsgiref.types import WSGIApplication
 
 import pytest
@@ -173,9 +173,35 @@ def test_passenger_hides_that_the_slash_is_missing(pages: WSGIApplication) -> No
     """Its path is the same with and without; only the whole address tells."""
     prefix = "/pun/dev/detslurm"
     bare = ask(pages, "/", SCRIPT_NAME=prefix, REQUEST_URI=f"{prefix}?q=x")
-    assert (bare.status, bare.headers["location"]) == (303, "detslurm/")
+    assert (bare.status, bare.headers["location"]) == (303, "./detslurm/")
     assert ask(pages, "/", SCRIPT_NAME=prefix, REQUEST_URI=f"{prefix}/").status == 200
     assert ask(pages, "/", SCRIPT_NAME="", REQUEST_URI="/").status == 200
+
+
+@pytest.mark.parametrize("prefix", ["/", "/x/"])
+@pytest.mark.parametrize("path", ["", "/"])
+def test_a_prefix_that_ends_in_a_slash_leads_nowhere_else(
+    pages: WSGIApplication, prefix: str, path: str
+) -> None:
+    """What was asked for has its slash already: to be sent there again would never end."""
+    given = {"SCRIPT_NAME": prefix, "PATH_INFO": path}
+    for address in ({}, {"REQUEST_URI": prefix}):  # which the standard's own checks refuse
+
+        def below(environ: Any, start: Any, more: Any = address) -> Any:
+            return pages({**environ, **given, **more}, start)
+
+        assert ask(below).status == 200
+
+
+@pytest.mark.parametrize("last", ["a:b", "é", "a?b"])
+def test_the_missing_slash_is_added_to_any_prefix(pages: WSGIApplication, last: str) -> None:
+    """The last word alone may look like a scheme, or have what an address writes otherwise."""
+    prefix, asked = f"/x/{last}".encode().decode("latin-1"), f"/x/{quote(last)}"
+    for path, more in (("", {}), ("/", {"REQUEST_URI": asked})):
+        answer = ask(pages, path, SCRIPT_NAME=prefix, **more)
+        assert answer.status == 303
+        found = urljoin(f"http://portal{asked}", answer.headers["location"])
+        assert found == f"http://portal/x/{quote(last)}/"
 
 
 @pytest.mark.parametrize("path", [*STRANGE.split(), "/experiments/1/\n", f"/experiments/{MANY}/"])
