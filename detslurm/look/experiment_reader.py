@@ -12,7 +12,7 @@ from detslurm._states import UNKNOWN
 from detslurm.look.code_listing import code_listing
 from detslurm.look.document import CheckpointPart, ExperimentPart, RungPart, TrialPart
 from detslurm.look.log_tails import log_tails
-from detslurm.look.plain import finite, plain
+from detslurm.look.plain import chosen, finite, plain
 from detslurm.look.problems import Problems
 from detslurm.look.trial_parts import checkpoint_part, trial_part
 from detslurm.sdk.hiding import secrets_in
@@ -93,7 +93,7 @@ class ExperimentReader:
         with problems.noting("the experiment"):
             about |= _about(experiment)
         with problems.noting("its configuration"):
-            about |= _by_config(plain(experiment.config))
+            about |= _by_config(chosen(experiment.config))
         with problems.noting("its search"):
             about |= _by_search(experiment)
         if self._wanted.code:

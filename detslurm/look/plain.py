@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 EXACT: Final = (1 << 53) - 1
 """The largest integer that readers of JSON keep whose numbers are doubles, as browsers do."""
 
 
+def chosen(value: Any) -> Any:
+    """As `plain`, and integers that a double may not hold are texts of their digits."""
+    return _built(value, lambda one: one if abs(one) <= EXACT else str(one))
+
+
 def plain(value: Any) -> Any:
     """The same value of numbers, texts, lists and mappings alone.
 
-    Infinities become "inf" and "-inf", NaN None, integers that a double may not hold texts of their
-    digits, and what is no Unicode is escaped.
+    Infinities become "inf" and "-inf", NaN None, and what is no Unicode is escaped.
     """
+    return _built(value, lambda one: one)
+
+
+def _built(value: Any, integer: Callable[[int], Any]) -> Any:
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, float):
@@ -23,11 +31,11 @@ def plain(value: Any) -> Any:
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int):
-        return value if abs(value) <= EXACT else str(value)
+        return integer(value)
     if isinstance(value, Mapping):
-        return {plain(str(key)): plain(item) for key, item in value.items()}
+        return {plain(str(key)): _built(item, integer) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
+        return [_built(item, integer) for item in value]
     return plain(str(value))
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from detslurm.look.document import CheckpointPart, Number, RunPart, TrialPart
-from detslurm.look.plain import finite, plain
+from detslurm.look.plain import chosen, finite, plain
 from detslurm.look.problems import Problems
 from detslurm.sdk.efficiency import efficiency, queued_times
 from detslurm.store.curve import flat
@@ -25,7 +25,7 @@ def trial_part(trial: Trial, view: TrialView, problems: Problems) -> TrialPart:
     return TrialPart(
         id=view.id,
         state=view.state,
-        hparams={name: plain(value) for name, value in flat(view.hparams or {})},
+        hparams={name: chosen(value) for name, value in flat(view.hparams or {})},
         steps=view.steps,
         progress=view.progress,
         restarts=view.restarts,

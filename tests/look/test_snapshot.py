@@ -337,7 +337,19 @@ def test_integers_of_any_size_keep_their_digits(scene: Scene) -> None:
     made = scene.experiment(1)
     seeds = {"a": 2**53 - 1, "b": 2**53 + 1, "c": [-(2**64)], "d": True}
     made.trial(1).open_run({"hparams": seeds, "time": 1.0, "host": "n1"})
-    (part,) = taken(scene).trials
-    assert part.hparams == {
+    expected = {
         "a": 2**53 - 1, "b": "9007199254740993", "c": ["-18446744073709551616"], "d": True
     }  # fmt: skip
+    (part,) = taken(scene).trials
+    assert part.hparams == expected
+
+
+def test_steps_of_any_size_are_numbers(scene: Scene) -> None:
+    """As text there are only integers that users chose, also where a name is no Unicode."""
+    steps = 1 << 60
+    scene.run(made := scene.experiment(1, name="a\udcffb"))
+    report(made.trial(1), 1, training(steps, loss=1.0))
+    experiment = scene.client.experiment(1)
+    for data in (experiment.snapshot(), json.loads(encode(snapshot([experiment])))):
+        (trial,) = data["experiments"][0]["trials"]
+        assert (trial["steps"], trial["curves"][0]["steps"]) == (steps, [steps])
