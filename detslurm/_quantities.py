@@ -12,6 +12,18 @@ def _plain(count: float) -> str:
     return str(count) if isinstance(count, int) else f"{count:g}"
 
 
+def brief(number: float) -> str:
+    """A number in four digits, as log lines have it, whatever its size and kind."""
+    try:
+        return f"{number:.4g}"
+    except OverflowError:  # an integer that is too large for a float
+        from decimal import Decimal
+
+        return f"{Decimal(number):.4g}"
+    except (TypeError, ValueError):  # numbers of other packages need not have digits to choose
+        return str(number)
+
+
 def human_size(size: float) -> str:
     """A number of bytes, in units of 1024: 12.1 KiB."""
     import humanize

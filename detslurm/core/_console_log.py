@@ -8,6 +8,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from detslurm._quantities import brief
+
 logger = logging.getLogger("detslurm.core")
 
 _SECONDS = 1.0
@@ -46,7 +48,7 @@ class MetricLines:
         if not numbers:
             return
         now = time.monotonic()
-        words = ", ".join(f"{name} {value:.4g}" for name, value in numbers.items())
+        words = ", ".join(f"{name} {brief(value)}" for name, value in numbers.items())
         self._waiting[group] = f"{_where(group, steps)}: {words}"
         if now - self._shown.get(group, -_SECONDS) >= _SECONDS:
             self._shown[group] = now

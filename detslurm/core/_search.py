@@ -20,6 +20,7 @@ from detslurm.core._lengths import max_length, number
 from detslurm.core._metrics import plain
 from detslurm.searcher import Search, SearchTrial, State
 from detslurm.store import EventLog, ExperimentDir, StoreError
+from detslurm.store.curve import as_float
 from detslurm.store.retry import SHORT, with_retries
 
 logger = logging.getLogger("detslurm.core")
@@ -170,7 +171,7 @@ def search_of(
 def _number(what: str, name: str, metrics: Mapping[str, Any]) -> float:
     value = metrics.get(name)
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value)
+        return as_float(value)
     found = f"it is {value!r}" if name in metrics else f"there is only {', '.join(metrics) or '-'}"
     raise MetricError(f"error parsing {what} ({name}) from validation metrics: {found}")
 

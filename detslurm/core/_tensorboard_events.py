@@ -9,6 +9,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from detslurm.store.curve import as_float
+
 logger = logging.getLogger("detslurm.core")
 
 # Code that reports faster than TensorBoard's writer writes must not eat up the memory.
@@ -75,4 +77,4 @@ def scalars(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, float
         if isinstance(value, Mapping):
             yield from scalars(value, tag)
         elif isinstance(value, int | float):
-            yield tag, float(value)
+            yield tag, as_float(value)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from detslurm._quantities import brief
 from detslurm.pytorch._averages import on_host
 from detslurm.pytorch._base_trial import BaseTrial
 
@@ -19,7 +20,7 @@ logger = logging.getLogger("detslurm.pytorch")
 
 def format_metrics(metrics: Mapping[str, Any]) -> str:
     """The metrics that are numbers, on one line."""
-    return ", ".join(f"{name} {value:.4g}" for name, value in _numbers(metrics).items())
+    return ", ".join(f"{name} {brief(value)}" for name, value in _numbers(metrics).items())
 
 
 def _numbers(metrics: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from detslurm.store import rebuildable
+from detslurm.store.curve import as_float
 from detslurm.store.index import STALE_AFTER
 from detslurm.store.ledger import Ledger, LedgerState
 from detslurm.store.views import CheckpointView
@@ -78,7 +79,7 @@ class _Content(msgspec.Struct):
 
 def row_of(view: CheckpointView) -> CheckpointRow:
     """The line of a table for a checkpoint."""
-    numbers = {k: float(v) for k, v in view.metrics.items() if _is_number(v)}
+    numbers = {k: as_float(v) for k, v in view.metrics.items() if _is_number(v)}
     return CheckpointRow(
         uuid=view.uuid,
         trial=view.trial,

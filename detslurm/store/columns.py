@@ -55,11 +55,3 @@ def columns_of(rows: Iterable[MetricRow], names: Sequence[str] | None = None) ->
 def is_number(value: Any) -> bool:
     """Whether a plot can show it."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def as_float(value: float) -> float:
-    """The number as a float; an integer that is too large for one is infinite."""
-    try:
-        return float(value)
-    except OverflowError:
-        return math.inf if value > 0 else -math.inf

@@ -129,3 +129,11 @@ def flat(metrics: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, An
             yield from flat(value, f"{prefix}{name}.")
         else:
             yield prefix + name, value
+
+
+def as_float(value: float) -> float:
+    """The number as a float; an integer that is too large for one is infinite."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf

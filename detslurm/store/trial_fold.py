@@ -10,7 +10,7 @@ import msgspec
 
 from detslurm._states import INVALID_HP, OUT_OF_OPS, RESTART, TERMINAL
 from detslurm.store.checkpoint_fold import DELETED, CheckpointFacts
-from detslurm.store.curve import MetricRow, Span, clean_rows, last_valid_steps
+from detslurm.store.curve import MetricRow, Span, as_float, clean_rows, last_valid_steps
 from detslurm.store.errors import TORN, Problem
 from detslurm.store.run_usage import parse_usage
 from detslurm.store.trial import HISTORY
@@ -235,7 +235,7 @@ def clean_validations(
 
 def _number(metrics: dict[str, Any], name: str | None) -> float | None:
     value = metrics.get(name) if name else None
-    return float(value) if isinstance(value, (int, float)) else None
+    return as_float(value) if isinstance(value, (int, float)) else None
 
 
 def best_of(validations: Iterable[ValidationView], smaller: bool) -> ValidationView | None:

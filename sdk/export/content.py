@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,6 +10,7 @@ from typing import Any
 from detslurm.sdk.experiment import Experiment
 from detslurm.store import MetricRow, TrialDir, TrialRow, trial_metrics
 from detslurm.store.columns import is_number
+from detslurm.store.curve import as_float
 
 
 @dataclass(frozen=True)
@@ -103,14 +103,7 @@ def _scalars(metrics: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, flo
         if isinstance(value, Mapping):
             yield from _scalars(value, f"{prefix}/{name}")
         elif is_number(value):
-            yield f"{prefix}/{name}", _float(value)
-
-
-def _float(value: float) -> float:
-    try:
-        return float(value)
-    except OverflowError:
-        return math.copysign(math.inf, value)
+            yield f"{prefix}/{name}", as_float(value)
 
 
 def reported_at(trial: TrialContent, row: MetricRow) -> float:

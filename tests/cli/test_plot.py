@@ -47,6 +47,15 @@ def test_the_best_trials_are_plotted_with_a_legend(runs: Scene, detslurm: Detslu
     assert sum(line.count("◆") for line in rest) == 1
 
 
+def test_integers_that_no_float_holds_are_infinite(runs: Scene, detslurm: Detslurm) -> None:
+    """They cost no plot."""
+    with RunLog.open(runs.store.find_trial(2).records_path(1)) as log:
+        log.append({"t": "metrics", "group": "training", "steps": 1, "metrics": {"n": -(10**400)}})
+    said = detslurm("experiment", "plot", 1, "n", "-t", 2, "--csv")
+    assert said.out.splitlines() == ["trial,steps,n", "2,1,-Infinity"]
+    assert detslurm("experiment", "plot", 1, "n", "-t", 2).status == 0
+
+
 def test_points_for_programs(runs: Scene, detslurm: Detslurm) -> None:
     """--json, --csv and --table have all points of the curves; of a step that was repeated one."""
     data = detslurm("e", "plot", 1, "-t", 3, "--json").data

@@ -28,6 +28,7 @@ from detslurm.store import (
     trial_metrics,
 )
 from detslurm.store.checkpoint_facts import keep
+from detslurm.store.checkpoint_index import row_of
 from tests.store.faults import failing
 
 
@@ -99,6 +100,25 @@ def test_a_store_that_cannot_be_written_does_not_stop_the_script(
     monkeypatch.setenv("DETSLURM_ROOT", str(blocker / "store"))
     with core.init() as context:
         context.train.report_training_metrics(1, {"loss": 0.5})
+
+
+def test_an_integer_of_any_size_is_a_metric(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It is recorded as it is, infinite where that takes a float, and no line about it raises."""
+    caplog.set_level("INFO", logger="detslurm")
+    with core.init() as context:
+        with context.checkpoint.store_path({"steps_completed": 1}):
+            pass
+        context.train.report_training_metrics(1, {"n": -(10**400)})
+        context.train.report_validation_metrics(1, {"loss": 10**400})
+    lines = [record.getMessage() for record in caplog.records]
+    assert {"step 1: n -1.000e+400", "validation after step 1: loss 1.000e+400"} <= {*lines}
+    assert not [record for record in caplog.records if record.levelname != "INFO"]
+    made = Store(root).experiment(1)
+    view = fold_trial(made.trial(1), fold_facts(made).context(1))
+    assert view.best_validation is not None and view.best_validation.value == math.inf
+    assert view.best_validation.metrics == {"loss": 10**400}
+    (saved,) = view.checkpoints
+    assert row_of(saved).metrics == {"loss": math.inf}
 
 
 def test_an_exception_is_recorded_as_the_reason(root: Path) -> None:
