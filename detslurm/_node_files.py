@@ -14,6 +14,8 @@ from pathlib import Path
 from detslurm._process import Identity
 
 PREFIX = f"detslurm-{os.getuid()}-"
+# The directory with this user's copies of environments, which live longer.
+ENVIRONMENTS = f"{PREFIX}environments"
 
 # Kinds of file systems on which all processes of a node see the same bytes at once, and on which
 # what was allocated can be written although the disk is full. What isn't here may be shared.
@@ -52,16 +54,20 @@ def create_at(start: Path, size: int) -> tuple[int, Path]:
 
 
 @cache
-def sweep(folder: Path) -> None:
-    """Remove what killed processes of this node have left, once, if the names can be read."""
+def sweep(folder: Path) -> bool:
+    """Remove what killed processes of this node have left, once, if the names can be read.
+
+    Returns whether copies of environments are there.
+    """
     try:
         names = os.listdir(folder)  # noqa: PTH208 (agents start with few calls)
     except OSError:
-        return
+        return False
     for name in names:
         owner = Identity.parse(name.removeprefix(PREFIX)) if name.startswith(PREFIX) else None
         if owner not in (None, _identity(os.getpid())) and owner.is_dead():
             remove(folder / name)
+    return ENVIRONMENTS in names
 
 
 def temporary_directory() -> str:

@@ -120,8 +120,11 @@ class Runner:
 
     def _leave_environment(self) -> None:
         """Free the disks of the nodes, unless jobs are to come that use the same copies."""
+        if self._yielded:
+            return
         last = self._experiment.trial(self._intents.facts.trial_ids[-1])
-        if not self._yielded and self._with_retries(lambda: last.start(1)) is not None:
+        is_ending = self._stop_cause() in (Cause.KILL, Cause.CANCEL)
+        if is_ending or self._with_retries(lambda: last.start(1)) is not None:
             from detslurm.exec.staging import leave_nodes  # only here: others pay nothing
 
             leave_nodes(self._allocation)

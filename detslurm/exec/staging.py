@@ -3,13 +3,16 @@
 Once per node: whoever comes first unpacks it, under the lock of a directory that is its user's
 alone, while the others wait; the kernel releases the lock of an agent that is killed. A copy gets
 its name when it is complete, and is locked by all that use it: what nobody uses is removed when the
-next other environment comes, or when an experiment needs its copy no more.
+next other environment comes, when an experiment needs its copy no more, or a day after its last
+use. One in which any file has changed since it was made is no copy.
 """
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
+import math
 import os
 import re
 import shutil
@@ -17,19 +20,19 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from detslurm import __version__
-from detslurm._node_files import mounted_kind
+from detslurm._node_files import ENVIRONMENTS, mounted_kind
 from detslurm._quantities import human_size
 from detslurm.slurm import Allocation
 from detslurm.store.records import MANIFEST
 
-_HOME = f"detslurm-{os.geteuid()}-environments"
 # Kinds of file systems that belong to one node; of others it is not known.
 _LOCAL = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "overlay", "tmpfs"})
 _IN_MEMORY = "tmpfs"
@@ -37,11 +40,22 @@ _IN_MEMORY = "tmpfs"
 _OF_MEMORY = 4
 _SPARE = 64 << 20
 _LOOK = 0.05  # seconds
+# Nodes that have arrived wait 600 s for the last one.
+_TIMEOUT = 400.0
 _CHECK_TIMEOUT = 60.0
 _LEAVING = 20.0
+_KEPT_UNUSED = 86400.0
+# Programs of `bin` are started by their first lines, shells read what follows in others, and a
+# colon would end a directory in PATH.
+_PLAIN = re.compile(r"[\w./+@%=,-]+", re.ASCII)
+# Older kernels read no more of a first line.
+_FIRST_LINE = 126
+# Others than root may seem to own a directory where a namespace does not show whose it is.
+_TRUSTED = frozenset({0, os.geteuid(), 65534})
 # Those in which a shell, Python or the loader of libraries look for what an environment has.
 _PLACES = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "VIRTUAL_ENV", "CONDA_PREFIX")
-_NAMES = ".detslurm-packages"
+_STATE = ".detslurm-state"
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
 _STOPPED = "the run was asked to stop"
 
 
@@ -71,39 +85,52 @@ def stage(
     """This node's copy of an environment (`records.Environment`), made now if need be.
 
     `wait` passes some seconds; `stopped` says that the run has no use for it any more. Raises
-    `NotStaged` with the reason.
+    `NotStaged` with the reason, whatever goes wrong.
     """
+    deadline = time.monotonic() + _TIMEOUT
+
+    def pause() -> None:
+        if stopped():
+            raise NotStaged(_STOPPED)
+        if time.monotonic() >= deadline:
+            raise NotStaged(f"it is not there after {_TIMEOUT:.0f} s")
+        wait(_LOOK)
+
     if environment.get("detslurm") not in (None, __version__):
         raise NotStaged("detslurm was upgraded since the submission")
     try:
-        return _stage(environment, wait, stopped)
+        return _stage(environment, pause)
+    except NotStaged:
+        raise
     except OSError as err:
-        raise NotStaged(f"{err.filename or 'the disk of this node'}: {err.strerror}") from err
+        where = err.filename or "the disk of this node"
+        raise NotStaged(f"{where}: {err.strerror or err}") from err
+    except Exception as err:
+        raise NotStaged(f"{type(err).__name__}: {err}") from err
 
 
-def _stage(
-    environment: Mapping[str, Any], wait: Callable[[float], object], stopped: Callable[[], bool]
-) -> StagedEnvironment:
+def _stage(environment: Mapping[str, Any], pause: Callable[[], None]) -> StagedEnvironment:
     home, name = _home(), Path(environment["archive"]).stem
     if (found := _take(home / name)) is not None:
         return found
-    lock = os.open(home, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        lock = os.open(home, os.O_RDONLY | os.O_DIRECTORY)
+    except FileNotFoundError:  # the last job here has just removed it
+        return _stage(environment, pause)
     try:
         while not _locked(lock, fcntl.LOCK_EX):
-            if stopped():
-                raise NotStaged(_STOPPED)
-            wait(_LOOK)
-        if not _is_same(home, lock):  # the last job here has just removed it
-            return _stage(environment, wait, stopped)
+            pause()
+        if not _is_same(home, lock):  # likewise
+            return _stage(environment, pause)
         if (found := _take(home / name)) is not None:
             return found
         _remove_unused(home)
         if (home / name).exists():
             raise NotStaged("another job has changed its copy on this node, and uses it")
         _refuse_without_room(home, environment["size"])
-        _unpack(home / name, environment, wait, stopped)
-        found = _take(home / name)
-        assert found is not None  # under the lock
+        _unpack(home / name, environment, pause)
+        if (found := _take(home / name)) is None:
+            raise NotStaged(f"{home / name} was changed as soon as it was there")
         return found
     finally:
         os.close(lock)
@@ -114,7 +141,7 @@ def _stage(
 
 def _place() -> Path:
     """The directory for temporary files: the job's own where there is one."""
-    return Path(os.environ.get("SLURM_TMPDIR") or tempfile.gettempdir())
+    return Path(os.environ.get("SLURM_TMPDIR") or tempfile.gettempdir()).resolve()
 
 
 def _home() -> Path:
@@ -123,14 +150,26 @@ def _home() -> Path:
     kind = mounted_kind(place)
     if kind not in _LOCAL:
         raise NotStaged(f"{place} may be shared with other nodes ({kind or 'unknown'})")
-    home = place / _HOME
+    if not _PLAIN.fullmatch(str(place)):
+        raise NotStaged(f"programs can't be started in {str(place)!r}, for its special characters")
+    home = place / ENVIRONMENTS
     home.mkdir(mode=0o700, exist_ok=True)
+    _refuse_what_others_change(home)
+    return home
+
+
+def _refuse_what_others_change(home: Path) -> None:
+    """Anybody may have made it in a directory that all can write, or might exchange it."""
     status = home.lstat()
-    # Anybody may have made something of that name in a directory that all can write.
     own = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
     if not own or status.st_mode & 0o022:
         raise NotStaged(f"{home} is not this user's alone")
-    return home
+    for folder in home.parents:
+        status = folder.stat()
+        # Where the sticky bit is set, names can only be changed by the owners.
+        open_to_all = status.st_mode & 0o022 and not status.st_mode & stat.S_ISVTX
+        if open_to_all or status.st_uid not in _TRUSTED:
+            raise NotStaged(f"others may exchange what is in {folder}")
 
 
 def _refuse_without_room(home: Path, size: int) -> None:
@@ -151,8 +190,36 @@ def _memory() -> int:
     """Bytes that this job may still use on its node."""
     lines = Path("/proc/meminfo").read_text().splitlines()
     free = next((int(ln.split()[1]) << 10 for ln in lines if ln.startswith("MemAvailable:")), 0)
-    given = os.environ.get("SLURM_MEM_PER_NODE", "")  # in MiB; 0 is all
-    return min(free, int(given) << 20) if given.isdigit() and int(given) else free
+    return min(free, *_given_memory(os.environ), *_limits_of_cgroups())
+
+
+def _given_memory(env: Mapping[str, str]) -> Iterator[int]:
+    """What Slurm says of it, in MiB; 0 is all."""
+    for unit in ("NODE", "CPU", "GPU"):
+        given, count = env.get(f"SLURM_MEM_PER_{unit}", ""), env.get(f"SLURM_{unit}S_ON_NODE", "")
+        if given.isdigit() and int(given):
+            yield int(given) * (int(count) if count.isdigit() else 1) << 20
+
+
+def _limits_of_cgroups() -> Iterator[int]:
+    """Slurm takes its variables away from steps, not the limits."""
+    for file in _cgroup_files(Path("/proc/self/cgroup").read_text()):
+        with suppress(OSError, ValueError):  # the kernel shows another part of it, or no limit
+            yield int(file.read_text())
+
+
+def _cgroup_files(cgroups: str) -> Iterator[Path]:
+    """Which files have the limits of a process, from the innermost to the outermost."""
+    for line in cgroups.splitlines():
+        _, controllers, path = line.split(":", 2)
+        root, name = Path("/sys/fs/cgroup"), "memory.max"
+        if controllers:
+            if "memory" not in controllers.split(","):
+                continue
+            root, name = root / "memory", "memory.limit_in_bytes"
+        parts = Path(path).parts[1:]
+        for depth in range(len(parts), -1, -1):
+            yield root.joinpath(*parts[:depth], name)
 
 
 # -- a copy --------------------------------------------------------------------------------------
@@ -170,18 +237,26 @@ def _take(copy: Path) -> StagedEnvironment | None:
     """A copy that is complete and unchanged, kept for as long as it is used."""
     try:
         lock = os.open(copy, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    except FileNotFoundError:
+    except OSError:
         return None
     try:
-        if _locked(lock, fcntl.LOCK_SH) and _is_same(copy, lock):
-            manifest = json.loads((copy / MANIFEST).read_bytes())
-            if (copy / _NAMES).read_text() == _package_names(copy, manifest):
-                return StagedEnvironment(str(copy), tuple(manifest["prefixes"]), lock)
-    except BaseException:
+        if _is_whole(copy, lock):
+            prefixes = json.loads((copy / MANIFEST).read_bytes())["prefixes"]
+            os.utime(lock)  # its last use
+            return StagedEnvironment(str(copy), tuple(prefixes), lock)
+    except BaseException as err:
         os.close(lock)
-        raise
+        if not isinstance(err, Exception):
+            raise
+        return None  # whatever is wrong there, it is no copy
     os.close(lock)
     return None
+
+
+def _is_whole(copy: Path, lock: int) -> bool:
+    """Whether all of it is as it was made, and remains there while it is locked."""
+    is_kept = _locked(lock, fcntl.LOCK_SH) and _is_same(copy, lock)
+    return is_kept and (copy / _STATE).read_text() == _state(copy)
 
 
 def _is_same(copy: Path, lock: int) -> bool:
@@ -192,52 +267,59 @@ def _is_same(copy: Path, lock: int) -> bool:
         return False
 
 
-def _package_names(copy: Path, manifest: Mapping[str, Any]) -> str:
-    """What an installer changes, as `pip install` in a startup hook does."""
-    names = (name for folder in manifest["packages"] for name in os.listdir(copy / folder))  # noqa: PTH208
-    return json.dumps(sorted(name for name in names if name != "__pycache__"))
+def _state(copy: Path) -> str:
+    """How every file looks from outside, but those that Python makes by itself.
+
+    A hook may have installed something, or a cleaner of /tmp have taken files. What was written
+    before the node was started last may not have reached the disk.
+    """
+    found = hashlib.sha256(_BOOT.read_bytes())
+    folders = [str(copy)]
+    while folders:
+        with os.scandir(folders.pop()) as names:
+            entries = sorted(names, key=lambda entry: entry.name)
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                if entry.name != "__pycache__":
+                    folders.append(entry.path)
+            elif entry.name != _STATE:
+                status = entry.stat(follow_symlinks=False)
+                name = entry.path[len(str(copy)) :]
+                seen = (name, status.st_mode, status.st_size, status.st_mtime_ns)
+                found.update(repr(seen).encode())
+    return found.hexdigest()
 
 
-def _remove_unused(home: Path) -> None:
-    """Remove what nobody uses, and what killed agents have left. The home is locked."""
+def _remove_unused(home: Path, since: float = math.inf) -> None:
+    """Remove what nobody has used since then, and what killed agents left. The home is locked."""
     for path in list(home.iterdir()):
         try:
             lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         except OSError:
             continue
         try:
-            if _locked(lock, fcntl.LOCK_EX):
+            if os.fstat(lock).st_mtime < since and _locked(lock, fcntl.LOCK_EX):
                 shutil.rmtree(path, ignore_errors=True)
         finally:
             os.close(lock)
 
 
-def _unpack(
-    copy: Path,
-    environment: Mapping[str, Any],
-    wait: Callable[[float], object],
-    stopped: Callable[[], bool],
-) -> None:
+def _unpack(copy: Path, environment: Mapping[str, Any], pause: Callable[[], None]) -> None:
     partial = Path(tempfile.mkdtemp(prefix=f"{copy.name}-", dir=copy.parent))
     try:
-        _untar(environment, partial, wait, stopped)
+        _untar(environment, partial, pause)
         manifest = json.loads((partial / MANIFEST).read_bytes())
         for name in manifest["scripts"]:
             _point(partial / name, manifest["prefixes"], copy)
         _check(partial)
-        (partial / _NAMES).write_text(_package_names(partial, manifest))
+        (partial / _STATE).write_text(_state(partial))
         partial.rename(copy)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
 
 
-def _untar(
-    environment: Mapping[str, Any],
-    target: Path,
-    wait: Callable[[float], object],
-    stopped: Callable[[], bool],
-) -> None:
+def _untar(environment: Mapping[str, Any], target: Path, pause: Callable[[], None]) -> None:
     archive = environment["archive"]
     with open(archive, "rb", buffering=0) as file:  # noqa: PTH123
         status = os.fstat(file.fileno())
@@ -251,9 +333,7 @@ def _untar(
         with subprocess.Popen(argv, stdin=file, stdout=null, stderr=null) as child:
             try:
                 while child.poll() is None:
-                    if stopped():
-                        raise NotStaged(_STOPPED)
-                    wait(_LOOK)
+                    pause()
             finally:
                 child.kill()
     if child.returncode:
@@ -266,6 +346,9 @@ def _point(script: Path, prefixes: list[str], copy: Path) -> None:
     data = script.read_bytes()
     for prefix in prefixes:
         data = re.sub(rb"%b(?![\w.-])" % re.escape(os.fsencode(prefix)), os.fsencode(copy), data)
+    line = data.partition(b"\n")[0]
+    if len(line) > _FIRST_LINE and line.startswith(b"#!") and os.fsencode(copy) in line:
+        raise NotStaged(f"{copy} is too long for the first line of {script.name}")
     script.write_bytes(data)
 
 
@@ -275,14 +358,18 @@ def _check(copy: Path) -> None:
     if not os.path.lexists(python):
         python = copy / "bin" / "python3"
     argv = [str(python), "-I", "-c", "import sys; print(sys.prefix)"]
-    done = subprocess.run(
-        argv,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=_CHECK_TIMEOUT,
-        check=False,
-    )
+    try:
+        done = subprocess.run(
+            argv,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_CHECK_TIMEOUT,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as err:
+        raise NotStaged(f"its Python takes more than {_CHECK_TIMEOUT:.0f} s to start") from err
     if done.stdout.splitlines()[-1:] != [str(copy)]:
         said = (done.stderr or done.stdout).strip().rpartition("\n")[2]
         raise NotStaged(f"its Python does not run from another place: {said}")
@@ -327,17 +414,28 @@ def leave_nodes(allocation: Allocation) -> None:
         subprocess.run(argv, stdin=null, stderr=null, timeout=_LEAVING, check=False)
 
 
-def main(argv: list[str]) -> int:
-    """Remove the copies of this user's environments on this node that nobody uses."""
-    home = _place() / _HOME
-    with suppress(OSError):  # there is none, or some are in use
+def remove_unused(place: Path, since: float = math.inf) -> None:
+    """Remove the copies in `place` that nobody has used since then, and nobody uses."""
+    home = place / ENVIRONMENTS
+    with suppress(OSError, NotStaged):  # there is none, or some are in use
+        _refuse_what_others_change(home)
         lock = os.open(home, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
-            if os.fstat(lock).st_uid == os.geteuid() and _locked(lock, fcntl.LOCK_EX):
-                _remove_unused(home)
+            if _locked(lock, fcntl.LOCK_EX):
+                _remove_unused(home, since)
                 home.rmdir()
         finally:
             os.close(lock)
+
+
+def remove_forgotten(place: Path) -> None:
+    """Remove the copies in `place` that were last used more than a day ago."""
+    remove_unused(place.resolve(), time.time() - _KEPT_UNUSED)
+
+
+def main(argv: list[str]) -> int:
+    """Remove the copies of this user's environments on this node that nobody uses."""
+    remove_unused(_place())
     return 0
 
 

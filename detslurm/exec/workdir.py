@@ -19,7 +19,10 @@ _AT_ONCE = 1 << 20
 
 def make_workdir(code: Path, label: str, *, tmp: Path) -> Path:
     """Copy `code` to a new directory under `tmp`. Raises `OSError` when there is no room."""
-    sweep(tmp)
+    if sweep(tmp):
+        from detslurm.exec.staging import remove_forgotten  # only here: others pay nothing
+
+        remove_forgotten(tmp)
     path = tmp / own_name(label)
     path.mkdir(mode=0o700)
     try:

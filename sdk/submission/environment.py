@@ -15,7 +15,7 @@ import sys
 import tarfile
 import tempfile
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.util import cache_from_source
@@ -235,7 +235,7 @@ def _write(environment: EnvironmentFiles, out: Any, progress: Callable[[int, int
         for entry in _uncompiled(environment):
             _add_compiled(tar, environment.prefix, entry, Path(scratch, "compiled"))
         manifest = {"prefixes": _prefixes(environment.prefix), "scripts": scripts}
-        text = msgspec.json.encode({**manifest, "packages": _package_folders(environment)})
+        text = msgspec.json.encode(manifest)
         _add(tar, environment.prefix, EnvironmentFile(records.MANIFEST, 0o600, len(text), 0), text)
 
 
@@ -280,12 +280,6 @@ def _names_prefix(prefix: Path, entry: EnvironmentFile, data: bytes) -> bool:
 
 def _prefixes(prefix: Path) -> list[str]:
     return list(dict.fromkeys((str(prefix), os.path.realpath(prefix))))
-
-
-def _package_folders(environment: EnvironmentFiles) -> Sequence[str]:
-    """The directories in which an installer of packages leaves its traces."""
-    folders = ("/".join(entry.name.split("/")[:3]) for entry in environment.entries)
-    return sorted({name for name in folders if name.endswith("/site-packages")})
 
 
 def _uncompiled(environment: EnvironmentFiles) -> Iterator[EnvironmentFile]:

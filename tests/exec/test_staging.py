@@ -14,13 +14,17 @@ from typing import Any
 import msgspec
 import pytest
 
+from benchmarks import experiments
 from benchmarks.experiments import job_environment, runner_command, submitted
+from detslurm import _node_files
 from detslurm.exec import staging
 from detslurm.exec.staging import NotStaged, StagedEnvironment, stage
+from detslurm.exec.workdir import make_workdir
 from detslurm.sdk import Client
 from detslurm.sdk.errors import SubmitError
 from detslurm.sdk.submission.environment import find_environment, keep
 from detslurm.store import ExperimentDir, Store
+from detslurm.store.records import MANIFEST
 
 SITE = f"lib/python{sys.version_info[0]}.{sys.version_info[1]}/site-packages"
 
@@ -30,6 +34,17 @@ PRINTS = """\
     print("package", package.__file__)
     print("tool", shutil.which("tool"), os.popen("tool").read().strip())
     print("variable", os.environ["VIRTUAL_ENV"])
+    """
+
+KILLS = """\
+    import os, subprocess, sys
+    print("prefix", sys.prefix)
+    code = '''import sys
+    from pathlib import Path
+    from detslurm.store import ExperimentDir
+    from detslurm.store.records import Intent
+    ExperimentDir.at(Path(sys.argv[1])).append(Intent(intent="kill"))'''
+    subprocess.run(["{python}", "-c", code, os.environ["DETSLURM_EXPERIMENT_DIR"]], check=True)
     """
 
 
@@ -98,6 +113,16 @@ class TestARun:
         )
         assert os.listdir(tmp) == []  # noqa: PTH208
         return _log(experiment)
+
+    def test_a_killed_experiment_frees_the_disk(
+        self, tmp_path: Path, environment: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Trials that have not begun need the copy no more."""
+        grid = experiments.CONFIG.replace("name: single", "name: grid")
+        grid += "hyperparameters: {{x: {{type: categorical, vals: [1, 2]}}}}\n"
+        monkeypatch.setattr(experiments, "CONFIG", grid)
+        log = self._run(tmp_path, environment, KILLS.format(python=sys.executable))
+        assert f"prefix {tmp_path}/tmp/" in log, log
 
     def test_its_code_runs_in_the_copy(self, tmp_path: Path, environment: Path) -> None:
         """Python, packages and commands are the copy's; afterwards the disk is free again."""
@@ -263,6 +288,67 @@ class TestANode:
         first.leave()
         assert not (Path(staged(one).path) / SITE / "installed.py").exists()
 
+    @pytest.mark.parametrize(
+        "harm",
+        [
+            lambda copy: (copy / "bin" / "tool").unlink(),
+            lambda copy: os.truncate(copy / SITE / "package.py", 0),
+            lambda copy: (copy / SITE / "package.py").write_text("VALUE = 3\n"),
+            lambda copy: (copy / MANIFEST).write_text(""),
+            lambda copy: (copy / staging._STATE).unlink(),
+            lambda copy: (copy / staging._STATE).write_bytes(b"\xff"),
+        ],
+    )
+    def test_what_is_no_longer_whole_is_made_again(
+        self, tmp_path: Path, environment: Path, disk: Path, harm: Callable[[Path], None]
+    ) -> None:
+        """A cleaner of /tmp takes files one by one, a loss of power what they hold."""
+        one = packed(environment, tmp_path)
+        first = staged(one)
+        first.leave()
+        harm(Path(first.path))
+        copy = Path(staged(one).path)
+        assert (copy / SITE / "package.py").read_text() == "VALUE = 1\n"
+        assert (copy / "bin" / "tool").exists()
+        assert copies(disk) == [copy]
+
+    def test_one_of_before_a_reboot_is_made_again(
+        self, tmp_path: Path, environment: Path, disk: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Its sizes may be right and its bytes zeros."""
+        one = packed(environment, tmp_path)
+        monkeypatch.setattr(staging, "_BOOT", tmp_path / "boot")
+        (tmp_path / "boot").write_text("first")
+        first = staged(one)
+        first.leave()
+        held = os.open(first.path, os.O_RDONLY)  # no other directory gets its number
+        staged(one).leave()
+        assert os.path.samestat(os.fstat(held), os.stat(first.path))  # noqa: PTH116
+        (tmp_path / "boot").write_text("second")
+        staged(one).leave()
+        assert not os.path.samestat(os.fstat(held), os.stat(first.path))  # noqa: PTH116
+        os.close(held)
+
+    def test_one_that_nobody_has_used_for_a_day_is_removed(
+        self, tmp_path: Path, environment: Path, disk: Path
+    ) -> None:
+        """By any job of the user there, which may stage nothing."""
+        code = tmp_path / "code"
+        code.mkdir()
+        used = staged(packed(environment, tmp_path))
+        (environment / SITE / "package.py").write_text("VALUE = 22\n")
+        recent = staged(packed(environment, tmp_path))
+        recent.leave()
+        (environment / SITE / "package.py").write_text("VALUE = 333\n")
+        os.utime(used.path, (1e9, 1e9))
+        make_workdir(code, "1.1.1", tmp=disk)
+        home = disk / f"detslurm-{os.geteuid()}-environments"
+        assert {str(copy) for copy in home.iterdir()} == {used.path, recent.path}
+        _node_files.sweep.cache_clear()
+        os.utime(recent.path, (1e9, 1e9))
+        make_workdir(code, "1.1.2", tmp=disk)
+        assert [str(copy) for copy in home.iterdir()] == [used.path]
+
     def test_another_environment_takes_the_place_of_an_unused_one(
         self, tmp_path: Path, environment: Path, disk: Path
     ) -> None:
@@ -308,6 +394,81 @@ class TestANode:
         home.chmod(0o777)
         assert "is not this user's alone" in reason(packed(environment, tmp_path))
 
+    @pytest.mark.parametrize("mode", [0o777, 0o775])
+    def test_a_directory_that_others_may_exchange_is_not_used(
+        self, tmp_path: Path, environment: Path, disk: Path, mode: int
+    ) -> None:
+        """Without the sticky bit, anywhere on the path."""
+        below = disk / "below"
+        below.mkdir()
+        disk.chmod(mode)
+        one = packed(environment, tmp_path)
+        assert "others may exchange what is in" in reason(one)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(staging, "_place", lambda: below)
+            assert "others may exchange what is in" in reason(one)
+        disk.chmod(0o1777)
+        staged(one)
+
+    @pytest.mark.parametrize(
+        ("name", "why"),
+        [
+            ("with space", "special characters"),
+            (r"a\1b", "special characters"),
+            ("a:b", "special characters"),
+            ("x" * 200, "too long for the first line of tool"),
+        ],
+    )
+    def test_a_place_where_programs_can_not_start_is_not_used(
+        self,
+        tmp_path: Path,
+        environment: Path,
+        disk: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        name: str,
+        why: str,
+    ) -> None:
+        """The first line of a script takes no space, and not everything has room there."""
+        (disk / name).mkdir()
+        monkeypatch.setattr(staging, "_place", lambda: disk / name)
+        assert why in reason(packed(environment, tmp_path))
+        assert copies(disk / name) == []
+
+    @pytest.mark.parametrize(
+        ("python", "why"),
+        [
+            ("exec sleep 100", "takes more than 0 s to start"),
+            (r"printf '\377\n'", "does not run from another place"),
+            ("exit 3", "does not run from another place"),
+        ],
+    )
+    def test_a_python_that_does_not_answer_is_not_used(
+        self,
+        tmp_path: Path,
+        environment: Path,
+        disk: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        python: str,
+        why: str,
+    ) -> None:
+        """The run goes on without it."""
+        monkeypatch.setattr(staging, "_CHECK_TIMEOUT", 0.3)
+        program = environment / "bin" / "python"
+        program.unlink()
+        program.write_text(f"#!/bin/sh\n{python}\n")
+        program.chmod(0o755)
+        assert why in reason(packed(environment, tmp_path))
+        assert copies(disk) == []
+
+    def test_an_archive_without_its_content_is_not_used(
+        self, tmp_path: Path, environment: Path, disk: Path
+    ) -> None:
+        """Zeros, of the size that it had."""
+        one = packed(environment, tmp_path)
+        Path(one["archive"]).write_bytes(bytes(one["size"]))
+        assert "No such file" in reason(one)
+        assert reason({**one, "size": "torn"})
+
     def test_a_shared_disk_is_not_used(
         self, tmp_path: Path, environment: Path, disk: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -325,6 +486,14 @@ class TestANode:
         staging.main([])
         monkeypatch.setattr(staging, "_memory", lambda: 3 * one["size"])
         assert "is memory" in reason(one)
+
+    def test_what_lasts_is_given_up(
+        self, tmp_path: Path, environment: Path, disk: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Other nodes wait, and would end the run."""
+        monkeypatch.setattr(staging, "_TIMEOUT", 0.0)
+        assert "is not there after 0 s" in reason(packed(environment, tmp_path))
+        assert copies(disk) == []
 
     def test_whoever_waits_for_the_lock_can_be_stopped(
         self, tmp_path: Path, environment: Path, disk: Path
@@ -351,3 +520,40 @@ def test_containers_are_refused(tmp_path: Path) -> None:
     )
     with pytest.raises(ConfigErrors, match="environment of its image"):
         Client(tmp_path / "store").plan(config, cluster="local")
+
+
+@pytest.mark.parametrize(
+    ("env", "mib"),
+    [
+        ({}, []),
+        ({"SLURM_MEM_PER_NODE": "0"}, []),
+        ({"SLURM_MEM_PER_NODE": "1000"}, [1000]),
+        ({"SLURM_MEM_PER_CPU": "250", "SLURM_CPUS_ON_NODE": "4"}, [1000]),
+        ({"SLURM_MEM_PER_GPU": "500", "SLURM_GPUS_ON_NODE": "2"}, [1000]),
+        ({"SLURM_MEM_PER_GPU": "500"}, [500]),
+    ],
+)
+def test_the_memory_of_a_job(env: dict[str, str], mib: list[int]) -> None:
+    """However it was asked for."""
+    assert [given >> 20 for given in staging._given_memory(env)] == mib
+
+
+@pytest.mark.parametrize(
+    ("cgroups", "first"),
+    [
+        ("0::/system.slice/job_1/step_0\n", "/sys/fs/cgroup/system.slice/job_1/step_0/memory.max"),
+        (
+            "5:cpu,cpuacct:/x\n4:memory:/slurm/job_1\n",
+            "/sys/fs/cgroup/memory/slurm/job_1/memory.limit_in_bytes",
+        ),
+    ],
+)
+def test_the_limits_of_a_job(cgroups: str, first: str) -> None:
+    """Any of them may be the strictest."""
+    files = [str(file) for file in staging._cgroup_files(cgroups)]
+    assert files[0] == first
+    assert files[-1] in {
+        "/sys/fs/cgroup/memory.max",
+        "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+    }
+    assert len(files) == cgroups.rpartition(":")[2].count("/") + 1
