@@ -77,12 +77,12 @@ def _places(file: h5py.File) -> dict[int, int]:
 
 def _series_of(metric: Any, group: str, places: Mapping[int, int]) -> Iterator[tuple[int, Series]]:
     """Each trial's part of a metric's table."""
-    counts = metric["counts"][:].tolist()
+    name, counts = str(metric.attrs["name"]), metric["counts"][:].tolist()
     means = {trial: _means(rows) for trial, rows in _by_trial(metric["means"][:])}
     for trial, part in _by_trial(metric["points"][:]):
         arrays = (part["steps"], part["value"], part["time"])
         about = (counts[places[trial]], means.get(trial))
-        yield trial, Series(group, str(metric.attrs["name"]), *arrays, *about)
+        yield trial, Series(group, name, *arrays, *about)
 
 
 def _by_trial(rows: Any) -> Iterator[tuple[int, Any]]:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from detslurm.look.plot import Line
 from detslurm.store import TrialDir, fs
 from detslurm.store.run_series import LoggedRuns, SeriesCache, read_runs
 from detslurm.store.trial import Run, with_history
 from detslurm.store.trial_fold import resumed_steps
+
+if TYPE_CHECKING:
+    from detslurm.store.series import Series
 
 Metric = tuple[str, str]
 """A group of reports, and a metric's name; that of a nested one is dotted."""
@@ -18,7 +22,7 @@ NO_LINE = Line([], [], [])
 
 
 class LiveCurves:
-    """The clean curves of a trial's metrics.
+    """The clean curves of a trial's metrics, as `read_together` has read them last.
 
     Args:
         trial: The trial.
@@ -29,13 +33,7 @@ class LiveCurves:
         self._cache: SeriesCache = {}
         self._logged: LoggedRuns | None = None
         self._compacted: dict[Metric, Line] | None = None
-
-    def read(self) -> None:
-        """Take in what is new. Raises StoreFault."""
-        if self._compacted is None and fs.exists(self._trial.metrics_path):  # it is over
-            self._compacted = _compacted(self._trial)
-        if self._compacted is None:
-            self._logged = read_runs(self._trial, self._cache)
+        self._lacking: float | None = None  # when the compacted file that lacks it was written
 
     @property
     def metrics(self) -> list[Metric]:
@@ -51,14 +49,37 @@ class LiveCurves:
         return NO_LINE if self._logged is None else _joined(self._logged, metric)
 
 
-def _compacted(trial: TrialDir) -> dict[Metric, Line] | None:
-    """The curves as they were thinned at the end; None where the logs know more."""
+def read_together(shown: Sequence[LiveCurves]) -> None:
+    """Take in what is new of trials of one experiment. Raises StoreFault."""
+    waiting = [one for one in shown if one._compacted is None]
+    if waiting:
+        _look_for_compacted(waiting)
+    for one in waiting:
+        if one._compacted is None:
+            one._logged = read_runs(one._trial, one._cache)
+
+
+def _look_for_compacted(waiting: Sequence[LiveCurves]) -> None:
+    """Take the curves as they were thinned at the end, but where the logs know more.
+
+    Their file has the tables of all trials: it is read once for those that are shown, and again
+    only when there is another one.
+    """
+    written = fs.modified(waiting[0]._trial.metrics_path)
+    unread = [one for one in waiting if one._lacking != written]
+    if written is None or not unread:
+        return
     from detslurm.store.overviews import overviews  # h5py is slow to import
 
-    found = overviews([trial]).get(trial.id)
-    if found is None:
-        return None
-    runs = with_history(trial.runs())
+    found = overviews([one._trial for one in unread])
+    for one in unread:
+        if (series := found.get(one._trial.id)) is None:
+            one._lacking = written
+        else:
+            one._compacted = _lines(series, with_history(one._trial.runs()))
+
+
+def _lines(found: Iterable[Series], runs: Sequence[Run]) -> dict[Metric, Line]:
     return {
         (one.group, one.metric): _marked(one.steps.tolist(), one.values.tolist(), runs)
         for one in found

@@ -14,7 +14,7 @@ from typing import Final, Literal
 from detslurm.look.plot import Line
 from detslurm.look.top import cells
 from detslurm.look.top.cells import Rows
-from detslurm.look.top.live_curves import LiveCurves, Metric
+from detslurm.look.top.live_curves import LiveCurves, Metric, read_together
 from detslurm.look.top.paced_cluster import Clock, PacedClusters
 from detslurm.look.top.store_tail import StoreTail
 from detslurm.sdk.client import Client
@@ -192,7 +192,8 @@ class Watcher:
         row = one.row
         begun = [trial for trial in one.trial_rows.values() if trial.run_count]
         best = best_trials_first(begun, smaller_is_better=row.smaller_is_better)[:CURVES]
-        read = [(trial, self._read_curves(one, trial.id)) for trial in best]
+        read = [(trial, self._curves_of(one, trial.id)) for trial in best]
+        read_together([curves for _, curves in read])
         searched = (_VALIDATION, row.metric or "")
         view.metrics = _in_order((curves.metrics for _, curves in read), searched)
         if not view.metrics:
@@ -210,12 +211,10 @@ class Watcher:
         title = f"{' '.join(metric)} by batches{more}: experiment {row.id}, best trials"
         view.title = cells.one_line(title)
 
-    def _read_curves(self, one: ExperimentSnapshot, trial: int) -> LiveCurves:
+    def _curves_of(self, one: ExperimentSnapshot, trial: int) -> LiveCurves:
         if self._curves.keys() - one.trial_rows.keys():
             self._curves.clear()  # of another experiment
-        curves = self._curves.setdefault(trial, LiveCurves(one.directory.trial(trial)))
-        curves.read()
-        return curves
+        return self._curves.setdefault(trial, LiveCurves(one.directory.trial(trial)))
 
     def _show_log(self, view: TopView, one: ExperimentSnapshot) -> None:
         trial = _trial_of(one, view.request.trial)

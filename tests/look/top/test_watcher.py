@@ -13,15 +13,17 @@ from typing import Any
 import pytest
 
 from detslurm.look.plot import Line
-from detslurm.look.top.live_curves import LiveCurves
+from detslurm.look.top.live_curves import LiveCurves, read_together
 from detslurm.look.top.paced_cluster import PacedClusters
 from detslurm.look.top.poll_interval import LATEST, SHARE, SOONEST, PollInterval
 from detslurm.look.top.watcher import Page, Request, TopView, Watcher
 from detslurm.slurm import JobInfo, SlurmError
 from detslurm.slurm.queued_job import QueuedJob
-from detslurm.store import RunLog, compact
+from detslurm.store import RunLog, TrialDir, compact, overviews
+from detslurm.store.compacted import open_compacted
 from detslurm.store.records import Deferred, Sending
 from tests.sdk.scenes import SEARCH, Scene, say
+from tests.store import scenes as store_scenes
 
 
 @dataclass
@@ -289,7 +291,7 @@ LOSS = ("validation", "loss")
 
 
 def read_of(curves: LiveCurves) -> Line:
-    curves.read()
+    read_together([curves])
     return curves.line(LOSS)
 
 
@@ -310,6 +312,34 @@ def test_live_curves_read_only_what_is_new(scene: Scene) -> None:
     compact(scene.store.experiment(2))
     compacted = LiveCurves(done)
     assert read_of(compacted) == read_of(compacted) == logged == Line([1], [0.125], [])
+
+
+def test_compacted_curves_are_read_once_for_all_that_are_shown(
+    watcher: Watcher, scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their file has the tables of all trials; again only when it is another one."""
+    experiment = scene.experiment(3)
+    for index in range(3):
+        scene.run(experiment, index, losses=[0.5, 0.25], end="completed")
+    compact(experiment)
+    trial = scene.store.find_trial(6)
+    store_scenes.claim(trial, 2, continues=True)
+    opened: list[TrialDir] = []
+
+    def counted(one: TrialDir) -> Any:
+        opened.append(one)
+        return open_compacted(one)
+
+    monkeypatch.setattr(overviews, "open_compacted", counted)
+    for _ in range(3):
+        view = page(watcher, "curves", experiment.id)
+        assert [len(line.xs) for line in view.curves] == [2, 2, 2]
+    assert len(opened) == 1
+    trial.write_end(2, {"outcome": "completed", "time": 2000.0})
+    compact(experiment)
+    for _ in range(2):
+        assert len(page(watcher, "curves", experiment.id).curves) == 3
+    assert len(opened) == 2
 
 
 def test_the_curves_of_any_metric(watcher: Watcher, scene: Scene) -> None:
