@@ -50,9 +50,10 @@ def test_the_best_trials_are_plotted_with_a_legend(runs: Scene, detslurm: Detslu
 def test_integers_that_no_float_holds_are_infinite(runs: Scene, detslurm: Detslurm) -> None:
     """They cost no plot."""
     with RunLog.open(runs.store.find_trial(2).records_path(1)) as log:
-        log.append({"t": "metrics", "group": "training", "steps": 1, "metrics": {"n": -(10**400)}})
+        for steps, n in ((1, -(10**400)), (2, 3)):
+            log.append({"t": "metrics", "group": "training", "steps": steps, "metrics": {"n": n}})
     said = detslurm("experiment", "plot", 1, "n", "-t", 2, "--csv")
-    assert said.out.splitlines() == ["trial,steps,n", "2,1,-Infinity"]
+    assert said.out.splitlines() == ["trial,steps,n", "2,1,-Infinity", "2,2,3.0"]
     assert detslurm("experiment", "plot", 1, "n", "-t", 2).status == 0
 
 
