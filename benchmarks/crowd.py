@@ -48,11 +48,14 @@ def our_reporter(folder: Path, workers: int) -> Reporter:
     def talk(log: EventLog[State], metrics: random.Random, ref: str) -> Iterator[Verdict]:
         last: list[dict[str, Any]] = []
         while True:
-            index = log.commit([*last, {"e": "work_requested", "worker": ref}]).assignment(ref)
+            state = log.commit([*last, {"e": "work_requested", "worker": ref}])
+            index = state.assignment(ref)
             assert index is not None
+            token = state.trials[index].fencing_token
             for at in RUNGS:
                 loss = metrics.random()
                 event = {"e": "validated", "trial": index, "time": at, "metric": loss}
+                event["fencing_token"] = token
                 stop = log.commit([event]).trials[index].stop
                 yield index, at, stop
                 if stop:

@@ -159,6 +159,9 @@ class _Counting:
     def load(self, data: bytes) -> list[int]:
         return [int(data)]
 
+    def may_come_late(self, events: list[dict[str, Any]]) -> bool:
+        return all(event["e"] != "work_requested" for event in events)
+
 
 @contextmanager
 def _virtual(clock: _Clock) -> Iterator[None]:
@@ -173,7 +176,13 @@ def _virtual(clock: _Clock) -> Iterator[None]:
 
 
 def crowd(
-    workers: int, *, decisions: int = 5, think: float = 0.0, server: FileServer | None = None
+    workers: int,
+    *,
+    decisions: int = 5,
+    think: float = 0.0,
+    behind: int = 0,
+    kind: str = "validated",
+    server: FileServer | None = None,
 ) -> Crowd:
     """Let workers report so often, each after the verdict on its last report.
 
@@ -181,6 +190,8 @@ def crowd(
         workers: How many there are; all begin at once.
         decisions: How many each waits for.
         think: Seconds of training between a verdict and the next report, on average; exponential.
+        behind: How many facts others have committed since these workers last read the log.
+        kind: What they commit: `validated`, or `work_requested`, which each commits by itself.
         server: What calls cost.
 
     Returns:
@@ -188,18 +199,20 @@ def crowd(
     """
     clock = _Clock(server or FileServer())
     folder = Path(tempfile.mkdtemp(dir=_MEMORY if Path(_MEMORY).is_dir() else None))
+    logs = [EventLog(folder, _Counting()) for _ in range(workers)]
+    other = EventLog(folder, _Counting())
+    for _ in range(behind):
+        other.commit([{"e": "validated"}])
     waits: list[float] = []
     got = [0] * workers
 
     def work(number: int) -> None:
-        drawn, log = random.Random(number), EventLog(folder, _Counting())
+        drawn, log = random.Random(number), logs[number]
         for index in range(decisions):
             if think:
                 clock.sleep(drawn.expovariate(1 / think))
             began = clock.now
-            log.commit(
-                [{"e": "validated", "trial": number, "time": index, "metric": drawn.random()}]
-            )
+            log.commit([{"e": kind, "trial": number, "time": index, "metric": drawn.random()}])
             waits.append(clock.now - began)
             got[number] += 1
 
@@ -210,7 +223,7 @@ def crowd(
             clock.next()
             for thread in threads:
                 thread.join()
-        facts = sum(1 for _ in folder.glob("*.json"))
+        facts = sum(1 for _ in folder.glob("*.json")) - behind
     finally:
         threading.stack_size(kept)
         shutil.rmtree(folder)

@@ -39,6 +39,9 @@ _CLOSED_BY: dict[RunOutcome, RunOutcome] = {
     "invalid_hp": "invalid_hp",
 }
 
+# Events that change nothing where another one of the kind came before.
+_FIRST_ONE_STANDS = ("sampled", "operations")
+
 
 class Search:
     """The search of one experiment as a pure function of its events; the state is passed in.
@@ -149,6 +152,21 @@ class Search:
             data: The bytes.
         """
         return _DECODER.decode(data)
+
+    def may_come_late(self, events: Iterable[Mapping[str, Any]]) -> bool:
+        """Return whether others may commit the events after their process has died.
+
+        A trial's report and the end of a run count only while that run is the trial's last. But a
+        request for work would give a trial to a worker that is gone, or take it from the process
+        that was started in the place of the one that asked.
+
+        Args:
+            events: Events of the search's log.
+        """
+        return all(
+            event.get("e") in _FIRST_ONE_STANDS or event.get("fencing_token") is not None
+            for event in events
+        )
 
     def plan(self, state: State, index: int) -> TrialPlan:
         """Return what a trial trains: drawn in the order of creation, or as the state has it.

@@ -22,7 +22,7 @@ from detslurm.store import fs
 from detslurm.store.errors import StoreError
 from detslurm.store.facts import SCHEMA, FactLog, read_record
 from detslurm.store.frame import decode_json, encode_json, frame
-from detslurm.store.waiting_room import CommitRequest, WaitingRoom
+from detslurm.store.waiting_room import CommitRequest, Visit, WaitingRoom
 
 S = TypeVar("S")
 
@@ -39,6 +39,7 @@ PACK_OF: Final = 16
 _MEMORY: Final = 256
 # How many of those that wait commit for all at once: a winner may be slow, or die.
 _LEADERS: Final = 2
+_ANY_NUMBER: Final = 1 << 20
 # How long the others wait, in calls of the file server: a leader needs as many.
 _CALLS, _SHORTEST, _LONGEST = 6.0, 0.001, 1.0
 
@@ -57,6 +58,9 @@ class Fold(Protocol[S]):
 
     def load(self, data: bytes) -> S:
         """The state that `dump` wrote; any exception where it can't be used."""
+
+    def may_come_late(self, events: Events) -> bool:
+        """Whether others may add the events at any time, also after their process has died."""
 
 
 class _Snapshot(msgspec.Struct, array_like=True):
@@ -102,7 +106,9 @@ class EventLog(Generic[S]):
             for fact in facts:
                 self._take(fact)
             read += len(facts)
-            if from_cache and read >= snapshot_interval(self.position):
+            # Not past that mark: the cache may know no more that it was there.
+            enough = read >= snapshot_interval(self.position) and until not in self._marks
+            if from_cache and enough:
                 read = 0
                 self._load_cache()
 
@@ -129,31 +135,40 @@ class EventLog(Generic[S]):
         them. The first of them commit for all, and the others wait as long as that takes; who finds
         its events in the log is done, after four calls and without any fsync. The list is a help
         and no promise: an old one costs time, and so do leaders that are slow or dead, for more and
-        more of those that wait become leaders themselves.
+        more of those that wait become leaders themselves. What must not come late is not shown: its
+        process commits it alone, after a random pause that doubles with each race it loses.
         """
-        taken, leaders, met = not self._crowded, _LEADERS, False
-        with self._room.entered(own) as visit:
-            self._call = min(1.25 * self._call, visit.call or _LONGEST)
-            pause = max(_CALLS * self._call, _SHORTEST)
-            while True:
-                others = self._room.others(visit, self._is_open)
-                met = met or others.are_there
-                leads = not others.go_first(leaders)
-                if not leads:
+        taken, leaders, pause, met = not self._crowded, _LEADERS, 0.0, False
+        shown = self._fold.may_come_late(own.events)
+        while own.mark not in self._marks:
+            # The mark stays: it may have been shown before, and be in somebody's list.
+            own = self._open = own._replace(position=self.position)
+            with self._room.entered(own, shown=shown) as visit:
+                pause = pause or self._first_pause(visit)
+                while self._is_open(own):
+                    others = self._room.others(visit, self._is_open)
+                    met = met or others.are_there
+                    leads = not others.go_first(leaders)
                     # Another node's commit: there is nothing to wait on.
-                    time.sleep(min(pause, _LONGEST) * _jitter())
-                if taken:
-                    self._read_number()
-                    taken = False
-                self._read_on(from_cache=True, until=own.mark, sure=False)
-                if own.mark in self._marks:
-                    break
-                if leads:
-                    if self._link(own, list(others.requests())):
-                        break
-                    taken = True
-                leaders, pause = 2 * leaders, 2 * pause
+                    if not leads:
+                        time.sleep(pause * (0.75 + 0.5 * _random()))
+                    elif visit.name is None:
+                        time.sleep(pause * _random())
+                    if taken:
+                        self._read_number()
+                        taken = False
+                    self._read_on(from_cache=True, until=own.mark, sure=False)
+                    if leads and self._is_open(own):
+                        taken = not self._link(own, list(others.requests()))
+                    leaders = min(2 * leaders, _ANY_NUMBER)
+                    pause = min(2 * pause, _LONGEST)
         self._crowded = met
+
+    def _first_pause(self, visit: Visit) -> float:
+        if visit.name is None:
+            return _SHORTEST
+        self._call = min(1.25 * self._call, visit.call)
+        return min(max(_CALLS * self._call, _SHORTEST), _LONGEST)
 
     def _is_open(self, request: CommitRequest) -> bool:
         """Whether the next fact may have it: it is in no fact before, and that can be known."""
@@ -292,9 +307,9 @@ def _requests_of(fact: dict[str, Any]) -> Iterator[tuple[Any, Any]]:
             yield mark, events
 
 
-def _jitter() -> float:
-    # `random` itself costs each process ten path calls.
-    return 0.75 + 0.5 * os.urandom(1)[0] / 255
+def _random() -> float:
+    """From 0 to 1."""
+    return os.urandom(1)[0] / 255  # `random` itself costs each process ten path calls
 
 
 def _read_snapshot(path: Path) -> _Snapshot | None:

@@ -119,9 +119,9 @@ class WaitingRoom:
         self._path = str(path)
 
     @contextmanager
-    def entered(self, request: CommitRequest) -> Iterator[Visit]:
-        """Show a request to others while the block runs, where that can be done."""
-        name, began = request.name(), time.monotonic()
+    def entered(self, request: CommitRequest, *, shown: bool = True) -> Iterator[Visit]:
+        """Show a request to others while the block runs, where that may and can be done."""
+        name, began = request.name() if shown else None, time.monotonic()
         if name is None or not self._shown(f"{self._path}/{name}"):
             yield Visit(None, 0.0)
             return

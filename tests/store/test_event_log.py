@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import shutil
+import signal
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,9 @@ from unittest import mock
 
 import pytest
 
+from benchmarks.crowd import search
 from benchmarks.site.decisions import FileServer, crowd
+from detslurm.searcher import State as SearchState
 from detslurm.store import EventLog, StoreError, fs
 from detslurm.store.event_log import PACK_OF, SNAPSHOT_EVERY, snapshot_interval
 from detslurm.store.facts import FactLog
@@ -42,6 +45,9 @@ class Tickets:
     def load(self, data: bytes) -> State:
         state: State = json.loads(data)
         return state
+
+    def may_come_late(self, events: list[dict[str, Any]]) -> bool:
+        return not any(event.get("alone") for event in events)
 
 
 @pytest.fixture
@@ -431,3 +437,94 @@ def test_fifty_workers_at_once_wait_for_few_calls_each() -> None:
     assert sum(seen.calls.values()) / 200 < 16
     assert seen.each("fsync") < 0.6
     assert seen.waits[-1] < 100 * 0.002
+
+
+def test_a_crowd_that_is_far_behind_waits_for_few_facts() -> None:
+    """Each shows what it asks for as of the end of the log, whatever it had read before."""
+    seen = crowd(60, decisions=1, behind=SNAPSHOT_EVERY + 44)
+    assert seen.facts <= 12
+    assert seen.calls.total() / 60 < 80
+    assert seen.waits[-1] < 1.0
+
+
+def test_a_crowd_that_asks_for_work_is_served_one_by_one() -> None:
+    """Nobody commits for another, and nobody is starved."""
+    seen = crowd(40, decisions=1, kind="work_requested")
+    assert (seen.facts, seen.least) == (40, 1)
+    assert seen.calls.total() / 40 < 150
+    assert seen.waits[-1] < 4.0
+
+
+def test_who_loses_every_race_goes_on(folder: Path) -> None:
+    """However many rounds it takes, the commit ends with its events in the log, once."""
+    late, busy = opened(folder), opened(folder)
+    link, losses = late._link, itertools.count()
+
+    def lost(*args: Any) -> bool:
+        if next(losses) < 80:
+            busy.catch_up()
+            ask(busy, f"w{busy.position}")
+        return link(*args)
+
+    with mock.patch.object(late, "_link", lost):
+        assert ask(late, "late") == 80
+    assert late.state == busy.catch_up() == replayed(folder)
+
+
+def test_a_request_that_others_committed_hundreds_of_facts_ago_counts_once(folder: Path) -> None:
+    """Its process hung meanwhile; the cache that it meets has forgotten the request."""
+    hung, other = opened(folder), opened(folder)
+    hung._crowded = True
+    others = WaitingRoom.others
+
+    def much_later(*args: Any) -> Any:
+        with mock.patch.object(WaitingRoom, "others", others):
+            for number in range(2 * SNAPSHOT_EVERY + 88):
+                other._crowded = number == SNAPSHOT_EVERY - 6
+                ask(other, f"w{number}")
+        return others(*args)
+
+    with mock.patch.object(WaitingRoom, "others", much_later):
+        ask(hung, "once")
+    assert other.catch_up()["seen"].count("once.0") == 1
+    assert hung.catch_up() == other.state == replayed(folder)
+
+
+def test_a_request_for_work_dies_with_its_process(folder: Path) -> None:
+    """It is not committed after the request of the process that was started in its place; nor is
+    a worker that never comes back given a trial."""
+    made = search(8)
+
+    def entered() -> EventLog[SearchState]:
+        log = EventLog(folder, made)
+        log.catch_up()
+        return log
+
+    def request(log: EventLog[SearchState], worker: str, incarnation: str) -> SearchState:
+        event = {"e": "work_requested", "worker": worker, "incarnation": incarnation}
+        return log.commit([event])
+
+    def dies_among_others(log: EventLog[SearchState], worker: str) -> None:
+        with mock.patch.object(
+            WaitingRoom, "others", lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+        ):
+            request(log, worker, "dead")
+
+    request(entered(), "1_0", "first")
+    late = {worker: entered() for worker in ("1_0", "1_1")}
+    request(entered(), "1_2", "a")
+    for worker, log in late.items():
+        assert killed_at(partial(dies_among_others, log, worker), 1000, AFTER)
+    live = entered()
+    index = request(live, "1_0", "live").assignment("1_0")
+    assert index is not None
+    token = live.state.trials[index].fencing_token
+    after = entered()
+    after._crowded = True
+    request(after, "1_3", "a")
+    trial = live.catch_up().trials[index]
+    assert (trial.incarnation, trial.fencing_token) == ("live", token)
+    assert live.state.assignment("1_1") is None
+    report = {"e": "validated", "trial": index, "fencing_token": token}
+    assert made.may_come_late([report])
+    assert not made.may_come_late([report, {"e": "work_requested", "worker": "1_0"}])
