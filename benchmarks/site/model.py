@@ -81,7 +81,7 @@ class Workload:
         spread: Trials train between 1 - spread and 1 + spread of that.
         checkpoint_minutes: Between two checkpoints; 0 for one at the end alone.
         checkpoint_bytes: Of each.
-        imports: Path calls of the user's own imports (torch on its own: 20,000).
+        imports: Path calls of the user's own imports (torch on its own: 19,000).
         import_seconds: Seconds of a core that these take.
         staged_bytes: Of the environment's archive with `slurm.stage_environment`; 0 without. Each
             node reads it once, and imports name nothing else on the shared file system.
