@@ -60,7 +60,8 @@ def our_reporter(folder: Path, workers: int) -> Reporter:
                 yield index, at, stop
                 if stop:
                     break
-            last = [{"e": "run_ended", "trial": index, "worker": ref, "outcome": "stopped"}]
+            ended = {"e": "run_ended", "trial": index, "worker": ref, "outcome": "stopped"}
+            last = [{**ended, "fencing_token": token}]
 
     return reports
 

@@ -159,7 +159,7 @@ class _Counting:
     def load(self, data: bytes) -> list[int]:
         return [int(data)]
 
-    def may_come_late(self, events: list[dict[str, Any]]) -> bool:
+    def may_come_late(self, state: list[int], events: list[dict[str, Any]]) -> bool:
         return all(event["e"] != "work_requested" for event in events)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -153,19 +153,37 @@ class Search:
         """
         return _DECODER.decode(data)
 
-    def may_come_late(self, events: Iterable[Mapping[str, Any]]) -> bool:
-        """Return whether others may commit the events after their process has died.
+    def may_come_late(self, state: State, events: Sequence[Mapping[str, Any]]) -> bool:
+        """Return whether events still count that another process commits, maybe after their own
+        has died.
 
-        A trial's report and the end of a run count only while that run is the trial's last. But a
+        A trial's report and the end of a run count only while that run is the trial's last. A
         request for work would give a trial to a worker that is gone, or take it from the process
-        that was started in the place of the one that asked.
+        that was started in the place of the one that asked: so it has to come with the end of its
+        worker's run, and that one has to be the last, for whoever asks in its place begins another.
 
         Args:
+            state: The state before them.
             events: Events of the search's log.
         """
-        return all(
-            event.get("e") in _FIRST_ONE_STANDS or event.get("fencing_token") is not None
+        asking = [event.get("worker") for event in events if event.get("e") == "work_requested"]
+        return all(self._ends_last_run(state, worker, events) for worker in asking) and all(
+            event.get("e") in _FIRST_ONE_STANDS
+            or event.get("e") == "work_requested"
+            or event.get("fencing_token") is not None
             for event in events
+        )
+
+    def _ends_last_run(
+        self, state: State, worker: Any, events: Sequence[Mapping[str, Any]]
+    ) -> bool:
+        index = state.assignment(worker) if isinstance(worker, str) else None
+        if index is None:
+            return False
+        last = ("run_ended", worker, index, state.trials[index].fencing_token)
+        return any(
+            (e.get("e"), e.get("worker"), e.get("trial"), e.get("fencing_token")) == last
+            for e in events
         )
 
     def plan(self, state: State, index: int) -> TrialPlan:

@@ -59,8 +59,8 @@ class Fold(Protocol[S]):
     def load(self, data: bytes) -> S:
         """The state that `dump` wrote; any exception where it can't be used."""
 
-    def may_come_late(self, events: Events) -> bool:
-        """Whether others may add the events at any time, also after their process has died."""
+    def may_come_late(self, state: S, events: Events) -> bool:
+        """Whether events still count that another process adds, maybe after their own has died."""
 
 
 class _Snapshot(msgspec.Struct, array_like=True):
@@ -139,10 +139,10 @@ class EventLog(Generic[S]):
         process commits it alone, after a random pause that doubles with each race it loses.
         """
         taken, leaders, pause, met = not self._crowded, _LEADERS, 0.0, False
-        shown = self._fold.may_come_late(own.events)
         while own.mark not in self._marks:
             # The mark stays: it may have been shown before, and be in somebody's list.
             own = self._open = own._replace(position=self.position)
+            shown = self._fold.may_come_late(self.state, own.events)
             with self._room.entered(own, shown=shown) as visit:
                 pause = pause or self._first_pause(visit)
                 while self._is_open(own):
@@ -159,7 +159,7 @@ class EventLog(Generic[S]):
                         taken = False
                     self._read_on(from_cache=True, until=own.mark, sure=False)
                     if leads and self._is_open(own):
-                        taken = not self._link(own, list(others.requests()))
+                        taken = not self._link(own, [*filter(self._counts, others.requests())])
                     leaders = min(2 * leaders, _ANY_NUMBER)
                     pause = min(2 * pause, _LONGEST)
         self._crowded = met
@@ -173,6 +173,10 @@ class EventLog(Generic[S]):
     def _is_open(self, request: CommitRequest) -> bool:
         """Whether the next fact may have it: it is in no fact before, and that can be known."""
         return request.mark not in self._marks and self.position < request.position + _MEMORY
+
+    def _counts(self, request: CommitRequest) -> bool:
+        """Whether a request of another process would change anything still."""
+        return self._fold.may_come_late(self.state, request.events)
 
     def _read_number(self) -> None:
         """Fold the facts from the next number on, which is taken."""
@@ -244,13 +248,16 @@ class EventLog(Generic[S]):
         self.position = fact["n"]
         self._tail.append(fact)
         marks: list[str] = []
-        for mark, events in _requests_of(fact):
-            if mark in self._marks or not isinstance(events, list):
+        for place, (mark, found) in enumerate(_requests_of(fact)):
+            if mark in self._marks or not isinstance(found, list):
                 continue  # a copy: the reply to its first link got lost, or it was still listed
+            events = [event for event in found if isinstance(event, dict)]
+            if place and not self._fold.may_come_late(self.state, events):
+                continue  # where its process lives, it commits them itself
             if isinstance(mark, str):
                 marks.append(mark)
                 self._marks.add(mark)
-            self._fold.apply(self.state, [event for event in events if isinstance(event, dict)])
+            self._fold.apply(self.state, events)
         self._recent.append(marks)
         while len(self._recent) > _MEMORY:
             self._marks.difference_update(self._recent.popleft())

@@ -46,7 +46,7 @@ class Tickets:
         state: State = json.loads(data)
         return state
 
-    def may_come_late(self, events: list[dict[str, Any]]) -> bool:
+    def may_come_late(self, state: State, events: list[dict[str, Any]]) -> bool:
         return not any(event.get("alone") for event in events)
 
 
@@ -525,6 +525,44 @@ def test_a_request_for_work_dies_with_its_process(folder: Path) -> None:
     trial = live.catch_up().trials[index]
     assert (trial.incarnation, trial.fencing_token) == ("live", token)
     assert live.state.assignment("1_1") is None
-    report = {"e": "validated", "trial": index, "fencing_token": token}
-    assert made.may_come_late([report])
-    assert not made.may_come_late([report, {"e": "work_requested", "worker": "1_0"}])
+
+
+def test_what_counts_of_others() -> None:
+    """A request for work with the end of its worker's last run, and no other."""
+    made = search(8)
+    state = made.initial()
+    asks = {"e": "work_requested", "worker": "1_0", "incarnation": "a"}
+    made.apply(state, [asks])
+    index = state.assignment("1_0")
+    assert index is not None
+    token = state.trials[index].fencing_token
+    report = {"e": "validated", "trial": index, "time": 1, "metric": 0.5, "fencing_token": token}
+    end = {
+        "e": "run_ended", "trial": index, "worker": "1_0", "outcome": "stopped",
+        "fencing_token": token,
+    }  # fmt: skip
+    assert made.may_come_late(state, [report])
+    assert made.may_come_late(state, [end, asks])
+    assert not made.may_come_late(state, [asks])
+    assert not made.may_come_late(state, [report, asks])
+    assert not made.may_come_late(state, [end, {**asks, "worker": "1_1"}])
+    made.apply(state, [{**asks, "incarnation": "b"}])  # it was requeued
+    assert not made.may_come_late(state, [end, asks])
+
+
+def test_a_request_of_a_former_self_is_passed_over(folder: Path) -> None:
+    """It was listed before the worker's new process began, and committed after."""
+    made = search(8)
+    log, other = EventLog(folder, made), EventLog(folder, made)
+    asks = {"e": "work_requested", "worker": "1_0", "incarnation": "a"}
+    index = log.commit([asks]).assignment("1_0")
+    assert index is not None
+    end = {"e": "run_ended", "trial": index, "worker": "1_0", "outcome": "stopped"}
+    end["fencing_token"] = log.state.trials[index].fencing_token
+    late = CommitRequest.new(log.position, [end, asks])
+    log.commit([{**asks, "incarnation": "b"}])
+    other.catch_up()
+    assert other._link(CommitRequest.new(2, [{**asks, "worker": "1_1"}]), [late])
+    state = log.catch_up()
+    assert state == other.state
+    assert (state.trials[index].incarnation, state.assignment("1_0")) == ("b", index)
