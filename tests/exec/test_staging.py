@@ -7,8 +7,9 @@ import os
 import subprocess
 import sys
 import venv
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
@@ -46,6 +47,13 @@ KILLS = """\
     ExperimentDir.at(Path(sys.argv[1])).append(Intent(intent="kill"))'''
     subprocess.run(["{python}", "-c", code, os.environ["DETSLURM_EXPERIMENT_DIR"]], check=True)
     """
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """A short one: the first lines of scripts name what is in it."""
+    with TemporaryDirectory(prefix="stage-", ignore_cleanup_errors=True) as folder:
+        yield Path(folder).resolve()
 
 
 @pytest.fixture
@@ -270,8 +278,12 @@ class TestANode:
         with monkeypatch.context() as killed:
             killed.setattr(staging, "_check", die)
             if (child := os.fork()) == 0:
-                staged(one)
-            os.waitpid(child, 0)
+                try:
+                    staged(one)
+                finally:
+                    os._exit(1)  # never a second pytest, whatever is wrong with the copy
+            _, status = os.waitpid(child, 0)
+        assert os.waitstatus_to_exitcode(status) == 9
         (half,) = copies(disk)
         copy = Path(staged(one).path)
         assert copies(disk) == [copy]

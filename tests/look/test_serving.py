@@ -346,7 +346,7 @@ def test_open_ondemand_runs_the_app_below_its_prefix(
         try:
             port, portal = int(process.stdout.readline()), "ondemand.example.org"
             bare_root = get(port, "/pun/dev/detslurm", Host=portal)
-            assert (bare_root.status, bare_root.headers["location"]) == (303, "detslurm/")
+            assert (bare_root.status, bare_root.headers["location"]) == (303, "./detslurm/")
             listed = get(port, "/pun/dev/detslurm/", Host=portal)
             assert 'href="experiments/1/"' in listed.text
             shown = get(port, "/pun/dev/detslurm/experiments/1/", Host=portal)
