@@ -73,7 +73,8 @@ def sweep(folder: Path) -> bool:
 def temporary_directory() -> str:
     """What `tempfile.gettempdir()` says."""
     if "tempfile" not in sys.modules:
-        first = os.path.abspath(os.environ.get("TMPDIR") or "/tmp")  # noqa: PTH100 (as tempfile)
+        given = (os.environ.get(name) for name in ("TMPDIR", "TEMP", "TMP"))
+        first = os.path.abspath(next(filter(None, given), "/tmp"))  # noqa: PTH100 (as tempfile)
         if _is_writable(first):
             return first
     import tempfile

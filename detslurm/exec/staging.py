@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from detslurm import __version__
-from detslurm._node_files import ENVIRONMENTS, mounted_kind
+from detslurm._node_files import ENVIRONMENTS, mounted_kind, temporary_directory
 from detslurm._quantities import human_size
 from detslurm.slurm import Allocation
 from detslurm.store.records import MANIFEST
@@ -141,7 +141,7 @@ def _stage(environment: Mapping[str, Any], pause: Callable[[], None]) -> StagedE
 
 def _place() -> Path:
     """The directory for temporary files: the job's own where there is one."""
-    return Path(os.environ.get("SLURM_TMPDIR") or tempfile.gettempdir()).resolve()
+    return Path(os.environ.get("SLURM_TMPDIR") or temporary_directory()).resolve()
 
 
 def _home() -> Path:

@@ -205,16 +205,15 @@ def _pack(environment: EnvironmentFiles, path: Path, progress: Callable[[int, in
             _write(environment, out, progress)
             out.flush()
             os.fsync(handle)
-            size = os.fstat(handle).st_size
         now = _listed(environment.prefix)
         if now.digest != environment.digest:
             raise SubmitError(
                 f"slurm.stage_environment: {environment.prefix} has changed while it was packed:"
                 " submit again when nothing is being installed there"
             )
-        # Another submission may have been faster, with the same content.
+        # Another submission may have been faster: with the same files, but not all those compiled.
         fs.link_new(temporary, str(path))
-        return size
+        return path.stat().st_size
     finally:
         fs.discard(temporary)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -85,3 +87,22 @@ def test_a_directory_that_can_not_be_listed_is_not_swept(
     monkeypatch.setattr(os, "listdir", listdir)
     flags.append(PreemptFlag.create())
     assert Path(flags[0].name).parent == tmp
+
+
+ASKS = """\
+from detslurm._node_files import temporary_directory
+found = temporary_directory()
+import tempfile
+print(found == tempfile.gettempdir(), found)
+"""
+
+
+@pytest.mark.parametrize("name", ["TMPDIR", "TEMP", "TMP"])
+def test_temporary_files_go_where_pythons_go(name: str, tmp_path: Path) -> None:
+    """Without asking `tempfile`, which agents do without, whatever variable a site has set."""
+    env = {k: v for k, v in os.environ.items() if k not in ("TMPDIR", "TEMP", "TMP")}
+    done = subprocess.run(
+        [sys.executable, "-c", ASKS], env={**env, name: str(tmp_path)},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout == f"True {tmp_path}\n"

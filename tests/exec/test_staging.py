@@ -23,7 +23,7 @@ from detslurm.exec.staging import NotStaged, StagedEnvironment, stage
 from detslurm.exec.workdir import make_workdir
 from detslurm.sdk import Client
 from detslurm.sdk.errors import SubmitError
-from detslurm.sdk.submission.environment import find_environment, keep
+from detslurm.sdk.submission.environment import archive_path, find_environment, keep
 from detslurm.store import ExperimentDir, Store
 from detslurm.store.records import MANIFEST
 
@@ -173,6 +173,17 @@ class TestPacking:
         with pytest.raises(KeyboardInterrupt):
             keep(found, Store.open(tmp_path / "store"), interrupt)
         assert archives(tmp_path) == []
+
+    def test_the_faster_of_two_is_kept(self, tmp_path: Path, environment: Path) -> None:
+        """It may have fewer compiled modules: its own size is what nodes will find."""
+        found, store = find_environment(str(environment)), Store.open(tmp_path / "store")
+        assert found is not None
+
+        def other(done: int, whole: int) -> None:
+            archive_path(found, store).write_bytes(b"another")
+
+        kept = keep(found, store, other)
+        assert (Path(kept.archive).read_bytes(), kept.size) == (b"another", 7)
 
     def test_what_changes_meanwhile_is_refused(self, tmp_path: Path, environment: Path) -> None:
         """Half of an installation must not be kept."""
