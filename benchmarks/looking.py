@@ -28,18 +28,22 @@ def trained(store: Store, trials: int, steps: int) -> ExperimentDir:
     """
     if trials > 1 and steps % CHUNK:
         raise ValueError(f"{steps} steps are no whole number of chunks of {CHUNK}")
-    experiment = store.create_experiment(
-        Created(name="looked-at", trials=trials, metric="loss"), resolved()
-    )
-    first = experiment.created().first_trial
-    job = {"cluster": "slurm", "job_id": "1", "first_index": 0}
-    experiment.append({"type": "submitted", "jobs": [job]})
-    for number in range(first, first + trials):
-        _run(experiment, number, steps if number == first else 1)
+    experiment, numbers = _submitted(store, "looked-at", trials)
+    for number in numbers:
+        _run(experiment, number, steps if number == numbers[0] else 1)
     compact(experiment)
     if trials > 1:
         _spread(experiment.metrics_path, trials, steps)
     return experiment
+
+
+def _submitted(store: Store, name: str, trials: int) -> tuple[ExperimentDir, range]:
+    """An experiment whose job is known, and the ids of its trials."""
+    made = store.create_experiment(Created(name=name, trials=trials, metric="loss"), resolved())
+    job = {"cluster": "slurm", "job_id": "1", "first_index": 0}
+    made.append({"type": "submitted", "jobs": [job]})
+    first = made.created().first_trial
+    return made, range(first, first + trials)
 
 
 def _run(experiment: ExperimentDir, number: int, steps: int) -> None:
@@ -107,13 +111,8 @@ def searched(store: Store, trials: int, points: int, metrics: Sequence[str]) -> 
     """
     if points > MOST:
         raise ValueError(f"curves of {points} points would be thinned to {MOST}")
-    made = store.create_experiment(
-        Created(name="searched", trials=trials, metric="loss"), resolved()
-    )
-    first = made.created().first_trial
-    job = {"cluster": "slurm", "job_id": "1", "first_index": 0}
-    made.append({"type": "submitted", "jobs": [job]})
-    for number in range(first, first + trials):
+    made, numbers = _submitted(store, "searched", trials)
+    for number in numbers:
         _search_run(made, number, metrics)
     compact(made)
     noise = np.random.default_rng(0)
