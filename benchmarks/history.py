@@ -12,15 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measure import Rounds
+from benchmarks.peers import REPOSITORY, cache_directory
 from benchmarks.report import Last, Row
-
-REPOSITORY = Path(__file__).resolve().parents[1]
 
 
 def history_path() -> Path:
     """`$XDG_CACHE_HOME/detslurm/benchmarks.jsonl`: figures of one machine, not of the project."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return cache / "detslurm" / "benchmarks.jsonl"
+    return cache_directory() / "benchmarks.jsonl"
 
 
 def last_figures(path: Path) -> dict[str, Last]:
@@ -47,7 +45,7 @@ def keep(path: Path, rows: Iterable[Row], seconds: float) -> None:
         for row in rows
     ]
     run = {
-        "time": time.time(), "seconds": seconds, "commit": _commit(), "cores": os.cpu_count(),
+        "time": time.time(), "seconds": seconds, "commit": commit(), "cores": os.cpu_count(),
         "rows": kept,
     }  # fmt: skip
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -59,7 +57,8 @@ def _numbers(figure: Rounds | float) -> list[float]:
     return [figure.median, *figure.quartiles] if isinstance(figure, Rounds) else [figure]
 
 
-def _commit() -> str:
+def commit() -> str:
+    """The commit that is measured, and whether anything was changed since."""
     done = subprocess.run(
         ["git", "describe", "--always", "--dirty"], cwd=REPOSITORY, capture_output=True, text=True
     )

@@ -15,12 +15,16 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 PEERS = ("torch", "numpy", "tensorboard", "determined==0.38.1", "lightning", "accelerate")
 
 
+def cache_directory() -> Path:
+    """Where the user keeps what can be made again."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "detslurm"
+
+
 def python_with_peers() -> Path:
     """A Python that can import the peers; made in the user's cache when it isn't there yet."""
     constraints = REPOSITORY / "constraints.txt"
     recipe = f"{sys.version} {PEERS} {constraints.read_text()}"
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    place = cache / "detslurm" / f"peers-{hashlib.sha256(recipe.encode()).hexdigest()[:12]}"
+    place = cache_directory() / f"peers-{hashlib.sha256(recipe.encode()).hexdigest()[:12]}"
     python, stamp = place / "bin" / "python", place / "installed"
     if not stamp.exists():
         print(f"installing {', '.join(PEERS)} in {place}", file=sys.stderr, flush=True)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 from time import perf_counter, sleep
+from unittest import mock
 
 import msgspec
 
@@ -52,9 +53,9 @@ def measure(bench: Bench) -> Iterator[Row]:
     began = perf_counter()
     archive = keep(found, Store.open(shared / "store"), lambda done, whole: None)
     packing = perf_counter() - began
-    os.environ["SLURM_TMPDIR"] = str(disk)
     began = perf_counter()
-    staged = stage(msgspec.to_builtins(archive), wait=sleep, stopped=bool)
+    with mock.patch.dict(os.environ, SLURM_TMPDIR=str(disk)):
+        staged = stage(msgspec.to_builtins(archive), wait=sleep, stopped=bool)
     unpacking = perf_counter() - began
     places = (prefix, Path(staged.path))
     here, there = (_calls(place, shared) for place in places)

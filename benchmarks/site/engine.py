@@ -67,8 +67,6 @@ class Server:
         self._simulation, self.capacity, self.each = simulation, capacity, each
         self._others = others
         self.asked = self.done = 0.0
-        self.waited = 0.0
-        """Seconds that users were there for longer than each alone would have been."""
         self.by_second: dict[int, float] = {}
         self._served = 0.0  # to anyone who was there all the time
         self._since = 0.0
@@ -110,8 +108,6 @@ class Server:
         rate, users, elapsed = self._rate(), len(self._leaving), self._since - since
         self._served += rate * elapsed
         self.done += rate * users * elapsed
-        alone = min(self.each, self.capacity)
-        self.waited += users * elapsed * (1 - rate / alone)
         second = int(since)
         while second < self._since:
             part = min(second + 1, self._since) - max(second, since)

@@ -10,7 +10,6 @@ import datetime
 import os
 import platform
 import resource
-import subprocess
 import sys
 import tempfile
 import time
@@ -23,6 +22,7 @@ import msgspec
 from benchmarks.bench import Bench
 from benchmarks.calls import Traced, trace
 from benchmarks.experiments import Nowhere, finished, job_environment
+from benchmarks.history import commit
 from benchmarks.latency import counted
 from benchmarks.measure import interleaved, run
 from benchmarks.searches import LongSearch
@@ -351,14 +351,11 @@ def processor(bench: Bench, slurm: float) -> Seconds:
 
 def measured(bench: Bench) -> Costs:
     """Everything, in about two minutes."""
-    version = subprocess.run(
-        ["git", "describe", "--always"], capture_output=True, text=True, check=True
-    )
     slurm = bench.cluster.command("sinfo", "--version").split()[-1]
     busy, seconds = on_slurm(bench)
     return Costs(
         date=datetime.datetime.now(datetime.UTC).date().isoformat(),
-        version=version.stdout.strip(),
+        version=commit(),
         machine=f"Python {platform.python_version()}, Slurm {slurm}, {os.cpu_count()} cores",
         calls=calls(bench),
         controller=busy,

@@ -10,10 +10,10 @@ from typing import Literal
 
 from benchmarks.site.costs import Costs, kept
 from benchmarks.site.engine import Places, Process, Server, Simulation, Wait
+from detslurm.look.top.poll_interval import SHARE, SOONEST
+from detslurm.sdk.polling import QUEUE_SECONDS
 
 MINUTE = 60.0
-QUEUE_SECONDS = 30.0
-"""Between two listings of the queue by one that watches."""
 ARRAY = 1000
 """Trials of one sbatch: Slurm's MaxArraySize."""
 QUESTIONS, JOB_QUESTIONS, SQUEUE_QUESTIONS = 5, 4, 3
@@ -23,8 +23,6 @@ ASKED = 32
 """Of a large grid's ends so many ask for the jobs of others, and those of the last that run."""
 DIVISOR = 3
 """Of a search's trials one in so many goes on at each rung."""
-LOOK_SECONDS, LOOK_SHARE = 1.0, 0.01
-"""Between two looks of `detslurm top` where things change; and what they take of a core."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -408,7 +406,7 @@ class World:
                 asked = self.simulation.now
                 yield self.controller.use(self._squeue())
             spent = self.costs.seconds.look_trial * running
-            yield self.simulation.sleep(max(LOOK_SECONDS, spent / LOOK_SHARE))
+            yield self.simulation.sleep(max(SOONEST, spent / SHARE))
 
     def _listings(self) -> Process:
         while not self.is_over:

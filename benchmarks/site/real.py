@@ -41,6 +41,7 @@ TRAIN = """\
 PATIENCE = 400.0
 LOCAL = ('"/proc', '"/sys', '"/dev', '"/mark', ', "",')
 """Of calls that reach no file server; the last are looks at files that are open."""
+_NODES_OWN = re.compile(r"/detslurm-\d+-")  # any user's files in a node's own directory
 _RPC = re.compile(r"^\t(\w+) +\(\s*\d+\) count:(\d+) +ave_time:(\d+) +total_time:(\d+)", re.M)
 
 
@@ -140,7 +141,8 @@ def path_calls(log: Path, shared: Path) -> int:
         if "execve(" in line:
             python[thread] = "/python" in line.partition(",")[0]
         ours = python.get(thread, f"{shared}" in line)
-        count += ours and not any(word in line for word in (*LOCAL, "/detslurm-0-", "/tmp."))
+        local = any(word in line for word in (*LOCAL, "/tmp.")) or _NODES_OWN.search(line)
+        count += ours and not local
     return count
 
 

@@ -149,12 +149,14 @@ def _environment_text(experiment: Experiment) -> str:
     if environment is None:
         return ""
     size = f"{human_size(environment.size)} and {counted(environment.files, 'file')}"
-    ended = [run.end for one in _looked_into(experiment) for run in one.runs() if run.end]
+    looked = _looked_into(experiment)
+    ended = [run.end for one in looked for run in one.runs() if run.end]
     whys = Counter(why for end in ended for why in set((end.get("not_staged") or {}).values()))
     staged = sum(not end.get("not_staged") for end in ended)
     lines = [f"{environment.prefix} as it was at the submission ({size})"]
     if ended:
-        lines.append(f"staged in {staged} of {counted(len(ended), 'run')}")
+        sample = f" of the first {_STAGED} trials" if len(looked) == _STAGED else ""
+        lines.append(f"staged in {staged} of {counted(len(ended), 'run')}{sample}")
     lines += (f"not staged in {counted(count, 'run')}: {why}" for why, count in whys.items())
     return "\n".join(lines)
 

@@ -127,7 +127,7 @@ def install_ondemand(directory: Path | None) -> Document:
     from detslurm.sdk.store_root import DEFAULT_ORIGIN, root_origin
 
     place = (directory or default_directory()).absolute()
-    for_all = not place.is_relative_to(Path.home())
+    for_all = not place.resolve().is_relative_to(Path.home().resolve())  # a home may be a link
     # What nobody has chosen is a directory at home, of which each user has another.
     store = None if for_all and root_origin() == DEFAULT_ORIGIN else client().store.path
     done = install(place, store, os.environ)

@@ -70,6 +70,11 @@ class EnvironmentFiles:
         return sum(entry.size for entry in self.entries)
 
     @property
+    def count(self) -> int:
+        """How many files, without those that Python makes by itself."""
+        return sum(not entry.is_cached for entry in self.entries)
+
+    @property
     def digest(self) -> str:
         """A name for this state of it."""
         said = [_FORMAT, sys.version, str(self.prefix)]
@@ -79,8 +84,7 @@ class EnvironmentFiles:
     @property
     def summary(self) -> str:
         """How much it is, for people."""
-        count = counted(len(self.entries), "file")
-        return f"{self.prefix} ({human_size(self.size)} and {count})"
+        return f"{self.prefix} ({human_size(self.size)} and {counted(self.count, 'file')})"
 
 
 def find_environment(wanted: bool | str) -> EnvironmentFiles | None:
@@ -167,7 +171,7 @@ def keep(
         archive=str(path),
         prefix=str(environment.prefix),
         size=size,
-        files=len(environment.entries),
+        files=environment.count,
         detslurm=_version_in(environment),
     )
 

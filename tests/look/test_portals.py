@@ -104,7 +104,7 @@ def listens(port: int, log: Path) -> None:
 
     try:
         wait_for(answers, 120, f"a server on port {port}")
-    except AssertionError as error:
+    except TimeoutError as error:
         raise AssertionError(log.read_text(errors="replace")) from error
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
+import random
 import sys
 from pathlib import Path
 
@@ -84,9 +86,12 @@ def test_a_seed_gives_one_outcome() -> None:
 
 
 @pytest.mark.parametrize("rate", [2_000, 1_000_000])
-def test_workers_at_once_decide_as_the_logs_own_code_does(rate: float) -> None:
+def test_workers_at_once_decide_as_the_logs_own_code_does(
+    rate: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A search whose workers begin together, where the metadata server is the limit and where not:
     their first decisions take what as many threads with a log each take, within a third."""
+    monkeypatch.setattr(os, "urandom", random.Random(1).randbytes)  # the pauses of both
     workers = 100
     site = Site(nodes=workers, slots=1, metadata_rate=rate)
     world = World(site, Workload(trials=workers, search="asha", top=0, listings=0))

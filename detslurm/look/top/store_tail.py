@@ -108,10 +108,9 @@ class StoreTail:
 
         Its first fact never changes.
         """
-        first_fact = ExperimentDir(self._client.store, number).path / "facts" / "000001.json"
-        created = fs.modified(first_fact)
-        known = self._created.setdefault(number, created)
-        return created is not None and created != known
+        created = fs.modified(ExperimentDir(self._client.store, number).log.name(1))
+        # Nothing is known while it can't be looked at.
+        return created is not None and created != self._created.setdefault(number, created)
 
     def _read(self, numbers: list[int]) -> bool:
         for number in numbers:
