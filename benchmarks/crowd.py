@@ -48,7 +48,7 @@ def our_reporter(folder: Path, workers: int) -> Reporter:
     def talk(log: EventLog[State], metrics: random.Random, ref: str) -> Iterator[Verdict]:
         last: list[dict[str, Any]] = []
         while True:
-            state = log.commit([*last, {"e": "work_requested", "worker": ref}])
+            state = log.commit([*last, log.state.request_event(ref, ref)])
             index = state.assignment(ref)
             assert index is not None
             token = state.trials[index].fencing_token

@@ -160,7 +160,7 @@ class _Counting:
         return [int(data)]
 
     def may_come_late(self, state: list[int], events: list[dict[str, Any]]) -> bool:
-        return all(event["e"] != "work_requested" for event in events)
+        return True
 
 
 @contextmanager
@@ -181,7 +181,6 @@ def crowd(
     decisions: int = 5,
     think: float = 0.0,
     behind: int = 0,
-    kind: str = "validated",
     server: FileServer | None = None,
 ) -> Crowd:
     """Let workers report so often, each after the verdict on its last report.
@@ -191,7 +190,6 @@ def crowd(
         decisions: How many each waits for.
         think: Seconds of training between a verdict and the next report, on average; exponential.
         behind: How many facts others have committed since these workers last read the log.
-        kind: What they commit: `validated`, or `work_requested`, which each commits by itself.
         server: What calls cost.
 
     Returns:
@@ -212,7 +210,9 @@ def crowd(
             if think:
                 clock.sleep(drawn.expovariate(1 / think))
             began = clock.now
-            log.commit([{"e": kind, "trial": number, "time": index, "metric": drawn.random()}])
+            log.commit(
+                [{"e": "validated", "trial": number, "time": index, "metric": drawn.random()}]
+            )
             waits.append(clock.now - began)
             got[number] += 1
 

@@ -92,16 +92,9 @@ class SearchTrialQueue:
         return bool(self._intents.facts.created.submit_from_jobs)
 
     def take(self) -> Task | None:
-        # What an earlier incarnation had is requested again: its process may still be alive.
-        if not self._took or self._state.assignment(self._ref) is None:
-            self._commit([self._work_request()])
-        while (index := self._state.assignment(self._ref)) is not None:
-            outcome = self._over(index) or self._refusal(index)
-            if outcome is None:
-                break
-            self._commit(
-                [*self._with_checkpoints([self._run_end(index, outcome)]), self._work_request()]
-            )
+        index = self._ask() if self._own_trial is None else self._own_trial
+        while index is not None and (outcome := self._over(index) or self._refusal(index)):
+            index = self._ask(*self._with_checkpoints([self._run_end(index, outcome)]))
         if index is None:
             return None
         first = not self._took
@@ -180,8 +173,7 @@ class SearchTrialQueue:
     def retake(self, task: Task) -> Task | None:
         # Processes of the run before may have outlived its agent: their reports must not count.
         self._incarnation = secrets.token_hex(4)
-        self._commit([self._work_request()])
-        if self._state.assignment(self._ref) != task.index:
+        if self._ask() != task.index:
             return None
         return structs.replace(task, fencing_token=self._state.trials[task.index].fencing_token)
 
@@ -203,10 +195,32 @@ class SearchTrialQueue:
         event = self._run_end(
             task.index, outcome, latest.uuid if latest else None, token=task.fencing_token
         )
-        self._commit([event, self._work_request()] if going_on else [event])
+        if going_on:
+            self._ask(event)
+        else:
+            self._commit([event])
 
-    def _work_request(self) -> dict[str, Any]:
-        return {"e": "work_requested", "worker": self._ref, "incarnation": self._incarnation}
+    @property
+    def _own_trial(self) -> int | None:
+        """The trial that this process asked for, and not a former one of this worker."""
+        index = self._state.assignment(self._ref)
+        mine = index is not None and self._state.trials[index].incarnation == self._incarnation
+        return index if mine else None
+
+    def _ask(self, *before: dict[str, Any]) -> int | None:
+        """Ask for a trial, after these events; it, or None where none waits.
+
+        A former process of this worker may still be alive, or what it asked for come late: the
+        trial that it got is asked for again.
+        """
+        events = before
+        while True:
+            request = self._state.request_event(self._ref, self._incarnation)
+            self._commit([*events, request])
+            has_trial = self._state.assignment(self._ref) is not None and not self._state.done
+            if self._own_trial is not None or not has_trial:
+                return self._own_trial
+            events = ()
 
     def _with_checkpoints(self, events: list[dict[str, Any]]) -> list[dict[str, Any]]:
         return with_checkpoints(self._intents.experiment, self._intents.facts.trial_ids, events)

@@ -21,10 +21,15 @@ WORST = math.inf
 
 
 class WorkRequested(msgspec.Struct, frozen=True, tag_field="e", tag="work_requested"):
-    """A worker wants work; `incarnation` tells apart processes of one name."""
+    """A worker wants work; `incarnation` tells apart processes of one name.
+
+    With `after` it counts only as the request after that number of others of its worker: a late
+    one changes nothing once the process that was started in its place has asked.
+    """
 
     worker: str
     incarnation: str | None = None
+    after: int | None = None
 
 
 class Validated(msgspec.Struct, frozen=True, tag_field="e", tag="validated"):

@@ -39,9 +39,6 @@ _CLOSED_BY: dict[RunOutcome, RunOutcome] = {
     "invalid_hp": "invalid_hp",
 }
 
-# Events that change nothing where another one of the kind came before.
-_FIRST_ONE_STANDS = ("sampled", "operations")
-
 
 class Search:
     """The search of one experiment as a pure function of its events; the state is passed in.
@@ -157,34 +154,24 @@ class Search:
         """Return whether events still count that another process commits, maybe after their own
         has died.
 
-        A trial's report and the end of a run count only while that run is the trial's last. A
-        request for work would give a trial to a worker that is gone, or take it from the process
-        that was started in the place of the one that asked: so it has to come with the end of its
-        worker's run, and that one has to be the last, for whoever asks in its place begins another.
+        A trial's report and the end of a run count only while that run is the trial's last, and a
+        request for work only until its worker asks again. One that comes after its process has died
+        gives the worker a trial as if it had come before: whoever is started in its place asks for
+        it, and else it is lost like those of other dead workers.
 
         Args:
             state: The state before them.
             events: Events of the search's log.
         """
-        asking = [event.get("worker") for event in events if event.get("e") == "work_requested"]
-        return all(self._ends_last_run(state, worker, events) for worker in asking) and all(
-            event.get("e") in _FIRST_ONE_STANDS
-            or event.get("e") == "work_requested"
-            or event.get("fencing_token") is not None
-            for event in events
-        )
+        return all(self._may_come_late(state, read_event(plain)) for plain in events)
 
-    def _ends_last_run(
-        self, state: State, worker: Any, events: Sequence[Mapping[str, Any]]
-    ) -> bool:
-        index = state.assignment(worker) if isinstance(worker, str) else None
-        if index is None:
-            return False
-        last = ("run_ended", worker, index, state.trials[index].fencing_token)
-        return any(
-            (e.get("e"), e.get("worker"), e.get("trial"), e.get("fencing_token")) == last
-            for e in events
-        )
+    @staticmethod
+    def _may_come_late(state: State, event: Event | None) -> bool:
+        if isinstance(event, WorkRequested):
+            return event.after == state.requests.get(event.worker, 0)
+        if isinstance(event, Validated | RunEnded):
+            return event.fencing_token is not None
+        return event is not None  # of all others, the first one stands
 
     def plan(self, state: State, index: int) -> TrialPlan:
         """Return what a trial trains: drawn in the order of creation, or as the state has it.
@@ -250,7 +237,7 @@ class Search:
 
     def _apply(self, state: State, event: Event) -> None:
         if isinstance(event, WorkRequested):
-            state.assign(event.worker, event.incarnation)
+            state.assign(event.worker, event.incarnation, event.after)
         elif isinstance(event, Operations):
             self.method.operations(state, event)
         elif not 0 <= event.trial < state.created:

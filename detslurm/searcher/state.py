@@ -89,6 +89,7 @@ class State(msgspec.Struct, gc=False):
     queue: list[tuple[int, int, int]] = []  # heap of rank, ticket, trial
     next_ticket: int = 0
     workers: dict[str, int] = {}
+    requests: dict[str, int] = {}  # how often each worker has asked for work, saying after how many
     open: int = 0
     invalid: int = 0
     failures: int = 0
@@ -132,6 +133,16 @@ class State(msgspec.Struct, gc=False):
             worker: The worker.
         """
         return self.workers.get(worker)
+
+    def request_event(self, worker: str, incarnation: str) -> dict[str, Any]:
+        """Return the event by which a worker asks for work, as often as it has asked by now.
+
+        Args:
+            worker: The worker.
+            incarnation: Which of its processes asks.
+        """
+        after = self.requests.get(worker, 0)
+        return {"e": "work_requested", "worker": worker, "incarnation": incarnation, "after": after}
 
     def assigned(self) -> dict[str, int]:
         """Return every worker that has a trial, and which."""
@@ -189,7 +200,9 @@ class State(msgspec.Struct, gc=False):
         heapq.heappush(self.queue, (rank, self.next_ticket, index))
         self.next_ticket += 1
 
-    def assign(self, worker: str, incarnation: str | None = None) -> int | None:
+    def assign(
+        self, worker: str, incarnation: str | None = None, after: int | None = None
+    ) -> int | None:
         """Give a worker the first trial in the queue, unless it has one.
 
         A worker that has one and asks in another incarnation was restarted: what its former self
@@ -198,10 +211,16 @@ class State(msgspec.Struct, gc=False):
         Args:
             worker: The worker.
             incarnation: Which of its processes asks; None by default.
+            after: How often it had asked; with another number than that nothing changes. None, the
+                default, always counts.
 
         Returns:
             The worker's trial, or None if no trial waits.
         """
+        if after is not None:
+            if after != self.requests.get(worker, 0):
+                return self.assignment(worker)
+            self.requests[worker] = after + 1
         if worker in self.workers:
             index = self.workers[worker]
             if self.trials[index].incarnation != incarnation:

@@ -76,6 +76,17 @@ def desk(scene: Scene) -> Desk:
     return Desk(scene)
 
 
+def test_a_worker_asks_again_for_what_a_former_process_of_it_got_late(desk: Desk) -> None:
+    """The late request was committed after this process had read the log."""
+    assert desk.trial_queue.has_work()
+    desk.log.commit([desk.state().request_event("7_0", "former")])
+    task = desk.trial_queue.take()
+    assert task is not None
+    trial = desk.state().trials[task.index]
+    assert (trial.incarnation, trial.fencing_token) != ("former", 1)
+    assert (task.fencing_token, trial.worker) == (trial.fencing_token, "7_0")
+
+
 def test_a_worker_keeps_its_trial_over_a_restart(desk: Desk) -> None:
     """A requeued job goes on with what it had; another one gets another trial."""
     assert desk.took() == 0

@@ -447,14 +447,6 @@ def test_a_crowd_that_is_far_behind_waits_for_few_facts() -> None:
     assert seen.waits[-1] < 1.0
 
 
-def test_a_crowd_that_asks_for_work_is_served_one_by_one() -> None:
-    """Nobody commits for another, and nobody is starved."""
-    seen = crowd(40, decisions=1, kind="work_requested")
-    assert (seen.facts, seen.least) == (40, 1)
-    assert seen.calls.total() / 40 < 150
-    assert seen.waits[-1] < 4.0
-
-
 def test_who_loses_every_race_goes_on(folder: Path) -> None:
     """However many rounds it takes, the commit ends with its events in the log, once."""
     late, busy = opened(folder), opened(folder)
@@ -490,9 +482,10 @@ def test_a_request_that_others_committed_hundreds_of_facts_ago_counts_once(folde
     assert hung.catch_up() == other.state == replayed(folder)
 
 
-def test_a_request_for_work_dies_with_its_process(folder: Path) -> None:
-    """It is not committed after the request of the process that was started in its place; nor is
-    a worker that never comes back given a trial."""
+def test_a_late_request_for_work_takes_nothing_from_the_process_started_in_its_place(
+    folder: Path,
+) -> None:
+    """A worker that never comes back gets a trial, as one does that died after its request."""
     made = search(8)
 
     def entered() -> EventLog[SearchState]:
@@ -501,8 +494,7 @@ def test_a_request_for_work_dies_with_its_process(folder: Path) -> None:
         return log
 
     def request(log: EventLog[SearchState], worker: str, incarnation: str) -> SearchState:
-        event = {"e": "work_requested", "worker": worker, "incarnation": incarnation}
-        return log.commit([event])
+        return log.commit([log.state.request_event(worker, incarnation)])
 
     def dies_among_others(log: EventLog[SearchState], worker: str) -> None:
         with mock.patch.object(
@@ -524,17 +516,21 @@ def test_a_request_for_work_dies_with_its_process(folder: Path) -> None:
     request(after, "1_3", "a")
     trial = live.catch_up().trials[index]
     assert (trial.incarnation, trial.fencing_token) == ("live", token)
-    assert live.state.assignment("1_1") is None
+    assert live.state.assignment("1_1") is not None
 
 
 def test_what_counts_of_others() -> None:
-    """A request for work with the end of its worker's last run, and no other."""
+    """A request for work until its worker asks again; what names its run, while that is known."""
     made = search(8)
     state = made.initial()
-    asks = {"e": "work_requested", "worker": "1_0", "incarnation": "a"}
-    made.apply(state, [asks])
+    first = state.request_event("1_0", "a")
+    assert made.may_come_late(state, [first])
+    made.apply(state, [first, first])
+    assert not made.may_come_late(state, [first])
+    assert state.requests == {"1_0": 1}
     index = state.assignment("1_0")
     assert index is not None
+    asks = state.request_event("1_0", "a")
     token = state.trials[index].fencing_token
     report = {"e": "validated", "trial": index, "time": 1, "metric": 0.5, "fencing_token": token}
     end = {
@@ -543,9 +539,8 @@ def test_what_counts_of_others() -> None:
     }  # fmt: skip
     assert made.may_come_late(state, [report])
     assert made.may_come_late(state, [end, asks])
-    assert not made.may_come_late(state, [asks])
-    assert not made.may_come_late(state, [report, asks])
-    assert not made.may_come_late(state, [end, {**asks, "worker": "1_1"}])
+    assert not made.may_come_late(state, [{**report, "fencing_token": None}])
+    assert not made.may_come_late(state, [{**asks, "after": None}])
     made.apply(state, [{**asks, "incarnation": "b"}])  # it was requeued
     assert not made.may_come_late(state, [end, asks])
 
@@ -554,15 +549,14 @@ def test_a_request_of_a_former_self_is_passed_over(folder: Path) -> None:
     """It was listed before the worker's new process began, and committed after."""
     made = search(8)
     log, other = EventLog(folder, made), EventLog(folder, made)
-    asks = {"e": "work_requested", "worker": "1_0", "incarnation": "a"}
-    index = log.commit([asks]).assignment("1_0")
+    index = log.commit([log.state.request_event("1_0", "a")]).assignment("1_0")
     assert index is not None
     end = {"e": "run_ended", "trial": index, "worker": "1_0", "outcome": "stopped"}
     end["fencing_token"] = log.state.trials[index].fencing_token
-    late = CommitRequest.new(log.position, [end, asks])
-    log.commit([{**asks, "incarnation": "b"}])
+    late = CommitRequest.new(log.position, [end, log.state.request_event("1_0", "a")])
+    log.commit([log.state.request_event("1_0", "b")])
     other.catch_up()
-    assert other._link(CommitRequest.new(2, [{**asks, "worker": "1_1"}]), [late])
+    assert other._link(CommitRequest.new(2, [other.state.request_event("1_1", "a")]), [late])
     state = log.catch_up()
     assert state == other.state
     assert (state.trials[index].incarnation, state.assignment("1_0")) == ("b", index)
