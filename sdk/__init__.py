@@ -13,7 +13,7 @@ from detslurm._lazy import lazy_names
 
 if TYPE_CHECKING:
     from detslurm.config.errors import ConfigErrors
-    from detslurm.sdk.checkpoint import Checkpoint
+    from detslurm.sdk.checkpoints.checkpoint import Checkpoint
     from detslurm.sdk.client import Client
     from detslurm.sdk.determined import Determined
     from detslurm.sdk.enums import (
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
         TrialState,
     )
     from detslurm.sdk.errors import BundleError, LifecycleError, SubmitError
-    from detslurm.sdk.executor import Executor
-    from detslurm.sdk.experiment import Experiment
-    from detslurm.sdk.job import Job
-    from detslurm.sdk.model import Model
-    from detslurm.sdk.model_version import ModelVersion
-    from detslurm.sdk.resource_pool import ResourcePool
+    from detslurm.sdk.experiments.experiment import Experiment
+    from detslurm.sdk.functions.executor import Executor
+    from detslurm.sdk.jobs.job import Job
+    from detslurm.sdk.jobs.resource_pool import ResourcePool
+    from detslurm.sdk.jobs.slots import NodeSlots
+    from detslurm.sdk.models.model import Model
+    from detslurm.sdk.models.version import ModelVersion
     from detslurm.sdk.shortcuts import submit
-    from detslurm.sdk.slots import NodeSlots
-    from detslurm.sdk.trial import Trial
-    from detslurm.sdk.trial_metrics import TrialMetrics
+    from detslurm.sdk.trials.metrics import TrialMetrics
+    from detslurm.sdk.trials.trial import Trial
     from detslurm.slurm.errors import SlurmError
     from detslurm.slurm.node_info import NodeInfo
 
@@ -76,31 +76,31 @@ __all__ = [
 
 _LAZY = {
     "BundleError": "detslurm.sdk.errors",
-    "Checkpoint": "detslurm.sdk.checkpoint",
+    "Checkpoint": "detslurm.sdk.checkpoints.checkpoint",
     "CheckpointState": "detslurm.sdk.enums",
     "CheckpointSortBy": "detslurm.sdk.enums",
     "Client": "detslurm.sdk.client",
     "ConfigErrors": "detslurm.config.errors",
     "DownloadMode": "detslurm.sdk.enums",
     "Determined": "detslurm.sdk.determined",
-    "Executor": "detslurm.sdk.executor",
-    "Experiment": "detslurm.sdk.experiment",
+    "Executor": "detslurm.sdk.functions.executor",
+    "Experiment": "detslurm.sdk.experiments.experiment",
     "ExperimentSortBy": "detslurm.sdk.enums",
     "ExperimentState": "detslurm.sdk.enums",
-    "Job": "detslurm.sdk.job",
+    "Job": "detslurm.sdk.jobs.job",
     "LifecycleError": "detslurm.sdk.errors",
     "LogLevel": "detslurm.sdk.enums",
-    "Model": "detslurm.sdk.model",
+    "Model": "detslurm.sdk.models.model",
     "ModelSortBy": "detslurm.sdk.enums",
-    "ModelVersion": "detslurm.sdk.model_version",
+    "ModelVersion": "detslurm.sdk.models.version",
     "NodeInfo": "detslurm.slurm.node_info",
     "OrderBy": "detslurm.sdk.enums",
-    "ResourcePool": "detslurm.sdk.resource_pool",
-    "NodeSlots": "detslurm.sdk.slots",
+    "ResourcePool": "detslurm.sdk.jobs.resource_pool",
+    "NodeSlots": "detslurm.sdk.jobs.slots",
     "SlurmError": "detslurm.slurm.errors",
     "SubmitError": "detslurm.sdk.errors",
-    "Trial": "detslurm.sdk.trial",
-    "TrialMetrics": "detslurm.sdk.trial_metrics",
+    "Trial": "detslurm.sdk.trials.trial",
+    "TrialMetrics": "detslurm.sdk.trials.metrics",
     "TrialSortBy": "detslurm.sdk.enums",
     "TrialState": "detslurm.sdk.enums",
     "submit": "detslurm.sdk.shortcuts",

@@ -8,31 +8,31 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from detslurm.sdk.checkpoints.finding import FindingCheckpoints
 from detslurm.sdk.enums import ExperimentSortBy, ExperimentState, OrderBy
-from detslurm.sdk.finding_checkpoints import FindingCheckpoints
-from detslurm.sdk.listing import Listing, Progress, silent
-from detslurm.sdk.queues import Connect, Queues, connector
-from detslurm.sdk.registry import Registry
-from detslurm.sdk.snapshot import (
+from detslurm.sdk.experiments.listing import Listing, Progress, silent
+from detslurm.sdk.experiments.snapshot import (
     ExperimentSnapshot,
     Finished,
     attach_job_status,
     read,
     snapshot_warnings,
 )
+from detslurm.sdk.jobs.queues import Connect, Queues, connector
+from detslurm.sdk.jobs.updating import UpdatingJobs
+from detslurm.sdk.models.registry import Registry
 from detslurm.sdk.store_root import DEFAULT_ORIGIN, default_root, root_origin
 from detslurm.sdk.submitting import Submitting
 from detslurm.sdk.templates import Templates
-from detslurm.sdk.updating_jobs import UpdatingJobs
 from detslurm.store import ExperimentDir, ExperimentRow, NotFound, Store, StoreError, TrialDir, fs
 
 if TYPE_CHECKING:
-    from detslurm.sdk.cleaning import Collected
-    from detslurm.sdk.comparison import Comparison
-    from detslurm.sdk.experiment import Experiment
-    from detslurm.sdk.quota import Quota
-    from detslurm.sdk.trial import Trial
-    from detslurm.sdk.usage import ExperimentUsage
+    from detslurm.sdk.disk.cleaning import Collected
+    from detslurm.sdk.disk.quota import Quota
+    from detslurm.sdk.disk.usage import ExperimentUsage
+    from detslurm.sdk.experiments.comparison import Comparison
+    from detslurm.sdk.experiments.experiment import Experiment
+    from detslurm.sdk.trials.trial import Trial
     from detslurm.store.reading import ReadCache
 
 
@@ -139,7 +139,7 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
             NotFound: If one does not exist or was deleted, and `skip` is not given.
             StoreError: If one can't be read, and `skip` is not given.
         """
-        from detslurm.sdk.experiment import Experiment
+        from detslurm.sdk.experiments.experiment import Experiment
 
         found = []
         for number in ids:
@@ -173,7 +173,7 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
             NotFound: If there is no such experiment, or it was deleted.
             StoreError: If it can't be read.
         """
-        from detslurm.sdk.experiment import Experiment
+        from detslurm.sdk.experiments.experiment import Experiment
 
         one = read(self.directory(experiment_id))
         if one.facts.desired.deleted and not deleted:
@@ -248,8 +248,8 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
         Raises:
             NotFound: If there is no store where the user said it is.
         """
-        from detslurm.sdk.experiment import Experiment
-        from detslurm.sdk.ordering import experiments_by, selected
+        from detslurm.sdk.experiments.experiment import Experiment
+        from detslurm.sdk.experiments.ordering import experiments_by, selected
 
         found = {one.row.id: one for one in self._newest_first(None)}
         rows = selected(
@@ -287,7 +287,7 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
         Raises:
             NotFound: If one of these experiments does not exist.
         """
-        from detslurm.sdk.usage import usage_of_store
+        from detslurm.sdk.disk.usage import usage_of_store
 
         rows = {row.id: row for row in self.rows(archived=True)}
         wanted = list(rows) if experiment_ids is None else list(experiment_ids)
@@ -304,7 +304,7 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
 
         What they do not say is None.
         """
-        from detslurm.sdk.quota import quota_of
+        from detslurm.sdk.disk.quota import quota_of
 
         places = [self.store.path, self.store.path / "checkpoints"]
         found: dict[int, Quota] = {}
@@ -338,7 +338,7 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
             NotFound: If one of these experiments does not exist.
             StoreError: If one of them can't be read.
         """
-        from detslurm.sdk.cleaning import Cleaning
+        from detslurm.sdk.disk.cleaning import Cleaning
 
         if text := self.missing():
             raise NotFound(text)
@@ -355,7 +355,7 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
             NotFound: If there is no such trial.
             StoreError: If its experiment can't be read.
         """
-        from detslurm.sdk.trial import Trial
+        from detslurm.sdk.trials.trial import Trial
 
         directory = self._trial(trial_id)
         return Trial(self.experiment(directory.experiment_id), trial_id)
@@ -370,7 +370,7 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
             NotFound: If there is no such trial.
             StoreError: If its experiment can't be read.
         """
-        from detslurm.sdk.trial import Trial
+        from detslurm.sdk.trials.trial import Trial
 
         directory = self._trial(trial_id)
         return Trial(self.stored(directory.experiment_id), trial_id)
@@ -392,7 +392,7 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
             NotFound: If one does not exist, or was deleted.
             StoreError: If one can't be read.
         """
-        from detslurm.sdk import comparison
+        from detslurm.sdk.experiments import comparison
 
         if trials:
             return comparison.compare_trials([self.stored_trial(n) for n in ids], diff=diff)

@@ -14,10 +14,10 @@ from detslurm.sdk.users import User
 from detslurm.store import NotFound
 
 if TYPE_CHECKING:
-    from detslurm.sdk.checkpoint import Checkpoint
-    from detslurm.sdk.experiment import Experiment
-    from detslurm.sdk.trial import Trial
-    from detslurm.sdk.trial_metrics import TrialMetrics
+    from detslurm.sdk.checkpoints.checkpoint import Checkpoint
+    from detslurm.sdk.experiments.experiment import Experiment
+    from detslurm.sdk.trials.metrics import TrialMetrics
+    from detslurm.sdk.trials.trial import Trial
 
 
 class Determined(Client):

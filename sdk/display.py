@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from detslurm._quantities import counted
 from detslurm.sdk.enums import OrderBy, TrialSortBy
-from detslurm.sdk.ordering import trials_by
+from detslurm.sdk.experiments.ordering import trials_by
 from detslurm.store import ExperimentRow, TrialRow
 from detslurm.store.model_fold import ModelRow, VersionRow
 

@@ -100,7 +100,7 @@ def slurm_findings(connect: Callable[[], Cluster]) -> Iterator[Finding]:
 
 def _pools(cluster: Cluster) -> Iterator[Finding]:
     """What is free, as `resource-pool list` has it."""
-    from detslurm.sdk.resource_pool import pools_of
+    from detslurm.sdk.jobs.resource_pool import pools_of
 
     warnings: list[str] = []
     try:
@@ -174,7 +174,7 @@ def _version(package: str) -> str | None:
 
 def _purge(after: int | None, root: Path) -> Iterator[Finding]:
     """Whether the site deletes files that nobody uses, and whose are next."""
-    from detslurm.sdk.purge import in_danger
+    from detslurm.sdk.disk.purge import in_danger
     from detslurm.store import Store
 
     if after is None:

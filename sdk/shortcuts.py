@@ -9,7 +9,7 @@ from typing import Any
 
 from detslurm.sdk.client import Client
 from detslurm.sdk.errors import SubmitError
-from detslurm.sdk.experiment import Experiment
+from detslurm.sdk.experiments.experiment import Experiment
 
 
 def submit(
@@ -79,7 +79,7 @@ def _function(
 ) -> Any:
     from submitit.helpers import DelayedSubmission
 
-    from detslurm.sdk.functions import packed, training_config
+    from detslurm.sdk.functions.packing import packed, training_config
 
     with packed([DelayedSubmission(function)]) as path:
         return client.submit(training_config(function, config), path.parent, **more)

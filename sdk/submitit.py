@@ -5,8 +5,8 @@ Everything else is submitit's own.
 
 from submitit import JobEnvironment, helpers
 
-from detslurm.sdk.executor import Executor
-from detslurm.sdk.function_job import FunctionJob
+from detslurm.sdk.functions.executor import Executor
+from detslurm.sdk.functions.job import FunctionJob
 
 AutoExecutor = Executor
 Job = FunctionJob

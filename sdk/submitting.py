@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from detslurm.sdk.queues import Queues
+from detslurm.sdk.jobs.queues import Queues
 from detslurm.slurm import SlurmError
 from detslurm.store import Store
 

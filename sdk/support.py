@@ -19,14 +19,14 @@ from detslurm.config import ExperimentConfig
 from detslurm.sdk.bundle.writing import put
 from detslurm.sdk.errors import BundleError
 from detslurm.sdk.hiding import hidden, secrets_in
-from detslurm.sdk.job_status import JobRef
-from detslurm.sdk.summary_metrics import summary
+from detslurm.sdk.jobs.status import JobRef
+from detslurm.sdk.trials.summary_metrics import summary
 from detslurm.slurm import SlurmError
 from detslurm.store import ExperimentDir, StoreError, TrialDir, TrialView, trial_metrics
 
 if TYPE_CHECKING:
-    from detslurm.sdk.queues import Queues
-    from detslurm.sdk.snapshot import ExperimentSnapshot
+    from detslurm.sdk.experiments.snapshot import ExperimentSnapshot
+    from detslurm.sdk.jobs.queues import Queues
 
 # Of a log the end explains a failure; nobody sends gigabytes.
 _LOG_BYTES = 5 * 1024**2
@@ -176,7 +176,7 @@ def _findings(trial: Subject) -> list[dict[str, Any]]:
 
 
 def _logs(trial: Subject) -> Iterator[tuple[str, bytes]]:
-    from detslurm.sdk.logs import run_logs
+    from detslurm.sdk.trials.logs import run_logs
 
     for number, path in run_logs(trial.directory)[-_LAST_RUNS:]:
         yield from _end_of(path, f"logs/run-{number}.log")

@@ -10,14 +10,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final, NamedTuple
 
-from detslurm.sdk.checkpoint_catalog import storage_of
+from detslurm.sdk.checkpoints.catalog import storage_of
+from detslurm.sdk.disk.usage import tensorboard_path
 from detslurm.sdk.errors import LifecycleError
-from detslurm.sdk.experiment import Experiment
+from detslurm.sdk.experiments.experiment import Experiment
 from detslurm.sdk.export import export
 from detslurm.sdk.export.content import content_of
 from detslurm.sdk.export.libraries import require
-from detslurm.sdk.trial import Trial
-from detslurm.sdk.usage import tensorboard_path
+from detslurm.sdk.trials.trial import Trial
 from detslurm.storage import from_config
 from detslurm.store import StoreError
 

@@ -51,12 +51,15 @@ GROUND_MAY_IMPORT = {
 
 MUTUAL = {
     ("detslurm.store.experiment", "detslurm.store.store"),  # which touches its ledger
-    ("detslurm.sdk.trial", "detslurm.sdk.experiment"),  # users go from each to the other
-    ("detslurm.sdk.checkpoint_changes", "detslurm.sdk.checkpoint"),  # whose methods they do
-    ("detslurm.sdk.checkpoint_verification", "detslurm.sdk.checkpoint"),
-    ("detslurm.sdk.polling", "detslurm.sdk.experiment"),  # whose methods wait through it
-    ("detslurm.sdk.polling", "detslurm.sdk.trial"),
-    ("detslurm.sdk.logs", "detslurm.sdk.trial"),  # which shows its log through it
+    # Users go from each to the other.
+    ("detslurm.sdk.trials.trial", "detslurm.sdk.experiments.experiment"),
+    # They do the methods of the other.
+    ("detslurm.sdk.checkpoints.changes", "detslurm.sdk.checkpoints.checkpoint"),
+    ("detslurm.sdk.checkpoints.verification", "detslurm.sdk.checkpoints.checkpoint"),
+    # Their methods wait through it.
+    ("detslurm.sdk.experiments.polling", "detslurm.sdk.experiments.experiment"),
+    ("detslurm.sdk.experiments.polling", "detslurm.sdk.trials.trial"),
+    ("detslurm.sdk.trials.logs", "detslurm.sdk.trials.trial"),  # which shows its log through it
     ("detslurm.slurm.local.verbs", "detslurm.slurm.local.scheduler"),  # whose state they change
 }
 """Modules that know the module which makes them."""

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from detslurm.cli.output import local_time, number, size
 
 if TYPE_CHECKING:
-    from detslurm.sdk.checkpoint import Checkpoint
+    from detslurm.sdk.checkpoints.checkpoint import Checkpoint
     from detslurm.sdk.client import Client
-    from detslurm.sdk.trial import Trial
+    from detslurm.sdk.trials.trial import Trial
     from detslurm.store import ExperimentRow
 
 PAGE: Final = 200

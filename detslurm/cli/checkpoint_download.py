@@ -13,7 +13,7 @@ from detslurm.cli.ids import client, experiment_id, trial_id
 from detslurm.cli.output import Document, describes, note
 
 if TYPE_CHECKING:
-    from detslurm.sdk.checkpoint import Checkpoint
+    from detslurm.sdk.checkpoints.checkpoint import Checkpoint
 
 Command = Callable[..., Any]
 
@@ -143,7 +143,7 @@ def _copied(
     found: Sequence[Checkpoint], target: Callable[[Checkpoint], Path], quiet: bool
 ) -> Document:
     from detslurm.cli.progress import transfer
-    from detslurm.sdk.checkpoint_download import how_to_load
+    from detslurm.sdk.checkpoints.download import how_to_load
 
     paths = []
     for one in found:

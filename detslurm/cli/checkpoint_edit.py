@@ -14,7 +14,7 @@ from detslurm.cli.ids import client
 from detslurm.cli.output import Document, UserData, describes, json_option, note, print_json, size
 
 if TYPE_CHECKING:
-    from detslurm.sdk.checkpoint import Checkpoint
+    from detslurm.sdk.checkpoints.checkpoint import Checkpoint
 
 _yes = click.option("-y", "--yes", is_flag=True, help="Delete without asking for confirmation.")
 
@@ -116,7 +116,7 @@ def delete(uuids: list[str], yes: bool, as_json: bool) -> None:
     """
     from detslurm.cli.failures import described
     from detslurm.cli.output import print_error
-    from detslurm.sdk.checkpoint_changes import delete as delete_all
+    from detslurm.sdk.checkpoints.changes import delete as delete_all
 
     found = _found(uuids)
     before = [one for one in found if one.state == "DELETED"]

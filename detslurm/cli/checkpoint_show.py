@@ -17,7 +17,7 @@ from detslurm.cli.ids import client, experiments_of, trial_of
 from detslurm.cli.output import Document, Table, describes, local_time, note, shows, size
 
 if TYPE_CHECKING:
-    from detslurm.sdk.checkpoint import Checkpoint
+    from detslurm.sdk.checkpoints.checkpoint import Checkpoint
     from detslurm.sdk.client import Client
 
 _FIELDS = ("uuid", "experiment_id", "trial_id", "batch_number", "end_time", "state", "size")
@@ -89,7 +89,7 @@ def list_checkpoints(
       detslurm checkpoint list --older-than 30d --sort-by size --desc
       detslurm checkpoint list -t 12 --json
     """
-    from detslurm.sdk.checkpoints import as_stored, in_order
+    from detslurm.sdk.checkpoints.choosing import as_stored, in_order
 
     mine = client()
     found: Iterable[Checkpoint] = _of(mine, experiments, trials, deleted=deleted)
@@ -135,7 +135,7 @@ def describe(uuid: str) -> Document:
 
 
 def _stored(uuid: str) -> Checkpoint:
-    from detslurm.sdk.checkpoints import as_stored
+    from detslurm.sdk.checkpoints.choosing import as_stored
 
     mine = client()
     return as_stored(mine.store, [mine.checkpoint(uuid)])[0]
@@ -255,7 +255,7 @@ def verify(
 def _checked(found: list[Checkpoint], *, deep: bool) -> bool:
     """Check them, experiment by experiment."""
     from detslurm.cli.progress import one_by_one
-    from detslurm.sdk.checkpoint_verification import verify_each
+    from detslurm.sdk.checkpoints.verification import verify_each
 
     with one_by_one("Checking", len(found)) as step:
         for _ in verify_each(found, deep=deep):

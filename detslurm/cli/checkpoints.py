@@ -9,7 +9,7 @@ from detslurm.cli.output import Column, Table
 from detslurm.cli.tables import columns_text
 
 if TYPE_CHECKING:
-    from detslurm.sdk.checkpoint import Checkpoint
+    from detslurm.sdk.checkpoints.checkpoint import Checkpoint
 
 _NARROW = 9  # 8 characters of a UUID and an ellipsis: commands take them
 

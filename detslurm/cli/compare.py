@@ -11,7 +11,7 @@ from detslurm.cli.ids import client, several_ids
 from detslurm.cli.output import Document, describes
 
 if TYPE_CHECKING:
-    from detslurm.sdk.comparison import Comparison, Difference
+    from detslurm.sdk.experiments.comparison import Comparison, Difference
 
 _TITLES = ("Configuration", "Code", "Results")
 

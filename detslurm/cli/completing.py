@@ -39,7 +39,7 @@ def experiments(incomplete: str) -> Items:
 
 def _experiments(*, by_name: bool) -> Iterator[tuple[str, str]]:
     from detslurm.sdk.client import Client
-    from detslurm.sdk.finding import names
+    from detslurm.sdk.experiments.finding import names
 
     found = list(islice(names(Client(warn=lambda text: None)), None if by_name else _MOST))
     if by_name:
@@ -58,7 +58,7 @@ def trials(incomplete: str) -> Items:
 
 def _trials() -> Iterator[tuple[str, str]]:
     from detslurm.sdk.client import Client
-    from detslurm.sdk.finding import newest_trials
+    from detslurm.sdk.experiments.finding import newest_trials
 
     yield "last", "the newest"
     for number, trial in newest_trials(Client(warn=lambda text: None), _MOST):

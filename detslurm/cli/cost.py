@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from detslurm.cli.human import human_time
 
 if TYPE_CHECKING:
-    from detslurm.sdk.cost import Cost, Figure
+    from detslurm.sdk.costs.cost import Cost, Figure
 
 _BOUNDS = {"most": "at most", "about": "about", "least": "at least"}
 

@@ -20,9 +20,9 @@ from detslurm.slurm.reasons import reason_of
 from detslurm.store import StoreError
 
 if TYPE_CHECKING:
-    from detslurm.sdk.experiment import Experiment
-    from detslurm.sdk.search_view import SearchView
-    from detslurm.sdk.trial import Trial
+    from detslurm.sdk.experiments.experiment import Experiment
+    from detslurm.sdk.searches.view import SearchView
+    from detslurm.sdk.trials.trial import Trial
     from detslurm.slurm import JobInfo
     from detslurm.store import ExperimentView, TrialDir, TrialView, ValidationView
     from detslurm.store.gc_policy import GCPolicy
@@ -303,7 +303,7 @@ def failure_text(trial: Trial) -> str:
 
 def failure_excerpt(trial: Trial) -> list[str]:
     """The traceback at the end of a trial's log, or what its job printed before any run."""
-    from detslurm.sdk.logs import failure_excerpt, job_output
+    from detslurm.sdk.trials.logs import failure_excerpt, job_output
 
     return failure_excerpt(trial.directory) if trial.row.run_count else job_output(trial)
 
@@ -381,7 +381,7 @@ def trial_search_text(trial: Trial) -> str:
 def trial_data(trial: Trial, *, metrics: bool) -> dict[str, Any]:
     """A trial for JSON, with all its runs and checkpoints."""
     from detslurm.cli.efficiency import as_data
-    from detslurm.sdk.checkpoints import marked
+    from detslurm.sdk.checkpoints.choosing import marked
 
     view: TrialView = trial.view
     data = {

@@ -14,8 +14,8 @@ from detslurm.cli.output import plain
 from detslurm.store import fs
 
 if TYPE_CHECKING:
-    from detslurm.sdk.experiment import Experiment
-    from detslurm.sdk.trial import Trial
+    from detslurm.sdk.experiments.experiment import Experiment
+    from detslurm.sdk.trials.trial import Trial
 
 Row = Mapping[str, Any]
 

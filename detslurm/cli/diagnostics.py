@@ -8,8 +8,8 @@ from detslurm._quantities import counted
 from detslurm.store import StoreError
 
 if TYPE_CHECKING:
-    from detslurm.sdk.experiment import Experiment
-    from detslurm.sdk.trial import Trial
+    from detslurm.sdk.experiments.experiment import Experiment
+    from detslurm.sdk.trials.trial import Trial
     from detslurm.store import ValidationView
 
 

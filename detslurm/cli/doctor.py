@@ -35,7 +35,7 @@ def doctor(directory: Path | None, cluster: str) -> Document:
       detslurm doctor /scratch/$USER
     """
     from detslurm.sdk.doctor import examine
-    from detslurm.sdk.queues import connector
+    from detslurm.sdk.jobs.queues import connector
     from detslurm.sdk.store_root import default_root
 
     root = directory.absolute() if directory is not None else default_root()

@@ -13,7 +13,7 @@ from detslurm.cli.output import Column, Table, note, shows, size
 from detslurm.cli.progress import steps
 
 if TYPE_CHECKING:
-    from detslurm.sdk.usage import ExperimentUsage
+    from detslurm.sdk.disk.usage import ExperimentUsage
 
 _KINDS = ("checkpoints", "logs", "metrics", "code", "tensorboard")
 

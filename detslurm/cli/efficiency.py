@@ -13,7 +13,7 @@ from detslurm.cli.ids import client, experiment_id
 from detslurm.cli.output import Column, Table, note, shows
 
 if TYPE_CHECKING:
-    from detslurm.sdk.efficiency import Efficiency
+    from detslurm.sdk.costs.efficiency import Efficiency
 
 _PERCENT = ("memory_percent", "cpu_percent")
 

@@ -12,7 +12,7 @@ from detslurm.cli.ids import experiment_id, for_each, several_ids
 from detslurm.cli.output import json_option
 
 if TYPE_CHECKING:
-    from detslurm.sdk.experiment import Experiment
+    from detslurm.sdk.experiments.experiment import Experiment
 
 
 def _change(number: int, act: Callable[[Experiment], None], message: str, as_json: bool) -> None:

@@ -12,7 +12,7 @@ from detslurm.cli.output import Document, describes, json_option, note, size
 from detslurm.cli.seconds import Seconds
 
 if TYPE_CHECKING:
-    from detslurm.sdk.experiment import Experiment
+    from detslurm.sdk.experiments.experiment import Experiment
 
 
 @click.command()
@@ -187,7 +187,7 @@ def wait(experiment_id: int, polling_interval: float) -> Document:
       detslurm experiment wait 7 && python3 evaluate.py
     """
     from detslurm.cli.waiting import waiting
-    from detslurm.sdk import polling
+    from detslurm.sdk.experiments import polling
 
     experiment = client().experiment(experiment_id)
     with waiting() as show:

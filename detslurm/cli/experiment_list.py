@@ -14,7 +14,7 @@ from detslurm.cli.lazy import completed_by
 from detslurm.cli.output import Column, Table, shows, warn
 
 if TYPE_CHECKING:
-    from detslurm.sdk.experiment_query import ExperimentQuery
+    from detslurm.sdk.experiments.query import ExperimentQuery
     from detslurm.store import ExperimentRow
 
 STATES = (
@@ -174,7 +174,7 @@ def chosen(
     **filters: tuple[str, ...],
 ) -> Table:
     """The experiments that the options ask for, as a table."""
-    from detslurm.sdk.purge import purge_days
+    from detslurm.sdk.disk.purge import purge_days
 
     query, mine = _query(**filters), client()
     # What ends early may be asked for in few words: only so many are read then.
@@ -205,7 +205,7 @@ def chosen(
 
 def _warned_of_purge(rows: list[ExperimentRow], after: int) -> list[ExperimentRow]:
     """The rows, newest first, after a warning of those whose files may soon be purged."""
-    from detslurm.sdk.purge import in_danger, warning_for_list
+    from detslurm.sdk.disk.purge import in_danger, warning_for_list
 
     if text := warning_for_list(in_danger(reversed(rows), after), after):
         warn(text)
@@ -220,7 +220,7 @@ def _query(
     workspaces: tuple[str, ...],
     projects: tuple[str, ...],
 ) -> ExperimentQuery:
-    from detslurm.sdk.experiment_query import ExperimentQuery
+    from detslurm.sdk.experiments.query import ExperimentQuery
 
     return ExperimentQuery(
         frozenset(states), frozenset(labels), names, frozenset(users), workspaces, projects

@@ -19,7 +19,7 @@ from detslurm.cli.tables import printable
 if TYPE_CHECKING:
     from detslurm.look.canvas import TextSpan
     from detslurm.look.trial_curves import ExperimentCurves, TrialCurve
-    from detslurm.sdk.experiment import Experiment
+    from detslurm.sdk.experiments.experiment import Experiment
 
 _WIDTH = 80
 _HEIGHT = 20

@@ -79,7 +79,7 @@ def list_checkpoints(experiment_id: int, best: int | None) -> Table:
       detslurm experiment list-checkpoints 7 --best 3
     """
     from detslurm.cli import checkpoints
-    from detslurm.sdk.checkpoints import as_stored, best_first
+    from detslurm.sdk.checkpoints.choosing import as_stored, best_first
 
     mine = client()
     found = as_stored(mine.store, mine.checkpoints([experiment_id]))

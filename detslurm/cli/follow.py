@@ -16,14 +16,14 @@ from detslurm.look.plot import progress_bar
 
 if TYPE_CHECKING:
     from detslurm.sdk.client import Client
-    from detslurm.sdk.log_lines import LogLine
-    from detslurm.sdk.trial import Trial
+    from detslurm.sdk.trials.log_lines import LogLine
+    from detslurm.sdk.trials.trial import Trial
     from detslurm.store import TrialView
 
 
 def follow_first_trial(client: Client, experiment_id: int) -> None:
     """Follow the first trial's log until the trial is over."""
-    from detslurm.sdk.polling import follow_logs
+    from detslurm.sdk.experiments.polling import follow_logs
 
     trial = client.experiment(experiment_id).first_trial()
     note("Waiting for first trial to begin...")

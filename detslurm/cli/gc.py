@@ -11,7 +11,7 @@ from detslurm.cli.ids import client, ids_or_all
 from detslurm.cli.output import json_option, note, print_json, size, table
 
 if TYPE_CHECKING:
-    from detslurm.sdk.cleaning import Collected
+    from detslurm.sdk.disk.cleaning import Collected
 
 
 @click.command()

@@ -11,7 +11,7 @@ from detslurm.cli.ids import client, experiment_id
 from detslurm.cli.output import json_option, note, number, print_json, size, table, warn
 
 if TYPE_CHECKING:
-    from detslurm.sdk.garbage import GCPreview
+    from detslurm.sdk.disk.garbage import GCPreview
     from detslurm.store.gc_policy import GCPolicy
 
 _COUNT = click.IntRange(0)
@@ -51,7 +51,7 @@ def gc_policy(
         raise click.UsageError("give at least one of the numbers, such as --save-trial-best 1")
     from msgspec.structs import replace
 
-    from detslurm.sdk.checkpoint_catalog import unreachable_problems
+    from detslurm.sdk.checkpoints.catalog import unreachable_problems
 
     experiment = client().stored(experiment_id)
     given = {name: value for name, value in numbers.items() if value is not None}

@@ -16,8 +16,8 @@ from detslurm.cli.output import print_error, print_json, warn
 
 if TYPE_CHECKING:
     from detslurm.sdk.client import Client
-    from detslurm.sdk.experiment import Experiment
-    from detslurm.sdk.trial import Trial
+    from detslurm.sdk.experiments.experiment import Experiment
+    from detslurm.sdk.trials.trial import Trial
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Name = TypeVar("Name")
@@ -47,7 +47,7 @@ def positive(word: str) -> int:
 
 def experiments_of(word: str) -> list[int]:
     """The ids of the experiments that a word stands for. Raises BadParameter, NotFound."""
-    from detslurm.sdk import finding
+    from detslurm.sdk.experiments import finding
 
     text = word.strip()
     if _is_number(text) or text[:1] in "-+":
@@ -65,8 +65,8 @@ def experiment_of(word: str) -> int:
 
     Raises BadParameter, NotFound, and LifecycleError for a word that may mean several.
     """
-    from detslurm.sdk import finding
     from detslurm.sdk.errors import LifecycleError
+    from detslurm.sdk.experiments import finding
 
     found = experiments_of(word)
     if len(found) > 1:
@@ -76,7 +76,7 @@ def experiment_of(word: str) -> int:
 
 def trial_of(word: str) -> int:
     """The id of the trial that a word stands for. Raises BadParameter, NotFound."""
-    from detslurm.sdk import finding
+    from detslurm.sdk.experiments import finding
 
     text = word.strip()
     place = finding.from_the_end(text)

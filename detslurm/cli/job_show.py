@@ -15,7 +15,7 @@ from detslurm.slurm.hostlist import compress_indices
 
 if TYPE_CHECKING:
     from detslurm.sdk.client import Client
-    from detslurm.sdk.job import Job
+    from detslurm.sdk.jobs.job import Job
 
 _RUNS = 20  # trials whose runs are looked up; more are only named
 

@@ -14,7 +14,7 @@ from detslurm.cli.lazy import completed_by
 from detslurm.cli.output import Document, describes
 
 if TYPE_CHECKING:
-    from detslurm.sdk.explanation import Explanation, Variant
+    from detslurm.sdk.waiting.explanation import Explanation, Variant
 
 
 def _job(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
@@ -87,8 +87,8 @@ def why(
 
 
 def _lines(found: Explanation, now: float, sooner: bool) -> Iterator[str]:
-    from detslurm.sdk.job_explanation import estimate_text
-    from detslurm.sdk.spans import span
+    from detslurm.sdk.waiting.explain import estimate_text
+    from detslurm.sdk.waiting.spans import span
 
     yield found.cause + _of_experiment(found)
     if found.category is None:
@@ -136,7 +136,7 @@ def _listed(title: str, lines: Any) -> Iterator[str]:
 
 
 def _variant(one: Variant, now: float) -> str:
-    from detslurm.sdk.spans import clock_and_span, span
+    from detslurm.sdk.waiting.spans import clock_and_span, span
 
     if one.expected_start is None:
         return f"{one.change}: refused: {one.refusal}"

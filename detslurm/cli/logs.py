@@ -11,12 +11,12 @@ from detslurm.cli.ids import client, experiment_id, trial_id
 from detslurm.cli.output import json_line, note
 
 if TYPE_CHECKING:
-    from detslurm.sdk.log_lines import Filter, LogLine
-    from detslurm.sdk.trial import Trial
+    from detslurm.sdk.trials.log_lines import Filter, LogLine
+    from detslurm.sdk.trials.trial import Trial
 
 
 def _stamp(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    from detslurm.sdk.log_lines import bound
+    from detslurm.sdk.trials.log_lines import bound
 
     try:
         return bound(value)
@@ -144,7 +144,7 @@ def _show(
     after: str | None,
     as_json: bool,
 ) -> None:
-    from detslurm.sdk.log_lines import Filter, log_level
+    from detslurm.sdk.trials.log_lines import Filter, log_level
 
     if head is not None and (tail is not None or follow):
         raise click.UsageError("--head can't be combined with --tail or --follow")
@@ -163,7 +163,8 @@ def _show(
 def _lines(
     trial: Trial, wanted: Filter, follow: bool, head: int | None, tail: int | None
 ) -> Iterable[LogLine]:
-    from detslurm.sdk import logs, polling
+    from detslurm.sdk.experiments import polling
+    from detslurm.sdk.trials import logs
 
     if follow:
         return polling.follow_logs(trial, wanted, tail_count=tail, report=note)

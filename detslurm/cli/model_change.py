@@ -12,7 +12,7 @@ from detslurm.cli.model_arguments import model_name, pairs, several_models
 from detslurm.cli.output import Document, describes, json_option, note
 
 if TYPE_CHECKING:
-    from detslurm.sdk.model import Model
+    from detslurm.sdk.models.model import Model
 
 
 @click.command()

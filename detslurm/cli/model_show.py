@@ -13,8 +13,8 @@ from detslurm.cli.output import Column, Document, Table, describes, local_time, 
 from detslurm.cli.tables import columns_text, printable
 
 if TYPE_CHECKING:
-    from detslurm.sdk.model import Model
-    from detslurm.sdk.model_version import ModelVersion
+    from detslurm.sdk.models.model import Model
+    from detslurm.sdk.models.version import ModelVersion
 
 _SORTS = ["id", "name", "description", "creation_time", "last_updated_time", "num_versions",
           "workspace"]  # fmt: skip

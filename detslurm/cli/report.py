@@ -13,7 +13,7 @@ from detslurm.cli.output import Document, describes, note
 from detslurm.cli.progress import steps
 
 if TYPE_CHECKING:
-    from detslurm.sdk.experiment import Experiment
+    from detslurm.sdk.experiments.experiment import Experiment
 
 
 @click.command()

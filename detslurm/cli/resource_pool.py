@@ -12,8 +12,8 @@ from detslurm.cli.ids import client
 from detslurm.cli.output import Column, Table, shows
 
 if TYPE_CHECKING:
-    from detslurm.sdk.resource_pool import ResourcePool
-    from detslurm.sdk.slots import NodeSlots
+    from detslurm.sdk.jobs.resource_pool import ResourcePool
+    from detslurm.sdk.jobs.slots import NodeSlots
     from detslurm.slurm import NodeInfo
 
 _POOL = [

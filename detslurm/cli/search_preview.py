@@ -16,8 +16,8 @@ from detslurm.cli.seconds import Seconds
 
 if TYPE_CHECKING:
     from detslurm.config.loading import LoadedExperiment
-    from detslurm.sdk.cost import Cost, Figure
-    from detslurm.sdk.search_preview import RecordedCurves
+    from detslurm.sdk.costs.cost import Cost, Figure
+    from detslurm.sdk.searches.preview import RecordedCurves
     from detslurm.searcher.preview import Preview, Row
     from detslurm.searcher.simulation import Simulation
 
@@ -37,7 +37,7 @@ def preview_search(config_file: str, overrides: tuple[str, ...], template: str |
       detslurm preview-search experiment.yaml
       detslurm preview-search experiment.yaml --config searcher.max_trials=50
     """
-    from detslurm.sdk import search_preview
+    from detslurm.sdk.searches import preview as search_preview
 
     loaded = _loaded(config_file, overrides, template)
     preview = search_preview.preview_search(loaded.config.to_dict())
@@ -112,8 +112,8 @@ def simulate(
       detslurm simulate experiment.yaml --slots 16 --unit-seconds 30
       detslurm simulate experiment.yaml --experiment 7
     """
-    from detslurm.sdk import search_preview
-    from detslurm.sdk.cost import Figure
+    from detslurm.sdk.costs.cost import Figure
+    from detslurm.sdk.searches import preview as search_preview
 
     if curves_file is not None and source is not None:
         raise click.UsageError("--curves can't be combined with --experiment")
@@ -148,7 +148,7 @@ def _unit_text(unit: Figure) -> str:
 
 def _cost(loaded: LoadedExperiment) -> Cost:
     from detslurm.cli.ids import client
-    from detslurm.sdk.cost_evidence import cost_of_config
+    from detslurm.sdk.costs.evidence import cost_of_config
 
     return cost_of_config(client(), loaded.config)
 
@@ -166,7 +166,7 @@ def _loaded(config_file: str, overrides: tuple[str, ...], template: str | None) 
 
 
 def _curves(path: Path | None, source: str | None) -> RecordedCurves | None:
-    from detslurm.sdk import search_preview
+    from detslurm.sdk.searches import preview as search_preview
 
     if path is not None:
         return search_preview.read_curves(path)
@@ -178,7 +178,7 @@ def _curves(path: Path | None, source: str | None) -> RecordedCurves | None:
 
 
 def _explained(action: Callable[[], Any]) -> Any:
-    from detslurm.sdk.search_preview import PreviewError
+    from detslurm.sdk.searches.preview import PreviewError
 
     try:
         return action()

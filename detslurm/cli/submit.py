@@ -181,7 +181,7 @@ def _project(name: str | None) -> list[str]:
 
 def _show(plan: Plan, mine: Client, *, as_json: bool) -> None:
     """The plan, its cost and the batch script of its first array, as they would be."""
-    from detslurm.sdk.cost_evidence import cost_of_plan
+    from detslurm.sdk.costs.evidence import cost_of_plan
     from detslurm.sdk.submission.submit import requests
 
     cost, place = cost_of_plan(mine, plan), mine.store.path / "experiments" / "<id>"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def await_checks(client: Client, done: Submission, *, as_json: bool) -> None:
     """Print what the short training did; the exit status is 1 unless it did everything."""
     from detslurm.cli.description import failure_text
-    from detslurm.sdk import polling
+    from detslurm.sdk.experiments import polling
     from detslurm.sdk.test_mode import checks
 
     experiment = client.experiment(done.experiment_id)

@@ -11,7 +11,7 @@ from detslurm.cli.ids import client, trial_id
 from detslurm.cli.output import Column, Table, note, shows
 
 if TYPE_CHECKING:
-    from detslurm.sdk.trial import Trial
+    from detslurm.sdk.trials.trial import Trial
 
 _OPTIONS: tuple[Callable[..., Any], ...] = (
     click.option(

@@ -12,8 +12,8 @@ from detslurm.cli.ids import client, experiment_id
 from detslurm.cli.output import Column, Table, shows
 
 if TYPE_CHECKING:
-    from detslurm.sdk.experiment import Experiment
-    from detslurm.sdk.trial import Trial
+    from detslurm.sdk.experiments.experiment import Experiment
+    from detslurm.sdk.trials.trial import Trial
 
 _KEYS: dict[str, Callable[[Trial], Any]] = {
     "id": lambda trial: trial.id,

@@ -23,7 +23,7 @@ from detslurm.cli.output import (
 from detslurm.cli.tables import columns_text
 
 if TYPE_CHECKING:
-    from detslurm.sdk.trial import Trial
+    from detslurm.sdk.trials.trial import Trial
     from detslurm.store import TrialView
 
 

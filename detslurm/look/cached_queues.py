@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
-from detslurm.sdk.job_status import JobRef, QueueSnapshot
-from detslurm.sdk.polling import QUEUE_SECONDS
-from detslurm.sdk.queues import Queues
+from detslurm.sdk.experiments.polling import QUEUE_SECONDS
+from detslurm.sdk.jobs.queues import Queues
+from detslurm.sdk.jobs.status import JobRef, QueueSnapshot
 
 PATIENCE: Final = 3.0
 

@@ -132,8 +132,8 @@ class ExperimentReader:
         return parts
 
     def _checkpoints(self) -> Mapping[int, list[CheckpointPart]]:
-        from detslurm.sdk.checkpoint_catalog import saved_by
-        from detslurm.sdk.checkpoints import objects
+        from detslurm.sdk.checkpoints.catalog import saved_by
+        from detslurm.sdk.checkpoints.choosing import objects
 
         found: dict[int, list[CheckpointPart]] = {}
         with self._problems.noting("its checkpoints"):

@@ -12,7 +12,7 @@ from detslurm.look.report import page, write
 from detslurm.look.snapshot import snapshot
 
 if TYPE_CHECKING:
-    from detslurm.sdk.experiment import Experiment
+    from detslurm.sdk.experiments.experiment import Experiment
 
 HEIGHT = 800
 """Of the frame in a notebook, in pixels."""

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from detslurm.look.plot import Line
 from detslurm.sdk.errors import LifecycleError
-from detslurm.sdk.ordering import best_trials_first
+from detslurm.sdk.experiments.ordering import best_trials_first
 from detslurm.store.columns import is_number
 from detslurm.store.curve import as_float, flat
 
 if TYPE_CHECKING:
-    from detslurm.sdk.experiment import Experiment
-    from detslurm.sdk.trial import Trial
+    from detslurm.sdk.experiments.experiment import Experiment
+    from detslurm.sdk.trials.trial import Trial
 
 _FIRST = ("validation", "training")
 

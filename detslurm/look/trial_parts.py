@@ -10,7 +10,7 @@ import msgspec
 from detslurm.look.document import CheckpointPart, Number, RunPart, TrialPart
 from detslurm.look.plain import chosen, finite, plain
 from detslurm.look.problems import Problems
-from detslurm.sdk.efficiency import efficiency, queued_times
+from detslurm.sdk.costs.efficiency import efficiency, queued_times
 from detslurm.store.curve import flat
 
 if TYPE_CHECKING:

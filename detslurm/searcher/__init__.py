@@ -70,7 +70,7 @@ _MODULES = {
     "detslurm.searcher.state": ("State", "SearchTrial"),
     "detslurm.searcher.mt19937": ("RandomStream",),
     "detslurm.searcher.trials": ("RUNNABLE", "TrialPlan", "trial_count"),
-    "detslurm.sdk.search_runners": (
+    "detslurm.sdk.searches.runners": (
         "LocalSearchRunner",
         "RemoteSearchRunner",
         "SearchRunner",

@@ -19,7 +19,7 @@ import msgspec
 from detslurm.config import ExperimentConfig
 from detslurm.sdk.bundle.manifest import CONFIG, FACTS, NAME, RUN_FILE, File, Manifest
 from detslurm.sdk.bundle.metering import ByteMeter, Metered, Progress
-from detslurm.sdk.checkpoint_catalog import storages_of
+from detslurm.sdk.checkpoints.catalog import storages_of
 from detslurm.sdk.errors import BundleError
 from detslurm.store import ExperimentDir, fold_trial, fs
 from detslurm.store.checkpoint_facts import held
@@ -28,7 +28,7 @@ from detslurm.store.facts import FactLog
 from detslurm.store.records import Lost, plain_of
 
 if TYPE_CHECKING:
-    from detslurm.sdk.snapshot import ExperimentSnapshot
+    from detslurm.sdk.experiments.snapshot import ExperimentSnapshot
 
 Which = Literal["all", "best", "latest", "none"]
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, get_args
 from detslurm.sdk.errors import LifecycleError
 
 if TYPE_CHECKING:
-    from detslurm.sdk.experiment import Experiment
+    from detslurm.sdk.experiments.experiment import Experiment
 
 Format = Literal["csv", "parquet", "tensorboard", "wandb", "mlflow", "trackio"]
 FORMATS: Final[tuple[Format, ...]] = get_args(Format)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from detslurm.sdk.experiment import Experiment
+from detslurm.sdk.experiments.experiment import Experiment
 from detslurm.store import MetricRow, TrialDir, TrialRow, trial_metrics
 from detslurm.store.columns import is_number
 from detslurm.store.curve import as_float

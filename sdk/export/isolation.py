@@ -18,7 +18,7 @@ from typing import IO, Final
 import msgspec
 
 from detslurm.sdk.errors import LifecycleError
-from detslurm.sdk.experiment import Experiment
+from detslurm.sdk.experiments.experiment import Experiment
 from detslurm.sdk.export import ExportedTrial, Progress
 
 ISOLATED: Final = ("wandb", "mlflow", "trackio")

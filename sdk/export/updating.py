@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Final, Protocol
 
-from detslurm.sdk.experiment import Experiment
+from detslurm.sdk.experiments.experiment import Experiment
 from detslurm.sdk.export import ExportedTrial, Progress
 from detslurm.sdk.export.content import ExperimentContent, TrialContent, content_of
 from detslurm.sdk.export.journal import (

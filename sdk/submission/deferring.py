@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from detslurm.sdk.errors import LifecycleError, SubmitError
-from detslurm.sdk.resubmission import throttle
+from detslurm.sdk.experiments.resubmission import throttle
 from detslurm.slurm import Cluster, ClusterLimits
 from detslurm.slurm.allowance import Allowance
 from detslurm.slurm.arrays import first_elements

@@ -26,8 +26,8 @@ from detslurm.store import CheckpointView, Store, fold_trial
 from detslurm.store.history import Continued
 
 if TYPE_CHECKING:
-    from detslurm.sdk.queues import Queues
-    from detslurm.sdk.snapshot import ExperimentSnapshot
+    from detslurm.sdk.experiments.snapshot import ExperimentSnapshot
+    from detslurm.sdk.jobs.queues import Queues
 
 Config = Mapping[str, Any] | str | os.PathLike[str]
 

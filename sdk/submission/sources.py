@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from detslurm.sdk.checkpoint import Checkpoint
-from detslurm.sdk.checkpoint_catalog import indexed, saved_checkpoints
-from detslurm.sdk.checkpoints import found_by, objects
+from detslurm.sdk.checkpoints.catalog import indexed, saved_checkpoints
+from detslurm.sdk.checkpoints.checkpoint import Checkpoint
+from detslurm.sdk.checkpoints.choosing import found_by, objects
+from detslurm.sdk.checkpoints.finding import SHORTEST, WHOLE
 from detslurm.sdk.errors import LifecycleError, SubmitError
-from detslurm.sdk.finding_checkpoints import SHORTEST, WHOLE
 from detslurm.store import ExperimentDir, NotFound, Store, StoreError, fold_facts
 from detslurm.store.checkpoint_facts import held, keep, release
 from detslurm.store.reading import latest_checkpoint

@@ -214,8 +214,8 @@ def _take_back(experiment: ExperimentDir, cluster: Cluster, job_ids: Sequence[st
         with contextlib.suppress(SlurmError):  # then runners find the intent
             cluster.cancel(job_ids)
     if not job_ids:  # else a runner may have begun that reads them
-        from detslurm.sdk.deletion import delete
-        from detslurm.sdk.snapshot import read
+        from detslurm.sdk.disk.deletion import delete
+        from detslurm.sdk.experiments.snapshot import read
 
         with contextlib.suppress(StoreError, OSError):
             delete(read(experiment))

@@ -73,9 +73,10 @@ def parse(words: list[str]) -> None:
 def test_help_gives_examples_that_parse(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every example is a command line as the program takes it; the main commands have some."""
     # Examples name experiments of nobody's store.
-    monkeypatch.setattr("detslurm.sdk.finding.named", lambda client, pattern: [1])
-    monkeypatch.setattr("detslurm.sdk.finding.newest_experiment", lambda client, place: 1)
-    monkeypatch.setattr("detslurm.sdk.finding.newest_trial", lambda client, place: 1)
+    finding = "detslurm.sdk.experiments.finding"
+    monkeypatch.setattr(f"{finding}.named", lambda client, pattern: [1])
+    monkeypatch.setattr(f"{finding}.newest_experiment", lambda client, place: 1)
+    monkeypatch.setattr(f"{finding}.newest_trial", lambda client, place: 1)
     found = set()
     for command, context in cli_reference.commands(app, cli_reference.top()):
         text = (command.help or "").partition("Examples:\n")[2]

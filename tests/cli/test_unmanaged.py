@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from detslurm import _process
-from detslurm.sdk import snapshot, unmanaged
+from detslurm.sdk.experiments import snapshot, unmanaged
 from detslurm.store import fs, trial_metrics
 from tests.cli.conftest import Detslurm
 from tests.cluster.processes import started

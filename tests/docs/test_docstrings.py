@@ -15,8 +15,8 @@ from detslurm import store
 from detslurm.sdk import Checkpoint, Client, Experiment, Job, Model, ModelVersion, Trial
 from detslurm.sdk.bundle.importing import Imported
 from detslurm.sdk.bundle.writing import Bundled
-from detslurm.sdk.comparison import Comparison, Difference
-from detslurm.sdk.job_status import JobRef, JobStatus
+from detslurm.sdk.experiments.comparison import Comparison, Difference
+from detslurm.sdk.jobs.status import JobRef, JobStatus
 from detslurm.sdk.submission.submit import Submission
 from tests.docs.pages import REPOSITORY, blocks
 from tests.docs.public import SECTIONS, Docstring, Documented, is_exception, public, spelled

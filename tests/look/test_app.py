@@ -23,7 +23,7 @@ from detslurm.look.app import application
 from detslurm.look.cached_queues import CachedQueues
 from detslurm.look.live import AnswerMemory
 from detslurm.sdk import Client
-from detslurm.sdk.job_status import JobRef
+from detslurm.sdk.jobs.status import JobRef
 from detslurm.slurm import JobInfo
 from detslurm.store import RunLog, fs
 from tests.cluster.waiting import wait_for

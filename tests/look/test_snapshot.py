@@ -236,7 +236,7 @@ def test_many_trials_that_wait_cost_listings(scene: Scene, monkeypatch: pytest.M
     (later,) = snapshot([whole]).experiments
     assert [trial.id for trial in later.trials if trial.state == "RUNNING"] == [1, 101]
     found = taken(scene).trials
-    monkeypatch.setattr("detslurm.sdk.snapshot.started_trials", lambda *about: None)
+    monkeypatch.setattr("detslurm.sdk.experiments.snapshot.started_trials", lambda *about: None)
     pairs = zip(found, taken(scene).trials, strict=True)
     assert [one.id for one, by_name in pairs if one != by_name] == [1, 101], "time has passed"
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from detslurm.sdk.cleaning import Collected
-from detslurm.sdk.settled import SettledExperiment, SettledExperiments
+from detslurm.sdk.disk.cleaning import Collected
+from detslurm.sdk.disk.settled import SettledExperiment, SettledExperiments
 from detslurm.storage import SharedFS
 from detslurm.store import ExperimentDir, ExperimentFacts, RunLog, fold_facts, fs
 from detslurm.store.checkpoint_facts import keep, mark_deleted
@@ -301,7 +301,7 @@ def test_finished_experiments_are_read_once(scene: Scene, monkeypatch: pytest.Mo
         read.append(directory.id)
         return real(directory)
 
-    monkeypatch.setattr("detslurm.sdk.cleaning.fold_facts", folded)
+    monkeypatch.setattr("detslurm.sdk.disk.cleaning.fold_facts", folded)
 
     def collected(**chosen: Any) -> set[int]:
         read.clear()

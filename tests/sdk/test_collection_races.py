@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from detslurm.sdk.checkpoint_download import download
+from detslurm.sdk.checkpoints.download import download
 from detslurm.sdk.errors import LifecycleError, SubmitError
 from detslurm.store import CheckpointView, ExperimentDir, fold_facts, fold_trial
 from detslurm.store.checkpoint_facts import CheckpointGone, keep

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from detslurm.sdk.cost import Pace, PartitionLoad, Work, cost_of, fitting, makespan
-from detslurm.sdk.cost_evidence import load_from
+from detslurm.sdk.costs.cost import Pace, PartitionLoad, Work, cost_of, fitting, makespan
+from detslurm.sdk.costs.evidence import load_from
 from detslurm.slurm.node_info import NodeInfo
 from detslurm.slurm.queued_job import QueuedJob
 

@@ -13,7 +13,7 @@ import pytest
 from detslurm.experimental import client
 from detslurm.sdk import Experiment, LifecycleError, OrderBy, TrialSortBy
 from detslurm.sdk.enums import ExperimentSortBy, ExperimentState
-from detslurm.sdk.polling import first_trial
+from detslurm.sdk.experiments.polling import first_trial
 from detslurm.store import NotFound, RunLog
 from tests.sdk.scenes import CUSTOM, Scene, say
 

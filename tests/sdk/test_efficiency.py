@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from detslurm.sdk.efficiency import (
+from detslurm.sdk.costs.efficiency import (
     efficiency_of,
     percentile,
     queue_time,

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from detslurm.config import load_experiment
-from detslurm.sdk.executor import check_names, configured
-from detslurm.sdk.functions import calls_config, name_of
+from detslurm.sdk.functions.executor import check_names, configured
+from detslurm.sdk.functions.packing import calls_config, name_of
 
 CASES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"timeout_min": 90}, {"slurm": {"time": "0-01:30:00"}}),

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detslurm.sdk.job_order import LEAST_PRIORITY, OrderError, Rank, in_order, moved, nice_values
+from detslurm.sdk.jobs.order import LEAST_PRIORITY, OrderError, Rank, in_order, moved, nice_values
 
 
 def ranks(*pairs: tuple[int, int]) -> list[Rank]:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from detslurm.sdk import LifecycleError
-from detslurm.sdk.job_changes import JobChange, parse
-from detslurm.sdk.job_place import ordinal
-from detslurm.sdk.job_update import Made
+from detslurm.sdk.jobs.changes import JobChange, parse
+from detslurm.sdk.jobs.place import ordinal
+from detslurm.sdk.jobs.update import Made
 from detslurm.slurm import SlurmError
 from detslurm.slurm.queued_job import QueuedJob
 from tests.sdk.scenes import Scene

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from detslurm.sdk.explanation import Explanation
-from detslurm.sdk.job_explanation import estimate_text
-from detslurm.sdk.jobs_ahead import UserAhead, jobs_ahead
-from detslurm.sdk.start_estimates import Accuracy, Estimate, accuracy, settled
+from detslurm.sdk.waiting.explain import estimate_text
+from detslurm.sdk.waiting.explanation import Explanation
+from detslurm.sdk.waiting.jobs_ahead import UserAhead, jobs_ahead
+from detslurm.sdk.waiting.start_estimates import Accuracy, Estimate, accuracy, settled
 from detslurm.slurm import NodeInfo, SlurmError
 from detslurm.slurm.interface import JobInfo
 from detslurm.slurm.pending_details import (

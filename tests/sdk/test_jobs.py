@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from detslurm.sdk import Job, LifecycleError
-from detslurm.sdk.resource_pool import pools
-from detslurm.sdk.slots import slots_of
+from detslurm.sdk.jobs.resource_pool import pools
+from detslurm.sdk.jobs.slots import slots_of
 from detslurm.slurm import ClusterLimits, JobInfo, NodeInfo, PartitionLimits
 from detslurm.slurm.queued_job import QueuedJob
 from detslurm.store import NotFound

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from detslurm.sdk.errors import LifecycleError
-from detslurm.sdk.resubmission import contiguous_ranges
+from detslurm.sdk.experiments.resubmission import contiguous_ranges
 from detslurm.slurm import ClusterLimits, JobRequest, SlurmError
 from detslurm.slurm.resubmit import submitted_fact
 from detslurm.store import ExperimentDir, RunLog, StoreFault, TrialDir, fold_facts

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from detslurm.sdk import listing
-from detslurm.sdk.listing import ReadTime, is_worth_threads
+from detslurm.sdk.experiments import listing
+from detslurm.sdk.experiments.listing import ReadTime, is_worth_threads
 from detslurm.store import Store
 
 MS = 0.001

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from detslurm.sdk import logs, polling
 from detslurm.sdk.enums import LogLevel
-from detslurm.sdk.log_lines import Filter, LogLine, named_level, timestamp
+from detslurm.sdk.experiments import polling
+from detslurm.sdk.trials import logs
+from detslurm.sdk.trials.log_lines import Filter, LogLine, named_level, timestamp
 from detslurm.store import TrialDir
 from tests.sdk.scenes import Scene, say
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from detslurm.sdk import Client, LifecycleError, ModelSortBy, OrderBy, deletion
+from detslurm.sdk import Client, LifecycleError, ModelSortBy, OrderBy
+from detslurm.sdk.disk import deletion
 from detslurm.store import ExperimentDir, ExperimentFacts, NotFound, StoreError, fold_facts
 from detslurm.store.checkpoint_facts import CheckpointGone, mark_deleted
 from detslurm.store.registry import ModelRegistry

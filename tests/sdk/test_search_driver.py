@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from detslurm.sdk.method_storage import DirectoryStorage
-from detslurm.sdk.search_driver import SavedMethod, SearchDriver, load
+from detslurm.sdk.searches.driver import SavedMethod, SearchDriver, load
+from detslurm.sdk.searches.method_storage import DirectoryStorage
 from detslurm.searcher import Search, SearcherState, State
 from detslurm.searcher.custom_method import SearchMethod
 from detslurm.store import EventLog, ExperimentDir, Store

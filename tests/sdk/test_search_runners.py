@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from detslurm.sdk.errors import SubmitError
-from detslurm.sdk.search_runners import LocalSearchRunner, SubmissionMark, _find_marked
+from detslurm.sdk.searches.runners import LocalSearchRunner, SubmissionMark, _find_marked
 from detslurm.store import ExperimentDir, Store
 from tests.sdk.methods import RandomSearch
 from tests.sdk.scenes import Scene

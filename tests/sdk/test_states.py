@@ -7,9 +7,9 @@ from itertools import islice
 
 import pytest
 
-from detslurm.sdk import listing
-from detslurm.sdk import snapshot as snapshot_module
-from detslurm.sdk.snapshot import ExperimentSnapshot
+from detslurm.sdk.experiments import listing
+from detslurm.sdk.experiments import snapshot as snapshot_module
+from detslurm.sdk.experiments.snapshot import ExperimentSnapshot
 from detslurm.store import ExperimentDir, NotFound, RunLog, fold_facts
 from tests.sdk.scenes import Scene
 

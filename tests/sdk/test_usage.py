@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from detslurm.sdk import LifecycleError
-from detslurm.sdk import usage as usage_module
-from detslurm.sdk.purge import days_left, in_danger, warnings_of
-from detslurm.sdk.quota import Quota, parsed, quota_of
-from detslurm.sdk.usage import Usage
+from detslurm.sdk.disk import usage as usage_module
+from detslurm.sdk.disk.purge import days_left, in_danger, warnings_of
+from detslurm.sdk.disk.quota import Quota, parsed, quota_of
+from detslurm.sdk.disk.usage import Usage
 from detslurm.store import ExperimentDir, ExperimentRow
 from detslurm.store.checkpoint_facts import mark_deleted
 from tests.sdk.scenes import Scene

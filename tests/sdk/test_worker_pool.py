@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from detslurm.sdk.queues import Queues
-from detslurm.sdk.worker_pool import WorkerPool
+from detslurm.sdk.jobs.queues import Queues
+from detslurm.sdk.searches.worker_pool import WorkerPool
 from detslurm.searcher import State
 from detslurm.store import EventLog, ExperimentDir
 

@@ -9,8 +9,8 @@ from typing import Any
 from detslurm._quantities import human_size
 from detslurm._states import FINISHED
 from detslurm.look.plot import progress_bar
-from detslurm.sdk.job import Job
-from detslurm.sdk.snapshot import ExperimentSnapshot
+from detslurm.sdk.experiments.snapshot import ExperimentSnapshot
+from detslurm.sdk.jobs.job import Job
 from detslurm.slurm.reasons import reason_of
 from detslurm.store import CheckpointView, ExperimentRow, TrialRow
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
-from detslurm.sdk.polling import QUEUE_SECONDS
-from detslurm.sdk.queues import Connect
+from detslurm.sdk.experiments.polling import QUEUE_SECONDS
+from detslurm.sdk.jobs.queues import Connect
 from detslurm.slurm import Cluster, JobInfo, SlurmError
 from detslurm.slurm.queued_job import QueuedJob
 

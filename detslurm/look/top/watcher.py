@@ -19,11 +19,11 @@ from detslurm.look.top.paced_cluster import Clock, PacedClusters
 from detslurm.look.top.store_tail import StoreTail
 from detslurm.sdk.client import Client
 from detslurm.sdk.errors import LifecycleError
-from detslurm.sdk.log_lines import LogLine, parse
-from detslurm.sdk.logs import Appended, tail
-from detslurm.sdk.ordering import best_trials_first
-from detslurm.sdk.queues import Connect
-from detslurm.sdk.snapshot import ExperimentSnapshot
+from detslurm.sdk.experiments.ordering import best_trials_first
+from detslurm.sdk.experiments.snapshot import ExperimentSnapshot
+from detslurm.sdk.jobs.queues import Connect
+from detslurm.sdk.trials.log_lines import LogLine, parse
+from detslurm.sdk.trials.logs import Appended, tail
 from detslurm.slurm import SlurmError
 from detslurm.store import StoreError, TrialRow
 
@@ -108,7 +108,7 @@ class Watcher:
         connect: Connect | None = None,
         clock: Clock = time.monotonic,
     ) -> None:
-        from detslurm.sdk.queues import connector
+        from detslurm.sdk.jobs.queues import connector
         from detslurm.sdk.store_root import default_root
 
         self._warnings: list[str] = []

@@ -1,0 +1,1 @@
+"""Checkpoints: found, chosen, copied, checked, changed and loaded."""

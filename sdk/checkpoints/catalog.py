@@ -1,0 +1,142 @@
+"""All checkpoints of a store, or one of them by its id: from the index, or folded where it must be.
+
+Nothing walks through directories. What an experiment's files cost to read is paid once; it then
+stands in the index until something about the experiment changes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+
+from detslurm._quantities import counted
+from detslurm._states import UNKNOWN
+from detslurm.sdk.experiments.snapshot import ExperimentSnapshot, read
+from detslurm.storage import SharedFS, Storage, Storages
+from detslurm.store import ExperimentDir, NotFound, Store, StoreError, TrialView
+from detslurm.store.checkpoint_index import SavedCheckpoints, row_of
+from detslurm.store.checkpoint_links import Links, chosen, keep_right
+
+
+def saved_checkpoints(
+    store: Store, warn: Callable[[str], None], ids: Iterable[int] | None = None
+) -> Iterator[SavedCheckpoints]:
+    """The checkpoints of these experiments, by default of all; what can't be read is left out, with
+    a warning."""
+    index = store.checkpoint_index()
+    for problem in index.problems:
+        warn(f"left out: {problem}")
+    settled: list[SavedCheckpoints] = []
+    unreadable: dict[int, StoreError] = {}
+    for number in index.experiments if ids is None else sorted(set(ids)):
+        found = index.known.get(number)
+        if found is None:
+            try:
+                found, finished = _folded(store, number)
+            except StoreError as error:
+                unreadable[number] = error
+                continue
+            settled += [found] if finished and found is not None else []
+        if found is not None:
+            yield found
+    index.settle(settled)
+    if unreadable:
+        first, others = next(iter(unreadable.items())), len(unreadable) - 1
+        more = f" and {others} more" if others else ""
+        warn(f"left out because it can't be read: experiment {first[0]}{more} ({first[1]})")
+
+
+def indexed(store: Store) -> Iterator[SavedCheckpoints]:
+    """What is known without folding anything."""
+    yield from store.checkpoint_index().known.values()
+
+
+def _folded(store: Store, number: int) -> tuple[SavedCheckpoints | None, bool]:
+    """An experiment's checkpoints, and whether they are for the index."""
+    try:
+        snapshot = read(store.experiment(number))
+    except NotFound:
+        return None, False  # its submission was interrupted
+    if snapshot.facts.desired.deleted:
+        return SavedCheckpoints(experiment=number), True
+    row, saved = snapshot.view.row(), of_snapshot(snapshot)
+    keep_links_right(snapshot.directory, saved)  # what is folded anew has changed
+    return saved, row.finished and UNKNOWN not in row.trial_states
+
+
+def of_snapshot(
+    snapshot: ExperimentSnapshot, trials: Iterable[int] | None = None
+) -> SavedCheckpoints:
+    """The checkpoints of one experiment, or of some of its trials, read now."""
+    begun = [row.id for row in snapshot.trials.values() if row.run_count]
+    if trials is not None:
+        chosen = set(trials)
+        begun = [trial for trial in begun if trial in chosen]
+    return saved_by(snapshot, map(snapshot.read_trial, begun))
+
+
+def saved_by(snapshot: ExperimentSnapshot, trials: Iterable[TrialView]) -> SavedCheckpoints:
+    """The checkpoints of trials of one experiment that were read already."""
+    created = snapshot.facts.created
+    views = [one for trial in trials for one in trial.checkpoints]
+    storage = storage_of(snapshot.directory)
+    return SavedCheckpoints(
+        experiment=snapshot.directory.id,
+        rows=tuple(map(row_of, views)),
+        base=str(storage.base) if isinstance(storage, SharedFS) else None,
+        where=storage.where if storage is not None else "",
+        metric=created.metric,
+        smaller_is_better=created.smaller_is_better,
+    )
+
+
+def keep_links_right(directory: ExperimentDir, saved: SavedCheckpoints) -> None:
+    """Let the links in the experiment's directory lead to its best and its newest checkpoint.
+
+    `saved` is how its checkpoints are known to the caller; they are read again only where a link
+    is wrong. Nothing happens in another user's experiment.
+    """
+    if saved.base is None or directory.foreign_owner():
+        return
+    known = [saved]
+
+    def links() -> Links:
+        now = known.pop() if known else of_snapshot(read(directory))
+        return chosen(now.rows, now.metric, smaller_is_better=now.smaller_is_better)
+
+    keep_right(directory, Path(saved.base), links)
+
+
+def storage_of(directory: ExperimentDir) -> Storage | None:
+    """The configured storage of an experiment; None where its configuration does not tell."""
+    try:
+        return storages_of(directory).of(None)
+    except StoreError:
+        return None
+
+
+def storages_of(directory: ExperimentDir) -> Storages:
+    """Where an experiment's checkpoints are, wherever that is.
+
+    Raises:
+        StoreError: If its configuration does not tell.
+    """
+    try:
+        storages = Storages(directory.config()["checkpoint_storage"], directory.store.path)
+        storages.of(None)
+    except (KeyError, ValueError) as error:
+        raise StoreError(
+            f"the checkpoints of experiment {directory.id} can't be reached: {error}"
+        ) from error
+    return storages
+
+
+def unreachable_problems(found: Mapping[str, str]) -> list[str]:
+    """What people are told of checkpoints in storages that can't be seen from here."""
+    counts = Counter(found.values())
+    return [
+        f"{counted(count, 'checkpoint')} in {where} {'is' if count == 1 else 'are'} left alone:"
+        f" {where} is empty or can't be seen from here"
+        for where, count in counts.items()
+    ]

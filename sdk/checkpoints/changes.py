@@ -1,0 +1,134 @@
+"""Deleting checkpoints and parts of them, and editing their metadata."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from detslurm.sdk.checkpoints.catalog import (
+    keep_links_right,
+    of_snapshot,
+    storages_of,
+    unreachable_problems,
+)
+from detslurm.sdk.disk.garbage import needed_by_search
+from detslurm.sdk.errors import LifecycleError
+from detslurm.sdk.experiments.snapshot import read
+from detslurm.storage.names import matching
+from detslurm.store import CheckpointView, ExperimentDir, fold_facts, fold_trial
+from detslurm.store.checkpoint_facts import mark_files_removed
+from detslurm.store.collection import remove, resumed_from
+from detslurm.store.frame import decode_json, encode_json
+from detslurm.store.records import CheckpointMetadata
+
+if TYPE_CHECKING:
+    from detslurm.sdk.checkpoints.checkpoint import Checkpoint
+
+
+def edit_metadata(
+    checkpoint: Checkpoint, changes: Mapping[str, Any], removed: Iterable[str]
+) -> None:
+    """Record other metadata of a checkpoint."""
+    _refuse_others(checkpoint._directory)
+    _refuse_deleted(checkpoint.reload())
+    try:
+        plain = decode_json(encode_json(dict(changes)))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"metadata must be plain data as JSON has it: {error}") from error
+    gone = tuple(key for key in removed if key in checkpoint.metadata)
+    if plain or gone:
+        fact = CheckpointMetadata(uuid=checkpoint.uuid, set=plain, remove=gone)
+        checkpoint._directory.append(fact)
+        checkpoint.reload()
+
+
+def delete(directory: ExperimentDir, checkpoints: Sequence[Checkpoint]) -> None:
+    """Delete checkpoints of one experiment, then their files; one that is needed stops nothing but
+    its own deletion, and is an error at the end."""
+    _refuse_others(directory)
+    needed = _needed(directory, checkpoints)
+    free = [_recorded(one) for one in checkpoints if one.uuid not in needed]
+    done = remove(directory, free, storages_of(directory))
+    problems = [f"checkpoint {u} is needed by {by}" for u, by in {**needed, **done.kept}.items()]
+    problems += [*done.problems, *unreachable_problems(done.unreachable)]
+    gone = {one.uuid for one in done.deleted}
+    for one in checkpoints:
+        if one.uuid in gone:
+            one.state = "DELETED"
+    keep_links_right(directory, of_snapshot(read(directory)))
+    if problems:
+        raise LifecycleError("; ".join(problems))
+
+
+def _recorded(one: Checkpoint) -> CheckpointView:
+    """What a deletion needs to know of it."""
+    return CheckpointView(
+        uuid=one.uuid,
+        trial=one.trial_id,
+        run=0,
+        steps=one.steps_completed,
+        storage=one._row.storage,
+    )
+
+
+def remove_files(
+    directory: ExperimentDir, checkpoint: Checkpoint, globs: Sequence[str]
+) -> list[str]:
+    """Delete what matches the patterns; the record of what is left comes first."""
+    _refuse_others(directory)
+    _refuse_deleted(checkpoint.reload())
+    storage = checkpoint._storage
+    if not storage.is_visible(directory.store.path):
+        raise LifecycleError(f"{storage.where} is empty or can't be seen from here")
+    if not storage.exists(checkpoint.uuid):
+        raise LifecycleError(f"the files of checkpoint {checkpoint.uuid} are not there any more")
+    there = storage.resources(checkpoint.uuid)
+    doomed = matching(there, globs)
+    left = {name: size for name, size in there.items() if name not in doomed}
+    if not any(not name.endswith("/") for name in left):
+        delete(directory, [checkpoint])
+        return sorted(doomed)
+    if left == checkpoint.resources:
+        return []
+    kept = _needed(directory, [checkpoint]).get(checkpoint.uuid) if doomed else None
+    kept = kept or mark_files_removed(directory, checkpoint.uuid, left)
+    if kept:
+        raise LifecycleError(f"checkpoint {checkpoint.uuid} is needed by {kept}")
+    if doomed:
+        # Only now, with the fact on disk: see the top of store.collection.
+        if checkpoint.uuid in resumed_from(directory.trial(checkpoint.trial_id).runs()):
+            raise LifecycleError(f"a run has begun with checkpoint {checkpoint.uuid}: it stays")
+        storage.delete(checkpoint.uuid, globs)
+    checkpoint.reload()
+    keep_links_right(directory, of_snapshot(read(directory)))
+    return sorted(name for name in doomed if not name.endswith("/"))
+
+
+def _needed(directory: ExperimentDir, checkpoints: Sequence[Checkpoint]) -> dict[str, str]:
+    """What trials that are not over have begun with, or would go on from, and what a search may
+    start others from."""
+    facts = fold_facts(directory)
+    by_search = f"the search of experiment {directory.id}, which may start a trial from it"
+    found = dict.fromkeys(needed_by_search(directory, facts), by_search)
+    for number in {one.trial_id for one in checkpoints}:
+        trial = fold_trial(directory.trial(number), facts.context(number))
+        if trial.final or facts.desired.stops(number):
+            continue
+        reason = f"trial {number}, which is {trial.state} and goes on from it"
+        if trial.latest_checkpoint is not None:
+            found[trial.latest_checkpoint.uuid] = reason
+        if trial.runs and trial.runs[-1].ended is None and trial.runs[-1].resumed_from:
+            found[trial.runs[-1].resumed_from] = reason
+    return {one.uuid: found[one.uuid] for one in checkpoints if one.uuid in found}
+
+
+def _refuse_others(directory: ExperimentDir) -> None:
+    if owner := directory.foreign_owner():
+        raise LifecycleError(
+            f"experiment {directory.id} belongs to {owner}, who alone may change its checkpoints"
+        )
+
+
+def _refuse_deleted(checkpoint: Checkpoint) -> None:
+    if checkpoint.state == "DELETED":
+        raise LifecycleError(f"checkpoint {checkpoint.uuid} was deleted")

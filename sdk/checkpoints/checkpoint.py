@@ -1,0 +1,307 @@
+"""A checkpoint as an object."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from detslurm.sdk.enums import CheckpointState, DownloadMode
+from detslurm.sdk.errors import LifecycleError
+from detslurm.sdk.trials.metrics import TrialMetrics
+from detslurm.store import CheckpointView, ExperimentDir, trial_metrics
+from detslurm.store.checkpoint_index import CheckpointRow, SavedCheckpoints
+
+if TYPE_CHECKING:
+    from detslurm.storage import Storage
+    from detslurm.store import TrialView
+
+
+class Checkpoint:
+    """One checkpoint: `Client().checkpoint(UUID)` gives it, `Experiment.checkpoints()` gives all.
+
+    Only the owner of its experiment may change it: `LifecycleError` for others.
+
+    Attributes:
+        uuid: Its storage id.
+        experiment_id: The id of its experiment.
+        trial_id: The id of the trial that saved it.
+        steps_completed: How many batches were trained.
+        report_time: When it was saved, in seconds since 1970; None if that was not recorded.
+        size: The bytes of all its files.
+        state: "COMPLETED", "PARTIALLY_DELETED" or "DELETED"; "UNKNOWN" after a `verify()` that
+            could not see its storage.
+        problem: What is wrong with its files, as far as `verify()` or a list has found out; None if
+            nothing.
+        validation_metrics: The numeric validation metrics of exactly its weights, by name.
+        searcher_metric: The searcher's metric among them; None if it was not validated.
+        smaller_is_better: Whether the best searcher metric is the smallest.
+    """
+
+    def __init__(self, directory: ExperimentDir, saved: SavedCheckpoints, row: CheckpointRow):
+        self._directory = directory
+        self._saved = saved
+        self._take(row)
+
+    def _take(self, row: CheckpointRow) -> None:
+        self._row = row
+        self.uuid = row.uuid
+        self.experiment_id = self._saved.experiment
+        self.trial_id = row.trial
+        self.steps_completed = row.steps
+        self.report_time = row.time
+        self.size = row.size
+        self.state: str = CheckpointState(row.state)
+        self.problem = row.problem
+        self.validation_metrics: dict[str, float] = dict(row.metrics)
+        name = self._saved.metric
+        self.searcher_metric = None if name is None else self.validation_metrics.get(name)
+        self.smaller_is_better = self._saved.smaller_is_better
+
+    def __repr__(self) -> str:
+        return (
+            f"Checkpoint(uuid={self.uuid!r}, trial={self.trial_id}, steps={self.steps_completed},"
+            f" state={str(self.state)!r})"
+        )
+
+    def _repr_html_(self) -> str:
+        from detslurm.sdk.display import checkpoint_html
+
+        facts = {"State": self.state, "Trial": self.trial_id, "Batches": self.steps_completed,
+                 "Path": self.location, "Wrong": self.problem}  # fmt: skip
+        return checkpoint_html(self.uuid, facts, self.validation_metrics)
+
+    # -- what it is --------------------------------------------------------------------------------
+
+    @property
+    def path(self) -> Path | None:
+        """The directory with its files; None if they are in a bucket."""
+        if self._row.storage is not None:
+            return self._storage.direct(self.uuid)
+        return Path(self._saved.base, self.uuid) if self._saved.base is not None else None
+
+    @property
+    def location(self) -> str:
+        """Where its files are: the directory, or the address in a bucket."""
+        where = self._saved.where if self._row.storage is None else self._storage.where
+        return str(self.path or f"{where}/{self.uuid}")
+
+    @cached_property
+    def _trial(self) -> TrialView:
+        from detslurm.store import fold_facts, fold_trial
+
+        facts = fold_facts(self._directory)
+        return fold_trial(self._directory.trial(self.trial_id), facts.context(self.trial_id))
+
+    @cached_property
+    def view(self) -> CheckpointView:
+        """Everything that is recorded of it, read when it is first asked for."""
+        found = [one for one in self._trial.checkpoints if one.uuid == self.uuid]
+        if not found:
+            raise LifecycleError(f"checkpoint {self.uuid} is no longer recorded")
+        return found[0]
+
+    @property
+    def resources(self) -> dict[str, int]:
+        """Its files with their sizes in bytes; directories end in "/"."""
+        return dict(self.view.resources)
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """What it was stored with, and what was changed of that later."""
+        return dict(self.view.metadata)
+
+    @property
+    def hparams(self) -> dict[str, Any]:
+        """The hyperparameters of its trial."""
+        return dict(self._trial.hparams or {})
+
+    @property
+    def experiment_config(self) -> dict[str, Any]:
+        """The resolved configuration of its experiment, with secrets masked.
+
+        Raises:
+            StoreError: If it can't be read.
+        """
+        from detslurm.config import ExperimentConfig
+
+        return ExperimentConfig.from_dict(self._directory.config()).masked()
+
+    def kept_by(self) -> list[str]:
+        """Return what needs it, such as "model resnet version 3": it can't be deleted meanwhile."""
+        from detslurm.store import fold_facts
+
+        kept = fold_facts(self._directory).checkpoints.kept.values()
+        return [fact.kept_by for fact in kept if self.uuid in fact.uuids]
+
+    def get_metrics(self, group: str | None = None) -> Iterator[TrialMetrics]:
+        """Return the metrics that its trial reported at exactly its step.
+
+        Args:
+            group: Only this group, such as "validation"; all groups by default.
+
+        Raises:
+            StoreFault: If a file of the trial can't be read.
+        """
+        rows = trial_metrics(self._directory.trial(self.trial_id), group)
+        exactly = (row for row in rows if row.steps == self.steps_completed)
+        return (TrialMetrics.of_row(self.trial_id, row) for row in exactly)
+
+    def reload(self) -> Checkpoint:
+        """Read it again from the store.
+
+        Returns:
+            This object.
+
+        Raises:
+            StoreError: If it can't be read.
+        """
+        from detslurm.store.checkpoint_index import row_of
+
+        self.__dict__.pop("view", None)
+        self.__dict__.pop("_trial", None)
+        self._take(row_of(self.view))
+        return self
+
+    # -- copies of it ------------------------------------------------------------------------------
+
+    def download(
+        self,
+        path: Path | str | None = None,
+        mode: DownloadMode = DownloadMode.AUTO,
+        *,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Path:
+        """Copy it to a directory, with the code that trained it.
+
+        The directory appears when everything is in it and was checked; a download that was
+        interrupted is continued by the next one. Where all of it is there already nothing is
+        copied.
+
+        Args:
+            path: The directory, which must not exist or be empty; by default `checkpoints/<uuid>`.
+            mode: No effect; `DownloadMode.AUTO` by default.
+            progress: Gets the bytes that are copied and the bytes of all files, again and again;
+                by default nobody does.
+
+        Returns:
+            The directory.
+
+        Raises:
+            LifecycleError: If it was deleted, its files are gone, or `path` holds something else.
+        """
+        from detslurm.sdk.checkpoints.download import download
+
+        target = Path(path) if path is not None else Path("checkpoints") / self.uuid
+        return download(self._directory, self.reload().view, target, progress)
+
+    def load(self, loader: Callable[[Path], Any] | None = None) -> Any:
+        """Load it where its files are, or from a copy of them if they are in a bucket.
+
+        Args:
+            loader: Gets the directory and returns what it loads, such as
+                `lambda path: torch.load(path / "model.pt")`. By default the checkpoint is one of a
+                `PyTorchTrial`, and `detslurm.pytorch.load_trial_from_checkpoint_path` loads the
+                trial.
+
+        Returns:
+            What was loaded.
+
+        Raises:
+            LifecycleError: If its files are gone, or it is not a `PyTorchTrial`'s and there is no
+                `loader`.
+        """
+        from detslurm.sdk.checkpoints.loading import load_trial, where_it_is
+
+        with where_it_is(self.path, self.download) as path:
+            return (loader or load_trial)(path)
+
+    def write_metadata_file(self, path: Path | str) -> None:
+        """Write its metadata to a file as JSON.
+
+        Args:
+            path: The file, which is replaced where it exists.
+        """
+        from detslurm.sdk.checkpoints.download import write_metadata
+
+        write_metadata(Path(path), self.metadata)
+
+    # -- changes of it -----------------------------------------------------------------------------
+
+    def add_metadata(self, metadata: Mapping[str, Any]) -> None:
+        """Give it more metadata; what has the same name is replaced.
+
+        Args:
+            metadata: Plain data as JSON has it, by name.
+
+        Raises:
+            ValueError: If it is no plain data.
+            LifecycleError: If the experiment is another user's, or the checkpoint was deleted.
+        """
+        from detslurm.sdk.checkpoints.changes import edit_metadata
+
+        edit_metadata(self, metadata, ())
+
+    def remove_metadata(self, keys: Iterable[str]) -> None:
+        """Remove metadata.
+
+        Args:
+            keys: The names; those that it does not have are ignored.
+
+        Raises:
+            LifecycleError: If the experiment is another user's, or the checkpoint was deleted.
+        """
+        from detslurm.sdk.checkpoints.changes import edit_metadata
+
+        edit_metadata(self, {}, keys)
+
+    def delete(self) -> None:
+        """Delete it with all its files.
+
+        Raises:
+            LifecycleError: If something needs it, or the experiment is another user's.
+        """
+        from detslurm.sdk.checkpoints.changes import delete
+
+        delete(self._directory, [self])
+
+    def remove_files(self, globs: Iterable[str]) -> list[str]:
+        """Delete some of its files: it is PARTIALLY_DELETED then.
+
+        Args:
+            globs: Patterns of paths relative to the checkpoint; `**` spans directories. Without any
+                nothing is deleted, and its files are recorded again as they are.
+
+        Returns:
+            The names of the files that were deleted.
+
+        Raises:
+            LifecycleError: If something needs it, or the experiment is another user's.
+        """
+        from detslurm.sdk.checkpoints.changes import remove_files
+
+        return remove_files(self._directory, self, list(globs))
+
+    def verify(self, *, deep: bool = False) -> str | None:
+        """Compare its files with what was recorded of them when it was saved.
+
+        What is found is recorded, too, and shown in lists from then on.
+
+        Args:
+            deep: Whether to read all files that have checksums inside (those of `torch.save` and
+                NumPy's `.npz` do); off by default, when only names and sizes are compared.
+
+        Returns:
+            What is wrong, or that its storage can't be seen from here, in a sentence; None if all
+            is as it was recorded.
+        """
+        from detslurm.sdk.checkpoints.verification import verify
+
+        return verify(self._directory, [self], deep=deep)[self.uuid]
+
+    @cached_property
+    def _storage(self) -> Storage:
+        from detslurm.sdk.checkpoints.catalog import storages_of
+
+        return storages_of(self._directory).of(self._row.storage)

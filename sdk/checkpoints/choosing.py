@@ -1,0 +1,134 @@
+"""Choosing among checkpoints, and whether their files are still on the disk."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from detslurm.sdk.checkpoints.checkpoint import Checkpoint
+from detslurm.sdk.errors import LifecycleError
+from detslurm.store import CheckpointView, ExperimentDir, Store
+from detslurm.store.checkpoint_index import SavedCheckpoints
+
+FILES_GONE: Final = "all its files are missing"
+
+# From so many on in one directory it is listed once, which asks the file server less often.
+_LISTED: Final = 50
+
+_FIELDS: Final[dict[str, Callable[[Checkpoint], Any]]] = {
+    "uuid": lambda c: c.uuid,
+    "trial_id": lambda c: c.trial_id,
+    "experiment_id": lambda c: c.experiment_id,
+    "batch_number": lambda c: c.steps_completed,
+    "end_time": lambda c: c.report_time,
+    "state": lambda c: c.state,
+    "size": lambda c: c.size,
+    "searcher_metric": lambda c: c.searcher_metric,
+}
+
+
+def objects(store: Store, saved: Iterable[SavedCheckpoints]) -> Iterator[Checkpoint]:
+    """Checkpoints as objects; those that were deleted, too."""
+    for one in saved:
+        directory = ExperimentDir(store, one.experiment)
+        yield from (Checkpoint(directory, one, row) for row in one.rows)
+
+
+def sort_key(name: str) -> Callable[[Checkpoint], Any]:
+    """What checkpoints are sorted by: a field of theirs, or else a validation metric."""
+    field = _FIELDS.get(name.lower())
+    return field or (lambda checkpoint: checkpoint.validation_metrics.get(name))
+
+
+def in_order(
+    checkpoints: Iterable[Checkpoint], name: str, *, descending: bool = False
+) -> list[Checkpoint]:
+    """Checkpoints sorted by a field or a metric; those without a value come last."""
+    key = sort_key(name)
+    known: list[Checkpoint] = []
+    unknown: list[Checkpoint] = []
+    for one in checkpoints:
+        value = key(one)
+        is_nan = isinstance(value, float) and math.isnan(value)
+        (unknown if value is None or is_nan else known).append(one)
+    return sorted(known, key=key, reverse=descending) + unknown
+
+
+def best_first(
+    checkpoints: Iterable[Checkpoint],
+    sort_by: str | None = None,
+    smaller_is_better: bool | None = None,
+) -> list[Checkpoint]:
+    """Those that are complete and have the metric, by default the searcher's, the best first."""
+    if (sort_by is None) != (smaller_is_better is None):
+        raise ValueError("sort_by and smaller_is_better are given together, or neither of them")
+    name = sort_by if sort_by is not None else "searcher_metric"
+    key = sort_key(name)
+    rated = [c for c in checkpoints if c.state == "COMPLETED" and _is_number(key(c))]
+    smaller = smaller_is_better
+    if smaller is None:
+        smaller = rated[0].smaller_is_better if rated else True
+    return in_order(rated, name, descending=not smaller)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not math.isnan(value)
+
+
+def found_by(checkpoints: Iterable[Checkpoint], prefix: str) -> Checkpoint:
+    """The one checkpoint whose id begins so. Raises LifecycleError for none or several."""
+    found = [one for one in checkpoints if one.uuid.startswith(prefix)]
+    if not found:
+        raise LifecycleError(f"there is no checkpoint {prefix}")
+    if len(found) > 1:
+        names = ", ".join(one.uuid for one in found[:3]) + (", ..." if len(found) > 3 else "")
+        raise LifecycleError(f"{prefix} is the beginning of {len(found)} checkpoints: {names}")
+    return found[0]
+
+
+def as_stored(store: Store, checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
+    """Compare checkpoints with the disks that this machine sees: those whose directories somebody
+    has removed are DELETED, and say so."""
+    from detslurm.storage import SharedFS
+
+    groups: dict[Path, list[Checkpoint]] = defaultdict(list)
+    for one in checkpoints:
+        if one.path is not None and one.state != "DELETED":
+            groups[one.path.parent].append(one)
+    for base, group in groups.items():
+        if SharedFS(base).is_visible(store.path):
+            for one in _missing(base, group):
+                one.state, one.problem = "DELETED", FILES_GONE
+    return list(checkpoints)
+
+
+def _missing(base: Path, checkpoints: Sequence[Checkpoint]) -> Iterator[Checkpoint]:
+    # A listing may be old: it only says which names needn't be asked for one by one.
+    names = set(os.listdir(base)) if len(checkpoints) >= _LISTED else set()  # noqa: PTH208
+    for one in checkpoints:
+        if one.uuid not in names and not (base / one.uuid).is_dir():
+            yield one
+
+
+def marked(directory: ExperimentDir, views: Sequence[CheckpointView]) -> list[CheckpointView]:
+    """As `as_stored`, for plain views of an experiment's checkpoints."""
+    import msgspec
+
+    from detslurm.sdk.checkpoints.catalog import storages_of
+
+    if not views:
+        return []
+    storages = storages_of(directory)
+    folders = {c.uuid: storages.of(c.storage).direct(c.uuid) for c in views}
+    on_disk = [c for c in views if folders[c.uuid] is not None]
+    unseen = storages.unreachable(on_disk)
+    return [
+        msgspec.structs.replace(c, state="DELETED")
+        if (path := folders[c.uuid]) is not None and c.uuid not in unseen and not path.is_dir()
+        else c
+        for c in views
+    ]

@@ -1,0 +1,187 @@
+"""Copies of checkpoints: whole or not there, checked, and continued after an interruption."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from detslurm.sdk.checkpoints.catalog import storages_of
+from detslurm.sdk.errors import LifecycleError
+from detslurm.storage import METADATA, Storage, list_resources
+from detslurm.storage.files import rename, sync
+from detslurm.store import CheckpointView, ExperimentDir, StoreFault
+from detslurm.store.checkpoint_facts import CheckpointGone, held
+from detslurm.store.experiment import user_name
+
+Progress = Callable[[int, int], None]
+
+_CHUNK: Final = 8 << 20
+
+
+def download(
+    experiment: ExperimentDir,
+    checkpoint: CheckpointView,
+    target: Path,
+    progress: Progress | None = None,
+) -> Path:
+    """Copy a checkpoint; links in it become what they lead to.
+
+    The copy grows in a directory beside the target, which gets the target's name at the end.
+    """
+    uuid = checkpoint.uuid
+    if checkpoint.state == "DELETED":
+        raise LifecycleError(f"checkpoint {uuid} was deleted")
+    storage = storages_of(experiment).of(checkpoint.storage)
+    if os.path.lexists(target) and _has_something(target):
+        wanted = storage.resources(uuid) if storage.exists(uuid) else checkpoint.resources
+        if _is_copy(wanted, target):
+            return target
+        raise LifecycleError(f"{target} exists already, and is no copy of checkpoint {uuid}")
+    with _held(experiment, uuid):
+        _copy(storage, checkpoint, target, progress or (lambda done, whole: None), experiment.code)
+    return target
+
+
+def _has_something(target: Path) -> bool:
+    return not target.is_dir() or any(target.iterdir())
+
+
+def _is_copy(wanted: Mapping[str, int], target: Path) -> bool:
+    """Whether all files are there with their sizes; the metadata may have been edited since."""
+    found = list_resources(target) if target.is_dir() else {}
+    files = {name: size for name, size in wanted.items() if name != METADATA}
+    return bool(files) and all(found.get(name) == size for name, size in files.items())
+
+
+@contextmanager
+def _held(experiment: ExperimentDir, uuid: str) -> Iterator[None]:
+    """Nobody deletes it meanwhile. Of others' experiments it can't be held: the end decides."""
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(held(experiment, [uuid], by=f"a download by {user_name()}"))
+        except CheckpointGone as error:
+            raise LifecycleError(f"checkpoint {uuid} was deleted") from error
+        except StoreFault:
+            pass  # another user's experiment, a store that is mounted to be read, a full disk
+        yield
+
+
+def _copy(
+    storage: Storage, checkpoint: CheckpointView, target: Path, progress: Progress, code: Path
+) -> None:
+    uuid = checkpoint.uuid
+    if not storage.exists(uuid):
+        raise LifecycleError(f"the files of checkpoint {uuid} are not under {storage.where}")
+    stage = target.with_name(f".{target.name}.{uuid[:8]}.partial")
+    stage.mkdir(parents=True, exist_ok=True)
+    try:
+        wanted = storage.resources(uuid)
+        _fill(storage, uuid, stage, wanted, progress)
+        _check(storage, uuid, wanted, list_resources(stage))
+        _tidy(stage, wanted)
+    except FileNotFoundError as error:
+        raise LifecycleError(
+            f"checkpoint {uuid} was deleted while it was copied: {error}"
+        ) from error
+    if checkpoint.metadata and json.dumps(checkpoint.metadata) != _stored_metadata(stage):
+        write_metadata(stage / METADATA, checkpoint.metadata)
+    add_code(stage, code)
+    sync(stage)
+    if target.is_dir():
+        target.rmdir()  # it is empty
+    rename(stage, target)
+
+
+def _fill(
+    storage: Storage, uuid: str, stage: Path, wanted: Mapping[str, int], progress: Progress
+) -> None:
+    """Copy what is not there yet: a file has its name once it is whole."""
+    there = list_resources(stage)
+    missing = {name for name, size in wanted.items() if there.get(name) != size}
+    whole = sum(wanted.values())
+    done = whole - sum(wanted[name] for name in missing)
+    progress(done, whole)
+    source = storage.direct(uuid)
+    if source is None:
+        storage.get(uuid, stage, missing.__contains__)
+        progress(whole, whole)
+        return
+    for name in sorted(missing):
+        if name.endswith("/"):
+            (stage / name).mkdir(parents=True, exist_ok=True)
+            continue
+        for count in _copied(source / name, stage / name):
+            done += count
+            progress(done, whole)
+
+
+def _copied(source: Path, target: Path) -> Iterator[int]:
+    """Copy a file; yields how many bytes each step has copied."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    growing = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:
+        with source.open("rb") as reader, growing.open("wb") as writer:
+            while data := reader.read(_CHUNK):
+                writer.write(data)
+                yield len(data)
+            writer.flush()
+            os.fsync(writer.fileno())
+        shutil.copystat(source, growing)
+        growing.rename(target)
+    finally:
+        growing.unlink(missing_ok=True)
+
+
+def _check(storage: Storage, uuid: str, wanted: Mapping[str, int], got: Mapping[str, int]) -> None:
+    """Compare the copy with the source as it is now: somebody may have changed or deleted it."""
+    if not storage.exists(uuid) or storage.resources(uuid) != wanted:
+        raise LifecycleError(f"checkpoint {uuid} was changed or deleted while it was copied")
+    for name, size in wanted.items():
+        if got.get(name) != size:
+            raise LifecycleError(
+                f"the copy of checkpoint {uuid} is not whole: {name} has {got.get(name, 0)} of"
+                f" {size} bytes; run the same command again to continue"
+            )
+
+
+def _tidy(stage: Path, wanted: Mapping[str, int]) -> None:
+    """Remove what a killed download has left of a file."""
+    for name in list_resources(stage):
+        if name not in wanted and name.endswith(".tmp"):
+            (stage / name).unlink(missing_ok=True)
+
+
+def _stored_metadata(stage: Path) -> str | None:
+    try:
+        return json.dumps(json.loads((stage / METADATA).read_bytes()))
+    except (OSError, ValueError):
+        return None
+
+
+def write_metadata(path: Path, metadata: Mapping[str, Any]) -> None:
+    """Write metadata as a file; whoever reads it finds the old content or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    growing = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    growing.write_text(json.dumps(metadata, indent=2))
+    growing.rename(path)
+
+
+def add_code(target: Path, frozen: Path) -> None:
+    """A PyTorchTrial's checkpoint in a bucket names the code only."""
+    if (target / "load_data.json").exists() and frozen.is_dir() and not (target / "code").exists():
+        shutil.copytree(frozen, target / "code", ignore=shutil.ignore_patterns("__pycache__"))
+
+
+def how_to_load(target: Path) -> str:
+    """How the files of a downloaded checkpoint become a model again, for people."""
+    if (target / "load_data.json").exists():
+        return (
+            "Load it in Python with: from detslurm import pytorch;"
+            f" trial = pytorch.load_trial_from_checkpoint_path({str(target)!r})"
+        )
+    return "Its files are as the code saved them: load them as that code does."

@@ -1,0 +1,78 @@
+"""The part of `Client` that finds checkpoints."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from detslurm.sdk.errors import LifecycleError
+from detslurm.store import NotFound
+
+if TYPE_CHECKING:
+    from detslurm.sdk.checkpoints.checkpoint import Checkpoint
+    from detslurm.store import Store
+
+SHORTEST = 4
+"""How many characters of a storage id are enough, where only one checkpoint begins so."""
+
+WHOLE = 36
+
+
+class FindingCheckpoints:
+    """Finds checkpoints of all experiments of a store, without walking through directories."""
+
+    store: Store
+    warn: Callable[[str], None]
+
+    @abstractmethod
+    def missing(self) -> str | None:
+        """Return why there is no store; None if there is one."""
+
+    def checkpoints(
+        self, experiment_ids: Iterable[int] | None = None, *, deleted: bool = False
+    ) -> list[Checkpoint]:
+        """Return the checkpoints of experiments as they were recorded, by experiment and trial.
+
+        Whether somebody has removed their files is not looked at.
+
+        Args:
+            experiment_ids: The ids of the experiments; by default all that can be read.
+            deleted: Whether to return those that were deleted, too; off by default.
+
+        Raises:
+            NotFound: If there is no store, or one of the experiments does not exist.
+        """
+        from detslurm.sdk.checkpoints.catalog import saved_checkpoints
+        from detslurm.sdk.checkpoints.choosing import objects
+
+        if text := self.missing():
+            raise NotFound(text)
+        ids = None if experiment_ids is None else list(experiment_ids)
+        for number in ids or ():
+            self.store.experiment(number)
+        found = objects(self.store, saved_checkpoints(self.store, self.warn, ids))
+        return [one for one in found if deleted or one.state != "DELETED"]
+
+    def checkpoint(self, uuid: str) -> Checkpoint:
+        """Return a checkpoint by its id.
+
+        Args:
+            uuid: Its storage id, or at least 4 characters of its beginning.
+
+        Raises:
+            LifecycleError: If there is no such checkpoint, several begin so, or it is too short.
+            NotFound: If there is no store.
+        """
+        from detslurm.sdk.checkpoints.catalog import indexed
+        from detslurm.sdk.checkpoints.choosing import found_by, objects
+
+        if len(uuid) < SHORTEST:
+            raise LifecycleError(f"{uuid!r} is too short: give at least {SHORTEST} characters")
+        if text := self.missing():
+            raise NotFound(text)
+        if len(uuid) >= WHOLE:  # no other one begins so
+            for one in objects(self.store, indexed(self.store)):
+                if one.uuid == uuid:
+                    return one
+        return found_by(self.checkpoints(deleted=True), uuid)

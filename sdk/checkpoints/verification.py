@@ -1,0 +1,143 @@
+"""Whether the files of checkpoints are still what was recorded when they were saved."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from detslurm._quantities import counted
+from detslurm.sdk.checkpoints.catalog import storages_of
+from detslurm.sdk.enums import CheckpointState
+from detslurm.storage import METADATA, SharedFS, Storage
+from detslurm.store import CheckpointView, ExperimentDir, fold_facts, fold_trial
+from detslurm.store.records import CheckpointVerified
+
+if TYPE_CHECKING:
+    from detslurm.sdk.checkpoints.checkpoint import Checkpoint
+
+_NAMED = 3  # files that a sentence names; others are counted
+
+
+def verify(
+    directory: ExperimentDir, checkpoints: Sequence[Checkpoint], *, deep: bool = False
+) -> dict[str, str | None]:
+    """What is wrong with each of an experiment's checkpoints; its owner's findings are recorded."""
+    facts = fold_facts(directory)
+    numbers = {one.trial_id for one in checkpoints}
+    trials = {n: fold_trial(directory.trial(n), facts.context(n)) for n in numbers}
+    recorded = {c.uuid: c for trial in trials.values() for c in trial.checkpoints}
+    places = storages_of(directory)
+    unseen = places.unreachable(recorded[c.uuid] for c in checkpoints)
+    found = {
+        c.uuid: problem_of(recorded[c.uuid], places.of(recorded[c.uuid].storage), deep=deep)
+        for c in checkpoints
+        if c.uuid not in unseen
+    }
+    known = facts.checkpoints.problems
+    news = {uuid: text for uuid, text in found.items() if text != known.get(uuid)}
+    if news and directory.foreign_owner() is None:
+        directory.append(CheckpointVerified(problems=news))
+    # Nothing is recorded of those: it may be this machine that does not see them.
+    found |= {
+        uuid: f"{where} is empty or can't be seen from here" for uuid, where in unseen.items()
+    }
+    for one in checkpoints:
+        one.problem = found[one.uuid]
+        if one.uuid in unseen:
+            one.state = CheckpointState.UNKNOWN
+    return found
+
+
+def verify_each(checkpoints: Sequence[Checkpoint], *, deep: bool = False) -> Iterator[Checkpoint]:
+    """Verify checkpoints of any experiments; gives each one as soon as it was looked at."""
+    groups: dict[int, list[Checkpoint]] = defaultdict(list)
+    for one in checkpoints:
+        groups[one.experiment_id].append(one)
+    for group in groups.values():
+        verify(group[0]._directory, group, deep=deep)
+        yield from group
+
+
+def problem_of(checkpoint: CheckpointView, storage: Storage, *, deep: bool = False) -> str | None:
+    """What is wrong with a checkpoint's files, in a sentence; None where nothing is."""
+    if checkpoint.state == "DELETED":
+        return None
+    recorded = checkpoint.resources
+    if isinstance(storage, SharedFS):
+        path = storage.path(checkpoint.uuid)
+        found = _files(path, recorded)
+    else:
+        path, found = None, storage.resources(checkpoint.uuid)
+    if found is None or not found:
+        return "all its files are missing"
+    text = differences(recorded, found)
+    if text is None and deep and path is not None:
+        return _broken(path, recorded)
+    return text
+
+
+def _files(path: Path, recorded: Mapping[str, int]) -> dict[str, int] | None:
+    """What is in the directories that were recorded: no others are looked into."""
+    found: dict[str, int] = {}
+    for folder in ("", *(name for name in recorded if name.endswith("/"))):
+        try:
+            with os.scandir(path / folder) as entries:
+                for entry in entries:
+                    is_folder = entry.is_dir(follow_symlinks=False)
+                    name = f"{folder}{entry.name}{'/' if is_folder else ''}"
+                    found[name] = 0 if is_folder else _size(entry, recorded.get(name))
+        except (FileNotFoundError, NotADirectoryError):
+            if not folder:
+                return None
+    return found
+
+
+def _size(entry: os.DirEntry[str], recorded: int | None) -> int:
+    """A file's size; of a link its own, or that of what it leads to."""
+    size = entry.stat(follow_symlinks=False).st_size
+    if size == recorded or not entry.is_symlink():
+        return size
+    try:
+        return entry.stat().st_size
+    except OSError:
+        return size
+
+
+def differences(recorded: Mapping[str, int], found: Mapping[str, int]) -> str | None:
+    """How files differ from what was recorded, in a sentence; None where they don't."""
+    missing = [name for name in recorded if name not in found]
+    other = [
+        f"{name} ({counted(found[name], 'byte')}, not {size})"
+        for name, size in recorded.items()
+        if name in found and not name.endswith("/") and found[name] != size
+    ]
+    # A storage adds this one itself, also where nothing was recorded of it.
+    added = [name for name in found if name not in recorded and name != METADATA]
+    parts = {"missing": missing, "of another size": other, "not recorded": added}
+    return "; ".join(f"{what}: {_listed(names)}" for what, names in parts.items() if names) or None
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(sorted(names)[:_NAMED]) + more
+
+
+def _broken(path: Path, recorded: Mapping[str, int]) -> str | None:
+    """Read the files that carry checksums: zip archives, which `torch.save` writes."""
+    broken = []
+    for name in recorded:
+        file = path / name
+        if name.endswith("/") or not zipfile.is_zipfile(file):
+            continue
+        try:
+            with zipfile.ZipFile(file) as archive:
+                part = archive.testzip()
+        except (zipfile.BadZipFile, OSError) as error:
+            broken.append(f"{name} ({error})")
+        else:
+            broken += [f"{name} ({part})"] if part is not None else []
+    return f"with wrong checksums: {_listed(broken)}" if broken else None

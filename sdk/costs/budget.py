@@ -1,0 +1,85 @@
+"""The budget of an experiment: the slot-hours that it may use, and those that it has used."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Self
+
+from detslurm._states import LOST
+from detslurm.sdk.errors import LifecycleError
+from detslurm.sdk.experiments.snapshot import ExperimentSnapshot
+from detslurm.store import RunView, StoreError
+from detslurm.store.spending import Spending
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What an experiment may use and has used.
+
+    Attributes:
+        slot_hours: The slot-hours that it may use.
+        used: Those that its runs have recorded; a run records what it uses in shares. None if they
+            can't be read.
+    """
+
+    slot_hours: float
+    used: float | None
+
+    @classmethod
+    def of(cls, one: ExperimentSnapshot) -> Self | None:
+        """The budget of an experiment; None if it has none."""
+        hours = one.facts.budget
+        if hours is None:
+            return None
+        try:
+            return cls(hours, Spending(one.directory).total() / 3600)
+        except StoreError:
+            return cls(hours, None)
+
+    @property
+    def is_used(self) -> bool:
+        """Whether nothing is left, as far as it is known."""
+        return self.used is not None and self.used >= self.slot_hours
+
+    def __str__(self) -> str:
+        if self.used is None:
+            return f"{self.slot_hours:g} slot-hours (what is used can't be read)"
+        return f"used {self.used:.4g} of {self.slot_hours:g} slot-hours"
+
+
+def check(one: ExperimentSnapshot, slot_hours: object) -> None:
+    """Raise `TypeError` or `LifecycleError` for what is no budget of this experiment."""
+    if not isinstance(slot_hours, int | float) or isinstance(slot_hours, bool):
+        raise TypeError(f"a budget is a number of slot-hours, not {slot_hours!r}")
+    if not (slot_hours > 0 and math.isfinite(slot_hours)):
+        raise LifecycleError(f"a budget is a positive number of slot-hours, not {slot_hours}")
+    if not one.facts.created.managed or not one.view.slots:
+        raise LifecycleError(f"experiment {one.directory.id} has no slots that could be counted")
+
+
+def open_account(one: ExperimentSnapshot) -> None:
+    """Record what was used while there was no budget, so that it counts."""
+    if one.facts.budget is not None:
+        return
+    spending, used = Spending(one.directory), 0.0
+    for trial in one.trials:
+        used += run_seconds(one.read_trial(trial).runs, time.time())
+    missing = used * (one.view.slots or 0) - spending.total()
+    if missing > 0:
+        spending.add(missing, time=time.time())
+
+
+def run_seconds(runs: Iterable[RunView], now: float) -> float:
+    """The time of some runs, those that go on up to `now`.
+
+    A run that was lost counts for nothing: nobody knows when it ended.
+    """
+    times = (
+        (run.ended or now) - run.started
+        for run in runs
+        if run.started is not None and run.outcome != LOST
+    )
+    return sum(max(seconds, 0.0) for seconds in times)

@@ -1,0 +1,165 @@
+"""What every part of an `Experiment` stands on: its state, its facts and its jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from detslurm.sdk.enums import ExperimentState
+from detslurm.sdk.errors import LifecycleError
+from detslurm.sdk.experiments.snapshot import ExperimentSnapshot, Finished, read
+from detslurm.sdk.jobs.status import JobRef
+from detslurm.store import ExperimentRow, ExperimentView
+from detslurm.store.records import Environment, Intent, Set
+
+if TYPE_CHECKING:
+    from detslurm.sdk.costs.budget import Budget
+    from detslurm.sdk.jobs.queues import Queues
+    from detslurm.slurm import JobInfo
+
+
+class ExperimentBase:
+    """One experiment as it was when it was read last, and the way to its facts and jobs."""
+
+    def __init__(self, queues: Queues, known: ExperimentSnapshot | Finished) -> None:
+        self._queues = queues
+        self._known = known
+
+    @property
+    def _snapshot(self) -> ExperimentSnapshot:
+        """All that is known of it, read when it is first needed."""
+        if isinstance(self._known, Finished):
+            self._known = read(self._known.directory)
+        return self._known
+
+    @property
+    def view(self) -> ExperimentView:
+        """Everything about it and its trials, as it was when it was read last."""
+        return self._snapshot.view
+
+    @property
+    def row(self) -> ExperimentRow:
+        """The experiment in short, as it was when it was read last."""
+        return self._known.row if isinstance(self._known, Finished) else self.view
+
+    @property
+    def id(self) -> int:
+        """The experiment's id."""
+        return self._known.directory.id
+
+    @property
+    def path(self) -> Path:
+        """The experiment's directory in the store."""
+        return self._known.directory.path
+
+    @property
+    def state(self) -> ExperimentState:
+        """The experiment's state, such as "ACTIVE" or "COMPLETED"."""
+        return ExperimentState(self.row.state)
+
+    @property
+    def name(self) -> str:
+        """The experiment's name."""
+        return self.row.name
+
+    @property
+    def description(self) -> str:
+        """The experiment's description."""
+        return self.row.description
+
+    @property
+    def notes(self) -> str:
+        """The experiment's notes."""
+        return self.row.notes
+
+    @property
+    def labels(self) -> set[str]:
+        """The experiment's labels."""
+        return set(self.row.labels)
+
+    @property
+    def owner(self) -> str:
+        """The user who submitted it."""
+        return self.row.owner
+
+    @property
+    def workspace(self) -> str:
+        """The workspace that it is in."""
+        return self.row.workspace
+
+    @property
+    def project(self) -> str:
+        """The project in that workspace."""
+        return self.row.project
+
+    @property
+    def archived(self) -> bool:
+        """Whether lists leave it out."""
+        return self.row.archived
+
+    @property
+    def progress(self) -> float:
+        """Which part of it is done, from 0 to 1."""
+        return self.row.progress
+
+    @property
+    def workers(self) -> Mapping[JobRef, JobInfo]:
+        """The jobs of a search that wait or run, by reference; of other experiments none."""
+        return self._snapshot.workers
+
+    @property
+    def managed(self) -> bool:
+        """Whether detslurm submitted it; False for scripts and jobs that the user started."""
+        return bool(self._snapshot.facts.created.managed)
+
+    @property
+    def imported(self) -> str | None:
+        """What it was at the site where it was bundled; None if it was submitted here."""
+        return self._snapshot.facts.created.imported
+
+    @property
+    def environment(self) -> Environment | None:
+        """What its nodes copy to their own disks; None if they don't (slurm.stage_environment)."""
+        return self._snapshot.facts.created.environment
+
+    @property
+    def budget(self) -> Budget | None:
+        """What the experiment may use and has used; None if it has no budget."""
+        from detslurm.sdk.costs.budget import Budget
+
+        return Budget.of(self._snapshot)
+
+    def _intent(self, intent: str, **more: Any) -> None:
+        self._refuse_others()
+        self._snapshot.directory.append(Intent(intent=intent, **more))
+
+    def _set(self, name: str, value: Any) -> None:
+        self._refuse_others()
+        self._snapshot.directory.append(Set(field=name, value=value))
+        self._snapshot.refresh(())
+
+    def _refuse_others(self) -> None:
+        if owner := self._snapshot.directory.foreign_owner():
+            raise LifecycleError(f"experiment {self.id} belongs to {owner}, who alone may do that")
+
+    def _unfinished_jobs(self, *, pending: bool = False) -> list[JobRef]:
+        """Its jobs in the queue; `pending`: those that wait there."""
+        if self._snapshot.facts.searching:
+            return self._own(self._snapshot.worker_jobs, pending=pending)
+        known, unfinished = self._snapshot.job_refs, self._snapshot.unfinished
+        return self._own([known[trial] for trial in unfinished if trial in known], pending=pending)
+
+    def _own(self, job_refs: Sequence[JobRef], *, pending: bool = False) -> list[JobRef]:
+        """Those of these jobs that the queue has; not others that were given the same ids."""
+        queue = self._queues.query((), queue_only=job_refs)
+        for name in sorted(queue.unreachable):
+            self._queues.warn(f"{name}'s queue is as it was; runners read the store every minute")
+        own = self._snapshot.without_foreign_jobs(queue).jobs
+        for job_ref in sorted(queue.jobs.keys() - own.keys()):
+            self._queues.warn(
+                f"job {job_ref.ref} is left alone: it is another job, to which {job_ref.cluster} "
+                f"gave the same id; it works in {queue.jobs[job_ref].folder}"
+            )
+        found = [ref for ref in job_refs if ref in own and not own[ref].final]
+        return [ref for ref in found if own[ref].waiting] if pending else found

@@ -1,0 +1,168 @@
+"""The checkpoints of an experiment or of one of its trials: in order, the best, copies of them."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from detslurm.sdk.errors import LifecycleError
+from detslurm.sdk.experiments.base import ExperimentBase
+
+if TYPE_CHECKING:
+    from detslurm.sdk.checkpoints.checkpoint import Checkpoint
+    from detslurm.store.checkpoint_index import SavedCheckpoints
+
+
+class CheckpointChoice:
+    """What can be asked of anything that has checkpoints."""
+
+    @abstractmethod
+    def checkpoints(self) -> list[Checkpoint]:
+        """Return them, oldest first."""
+
+    def list_checkpoints(
+        self,
+        sort_by: str | Any | None = None,
+        order_by: str | Any | None = None,
+        max_results: int | None = None,
+    ) -> list[Checkpoint]:
+        """Return the checkpoints in an order, by default the best searcher metric first.
+
+        Args:
+            sort_by: The name of a validation metric, or a `CheckpointSortBy`; by default the
+                searcher's metric.
+            order_by: An `OrderBy`, or "asc" or "desc"; given with `sort_by` or, by default, not at
+                all.
+            max_results: The largest number of checkpoints to return; by default all.
+
+        Raises:
+            ValueError: If only one of `sort_by` and `order_by` is given, or one is wrong.
+        """
+        from detslurm.sdk.checkpoints.choosing import best_first, in_order
+
+        if (sort_by is None) != (order_by is None):
+            raise ValueError("sort_by and order_by are given together, or neither of them")
+        if max_results is not None and max_results < 0:
+            raise ValueError(f"max_results is {max_results}: it can't be negative")
+        found = self.checkpoints()
+        if sort_by is None:
+            rated = best_first(found)
+            chosen = rated + [one for one in found if one not in rated]
+        else:
+            chosen = in_order(found, _name(sort_by), descending=_is_descending(order_by))
+        return chosen[:max_results]
+
+    def top_checkpoint(
+        self, sort_by: str | None = None, smaller_is_better: bool | None = None
+    ) -> Checkpoint:
+        """Return the best checkpoint.
+
+        Args:
+            sort_by: The name of a validation metric; by default the searcher's.
+            smaller_is_better: Whether the smallest is the best; given with `sort_by` or, by
+                default, not at all.
+
+        Raises:
+            ValueError: If only one of the two is given.
+            LifecycleError: If no checkpoint has a validation with that metric.
+
+        Example:
+            import detslurm as det
+            from detslurm.sdk import Client
+
+            with det.core.init() as core:
+                core.train.report_validation_metrics(1, {"loss": 0.5})
+                with core.checkpoint.store_path({"steps_completed": 1}) as (path, uuid):
+                    (path / "weights").write_text("1.5")
+            client = Client()
+            experiment = client.experiment(client.checkpoint(uuid).experiment_id)
+            best = experiment.top_checkpoint("loss", smaller_is_better=True)
+            assert (best.download("copy") / "weights").read_text() == "1.5"
+        """
+        return self.top_n_checkpoints(1, sort_by, smaller_is_better)[0]
+
+    @property
+    def best_checkpoint(self) -> Checkpoint:
+        """The best checkpoint by the searcher's metric: `top_checkpoint()`.
+
+        Raises:
+            LifecycleError: If no checkpoint has a validation with that metric.
+        """
+        return self.top_checkpoint()
+
+    def top_n_checkpoints(
+        self, limit: int, sort_by: str | None = None, smaller_is_better: bool | None = None
+    ) -> list[Checkpoint]:
+        """Return the best checkpoints, the best first; fewer where there are not so many.
+
+        Args:
+            limit: How many, at least 1.
+            sort_by: As for `top_checkpoint`, with the same default.
+            smaller_is_better: As for `top_checkpoint`, with the same default.
+
+        Raises:
+            ValueError: If only one of the last two is given, or `limit` is not positive.
+            LifecycleError: If no checkpoint has a validation with that metric.
+        """
+        from detslurm.sdk.checkpoints.choosing import best_first
+
+        if limit < 1:
+            raise ValueError(f"limit is {limit}: it must be at least 1")
+        found = best_first(self.checkpoints(), sort_by, smaller_is_better)
+        if not found:
+            by = f" of {sort_by}" if sort_by else ""
+            raise LifecycleError(
+                f"{self._named} has no checkpoint with a validation{by} at its step"
+            )
+        return found[:limit]
+
+    @property
+    @abstractmethod
+    def _named(self) -> str:
+        """What messages call it."""
+
+
+class ExperimentCheckpoints(CheckpointChoice, ExperimentBase):
+    """The part of `Experiment` that has to do with its checkpoints."""
+
+    def checkpoints(self) -> list[Checkpoint]:
+        """Return the committed checkpoints of all trials, by trial, oldest first.
+
+        Those that were deleted are left out. Those whose files somebody has removed from a disk
+        have the state "DELETED".
+        """
+        from detslurm.sdk.checkpoints.catalog import of_snapshot
+
+        return self._objects(of_snapshot(self._snapshot))
+
+    def _checkpoints_of(self, trial_ids: Iterable[int]) -> list[Checkpoint]:
+        """The checkpoints of some trials; as `checkpoints`."""
+        from detslurm.sdk.checkpoints.catalog import of_snapshot
+
+        return self._objects(of_snapshot(self._snapshot, trial_ids))
+
+    def _objects(self, saved: SavedCheckpoints) -> list[Checkpoint]:
+        from detslurm.sdk.checkpoints.choosing import as_stored, objects
+
+        store = self._snapshot.directory.store
+        return as_stored(store, [c for c in objects(store, [saved]) if c.state != "DELETED"])
+
+    @property
+    def _named(self) -> str:
+        return f"experiment {self.id}"
+
+
+def _name(sort_by: Any) -> str:
+    """The name of a metric, or of a member of `CheckpointSortBy`."""
+    return str(getattr(sort_by, "name", sort_by))
+
+
+def _is_descending(order_by: Any) -> bool:
+    name = str(getattr(order_by, "name", order_by)).lower()
+    if name not in _ORDERS:
+        raise ValueError(f'order_by is {order_by!r}: it must be "asc" or "desc"')
+    return name in _ORDERS[2:]
+
+
+_ORDERS: Sequence[str] = ("asc", "ascending", "desc", "descending")

@@ -1,0 +1,234 @@
+"""Experiments or trials side by side: configuration, code and results, as far as they differ."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from detslurm.store import StoreError
+from detslurm.store.curve import flat
+
+if TYPE_CHECKING:
+    from detslurm.sdk.experiments.experiment import Experiment
+    from detslurm.sdk.trials.trial import Trial
+    from detslurm.store import TrialRow
+
+_LARGEST_DIFF = 1 << 20  # bytes of a file of which lines are compared
+_MASK = "********"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Something that is not the same in all.
+
+    Attributes:
+        name: The key of the configuration, the path of the file, or the name of the result.
+        values: What each has there, in the order of the ids; None where it has nothing.
+    """
+
+    name: str
+    values: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Experiments or trials side by side; what is the same in all is left out.
+
+    Attributes:
+        ids: The ids of what is compared.
+        config: Keys of the configuration, dotted; of trials with the hyperparameters they have. A
+            secret that differs shows as asterisks.
+        code: Files of the code, each with the beginning of its SHA-256 checksum.
+        results: States, steps, times and metrics of the best validation.
+        diffs: For each file of text that differs, by its path: its lines in the second and in each
+            further one against the first, as a unified diff. Empty unless it was asked for.
+    """
+
+    ids: tuple[int, ...]
+    config: tuple[Difference, ...]
+    code: tuple[Difference, ...]
+    results: tuple[Difference, ...]
+    diffs: Mapping[str, str]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for scripts: each difference as a mapping from ids to values."""
+        plain = asdict(self)
+        for part in ("config", "code", "results"):
+            rows = getattr(self, part)
+            plain[part] = {row.name: _by_id(self.ids, row.values) for row in rows}
+        return plain
+
+
+def _by_id(ids: Sequence[int], values: Sequence[Any]) -> dict[str, Any]:
+    return {str(number): value for number, value in zip(ids, values, strict=True)}
+
+
+def compare_experiments(experiments: Sequence[Experiment], *, diff: bool = False) -> Comparison:
+    """Experiments side by side."""
+    configs = [dict(_config(one)) for one in experiments]
+    results = [dict(_experiment_results(one)) for one in experiments]
+    ids = [one.id for one in experiments]
+    return _comparison(ids, experiments, configs, results, diff)
+
+
+def compare_trials(trials: Sequence[Trial], *, diff: bool = False) -> Comparison:
+    """Trials side by side, each with its own hyperparameters."""
+    configs = [dict(_trial_config(one)) for one in trials]
+    results = [dict(_trial_results(one.row)) for one in trials]
+    experiments = [one.experiment for one in trials]
+    return _comparison([one.id for one in trials], experiments, configs, results, diff)
+
+
+def _comparison(
+    ids: Sequence[int],
+    experiments: Sequence[Experiment],
+    configs: Sequence[Mapping[str, Any]],
+    results: Sequence[Mapping[str, Any]],
+    diff: bool,
+) -> Comparison:
+    folders = [one.path / "code" for one in experiments]
+    files = {folder: _files(folder) for folder in dict.fromkeys(folders)}
+    code = tuple(_differences([files[folder] for folder in folders]))
+    diffs = {row.name: text for row in code if (text := _diff(ids, folders, row.name))}
+    return Comparison(
+        ids=tuple(ids),
+        config=tuple(_differences(configs)),
+        code=code,
+        results=tuple(_differences(results)),
+        diffs=diffs if diff else {},
+    )
+
+
+def _differences(columns: Sequence[Mapping[str, Any]]) -> Iterator[Difference]:
+    names = dict.fromkeys(name for column in columns for name in column)
+    for name in names:
+        values = [column.get(name) for column in columns]
+        shown = [getattr(value, "shown", value) for value in values]
+        if any(repr(value) != repr(values[0]) for value in values):
+            yield Difference(name, tuple(shown))
+
+
+# -- configuration ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Secret:
+    """A value that may be compared and not shown."""
+
+    value: Any
+    shown: str = _MASK
+
+
+def _config(one: Experiment) -> Iterator[tuple[str, Any]]:
+    config = one.config
+    masked = dict(flat(config))
+    whole = dict(flat(one._snapshot.directory.config()))
+    for name, value in masked.items():
+        if name == "hyperparameters" or name.startswith("hyperparameters."):
+            continue
+        hidden = name in whole and repr(whole[name]) != repr(value)
+        yield name, _Secret(whole[name], value) if hidden else value
+    yield from _space(config.get("hyperparameters") or {}, "hyperparameters")
+
+
+def _space(hyperparameters: Mapping[str, Any], above: str) -> Iterator[tuple[str, Any]]:
+    """Hyperparameters by name: constants as their values, ranges whole."""
+    for name, value in hyperparameters.items():
+        if isinstance(value, Mapping) and "type" not in value:
+            yield from _space(value, f"{above}.{name}")
+        else:
+            const = isinstance(value, Mapping) and value.get("type") == "const"
+            yield f"{above}.{name}", value["val"] if const else value
+
+
+def _trial_config(one: Trial) -> Iterator[tuple[str, Any]]:
+    of_space = "hyperparameters."
+    yield from ((k, v) for k, v in _config(one.experiment) if not k.startswith(of_space))
+    for name, value in flat(one.row.hparams or {}):
+        yield f"{of_space}{name}", value
+
+
+# -- results ---------------------------------------------------------------------------------------
+
+
+def _experiment_results(one: Experiment) -> Iterator[tuple[str, Any]]:
+    view = one.view
+    yield "state", view.state
+    yield "trials", view.trial_count
+    yield "seconds", _seconds(view.started, view.ended)
+    yield "best trial", view.best_trial
+    best = next((row for row in view.trials if row.id == view.best_trial), None)
+    if best is not None:
+        yield from _best(best)
+
+
+def _trial_results(row: TrialRow) -> Iterator[tuple[str, Any]]:
+    yield "state", row.state
+    yield "steps", row.steps
+    yield "restarts", row.restarts
+    yield "seconds", _seconds(row.started, row.ended)
+    yield from _best(row)
+
+
+def _best(row: TrialRow) -> Iterator[tuple[str, Any]]:
+    if row.best_validation is not None:
+        yield "best at step", row.best_validation.steps
+        for name, value in flat(row.best_validation.metrics):
+            yield f"best {name}", value
+
+
+def _seconds(started: float | None, ended: float | None) -> int | None:
+    return None if started is None or ended is None else round(ended - started)
+
+
+# -- code ------------------------------------------------------------------------------------------
+
+
+def _files(folder: Path) -> dict[str, str]:
+    """The checksums of the files by their paths; others may not read them."""
+    found: dict[str, str] = {}
+    for place, folders, names in os.walk(folder, onerror=_refused):
+        folders[:] = sorted(name for name in folders if name != "__pycache__")
+        for name in sorted(names):
+            path = Path(place, name)
+            found[path.relative_to(folder).as_posix()] = _checksum(path)
+    return found
+
+
+def _refused(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError):
+        raise StoreError(f"{error.filename} can't be read: {error.strerror}") from error
+
+
+def _checksum(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:12]
+
+
+def _diff(ids: Sequence[int], folders: Sequence[Path], name: str) -> str:
+    first = _lines(folders[0] / name)
+    parts: list[str] = []
+    for number, folder in zip(ids[1:], folders[1:], strict=True):
+        other = _lines(folder / name)
+        if first is None or other is None or first == other:
+            continue
+        names = (f"{ids[0]}/{name}", f"{number}/{name}")
+        parts += difflib.unified_diff(first, other, *names, lineterm="")
+    return "\n".join(parts)
+
+
+def _lines(path: Path) -> list[str] | None:
+    """The lines of a text; none of what is not there, None of what is no text, or too long."""
+    try:
+        if path.stat().st_size > _LARGEST_DIFF:
+            return None
+        return path.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        return []
+    except (UnicodeDecodeError, OSError):
+        return None

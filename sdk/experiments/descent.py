@@ -1,0 +1,172 @@
+"""Experiments that come from another one: continued, forked, run again."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from detslurm.sdk.experiments.base import ExperimentBase
+
+if TYPE_CHECKING:
+    from detslurm.sdk.bundle.writing import Bundled
+    from detslurm.sdk.submission.planning import Plan
+    from detslurm.sdk.submission.submit import Submission
+
+Config = Mapping[str, Any] | str | os.PathLike[str]
+
+
+class Descendants(ExperimentBase):
+    """The part of `Experiment` from which new experiments come."""
+
+    def continue_(
+        self,
+        overrides: Sequence[str] = (),
+        *,
+        config: Config | None = None,
+        trial_id: int | None = None,
+        context_dir: os.PathLike[str] | str | None = None,
+        includes: Iterable[os.PathLike[str] | str] = (),
+        cluster: str | None = None,
+        paused: bool = False,
+    ) -> Submission:
+        """Go on with a finished, canceled or failed experiment, from its latest checkpoints.
+
+        The result is a new experiment, whose trials go on counting: their curves begin with what
+        this one's trials had reported up to the checkpoint.
+
+        Args:
+            overrides: Changes of single keys, each as `a.b=YAML`; by default none. A COMPLETED
+                experiment has to get something to go on with, such as a longer
+                `searcher.max_length`.
+            config: A configuration to merge over this one's, as a mapping or the path of a YAML
+                file; by default none.
+            trial_id: Continue this trial alone, with its hyperparameters; by default all trials,
+                which is possible where results did not decide what they trained.
+            context_dir: The directory of the code; by default the code that this experiment ran.
+            includes: More files and directories to copy beside the code; by default none.
+            cluster: `slurm`, `local` or `auto`; by default that of this experiment.
+            paused: Whether the jobs are held until `activate()`; by default they are not.
+
+        Returns:
+            The ids of the new experiment, of its trials and of its jobs.
+
+        Raises:
+            ConfigErrors: If the configuration is wrong.
+            SubmitError: If it can't be continued, or the cluster refuses the job.
+            SlurmError: If the cluster does not answer.
+            StoreError: If the store can't be used.
+        """
+        from detslurm.sdk.submission.descent import Changes, plan_continuation
+
+        changes = Changes(config, overrides, context_dir, includes, cluster)
+        plan = plan_continuation(self._snapshot, self._queues, changes, trial_id)
+        return self._submit(plan, paused)
+
+    def fork(
+        self,
+        overrides: Sequence[str] = (),
+        *,
+        config: Config | None = None,
+        from_checkpoint: str | None = None,
+        context_dir: os.PathLike[str] | str | None = None,
+        includes: Iterable[os.PathLike[str] | str] = (),
+        cluster: str | None = None,
+        paused: bool = False,
+    ) -> Submission:
+        """Submit a new experiment with this one's configuration and code, but for changes.
+
+        Args:
+            overrides: As for `continue_`; by default none.
+            config: As for `continue_`; by default none.
+            from_checkpoint: The storage id of a checkpoint, or 4 characters or more of its start:
+                the trials begin with its weights, and count from 0. By default they begin as this
+                experiment's did.
+            context_dir: As for `continue_`, with the same default.
+            includes: As for `continue_`; by default none.
+            cluster: As for `continue_`, with the same default.
+            paused: As for `continue_`; off by default.
+
+        Returns:
+            The ids of the new experiment, of its trials and of its jobs.
+
+        Raises:
+            ConfigErrors: If the configuration is wrong.
+            SubmitError: If something else is wrong, or the cluster refuses the job.
+            SlurmError: If the cluster does not answer.
+            StoreError: If the store can't be used.
+        """
+        from detslurm.sdk.submission.descent import Changes, plan_copy
+
+        changes = Changes(config, overrides, context_dir, includes, cluster)
+        plan = plan_copy(self._snapshot, self._queues, changes, "fork", from_checkpoint)
+        return self._submit(plan, paused)
+
+    def rerun(
+        self,
+        overrides: Sequence[str] = (),
+        *,
+        config: Config | None = None,
+        cluster: str | None = None,
+        paused: bool = False,
+    ) -> Submission:
+        """Run it again from the beginning: the same configuration, code and seeds.
+
+        Args:
+            overrides: As for `continue_`; by default none.
+            config: As for `continue_`; by default none.
+            cluster: As for `continue_`, with the same default.
+            paused: As for `continue_`; off by default.
+
+        Returns:
+            The ids of the new experiment, of its trials and of its jobs.
+
+        Raises:
+            ConfigErrors: If the configuration is wrong.
+            SubmitError: If something else is wrong, or the cluster refuses the job.
+            SlurmError: If the cluster does not answer.
+            StoreError: If the store can't be used.
+        """
+        from detslurm.sdk.submission.descent import Changes, plan_copy
+
+        changes = Changes(config, overrides, cluster=cluster)
+        plan = plan_copy(self._snapshot, self._queues, changes, "rerun")
+        return self._submit(plan, paused)
+
+    def bundle(
+        self,
+        path: os.PathLike[str] | str,
+        *,
+        checkpoints: Literal["all", "best", "latest", "none"] = "best",
+        progress: Callable[[int, int], None] = lambda done, whole: None,
+    ) -> Bundled:
+        """Write the finished experiment into one file, for `Client.import_bundle` elsewhere.
+
+        Secrets of the configuration are left out. Code and logs are in it as they are.
+
+        Args:
+            path: The file to make, `.tar.gz`, `.tgz` or `.tar`; it must not exist.
+            checkpoints: Which ones go along: all, by default the best one of the experiment, the
+                latest one of each trial, or none.
+            progress: Called with the bytes that were read and with their whole number; by default
+                nobody is. What is written has no name before it is finished.
+
+        Returns:
+            What was made.
+
+        Raises:
+            BundleError: If the experiment is not finished, belongs to somebody else, or can't be
+                read, or if the file exists.
+            StoreError: If the store can't be used.
+        """
+        from detslurm.sdk.bundle.writing import bundle
+
+        return bundle(self._snapshot, Path(path).absolute(), checkpoints, progress)
+
+    def _submit(self, plan: Plan, paused: bool) -> Submission:
+        from detslurm.sdk.submission.submit import submit
+
+        for warning in plan.warnings:
+            self._queues.warn(warning)
+        return submit(plan, self._snapshot.directory.store, paused=paused)

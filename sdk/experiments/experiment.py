@@ -1,0 +1,408 @@
+"""An experiment as an object: its state, and what its user can do with it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from msgspec import ValidationError
+
+from detslurm.sdk.deprecation import deprecated
+from detslurm.sdk.enums import ExperimentState, OrderBy, TrialSortBy
+from detslurm.sdk.errors import LifecycleError
+from detslurm.sdk.experiments.checkpoints import ExperimentCheckpoints
+from detslurm.sdk.experiments.descent import Descendants
+from detslurm.sdk.experiments.disk import DiskUse
+from detslurm.sdk.experiments.lifecycle import Lifecycle
+from detslurm.sdk.experiments.settings import Settings
+from detslurm.sdk.experiments.snapshot import attach_job_status, read
+from detslurm.sdk.jobs.status import JobStatus
+from detslurm.store import StoreError, TrialRow
+
+if TYPE_CHECKING:
+    import pandas
+
+    from detslurm.sdk.costs.efficiency import Efficiency
+    from detslurm.sdk.display import Report
+    from detslurm.sdk.export import ExportedTrial, Format
+    from detslurm.sdk.searches.view import SearchView
+    from detslurm.sdk.trials.metrics import TrialMetrics
+    from detslurm.sdk.trials.trial import Trial
+
+
+class Experiment(Lifecycle, Settings, Descendants, DiskUse, ExperimentCheckpoints):
+    """One experiment, as it was when it was read last: `Client().experiment(ID)` gives it.
+
+    Methods that change it write to the store first and then act on the queue. A queue that does not
+    answer is reported by the client's `warn`: the jobs' runners read the store every minute. Only
+    the owner may change an experiment: `LifecycleError` for others.
+    """
+
+    def reload(self) -> Experiment:
+        """Read it again from the store and, while something is unfinished, query the queue.
+
+        Returns:
+            This object.
+        """
+        self._known = read(self._known.directory)
+        attach_job_status([self._known], self._queues)
+        return self
+
+    def wait(self, interval: float = 5.0) -> ExperimentState:
+        """Wait until the experiment is over.
+
+        The store is read at least 0.25 seconds apart, and a big experiment more rarely; the queue
+        is queried every 30 seconds at most.
+
+        Args:
+            interval: The most seconds between two readings; 5 by default.
+
+        Returns:
+            Its state: COMPLETED, CANCELED, ERROR or DELETED.
+
+        Raises:
+            ValueError: If it is paused and nothing of it runs any more, or `interval` is not
+                positive.
+        """
+        from detslurm.sdk.experiments.polling import wait
+
+        if not interval > 0:
+            raise ValueError(f"interval is a positive number of seconds, not {interval!r}")
+        wait(self, interval=interval)
+        if self.state == ExperimentState.PAUSED:
+            why = f" ({self.view.pause_reason})" if self.view.pause_reason else ""
+            raise ValueError(f"experiment {self.id} is paused{why}: activate() lets it go on")
+        return self.state
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The resolved configuration, with secrets masked.
+
+        Raises:
+            StoreError: If it can't be read.
+        """
+        from detslurm.config import ExperimentConfig
+
+        plain = self._snapshot.directory.config()
+        try:
+            return ExperimentConfig.from_dict(plain).masked()
+        except ValidationError as error:
+            raise StoreError(f"this version does not understand it: {error}") from error
+
+    @property
+    def trial_rows(self) -> list[TrialRow]:
+        """The experiment's trials in short, by id."""
+        return list(self._snapshot.trial_rows.values())
+
+    def job_status(self, trial_id: int) -> JobStatus | None:
+        """Return what is known of a trial's job.
+
+        Args:
+            trial_id: The trial's id.
+
+        Returns:
+            The status, or None for a finished trial.
+        """
+        return self._snapshot.job_statuses.get(trial_id)
+
+    @property
+    def search(self) -> SearchView | None:
+        """The experiment's search; None if results do not decide which trials there are."""
+        return self._snapshot.search
+
+    @property
+    def message(self) -> str | None:
+        """What the user should know of the whole experiment; None if there is nothing."""
+        return self._snapshot.message
+
+    # -- its trials -------------------------------------------------------------------------------
+
+    def trials(self) -> list[Trial]:
+        """Return the experiment's trials, by id."""
+        from detslurm.sdk.trials.trial import Trial
+
+        return [Trial(self, number) for number in self._snapshot.trials]
+
+    def first_trial(self) -> Trial:
+        """Return the trial with the smallest id.
+
+        Raises:
+            LifecycleError: If there is no trial yet.
+        """
+        from detslurm.sdk.trials.trial import Trial
+
+        search = self._snapshot.search
+        ids = list(search.created_ids if search is not None else self._snapshot.trials)
+        if not ids:
+            raise LifecycleError(f"experiment {self.id} has no trials yet")
+        return Trial(self, ids[0])
+
+    def list_trials(
+        self, sort_by: TrialSortBy = TrialSortBy.ID, order_by: OrderBy = OrderBy.ASCENDING
+    ) -> list[Trial]:
+        """Return the experiment's trials in order; those without the value come last.
+
+        Args:
+            sort_by: What they are sorted by; their ids by default.
+            order_by: The direction; ascending by default.
+        """
+        from detslurm.sdk.experiments.ordering import trials_by
+        from detslurm.sdk.trials.trial import Trial
+
+        def size(row: TrialRow) -> int:
+            return Trial(self, row.id).total_checkpoint_size
+
+        rows = trials_by(self.trial_rows, sort_by, order_by, size=size)
+        return [Trial(self, row.id) for row in rows]
+
+    def iter_trials(
+        self,
+        sort_by: TrialSortBy = TrialSortBy.ID,
+        order_by: OrderBy = OrderBy.ASCENDING,
+        limit: int | None = None,
+    ) -> Iterator[Trial]:
+        """The experiment's trials in order, one at a time; details are read as they are asked for.
+
+        Args:
+            sort_by: What they are sorted by; their ids by default.
+            order_by: The direction; ascending by default.
+            limit: How many a page has for Determined, with no effect here; none by default.
+
+        Returns:
+            The trials.
+        """
+        yield from self.list_trials(sort_by, order_by)
+
+    def get_trials(
+        self, sort_by: TrialSortBy = TrialSortBy.ID, order_by: OrderBy = OrderBy.ASCENDING
+    ) -> list[Trial]:
+        """Return what `list_trials` does; this is its older name.
+
+        Args:
+            sort_by: What they are sorted by; their ids by default.
+            order_by: The direction; ascending by default.
+        """
+        deprecated("Experiment.get_trials", "list_trials")
+        return self.list_trials(sort_by, order_by)
+
+    def await_first_trial(self, interval: float = 0.1) -> Trial:
+        """Wait until there is a trial; only a search may take its time.
+
+        Args:
+            interval: The least number of seconds between two readings; 0.1 by default.
+
+        Returns:
+            The trial with the smallest id.
+
+        Raises:
+            LifecycleError: If the experiment ends before it has a trial.
+        """
+        from detslurm.sdk.experiments.polling import first_trial
+
+        return first_trial(self, interval=interval)
+
+    def efficiency(self) -> list[Efficiency]:
+        """Return what each trial that has begun did with what it had, by id.
+
+        `Trial.efficiency` says the same of one trial.
+
+        Raises:
+            StoreFault: If a file of a trial can't be read.
+
+        Example:
+            import detslurm as det
+            from detslurm.sdk import Client
+
+            with det.core.init() as core:
+                core.train.report_validation_metrics(1, {"loss": 0.5})
+            (figures,) = Client().experiment(1).efficiency()
+            assert figures.gpu_percent is None  # not available, which is not 0
+        """
+        return [trial.efficiency() for trial in self.trials() if trial.row.run_count]
+
+    def logs(self, follow: bool = False, **chosen: Any) -> Iterable[str]:
+        """Give the lines of its first trial's log; `Trial.logs` gives those of any.
+
+        Args:
+            follow: Whether to wait for more until the trial is over; off by default.
+            **chosen: As for `Trial.logs`.
+
+        Returns:
+            The lines, without the characters that end them.
+
+        Raises:
+            LifecycleError: If there is no trial yet.
+            ValueError: As `Trial.logs`.
+        """
+        return self.first_trial().logs(follow, **chosen)
+
+    def iter_metrics(self, group: str | None = None) -> Iterator[TrialMetrics]:
+        """Give what its trials have reported, trial by trial and step by step.
+
+        Args:
+            group: Only this group, such as "training"; all groups by default.
+
+        Returns:
+            What was reported at each step, with `trial_id`.
+
+        Raises:
+            StoreFault: If a file of a trial can't be read.
+        """
+        for trial in self.trials():
+            yield from trial.iter_metrics(group)
+
+    # -- in a notebook ----------------------------------------------------------------------------
+
+    def __repr__(self) -> str:
+        row = self.row
+        return (
+            f"Experiment(id={row.id}, name={row.name!r}, state={row.state!r},"
+            f" trials={row.trial_count})"
+        )
+
+    def _repr_html_(self) -> str:
+        from detslurm.sdk.display import experiment_html
+
+        return experiment_html(self.row, self.trial_rows, self.path)
+
+    def report(self) -> Report:
+        """Return the page that `detslurm report` writes; a notebook shows it in its place.
+
+        It has the experiment as it is now, without its code.
+
+        Raises:
+            LifecycleError: If plotly, whose JavaScript draws the charts, is not installed.
+
+        Example:
+            import detslurm as det
+            from detslurm.sdk import Client
+
+            with det.core.init() as core:
+                core.train.report_validation_metrics(1, {"loss": 0.5})
+            report = Client().experiment(1).report()
+            report.save("experiment-1.html")
+        """
+        # By name: it stands above this package.
+        made: Report = import_module("detslurm.look.inline").report_of(self.reload())
+        return made
+
+    def snapshot(
+        self,
+        *,
+        trials: Collection[int] | None = None,
+        curves: bool = True,
+        code: bool = False,
+        log_lines: int = 50,
+    ) -> dict[str, Any]:
+        """Return all that a report shows as plain data, which `json.dumps` takes.
+
+        It has the experiment as it is now; docs/snapshot.md describes it. What can't be read is
+        named in `problems` of the experiment.
+
+        Args:
+            trials: The ids of the trials to show, whose log tails are shown too; by default all.
+            curves: Whether to read metrics and the profiler's figures; on by default.
+            code: Whether to list the experiment's code; off by default.
+            log_lines: How many lines of the logs of failed trials to show at most; 50 by default.
+
+        Returns:
+            The snapshot document; this experiment is the only one of its `experiments`.
+
+        Raises:
+            StoreError: If the experiment can't be read.
+
+        Example:
+            import detslurm as det
+            from detslurm.sdk import Client
+
+            with det.core.init() as core:
+                core.train.report_validation_metrics(1, {"loss": 0.5})
+            (experiment,) = Client().experiment(1).snapshot()["experiments"]
+            (trial,) = experiment["trials"]
+            (curve,) = trial["curves"]
+            assert (curve["metric"], curve["values"]) == ("loss", [0.5])
+        """
+        look = import_module("detslurm.look.snapshot")  # by name: it stands above this package
+        taken = look.snapshot(
+            [self.reload()], trials=trials, curves=curves, code=code, log_lines=log_lines
+        )
+        document: dict[str, Any] = look.plain_data(taken)
+        return document
+
+    def trials_frame(self) -> pandas.DataFrame:
+        """Return the trials as a data frame of pandas, by id.
+
+        Its columns are the state, each hyperparameter (`hparams.lr`), the batches trained, the
+        restarts, the best and the latest searcher metric, and when it started and ended.
+
+        Raises:
+            ModuleNotFoundError: If pandas is not installed.
+        """
+        from detslurm.sdk.frames import trials_frame
+
+        return trials_frame(self.trial_rows, self.row.metric)
+
+    def metrics_frame(
+        self, group: str = "validation", names: Sequence[str] | None = None
+    ) -> pandas.DataFrame:
+        """Return the numeric metrics of all trials as a data frame of pandas.
+
+        Args:
+            group: The group of metrics; "validation" by default.
+            names: Only these metrics; all by default.
+
+        Returns:
+            A line for each trial and step, with the columns `trial`, `steps` and the metrics.
+
+        Raises:
+            ModuleNotFoundError: If pandas is not installed.
+            StoreFault: If a file of a trial can't be read.
+        """
+        from detslurm.sdk.frames import metrics_frame
+
+        return metrics_frame((t.id, t.metrics(group, names)) for t in self.trials())
+
+    # -- its code ---------------------------------------------------------------------------------
+
+    def export(self, to: Format, folder: Path | str) -> list[ExportedTrial]:
+        """Bring the experiment's export in a directory up to date; nothing goes over the network.
+
+        `detslurm.sdk.export.export` does the same for several experiments, and describes it.
+
+        Args:
+            to: "csv", "parquet", "tensorboard", "wandb", "mlflow" or "trackio".
+            folder: The directory, which is made if need be.
+
+        Returns:
+            What was done with each trial that has begun.
+        """
+        from detslurm.sdk.export import export
+
+        return export([self], to, folder)
+
+    def download_code(self, output_dir: Path | str = ".") -> Path:
+        """Pack the code that the experiment runs into `experiment_<id>_model_def.tgz`.
+
+        Args:
+            output_dir: Where to put the file; the working directory by default.
+
+        Returns:
+            The path of the file.
+
+        Raises:
+            LifecycleError: If the submission was interrupted before the code was copied.
+        """
+        import tarfile
+
+        code = self._snapshot.directory.code
+        if not code.is_dir():
+            raise LifecycleError(
+                f"experiment {self.id} has no code: its submission was interrupted"
+            )
+        target = Path(output_dir) / f"experiment_{self.id}_model_def.tgz"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tarfile.open(target, "w:gz") as archive:
+            archive.add(code, arcname=".")
+        return target

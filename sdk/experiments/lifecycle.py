@@ -1,0 +1,144 @@
+"""What becomes of an experiment: paused, continued, stopped, put away, deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from detslurm.sdk.errors import LifecycleError
+from detslurm.sdk.experiments import unmanaged
+from detslurm.sdk.experiments.base import ExperimentBase
+
+
+class Lifecycle(ExperimentBase):
+    """The part of `Experiment` that records what its user wants, and acts on the queue."""
+
+    def pause(self) -> None:
+        """Let running trials save and exit; nothing starts until `activate()`.
+
+        Raises:
+            LifecycleError: If the experiment is over.
+        """
+        self._refuse_when_over("pause")
+        self._intent("pause")
+        job_refs = self._unfinished_jobs()
+        self._queues.pause(job_refs, runners=self.managed)
+
+    def activate(self) -> None:
+        """Go on: release jobs that are held, and queue again what lost its job.
+
+        Raises:
+            LifecycleError: If the experiment is over or being stopped, if it has used its budget,
+                or if the queue does not answer: what is held then stays held.
+        """
+        from detslurm.sdk.experiments.activation import activate, lost_trials
+        from detslurm.slurm.resubmit import NeverSubmitted
+
+        if not lost_trials(self._snapshot):
+            self._refuse_when_over("activate")
+        if self.view.desired.stopping:
+            raise LifecycleError(f"experiment {self.id} is {self.state}: it can't continue")
+        budget = self.budget
+        if budget is not None and budget.is_used:
+            raise LifecycleError(
+                f"experiment {self.id} has {budget}: raise it with"
+                f" `detslurm experiment set budget {self.id} N` (or none) first"
+            )
+        self._intent("activate")
+        try:
+            done = activate(self._snapshot, self._queues)
+        except NeverSubmitted as error:
+            raise LifecycleError(
+                f"experiment {self.id} can't continue: {error}, for its submission broke off:"
+                f" `kill` and `delete` experiment {self.id}, and submit it again"
+            ) from error
+        if not done:
+            raise LifecycleError(
+                f"experiment {self.id} may still be held: {self.view.cluster or 'slurm'} does not "
+                "answer; run `activate` again when it does"
+            )
+
+    def cancel(self) -> bool:
+        """Let running trials save and exit, and end the experiment.
+
+        Returns:
+            False if it had already ended.
+        """
+        act = partial(self._queues.cancel, runners=self.managed)
+        return self._stop("cancel", act)
+
+    def kill(self) -> bool:
+        """End all jobs of the experiment now.
+
+        Returns:
+            False if it had already ended.
+        """
+        done = self._stop("kill", self._queues.kill)
+        if done and self._snapshot.facts.is_unmanaged_script:
+            unmanaged.end(map(self._snapshot.directory.trial, self._snapshot.unfinished))
+        return done
+
+    def _kill_trial(self, trial_id: int) -> bool:
+        """End one trial now; False if it had already ended."""
+        if trial_id not in self._snapshot.unfinished:
+            return False
+        self._intent("kill_trial", trial=trial_id)
+        if self._snapshot.facts.is_unmanaged_script:
+            unmanaged.end([self._snapshot.directory.trial(trial_id)])
+            return True
+        known = self._snapshot.job_refs
+        job_refs = self._own([known[trial_id]]) if trial_id in known else []
+        if self._snapshot.facts.searching or any(job.each > 1 for job in self.view.jobs):
+            self._queues.notify(job_refs)  # its job continues with other trials
+        else:
+            self._queues.kill(job_refs, whole=False)
+        return True
+
+    def archive(self) -> None:
+        """Leave the experiment out of lists.
+
+        Raises:
+            LifecycleError: If it is not finished.
+        """
+        if not self.view.finished:
+            raise LifecycleError(
+                f"can't archive experiment {self.id}: it is {self.state}, not finished"
+            )
+        self._intent("archive")
+        self._snapshot.refresh(())
+
+    def unarchive(self) -> None:
+        """Show the experiment in lists again."""
+        self._intent("unarchive")
+        self._snapshot.refresh(())
+
+    def delete(self, *, force: bool = False) -> None:
+        """Remove the experiment's checkpoints, logs, metrics and code. Its id is not given again.
+
+        Args:
+            force: Whether to delete it even where the storage of a checkpoint can't be seen from
+                here: its files stay then. By default that is an error.
+
+        Raises:
+            LifecycleError: If it is not finished, something needs a checkpoint of it, or the
+                storage of one can't be seen from here.
+        """
+        from detslurm.sdk.disk.deletion import delete
+
+        if not self.view.finished:
+            raise LifecycleError(
+                f"can't delete experiment {self.id}: it is {self.state}; kill it first"
+            )
+        self._refuse_others()
+        delete(self._snapshot, force=force)
+
+    def _stop(self, intent: str, act: Callable[..., None]) -> bool:
+        if self.view.finished:
+            return False
+        self._intent(intent)
+        act(self._unfinished_jobs())
+        return True
+
+    def _refuse_when_over(self, what: str) -> None:
+        if self.view.finished or self.view.desired.stopping:
+            raise LifecycleError(f"can't {what} experiment {self.id}: it is {self.state}")

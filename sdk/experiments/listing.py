@@ -1,0 +1,190 @@
+"""All experiments of a store, newest first, read as far as somebody wants to see them."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from itertools import islice
+from typing import Final, NamedTuple
+
+from detslurm.sdk.experiments.snapshot import (
+    ExperimentSnapshot,
+    Finished,
+    attach_job_status,
+    read,
+    snapshot_warnings,
+)
+from detslurm.sdk.jobs.queues import Queues
+from detslurm.store import ExperimentDir, NotFound, Store, StoreError
+from detslurm.store.index import is_final
+from detslurm.store.reading import ReadCache
+
+Progress = Callable[[str], AbstractContextManager[Callable[[int, int], None]]]
+
+# So many are read, several at a time, before what was found is saved: who breaks off a first
+# listing loses no more.
+_GROUP: Final = 500
+# A file server answers one thread at a time: where each answer takes a millisecond they wait.
+_THREADS: Final = 16
+_WORTH_THREADS: Final = 32
+# The last few readings say whether threads would help: each reading costs one of several threads
+# about as many seconds more as it may wait without them.
+_LAST: Final = 5
+_WAIT_SECONDS: Final = 0.0005
+
+
+class ReadTime(NamedTuple):
+    """How long an experiment's reading took, in seconds: all of it, and its computing alone."""
+
+    elapsed: float
+    computed: float
+
+
+def is_worth_threads(last: Sequence[ReadTime]) -> bool:
+    """Whether readings wait for their files so long that several at a time are quicker.
+
+    Only waiting is done side by side: the interpreter computes for one thread at a time. A single
+    reading may have met a busy moment, so that it says nothing.
+
+    Args:
+        last: The times of the last readings by one thread.
+    """
+    if len(last) < _LAST:
+        return False
+    waited = sorted(one.elapsed - one.computed for one in last)[len(last) // 2]
+    computed = sorted(one.computed for one in last)[len(last) // 2]
+    return waited > max(_WAIT_SECONDS, computed / 2)
+
+
+def silent(what: str) -> AbstractContextManager[Callable[[int, int], None]]:
+    """Shows no progress."""
+    return nullcontext(lambda done, whole: None)
+
+
+class Listing:
+    """One walk through a store's experiments.
+
+    Args:
+        store: The store.
+        queues: The clusters whose queues know its jobs.
+        warn: Gets a sentence for what can't be read, and for what the user should know.
+        progress: Shows how far a long reading is; by default nothing does.
+        logs: What earlier walks have read of trials' logs, by trial; by default nothing.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        queues: Queues,
+        warn: Callable[[str], None],
+        progress: Progress = silent,
+        logs: dict[int, ReadCache] | None = None,
+    ) -> None:
+        self._store = store
+        self._queues = queues
+        self._warn = warn
+        self._progress = progress
+        self._logs = logs
+        self._catalog = store.catalog()
+        self._known: dict[int, ExperimentSnapshot | Finished | None] = {}
+        self._times: deque[ReadTime] = deque(maxlen=_LAST)
+        for problem in self._catalog.problems:
+            warn(f"left out: {problem}")
+
+    def newest_first(self, count: int | None = None) -> Iterator[ExperimentSnapshot | Finished]:
+        """Yield all experiments that can be read, with what the queue knows of unfinished ones.
+
+        Deleted ones are among them, too.
+
+        Args:
+            count: How many the caller will probably take; by default all. The queue is asked once
+                for as many, and again where the caller takes more.
+        """
+        entries, size = self._catalog.newest_first(), count or _GROUP
+        if count is None:
+            self._look(self._catalog.unfinished)
+        while page := list(islice(entries, size)):
+            news = [n for n in page if isinstance(n, int) and n not in self._known]
+            if news and count is None:  # further back than was asked for, or of a part that is gone
+                news = [n for n in self._catalog.unfinished if n not in self._known]
+            self._look(news)
+            for one in page:
+                found = self._known[one] if isinstance(one, int) else Finished(self._store, one)
+                if found is not None:
+                    yield found
+            size, count = _GROUP, None
+
+    def _look(self, numbers: list[int]) -> None:
+        """Read these experiments, and ask the queue for those that are unfinished."""
+        if not numbers:
+            return
+        unreadable: dict[int, StoreError] = {}
+        whole = len(numbers)
+        with self._progress("Reading experiments") if whole > _GROUP else silent("") as show:
+            for done in range(0, whole, _GROUP):
+                show(done, whole)
+                self._take(numbers[done : done + _GROUP], unreadable)
+        self._complain(unreadable)
+        others = [one for n in numbers if isinstance(one := self._known[n], ExperimentSnapshot)]
+        attach_job_status(others, self._queues)
+        for text in snapshot_warnings(others):
+            self._warn(text)
+        self._catalog.settle([one.row for one in others])
+
+    def _take(self, numbers: Sequence[int], unreadable: dict[int, StoreError]) -> None:
+        """Keep of what is over its row alone, and that at once."""
+        for number, found in _all_read(self._store, numbers, self._logs, self._times):
+            if isinstance(found, NotFound):
+                self._known[number] = None  # its submission was interrupted
+            elif isinstance(found, StoreError):
+                self._known[number], unreadable[number] = None, found
+            else:
+                self._known[number] = self._over(found) if is_final(found.row) else found
+        known = (self._known[number] for number in numbers)
+        self._catalog.settle([one.row for one in known if isinstance(one, Finished)])
+
+    def _over(self, one: ExperimentSnapshot) -> Finished:
+        """What is kept of an experiment that is over: thousands of logs need no memory."""
+        if self._logs is not None:
+            for trial in one.trials:
+                self._logs.pop(trial, None)
+        return Finished(self._store, one.row)
+
+    def _complain(self, unreadable: dict[int, StoreError]) -> None:
+        if unreadable:
+            more = ", ..." if len(unreadable) > 10 else ""
+            names = ", ".join(map(str, sorted(unreadable)[:10])) + more
+            first = unreadable[min(unreadable)]
+            self._warn(f"left out because they can't be read: experiment {names} ({first})")
+
+
+def _all_read(
+    store: Store,
+    numbers: Sequence[int],
+    logs: dict[int, ReadCache] | None,
+    times: deque[ReadTime],
+) -> Iterator[tuple[int, ExperimentSnapshot | StoreError]]:
+    """Read one after the other, and the rest several at a time once `times` show that it waits."""
+
+    def one(number: int) -> ExperimentSnapshot | StoreError:
+        try:
+            return read(ExperimentDir(store, number), logs)
+        except StoreError as error:
+            return error
+
+    for done, number in enumerate(numbers):
+        if len(numbers) - done >= _WORTH_THREADS and is_worth_threads(times):
+            break
+        began, computed = time.perf_counter(), time.thread_time()
+        found = one(number)
+        times.append(ReadTime(time.perf_counter() - began, time.thread_time() - computed))
+        yield number, found
+    else:
+        return
+    from concurrent.futures import ThreadPoolExecutor  # only here: most lists read a few
+
+    rest = numbers[done:]
+    with ThreadPoolExecutor(_THREADS) as pool:
+        yield from zip(rest, pool.map(one, rest), strict=True)

@@ -1,0 +1,113 @@
+"""Sorted and selected lists, as pure functions of rows."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, TypeVar
+
+from detslurm.sdk.enums import ExperimentSortBy, ExperimentState, OrderBy, TrialSortBy
+from detslurm.sdk.experiments.query import ExperimentQuery
+from detslurm.store import ExperimentRow, TrialRow
+
+T = TypeVar("T")
+
+_EXPERIMENT_KEYS: Mapping[ExperimentSortBy, Callable[[ExperimentRow], Any]] = {
+    ExperimentSortBy.ID: lambda row: row.id,
+    ExperimentSortBy.NAME: lambda row: row.name.casefold(),
+    ExperimentSortBy.DESCRIPTION: lambda row: row.description.casefold(),
+    ExperimentSortBy.START_TIME: lambda row: row.created,
+    ExperimentSortBy.END_TIME: lambda row: row.ended,
+    ExperimentSortBy.STATE: lambda row: row.state,
+    ExperimentSortBy.NUM_TRIALS: lambda row: row.trial_count,
+    ExperimentSortBy.PROGRESS: lambda row: row.progress,
+    ExperimentSortBy.USER: lambda row: row.owner,
+    ExperimentSortBy.RESOURCE_POOL: lambda row: row.pool,
+    ExperimentSortBy.SEARCHER_METRIC_VAL: lambda row: row.best_value,
+}
+
+_TRIAL_KEYS: Mapping[TrialSortBy, Callable[[TrialRow], Any]] = {
+    TrialSortBy.ID: lambda row: row.id,
+    TrialSortBy.START_TIME: lambda row: row.started,
+    TrialSortBy.END_TIME: lambda row: row.ended,
+    TrialSortBy.STATE: lambda row: row.state,
+    TrialSortBy.BEST_VALIDATION_METRIC: lambda row: _best(row),
+    TrialSortBy.SEARCHER_METRIC_VAL: lambda row: _best(row),
+    TrialSortBy.LATEST_VALIDATION_METRIC: lambda row: (
+        row.last_validation.value if row.last_validation else None
+    ),
+    TrialSortBy.BATCHES_PROCESSED: lambda row: row.steps,
+    TrialSortBy.DURATION: lambda row: _duration(row),
+    TrialSortBy.RESTARTS: lambda row: row.restarts,
+}
+
+
+def _best(row: TrialRow) -> float | None:
+    return row.best_validation.value if row.best_validation else None
+
+
+def _duration(row: TrialRow) -> float | None:
+    if row.started is None:
+        return None
+    return (time.time() if row.ended is None else row.ended) - row.started
+
+
+def ordered(
+    items: Iterable[T], key: Callable[[T], Any], order: OrderBy = OrderBy.ASCENDING
+) -> list[T]:
+    """The items by `key`; those that have none, or NaN, come last in both directions."""
+    known: list[T] = []
+    unknown: list[T] = []
+    for item in items:
+        value = key(item)
+        missing = value is None or (isinstance(value, float) and math.isnan(value))
+        (unknown if missing else known).append(item)
+    return sorted(known, key=key, reverse=OrderBy(order) is OrderBy.DESCENDING) + unknown
+
+
+def experiments_by(
+    rows: Iterable[ExperimentRow], by: ExperimentSortBy, order: OrderBy
+) -> list[ExperimentRow]:
+    """Experiments in order."""
+    return ordered(rows, _EXPERIMENT_KEYS[ExperimentSortBy(by)], order)
+
+
+def trials_by(
+    rows: Iterable[TrialRow],
+    by: TrialSortBy,
+    order: OrderBy,
+    *,
+    size: Callable[[TrialRow], int],
+) -> list[TrialRow]:
+    """Trials in order; `size` gives the bytes of a trial's checkpoints, if it comes to that."""
+    by = TrialSortBy(by)
+    return ordered(rows, size if by is TrialSortBy.CHECKPOINT_SIZE else _TRIAL_KEYS[by], order)
+
+
+def best_trials_first(rows: Iterable[TrialRow], *, smaller_is_better: bool) -> list[TrialRow]:
+    """Trials by the searcher's metric, those without it last."""
+    return ordered(rows, _best, OrderBy.ASCENDING if smaller_is_better else OrderBy.DESCENDING)
+
+
+def selected(
+    rows: Iterable[ExperimentRow],
+    *,
+    ids: Collection[int] | None = None,
+    labels: Iterable[str] | None = None,
+    users: Iterable[str] | None = None,
+    states: Iterable[str] | None = None,
+    name: str | None = None,
+) -> list[ExperimentRow]:
+    """As Determined's client chooses: the name holds this text, in any case."""
+    query = ExperimentQuery(
+        states=frozenset(map(ExperimentState, states or ())),
+        labels=frozenset(labels or ()),
+        users=frozenset(users or ()),
+    )
+    return [
+        row
+        for row in query.chosen(rows)
+        if (ids is None or row.id in ids)
+        and (name is None or name.casefold() in row.name.casefold())
+    ]

@@ -1,0 +1,192 @@
+"""Waiting for experiments and trials: the store is read often, the queue is queried rarely."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterator
+from typing import TYPE_CHECKING
+
+from detslurm._states import FINISHED
+from detslurm.sdk.errors import LifecycleError
+from detslurm.sdk.experiments.snapshot import attach_job_status
+from detslurm.sdk.trials.log_lines import EVERYTHING, Filter, LogLine
+from detslurm.sdk.trials.logs import follow
+
+if TYPE_CHECKING:
+    from detslurm.sdk.experiments.experiment import Experiment
+    from detslurm.sdk.trials.trial import Trial
+
+# Centres forbid polling the controller: the loops of all users together would overload it.
+QUEUE_SECONDS = 30.0
+
+# Seconds before the second reading; the pauses grow from there.
+_FIRST_PAUSE = 0.25
+
+Clock = Callable[[], float]
+Sleep = Callable[[float], None]
+
+
+class ExperimentPoller:
+    """Reads an experiment repeatedly; finished trials are never read twice."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        trials: Collection[int] | None = None,
+        *,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        self._experiment = experiment
+        self._trials = trials  # those to read, None for all
+        self._clock = clock
+        self._queue_at = clock() + QUEUE_SECONDS
+
+    @property
+    def due(self) -> bool:
+        """Whether the queue may be queried again."""
+        return self._clock() >= self._queue_at
+
+    def poll(self) -> None:
+        """Read what is new in the store, and query the queue when that is due."""
+        experiment, one = self._experiment, self._experiment._snapshot
+        one.refresh(self._trials)
+        if self.due:
+            attach_job_status([one], experiment._queues)
+            self._queue_at = self._clock() + QUEUE_SECONDS
+
+    def message(self) -> str | None:
+        """Why an unfinished trial does not run, of the first that has a reason."""
+        one = self._experiment._snapshot
+        if one.message:
+            return one.message
+        messages = (one.job_statuses[t].message for t in one.unfinished if t in one.job_statuses)
+        return next((message for message in messages if message), None)
+
+
+def wait(
+    experiment: Experiment,
+    *,
+    interval: float = 5.0,
+    report: Callable[[str], None] = lambda text: None,
+    clock: Clock = time.monotonic,
+    sleep: Sleep = time.sleep,
+) -> str:
+    """Wait until the experiment is over, or paused with nothing running; returns its state.
+
+    The store is read every `interval` seconds, and more often at first, for short experiments.
+    """
+    poller = ExperimentPoller(experiment, clock=clock)
+    reported, cost, pause = None, 0.0, min(_FIRST_PAUSE, interval)
+    while True:
+        text = progress(experiment, poller.message())
+        if text != reported:
+            report(text)
+            reported = text
+        if experiment.view.finished or _is_at_rest(experiment):
+            return experiment.state
+        # A big experiment costs a shared file system more to read: read it less often.
+        sleep(max(pause, 20 * cost))
+        pause = min(1.5 * pause, interval)
+        began = clock()
+        poller.poll()
+        cost = clock() - began
+
+
+def first_trial(
+    experiment: Experiment,
+    *,
+    interval: float = 0.1,
+    clock: Clock = time.monotonic,
+    sleep: Sleep = time.sleep,
+) -> Trial:
+    """Wait for the first trial that a search makes. Raises `LifecycleError` if it ends without."""
+    poller, cost = ExperimentPoller(experiment, clock=clock), 0.0
+    while True:
+        try:
+            return experiment.first_trial()
+        except LifecycleError:
+            if experiment.view.finished:
+                raise
+        sleep(max(interval, 20 * cost))
+        began = clock()
+        poller.poll()
+        cost = clock() - began
+
+
+def _is_at_rest(experiment: Experiment) -> bool:
+    view = experiment.view
+    return view.state == "PAUSED" and "RUNNING" not in view.trial_states
+
+
+def progress(experiment: Experiment, message: str | None = None) -> str:
+    """How far an experiment is, in a line."""
+    view = experiment.view
+    counts = ", ".join(f"{n} {state}" for state, n in sorted(view.trial_states.items()))
+    text = f"experiment {view.id} is {view.state}, {100 * view.progress:.0f}% done ({counts})"
+    return f"{text}; {message}" if message and "RUNNING" not in view.trial_states else text
+
+
+class _Follower:
+    """Knows when a trial is over; while nothing changes, a poll costs two file names."""
+
+    def __init__(
+        self,
+        trial: Trial,
+        report: Callable[[str], None],
+        *,
+        clock: Clock,
+        sleep: Callable[[], None],
+    ) -> None:
+        self._trial = trial
+        self._poller = ExperimentPoller(trial.experiment, [trial.id], clock=clock)
+        self._report = report
+        self._sleep = sleep
+        self._reported: str | None = None
+        self._ended = 0  # the newest run whose end record was seen
+
+    def is_over(self, run: int) -> bool:
+        if self._poller.due or self._has_changed(run):
+            self._poller.poll()
+        return self._trial.state in FINISHED or self._trial.experiment.state == "DELETED"
+
+    def _has_changed(self, run: int) -> bool:
+        experiment = self._trial.experiment._snapshot
+        if next(experiment.directory.facts(experiment.facts.count), None):
+            return True
+        if run > self._ended and self._trial.directory.end(run, fresh=True) is not None:
+            self._ended = run
+            return True
+        return False
+
+    def idle(self) -> None:
+        message = self._explanation()
+        if message and message != self._reported:
+            self._report(message)
+        self._reported = message
+        self._sleep()
+
+    def _explanation(self) -> str | None:
+        trial = self._trial
+        if trial.experiment.state == "PAUSED" and trial.state == "PAUSED":
+            return f"trial {trial.id} is paused: `detslurm e activate {trial.experiment.id}`"
+        if trial.state == "PAUSED":  # by the search: the user need not act
+            return (
+                f"trial {trial.id} is paused by the search, and continues if the search promotes it"
+            )
+        status = trial.job_status
+        return status.message if status and self._ended == trial.row.run_count else None
+
+
+def follow_logs(
+    trial: Trial,
+    wanted: Filter = EVERYTHING,
+    *,
+    tail_count: int | None = None,
+    report: Callable[[str], None] = lambda text: None,
+    interval: float = 1.0,
+    sleep: Sleep = time.sleep,
+    clock: Clock = time.monotonic,
+) -> Iterator[LogLine]:
+    """The trial's lines as they come until the trial is over; reports why none come."""
+    follower = _Follower(trial, report, clock=clock, sleep=lambda: sleep(interval))
+    return follow(trial.directory, follower.is_over, follower.idle, wanted, tail_count=tail_count)

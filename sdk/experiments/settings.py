@@ -1,0 +1,229 @@
+"""What an experiment's user may set: its name, labels, limits and place in the queue."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+
+from detslurm.sdk import settings
+from detslurm.sdk.errors import LifecycleError
+from detslurm.sdk.experiments.base import ExperimentBase
+from detslurm.sdk.experiments.snapshot import read
+from detslurm.slurm.priority import FIRST, LAST, nice_of, priority_of_weight
+from detslurm.store import fold_facts
+
+
+class Settings(ExperimentBase):
+    """The part of `Experiment` that changes its settings."""
+
+    def set_name(self, name: str) -> None:
+        """Give the experiment another name.
+
+        Args:
+            name: One line of printable text.
+
+        Raises:
+            LifecycleError: If it is not such a line.
+            TypeError: If it is not text.
+        """
+        self._set("name", settings.line("a name", name))
+
+    def set_description(self, text: str) -> None:
+        """Replace the experiment's description.
+
+        Args:
+            text: Printable text.
+
+        Raises:
+            LifecycleError: If it is not printable.
+            TypeError: If it is not text.
+        """
+        self._set("description", settings.text("a description", text))
+
+    def set_notes(self, text: str) -> None:
+        """Replace the experiment's notes.
+
+        Args:
+            text: Printable text.
+
+        Raises:
+            LifecycleError: If it is not printable.
+            TypeError: If it is not text.
+        """
+        self._set("notes", settings.text("notes", text))
+
+    def move(self, workspace: str, project: str) -> None:
+        """Move the experiment to a project, which need not exist before.
+
+        Args:
+            workspace: One line of printable text without a slash, such as "vision".
+            project: The same.
+
+        Raises:
+            LifecycleError: If one is not such a line.
+            TypeError: If one is not text.
+        """
+        folder = settings.folder("a workspace", workspace), settings.folder("a project", project)
+        self._set("folder", folder)
+
+    def move_to_project(self, workspace_name: str, project_name: str) -> None:
+        """Move the experiment to a project: Determined's name of `move`.
+
+        Args:
+            workspace_name: As for `move`.
+            project_name: As for `move`.
+
+        Raises:
+            LifecycleError: As for `move`.
+            TypeError: As for `move`.
+        """
+        self.move(workspace_name, project_name)
+
+    def set_labels(self, labels: Iterable[str]) -> None:
+        """Replace the experiment's labels.
+
+        Args:
+            labels: Lines of printable text.
+
+        Raises:
+            LifecycleError: If one is not such a line.
+            TypeError: If one is not text.
+        """
+        self._set("labels", settings.labels(labels))
+
+    def add_label(self, label: str) -> None:
+        """Add a label.
+
+        Args:
+            label: One line of printable text.
+
+        Raises:
+            LifecycleError: If it is not such a line.
+            TypeError: If it is not text.
+        """
+        settings.line("a label", label)
+        self._change_labels(lambda labels: {*labels, label})
+
+    def remove_label(self, label: str) -> None:
+        """Remove a label; nothing happens if the experiment does not have it.
+
+        Args:
+            label: The label.
+        """
+        self._change_labels(lambda labels: {*labels} - {label})
+
+    def set_max_slots(self, max_slots: int | None) -> None:
+        """Limit how many slots the experiment's trials may hold at once.
+
+        Args:
+            max_slots: The number of slots, or None for no limit.
+
+        Raises:
+            LifecycleError: If one trial needs more slots.
+            TypeError: If it is neither a whole number nor None.
+        """
+        from detslurm.sdk.experiments.resubmission import throttle
+
+        slots = self.view.slots or 1
+        if max_slots is not None and settings.whole("max_slots", max_slots) < slots:
+            raise LifecycleError(f"a limit of {max_slots} is less than one trial needs ({slots})")
+        self._set("max_slots", max_slots)
+        directory = self._snapshot.directory
+        at_once = throttle(directory, fold_facts(directory))
+        arrays = [p for p in self._unfinished_jobs() if "_" in p.ref]
+        self._queues.change(arrays, ArrayTaskThrottle=at_once or 0)
+
+    def set_budget(self, slot_hours: float | None) -> None:
+        """Limit the slot-hours that the experiment's runs may use, all together.
+
+        Once they are used, the experiment is paused: its trials save and are held. A budget that is
+        raised lets `activate()` go on. What was used before there was a budget counts, too, by the
+        beginning and end of each run.
+
+        Args:
+            slot_hours: The number of slot-hours, or None for no limit.
+
+        Raises:
+            LifecycleError: If it is not positive and finite, or the trials use no slots.
+            TypeError: If it is neither a number nor None.
+        """
+        from detslurm.sdk.costs import budget
+
+        if slot_hours is not None:
+            budget.check(self._snapshot, slot_hours)
+            budget.open_account(self._snapshot)
+        self._set("budget", slot_hours)
+        self._queues.notify(self._unfinished_jobs())
+
+    def set_priority(self, priority: int) -> None:
+        """Change the order among the user's own jobs; replaces a weight.
+
+        It becomes the nice value of the experiment's jobs, and of all that it submits later.
+
+        Args:
+            priority: From 1 (first) to 99 (last); an experiment without one has 42.
+
+        Raises:
+            LifecycleError: If it is outside of that range.
+            TypeError: If it is not a whole number.
+        """
+        if not FIRST <= settings.whole("priority", priority) <= LAST:
+            raise LifecycleError(f"priority is {FIRST} (first) to {LAST} (last), not {priority}")
+        self._set("priority", priority)
+        self._queues.change(self._unfinished_jobs(), Nice=nice_of(priority))
+
+    def set_weight(self, weight: float) -> None:
+        """Change the order among the user's own jobs by a fair share's weight; replaces a priority.
+
+        Slurm has no shares among the jobs of one user: the weight stands for the priority
+        42 / `weight`, so that twice the weight is half the number.
+
+        Args:
+            weight: A positive number; an experiment without one has 1.
+
+        Raises:
+            LifecycleError: If it is not positive and finite.
+            TypeError: If it is not a number.
+        """
+        try:
+            priority = priority_of_weight(settings.number("weight", weight))
+        except ValueError as error:
+            raise LifecycleError(str(error)) from None
+        self._set("weight", weight)
+        self._queues.change(self._unfinished_jobs(), Nice=nice_of(priority))
+
+    def set_resource_pool(self, resource_pool: str) -> None:
+        """Move what waits to another partition; what runs stays where it is.
+
+        What the experiment submits later goes there, too.
+
+        Args:
+            resource_pool: The name of the partition.
+
+        Raises:
+            LifecycleError: If it is not a name.
+            SlurmError: If the cluster refuses; nothing is recorded then.
+            TypeError: If it is not text.
+        """
+        self._change_pending("resource_pool", resource_pool, "Partition")
+
+    def set_qos(self, qos: str) -> None:
+        """Give what waits, and what the experiment submits later, another quality of service.
+
+        Args:
+            qos: The name of the QOS.
+
+        Raises:
+            LifecycleError: If it is not a name.
+            SlurmError: If the cluster refuses; nothing is recorded then.
+            TypeError: If it is not text.
+        """
+        self._change_pending("qos", qos, "QOS")
+
+    def _change_pending(self, name: str, value: str, slurm_name: str) -> None:
+        settings.line(name, value)
+        self._refuse_others()
+        self._queues.update(self._unfinished_jobs(pending=True), **{slurm_name: value})
+        self._set(name, value)
+
+    def _change_labels(self, change: Callable[[Collection[str]], set[str]]) -> None:
+        self.set_labels(change(read(self._snapshot.directory).view.labels))

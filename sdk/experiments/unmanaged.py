@@ -1,0 +1,145 @@
+"""Experiments that detslurm did not submit: scripts outside of Slurm, and users' batch scripts."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from msgspec.structs import asdict
+
+from detslurm._process import Identity
+from detslurm._states import KILLED
+from detslurm.sdk.errors import LifecycleError
+from detslurm.sdk.jobs.status import JobStatus
+from detslurm.store import ExperimentDir, TrialDir, fs
+from detslurm.store.records import Script, Submitted, typed
+
+# A live process writes a heartbeat every half a minute. A single command compares two time stamps
+# of the store; on some file systems each node sets its own, so that only hours count. A command
+# that waits measures by its own clock for how long nothing has changed.
+SILENT_SECONDS = 6 * 3600.0
+UNCHANGED_SECONDS = 900.0
+
+
+class LastHeartbeat(NamedTuple):
+    """The newest sign of life, and since when (by this process's clock) there was none newer."""
+
+    modified: float
+    since: float
+
+
+Heartbeats = dict[int, LastHeartbeat]
+
+
+def job_statuses(
+    trials: Iterable[TrialDir], known: Heartbeats, *, clock: Callable[[], float] = time.monotonic
+) -> dict[int, JobStatus]:
+    """What is known of the processes behind unfinished trials; `known` takes in heartbeats."""
+    return {trial.id: _process_status(trial, known, clock()) for trial in trials}
+
+
+def _process_status(trial: TrialDir, known: Heartbeats, now: float) -> JobStatus:
+    runs = trial.runs()
+    if not runs:
+        return JobStatus(None, message="the process that recorded it has not begun its run")
+    start = runs[-1].start
+    process = Identity.parse(start.get("process") or "")
+    alive = process.alive() if process is not None else None
+    if alive is None:
+        return _by_heartbeat(trial, known, start, now)
+    return JobStatus(None, None, alive, None if alive else f"{_named(start)} has ended")
+
+
+def _by_heartbeat(
+    trial: TrialDir, known: Heartbeats, start: Mapping[str, Any], now: float
+) -> JobStatus:
+    run = start["run"]
+    modified = fs.modified(trial.records_path(run)) or fs.modified(trial.start_path(run))
+    if modified is None:
+        return JobStatus(None, message=f"nothing is known of {_named(start)}")
+    last = known.get(trial.id)
+    if last is None or last.modified != modified:
+        last = known[trial.id] = LastHeartbeat(modified, now)
+    there = _time_in(ExperimentDir.at(trial.experiment_path).store.path)
+    silent = max(now - last.since - UNCHANGED_SECONDS, there - modified - SILENT_SECONDS)
+    if silent < 0:
+        return JobStatus(None)
+    return JobStatus(
+        None, None, False, f"{_named(start)} has shown no sign of life for a long time"
+    )
+
+
+_clocks: dict[Path, float] = {}
+
+
+def _time_in(store: Path) -> float:
+    """The store's time, asked once and counted on from there; 0 where it can't be asked."""
+    now = time.monotonic()
+    if store not in _clocks:
+        there = fs.time_there(store)
+        if there is None:
+            return 0.0
+        _clocks[store] = there - now
+    return _clocks[store] + now
+
+
+def _named(start: Mapping[str, Any]) -> str:
+    host, _, pid = str(start["job"]["ref"]).rpartition(":")
+    return f"process {pid} on {host}"
+
+
+def end(trials: Iterable[TrialDir]) -> None:
+    """End the runs of these trials for good, and their processes where they can be reached.
+
+    A process on another host reads the intent at its next heartbeat. A notebook or a prompt
+    continues without being recorded: it may hold more than this run.
+    """
+    for trial in trials:
+        for run in trial.runs()[-1:]:
+            record = {"outcome": KILLED, "reason": "killed by the user", "exit_code": None}
+            trial.write_end(run.number, {**record, "time": time.time()})
+            process = Identity.parse(run.start.get("process") or "")
+            if process is not None and not run.start.get("interactive"):
+                process.send(signal.SIGTERM)
+
+
+def submit_again(experiment: ExperimentDir, indices: Sequence[int]) -> str:
+    """Queue the user's script once more for these trials; returns the job id.
+
+    Raises `LifecycleError` where nothing was kept of it, `SlurmError` where Slurm refuses.
+    """
+    from detslurm.slurm import detect_cluster, user_script
+    from detslurm.store.job_claims import inherit_claims
+
+    script = _script(experiment)
+    if "unknown" in script:
+        raise LifecycleError(
+            f"experiment {experiment.id} can't be submitted again: {script['unknown']}."
+            " Submit your batch script by hand; it begins a new experiment"
+        )
+    elements = [script["elements"][index] for index in indices] if script["elements"] else []
+    # Held until the store records whose trials the new job continues.
+    path = experiment.jobs / user_script.SCRIPT
+    job = user_script.submit_again(path, script, elements)
+    inherit_claims(experiment.store, script["cluster"], job, script["job"])
+    refs = [f"{job}_{element}" for element in elements] or [job]
+    experiment.append(user_script.submitted_fact(refs, indices, script))
+    detect_cluster("slurm").release([job])
+    return job
+
+
+def _script(experiment: ExperimentDir) -> Mapping[str, Any]:
+    """Which job it was, and what was recorded of its script a little later."""
+    job: Mapping[str, Any] | None = None
+    kept: Mapping[str, Any] = {"unknown": "its job ended before its script was kept"}
+    for fact in map(typed, experiment.facts()):
+        if job is None and isinstance(fact, Submitted):
+            job = fact.script
+        elif isinstance(fact, Script):
+            kept = {name: value for name, value in asdict(fact).items() if value is not None}
+    if job is None:
+        return {"unknown": "it ran outside of Slurm"}
+    return dict(job) if "options" in job else {**kept, **job}

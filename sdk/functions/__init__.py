@@ -1,0 +1,1 @@
+"""Python functions as experiments: each call is a trial, through submitit's interface."""

@@ -1,0 +1,172 @@
+"""The part of `Client` that says why a job waits."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from detslurm.store import NotFound
+
+if TYPE_CHECKING:
+    from detslurm.sdk.jobs.job import Job
+    from detslurm.sdk.jobs.queues import Queues
+    from detslurm.sdk.waiting.answer_cache import AnswerCache
+    from detslurm.sdk.waiting.evidence import JobEvidence
+    from detslurm.sdk.waiting.explanation import Explanation
+    from detslurm.sdk.waiting.start_estimates import Accuracy
+    from detslurm.slurm import Cluster
+    from detslurm.slurm.queued_job import QueuedJob
+    from detslurm.store import Store
+
+
+_NAME = re.compile(r"\d+(_(\d+|\[[\d,:-]+\]))?", re.ASCII)
+
+
+def check_name(name: str | int) -> None:
+    """Refuse what is not a job's name, nor an experiment's id. Raises ValueError."""
+    if not _NAME.fullmatch(str(name)):
+        raise ValueError(f"{name!r} is neither a job such as 4711 or 4711_3, nor an experiment")
+
+
+class ExplainingJobs:
+    """Explains the waits of jobs, one's own and those of others."""
+
+    store: Store
+    queues: Queues
+
+    def explain_job(
+        self,
+        job_id: str | int,
+        *,
+        sooner: bool = False,
+        refresh: bool = False,
+        cluster: str = "auto",
+    ) -> Explanation:
+        """Say why a job waits, with what shows it.
+
+        It costs the cluster at most five calls, and what it has answered to this user within the
+        last minute is used again.
+
+        Args:
+            job_id: The job, an array, or one element, such as "4711_3"; or the id of an experiment,
+                of whose jobs the one is meant that will start first.
+            sooner: Whether the cluster is asked what would start it sooner, with at most three
+                calls more; off by default.
+            refresh: Whether the cluster is asked again at once; off by default.
+            cluster: "slurm", "local", or "auto" for Slurm where there is one; "auto" by default.
+
+        Returns:
+            The explanation, also of a job that runs.
+
+        Raises:
+            NotFound: If it is not in the queue; the error says how it ended, as far as is known.
+            LifecycleError: If the id is that of a job and of another job's experiment.
+            ValueError: If it is no such id.
+            SlurmError: If the cluster does not answer.
+        """
+        from detslurm.sdk.jobs.job import named, not_queued
+
+        check_name(job_id)
+        where, name = self.queues.cluster(cluster), str(job_id)
+        cache, jobs, rows = self._queue(where, refresh)
+        found = named(jobs, name)
+        if not found:
+            raise NotFound(not_queued(name, where.evidence([name.partition("_")[0]])))
+        return self._explained(_first(found), rows, where, cache, sooner)
+
+    def explain_trial(
+        self, experiment_id: int, trial_id: int, *, sooner: bool = False, refresh: bool = False
+    ) -> Explanation:
+        """Say why the job of a trial waits.
+
+        Args:
+            experiment_id: The id of its experiment.
+            trial_id: The trial's id.
+            sooner: Whether the cluster is asked what would start it sooner; off by default.
+            refresh: Whether the cluster is asked again at once; off by default.
+
+        Returns:
+            The explanation, also of a job that runs.
+
+        Raises:
+            NotFound: If no job of the trial is in the queue.
+            SlurmError: If the cluster does not answer.
+        """
+        from detslurm.store import fold_facts
+
+        facts = fold_facts(self.store.experiment(experiment_id))
+        for name in dict.fromkeys(job.cluster for job in facts.jobs):
+            where = self.queues.cluster(name)
+            cache, jobs, rows = self._queue(where, refresh)
+            mine = [job for job in jobs if job.experiment_id == experiment_id]
+            found = [job for job in mine if trial_id in job.trial_ids]
+            if found:
+                return self._explained(_first(found), rows, where, cache, sooner)
+        raise NotFound(f"no job of trial {trial_id} is in the queue")
+
+    def _queue(
+        self, where: Cluster, refresh: bool
+    ) -> tuple[AnswerCache, list[Job], list[QueuedJob]]:
+        from detslurm.sdk.jobs.job import jobs_of
+        from detslurm.sdk.jobs.owner import JobOwners
+        from detslurm.sdk.waiting.answer_cache import AnswerCache
+        from detslurm.slurm.queue_listing import scheduling_order
+        from detslurm.slurm.queued_job import QueuedJob
+
+        cache = AnswerCache(self.store, refresh=refresh)
+        rows = cache.get(f"queue {where.name}", list[QueuedJob], where.queue)
+        # The tiers of partitions would cost more calls: they don't change a job's own partition.
+        ordered = scheduling_order(rows, {})
+        owners = JobOwners(self.store)
+        return cache, jobs_of(where.name, ordered, owners, explain=self.explain_job), rows
+
+    def _explained(
+        self,
+        job: Job,
+        rows: Sequence[QueuedJob],
+        where: Cluster,
+        cache: AnswerCache,
+        sooner: bool,
+    ) -> Explanation:
+        from detslurm.sdk.waiting import earlier_start
+        from detslurm.sdk.waiting.evidence import gather
+        from detslurm.sdk.waiting.explain import explain
+
+        evidence = gather(job, rows, where, cache, time.time())
+        known = self._log_estimate(evidence)
+        return explain(evidence, known, earlier_start.tried(evidence, where) if sooner else ())
+
+    def _log_estimate(self, evidence: JobEvidence) -> Accuracy | None:
+        """Keep the estimate for later, and say how good earlier ones were."""
+        from detslurm.sdk.waiting import start_estimates
+        from detslurm.sdk.waiting.explain import estimate
+
+        log = start_estimates.load(self.store)
+        start_of = partial(start_estimates.start_in_store, self.store)
+        job, row = evidence.job, evidence.row
+        new = start_estimates.settled(log, job.cluster, evidence.queue, start_of)
+        given = estimate(evidence)
+        # A time that the job's user has set is not a guess, and what is over will not come true.
+        if given is not None and given.scheduled and given.time > evidence.now:
+            trials = job.trial_ids
+            new.append(
+                start_estimates.Estimate(
+                    cluster=job.cluster,
+                    ref=row.refs[0],
+                    submitted=row.submitted,
+                    made=evidence.now,
+                    expected=given.time,
+                    trial=(job.experiment_id, trials[0]) if job.experiment_id and trials else None,
+                )
+            )
+        if new != log:
+            start_estimates.save(self.store, new, evidence.now)
+        return start_estimates.accuracy(new)
+
+
+def _first(jobs: Sequence[Job]) -> Job:
+    """The one that waits and comes first, or any of those that run."""
+    return next((job for job in jobs if job.waiting), jobs[0])

@@ -1,0 +1,154 @@
+"""The part of `Client` that looks at the queue."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from detslurm.sdk.jobs.explaining import ExplainingJobs, check_name
+from detslurm.store import NotFound
+
+if TYPE_CHECKING:
+    from detslurm.sdk.jobs.job import Job
+    from detslurm.sdk.jobs.queues import Queues
+    from detslurm.sdk.jobs.resource_pool import ResourcePool
+    from detslurm.sdk.jobs.slots import NodeSlots
+    from detslurm.slurm import NodeInfo
+    from detslurm.store import Store
+
+
+class FindingJobs(ExplainingJobs):
+    """Finds jobs, one's own and those of others, with one query of the queue."""
+
+    store: Store
+    queues: Queues
+    warn: Callable[[str], None]
+
+    def list_jobs(self, resource_pool: str | None = None, *, cluster: str = "auto") -> list[Job]:
+        """Return the jobs that run, by their start, and those that wait, in scheduling order.
+
+        The site decides whether jobs of other users are among them.
+
+        Args:
+            resource_pool: Only jobs of this partition; of all partitions by default.
+            cluster: "slurm", "local", or "auto" for Slurm where there is one; "auto" by default.
+
+        Returns:
+            The jobs. Elements of an array that are in the same condition are one job.
+
+        Raises:
+            NotFound: If there is no such partition.
+            SlurmError: If the cluster does not answer.
+        """
+        from detslurm.sdk.jobs.job import jobs_of
+        from detslurm.sdk.jobs.owner import JobOwners
+        from detslurm.sdk.jobs.resource_pool import check_pool
+        from detslurm.slurm.queue_listing import scheduling_order
+
+        where = self.queues.cluster(cluster)
+        rows = where.queue(partition=resource_pool)
+        if resource_pool is not None and not rows:  # Slurm takes any name, and has no jobs there
+            check_pool(where, resource_pool)
+        waits_in = {name for row in rows if row.waiting for name in row.partitions}
+        # Where all wait in one partition its tier does not matter, and need not be asked for.
+        partitions = where.limits().partitions if len(waits_in) > 1 else {}
+        ordered = scheduling_order(rows, partitions)
+        return jobs_of(where.name, ordered, JobOwners(self.store), explain=self.explain_job)
+
+    def find_jobs(self, name: str | int, *, cluster: str = "auto") -> list[Job]:
+        """Return the jobs in the queue that a name stands for, those that run first.
+
+        Elements of an array that are in different conditions are several jobs.
+
+        Args:
+            name: Slurm's id of a job or an array, such as "4711", of elements, such as "4711_3" or
+                "4711_[3-9]", or the id of an experiment.
+            cluster: "slurm", "local", or "auto" for Slurm where there is one; "auto" by default.
+
+        Raises:
+            NotFound: If there are none; the error says how the job ended, as far as that is known.
+            LifecycleError: If the name is that of a job and of another job's experiment.
+            ValueError: If it is no such name.
+            SlurmError: If the cluster does not answer.
+        """
+        from detslurm.sdk.jobs.job import named, not_queued
+
+        check_name(name)
+        found = named(self.list_jobs(cluster=cluster), str(name))
+        if not found:
+            where = self.queues.cluster(cluster)
+            raise NotFound(not_queued(str(name), where.evidence([str(name).partition("_")[0]])))
+        return found
+
+    def job(self, name: str | int, *, cluster: str = "auto") -> Job:
+        """Return a job in the queue; of an array whose elements differ, the part that waits.
+
+        Args:
+            name: As for `find_jobs`.
+            cluster: "slurm", "local", or "auto" for Slurm where there is one; "auto" by default.
+
+        Returns:
+            The job; of several that wait the one that is considered first.
+
+        Raises:
+            NotFound: If there is none; the error says how it ended, as far as that is known.
+            LifecycleError: If the name is that of a job and of another job's experiment.
+            ValueError: If it is no such name.
+            SlurmError: If the cluster does not answer.
+        """
+        found = self.find_jobs(name, cluster=cluster)
+        return next((job for job in found if job.waiting), found[0])
+
+    def resource_pools(self, *, cluster: str = "auto") -> list[ResourcePool]:
+        """Return the partitions of a cluster, the default one first, and what is free in them.
+
+        Args:
+            cluster: "slurm", "local", or "auto" for Slurm where there is one; "auto" by default.
+
+        Returns:
+            The pools. Where the cluster does not show its nodes, there is a warning.
+
+        Raises:
+            SlurmError: If the cluster does not answer.
+        """
+        from detslurm.sdk.jobs.resource_pool import pools_of
+
+        return pools_of(self.queues.cluster(cluster), self.warn)
+
+    def agents(self, resource_pool: str | None = None, *, cluster: str = "auto") -> list[NodeInfo]:
+        """Return the nodes of a cluster, with their state and what is in use of them.
+
+        Args:
+            resource_pool: Only nodes of this partition; of all partitions by default.
+            cluster: "slurm", "local", or "auto" for Slurm where there is one; "auto" by default.
+
+        Raises:
+            NotFound: If there is no such partition.
+            SlurmError: If the cluster does not answer, or does not show its nodes.
+        """
+        from detslurm.sdk.jobs.resource_pool import check_pool
+
+        where = self.queues.cluster(cluster)
+        nodes = where.nodes()
+        if resource_pool is None:
+            return nodes
+        found = [node for node in nodes if resource_pool in node.partitions]
+        if not found:
+            check_pool(where, resource_pool)
+        return found
+
+    def slots(self, resource_pool: str | None = None, *, cluster: str = "auto") -> list[NodeSlots]:
+        """Return the slots of a cluster by node and state, with the jobs that use them.
+
+        Args:
+            resource_pool: Only slots of this partition; of all partitions by default.
+            cluster: "slurm", "local", or "auto" for Slurm where there is one; "auto" by default.
+
+        Raises:
+            NotFound: If there is no such partition.
+            SlurmError: If the cluster does not answer, or does not show its nodes.
+        """
+        from detslurm.sdk.jobs.slots import slots_of
+
+        nodes = self.agents(resource_pool, cluster=cluster)
+        return slots_of(nodes, self.queues.cluster(cluster).queue())

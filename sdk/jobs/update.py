@@ -1,0 +1,238 @@
+"""Changes of queued jobs, made and then read back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from detslurm.sdk.errors import LifecycleError
+from detslurm.sdk.jobs import order
+from detslurm.sdk.jobs.order import OrderError, Rank
+from detslurm.sdk.jobs.place import competing, place_of, refusal, waiting
+from detslurm.sdk.jobs.queues import compressed
+from detslurm.slurm.errors import SlurmError
+from detslurm.slurm.priority import DEFAULT, nice_of, priority_of_weight
+from detslurm.store.experiment import user_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from detslurm.sdk.experiments.experiment import Experiment
+    from detslurm.sdk.jobs.changes import JobChange
+    from detslurm.sdk.jobs.job import Job
+    from detslurm.sdk.jobs.place import JobPlace
+    from detslurm.slurm.interface import Cluster
+
+# Ages grow and other commands act meanwhile: an order that was missed is computed again.
+_ATTEMPTS = 3
+_DENIED = ("invalid user id", "access/permission denied")
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What a change has done.
+
+    Attributes:
+        changed: Whether anything had to be changed.
+        gave_way: The user's other jobs whose nice became greater for it.
+        set_back: Whether it got a better priority than the default one, and yet a greater nice: on
+            this site jobs without a priority have the nice 0.
+    """
+
+    changed: bool
+    gave_way: tuple[str, ...] = ()
+    set_back: bool = False
+
+
+class QueueUpdate:
+    """One queue, as it is while its jobs are changed."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        listed: Callable[[], list[Job]],
+        experiment: Callable[[int], Experiment],
+    ) -> None:
+        self._cluster, self._listed, self._experiment = cluster, listed, experiment
+        self._jobs = listed()
+
+    def check(self, changes: Iterable[JobChange]) -> None:
+        """Raise LifecycleError with all changes that can't be made; nothing was changed then."""
+        wrong = [text for change in changes if (text := refusal(self._jobs, change))]
+        if wrong:
+            raise LifecycleError("\n".join(dict.fromkeys(wrong)))
+
+    def make(self, change: JobChange) -> Made:
+        """Make one change. Raises LifecycleError if the cluster or the site refuses it."""
+        self.check([change])
+        before = {job.job_id: job.nice for job in self._jobs}
+        changed = self._made(change)
+        if change.anchor is None:
+            after = self._nice(change.job_id)
+            back = (before.get(change.job_id) or 0) < after < nice_of(DEFAULT)
+            return Made(changed, set_back=back and change.name in ("priority", "weight"))
+        others = {job.job_id: job.nice for job in self._jobs if job.job_id != change.job_id}
+        later = (job for job, nice in others.items() if (nice or 0) > (before.get(job, nice) or 0))
+        return Made(changed, tuple(later))
+
+    def _made(self, change: JobChange) -> bool:
+        job = waiting(self._jobs, change.job_id)
+        assert job is not None  # or it was refused
+        try:
+            if change.anchor is not None:
+                return self._move(job, change.anchor, ahead=change.name == "ahead-of")
+            if job.experiment_id is not None and self._is_own(job):
+                _change_experiment(self._experiment(job.experiment_id), change)
+            else:
+                self._change_job(job, change)
+        except SlurmError as error:
+            raise LifecycleError(self._sentence(job, change, error)) from error
+        self._jobs = self._listed()
+        return True
+
+    def place(self, job_id: str) -> JobPlace | None:
+        """Where a job stands now; None if it waits no more."""
+        return place_of(self._jobs, job_id, user_name())
+
+    def experiment_id(self, job_id: str) -> int | None:
+        """The experiment that a job works for."""
+        return next((job.experiment_id for job in self._jobs if job.job_id == job_id), None)
+
+    def _nice(self, job_id: str) -> int:
+        job = waiting(self._jobs, job_id)
+        return (job.nice or 0) if job is not None else 0
+
+    def _is_own(self, job: Job) -> bool:
+        return job.user == user_name()
+
+    def _change_job(self, job: Job, change: JobChange) -> None:
+        match change.name:
+            case "priority":
+                self._cluster.update(job.job_id, Nice=nice_of(int(str(change.value))))
+            case "weight":
+                nice = nice_of(priority_of_weight(float(str(change.value))))
+                self._cluster.update(job.job_id, Nice=nice)
+            case "resource-pool":
+                self._cluster.update(_pending(self._jobs, job), Partition=str(change.value))
+            case "qos":
+                self._cluster.update(_pending(self._jobs, job), QOS=str(change.value))
+            case "max-slots":
+                raise LifecycleError(
+                    f"job {job.job_id} is not an experiment's: `scontrol update"
+                    f" JobId={job.job_id} ArrayTaskThrottle=N` limits how many elements of an array"
+                    " run at once"
+                )
+
+    # -- order ------------------------------------------------------------------------------------
+
+    def _move(self, job: Job, anchor: str, *, ahead: bool) -> bool:
+        for attempt in range(_ATTEMPTS):
+            ranks = [_rank(other) for other in competing(self._jobs, job)]
+            ids = {rank.job_id for rank in ranks}
+            if not {int(job.job_id), int(anchor)} <= ids:
+                return attempt > 0  # one of them has started meanwhile
+            wanted = order.moved(ranks, int(job.job_id), int(anchor), ahead=ahead)
+            if wanted == order.in_order(ranks):
+                return attempt > 0
+            self._arrange(wanted, int(job.job_id))
+            self._jobs = self._listed()
+        raise LifecycleError(
+            f"job {job.job_id} is still not {'ahead of' if ahead else 'behind'} job {anchor}: the"
+            " cluster accepted the nice values, but orders by others"
+        )
+
+    def _arrange(self, wanted: list[Rank], job: int) -> None:
+        """By the job's own nice; else as an operator may; else by `scontrol top`; else by those
+        of the jobs behind it."""
+        floor = None if self._cluster.name == "local" else order.LEAST_PRIORITY
+        values = _nice_values(wanted, job, floor)
+        if values is not None and values.keys() <= {job}:
+            self._set_nice(values)
+            return
+        freely = order.nice_values(wanted, job, least_nice=None, least_priority=floor)
+        if freely != values and self._permitted(freely):
+            return
+        if _lacks_priority(wanted, job) and self._permitted_top(job):
+            return
+        if values is None:
+            raise LifecycleError(
+                f"job {job} can't be moved: Slurm's priorities are too small here to be told apart"
+                " by nice values; `sprio -w` shows what the site counts"
+            )
+        self._set_nice(values)
+
+    def _permitted(self, values: Mapping[int, int]) -> bool:
+        """Set nice values below 0, which operators may, first of all; False where they may not."""
+        try:
+            self._set_nice(values)
+        except SlurmError as error:
+            if _is_denied(error):
+                return False
+            raise
+        return True
+
+    def _permitted_top(self, job: int) -> bool:
+        try:
+            self._cluster.top(str(job))
+        except SlurmError:
+            return False
+        return True
+
+    def _set_nice(self, values: Mapping[int, int]) -> None:
+        """The smallest first: what only an operator may is refused before anything is changed."""
+        by_nice: dict[int, list[str]] = {}
+        for job, nice in sorted(values.items(), key=lambda item: (item[1], item[0])):
+            by_nice.setdefault(nice, []).append(str(job))
+        for nice, jobs in by_nice.items():
+            self._cluster.update(",".join(jobs), Nice=nice)
+
+    # -- refusals ---------------------------------------------------------------------------------
+
+    def _sentence(self, job: Job, change: JobChange, error: SlurmError) -> str:
+        if not self._is_own(job) and _is_denied(error):
+            return (
+                f"job {job.job_id} belongs to {job.user}, who alone may change it, besides the"
+                " operators of the site"
+            )
+        what = f"job {job.job_id}: can't change {change.name}"
+        if change.name == "resource-pool" and "invalid partition" in error.message.lower():
+            known = ", ".join(self._cluster.limits().partitions)
+            return f"{what}: there is no partition {change.value}; there are {known}"
+        return f"{what}: {error}"
+
+
+def _pending(jobs: Iterable[Job], job: Job) -> str:
+    """All elements of a job's array that wait, as one reference: those that run can't be moved."""
+    mine = [other for other in jobs if other.job_id == job.job_id and other.waiting]
+    (ref,) = compressed(ref for other in mine for ref in other.refs)
+    return ref
+
+
+def _change_experiment(experiment: Experiment, change: JobChange) -> None:
+    """What is set of a job of an experiment holds for all its jobs, and for those that follow."""
+    setter = getattr(experiment, f"set_{change.name.replace('-', '_')}")
+    setter(change.value)
+
+
+def _nice_values(wanted: list[Rank], job: int, floor: int | None) -> dict[int, int] | None:
+    """What an ordinary user may set; None if nothing gives the order."""
+    try:
+        return order.nice_values(wanted, job, least_priority=floor)
+    except OrderError:
+        return None
+
+
+def _lacks_priority(wanted: list[Rank], job: int) -> bool:
+    """Whether a job that is to be the first is below the others even without any nice: they would
+    lose what it lacks, and `scontrol top` gives it that instead."""
+    first, second, *_ = wanted
+    return first.job_id == job and first.with_nice(0).priority < second.priority
+
+
+def _rank(job: Job) -> Rank:
+    return Rank(int(job.job_id), job.slurm_priority or 0, job.nice or 0)
+
+
+def _is_denied(error: SlurmError) -> bool:
+    return any(text in error.message.lower() for text in _DENIED)

@@ -1,0 +1,1 @@
+"""The model registry: names and numbered versions for checkpoints."""

@@ -1,0 +1,241 @@
+"""A model of the registry as an object: a name for checkpoints, with numbered versions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from detslurm.sdk import settings
+from detslurm.sdk.enums import OrderBy
+from detslurm.sdk.models import registration
+from detslurm.sdk.models.described import Described
+from detslurm.sdk.models.version import ModelVersion
+from detslurm.store.model_fold import ModelRow, RegistryState
+from detslurm.store.model_records import ModelChanged, ModelDeleted
+
+if TYPE_CHECKING:
+    from detslurm.sdk.checkpoints.checkpoint import Checkpoint
+    from detslurm.sdk.models.registration import RegistryAccess
+
+
+class Model(Described):
+    """A name for checkpoints, as it was when it was read last: `Client().get_model(NAME)` gives it.
+
+    Only who made it may change it: `StoreError` for others.
+    """
+
+    def __init__(self, registry: RegistryAccess, row: ModelRow) -> None:
+        self._registry = registry
+        self._row = row
+
+    def __repr__(self) -> str:
+        count = len(self.row.versions)
+        return f"Model(name={self.name!r}, model_id={self.model_id}, versions={count})"
+
+    def _repr_html_(self) -> str:
+        from detslurm.sdk.display import model_html
+
+        return model_html(self.row)
+
+    # -- what it is --------------------------------------------------------------------------------
+
+    @property
+    def row(self) -> ModelRow:
+        """Everything about it and its versions, as it was when it was read last."""
+        return self._row
+
+    @property
+    def model_id(self) -> int:
+        """The model's id."""
+        return self.row.id
+
+    @property
+    def description(self) -> str:
+        """What it is, in a line or more."""
+        return self.row.description
+
+    @property
+    def workspace(self) -> str | None:
+        """The name of its workspace; None if it has none."""
+        return self.row.workspace
+
+    @property
+    def archived(self) -> bool:
+        """Whether lists leave it out."""
+        return self.row.archived
+
+    def reload(self) -> Model:
+        """Read it again from the store.
+
+        Returns:
+            This object.
+
+        Raises:
+            NotFound: If it was deleted.
+        """
+        self._take(self._registry.registry_state())
+        return self
+
+    # -- its versions ------------------------------------------------------------------------------
+
+    def get_version(self, version: int = -1) -> ModelVersion | None:
+        """Return a version as it is now.
+
+        Args:
+            version: The number of the version; -1, the default, for the newest.
+
+        Returns:
+            The version; None if the newest is asked for and there is none.
+
+        Raises:
+            NotFound: If there is no such version, or it was deleted.
+        """
+        self.reload()
+        if version == -1:
+            newest = max(self.row.versions, default=None)
+            return None if newest is None else self._version(newest)
+        return self._version(settings.whole("a version", version))
+
+    def list_versions(self, order_by: OrderBy = OrderBy.DESC) -> list[ModelVersion]:
+        """Return all versions as they are now.
+
+        Args:
+            order_by: The order of their numbers; by default the newest is first.
+        """
+        self.reload()
+        newest_first = order_by is OrderBy.DESC
+        return [self._version(n) for n in sorted(self.row.versions, reverse=newest_first)]
+
+    def get_versions(self, order_by: OrderBy = OrderBy.DESC) -> list[ModelVersion]:
+        """Return what `list_versions` does: the older name.
+
+        Args:
+            order_by: As for `list_versions`; by default the newest is first.
+        """
+        return self.list_versions(order_by)
+
+    def register_version(
+        self,
+        checkpoint: str | Checkpoint,
+        *,
+        name: str = "",
+        notes: str = "",
+        labels: Iterable[str] = (),
+        metadata: Mapping[str, Any] | None = None,
+    ) -> ModelVersion:
+        """Make a checkpoint the next version; nothing deletes its files while it is one.
+
+        Args:
+            checkpoint: The checkpoint, its id, or 4 or more characters with which only that begins.
+            name: A name for the version, one line; by default none.
+            notes: What its users should know; by default nothing.
+            labels: Labels for the version; by default none.
+            metadata: Plain data about the version; by default none.
+
+        Returns:
+            The version.
+
+        Raises:
+            NotFound: If the model was deleted.
+            LifecycleError: If there is no such checkpoint, or it is another user's, whose jobs may
+                delete it.
+            StoreError: If the checkpoint was deleted, or the model is another user's.
+
+        Example:
+            import detslurm as det
+            from detslurm.sdk import Client
+
+            with det.core.init() as core:
+                with core.checkpoint.store_path({"steps_completed": 1}) as (path, uuid):
+                    (path / "weights").write_text("1.5")
+            client = Client()
+            client.create_model("mnist").register_version(uuid, notes="the first that works")
+
+            version = client.get_model("mnist").get_version()
+            assert version.checkpoint.uuid == uuid
+        """
+        self._take(
+            registration.register(
+                self._registry,
+                self.row,
+                checkpoint if isinstance(checkpoint, str) else checkpoint.uuid,
+                name=settings.line("a name", name) if name else "",
+                notes=settings.text("notes", notes),
+                labels=tuple(settings.labels(labels)),
+                metadata=settings.data("metadata", metadata or {}),
+            )
+        )
+        return self._version(self.row.last_version)
+
+    def _version(self, number: int) -> ModelVersion:
+        return ModelVersion(self._registry, self.row, self.row.version(number))
+
+    # -- changes of it -----------------------------------------------------------------------------
+
+    def set_name(self, name: str) -> None:
+        """Give it another name.
+
+        Args:
+            name: One line of printable text without "/", and not a number.
+
+        Raises:
+            LifecycleError: If it is not such a line.
+            StoreError: If another model has that name.
+        """
+        self._change(lambda row: {"name": settings.model_name(name)})
+
+    def set_description(self, description: str) -> None:
+        """Replace the description.
+
+        Args:
+            description: Printable text.
+
+        Raises:
+            LifecycleError: If it is not printable.
+        """
+        self._change(lambda row: {"description": settings.text("a description", description)})
+
+    def move_to_workspace(self, workspace_name: str) -> None:
+        """Put it into another workspace.
+
+        Args:
+            workspace_name: The name of the workspace, one line without a slash.
+
+        Raises:
+            LifecycleError: If it is not such a line.
+        """
+        name = settings.folder("a workspace", workspace_name)
+        self._change(lambda row: {"workspace": name})
+
+    def archive(self) -> None:
+        """Leave it out of lists."""
+        self._change(lambda row: {"archived": True})
+
+    def unarchive(self) -> None:
+        """Show it in lists again."""
+        self._change(lambda row: {"archived": False})
+
+    def delete(self) -> None:
+        """Delete it with all its versions; their checkpoints stay, and may be deleted then.
+
+        Its name is free, its id is not given again.
+        """
+        fact = ModelDeleted(model=self.model_id)
+        before: list[ModelRow] = []
+
+        def decide(state: RegistryState) -> ModelDeleted:
+            before[:] = [state.model(self.model_id)]
+            return fact
+
+        self._registry.store.models.commit(decide)
+        registration.release(self._registry, before[0].versions.values())
+
+    def _change(self, fields: Callable[[ModelRow], Mapping[str, Any]]) -> None:
+        def decide(state: RegistryState) -> ModelChanged:
+            row = state.model(self.model_id)
+            return ModelChanged(model=row.id, fields=dict(fields(row)))
+
+        self._take(self._registry.store.models.commit(decide))
+
+    def _take(self, state: RegistryState) -> None:
+        self._row = state.model(self.model_id)

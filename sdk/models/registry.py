@@ -1,0 +1,189 @@
+"""The part of `Client` that knows models."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from detslurm.sdk.enums import ModelSortBy, OrderBy
+from detslurm.sdk.experiments.ordering import ordered
+
+if TYPE_CHECKING:
+    from detslurm.sdk.checkpoints.checkpoint import Checkpoint
+    from detslurm.sdk.models.model import Model
+    from detslurm.store import Store
+    from detslurm.store.model_fold import ModelRow, RegistryState
+
+
+class Registry:
+    """Models by name and id: names for checkpoints that nothing deletes."""
+
+    store: Store
+    warn: Callable[[str], None]
+
+    @abstractmethod
+    def checkpoint(self, uuid: str) -> Checkpoint:
+        """Return a checkpoint by its id."""
+
+    def registry_state(self) -> RegistryState:
+        """Return the registry as it is now; what of it can't be read is reported by `warn`."""
+        state = self.store.models.state()
+        for problem in state.problems:
+            self.warn(f"left out: {problem}")
+        return state
+
+    def create_model(
+        self,
+        name: str,
+        description: str = "",
+        metadata: Mapping[str, Any] | None = None,
+        labels: Iterable[str] = (),
+        workspace_name: str | None = None,
+    ) -> Model:
+        """Make a model: a name for checkpoints, which become its versions.
+
+        Args:
+            name: One line of printable text without "/", and not a number; no other model of the
+                store has it.
+            description: Printable text; empty by default.
+            metadata: Plain data about it; by default none.
+            labels: Lines of printable text; by default none.
+            workspace_name: The name of its workspace; by default none.
+
+        Returns:
+            The model.
+
+        Raises:
+            LifecycleError: If one of these is not as it should be.
+            StoreError: If another model has the name, or the store can't be used.
+
+        Example:
+            from detslurm.sdk import Client
+
+            client = Client("store")
+            model = client.create_model("resnet", labels=["vision"], metadata={"layers": 18})
+            assert client.get_model("resnet").model_id == model.model_id
+        """
+        from detslurm.sdk import settings
+        from detslurm.sdk.models.model import Model
+        from detslurm.store import Store
+        from detslurm.store.model_records import ModelCreated
+
+        fact = ModelCreated(
+            name=settings.model_name(name),
+            description=settings.text("a description", description),
+            metadata=settings.data("metadata", metadata or {}),
+            labels=tuple(settings.labels(labels)),
+            workspace=workspace_name and settings.folder("a workspace", workspace_name),
+        )
+        Store.open(self.store.path)
+        return Model(self, self.store.models.commit(lambda state: fact).model(fact.name))
+
+    def get_model(self, identifier: str | int) -> Model:
+        """Return a model as it is now.
+
+        Args:
+            identifier: Its name or its id.
+
+        Raises:
+            NotFound: If there is no such model.
+        """
+        from detslurm.sdk.models.model import Model
+
+        number = isinstance(identifier, str) and identifier.isascii() and identifier.isdigit()
+        return Model(self, self.registry_state().model(int(identifier) if number else identifier))
+
+    def get_model_by_id(self, model_id: int) -> Model:
+        """Return a model by its id.
+
+        Args:
+            model_id: The id.
+
+        Raises:
+            NotFound: If there is no such model.
+        """
+        return self.get_model(model_id)
+
+    def list_models(
+        self,
+        sort_by: ModelSortBy | str = ModelSortBy.NAME,
+        order_by: OrderBy = OrderBy.ASC,
+        name: str | None = None,
+        description: str | None = None,
+        *,
+        labels: Iterable[str] = (),
+        workspace: str | None = None,
+        user: str | None = None,
+        archived: bool = False,
+    ) -> list[Model]:
+        """Return models as they are now.
+
+        Args:
+            sort_by: What they are sorted by; the name by default.
+            order_by: The direction; ascending by default.
+            name: Only models whose name contains this text, in any case; by default all.
+            description: Only models whose description contains this text, in any case; by default
+                all.
+            labels: Only models that have all of these; by default none.
+            workspace: Only models of this workspace; by default of all.
+            user: Only models that this user made; by default of all.
+            archived: Whether to include archived models; off by default.
+
+        Raises:
+            ValueError: If they can't be sorted by that.
+        """
+        from detslurm.sdk.models.model import Model
+
+        wanted = set(labels)
+        found = [
+            row
+            for row in self.registry_state().models.values()
+            if (archived or not row.archived)
+            and _contains(row.name, name)
+            and _contains(row.description, description)
+            and wanted <= set(row.labels)
+            and workspace in (None, row.workspace)
+            and user in (None, row.user)
+        ]
+        rows = ordered(found, _SORT_KEYS[ModelSortBy(sort_by)], order_by)
+        return [Model(self, row) for row in rows]
+
+    def get_models(
+        self,
+        sort_by: ModelSortBy | str = ModelSortBy.NAME,
+        order_by: OrderBy = OrderBy.ASC,
+        name: str | None = None,
+        description: str | None = None,
+    ) -> list[Model]:
+        """Return what `list_models` does: the older name.
+
+        Args:
+            sort_by: As for `list_models`; the name by default.
+            order_by: As for `list_models`; ascending by default.
+            name: As for `list_models`; by default all.
+            description: As for `list_models`; by default all.
+        """
+        return self.list_models(sort_by, order_by, name, description)
+
+    def get_model_labels(self) -> list[str]:
+        """Return the labels that models have, those of most models first."""
+        rows = self.registry_state().models.values()
+        counts = Counter(label for row in rows for label in row.labels)
+        return sorted(counts, key=lambda label: (-counts[label], label))
+
+
+def _contains(text: str, part: str | None) -> bool:
+    return part is None or part.casefold() in text.casefold()
+
+
+_SORT_KEYS: dict[ModelSortBy, Callable[[ModelRow], Any]] = {
+    ModelSortBy.ID: lambda row: row.id,
+    ModelSortBy.NAME: lambda row: row.name,
+    ModelSortBy.DESCRIPTION: lambda row: row.description,
+    ModelSortBy.CREATION_TIME: lambda row: (row.created or 0.0, row.id),
+    ModelSortBy.LAST_UPDATED_TIME: lambda row: (row.updated or 0.0, row.id),
+    ModelSortBy.NUM_VERSIONS: lambda row: (len(row.versions), row.id),
+    ModelSortBy.WORKSPACE: lambda row: (row.workspace or "", row.name),
+}

@@ -1,0 +1,134 @@
+"""A version of a model as an object: a checkpoint with a number that people can rely on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from detslurm.sdk import settings
+from detslurm.sdk.models import registration
+from detslurm.sdk.models.described import Described
+from detslurm.store.model_fold import ModelRow, RegistryState, VersionRow
+from detslurm.store.model_records import ModelChanged, VersionDeleted
+
+if TYPE_CHECKING:
+    from detslurm.sdk.checkpoints.checkpoint import Checkpoint
+    from detslurm.sdk.models.registration import RegistryAccess
+    from detslurm.sdk.trials.metrics import TrialMetrics
+
+
+class ModelVersion(Described):
+    """A version of a model, as it was when it was read last: `Model.get_version()` gives it.
+
+    Only who made the model may change it: `StoreError` for others.
+
+    Attributes:
+        model_id: The id of its model.
+        model_name: The name of its model.
+    """
+
+    def __init__(self, registry: RegistryAccess, model: ModelRow, row: VersionRow) -> None:
+        self._registry = registry
+        self.model_id = model.id
+        self.model_name = model.name
+        self._row = row
+
+    def __repr__(self) -> str:
+        return (
+            f"ModelVersion(model={self.model_name!r}, version={self.version},"
+            f" checkpoint={self.row.uuid!r})"
+        )
+
+    def _repr_html_(self) -> str:
+        from detslurm.sdk.display import version_html
+
+        return version_html(self.model_name, self.row)
+
+    # -- what it is --------------------------------------------------------------------------------
+
+    @property
+    def row(self) -> VersionRow:
+        """Everything about it, as it was when it was read last."""
+        return self._row
+
+    @property
+    def version(self) -> int:
+        """Its number: 1 for the first of the model."""
+        return self.row.number
+
+    @property
+    def model_version(self) -> int:
+        """Its number, by Determined's name."""
+        return self.row.number
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """Its checkpoint, read from the store.
+
+        Raises:
+            NotFound: If it can't be found.
+        """
+        return self._registry.checkpoint(self.row.uuid)
+
+    def get_metrics(self, group: str | None = None) -> Iterator[TrialMetrics]:
+        """Return the metrics that its trial reported at exactly the checkpoint's step.
+
+        Args:
+            group: Only this group, such as "validation"; all groups by default.
+        """
+        return self.checkpoint.get_metrics(group)
+
+    def iter_metrics(self, group: str | None = None) -> Iterator[TrialMetrics]:
+        """Return what `get_metrics` does.
+
+        Args:
+            group: As for `get_metrics`; all groups by default.
+        """
+        return self.get_metrics(group)
+
+    def reload(self) -> ModelVersion:
+        """Read it again from the store.
+
+        Returns:
+            This object.
+
+        Raises:
+            NotFound: If it or its model was deleted.
+        """
+        self._take(self._registry.registry_state())
+        return self
+
+    # -- changes of it -----------------------------------------------------------------------------
+
+    def set_name(self, name: str) -> None:
+        """Give it another name.
+
+        Args:
+            name: One line of printable text; empty for none.
+
+        Raises:
+            LifecycleError: If it is not such a line.
+        """
+        wanted = settings.line("a name", name) if name else ""
+        self._change(lambda row: {"name": wanted})
+
+    def delete(self) -> None:
+        """Delete the version; its checkpoint stays, and may be deleted then.
+
+        Its number is not given again.
+        """
+        fact = VersionDeleted(model=self.model_id, version=self.version)
+        self._registry.store.models.commit(lambda state: fact)
+        registration.release(self._registry, [self.row])
+
+    def _change(self, fields: Callable[[VersionRow], Mapping[str, Any]]) -> None:
+        def decide(state: RegistryState) -> ModelChanged:
+            row = state.model(self.model_id).version(self.version)
+            return ModelChanged(model=self.model_id, version=row.number, fields=dict(fields(row)))
+
+        self._take(self._registry.store.models.commit(decide))
+
+    def _take(self, state: RegistryState) -> None:
+        model = state.model(self.model_id)
+        self.model_name = model.name
+        self._row = model.version(self.version)

@@ -1,0 +1,1 @@
+"""Searches: previewed, run with a method of one's own, and shown."""

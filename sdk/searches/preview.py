@@ -1,0 +1,131 @@
+"""What a search will do, before a node hour is spent: its preview, and whole simulations."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from detslurm.searcher.curves import Curves, Recorded, Synthetic
+from detslurm.searcher.preview import Preview, preview
+from detslurm.searcher.simulation import Simulation, simulate
+
+if TYPE_CHECKING:
+    from detslurm.sdk.experiments.experiment import Experiment
+
+RecordedCurves = Sequence[Sequence[tuple[int, float]]]
+_COLUMNS = ("trial", "units", "metric")
+
+
+class PreviewError(ValueError):
+    """A search can't be previewed or simulated; the message has the reason."""
+
+
+def preview_search(config: Mapping[str, Any]) -> Preview:
+    """How many trials of a resolved configuration train how far, if none of them fails."""
+    return preview(config)
+
+
+def simulate_search(
+    config: Mapping[str, Any],
+    *,
+    slots: int | None = None,
+    curves: RecordedCurves | None = None,
+    unit_seconds: float = 1.0,
+    start_seconds: float = 0.0,
+    units: int = 100,
+) -> Simulation:
+    """Run the search of a resolved configuration in virtual time.
+
+    On `slots` slots (as many as it can use, if not given), with recorded learning curves or
+    synthetic ones; `units` is how far trials train that no length is asked of.
+    """
+    if config["searcher"]["name"] == "custom":
+        raise PreviewError("a custom search has no preview: its method decides while it runs")
+    made: Curves
+    if curves is None:
+        smaller = config["searcher"].get("smaller_is_better", True)
+        made = Synthetic(smaller, unit_seconds=unit_seconds)
+    else:
+        made = Recorded(curves, unit_seconds=unit_seconds)
+    workers = worker_count(config, slots)
+    return simulate(config, workers, made, units=units, start_seconds=start_seconds)
+
+
+def worker_count(config: Mapping[str, Any], slots: int | None) -> int:
+    """How many trials run at once on `slots` slots. Raises `PreviewError` where none can."""
+    resources = config.get("resources") or {}
+    each = resources.get("slots_per_trial") or 1
+    bounds = [bound for bound in (slots, resources.get("max_slots")) if bound is not None]
+    most = preview(config).concurrency
+    if not bounds:
+        return most
+    if min(bounds) < each:
+        raise PreviewError(f"a limit of {min(bounds)} is less than one trial needs ({each})")
+    return min(most, min(bounds) // each)
+
+
+def read_curves(path: Path) -> RecordedCurves:
+    """Learning curves from a file: CSV with columns trial, units and metric, or JSON.
+
+    The JSON is a list of curves, or one by trial, and a curve a list of [units, metric].
+    """
+    try:
+        if path.suffix.lower() == ".json":
+            return _from_json(json.loads(path.read_text()))
+        with path.open(newline="") as file:
+            return _from_table(csv.DictReader(file))
+    except (ValueError, TypeError) as error:
+        raise PreviewError(f"{path}: {error}") from None
+
+
+def _from_json(data: Any) -> RecordedCurves:
+    curves = list(data.values()) if isinstance(data, dict) else data
+    if not isinstance(curves, list) or not all(isinstance(curve, list) for curve in curves):
+        raise PreviewError("expected a list of curves, each a list of [units, metric]")
+    return _checked([[_point(*point) for point in curve] for curve in curves])
+
+
+def _from_table(rows: csv.DictReader[str]) -> RecordedCurves:
+    missing = [name for name in _COLUMNS if name not in (rows.fieldnames or ())]
+    if missing:
+        raise PreviewError(f"no column {', '.join(missing)}; expected {', '.join(_COLUMNS)}")
+    curves: dict[str, list[tuple[int, float]]] = {}
+    for row in rows:
+        curves.setdefault(row["trial"], []).append(_point(row["units"], row["metric"]))
+    return _checked(list(curves.values()))
+
+
+def recorded_curves(experiment: Experiment) -> RecordedCurves:
+    """The validation curves of an experiment's trials, by the searcher's metric."""
+    searcher = experiment.config["searcher"]
+    metric, time_metric = searcher["metric"], searcher.get("time_metric")
+    curves: list[list[tuple[int, float]]] = []
+    for trial in experiment.trials():
+        points = []
+        for row in trial.metric_rows("validation") if trial.row.run_count else ():
+            at, value = row.metrics.get(time_metric, row.steps), row.metrics.get(metric)
+            if isinstance(value, int | float) and isinstance(at, int | float):
+                points.append((int(at), float(value)))
+        if points:
+            curves.append(points)
+    if not curves:
+        raise PreviewError(f"experiment {experiment.id} has no validations with {metric!r}")
+    return curves
+
+
+def _point(units: Any, metric: Any) -> tuple[int, float]:
+    at = float(units)
+    if not math.isfinite(at) or at < 0:
+        raise PreviewError(f"units are a number from 0, not {units!r}")
+    return int(at), float(metric)
+
+
+def _checked(curves: Sequence[Sequence[tuple[int, float]]]) -> RecordedCurves:
+    kept = [curve for curve in curves if curve]
+    if not kept:
+        raise PreviewError("no curve in it")
+    return kept

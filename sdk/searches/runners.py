@@ -1,0 +1,226 @@
+"""Run a custom search method: on the user's own machine, or inside an experiment of one slot."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+import uuid
+from collections.abc import Callable, Iterable
+from itertools import takewhile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from detslurm.sdk.client import Client
+from detslurm.sdk.jobs.queues import Queues, connector
+from detslurm.sdk.searches.driver import MethodStorage, SavedMethod, SearchDriver, load
+from detslurm.sdk.searches.method_storage import CheckpointStorage, DirectoryStorage
+from detslurm.sdk.searches.worker_pool import WorkerPool
+from detslurm.sdk.submitting import Config
+from detslurm.searcher.custom_method import SearcherState, SearchMethod
+from detslurm.store import ExperimentDir, NotFound, Store, fold_facts, fs
+
+logger = logging.getLogger("detslurm.searcher")
+
+Paths = Iterable[str | os.PathLike[str]]
+
+_MARK_FILE = "submission"
+# Seconds between two checks of the preemption flag.
+_FLAG_POLL_SECONDS = 0.25
+
+
+class SubmissionMark(NamedTuple):
+    """What identifies a submission, so that one that was interrupted is found again; the id of its
+    experiment is larger than `after`."""
+
+    text: str
+    after: int
+
+
+class SearchRunner:
+    """What both runners of custom search methods have in common.
+
+    Args:
+        search_method: The search method to run.
+
+    Attributes:
+        state: What the method knows of its search.
+    """
+
+    def __init__(self, search_method: SearchMethod) -> None:
+        self.search_method = search_method
+        self.state = SearcherState()
+
+    def _drive(
+        self, experiment: ExperimentDir, storage: MethodStorage, **hooks: Callable[..., Any]
+    ) -> int:
+        """Run the method until the search ends or has to stop; returns the experiment's id."""
+        method = self.search_method
+        saved = load(method, storage) or SavedMethod(self.state, experiment.id, [])
+        if saved.experiment_id != experiment.id:
+            raise RuntimeError(
+                f"the method was saved for experiment {saved.experiment_id}, not {experiment.id}"
+            )
+        self.state = saved.state
+        queues = Queues(connector(experiment.store.path), _warn)
+        workers = WorkerPool(experiment, queues)
+        SearchDriver(method, saved, experiment, storage, workers, **hooks).run()
+        return experiment.id
+
+
+class LocalSearchRunner(SearchRunner):
+    """Run a search method in this process, on any machine that sees the store and the queue.
+
+    A runner that was killed continues the same search when it is started with the same
+    directory.
+
+    Args:
+        search_method: The search method to run.
+        searcher_dir: Where to keep the state of the search; by default the working directory.
+
+    Raises:
+        FileExistsError: If `searcher_dir` is a file.
+    """
+
+    def __init__(self, search_method: SearchMethod, searcher_dir: Path | str | None = None) -> None:
+        super().__init__(search_method)
+        self._folder = Path(searcher_dir) if searcher_dir is not None else Path.cwd()
+        if self._folder.exists() and not self._folder.is_dir():
+            raise FileExistsError(f"searcher_dir {self._folder} is a file, not a directory")
+        self._folder.mkdir(parents=True, exist_ok=True)
+
+    def run(
+        self, exp_config: Config, model_dir: str | None = None, includes: Paths | None = None
+    ) -> int:
+        """Submit the experiment, or continue it, until its search is over.
+
+        Args:
+            exp_config: The configuration: a mapping, or the path of a YAML file.
+            model_dir: The directory of code; by default the working directory.
+            includes: More files and directories to ship; none by default.
+
+        Returns:
+            The experiment's id.
+
+        Raises:
+            RuntimeError: If the method was saved for another experiment.
+            SubmitError: If the experiment can't be submitted.
+        """
+        store = Store.open()
+        experiment = self._known(store)
+        if experiment is None:
+            mark = self._mark(store)
+            experiment = submit_once(store, "auto", mark, exp_config, model_dir, includes)
+        logger.info("searching in experiment %s", experiment.id)
+        folder = self._folder / f"exp_{experiment.id}"
+        folder.mkdir(exist_ok=True)
+        return self._drive(experiment, DirectoryStorage(folder))
+
+    def _known(self, store: Store) -> ExperimentDir | None:
+        names = [path.name.removeprefix("exp_") for path in self._folder.glob("exp_*")]
+        numbers = sorted(int(name) for name in names if name.isdigit())
+        return store.experiment(numbers[-1]) if numbers else None
+
+    def _mark(self, store: Store) -> SubmissionMark:
+        """The mark of our submission, which is created the first time."""
+        path = self._folder / _MARK_FILE
+        if not path.exists():
+            last = next(store.newest_first(), 0)
+            fs.put_if_absent(path, f"{uuid.uuid4()} {last}\n".encode())  # a kill leaves no half
+        text, _, last_known = path.read_text().strip().partition(" ")
+        return SubmissionMark(text, int(last_known or 0))
+
+
+class RemoteSearchRunner(SearchRunner):
+    """Run a search method inside an experiment of its own.
+
+    The method is kept in that experiment's checkpoints, so that it continues after a preemption or
+    a crash.
+
+    Args:
+        search_method: The search method to run.
+        context: What `core.init()` gave.
+
+    Raises:
+        RuntimeError: If this process is not part of an experiment.
+    """
+
+    def __init__(self, search_method: SearchMethod, context: Any) -> None:
+        super().__init__(search_method)
+        self._context = context
+        if context.info is None:
+            raise RuntimeError("RemoteSearchRunner runs inside an experiment; elsewhere there is "
+                               "LocalSearchRunner")  # fmt: skip
+
+    def run(
+        self, exp_config: Config, model_dir: str | None = None, includes: Paths | None = None
+    ) -> int:
+        """Submit the experiment, or continue it, until its search is over or this run has to
+        exit.
+
+        Args:
+            exp_config: The configuration: a mapping, or the path of a YAML file.
+            model_dir: The directory of code; by default the working directory.
+            includes: More files and directories to ship; none by default.
+
+        Returns:
+            The experiment's id.
+
+        Raises:
+            RuntimeError: If the method was saved for another experiment.
+            SubmitError: If the experiment can't be submitted.
+        """
+        info = self._context.info
+        store = Store.open(info.master_url.removeprefix("file://"))
+        mark = SubmissionMark(f"trial {info.trial.trial_id}", info.trial.experiment_id)
+        experiment = submit_once(store, info.cluster_id, mark, exp_config, model_dir, includes)
+        return self._drive(
+            experiment,
+            CheckpointStorage(self._context),
+            should_stop=self._context.preempt.should_preempt,
+            report_progress=self._context.train.report_progress,
+            sleep=self._rest,
+        )
+
+    def _rest(self, seconds: float) -> None:
+        # Slurm's grace time may be shorter than the pause between two readings of the search.
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0 and not self._context.preempt.should_preempt():
+            time.sleep(min(left, _FLAG_POLL_SECONDS))
+
+
+def submit_once(
+    store: Store,
+    cluster: str,
+    mark: SubmissionMark,
+    exp_config: Config,
+    model_dir: str | None,
+    includes: Paths | None,
+) -> ExperimentDir:
+    """The experiment that was submitted with this mark; submits it where there is none."""
+    if (known := _find_marked(store, mark)) is not None:
+        return known
+    done = Client(store.path, warn=_warn).submit(
+        exp_config,
+        model_dir if model_dir is not None else ".",
+        includes=includes or (),
+        cluster=cluster,
+        method_runner=mark.text,
+    )
+    return store.experiment(done.experiment_id)
+
+
+def _warn(text: str) -> None:
+    logger.warning("%s", text)
+
+
+def _find_marked(store: Store, mark: SubmissionMark) -> ExperimentDir | None:
+    # Ids only grow: whatever is older than the mark can't bear it.
+    for number in takewhile(lambda number: number > mark.after, store.newest_first()):
+        try:
+            experiment = store.experiment(number)
+        except NotFound:
+            continue
+        if experiment.created().runner == mark.text and not fold_facts(experiment).desired.deleted:
+            return experiment
+    return None

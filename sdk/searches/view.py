@@ -1,0 +1,200 @@
+"""The state of a search, for display: its trials, its brackets and rungs, its progress."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Any, TypeVar
+
+import msgspec
+
+from detslurm._states import FINISHED
+from detslurm.sdk.jobs.status import JobRef
+from detslurm.searcher import Search, SearchTrial, State
+from detslurm.store import EventLog, ExperimentDir, ExperimentFacts, TrialRow
+
+Row = TypeVar("Row", bound=TrialRow)
+# A trial's status in the search, as a trial's state.
+_STATES = {"waiting": "QUEUED", "paused": "PAUSED"}
+
+
+_Place = tuple[str, str | None, int]
+
+
+def _place(trial: SearchTrial) -> _Place:
+    """Where a trial is: its status, its worker, and which of its runs that is."""
+    return trial.status, trial.worker, trial.fencing_token
+
+
+@dataclass(frozen=True)
+class RungView:
+    """One rung: how many trials have a result there, how many are on their way, the best."""
+
+    bracket: int
+    rung: int
+    units: int
+    trials: int
+    outstanding: int
+    best: float | None
+    best_trial: int | None
+
+
+class SearchView:
+    """The search of one experiment, folded to the end of its log."""
+
+    def __init__(self, directory: ExperimentDir, facts: ExperimentFacts) -> None:
+        self._search = Search.from_config(directory.config())
+        self._log: EventLog[State] = EventLog(directory.search, self._search)
+        self._cluster = str(facts.created.cluster or "slurm")
+        self._ids: Sequence[int] = ()
+        self._indices: dict[int, int] = {}
+        self._places: list[_Place] = []
+        self.refresh(facts)
+
+    def refresh(self, facts: ExperimentFacts) -> None:
+        """Fold in what is new."""
+        self._ids = facts.trial_ids
+        self._indices = {number: index for index, number in enumerate(self._ids)}
+        self._log.catch_up()
+
+    def moved(self) -> list[int]:
+        """Trials that were created, assigned, given back or closed since the last question.
+
+        What a run has written before its trial moved can be read by now.
+        """
+        before, self._places = self._places, [_place(trial) for trial in self.state.trials]
+        pairs = zip_longest(before, self._places)
+        changed = (index for index, (old, new) in enumerate(pairs) if old != new)
+        return [self._ids[index] for index in changed if index < len(self._ids)]
+
+    @property
+    def state(self) -> State:
+        """The fold itself."""
+        return self._log.state
+
+    @property
+    def name(self) -> str:
+        """The searcher's name."""
+        return self._search.name
+
+    @property
+    def unit(self) -> str:
+        """The unit of lengths, if the configuration names one."""
+        return self._search.time_metric or self._search.unit or "units"
+
+    @property
+    def progress(self) -> float:
+        """The completed part of the search, 0 to 1."""
+        return self._search.progress(self.state)
+
+    @property
+    def created_ids(self) -> Sequence[int]:
+        """The ids of all trials that the search has created."""
+        return self._ids[: self.state.created]
+
+    @property
+    def open_ids(self) -> list[int]:
+        """The ids of those that it has not closed."""
+        pairs = zip(self._ids, self.state.trials, strict=False)
+        return [number for number, trial in pairs if trial.status != "closed"]
+
+    def trial(self, trial_id: int) -> SearchTrial | None:
+        """A trial as the search sees it; None where it has not created it."""
+        index = self._indices.get(trial_id, self.state.created)
+        return self.state.trials[index] if index < self.state.created else None
+
+    def job_refs(self) -> dict[int, JobRef]:
+        """Trial id -> the job that works at it."""
+        ids = self.created_ids
+        return {
+            ids[index]: JobRef(self._cluster, worker)
+            for worker, index in self.state.assigned().items()
+            if index < len(ids)
+        }
+
+    def refine(self, row: Row, *, paused: bool) -> Row:
+        """The row, with what only the search knows: whether the trial is paused or waits."""
+        trial = self.trial(row.id)
+        if trial is None or row.state in FINISHED or paused:
+            return row
+        return msgspec.structs.replace(row, state=_STATES.get(trial.status, row.state))
+
+    def counts(self) -> dict[str, int]:
+        """How many trials wait, run, are paused at a rung, are closed, had invalid samples."""
+        found = Counter(trial.status for trial in self.state.trials)
+        return {
+            "created": self.state.created,
+            "waiting": found["waiting"],
+            "running": found["assigned"],
+            "paused": found["paused"],
+            "closed": found["closed"],
+            "invalid": self.state.invalid,  # of those that are closed
+        }
+
+    def rungs(self) -> list[RungView]:
+        """All rungs of all brackets, lowest first."""
+        return [
+            self._rung(number, level)
+            for number, bracket in enumerate(self.state.brackets)
+            for level in range(len(bracket.rungs))
+        ]
+
+    def _rung(self, number: int, level: int) -> RungView:
+        rung = self.state.brackets[number].rungs[level]
+        best = trial = None
+        if rung.results and math.isfinite(rung.results[0][0]):
+            score, _, index = rung.results[0]
+            best = score if self._search.smaller_is_better else -score
+            trial = self._ids[index] if index < len(self._ids) else None
+        return RungView(number, level, rung.units, len(rung.results), rung.outstanding, best, trial)
+
+    def data(self) -> dict[str, Any]:
+        """All of it, for JSON."""
+        return {
+            "name": self.name,
+            "unit": self.unit,
+            "done": self.state.done,
+            "verdict": self.state.verdict,
+            "progress": self.progress,
+            "decisions": self._log.position,
+            "trials": self.counts(),
+            "brackets": [
+                {
+                    "max_trials": bracket.max_trials,
+                    "created": bracket.created,
+                    "invalid": bracket.invalid,
+                    "rungs": [
+                        {
+                            "units": rung.units,
+                            "trials": rung.trials,
+                            "outstanding": rung.outstanding,
+                            "best": rung.best,
+                            "best_trial": rung.best_trial,
+                        }
+                        for rung in self.rungs()
+                        if rung.bracket == number
+                    ],
+                }
+                for number, bracket in enumerate(self.state.brackets)
+            ],
+        }
+
+    def trial_data(self, trial_id: int) -> dict[str, Any] | None:
+        """One trial as the search knows it, for JSON."""
+        trial = self.trial(trial_id)
+        if trial is None:
+            return None
+        return {
+            "status": trial.status,
+            "worker": trial.worker,
+            "target_length": trial.target_length,
+            "reached": trial.reached,
+            "bracket": trial.bracket if self.state.brackets else None,
+            "rung": trial.rung if self.state.brackets else None,
+            "runs": trial.fencing_token,
+            "stop": trial.stop,
+            "outcome": trial.outcome,
+        }

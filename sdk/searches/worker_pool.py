@@ -1,0 +1,122 @@
+"""The workers of a search, from outside of its jobs: queued when trials wait for them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from detslurm._quantities import counted
+from detslurm.sdk.experiments.resubmission import submit_workers
+from detslurm.sdk.experiments.snapshot import ExperimentSnapshot
+from detslurm.sdk.jobs.queues import Queues
+from detslurm.sdk.jobs.status import JobRef
+from detslurm.searcher import Search, State
+from detslurm.searcher.workers import Workers
+from detslurm.slurm import Cluster, JobInfo
+from detslurm.store import EventLog, ExperimentDir, ExperimentFacts, fold_facts
+from detslurm.store.search_records import end_search, with_checkpoints
+
+# Centres forbid polling the controller: seconds between two queries while trials wait, and else.
+_WAITING_SECONDS, _QUIET_SECONDS = 10.0, 60.0
+
+
+class WorkerPool:
+    """Queries the queue now and then, and queues the workers that are missing."""
+
+    def __init__(
+        self,
+        experiment: ExperimentDir,
+        queues: Queues,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._experiment, self._queues, self._clock = experiment, queues, clock
+        self._queried_at: float | None = None
+        self._gone: set[str] = set()
+
+    def replenish(self, log: EventLog[State]) -> None:
+        """Queue workers if trials wait without one."""
+        if not log.state.runnable_soon or not self._due(bool(log.state.waiting())):
+            return
+        facts = fold_facts(self._experiment)
+        if facts.desired.paused or facts.desired.stopping:
+            return
+        jobs = self._query(facts)
+        if jobs is None:
+            return
+        workers = Workers.of(jobs)
+        state = log.catch_up()  # a worker that left before the query has reported it by now
+        if events := workers.run_ended_events(state):
+            state = log.commit(events)
+        self._gone |= jobs.keys() - workers.alive
+        if count := workers.missing(state, facts.trials_at_once):
+            self._queues.act(
+                _cluster(facts), f"submit {counted(count, 'worker')}", self._submit(count)
+            )
+
+    def _submit(self, count: int) -> Callable[[Cluster], None]:
+        def submit(cluster: Cluster) -> None:
+            submit_workers(self._experiment, count, cluster)
+
+        return submit
+
+    def _due(self, waiting: bool) -> bool:
+        now = self._clock()
+        every = _WAITING_SECONDS if waiting else _QUIET_SECONDS
+        if self._queried_at is not None and now - self._queried_at < every:
+            return False
+        self._queried_at = now
+        return True
+
+    def _query(self, facts: ExperimentFacts) -> dict[str, JobInfo] | None:
+        """The jobs of workers that may be alive; None where the queue does not answer."""
+        name = _cluster(facts)
+        refs = [ref for job in facts.jobs for ref in job.refs if ref not in self._gone]
+        job_refs = {ref: JobRef(name, ref) for ref in refs}
+        queue = self._queues.query(job_refs.values(), since=facts.created.time)
+        if name in queue.unreachable:
+            return None
+        return {ref: queue.jobs[job] for ref, job in job_refs.items() if job in queue.jobs}
+
+    def end(self, state: State) -> None:
+        """Record that the search has ended, and cancel what is pending in the queue."""
+        end_search(self._experiment, [trial.outcome for trial in state.trials], state.verdict)
+        facts = fold_facts(self._experiment)
+        jobs = [job.job_id for job in facts.jobs]
+        if jobs:
+
+            def dismiss(cluster: Cluster) -> None:
+                cluster.cancel(jobs, pending_only=True)
+
+            self._queues.act(_cluster(facts), "cancel workers that wait", dismiss)
+
+
+def _cluster(facts: ExperimentFacts) -> str:
+    return str(facts.created.cluster)
+
+
+def resume(one: ExperimentSnapshot, queues: Queues) -> bool:
+    """Release the workers that are held, and queue as many more as trials wait for.
+
+    False if a queue does not answer, so that the search may not continue.
+    """
+    queue = one.without_foreign_jobs(queues.query((), queue_only=one.worker_jobs))
+    if queue.unreachable:
+        return False  # a worker that may be alive must not be replaced
+    jobs = {ref: queue.jobs[ref] for ref in one.worker_jobs if ref in queue.jobs}
+    done = queues.release([ref for ref, job in jobs.items() if not job.final])
+    workers = Workers.of({ref.ref: job for ref, job in jobs.items()})
+    log: EventLog[State] = EventLog(
+        one.directory.search, Search.from_config(one.directory.config())
+    )
+    state = log.catch_up()
+    # A queue that answered without knowing a job counts: the user asked.
+    gone = dict.fromkeys(state.workers.keys() - workers.alive, "released")
+    workers = workers._replace(held=frozenset(), ended={**workers.ended, **gone})
+    if events := workers.run_ended_events(state):
+        state = log.commit(with_checkpoints(one.directory, one.facts.trial_ids, events))
+    count = workers.missing(state, one.facts.worker_limit)
+    if count:
+        cluster = queues.cluster(one.facts.created.cluster or "slurm")
+        submit_workers(one.directory, count, cluster)
+    return done

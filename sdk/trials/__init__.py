@@ -1,0 +1,1 @@
+"""Trials: their state, metrics and logs."""

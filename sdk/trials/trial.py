@@ -1,0 +1,490 @@
+"""A trial as an object."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from detslurm.sdk.deprecation import deprecated
+from detslurm.sdk.enums import TrialState
+from detslurm.sdk.errors import LifecycleError
+from detslurm.sdk.experiments.checkpoints import CheckpointChoice
+from detslurm.sdk.jobs.status import JobStatus
+from detslurm.store import (
+    Columns,
+    MetricRow,
+    ProfileRow,
+    TrialDir,
+    TrialRow,
+    TrialView,
+    metric_columns,
+    trial_metrics,
+    trial_profile,
+)
+
+if TYPE_CHECKING:
+    import pandas
+
+    from detslurm.sdk.checkpoints.checkpoint import Checkpoint
+    from detslurm.sdk.costs.efficiency import Efficiency, UsageRow
+    from detslurm.sdk.enums import LogLevel
+    from detslurm.sdk.experiments.experiment import Experiment
+    from detslurm.sdk.support import SupportBundle
+    from detslurm.sdk.trials.log_lines import Filter, LogLine
+    from detslurm.sdk.trials.metrics import TrialMetrics
+
+
+class Trial(CheckpointChoice):
+    """One trial, as it was when its experiment was read last: `Client().trial(ID)` gives it.
+
+    Attributes:
+        experiment: The experiment that it belongs to.
+        id: The trial's id.
+    """
+
+    def __init__(self, experiment: Experiment, trial_id: int) -> None:
+        self.experiment = experiment
+        self.id = trial_id
+
+    @property
+    def directory(self) -> TrialDir:
+        """The trial's directory in the store."""
+        return self.experiment._snapshot.directory.trial(self.id)
+
+    @property
+    def row(self) -> TrialRow:
+        """The trial in short, as it was when its experiment was read last."""
+        snapshot = self.experiment._snapshot
+        known = snapshot.trial_rows.get(self.id)
+        # One that waits for its first worker is no row of its experiment yet.
+        return snapshot.read_trial(self.id).row() if known is None else known
+
+    @cached_property
+    def view(self) -> TrialView:
+        """Everything about the trial, read when it is first asked for."""
+        return self.experiment._snapshot.read_trial(self.id)
+
+    @property
+    def state(self) -> TrialState:
+        """The trial's state, such as "RUNNING" or "COMPLETED"."""
+        return TrialState(self.row.state)
+
+    @property
+    def experiment_id(self) -> int:
+        """The id of its experiment."""
+        return self.experiment.id
+
+    @property
+    def hparams(self) -> dict[str, Any]:
+        """Its hyperparameters; none before its first run."""
+        return self.row.hparams or {}
+
+    @property
+    def summary_metrics(self) -> dict[str, Any]:
+        """Count, sum, mean, min, max, last and type of each numeric metric, by group.
+
+        As in Determined, "training" is called "avg_metrics" and "validation"
+        "validation_metrics".
+        """
+        from detslurm.sdk.trials.summary_metrics import summary
+
+        return summary(self.metric_rows())
+
+    @property
+    def total_checkpoint_size(self) -> int:
+        """The bytes of its checkpoints."""
+        return sum(c.size for c in self.checkpoints() if c.state != "DELETED")
+
+    def get_checkpoints(
+        self, sort_by: str | Any | None = None, order_by: str | Any | None = None
+    ) -> list[Checkpoint]:
+        """Return what `list_checkpoints` does; this is its older name.
+
+        Args:
+            sort_by: As for `list_checkpoints`, with the same default.
+            order_by: As for `list_checkpoints`, with the same default.
+        """
+        deprecated("Trial.get_checkpoints", "list_checkpoints")
+        return self.list_checkpoints(sort_by, order_by)
+
+    def select_checkpoint(
+        self,
+        latest: bool = False,
+        best: bool = False,
+        uuid: str | None = None,
+        sort_by: str | None = None,
+        smaller_is_better: bool | None = None,
+    ) -> Checkpoint:
+        """Return one checkpoint; `list_checkpoints` and `top_checkpoint` are its newer names.
+
+        Args:
+            latest: Whether it is the newest; off by default.
+            best: Whether it is the best; off by default.
+            uuid: Its storage id; by default another of these arguments decides.
+            sort_by: With `best`, the name of a validation metric; by default the searcher's.
+            smaller_is_better: With `sort_by`, whether the smallest is the best; by default not
+                given.
+
+        Raises:
+            ValueError: If not exactly one of the first three is given.
+            LifecycleError: If there is no such checkpoint.
+        """
+        deprecated("Trial.select_checkpoint", "list_checkpoints or top_checkpoint")
+        if sum((latest, best, uuid is not None)) != 1:
+            raise ValueError("give exactly one of latest, best and uuid")
+        if uuid is not None:
+            return self.find_checkpoint(uuid)
+        return (
+            self.latest_checkpoint() if latest else self.top_checkpoint(sort_by, smaller_is_better)
+        )
+
+    def get_experiment(self) -> Experiment:
+        """Return its experiment."""
+        return self.experiment
+
+    @property
+    def job_status(self) -> JobStatus | None:
+        """What is known of the trial's job; None once the trial is finished."""
+        return self.experiment.job_status(self.id)
+
+    @property
+    def idle(self) -> str | None:
+        """Why its run is known to hold its slots for nothing; None if it is at work."""
+        return self.experiment._snapshot.idle.get(self.id)
+
+    def reload(self) -> Trial:
+        """Read it again from the store, and query the queue.
+
+        Returns:
+            This object.
+        """
+        self.experiment.reload()
+        self.__dict__.pop("view", None)
+        return self
+
+    def kill(self) -> bool:
+        """End the trial now.
+
+        Returns:
+            False if it had already ended.
+        """
+        return self.experiment._kill_trial(self.id)
+
+    def support_bundle(self, path: Path | str = ".") -> SupportBundle:
+        """Write what somebody needs who is asked for help with the trial into one file.
+
+        It has the configuration, the records and the metrics' figures, the end of the logs, what
+        the cluster knows of the jobs, and the findings of `detslurm doctor`. Secrets of the
+        configuration are masked, in the logs too.
+
+        Args:
+            path: The file, which must not exist, or a directory for it; by default the current one.
+
+        Returns:
+            What was made.
+
+        Raises:
+            BundleError: If the file exists, or its directory doesn't.
+            StoreError: If the trial can't be read.
+        """
+        from detslurm.sdk.support import Subject, support_bundle
+
+        whose = Subject(self.experiment._snapshot, self.id, self.experiment._queues)
+        return support_bundle(whose, Path(path).expanduser().absolute())
+
+    def checkpoints(self) -> list[Checkpoint]:
+        """Return the trial's committed checkpoints, oldest first; those that were deleted are left
+        out.
+
+        Those whose files somebody has removed from a disk have the state "DELETED".
+        """
+        return self.experiment._checkpoints_of([self.id])
+
+    def download(self, uuid: str, target: Path | str) -> Path:
+        """Copy one of the trial's checkpoints to a directory, with the code that trained it.
+
+        Args:
+            uuid: The checkpoint's storage id, or at least 4 characters of its beginning.
+            target: The directory, which must be empty or not exist.
+
+        Returns:
+            The directory.
+
+        Raises:
+            LifecycleError: If the trial has no such checkpoint, its files are gone, or `target`
+                holds something.
+        """
+        return self.find_checkpoint(uuid).download(target)
+
+    def find_checkpoint(self, uuid: str) -> Checkpoint:
+        """Return one of the trial's checkpoints by its id.
+
+        Args:
+            uuid: Its storage id, or the beginning of it.
+
+        Raises:
+            LifecycleError: If the trial has no such checkpoint, or several begin so.
+        """
+        from detslurm.sdk.checkpoints.choosing import found_by
+
+        found = [one for one in self.checkpoints() if one.uuid.startswith(uuid)]
+        if not found:
+            raise LifecycleError(f"{self._named} has no checkpoint {uuid}")
+        return found_by(found, uuid)
+
+    def latest_checkpoint(self) -> Checkpoint:
+        """Return the newest checkpoint: the one that the trial would go on from.
+
+        Raises:
+            LifecycleError: If there is none.
+        """
+        found = [one for one in self.checkpoints() if one.state == "COMPLETED"]
+        if not found:
+            raise LifecycleError(f"{self._named} has no checkpoint")
+        return found[-1]
+
+    @property
+    def _named(self) -> str:
+        return f"trial {self.id}"
+
+    def metrics(self, group: str, names: Sequence[str] | None = None) -> Columns:
+        """The numeric metrics that it reported, as columns for a plot or a data frame.
+
+        The columns follow one clean curve: what a later run repeated after a restart is there
+        once. A trial that has reported nothing has no steps and no columns.
+
+        Args:
+            group: The group of metrics, such as "training" or "validation".
+            names: Only these metrics; all by default. Nested metrics have dotted names: "top.5".
+
+        Returns:
+            `steps`, in ascending order, and `metrics`: for each name a sequence of floats as long
+            as `steps`, NaN where a step has no such number.
+
+        Raises:
+            StoreFault: If a file of the trial can't be read.
+        """
+        return metric_columns(self.directory, group, names)
+
+    def metric_rows(self, group: str | None = None) -> Iterator[MetricRow]:
+        """Everything that it reported, also what is not a number, by step on one clean curve.
+
+        Args:
+            group: Only this group of metrics, such as "training"; all groups by default.
+
+        Returns:
+            A row for each group and step, as the store has it.
+
+        Raises:
+            StoreFault: If a file of the trial can't be read.
+        """
+        yield from trial_metrics(self.directory, group)
+
+    def iter_metrics(self, group: str | None = None) -> Iterator[TrialMetrics]:
+        """Everything that it reported, as `metric_rows`, with Determined's names.
+
+        Args:
+            group: Only this group of metrics, such as "training"; all groups by default.
+
+        Returns:
+            What was reported in each group at each step.
+
+        Raises:
+            StoreFault: If a file of the trial can't be read.
+        """
+        from detslurm.sdk.trials.metrics import TrialMetrics
+
+        for row in self.metric_rows(group):
+            yield TrialMetrics.of_row(self.id, row)
+
+    def stream_metrics(self, group: str) -> Iterator[TrialMetrics]:
+        """Give what `iter_metrics` does; this is its older name.
+
+        Args:
+            group: The group of metrics.
+
+        Returns:
+            What was reported at each step.
+        """
+        deprecated("Trial.stream_metrics", "iter_metrics")
+        return self.iter_metrics(group)
+
+    def stream_training_metrics(self) -> Iterator[TrialMetrics]:
+        """Give `iter_metrics("training")`; this is its older name.
+
+        Returns:
+            What was reported at each step.
+        """
+        deprecated("Trial.stream_training_metrics", 'iter_metrics("training")')
+        return self.iter_metrics("training")
+
+    def stream_validation_metrics(self) -> Iterator[TrialMetrics]:
+        """Give `iter_metrics("validation")`; this is its older name.
+
+        Returns:
+            What was reported at each step.
+        """
+        deprecated("Trial.stream_validation_metrics", 'iter_metrics("validation")')
+        return self.iter_metrics("validation")
+
+    def logs(
+        self,
+        follow: bool = False,
+        *,
+        head: int | None = None,
+        tail: int | None = None,
+        container_ids: Sequence[str] | None = None,
+        rank_ids: Sequence[int] | None = None,
+        stdtypes: Sequence[str] | None = None,
+        min_level: LogLevel | str | None = None,
+        timestamp_before: str | float | None = None,
+        timestamp_after: str | float | None = None,
+        sources: Sequence[str] | None = None,
+        search_text: str | None = None,
+    ) -> Iterable[str]:
+        """Give the lines of its log, of all ranks in all of its runs.
+
+        Args:
+            follow: Whether to wait for more until the trial is over; off by default.
+            head: At most this number of lines from the start; by default all.
+            tail: At most this number of lines from the end; by default all.
+            container_ids: Must be None, the default: lines have no container.
+            rank_ids: Only lines of these ranks; by default of all, and of the runner.
+            stdtypes: Must be None, the default: both outputs of a process are one stream.
+            min_level: Only lines of this level or a higher one; by default of all. A line that
+                names no level is INFO, and a traceback ERROR.
+            timestamp_before: Only lines before this time, in seconds since 1970 or as RFC 3339; by
+                default all.
+            timestamp_after: Only lines after this time, likewise; by default all.
+            sources: Only lines of these sources: "code", which is what the experiment runs, or
+                "detslurm"; by default of both.
+            search_text: Only lines that contain this text; by default all.
+
+        Returns:
+            The lines, without the characters that end them.
+
+        Raises:
+            ValueError: If a time, a level or a source is none, `head` is given with `tail` or
+                `follow`, or lines don't have what they are to be chosen by.
+
+        Example:
+            import detslurm as det
+            from detslurm.sdk import Client
+
+            with det.core.init() as core:
+                core.train.report_validation_metrics(1, {"loss": 0.5})
+            for line in Client().trial(1).logs(tail=10):
+                print(line)
+        """
+        from detslurm.sdk.trials import log_lines
+
+        absent = {"container_ids": container_ids, "stdtypes": stdtypes}
+        if given := [name for name, value in absent.items() if value is not None]:
+            raise ValueError(f"log lines can't be chosen by {', '.join(given)}: they have none")
+        wanted = log_lines.Filter(
+            frozenset(rank_ids or ()),
+            before=log_lines.bound(timestamp_before),
+            after=log_lines.bound(timestamp_after),
+            text=search_text,
+            level=log_lines.log_level(min_level),
+            sources=log_lines.known_sources(sources),
+        )
+        return (line.raw for line in self._lines(wanted, follow, head, tail))
+
+    def iter_logs(self, follow: bool = False, **chosen: Any) -> Iterable[str]:
+        """Give the lines of its log: another name of `logs`.
+
+        Args:
+            follow: Whether to wait for more until the trial is over; off by default.
+            **chosen: As for `logs`.
+
+        Returns:
+            The lines.
+        """
+        return self.logs(follow, **chosen)
+
+    def _lines(
+        self, wanted: Filter, follow: bool, head: int | None, tail: int | None
+    ) -> Iterable[LogLine]:
+        from detslurm.sdk.experiments import polling
+        from detslurm.sdk.trials import logs
+
+        if head is not None and (tail is not None or follow):
+            raise ValueError("head can't be combined with tail or follow")
+        if follow:
+            return polling.follow_logs(self, wanted, tail_count=tail)
+        if tail is not None:
+            return logs.tail(self.directory, tail, wanted)
+        if head is not None:
+            return logs.head(self.directory, head, wanted)
+        return logs.lines(self.directory, wanted)
+
+    def metrics_frame(
+        self, group: str = "validation", names: Sequence[str] | None = None
+    ) -> pandas.DataFrame:
+        """Return the numeric metrics that it reported as a data frame of pandas.
+
+        Args:
+            group: The group of metrics; "validation" by default.
+            names: Only these metrics; all by default.
+
+        Returns:
+            A line for each step, with the columns `trial`, `steps` and the metrics.
+
+        Raises:
+            ModuleNotFoundError: If pandas is not installed.
+            StoreFault: If a file of the trial can't be read.
+        """
+        from detslurm.sdk.frames import metrics_frame
+
+        return metrics_frame([(self.id, self.metrics(group, names))])
+
+    def __repr__(self) -> str:
+        return f"Trial(id={self.id}, experiment={self.experiment_id}, state={self.row.state!r})"
+
+    def _repr_html_(self) -> str:
+        from detslurm.sdk.display import trial_html
+
+        return trial_html(self.row, self.experiment.row.metric)
+
+    def efficiency(self) -> Efficiency:
+        """Return what the trial did with what it had: GPUs, memory, CPUs, and its time.
+
+        Samples of every 15 seconds are added up, those of all its runs. What its nodes can't tell
+        is None, never 0.
+
+        Raises:
+            StoreFault: If a file of the trial can't be read.
+        """
+        from detslurm.sdk.costs.efficiency import efficiency
+
+        return efficiency(self.directory, self.view, self.experiment._snapshot.facts)
+
+    def usage_history(self) -> list[UsageRow]:
+        """Return what the trial used when, for a plot: at most 64 rows for each run.
+
+        The newest samples of a run are 15 seconds apart; older ones are averaged, over the longer
+        the older they are.
+
+        Raises:
+            StoreFault: If a file of the trial can't be read.
+        """
+        from detslurm.sdk.costs.efficiency import usage_history
+
+        return usage_history(self.directory, self.view)
+
+    def profile(self, group: str | None = None) -> list[ProfileRow]:
+        """The figures that the profiler recorded on the trial's nodes, in the order of time.
+
+        Args:
+            group: Only "cpu", "memory", "disk", "network" or "gpu"; all by default.
+
+        Returns:
+            A row for each report, node and group. Empty if the profiler was never on.
+
+        Raises:
+            StoreFault: If a file of the trial can't be read.
+        """
+        return trial_profile(self.directory, group)

@@ -1,0 +1,97 @@
+"""An explanation of why a job waits, as it is returned."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from detslurm.sdk.waiting.jobs_ahead import JobsAhead
+from detslurm.sdk.waiting.start_estimates import Accuracy
+from detslurm.slurm.reasons import Category
+
+
+@dataclass(frozen=True, slots=True)
+class StartEstimate:
+    """When a job is expected to start.
+
+    Attributes:
+        time: The expected start, in unix seconds.
+        source: Whose estimate it is.
+        made: When it was worked out, in unix seconds.
+        scheduled: Whether the scheduler has planned it; else it is a time that its user has set.
+    """
+
+    time: float
+    source: str
+    made: float
+    scheduled: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variant:
+    """A job like this one that asks for something else, as the cluster judged it.
+
+    Attributes:
+        change: What it asks for, in words.
+        expected_start: When it would start, in unix seconds; None if the cluster refuses it.
+        sooner: By how many seconds that is sooner; None if there is nothing to compare it with.
+        refusal: Why the cluster refuses it; "" if it does not.
+        command: The command that changes the job so; "" if it must be submitted again.
+    """
+
+    change: str
+    expected_start: float | None = None
+    sooner: float | None = None
+    refusal: str = ""
+    command: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """Why a job waits, and what shows it.
+
+    Times are unix seconds.
+
+    Attributes:
+        job_id: The job, such as "4711" or "4711_[3-9]".
+        state: "QUEUED" or "SCHEDULED".
+        experiment_id: The experiment that it works for; None if it is not one of this store.
+        trial_ids: The trials that it works for.
+        resource_pool: Its partition.
+        submitted: When it was submitted; None if unknown.
+        category: "quota", "resources", "held", "dependency" or "other"; None if it does not wait.
+        reason: Slurm's word for it.
+        cause: Why it waits, in a sentence.
+        remedy: What would help, in a sentence; "" if it can only wait.
+        permanent: Whether it never starts unless somebody changes something.
+        evidence: What shows the cause, a sentence each.
+        ahead: The jobs that are considered before it.
+        expected_start: When it should start; None if nobody has an estimate.
+        accuracy: How good such estimates have been here; None if no job has started since one.
+        sooner: What was tried with the cluster that might start sooner.
+        as_of: When the oldest of the answers was given that this rests on.
+        unavailable: What could not be had, and why.
+    """
+
+    job_id: str
+    state: str
+    experiment_id: int | None
+    trial_ids: tuple[int, ...]
+    resource_pool: str
+    submitted: float | None
+    category: Category | None
+    reason: str
+    cause: str
+    remedy: str = ""
+    permanent: bool = False
+    evidence: tuple[str, ...] = ()
+    ahead: JobsAhead
+    expected_start: StartEstimate | None = None
+    accuracy: Accuracy | None = None
+    sooner: tuple[Variant, ...] = ()
+    as_of: float
+    unavailable: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all of it as plain data."""
+        return asdict(self)
