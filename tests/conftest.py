@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import sys
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
@@ -34,6 +35,9 @@ settings.load_profile("suite")
 
 # Before torch is there, and for all that tests start.
 os.environ.update(ONE_THREAD)
+
+# What tests start must hear that its terminal is gone, also where `nohup` lets the suite ignore it.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 Login = Callable[..., User]
 ON_A_CLUSTER = {"slurm", "slurm_strange", "slurm_programs", "site", "login"}
