@@ -13,55 +13,45 @@ from detslurm.cli.lazy import Entry, lazy_group
 from detslurm.cli.session import Session
 
 COMMANDS = {
-    "submit": Entry("detslurm.cli.submit:submit", "Check an experiment and queue its jobs."),
+    "submit": Entry("submission.submit:submit", "Check an experiment and queue its jobs."),
     "preview-search": Entry(
-        "detslurm.cli.search_preview:preview_search",
+        "submission.search_preview:preview_search",
         "Show how many trials a search trains, and for how long.",
     ),
-    "simulate": Entry("detslurm.cli.search_preview:simulate", "Simulate a search in virtual time."),
+    "simulate": Entry("submission.search_preview:simulate", "Simulate a search in virtual time."),
     "experiment": Entry(
-        "detslurm.cli.experiment:experiment", "List, inspect and control experiments.", ("e",)
+        "experiment.commands:experiment", "List, inspect and control experiments.", ("e",)
     ),
-    "trial": Entry("detslurm.cli.trial:trial", "Inspect and control trials.", ("t",)),
+    "trial": Entry("trial.commands:trial", "Inspect and control trials.", ("t",)),
     "checkpoint": Entry(
-        "detslurm.cli.checkpoint:checkpoint", "List, copy, check and delete checkpoints.", ("c",)
+        "checkpoint.commands:checkpoint", "List, copy, check and delete checkpoints.", ("c",)
     ),
-    "job": Entry("detslurm.cli.job:job", "See and change the queue.", ("j",)),
+    "job": Entry("job.commands:job", "See and change the queue.", ("j",)),
     "resource-pool": Entry(
-        "detslurm.cli.resource_pool:resource_pool", "See the partitions of the cluster.", ("rp",)
+        "resource_pool:resource_pool", "See the partitions of the cluster.", ("rp",)
     ),
-    "agent": Entry("detslurm.cli.resource_pool:agent", "See the nodes of the cluster.", ("a",)),
-    "slot": Entry("detslurm.cli.resource_pool:slot", "See the slots of the cluster.", ("s",)),
-    "workspace": Entry("detslurm.cli.project:workspace", "List workspaces.", ("w",)),
-    "project": Entry("detslurm.cli.project:project", "List projects and what is in them.", ("p",)),
-    "report": Entry(
-        "detslurm.cli.report:report", "Write experiments to a page that any browser opens."
-    ),
-    "tensorboard": Entry(
-        "detslurm.cli.tensorboard:tensorboard", "Look at metrics with TensorBoard."
-    ),
-    "ui": Entry("detslurm.cli.ui:ui", "Show experiments in a browser, live and read-only."),
+    "agent": Entry("resource_pool:agent", "See the nodes of the cluster.", ("a",)),
+    "slot": Entry("resource_pool:slot", "See the slots of the cluster.", ("s",)),
+    "workspace": Entry("project:workspace", "List workspaces.", ("w",)),
+    "project": Entry("project:project", "List projects and what is in them.", ("p",)),
+    "report": Entry("report:report", "Write experiments to a page that any browser opens."),
+    "tensorboard": Entry("tensorboard:tensorboard", "Look at metrics with TensorBoard."),
+    "ui": Entry("ui:ui", "Show experiments in a browser, live and read-only."),
     "model": Entry(
-        "detslurm.cli.model:model", "Give checkpoints names, with numbered versions.", ("m",)
+        "model.commands:model", "Give checkpoints names, with numbered versions.", ("m",)
     ),
-    "template": Entry(
-        "detslurm.cli.template:template", "Keep parts of configurations by name.", ("tpl",)
-    ),
-    "batch-script": Entry(
-        "detslurm.cli.batch_script:batch_script", "Print batch scripts to adapt."
-    ),
+    "template": Entry("template:template", "Keep parts of configurations by name.", ("tpl",)),
+    "batch-script": Entry("batch_script:batch_script", "Print batch scripts to adapt."),
     "import": Entry(
-        "detslurm.cli.bundle:import_bundle", "Read an experiment that was bundled elsewhere."
+        "experiment.bundle:import_bundle", "Read an experiment that was bundled elsewhere."
     ),
-    "compare": Entry(
-        "detslurm.cli.compare:compare", "Show what differs between experiments, or trials."
-    ),
-    "du": Entry("detslurm.cli.du:du", "Show what experiments take on disk."),
-    "gc": Entry("detslurm.cli.gc:gc", "Delete what no policy keeps, and what crashes left."),
-    "top": Entry("detslurm.cli.top:top", "Watch experiments and the queue in the terminal."),
-    "doctor": Entry("detslurm.cli.doctor:doctor", "Check the store, Slurm and this Python."),
-    "site": Entry("detslurm.cli.site:site", "Show or create the site profile of this cluster."),
-    "completion": Entry("detslurm.cli.completion:completion", "Install completion with Tab."),
+    "compare": Entry("compare:compare", "Show what differs between experiments, or trials."),
+    "du": Entry("du:du", "Show what experiments take on disk."),
+    "gc": Entry("gc:gc", "Delete what no policy keeps, and what crashes left."),
+    "top": Entry("top:top", "Watch experiments and the queue in the terminal."),
+    "doctor": Entry("doctor:doctor", "Check the store, Slurm and this Python."),
+    "site": Entry("site:site", "Show or create the site profile of this cluster."),
+    "completion": Entry("completion:completion", "Install completion with Tab."),
 }
 
 app = click.version_option(__version__, prog_name="detslurm")(
@@ -102,7 +92,7 @@ def run(argv: Sequence[str] | None = None, *, bare: bool = False) -> int:
 
 def _explain(error: Exception, current: Session) -> int:
     from detslurm.cli.failures import described, usage
-    from detslurm.cli.output import print_error, print_json_errors
+    from detslurm.cli.output.printing import print_error, print_json_errors
 
     known = described(error)
     if known is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from detslurm.cli.lazy import completed_by
-from detslurm.cli.output import Column, Document, Table, describes, shows
+from detslurm.cli.output.printing import Column, Document, Table, describes, shows
 
 
 @click.group("batch-script")

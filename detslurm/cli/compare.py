@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from detslurm.cli.ids import client, several_ids
-from detslurm.cli.output import Document, describes
+from detslurm.cli.arguments.ids import client, several_ids
+from detslurm.cli.output.printing import Document, describes
 
 if TYPE_CHECKING:
     from detslurm.sdk.experiments.comparison import Comparison, Difference
@@ -48,7 +48,7 @@ def _text(found: Comparison, what: str) -> str:
 
 
 def _table(ids: Sequence[int], rows: Sequence[Difference]) -> str:
-    from detslurm.cli.output import table
+    from detslurm.cli.output.printing import table
 
     cells = [[row.name, *(_cell(value) for value in row.values)] for row in rows]
     return table(["", *map(str, ids)], cells)

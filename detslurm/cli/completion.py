@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from detslurm.cli.output import note
+from detslurm.cli.output.printing import note
 
 _SHELLS = ("bash", "zsh", "fish")
 # What real shells make of click's scripts: a blank behind `key=`; in zsh an error at each start

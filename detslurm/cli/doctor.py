@@ -8,8 +8,8 @@ from pathlib import Path
 
 import click
 
-from detslurm.cli.cluster_option import cluster_option
-from detslurm.cli.output import Document, describes
+from detslurm.cli.arguments.cluster_option import cluster_option
+from detslurm.cli.output.printing import Document, describes
 
 _MARKS = {
     "ok": ("ok", "green"),

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from detslurm._quantities import counted
-from detslurm.cli.ids import client, ids_or_all
-from detslurm.cli.output import Column, Table, note, shows, size
-from detslurm.cli.progress import steps
+from detslurm.cli.arguments.ids import client, ids_or_all
+from detslurm.cli.output.printing import Column, Table, note, shows, size
+from detslurm.cli.output.progress import steps
 
 if TYPE_CHECKING:
     from detslurm.sdk.disk.usage import ExperimentUsage

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 from detslurm._quantities import counted
-from detslurm.cli.ids import client, ids_or_all
-from detslurm.cli.output import json_option, note, print_json, size, table
+from detslurm.cli.arguments.ids import client, ids_or_all
+from detslurm.cli.output.printing import json_option, note, print_json, size, table
 
 if TYPE_CHECKING:
     from detslurm.sdk.disk.cleaning import Collected

@@ -12,7 +12,7 @@ import click
 class Entry(NamedTuple):
     """A command that is not imported yet: where it is, and its line in the group's help."""
 
-    target: str  # module:attribute
+    target: str  # module:attribute, below detslurm.cli
     help: str
     aliases: tuple[str, ...] = ()
 
@@ -32,7 +32,7 @@ class LazyGroup(click.Group):
         if name is None:
             return None
         module, _, attribute = self.entries[name].target.partition(":")
-        command: click.Command = getattr(import_module(module), attribute)
+        command: click.Command = getattr(import_module(f"detslurm.cli.{module}"), attribute)
         return command
 
     def full_name(self, given: str) -> str | None:
@@ -121,10 +121,10 @@ def lazy_group(name: str, help: str, entries: Mapping[str, Entry], **settings: A
 
 
 def completed_by(kind: str) -> Callable[[click.Context, click.Parameter, str], list[Any]]:
-    """The completion of a parameter, by the function of that name in detslurm.cli.completing."""
+    """The completion of a parameter by a function of `detslurm.cli.arguments.completing`."""
 
     def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
-        offer = getattr(import_module("detslurm.cli.completing"), kind)
+        offer = getattr(import_module("detslurm.cli.arguments.completing"), kind)
         found: list[Any] = offer(incomplete)
         return found
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from detslurm.cli.experiment_list import chosen, list_options
-from detslurm.cli.ids import client
-from detslurm.cli.output import Column, Table, shows
+from detslurm.cli.arguments.ids import client
+from detslurm.cli.experiment.list import chosen, list_options
+from detslurm.cli.output.printing import Column, Table, shows
 
 if TYPE_CHECKING:
     from detslurm.store import ExperimentRow

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from detslurm.cli.ids import any_experiments, any_trials, client
-from detslurm.cli.output import Document, describes, note
-from detslurm.cli.progress import steps
+from detslurm.cli.arguments.ids import any_experiments, any_trials, client
+from detslurm.cli.output.printing import Document, describes, note
+from detslurm.cli.output.progress import steps
 
 if TYPE_CHECKING:
     from detslurm.sdk.experiments.experiment import Experiment
@@ -102,7 +102,7 @@ def _has_screen() -> bool:
 
 
 def _size(target: Path) -> str:
-    from detslurm.cli.human import size
+    from detslurm.cli.output.human import size
 
     return size(target.stat().st_size)
 

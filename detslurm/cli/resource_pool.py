@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from detslurm.cli.cluster_option import cluster_option
-from detslurm.cli.ids import client
-from detslurm.cli.output import Column, Table, shows
+from detslurm.cli.arguments.cluster_option import cluster_option
+from detslurm.cli.arguments.ids import client
+from detslurm.cli.output.printing import Column, Table, shows
 
 if TYPE_CHECKING:
     from detslurm.sdk.jobs.resource_pool import ResourcePool

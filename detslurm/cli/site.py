@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from detslurm.cli.lazy import completed_by
-from detslurm.cli.output import Column, Document, Table, describes, note, shows
+from detslurm.cli.output.printing import Column, Document, Table, describes, note, shows
 
 
 @click.group()

@@ -6,22 +6,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from detslurm.cli.ids import client
+from detslurm.cli.arguments.ids import client
 from detslurm.cli.lazy import Entry, completed_by, lazy_group
-from detslurm.cli.output import Column, Document, Table, describes, shows
+from detslurm.cli.output.printing import Column, Document, Table, describes, shows
 
 if TYPE_CHECKING:
     from detslurm.sdk.templates import Template
 
-_HERE = "detslurm.cli.template"
-
 COMMANDS = {
-    "create": Entry(f"{_HERE}:create", "Keep a part of a configuration by a new name."),
-    "set": Entry(f"{_HERE}:set_template", "Create a template or replace it."),
-    "describe": Entry(f"{_HERE}:describe", "Print a template."),
-    "list": Entry(f"{_HERE}:list_templates", "List templates.", ("ls",)),
-    "remove": Entry(f"{_HERE}:remove", "Remove a template.", ("rm",)),
-    "set-value": Entry(f"{_HERE}:set_value", "Replace a part of a template."),
+    "create": Entry("template:create", "Keep a part of a configuration by a new name."),
+    "set": Entry("template:set_template", "Create a template or replace it."),
+    "describe": Entry("template:describe", "Print a template."),
+    "list": Entry("template:list_templates", "List templates.", ("ls",)),
+    "remove": Entry("template:remove", "Remove a template.", ("rm",)),
+    "set-value": Entry("template:set_value", "Replace a part of a template."),
 }
 
 template = lazy_group("template", "Keep parts of configurations by name.", COMMANDS)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from detslurm.cli.ids import any_experiments, any_trials, client
+from detslurm.cli.arguments.ids import any_experiments, any_trials, client
 from detslurm.cli.lazy import Entry, lazy_group
-from detslurm.cli.output import note, warn
+from detslurm.cli.output.printing import note, warn
 from detslurm.cli.tunnel import ended_by_signals, is_login_node, tunnel_here
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 tensorboard = lazy_group(
     "tensorboard",
     "Look at metrics with TensorBoard.",
-    {"start": Entry("detslurm.cli.tensorboard:start", "Show experiments in TensorBoard.")},
+    {"start": Entry("tensorboard:start", "Show experiments in TensorBoard.")},
 )
 
 _LAPTOP_PORT = 6006

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from detslurm.cli.ids import client
+from detslurm.cli.arguments.ids import client
 from detslurm.cli.lazy import Entry, LazyGroup
-from detslurm.cli.output import Document, describes, note
+from detslurm.cli.output.printing import Document, describes, note
 from detslurm.cli.tunnel import ended_by_signals, tunnel_here
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def ui(context: click.Context, port: int | None, idle_minutes: float) -> None:
 
 ui.entries = {
     "install-ondemand": Entry(
-        "detslurm.cli.ui:install_ondemand", "Write the app for the web portal Open OnDemand."
+        "ui:install_ondemand", "Write the app for the web portal Open OnDemand."
     )
 }
 

@@ -10,7 +10,7 @@ import click
 import pytest
 
 from detslurm.cli.app import app
-from detslurm.cli.seconds import Seconds
+from detslurm.cli.arguments.seconds import Seconds
 from scripts import cli_reference
 from tests.cli.conftest import Detslurm
 from tests.envelope import errors_of

@@ -18,8 +18,8 @@ pytest.importorskip("textual")
 from textual.pilot import Pilot
 from textual.widgets import Input, Static, Tree
 
-from detslurm.cli import browsing
-from detslurm.cli.checkpoint_browser import CheckpointBrowser
+from detslurm.cli.checkpoint import browsing
+from detslurm.cli.checkpoint.browser import CheckpointBrowser
 from tests.cli.conftest import Detslurm
 from tests.cli.tmux import TmuxTerminal, needs_tmux
 from tests.sdk.scenes import Scene

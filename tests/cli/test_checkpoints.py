@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from detslurm.cli.human import local_time, rfc3339
+from detslurm.cli.output.human import local_time, rfc3339
 from detslurm.storage import list_resources
 from detslurm.store import ExperimentDir, RunLog
 from detslurm.store.checkpoint_facts import keep, release

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from detslurm.cli.tables import cells_of
+from detslurm.cli.output.tables import cells_of
 from tests.cli.conftest import Detslurm
 from tests.cli.test_widths import LONG
 from tests.sdk.scenes import Scene
@@ -90,8 +90,8 @@ def test_models_fit_the_terminal(
     name = LONG.strip()
     detslurm("model", "create", name, "--label", LONG, "--metadata", f"x={LONG}", "-w", LONG)
     detslurm("model", "register-version", name, UUID, "--name", LONG)
-    for module in ("tables", "output"):
-        monkeypatch.setattr(f"detslurm.cli.{module}.on_terminal", lambda: True)
+    for module in ("tables", "printing"):
+        monkeypatch.setattr(f"detslurm.cli.output.{module}.on_terminal", lambda: True)
     monkeypatch.setenv("LINES", "1000")
     for columns in (80, 60):
         monkeypatch.setenv("COLUMNS", str(columns))
@@ -112,7 +112,7 @@ def test_no_terminal_obeys_what_others_wrote(trained: Scene, detslurm: Detslurm)
 
 def test_tab_knows_models(scene: Scene, detslurm: Detslurm) -> None:
     """By their names, with what they are."""
-    from detslurm.cli import completing
+    from detslurm.cli.arguments import completing
 
     detslurm("model", "create", "resnet", "--description", "18 layers")
     assert [(one.value, one.help) for one in completing.models("re")] == [("resnet", "18 layers")]

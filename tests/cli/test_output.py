@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detslurm.cli import output
-from detslurm.cli.output import Column
-from detslurm.cli.tables import cells_of, fit
+from detslurm.cli.output import printing as output
+from detslurm.cli.output.printing import Column
+from detslurm.cli.output.tables import cells_of, fit
 from tests.cli.conftest import Detslurm
 from tests.cli.terminals import on_terminal, without_colors
 from tests.envelope import errors_of

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from detslurm.cli import progress
-from detslurm.cli.progress import steps, transfer
+from detslurm.cli.output import progress
+from detslurm.cli.output.progress import steps, transfer
 from tests.cli.terminals import without_colors
 
 

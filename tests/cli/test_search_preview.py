@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from detslurm.cli.output import human_time
+from detslurm.cli.output.printing import human_time
 from tests.cli.conftest import CommandResult, Detslurm
 from tests.sdk.scenes import Scene
 

@@ -89,7 +89,7 @@ def test_what_is_wrong_is_said(
 
 def test_tab_knows_templates_and_examples(scene: Scene, detslurm: Detslurm, part: Path) -> None:
     """Names of templates, files where there is none, and what comes with the package."""
-    from detslurm.cli import completing
+    from detslurm.cli.arguments import completing
 
     detslurm("template", "create", "patient", part)
     assert [item.value for item in completing.templates("pa")] == ["patient"]

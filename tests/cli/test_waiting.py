@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from detslurm.cli.follow import follow_first_trial
-from detslurm.cli.waiting import BottomLine, waiting
+from detslurm.cli.output.waiting import BottomLine, waiting
+from detslurm.cli.submission.follow import follow_first_trial
 from tests.cli.terminals import without_colors
 from tests.cli.test_progress import Terminal
 from tests.sdk.scenes import Scene, say
@@ -18,7 +18,7 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1000.0
-        monkeypatch.setattr("detslurm.cli.waiting.monotonic", lambda: self.now)
+        monkeypatch.setattr("detslurm.cli.output.waiting.monotonic", lambda: self.now)
 
 
 def test_waiting_without_a_terminal(
@@ -81,7 +81,7 @@ def test_a_followed_trial_has_a_line_below_its_log(
         say(trial, 1, ["0: the last line"])
         trial.write_end(1, {"outcome": "completed", "exit_code": 0, "time": 2000.0})
 
-    monkeypatch.setattr("detslurm.cli.follow.time.sleep", ends)
+    monkeypatch.setattr("detslurm.cli.submission.follow.time.sleep", ends)
     follow_first_trial(scene.client, 1)
     bottom = "trial 1 is RUNNING: 0%"
     text = terminal.getvalue()

@@ -9,7 +9,7 @@ from typing import Any
 import click
 import pytest
 
-from detslurm.cli.tables import cells_of
+from detslurm.cli.output.tables import cells_of
 from detslurm.slurm import NodeInfo, QueuedJob
 from tests.cli.conftest import Detslurm
 from tests.cli.test_bad_inputs import leaves
@@ -57,8 +57,8 @@ def full(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> Scene:
         )
         for n in range(2)
     ]  # fmt: skip
-    for module in ("tables", "output"):
-        monkeypatch.setattr(f"detslurm.cli.{module}.on_terminal", lambda: True)
+    for module in ("tables", "printing"):
+        monkeypatch.setattr(f"detslurm.cli.output.{module}.on_terminal", lambda: True)
     monkeypatch.setenv("LINES", "1000")
     return scene
 

@@ -80,7 +80,7 @@ def test_listing_the_queue(bench: Bench) -> None:
 
 
 BROWSING = """
-from detslurm.cli import browsing
+from detslurm.cli.checkpoint import browsing
 from detslurm.sdk.client import Client
 found = browsing.experiments(Client())
 for count in (61, 1, 100):

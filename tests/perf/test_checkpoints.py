@@ -92,7 +92,7 @@ def test_commands_on_checkpoints(
 
 
 BROWSED = """
-from detslurm.cli import browsing
+from detslurm.cli.checkpoint import browsing
 from detslurm.sdk import Client
 nodes = browsing.experiments(Client())
 while nodes:

@@ -1,0 +1,246 @@
+"""Ids on the command line, and the client that commands work with.
+
+Wherever an id goes, `last` and `@-1` are the newest, `@-2` is the one before; an experiment's name
+or a glob of names does, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from detslurm.cli.lazy import completed_by
+from detslurm.cli.output.printing import print_error, print_json, warn
+
+if TYPE_CHECKING:
+    from detslurm.sdk.client import Client
+    from detslurm.sdk.experiments.experiment import Experiment
+    from detslurm.sdk.trials.trial import Trial
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+Name = TypeVar("Name")
+_EXPERIMENT_HELP = (
+    "an id, a name, a glob of names in quotes, `last`, or `@-2` for the second newest"
+)
+_TRIAL_HELP = "an id, `last`, or `@-2` for the second newest"
+
+
+def client() -> Client:
+    """The client of the user's store; warnings and progress go to stderr."""
+    from detslurm.cli.output.progress import steps
+    from detslurm.sdk.client import Client
+
+    found = Client(warn=warn)
+    found.progress = steps
+    return found
+
+
+def positive(word: str) -> int:
+    """Parse an id that is a number. Raises BadParameter."""
+    text = word.strip()
+    if not _is_number(text) or len(text) > 15 or int(text) < 1:
+        raise click.BadParameter(f"{text!r} is not an id: ids are whole numbers from 1")
+    return int(text)
+
+
+def experiments_of(word: str) -> list[int]:
+    """The ids of the experiments that a word stands for. Raises BadParameter, NotFound."""
+    from detslurm.sdk.experiments import finding
+
+    text = word.strip()
+    if _is_number(text) or text[:1] in "-+":
+        return [positive(text)]
+    place = finding.from_the_end(text)
+    if place is not None:
+        return [finding.newest_experiment(client(), place)]
+    if text.startswith("@"):
+        raise click.BadParameter(f"{text!r} is not {_EXPERIMENT_HELP}")
+    return finding.named(client(), text)
+
+
+def experiment_of(word: str) -> int:
+    """The id of the one experiment that a word stands for.
+
+    Raises BadParameter, NotFound, and LifecycleError for a word that may mean several.
+    """
+    from detslurm.sdk.errors import LifecycleError
+    from detslurm.sdk.experiments import finding
+
+    found = experiments_of(word)
+    if len(found) > 1:
+        raise LifecycleError(finding.ambiguous(client(), word.strip(), found))
+    return found[0]
+
+
+def trial_of(word: str) -> int:
+    """The id of the trial that a word stands for. Raises BadParameter, NotFound."""
+    from detslurm.sdk.experiments import finding
+
+    text = word.strip()
+    place = finding.from_the_end(text)
+    if place is not None:
+        return finding.newest_trial(client(), place)
+    if not _is_number(text):
+        raise click.BadParameter(f"{text!r} is not the id of a trial: {_TRIAL_HELP}")
+    return positive(text)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit()
+
+
+def _one(parse: Callable[[str], int]) -> Callable[..., Any]:
+    def callback(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
+        return value if ctx.resilient_parsing or value is None else parse(value)
+
+    return callback
+
+
+def _several(parse: Callable[[str], Iterable[int]]) -> Callable[..., Any]:
+    """`3 4,5` as 3, 4, 5, each once."""
+
+    def callback(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
+        if ctx.resilient_parsing or value is None:
+            return value
+        words = (value,) if isinstance(value, str) else value
+        parts = [part for word in words for part in word.split(",") if part.strip()]
+        if not parts:
+            raise click.BadParameter("no id given")
+        return list(dict.fromkeys(number for part in parts for number in parse(part)))
+
+    return callback
+
+
+experiment_id = click.argument(
+    "experiment_id",
+    metavar="ID",
+    callback=_one(experiment_of),
+    shell_complete=completed_by("experiments"),
+)
+trial_id = click.argument(
+    "trial_id", metavar="TRIAL_ID", callback=_one(trial_of), shell_complete=completed_by("trials")
+)
+several_ids = click.argument(
+    "ids",
+    metavar="ID...",
+    nargs=-1,
+    required=True,
+    callback=_several(experiments_of),
+    shell_complete=completed_by("experiments"),
+)
+_several_trials = _several(lambda word: [trial_of(word)])
+several_trials = click.argument(
+    "ids",
+    metavar="TRIAL_ID...",
+    nargs=-1,
+    required=True,
+    callback=_several_trials,
+    shell_complete=completed_by("trials"),
+)
+ids_or_all = click.argument(
+    "ids",
+    metavar="[ID...]",
+    nargs=-1,
+    callback=lambda ctx, param, value: (
+        _several(experiments_of)(ctx, param, value) if value else None
+    ),
+)
+
+
+any_experiments = click.argument(
+    "ids",
+    metavar="[ID]...",
+    nargs=-1,
+    callback=lambda ctx, param, value: value and _several(experiments_of)(ctx, param, value),
+    shell_complete=completed_by("experiments"),
+)
+
+
+def any_trials(text: str) -> Callable[[Command], Command]:
+    """`-t TRIAL_ID` several times; `text` is its help."""
+    return click.option(
+        "-t",
+        "--trial",
+        "trials",
+        metavar="TRIAL_ID",
+        multiple=True,
+        callback=lambda ctx, param, value: value and _several_trials(ctx, param, value),
+        help=text,
+        shell_complete=completed_by("trials"),
+    )
+
+
+def trial_option(text: str) -> Callable[[Command], Command]:
+    """`-t TRIAL_ID` for commands on experiments; `text` is its help."""
+    return click.option(
+        "-t",
+        "--trial",
+        "trial_id",
+        metavar="TRIAL_ID",
+        callback=_one_or_none,
+        help=text,
+        shell_complete=completed_by("trials"),
+    )
+
+
+def _one_or_none(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
+    return None if ctx.resilient_parsing or value is None else trial_of(value)
+
+
+def for_each(
+    ids: Iterable[int],
+    act: Callable[[Experiment], str],
+    *,
+    as_json: bool,
+    query_queue: bool = False,
+    deleted: bool = False,
+) -> None:
+    """Do something with each experiment and print what was done; one failure stops no other.
+
+    As JSON it is a list: of each id whether it was done, and the message.
+    `query_queue` asks the queue first; `deleted` takes those that were deleted before, too. The
+    exit status is 1 after any failure.
+    """
+    mine = client()
+
+    def one(number: int) -> str:
+        experiment = mine.stored(number, deleted=deleted)
+        return act(experiment.reload() if query_queue else experiment)
+
+    report_each("id", ids, one, as_json=as_json)
+
+
+def for_each_trial(ids: Iterable[int], act: Callable[[Trial], str], *, as_json: bool) -> None:
+    """Do something with each trial; as `for_each`."""
+    mine = client()
+    report_each("id", ids, lambda number: act(mine.stored_trial(number)), as_json=as_json)
+
+
+def report_each(
+    key: str, names: Iterable[Name], act: Callable[[Name], str], *, as_json: bool
+) -> None:
+    """Do something with each of `names` and print what was done; as `for_each`.
+
+    In JSON each of them stands under `key`.
+    """
+    from detslurm.cli.failures import described
+
+    results = []
+    for name in names:
+        try:
+            text, done = act(name), True
+        except Exception as error:
+            known = described(error)
+            if known is None:
+                raise
+            text, done = known.text, False
+            print_error(text, known.kind)
+        results.append({key: name, "done": done, "message": text})
+        if done and not as_json:
+            click.echo(text)
+    if as_json:
+        print_json(results)
+    if not all(one["done"] for one in results):
+        raise click.exceptions.Exit(1)

@@ -1,0 +1,77 @@
+"""How checkpoints are shown, wherever they are listed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from detslurm.cli.output.printing import Column, Table
+from detslurm.cli.output.tables import columns_text
+
+if TYPE_CHECKING:
+    from detslurm.sdk.checkpoints.checkpoint import Checkpoint
+
+_NARROW = 9  # 8 characters of a UUID and an ellipsis: commands take them
+
+
+def state(checkpoint: Checkpoint) -> str:
+    """The state as lists show it: DAMAGED where files are missing or have changed."""
+    damaged = checkpoint.problem and checkpoint.state not in ("DELETED", "UNKNOWN")
+    return "DAMAGED" if damaged else checkpoint.state
+
+
+def columns(metric: str | None = None, *, experiments: bool = False) -> list[Column]:
+    """The columns of a list; with `metric` that one's values instead of the searcher's."""
+    by_experiment = [Column("Exp. ID", lambda c: c.experiment_id, drop=2)] if experiments else []
+    return [
+        Column("UUID", lambda c: c.uuid, least=_NARROW),
+        *by_experiment,
+        Column("Trial ID", lambda c: c.trial_id),
+        Column("# of Batches", lambda c: c.steps_completed),
+        Column("State", state, "state"),
+        Column(metric or "Validation Metric", lambda c: value(c, metric), drop=1),
+        Column("Size", lambda c: c.size, "size"),
+        Column("Time", lambda c: c.report_time, "time", drop=3),
+        Column("Path", lambda c: c.location, drop=5),
+        Column("Problem", lambda c: c.problem, drop=4),
+    ]
+
+
+def value(checkpoint: Checkpoint, metric: str | None) -> float | None:
+    """A checkpoint's validation metric, by default the searcher's."""
+    if metric is None:
+        return checkpoint.searcher_metric
+    return checkpoint.validation_metrics.get(metric)
+
+
+def as_rows(
+    found: Sequence[Checkpoint], metric: str | None = None, *, experiments: bool = False
+) -> Table:
+    """A list of checkpoints."""
+    return Table(
+        columns(metric, experiments=experiments),
+        found,
+        lambda: [data(one, metric) for one in found],
+    )
+
+
+def as_table(found: Iterable[Checkpoint]) -> str:
+    """A list of checkpoints as text, as a part of something else."""
+    return columns_text(columns(), list(found))
+
+
+def data(checkpoint: Checkpoint, metric: str | None = None) -> dict[str, Any]:
+    """A checkpoint as a row of JSON."""
+    return {
+        "uuid": checkpoint.uuid,
+        "experiment": checkpoint.experiment_id,
+        "trial": checkpoint.trial_id,
+        "steps": checkpoint.steps_completed,
+        "state": checkpoint.state,
+        "time": checkpoint.report_time,
+        "size": checkpoint.size,
+        "validation_metric": value(checkpoint, metric),
+        "validation_metrics": checkpoint.validation_metrics,
+        "path": checkpoint.location,
+        "problem": checkpoint.problem,
+    }

@@ -1,0 +1,267 @@
+"""Commands that show checkpoints and check their files."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from detslurm._quantities import counted
+from detslurm.cli.arguments.ids import client, experiments_of, trial_of
+from detslurm.cli.checkpoint import listing
+from detslurm.cli.checkpoint.arguments import Quantity, any_uuids, one_uuid
+from detslurm.cli.output.printing import Document, Table, describes, local_time, note, shows, size
+
+if TYPE_CHECKING:
+    from detslurm.sdk.checkpoints.checkpoint import Checkpoint
+    from detslurm.sdk.client import Client
+
+_FIELDS = ("uuid", "experiment_id", "trial_id", "batch_number", "end_time", "state", "size")
+
+
+def _words(value: tuple[str, ...]) -> list[str]:
+    return [part for word in value for part in word.split(",") if part.strip()]
+
+
+def _owners(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> list[int]:
+    if ctx.resilient_parsing:
+        return []
+    return [number for word in _words(value) for number in experiments_of(word)]
+
+
+def _savers(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> list[int]:
+    if ctx.resilient_parsing:
+        return []
+    return [trial_of(word) for word in _words(value)]
+
+
+_experiments = click.option(
+    "-e", "--experiment", "experiments", multiple=True, metavar="ID", callback=_owners,
+    help="Take only the checkpoints of this experiment; may be repeated.",
+)  # fmt: skip
+_trials = click.option(
+    "-t", "--trial", "trials", multiple=True, metavar="ID", callback=_savers,
+    help="Take only the checkpoints of this trial; may be repeated.",
+)  # fmt: skip
+
+
+@click.command("list")
+@_experiments
+@_trials
+@click.option(
+    "--older-than", type=Quantity("age"), metavar="AGE", help="Show only older ones: 12h, 7d."
+)
+@click.option(
+    "--larger-than", type=Quantity("size"), metavar="SIZE", help="Show only larger ones: 2G."
+)
+@click.option(
+    "--sort-by",
+    metavar="NAME",
+    help=f"Sort by a validation metric, or by one of {', '.join(_FIELDS)}.",
+)
+@click.option("--desc", is_flag=True, help="Show the largest values first.")
+@click.option("--limit", type=click.IntRange(min=0), metavar="N", help="Show only N checkpoints.")
+@click.option("-a", "--all", "deleted", is_flag=True, help="Include deleted checkpoints.")
+@shows
+def list_checkpoints(
+    experiments: list[int],
+    trials: list[int],
+    older_than: float | None,
+    larger_than: float | None,
+    sort_by: str | None,
+    desc: bool,
+    limit: int | None,
+    deleted: bool,
+) -> Table:
+    """List checkpoints of all experiments, by experiment and trial.
+
+    State DAMAGED means that `verify` has found missing or changed files, DELETED with a problem
+    that somebody has removed the directory.
+
+    \b
+    Examples:
+      detslurm checkpoint list
+      detslurm checkpoint list -e 7 --sort-by val_loss --limit 5
+      detslurm checkpoint list --older-than 30d --sort-by size --desc
+      detslurm checkpoint list -t 12 --json
+    """
+    from detslurm.sdk.checkpoints.choosing import as_stored, in_order
+
+    mine = client()
+    found: Iterable[Checkpoint] = _of(mine, experiments, trials, deleted=deleted)
+    if older_than is not None:
+        latest = time.time() - older_than
+        found = [c for c in found if c.report_time is not None and c.report_time < latest]
+    if larger_than is not None:
+        found = [c for c in found if c.size > larger_than]
+    chosen = in_order(found, sort_by, descending=desc) if sort_by else list(found)
+    if limit is not None:
+        chosen = chosen[:limit]
+    metric = None if sort_by is None or sort_by in (*_FIELDS, "searcher_metric") else sort_by
+    return listing.as_rows(as_stored(mine.store, chosen), metric, experiments=True)
+
+
+def _of(
+    mine: Client, experiments: list[int], trials: list[int], *, deleted: bool = False
+) -> list[Checkpoint]:
+    """The checkpoints of these experiments and trials, by default of all."""
+    owners = [mine.store.find_trial(trial).experiment_id for trial in trials]
+    ids = sorted({*experiments, *owners}) or None
+    chosen = set(trials)
+    return [
+        one
+        for one in mine.checkpoints(ids, deleted=deleted)
+        if not chosen or one.trial_id in chosen or one.experiment_id in experiments
+    ]
+
+
+@click.command()
+@one_uuid
+@describes
+def describe(uuid: str) -> Document:
+    """Show a checkpoint: where it comes from, its metrics and metadata, and what needs it.
+
+    \b
+    Examples:
+      detslurm checkpoint describe 1b4e28ba
+      detslurm checkpoint describe 1b4e28ba --json
+    """
+    found = _stored(uuid)
+    return Document(lambda: _text(found), lambda: _data(found))
+
+
+def _stored(uuid: str) -> Checkpoint:
+    from detslurm.sdk.checkpoints.choosing import as_stored
+
+    mine = client()
+    return as_stored(mine.store, [mine.checkpoint(uuid)])[0]
+
+
+def _text(found: Checkpoint) -> str:
+    from detslurm.cli.experiment.description import compact, properties
+
+    had, was = ("had ", "was ") if found.state == "DELETED" else ("", "")
+    rows = [
+        ("UUID", found.uuid),
+        ("Experiment", found.experiment_id),
+        ("Trial", found.trial_id),
+        ("# of Batches", found.steps_completed),
+        ("State", listing.state(found)),
+        ("Deleted", local_time(found.view.deleted_time)),
+        ("Problem", found.problem),
+        ("Report Time", local_time(found.report_time)),
+        ("Size", f"{had}{size(found.size)} in {counted(_file_count(found), 'file')}"),
+        ("Path", f"{was}{found.location}"),
+        ("H-Params", compact(found.hparams)),
+        ("Validation", compact(found.validation_metrics)),
+        ("Metadata", compact(found.metadata)),
+        ("Needed by", "\n".join(found.kept_by())),
+    ]
+    return properties(rows)
+
+
+def _file_count(found: Checkpoint) -> int:
+    return sum(not name.endswith("/") for name in found.resources)
+
+
+def _data(found: Checkpoint) -> dict[str, Any]:
+    return {
+        **listing.data(found),
+        "hparams": found.hparams,
+        "metadata": found.metadata,
+        "resources": found.resources,
+        "needed_by": found.kept_by(),
+        "deleted_time": found.view.deleted_time,
+    }
+
+
+@click.command()
+@one_uuid
+@describes
+def tree(uuid: str) -> Document:
+    """Show the files of a checkpoint with their sizes, as they were recorded.
+
+    \b
+    Examples:
+      detslurm checkpoint tree 1b4e28ba
+    """
+    found = client().checkpoint(uuid)
+    return Document(
+        lambda: "\n".join([f"{found.location}/", *_branches(found.resources)]),
+        lambda: {"uuid": found.uuid, "path": found.location, "resources": found.resources},
+    )
+
+
+def _branches(resources: dict[str, int]) -> Iterator[str]:
+    children: dict[PurePosixPath, list[str]] = defaultdict(list)
+    for name in sorted(resources):
+        children[PurePosixPath(name).parent].append(name)
+
+    def below(folder: PurePosixPath, indent: str) -> Iterator[str]:
+        names = children[folder]
+        for place, name in enumerate(names, 1):
+            last = place == len(names)
+            path = PurePosixPath(name)
+            shown = (
+                f"{path.name}/" if name.endswith("/") else f"{path.name}  {size(resources[name])}"
+            )
+            yield f"{indent}{'└── ' if last else '├── '}{shown}"
+            yield from below(path, indent + ("    " if last else "│   "))
+
+    yield from below(PurePosixPath("."), "")
+
+
+@click.command()
+@any_uuids
+@_experiments
+@_trials
+@click.option("-a", "--all", "every", is_flag=True, help="Check all checkpoints of the store.")
+@click.option("--deep", is_flag=True, help="Read files that carry checksums: torch.save's, npz.")
+@shows
+def verify(
+    uuids: list[str], experiments: list[int], trials: list[int], every: bool, deep: bool
+) -> Table:
+    """Compare the files of checkpoints with what was recorded when they were saved.
+
+    What is wrong is recorded, and lists show it from then on. One whose storage can't be seen from
+    here is UNKNOWN, and nothing is recorded of it. The exit status is 0 if all are sound.
+
+    \b
+    Examples:
+      detslurm checkpoint verify 1b4e28ba --deep
+      detslurm checkpoint verify -e 7
+      detslurm checkpoint verify --all
+    """
+    if not (uuids or experiments or trials or every):
+        raise click.UsageError("say what to check: UUIDs, --experiment, --trial or --all")
+    mine = client()
+    found = [mine.checkpoint(uuid) for uuid in uuids]
+    if experiments or trials or every:
+        found += _of(mine, experiments, trials)
+    wrong = [one for one in found if one.problem] if _checked(found, deep=deep) else []
+    unseen = sum(one.state == "UNKNOWN" for one in wrong)
+    unchecked = f", {unseen} that can't be seen from here" if unseen else ""
+    checked = counted(len(found) - unseen, "checkpoint")
+    note(f"{checked} checked, {len(wrong) - unseen} with problems{unchecked}")
+    if wrong:
+        click.get_current_context().call_on_close(_fail)
+    return listing.as_rows(wrong, experiments=True)
+
+
+def _checked(found: list[Checkpoint], *, deep: bool) -> bool:
+    """Check them, experiment by experiment."""
+    from detslurm.cli.output.progress import one_by_one
+    from detslurm.sdk.checkpoints.verification import verify_each
+
+    with one_by_one("Checking", len(found)) as step:
+        for _ in verify_each(found, deep=deep):
+            step()
+    return bool(found)
+
+
+def _fail() -> None:
+    raise click.exceptions.Exit(1)

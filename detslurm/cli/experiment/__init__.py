@@ -1,0 +1,1 @@
+"""`detslurm experiment`."""

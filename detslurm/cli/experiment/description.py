@@ -1,0 +1,399 @@
+"""The output of `describe` for experiments and trials, as text and as data."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from detslurm._quantities import counted, human_size
+from detslurm.cli.experiment.diagnostics import diagnostics, reported_metrics
+from detslurm.cli.output.human import has_blocks, on_terminal
+from detslurm.cli.output.printing import Column, local_time, number, plain, rfc3339, table
+from detslurm.cli.output.tables import columns_text
+from detslurm.slurm.reasons import reason_of
+from detslurm.store import StoreError
+
+if TYPE_CHECKING:
+    from detslurm.sdk.experiments.experiment import Experiment
+    from detslurm.sdk.searches.view import SearchView
+    from detslurm.sdk.trials.trial import Trial
+    from detslurm.slurm import JobInfo
+    from detslurm.store import ExperimentView, TrialDir, TrialView, ValidationView
+    from detslurm.store.gc_policy import GCPolicy
+
+# The tracebacks of a few trials explain a failure; those of hundreds hide it.
+_TRACEBACKS = 3
+_STAGED = 50  # trials
+_NO_SUCH_RELATIVE = re.compile(r"^FileNotFoundError: .*'[^/'][^']*'")
+
+
+def experiment_text(experiment: Experiment) -> str:
+    """An experiment on a screen or two."""
+    parts = [properties(_experiment_rows(experiment))]
+    if experiment.search is not None and (rungs := rungs_table(experiment.search)):
+        parts.append("Search:\n" + rungs)
+    parts.append("Trials:\n" + trials_table(experiment))
+    parts += diagnostics(experiment)
+    failed = [trial for trial in experiment.trials() if trial.state == "ERROR"]
+    parts += [failure_text(trial) for trial in failed[:_TRACEBACKS]]
+    if len(failed) > _TRACEBACKS:
+        more = len(failed) - _TRACEBACKS
+        parts.append(f"{counted(more, 'more failed trial')}: `detslurm t describe ID` shows why.")
+    return "\n\n".join(parts)
+
+
+def _experiment_rows(experiment: Experiment) -> Iterator[tuple[str, Any]]:
+    view = experiment.view
+    yield "Experiment", view.id
+    yield "Name", view.name
+    yield "State", f"{view.state}: {view.pause_reason}" if view.pause_reason else view.state
+    yield "Progress", f"{100 * view.progress:.0f}%{_bar(view)}"
+    yield "Owner", view.owner
+    if view.parent is not None:
+        yield "Parent", f"experiment {view.parent} ({view.origin})"
+    yield "Project", f"{view.workspace}/{view.project}"
+    yield "Imported", f"it was {experiment.imported}" if experiment.imported else None
+    yield "Description", view.description
+    yield "Labels", ", ".join(view.labels)
+    yield "Notes", view.notes
+    yield "Created", local_time(view.created)
+    yield "Started", local_time(view.started)
+    yield "Ended", local_time(view.ended)
+    yield "Elapsed", _elapsed(view)
+    yield "Archived", "yes" if view.archived else ""
+    yield "Cluster", " ".join(word for word in (view.cluster, view.pool) if word)
+    yield "Jobs", ", ".join(dict.fromkeys(job.job_id.partition("_")[0] for job in view.jobs))
+    if _waits(view):
+        yield "Waits", f"`detslurm job why {view.id}` says why, and for how long"
+    yield "Submitted", view.submission
+    yield from _config_rows(experiment)
+    if experiment.search is not None:
+        yield "Search", search_text(experiment.search, ended=view.finished)
+        yield "Workers", workers_text(experiment.workers.values())
+    if view.best_trial is not None:
+        value = number(view.best_value)
+        yield "Best", f"{view.metric} {value} (trial {view.best_trial}){_curve(experiment)}"
+    yield "Directory", experiment.path
+
+
+def _waits(view: ExperimentView) -> bool:
+    """Whether trials wait in the queue for other reasons than a pause."""
+    return view.state == "ACTIVE" and bool(view.jobs) and "QUEUED" in view.trial_states
+
+
+def _bar(view: ExperimentView) -> str:
+    """How far it is, where a person sees it."""
+    if view.finished or not (on_terminal() and has_blocks()):
+        return ""
+    from detslurm.look.plot import progress_bar
+
+    return f" {progress_bar(view.progress, 20)}"
+
+
+def _curve(experiment: Experiment) -> str:
+    """The searcher's metric of the best trial in a line, where a person sees it."""
+    view = experiment.view
+    if view.metric is None or not (on_terminal() and has_blocks()):
+        return ""
+    from detslurm.look.plot import sparkline
+
+    best = next((trial for trial in experiment.trials() if trial.id == view.best_trial), None)
+    if best is None:
+        return ""
+    try:
+        values = best.metrics("validation", [view.metric]).metrics.get(view.metric, ())
+    except StoreError:
+        return ""  # what can't be read is told by what needs it
+    return f"  {sparkline(values)}" if len(values) > 1 else ""
+
+
+def _elapsed(view: ExperimentView) -> str:
+    from detslurm.cli.output.human import human_time
+
+    if view.started is None:
+        return ""
+    return human_time((view.ended or time.time()) - view.started)
+
+
+def _config_rows(experiment: Experiment) -> Iterator[tuple[str, Any]]:
+    try:
+        config = experiment.config
+    except StoreError as error:  # a broken submission must not hide what else is known
+        yield "Config", f"can't be read: {error}"
+        return
+    searcher, resources = config.get("searcher") or {}, config.get("resources") or {}
+    entrypoint = config.get("entrypoint")
+    yield "Entrypoint", entrypoint if isinstance(entrypoint, str) else " ".join(entrypoint or ())
+    if experiment.managed:
+        order = "smaller" if searcher.get("smaller_is_better", True) else "larger"
+        yield "Searcher", f"{searcher.get('name')} on {searcher.get('metric')} ({order} is better)"
+    yield "Environment", _environment_text(experiment)
+    yield "Slots per trial", resources.get("slots_per_trial")
+    for name, value in _limits(experiment, resources):
+        if (name, value) != ("weight", 1):
+            yield name.replace("_", " ").capitalize(), value
+    yield "Budget", experiment.budget
+    yield "Max restarts", config.get("max_restarts")
+    yield "Checkpoints kept", _kept(experiment.gc_policy)
+
+
+def _environment_text(experiment: Experiment) -> str:
+    """What the nodes stage, and whether they could."""
+    environment = experiment.environment
+    if environment is None:
+        return ""
+    size = f"{human_size(environment.size)} and {counted(environment.files, 'file')}"
+    looked = _looked_into(experiment)
+    ended = [run.end for one in looked for run in one.runs() if run.end]
+    whys = Counter(why for end in ended for why in set((end.get("not_staged") or {}).values()))
+    staged = sum(not end.get("not_staged") for end in ended)
+    lines = [f"{environment.prefix} as it was at the submission ({size})"]
+    if ended:
+        sample = f" of the first {_STAGED} trials" if len(looked) == _STAGED else ""
+        lines.append(f"staged in {staged} of {counted(len(ended), 'run')}{sample}")
+    lines += (f"not staged in {counted(count, 'run')}: {why}" for why, count in whys.items())
+    return "\n".join(lines)
+
+
+def _looked_into(experiment: Experiment) -> list[TrialDir]:
+    """The first trials that began: in hundreds of them hardly anything new is said."""
+    begun = (trial.directory for trial in experiment.trials() if trial.row.run_count)
+    return list(itertools.islice(begun, _STAGED))
+
+
+def _kept(policy: GCPolicy) -> str:
+    of_trial = f"best {policy.save_trial_best}, latest {policy.save_trial_latest} of each trial"
+    return f"best {policy.save_experiment_best} of all; {of_trial}"
+
+
+def _limits(experiment: Experiment, resources: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The resources that can be changed later, as they are now."""
+    for name in ("max_slots", "priority", "weight"):
+        yield name, experiment.view.fields.get(name, resources.get(name))
+
+
+def search_text(search: SearchView, *, ended: bool) -> str:
+    """How many of a search's trials there are of each kind."""
+    counts = search.counts()
+    invalid = f" ({counts['invalid']} with invalid hyperparameters)" if counts["invalid"] else ""
+    created = f"{counted(counts['created'], 'trial')} created"
+    if ended:  # the log of a canceled search stops in the middle: nothing of it runs any more
+        return f"{created}{invalid}"
+    kinds = ", ".join(f"{counts[kind]} {kind}" for kind in ("waiting", "running", "paused"))
+    return (
+        f"{counted(counts['created'], 'trial')} created: {kinds}, {counts['closed']} over{invalid}"
+    )
+
+
+def workers_text(workers: Iterable[JobInfo]) -> str:
+    """How many of a search's jobs run, and why the others wait."""
+    counts = Counter(job.reason or job.state if job.waiting else "" for job in workers)
+    runs = [f"{counts.pop('')} run"] if "" in counts else []
+    waits = (f"{n} wait: {reason_of(why).short} ({why})" for why, n in counts.items())
+    return ", ".join([*runs, *waits])
+
+
+def rungs_table(search: SearchView) -> str:
+    """A search's brackets and rungs; empty where it has none."""
+    units = search.unit.capitalize()
+    headers = ["Bracket", "Rung", units, "Results", "Outstanding", "Best", "Trial ID"]
+    rows = [
+        [r.bracket, r.rung, r.units, r.trials, r.outstanding, number(r.best), r.best_trial]
+        for r in search.rungs()
+    ]
+    return table(headers, rows) if rows else ""
+
+
+def properties(rows: Iterable[tuple[str, Any]]) -> str:
+    """Names and values below one another; what is empty is left out."""
+    shown = [(name, str(value)) for name, value in rows if value not in (None, "")]
+    width = max(len(name) for name, _ in shown)
+    indent = "\n" + " " * (width + 3)
+    lines = [f"{name.rjust(width)} : {indent.join(value.splitlines())}" for name, value in shown]
+    return "\n".join(lines)
+
+
+def trials_table(experiment: Experiment) -> str:
+    """An experiment's trials."""
+    return columns_text(_TRIALS, experiment.trials())
+
+
+def trial_state(trial: Trial) -> str:
+    """A trial's state, whether its hyperparameters were refused, and whether it does nothing."""
+    if trial.idle is not None:
+        return f"{trial.state} (idle)"
+    return f"{trial.state} (invalid)" if trial.row.invalid else trial.state
+
+
+def _best(trial: Trial) -> str:
+    return validation_text(trial.experiment.view.metric, trial.row.best_validation)
+
+
+def _latest_checkpoint(trial: Trial) -> str:
+    latest = trial.row.latest_checkpoint
+    return f"{latest.uuid} @ {latest.steps}" if latest else ""
+
+
+_TRIALS = [
+    Column("Trial ID", lambda trial: trial.id),
+    Column("State", trial_state, "state"),
+    Column("H-Params", lambda trial: compact(trial.row.hparams), least=12),
+    Column("# of Batches", lambda trial: trial.row.steps, drop=2),
+    Column("Restarts", lambda trial: trial.row.restarts, drop=4),
+    Column("Best Validation", _best, least=24),
+    Column("Last Checkpoint", _latest_checkpoint, drop=6, least=8),
+    Column("Started", lambda trial: trial.row.started, "time", drop=5),
+    Column("Ended", lambda trial: trial.row.ended, "time", drop=7),
+    Column("Job", lambda trial: job_text(trial), drop=1, least=8),
+]
+
+
+def compact(hparams: dict[str, Any] | None) -> str:
+    """Hyperparameters on one line."""
+    return ", ".join(f"{k}={_value(v)}" for k, v in (hparams or {}).items())
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, (dict, list)):
+        return json.dumps(plain(value), separators=(",", ":"))
+    return number(value)
+
+
+def validation_text(metric: str | None, validation: ValidationView | None) -> str:
+    """The searcher's metric where it has its best, and at which step."""
+    if validation is None or validation.value is None:
+        return ""
+    return f"{metric} {number(validation.value)} @ {validation.steps}"
+
+
+def metrics_text(validation: ValidationView | None) -> str:
+    """All metrics of a validation, and at which step."""
+    return f"{compact(reported_metrics(validation))} @ {validation.steps}" if validation else ""
+
+
+def job_text(trial: Trial) -> str:
+    """The job of an unfinished trial, with its state in the queue."""
+    status = trial.job_status
+    if status is None or status.job_ref is None:
+        return ""
+    if status.job is None:
+        return f"{status.job_ref.ref} (unknown)"
+    reason = f" ({status.job.reason})" if status.job.reason and not status.job.running else ""
+    return f"{status.job_ref.ref} {status.job.state}{reason}"
+
+
+def failure_text(trial: Trial) -> str:
+    """Why a trial failed: the reason, then the end of its output."""
+    lines = [f"Trial {trial.id} failed: {trial.row.end_reason or 'no reason is known'}"]
+    words = failure_excerpt(trial)
+    lines += [f"  {line}" for line in words]
+    if words and _NO_SUCH_RELATIVE.search(words[-1]):
+        lines.append(
+            "A job runs in a copy of the directory that was submitted, without what .detignore"
+            " names: give data by absolute paths."
+        )
+    return "\n".join(lines)
+
+
+def failure_excerpt(trial: Trial) -> list[str]:
+    """The traceback at the end of a trial's log, or what its job printed before any run."""
+    from detslurm.sdk.trials.logs import failure_excerpt, job_output
+
+    return failure_excerpt(trial.directory) if trial.row.run_count else job_output(trial)
+
+
+# -- data ----------------------------------------------------------------------------------------
+
+
+def experiment_data(experiment: Experiment) -> dict[str, Any]:
+    """An experiment for JSON."""
+    view, budget = experiment.view, experiment.budget
+    data = {name: getattr(view, name) for name in view.row().__struct_fields__}
+    try:
+        data["config"] = experiment.config
+    except StoreError:
+        data["config"] = None
+    resources = (data["config"] or {}).get("resources") or {}
+    return {
+        **data,
+        **dict(_limits(experiment, resources)),
+        "budget": None if budget is None else asdict(budget),
+        "environment": experiment.environment,
+        "path": str(experiment.path),
+        "search": experiment.search.data() if experiment.search is not None else None,
+        "message": experiment.message,
+        "workers": [
+            {"ref": ref.ref, "state": job.state, "reason": job.reason}
+            for ref, job in experiment.workers.items()
+        ],
+        "jobs": list(view.jobs),
+        "trials": [trial_row(trial) for trial in experiment.trials()],
+        "problems": list(view.problems),
+    }
+
+
+def trial_row(trial: Trial) -> dict[str, Any]:
+    """A trial as a row of JSON."""
+    view, status = trial.row, trial.job_status
+    data = {name: getattr(view, name) for name in view.__struct_fields__}
+    job = status.job if status else None
+    data["job"] = None
+    if status and status.job_ref:
+        data["job"] = {
+            "cluster": status.job_ref.cluster,
+            "ref": status.job_ref.ref,
+            "state": job.state if job else None,
+            "reason": job.reason if job else None,
+            "expected_start": rfc3339(job.expected_start) if job and job.expected_start else None,
+            "nodes": list(job.nodes) if job else [],
+        }
+    data["idle"] = trial.idle
+    data["message"] = status.message if status else None
+    search = trial.experiment.search
+    data["search"] = search.trial_data(trial.id) if search is not None else None
+    if view.state == "ERROR":
+        data["failure_excerpt"] = failure_excerpt(trial)
+    return data
+
+
+def trial_search_text(trial: Trial) -> str:
+    """The state of a trial in its search; empty if there is no search."""
+    search = trial.experiment.search
+    found = search.trial_data(trial.id) if search is not None else None
+    if search is None or found is None:
+        return ""
+    parts = [found["status"], f"reached {found['reached']}"]
+    if found["target_length"] is not None:
+        parts.append(f"asked for {found['target_length']} {search.unit}")
+    if found["rung"] is not None:
+        parts.append(f"rung {found['rung']} of bracket {found['bracket']}")
+    if found["stop"]:
+        parts.append("asked to stop")
+    return ", ".join(parts)
+
+
+def trial_data(trial: Trial, *, metrics: bool) -> dict[str, Any]:
+    """A trial for JSON, with all its runs and checkpoints."""
+    from detslurm.cli.experiment.efficiency import as_data
+    from detslurm.sdk.checkpoints.choosing import marked
+
+    view: TrialView = trial.view
+    data = {
+        **trial_row(trial),
+        "efficiency": as_data(trial.efficiency()),
+        "seed": view.seed,
+        "runs": list(view.runs),
+        "checkpoints": marked(trial.experiment._snapshot.directory, view.checkpoints),
+        "metadata": view.metadata,
+        "alerts": list(view.alerts),
+        "problems": list(view.problems),
+    }
+    if metrics:
+        data["metrics"] = list(trial.metric_rows())
+    return data

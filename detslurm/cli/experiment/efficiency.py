@@ -1,0 +1,119 @@
+"""What trials did with what they had, as a table and as text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from detslurm.cli.arguments.ids import client, experiment_id
+from detslurm.cli.output.human import human_time, size
+from detslurm.cli.output.printing import Column, Table, note, shows
+
+if TYPE_CHECKING:
+    from detslurm.sdk.costs.efficiency import Efficiency
+
+_PERCENT = ("memory_percent", "cpu_percent")
+
+
+@click.command()
+@experiment_id
+@shows
+def efficiency(experiment_id: int) -> Table:
+    """Show for each trial how busy its GPUs and CPUs were, its memory, and the time it waited.
+
+    GPU % is the average, P10 what a tenth of the time did not exceed. Memory is the peak on one
+    node and its part of what the trial has there. CPUs are those kept busy on average, of those
+    that the trial has. Wasted are slot-hours in which slots were idle or trained what a later run
+    trained again. What is not available stays empty: that is not 0.
+
+    \b
+    Examples:
+      detslurm experiment efficiency 7
+      detslurm experiment efficiency 7 --json
+    """
+    found = client().experiment(experiment_id).efficiency()
+    if not found:
+        note(f"No trial of experiment {experiment_id} has begun.")
+    return Table(_COLUMNS, found, lambda: [as_data(one) for one in found])
+
+
+def as_data(one: Efficiency) -> dict[str, Any]:
+    """The figures of a trial for JSON."""
+    return {**msgspec.structs.asdict(one), **{name: getattr(one, name) for name in _PERCENT}}
+
+
+def _rounded(name: str, digits: int = 0) -> Callable[[Any], Any]:
+    def value(row: Any) -> Any:
+        found = getattr(row, name)
+        return None if found is None else f"{found:.{digits}f}"
+
+    return value
+
+
+def cpus_text(one: Efficiency) -> str:
+    """The CPUs that were busy, of those that there are."""
+    if one.cpus_used is None:
+        return ""
+    used = f"{one.cpus_used:.1f}"
+    return used if one.cpus_requested is None else f"{used} of {one.cpus_requested}"
+
+
+def memory_text(one: Efficiency) -> str:
+    """The memory peak, of what there is on a node."""
+    if one.memory_peak is None:
+        return ""
+    peak = size(one.memory_peak)
+    return peak if one.memory_requested is None else f"{peak} of {size(one.memory_requested)}"
+
+
+def _duration(name: str) -> Callable[[Any], str]:
+    def value(row: Any) -> str:
+        seconds = getattr(row, name)
+        return "" if seconds is None else _clock(seconds)
+
+    return value
+
+
+def _clock(seconds: float) -> str:
+    minutes, second = divmod(round(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    return f"{hours}:{minute:02}:{second:02}"
+
+
+_COLUMNS = [
+    Column("Trial ID", lambda row: row.trial, csv_header="trial"),
+    Column("State", lambda row: row.state, "state", drop=5),
+    Column("GPU %", _rounded("gpu_percent"), csv_header="gpu_percent"),
+    Column("P10", _rounded("gpu_percent_p10"), csv_header="gpu_percent_p10", drop=3),
+    Column("GPU Memory", lambda row: row.gpu_memory_peak, "size", drop=4),
+    Column("Memory", lambda row: row.memory_peak, "size", csv_header="memory_peak"),
+    Column("Mem %", _rounded("memory_percent"), csv_header="memory_percent"),
+    Column("CPUs", _rounded("cpus_used", 1), csv_header="cpus_used"),
+    Column("CPU %", _rounded("cpu_percent"), csv_header="cpu_percent"),
+    Column("Elapsed", _duration("elapsed"), drop=2),
+    Column("Queued", _duration("queue_time"), drop=1),
+    Column("Steps Lost", lambda row: row.steps_lost, drop=6),
+    Column("Slot-h", _rounded("slot_hours", 2), csv_header="slot_hours"),
+    Column("Wasted", _rounded("slot_hours_wasted", 2), csv_header="slot_hours_wasted"),
+]
+
+
+def described(one: Efficiency) -> Iterator[tuple[str, Any]]:
+    """The figures as the rows of a description."""
+    yield "Elapsed", None if one.elapsed is None else human_time(one.elapsed)
+    yield "Queue Time", None if one.queue_time is None else human_time(one.queue_time)
+    yield "Nodes", one.nodes
+    yield "Memory Peak", memory_text(one)
+    yield "CPUs Used", cpus_text(one)
+    if one.gpu_percent is not None:
+        p10 = one.gpu_percent_p10
+        yield "GPU", f"{one.gpu_percent:.0f} % (10 % of the time at most {p10:.0f} %)"
+    yield "GPU Memory Peak", None if one.gpu_memory_peak is None else size(one.gpu_memory_peak)
+    yield "Batches Lost", one.steps_lost or None
+    if one.slot_hours is not None:
+        wasted = one.slot_hours_wasted
+        lost = "" if wasted is None else f" ({wasted:.2f} wasted)"
+        yield "Slot-Hours", f"{one.slot_hours:.2f}{lost}"

@@ -1,0 +1,96 @@
+"""`detslurm experiment set gc-policy`: how many checkpoints are kept, with a preview."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from detslurm._quantities import counted
+from detslurm.cli.arguments.ids import client, experiment_id
+from detslurm.cli.output.printing import json_option, note, number, print_json, size, table, warn
+
+if TYPE_CHECKING:
+    from detslurm.sdk.disk.garbage import GCPreview
+    from detslurm.store.gc_policy import GCPolicy
+
+_COUNT = click.IntRange(0)
+
+
+@click.command("gc-policy")
+@experiment_id
+@click.option("--save-experiment-best", type=_COUNT, help="Keep the N best of the experiment.")
+@click.option("--save-trial-best", type=_COUNT, help="Keep the N best of each trial.")
+@click.option("--save-trial-latest", type=_COUNT, help="Keep the N latest of each trial.")
+@click.option("-y", "--yes", is_flag=True, help="Delete without asking for confirmation.")
+@json_option
+def gc_policy(
+    experiment_id: int,
+    save_experiment_best: int | None,
+    save_trial_best: int | None,
+    save_trial_latest: int | None,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Change how many checkpoints of an experiment are kept.
+
+    What the new policy does not keep is shown and, after a question, deleted at once. A number that
+    is not given stays as it is.
+
+    \b
+    Examples:
+      detslurm experiment set gc-policy 7 --save-trial-best 1 --save-trial-latest 0
+      detslurm experiment set gc-policy 7 --save-experiment-best 3 --yes
+    """
+    numbers = {
+        "save_experiment_best": save_experiment_best,
+        "save_trial_best": save_trial_best,
+        "save_trial_latest": save_trial_latest,
+    }
+    if all(value is None for value in numbers.values()):
+        raise click.UsageError("give at least one of the numbers, such as --save-trial-best 1")
+    from msgspec.structs import replace
+
+    from detslurm.sdk.checkpoints.catalog import unreachable_problems
+
+    experiment = client().stored(experiment_id)
+    given = {name: value for name, value in numbers.items() if value is not None}
+    policy = replace(experiment.gc_policy, **given)
+    found = experiment.gc_preview(policy)
+    if not yes:
+        _show(found)
+        if not click.confirm("Change the policy and delete these checkpoints?", err=True):
+            note("Nothing was changed.")
+            raise click.exceptions.Exit(1)
+    done = experiment.set_gc_policy(**numbers)
+    for problem in (*done.problems, *unreachable_problems(done.unreachable)):
+        warn(problem)
+    if as_json:
+        deleted = [one.uuid for one in done.deleted]
+        why = {"kept": done.kept, "unreachable": done.unreachable}
+        print_json({"policy": policy, "deleted": deleted, "freed": done.freed, **why})
+        return
+    click.echo(f"Set GC policy of experiment {experiment_id} to {described(policy)}")
+    click.echo(f"Deleted {counted(len(done.deleted), 'checkpoint')}, {size(done.freed)}")
+
+
+def described(policy: GCPolicy) -> str:
+    """A policy in a line."""
+    names = ("save_experiment_best", "save_trial_best", "save_trial_latest")
+    return ", ".join(f"{name}: {getattr(policy, name)}" for name in names)
+
+
+def _show(found: GCPreview) -> None:
+    """What would be deleted, on stderr: stdout is for what was done."""
+    if found.checkpoints:
+        rows = [
+            (one.trial, one.steps, number(one.metric), one.uuid, size(one.size))
+            for one in found.checkpoints
+        ]
+        note(table(("Trial ID", "# of Batches", "Validation Metric", "UUID", "Size"), rows))
+    gone = counted(len(found.checkpoints), "checkpoint")
+    note(f"{gone} would be deleted, {size(found.freed)}; {found.stay} would stay.")
+    for problem in found.problems:
+        warn(problem)
+    for uuid, why in found.kept_by.items():
+        note(f"{uuid} is kept for {why}.")

@@ -1,0 +1,203 @@
+"""Commands that control experiments: pause, activate, cancel, kill and the like."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+import click
+
+from detslurm.cli.arguments.ids import client, experiment_id, for_each, several_ids
+from detslurm.cli.arguments.seconds import Seconds
+from detslurm.cli.output.printing import Document, describes, json_option, note, size
+
+if TYPE_CHECKING:
+    from detslurm.sdk.experiments.experiment import Experiment
+
+
+@click.command()
+@several_ids
+@json_option
+def pause(ids: list[int], as_json: bool) -> None:
+    """Checkpoint running trials and free their nodes; hold the jobs in the queue.
+
+    Several ids are separated by spaces or commas.
+
+    \b
+    Examples:
+      detslurm experiment pause 7
+      detslurm experiment pause 7 8,9
+    """
+
+    def act(experiment: Experiment) -> str:
+        experiment.pause()
+        return f"Paused experiment {experiment.id}"
+
+    for_each(ids, act, as_json=as_json)
+
+
+@click.command()
+@several_ids
+@json_option
+def activate(ids: list[int], as_json: bool) -> None:
+    """Resume paused experiments from their checkpoints.
+
+    Held jobs are released, and trials whose jobs are gone get new ones.
+
+    \b
+    Examples:
+      detslurm experiment activate 7
+    """
+
+    def act(experiment: Experiment) -> str:
+        experiment.activate()
+        return f"Activated experiment {experiment.id}"
+
+    for_each(ids, act, as_json=as_json)
+
+
+@click.command()
+@several_ids
+@json_option
+def cancel(ids: list[int], as_json: bool) -> None:
+    """Checkpoint running trials, then end the experiment. It can't be resumed."""
+
+    def act(experiment: Experiment) -> str:
+        done = experiment.cancel()
+        return f"Canceled experiment {experiment.id}" if done else _over(experiment)
+
+    for_each(ids, act, as_json=as_json)
+
+
+@click.command()
+@several_ids
+@json_option
+def kill(ids: list[int], as_json: bool) -> None:
+    """End the experiment at once. It can't be resumed; completed checkpoints are kept."""
+
+    def act(experiment: Experiment) -> str:
+        done = experiment.kill()
+        return f"Killed experiment {experiment.id}" if done else _over(experiment)
+
+    for_each(ids, act, as_json=as_json)
+
+
+def _over(experiment: Experiment) -> str:
+    return f"Experiment {experiment.id} has already ended: {experiment.state}"
+
+
+@click.command()
+@several_ids
+@json_option
+def archive(ids: list[int], as_json: bool) -> None:
+    """Hide finished experiments from lists; `list --all` shows them."""
+
+    def act(experiment: Experiment) -> str:
+        experiment.archive()
+        return f"Archived experiment {experiment.id}"
+
+    for_each(ids, act, as_json=as_json, query_queue=True)
+
+
+@click.command()
+@several_ids
+@json_option
+def unarchive(ids: list[int], as_json: bool) -> None:
+    """Show archived experiments in lists again."""
+
+    def act(experiment: Experiment) -> str:
+        experiment.unarchive()
+        return f"Unarchived experiment {experiment.id}"
+
+    for_each(ids, act, as_json=as_json)
+
+
+@click.command()
+@several_ids
+@click.option("-y", "--yes", is_flag=True, help="Delete without asking for confirmation.")
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Delete them even if a checkpoint storage can't be seen from here: files stay there.",
+)
+@json_option
+def delete(ids: list[int], yes: bool, force: bool, as_json: bool) -> None:
+    """Delete finished experiments with their checkpoints, logs, metrics and code.
+
+    A deletion that was interrupted can be repeated.
+    """
+    what = f"experiment {ids[0]}" if len(ids) == 1 else f"experiments {', '.join(map(str, ids))}"
+    if not yes and not _confirmed(f"Delete {what} permanently, with all checkpoints?", ids):
+        note(f"Aborting {what.split()[0]} deletion.")
+        raise click.exceptions.Exit(1)
+
+    def act(experiment: Experiment) -> str:
+        freed = _size_of(experiment)
+        experiment.delete(force=force)
+        return f"Deleted experiment {experiment.id}{f', freeing {size(freed)}' if freed else ''}"
+
+    for_each(ids, act, as_json=as_json, query_queue=True, deleted=True)
+
+
+def _confirmed(question: str, ids: list[int]) -> bool:
+    total = _sizes(ids)
+    return click.confirm(f"{question} This frees {size(total)}." if total else question, err=True)
+
+
+def _size_of(experiment: Experiment) -> int:
+    """What an experiment takes, as far as it can be read; 0 where it was half deleted before."""
+    from detslurm.store import StoreError
+
+    try:
+        return 0 if experiment.state == "DELETED" else experiment.disk_usage().total
+    except StoreError:
+        return 0
+
+
+def _sizes(ids: list[int]) -> int:
+    """What experiments take together; whatever else is wrong is told when they are deleted."""
+    from detslurm.store import StoreError
+
+    mine, total = client(), 0
+    for number in ids:
+        with contextlib.suppress(StoreError):
+            total += _size_of(mine.stored(number, deleted=True))
+    return total
+
+
+@click.command()
+@experiment_id
+@click.option(
+    "--polling-interval",
+    default=5.0,
+    show_default=True,
+    type=Seconds(min=0.1),
+    metavar="SECONDS",
+    help="Read the store every SECONDS seconds.",
+)
+@describes
+def wait(experiment_id: int, polling_interval: float) -> Document:
+    """Wait until an experiment has ended or is paused.
+
+    The exit status is 0 only if it is COMPLETED. Progress is printed on stderr: a bar on a
+    terminal, elsewhere a line when the state changes and one a minute.
+
+    \b
+    Examples:
+      detslurm experiment wait 7 && python3 evaluate.py
+    """
+    from detslurm.cli.output.waiting import waiting
+    from detslurm.sdk.experiments import polling
+
+    experiment = client().experiment(experiment_id)
+    with waiting() as show:
+
+        def report(text: str) -> None:
+            show(experiment.state, text, experiment.view.progress)
+
+        state = polling.wait(experiment, interval=polling_interval, report=report)
+    return Document(
+        lambda: f"Experiment {experiment_id} is {state}",
+        lambda: {"id": experiment_id, "state": state},
+        failed=state != "COMPLETED",
+    )

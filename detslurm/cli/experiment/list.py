@@ -1,0 +1,243 @@
+"""`detslurm experiment list`: which experiments, which columns, in which order."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from detslurm.cli.arguments.ids import client
+from detslurm.cli.lazy import completed_by
+from detslurm.cli.output.printing import Column, Table, shows, warn
+
+if TYPE_CHECKING:
+    from detslurm.sdk.experiments.query import ExperimentQuery
+    from detslurm.store import ExperimentRow
+
+STATES = (
+    "ACTIVE",
+    "PAUSED",
+    "STOPPING_CANCELED",
+    "STOPPING_KILLED",
+    "COMPLETED",
+    "CANCELED",
+    "ERROR",
+)
+
+
+def _duration(row: ExperimentRow) -> str:
+    from detslurm.cli.output.human import human_time
+
+    if row.started is None:
+        return ""
+    import time
+
+    return human_time((row.ended or time.time()) - row.started)
+
+
+COLUMNS: Mapping[str, Column] = {
+    "id": Column("ID", lambda row: row.id),
+    "owner": Column("Owner", lambda row: row.owner, drop=4, least=4),
+    "name": Column("Name", lambda row: row.name, least=12),
+    "workspace": Column("Workspace", lambda row: row.workspace, drop=9, least=8),
+    "project": Column("Project", lambda row: row.project, drop=8, least=8),
+    "parent": Column("Parent ID", lambda row: row.parent, drop=10),
+    "state": Column("State", lambda row: row.state, "state"),
+    "reason": Column("Reason", lambda row: row.pause_reason, drop=4, least=12),
+    "progress": Column("Progress", lambda row: row.progress, "share", drop=2),
+    "trials": Column("Trials", lambda row: row.trial_count, drop=3),
+    "best": Column("Best", lambda row: row.best_value, drop=1),
+    "metric": Column("Metric", lambda row: row.metric, drop=9, least=8),
+    "created": Column("Created", lambda row: row.created, "time", drop=9),
+    "started": Column("Started", lambda row: row.started, "time", drop=5),
+    "ended": Column("Ended", lambda row: row.ended, "time", drop=6),
+    "duration": Column("Duration", _duration, drop=9),
+    "pool": Column("Resource Pool", lambda row: row.pool, drop=7, least=4),
+    "slots": Column("Slots", lambda row: row.slots, drop=9),
+    "labels": Column("Labels", lambda row: ", ".join(row.labels), drop=9, least=8),
+    "description": Column("Description", lambda row: row.description, drop=9, least=12),
+    "notes": Column("Notes", lambda row: row.notes, drop=9, least=12),
+    "archived": Column("Archived", lambda row: "yes" if row.archived else "", drop=9),
+    "cluster": Column("Cluster", lambda row: row.cluster, drop=9),
+}
+_DEFAULT = ["id", "owner", "name", "parent", "state", "progress", "trials", "best"]
+_DEFAULT += ["started", "ended", "pool"]
+
+
+def _names(known: Sequence[str], what: str) -> Callable[[Any, Any, str | None], list[str] | None]:
+    """A callback that takes a list of names with commas."""
+
+    def parse(ctx: click.Context, param: click.Parameter, value: str | None) -> list[str] | None:
+        if value is None:
+            return None
+        found = [word.strip().lower() for word in value.split(",") if word.strip()]
+        wrong = [word for word in found if word not in known]
+        if wrong or not found:
+            bad = ", ".join(wrong) or repr(value)
+            raise click.BadParameter(f"no {what} {bad}; there are {', '.join(known)}")
+        return found
+
+    return parse
+
+
+def _several(name: str, *more: str, metavar: str, help: str) -> Callable[..., Any]:
+    return click.option(f"--{name}", *more, multiple=True, metavar=metavar, help=help)
+
+
+_OPTIONS: tuple[Callable[..., Any], ...] = (
+    click.option(
+        "-a", "--all", "include_archived", is_flag=True, help="Include archived experiments."
+    ),
+    click.option(
+        "--state",
+        "states",
+        multiple=True,
+        type=click.Choice(STATES, case_sensitive=False),
+        help="Show only experiments in this state. Repeatable.",
+    ),
+    _several("label", "labels", metavar="LABEL", help="Show only those with LABEL. Repeatable."),
+    _several(
+        "name", "names", metavar="NAME", help="Show only those of this name or glob. Repeatable."
+    ),
+    _several("user", "users", metavar="USER", help="Show only those of USER. Repeatable."),
+    _several("workspace", "workspaces", metavar="NAME", help="Show only those in this workspace."),
+    _several("project", "projects", metavar="NAME", help="Show only those in this project."),
+    click.option(
+        "--sort",
+        metavar="COLUMN",
+        callback=_names(list(COLUMNS), "column"),
+        shell_complete=completed_by("columns"),
+        help="Sort by this column, or by several with commas, smallest first. By default by id.",
+    ),
+    click.option("--reverse", is_flag=True, help="Reverse the order."),
+    click.option(
+        "--columns",
+        metavar="NAMES",
+        callback=_names(list(COLUMNS), "column"),
+        shell_complete=completed_by("columns"),
+        help=f"Show these columns: names with commas, out of {', '.join(COLUMNS)}.",
+    ),
+    click.option(
+        "--show-project", "--show_project", is_flag=True, help="Show workspaces and projects, too."
+    ),
+    click.option(
+        "--limit",
+        type=click.IntRange(min=0),
+        metavar="N",
+        help="Show only the N newest experiments, with --sort the first N.",
+    ),
+    click.option(
+        "--offset",
+        type=click.IntRange(min=0),
+        default=0,
+        metavar="N",
+        help="Skip the N newest experiments, with --sort the first N.",
+    ),
+)
+
+
+def list_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that choose experiments, columns and their order."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+@click.command("list")
+@list_options
+@shows
+def list_experiments(**options: Any) -> Table:
+    """List experiments, the newest last.
+
+    \b
+    Examples:
+      detslurm experiment list
+      detslurm experiment list --state ERROR --user alice --limit 20
+      detslurm experiment list --name "mnist*" --sort best --columns id,name,best,labels
+      detslurm experiment list --all --json
+    """
+    return chosen(**options)
+
+
+def chosen(
+    *,
+    include_archived: bool,
+    sort: list[str] | None,
+    reverse: bool,
+    columns: list[str] | None,
+    show_project: bool,
+    limit: int | None,
+    offset: int,
+    **filters: tuple[str, ...],
+) -> Table:
+    """The experiments that the options ask for, as a table."""
+    from detslurm.sdk.disk.purge import purge_days
+
+    query, mine = _query(**filters), client()
+    # What ends early may be asked for in few words: only so many are read then.
+    first = min(offset, sys.maxsize)
+    last = sys.maxsize if limit is None else min(offset + limit, sys.maxsize)
+    page = None if sort or limit is None or any(filters.values()) else last
+    found: Iterable[ExperimentRow]
+    found = filter(query.matches, mine.newest_rows(archived=include_archived, count=page))
+    if (after := purge_days()) is not None:
+        found = _warned_of_purge([*found], after)
+    if sort:
+        rows = _sorted([*found][::-1], sort, reverse=reverse)
+        rows = rows[first:last]
+    else:
+        rows = [*islice(found, first, last)]
+        rows = rows if reverse else rows[::-1]
+    for row in rows:
+        if row.submission:
+            warn(f"experiment {row.id}: {row.submission}")
+    names = columns or [
+        *(["workspace", "project"] if show_project else []),
+        *_DEFAULT,
+        *(["reason"] if any(row.pause_reason for row in rows) else []),
+        *(["archived"] if include_archived else []),
+    ]
+    return Table([COLUMNS[name] for name in names], rows)
+
+
+def _warned_of_purge(rows: list[ExperimentRow], after: int) -> list[ExperimentRow]:
+    """The rows, newest first, after a warning of those whose files may soon be purged."""
+    from detslurm.sdk.disk.purge import in_danger, warning_for_list
+
+    if text := warning_for_list(in_danger(reversed(rows), after), after):
+        warn(text)
+    return rows
+
+
+def _query(
+    states: tuple[str, ...],
+    labels: tuple[str, ...],
+    names: tuple[str, ...],
+    users: tuple[str, ...],
+    workspaces: tuple[str, ...],
+    projects: tuple[str, ...],
+) -> ExperimentQuery:
+    from detslurm.sdk.experiments.query import ExperimentQuery
+
+    return ExperimentQuery(
+        frozenset(states), frozenset(labels), names, frozenset(users), workspaces, projects
+    )
+
+
+def _sorted(rows: list[ExperimentRow], names: list[str], *, reverse: bool) -> list[ExperimentRow]:
+    """By the columns, what has no value there always last."""
+    for name in reversed(names):
+        value: Callable[[Any], Any] = _seconds if name == "duration" else COLUMNS[name].value
+        known = [row for row in rows if value(row) not in (None, "")]
+        known.sort(key=value, reverse=reverse)
+        rows = known + [row for row in rows if value(row) in (None, "")]
+    return rows
+
+
+def _seconds(row: ExperimentRow) -> float | None:
+    import time
+
+    return None if row.started is None else (row.ended or time.time()) - row.started

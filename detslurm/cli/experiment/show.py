@@ -1,0 +1,119 @@
+"""Commands that show experiments."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from detslurm.cli.arguments.ids import client, experiment_id, several_ids
+from detslurm.cli.output.printing import Document, Table, describes, note, print_error, shows, warn
+
+
+@click.command()
+@several_ids
+@click.option(
+    "--outdir",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Write experiments.csv, workloads.csv and trials.csv to DIR instead.",
+)
+@describes
+def describe(ids: list[int], outdir: Path | None) -> Document:
+    """Show the settings, trials and failures of experiments.
+
+    If one of several experiments can't be read, the others are still shown, and the exit status
+    is 1.
+
+    \b
+    Examples:
+      detslurm experiment describe 7
+      detslurm experiment describe 7 8 --json
+      detslurm experiment describe 7 8 --outdir tables
+    """
+    from detslurm.cli.experiment import description
+    from detslurm.cli.failures import described
+
+    failed: list[Exception] = []
+    experiments = client().experiments(ids, skip=failed.append if len(ids) > 1 else None)
+    for error in failed:
+        known = described(error)
+        print_error(str(error), known.kind if known else "store")
+    for text in [text for experiment in experiments for text in experiment.purge_warnings()][:10]:
+        warn(text)
+
+    if outdir is not None:
+        from detslurm.cli.experiment.description_tables import write_tables
+
+        written = write_tables(experiments, outdir)
+        text = "\n".join(f"Wrote {path}" for path in written)
+        return Document(lambda: text, lambda: [str(path) for path in written], failed=bool(failed))
+
+    def data() -> Any:
+        found = [description.experiment_data(experiment) for experiment in experiments]
+        return found[0] if len(ids) == 1 else found
+
+    return Document(
+        lambda: "\n\n".join(description.experiment_text(e) for e in experiments),
+        data,
+        failed=bool(failed),
+    )
+
+
+@click.command("list-checkpoints")
+@experiment_id
+@click.option(
+    "--best",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Show only the N best, by the searcher's metric.",
+)
+@shows
+def list_checkpoints(experiment_id: int, best: int | None) -> Table:
+    """List the checkpoints of all trials of an experiment.
+
+    \b
+    Examples:
+      detslurm experiment list-checkpoints 7
+      detslurm experiment list-checkpoints 7 --best 3
+    """
+    from detslurm.cli.checkpoint import listing
+    from detslurm.sdk.checkpoints.choosing import as_stored, best_first
+
+    mine = client()
+    found = as_stored(mine.store, mine.checkpoints([experiment_id]))
+    return listing.as_rows(found if best is None else best_first(found)[:best])
+
+
+@click.command()
+@experiment_id
+@describes
+def config(experiment_id: int) -> Document:
+    """Print the resolved configuration as YAML, with secrets masked."""
+    data: dict[str, Any] = client().stored(experiment_id).config
+
+    def text() -> str:
+        import yaml
+
+        shown: str = yaml.safe_dump(data, sort_keys=True, allow_unicode=True)
+        return shown.rstrip("\n")
+
+    return Document(text, lambda: data)
+
+
+@click.command("download-model-def")
+@experiment_id
+@click.option(
+    "-o",
+    "--output-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=".",
+    show_default=True,
+    help="Write the archive to this directory.",
+)
+def download_model_def(experiment_id: int, output_dir: Path) -> None:
+    """Save the code that an experiment runs as experiment_ID_model_def.tgz."""
+    path = client().stored(experiment_id).download_code(output_dir)
+    note(f"Downloaded the code of experiment {experiment_id}")
+    click.echo(path)

@@ -1,0 +1,153 @@
+"""`detslurm job why`: why a job waits, and what shows it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from detslurm.cli.arguments.cluster_option import cluster_option
+from detslurm.cli.arguments.ids import client, experiment_of, trial_of
+from detslurm.cli.lazy import completed_by
+from detslurm.cli.output.printing import Document, describes
+
+if TYPE_CHECKING:
+    from detslurm.sdk.waiting.explanation import Explanation, Variant
+
+
+def _job(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """A job's or an experiment's id as it is; `last` and names of experiments as ids."""
+    if value is None or ctx.resilient_parsing or value[:1].isdigit():
+        return value
+    return str(experiment_of(value))
+
+
+def _trial(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
+    return None if value is None or ctx.resilient_parsing else trial_of(value)
+
+
+@click.command()
+@click.argument(
+    "job_id",
+    metavar="[ID]",
+    required=False,
+    callback=_job,
+    shell_complete=completed_by("jobs"),
+)
+@click.option(
+    "-t",
+    "--trial",
+    "trial_id",
+    metavar="TRIAL_ID",
+    callback=_trial,
+    shell_complete=completed_by("trials"),
+    help="Show it for the job of this trial.",
+)
+@click.option(
+    "--sooner",
+    is_flag=True,
+    help="Check with Slurm up to three variants that may start sooner: half the time, half the"
+    " GPUs, another partition. Nothing is queued or changed.",
+)
+@click.option("--refresh", is_flag=True, help="Take no answers of the last minute: ask again.")
+@cluster_option
+@describes
+def why(
+    job_id: str | None,
+    trial_id: int | None,
+    sooner: bool,
+    refresh: bool,
+    cluster: str,
+) -> Document:
+    """Say why a job waits, what shows it, what would help, and when it will start.
+
+    ID is Slurm's, such as 4711 or 4711_3, of anybody's job, or that of an experiment, of whose jobs
+    the first to start is meant. Slurm is asked at most five times, and not again within a minute.
+
+    \b
+    Examples:
+      detslurm job why 4711
+      detslurm job why last --sooner
+    """
+    if (job_id is None) == (trial_id is None):
+        raise click.UsageError("give either ID or --trial")
+    mine = client()
+    if job_id is not None:
+        try:
+            found = mine.explain_job(job_id, sooner=sooner, refresh=refresh, cluster=cluster)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from error
+    else:
+        assert trial_id is not None
+        number = mine.stored_trial(trial_id).experiment_id
+        found = mine.explain_trial(number, trial_id, sooner=sooner, refresh=refresh)
+    return Document(lambda: "\n".join(_lines(found, time.time(), sooner)), found.to_dict)
+
+
+def _lines(found: Explanation, now: float, sooner: bool) -> Iterator[str]:
+    from detslurm.sdk.waiting.explain import estimate_text
+    from detslurm.sdk.waiting.spans import span
+
+    yield found.cause + _of_experiment(found)
+    if found.category is None:
+        return
+    since = f" for {span(now - found.submitted)}" if found.submitted else ""
+    yield f"It waits in {found.resource_pool or 'the queue'}{since}. Cause: {found.category}" + (
+        f" ({found.reason})." if found.reason else "."
+    )
+    if found.permanent:
+        yield "It never starts as it is."
+    if found.remedy:
+        yield found.remedy
+    yield from _listed("Evidence", found.evidence)
+    if not found.permanent:
+        yield ""
+        yield f"Expected start: {estimate_text(found, now)}."
+    if sooner:
+        yield from _listed("Sooner", [_variant(one, now) for one in found.sooner] or [_NOTHING])
+    yield from _listed("Not available", found.unavailable)
+    age = now - found.as_of
+    if age >= 1:
+        yield ""
+        yield f"As of {span(age)} ago; --refresh asks again."
+
+
+_NOTHING = "nothing was tried: it does not wait for what less time or fewer GPUs would change"
+
+
+def _of_experiment(found: Explanation) -> str:
+    if found.experiment_id is None:
+        return ""
+    trials = found.trial_ids
+    if not trials:
+        return f" It works for experiment {found.experiment_id}."
+    names = ", ".join(map(str, trials[:5])) + (" ..." if len(trials) > 5 else "")
+    noun = "trial" if len(trials) == 1 else "trials"
+    return f" It is for {noun} {names} of experiment {found.experiment_id}."
+
+
+def _listed(title: str, lines: Any) -> Iterator[str]:
+    if lines:
+        yield ""
+        yield f"{title}:"
+        yield from (f"  - {line}" for line in lines)
+
+
+def _variant(one: Variant, now: float) -> str:
+    from detslurm.sdk.waiting.spans import clock_and_span, span
+
+    if one.expected_start is None:
+        return f"{one.change}: refused: {one.refusal}"
+    when = f"{one.change}: about {clock_and_span(max(one.expected_start, now), now)}"
+    if one.sooner is None:
+        compared = ""
+    elif one.sooner >= 60:
+        compared = f", {span(one.sooner)} sooner"
+    else:
+        compared = ", not sooner"
+    command = (
+        f": `{one.command}`" if one.command and (one.sooner is None or one.sooner >= 60) else ""
+    )
+    return f"{when}{compared}{command}"

@@ -1,0 +1,230 @@
+"""Commands that show models and their versions."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from detslurm.cli.arguments.ids import client
+from detslurm.cli.model.arguments import model_name
+from detslurm.cli.output.printing import (
+    Column,
+    Document,
+    Table,
+    describes,
+    local_time,
+    rfc3339,
+    shows,
+)
+from detslurm.cli.output.tables import columns_text, printable
+
+if TYPE_CHECKING:
+    from detslurm.sdk.models.model import Model
+    from detslurm.sdk.models.version import ModelVersion
+
+_SORTS = ["id", "name", "description", "creation_time", "last_updated_time", "num_versions",
+          "workspace"]  # fmt: skip
+
+_COLUMNS = [
+    Column("ID", lambda one: one.model_id),
+    Column("Name", lambda one: one.name, least=12),
+    Column("Versions", lambda one: len(one.row.versions)),
+    Column("Labels", lambda one: ", ".join(one.labels), drop=2, least=8),
+    Column("Owner", lambda one: one.username, drop=3, least=4),
+    Column("Workspace", lambda one: one.workspace, drop=4),
+    Column("Creation Time", lambda one: one.row.created, "time", drop=6),
+    Column("Last Updated Time", lambda one: one.row.updated, "time", drop=1),
+    Column("Metadata", lambda one: _json(one.metadata), drop=5, least=8),
+]
+_VERSION_COLUMNS = [
+    Column("Version #", lambda one: one.version),
+    Column("Name", lambda one: one.name, drop=3),
+    Column("Trial ID", lambda one: one.row.trial, drop=1),
+    Column("Batch", lambda one: one.row.steps, drop=2),
+    Column("Checkpoint UUID", lambda one: one.row.uuid),
+    Column("Created", lambda one: one.row.created, "time", drop=4),
+    Column("Labels", lambda one: ", ".join(one.labels), drop=6, least=8),
+    Column("Metadata", lambda one: _json(one.metadata), drop=5, least=8),
+]
+
+
+@click.command("list")
+@click.option(
+    "--sort-by", type=click.Choice(_SORTS), default="name", show_default=True, help="Sort by this."
+)
+@click.option(
+    "--order-by", type=click.Choice(["asc", "desc"]), default="asc", show_default=True,
+    help="Begin with the smallest, or with the greatest.",
+)  # fmt: skip
+@click.option("--name", metavar="TEXT", help="Show only models whose names contain TEXT.")
+@click.option("--label", "labels", multiple=True, help="Show only models with LABEL. Repeatable.")
+@click.option("-w", "--workspace-name", metavar="NAME", help="Show only models of a workspace.")
+@click.option("--user", metavar="NAME", help="Show only models of a user.")
+@click.option("--all", "-a", "archived", is_flag=True, help="Show archived models, too.")
+@shows
+def list_models(
+    sort_by: str,
+    order_by: str,
+    name: str | None,
+    labels: tuple[str, ...],
+    workspace_name: str | None,
+    user: str | None,
+    archived: bool,
+) -> Table:
+    """List models.
+
+    \b
+    Examples:
+      detslurm model list --label vision
+      detslurm model list --sort-by last_updated_time --order-by desc
+    """
+    from detslurm.sdk.enums import OrderBy
+
+    rows = client().list_models(
+        sort_by.upper(),
+        OrderBy.DESC if order_by == "desc" else OrderBy.ASC,
+        name=name,
+        labels=labels,
+        workspace=workspace_name,
+        user=user,
+        archived=archived,
+    )
+    hidden = Column("Archived", lambda one: "yes" if one.archived else "")
+    return Table(
+        [*_COLUMNS, hidden] if archived else _COLUMNS,
+        rows,
+        lambda: [model_data(one) for one in rows],
+    )
+
+
+@click.command("list-versions")
+@model_name
+@shows
+def list_versions(name: str) -> Table:
+    """List the versions of a model, the newest first."""
+    rows = client().get_model(name).list_versions()
+    return Table(_VERSION_COLUMNS, rows, lambda: [version_data(one) for one in rows])
+
+
+@click.command()
+@model_name
+@click.option("--version", type=click.IntRange(1), metavar="N", help="Show version N alone.")
+@describes
+def describe(name: str, version: int | None) -> Document:
+    """Show a model and its versions; or one version, with where its files are.
+
+    \b
+    Examples:
+      detslurm model describe resnet
+      detslurm model describe resnet --version 3 --json
+    """
+    model = client().get_model(name)
+    if version is None:
+        return Document(lambda: _model_text(model), lambda: model_data(model, versions=True))
+    found = model.get_version(version)
+    assert found is not None
+    return Document(lambda: _version_text(found), lambda: version_data(found, checkpoint=True))
+
+
+def model_data(model: Model, *, versions: bool = False) -> dict[str, Any]:
+    """A model for JSON."""
+    data = {
+        "id": model.model_id,
+        "name": model.name,
+        "description": model.description,
+        "notes": model.notes,
+        "labels": model.labels,
+        "metadata": model.metadata,
+        "workspace": model.workspace,
+        "archived": model.archived,
+        "username": model.username,
+        "created": _time(model.row.created),
+        "updated": _time(model.row.updated),
+        "num_versions": len(model.row.versions),
+    }
+    if versions:
+        data["versions"] = [version_data(one) for one in model.list_versions()]
+    return data
+
+
+def version_data(one: ModelVersion, *, checkpoint: bool = False) -> dict[str, Any]:
+    """A version for JSON."""
+    data: dict[str, Any] = {
+        "model": one.model_name,
+        "version": one.version,
+        "name": one.name,
+        "notes": one.notes,
+        "labels": one.labels,
+        "metadata": one.metadata,
+        "username": one.username,
+        "created": _time(one.row.created),
+        "checkpoint_uuid": one.row.uuid,
+        "experiment": one.row.experiment,
+        "trial": one.row.trial,
+        "steps": one.row.steps,
+    }
+    if checkpoint:
+        found = one.checkpoint
+        data["location"] = found.location
+        data["state"] = found.state
+        data["validation_metrics"] = found.validation_metrics
+    return data
+
+
+def _model_text(model: Model) -> str:
+    facts = {
+        "ID": model.model_id,
+        "Name": model.name,
+        "Description": model.description,
+        "Owner": model.username,
+        "Workspace": model.workspace,
+        "Labels": ", ".join(model.labels),
+        "Metadata": _json(model.metadata),
+        "Notes": model.notes,
+        "Created": local_time(model.row.created),
+        "Updated": local_time(model.row.updated),
+        "Archived": "yes" if model.archived else "",
+    }
+    versions = model.list_versions()
+    below = columns_text(_VERSION_COLUMNS, versions) if versions else "No versions."
+    return f"{_lines(facts)}\n\n{below}"
+
+
+def _version_text(one: ModelVersion) -> str:
+    checkpoint = one.checkpoint
+    return _lines(
+        {
+            "Model": one.model_name,
+            "Version": one.version,
+            "Name": one.name,
+            "Notes": one.notes,
+            "Labels": ", ".join(one.labels),
+            "Metadata": _json(one.metadata),
+            "Registered": f"{local_time(one.row.created)} by {one.username}",
+            "Experiment ID": one.row.experiment,
+            "Trial ID": one.row.trial,
+            "Batch": one.row.steps,
+            "Checkpoint": f"{one.row.uuid} ({checkpoint.state})",
+            "Location": checkpoint.location,
+            "Validation": _json(checkpoint.validation_metrics),
+        }
+    )
+
+
+def _lines(facts: dict[str, Any]) -> str:
+    shown = {key: value for key, value in facts.items() if value not in (None, "")}
+    width = max(map(len, shown)) + 2
+    return "\n".join(
+        f"{key + ':':<{width}}{printable(str(value)).replace(chr(10), chr(10) + ' ' * width)}"
+        for key, value in shown.items()
+    )
+
+
+def _json(value: dict[str, Any]) -> str:
+    return json.dumps(value) if value else ""
+
+
+def _time(seconds: float | None) -> str | None:
+    return None if seconds is None else rfc3339(seconds)

@@ -1,0 +1,1 @@
+"""What commands print: results, tables, progress, and figures as people read them."""

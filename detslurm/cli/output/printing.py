@@ -1,0 +1,322 @@
+"""What commands print: results on stdout, everything else on stderr.
+
+A command that shows rows returns a `Table` and is decorated by `shows`, which adds --json, --yaml,
+--csv and --table and prints it; one that shows something else returns a `Document` and is decorated
+by `describes`. JSON is one envelope: `schema_version`, `data` and `errors`.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import click
+
+from detslurm.cli.output.human import (
+    ago,
+    human_time,
+    local_time,
+    number,
+    on_terminal,
+    rfc3339,
+    size,
+)
+from detslurm.cli.output.tables import Column, columns_text, table
+from detslurm.cli.session import Session, session
+
+__all__ = [
+    "Column",
+    "Document",
+    "Table",
+    "UserData",
+    "ago",
+    "describes",
+    "human_time",
+    "json_line",
+    "json_option",
+    "local_time",
+    "note",
+    "number",
+    "page",
+    "plain",
+    "print_csv",
+    "print_error",
+    "print_json",
+    "print_json_errors",
+    "print_table",
+    "print_yaml",
+    "rfc3339",
+    "shows",
+    "size",
+    "table",
+    "warn",
+]
+
+SCHEMA_VERSION = 1
+_AT_ONCE = 500  # rows of JSON
+_TIMES = frozenset(
+    {"as_of", "created", "deleted_time", "ended", "expected_start", "made", "started", "submitted",
+     "time"}
+)  # fmt: skip
+# What users have named: no name in there says what a value is.
+_GIVEN = frozenset(
+    {"config", "data", "fields", "hparams", "hyperparameters", "metadata", "metrics", "resources",
+     "summary_metrics", "validation_metrics"}
+)  # fmt: skip
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+_csv_option = click.option("--csv", "as_csv", is_flag=True, help="Print the rows as CSV.")
+_yaml_option = click.option("--yaml", "as_yaml", is_flag=True, help="Print the result as YAML.")
+_table_option = click.option(
+    "--table", "as_table", is_flag=True, help="Print all columns of the table, however wide it is."
+)
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows to show.
+
+    Attributes:
+        columns: The columns of the table and of the CSV.
+        rows: One object a row.
+        data: The rows for JSON; by default `rows` themselves.
+        wanted: Whether the user chose these columns: all of them are shown then.
+        text: What people see in place of the table; --table still prints the table.
+    """
+
+    columns: Sequence[Column]
+    rows: Sequence[Any]
+    data: Callable[[], Any] | None = None
+    wanted: bool = False
+    text: Callable[[], str] | None = None
+
+
+class UserData(NamedTuple):
+    """What a user has stored, as a document for JSON: no name in it says what a value is."""
+
+    value: Any
+
+
+@dataclass(frozen=True)
+class Document:
+    """Something to show that is not a table.
+
+    Attributes:
+        text: Makes the text for people.
+        data: Makes the data for JSON.
+        failed: Whether the exit status is 1.
+    """
+
+    text: Callable[[], str]
+    data: Callable[[], Any]
+    failed: bool = False
+
+
+def shows(command: Callable[..., Table | None]) -> Callable[..., None]:
+    """Print the `Table` that a command returns, as --json, --yaml, --csv and --table say.
+
+    It stands below all other decorators. A command that returns None has printed everything.
+    """
+
+    @functools.wraps(command)
+    def run(*args: Any, **options: Any) -> None:
+        kinds = ("json", "yaml", "csv", "table")
+        chosen = {f"--{kind}": options.pop(f"as_{kind}") for kind in kinds}
+        names = [name for name, given in chosen.items() if given]
+        if len(names) > 1:
+            raise click.UsageError(f"{names[0]} can't be combined with {names[1]}")
+        found = command(*args, **options)
+        if found is not None:
+            _print_shown(found, names[0] if names else "")
+
+    return json_option(_yaml_option(_csv_option(_table_option(run))))
+
+
+def describes(command: Callable[..., Document | None]) -> Callable[..., None]:
+    """Print the `Document` that a command returns: its text, or with --json its data.
+
+    It stands below all other decorators. A command that returns None has printed everything.
+    """
+
+    @functools.wraps(command)
+    def run(*args: Any, as_json: bool, **options: Any) -> None:
+        found = command(*args, **options)
+        if found is None:
+            return
+        if as_json:
+            print_json(found.data())
+        elif text := found.text():
+            page(text)
+        if found.failed:
+            raise click.exceptions.Exit(1)
+
+    return json_option(run)
+
+
+def _print_shown(found: Table, choice: str) -> None:
+    if choice in ("--json", "--yaml"):
+        printer = print_json if choice == "--json" else print_yaml
+        printer(found.data() if found.data else list(found.rows))
+    elif choice == "--csv":
+        cells = ([column.csv(row) for column in found.columns] for row in found.rows)
+        print_csv([column.csv_header or column.header for column in found.columns], cells)
+    elif found.text is not None and not choice:
+        page(found.text())
+    else:
+        page(columns_text(found.columns, found.rows, whole=choice == "--table" or found.wanted))
+
+
+def page(text: str) -> None:
+    """Print a text, with a pager where stdout is a terminal that has fewer lines."""
+    import shutil
+
+    if not on_terminal() or text.count("\n") + 2 < shutil.get_terminal_size().lines:
+        click.echo(text)
+        return
+    os.environ.setdefault("LESS", "FRX")  # as git does: colours, and no screen of its own
+    click.echo_via_pager(text + "\n")
+
+
+def note(text: str) -> None:
+    """Print a message on stderr, where it never mixes with results."""
+    click.echo(text, err=True)
+
+
+def warn(text: str) -> None:
+    """Print a warning on stderr; the command continues."""
+    _complain("warning", text, "yellow")
+
+
+def print_error(text: str, kind: str, current: Session | None = None) -> None:
+    """Print an error on stderr, and enter it in the errors of the JSON envelope."""
+    _complain("error", text, "red")
+    (current or session()).errors.append({"kind": kind, "message": text})
+
+
+def _complain(what: str, text: str, color: str) -> None:
+    plain_stderr = "NO_COLOR" in os.environ or not sys.stderr.isatty()
+    styled = f"detslurm: {what}:" if plain_stderr else click.style(f"detslurm: {what}:", fg=color)
+    click.echo(f"{styled} {text}", err=True)
+
+
+def print_json(value: Any) -> None:
+    """Print one JSON document: the envelope with this data and with the errors so far.
+
+    Times are RFC 3339 in UTC, NaN and infinities are text.
+    """
+    _print_envelope(value, session(), indent=2)
+
+
+def print_json_errors(current: Session) -> None:
+    """Print the envelope of a command that failed, on one line, unless it has answered."""
+    if not current.answered:
+        _print_envelope(None, current, indent=None)
+
+
+def print_yaml(value: Any) -> None:
+    """Print what `print_json` does, as YAML."""
+    import yaml
+
+    document = _envelope(value, session())
+    click.echo(yaml.safe_dump(document, sort_keys=False, allow_unicode=_unicode()), nl=False)
+
+
+def _print_envelope(value: Any, current: Session, indent: int | None) -> None:
+    import json
+
+    if indent and type(value) is list and len(value) > _AT_ONCE:
+        _print_piecewise(value, current, indent)
+        return
+    document = _envelope(value, current)
+    click.echo(json.dumps(document, indent=indent, ensure_ascii=not _unicode()))
+
+
+def _print_piecewise(rows: list[Any], current: Session, indent: int) -> None:
+    """Print the same for many rows without having all of the text at once."""
+    import json
+
+    def text(value: Any) -> str:
+        return json.dumps(value, indent=indent, ensure_ascii=not _unicode())
+
+    # No string in JSON has a line break of its own.
+    margin = "\n" + " " * indent * (1 if current.bare else 2)
+    before, _, after = text(_envelope([], current)).partition("[]")
+    click.echo(f"{before}[", nl=False)
+    for first in range(0, len(rows), _AT_ONCE):
+        part = (
+            margin + text(plain(row)).replace("\n", margin)
+            for row in rows[first : first + _AT_ONCE]
+        )
+        click.echo(("," if first else "") + ",".join(part), nl=False)
+    click.echo(margin[:-indent] + "]" + after)
+
+
+def _envelope(value: Any, current: Session) -> Any:
+    current.answered = True
+    document = plain(value)
+    if current.bare:
+        return document
+    return {"schema_version": SCHEMA_VERSION, "data": document, "errors": list(current.errors)}
+
+
+def json_line(value: Any) -> None:
+    """Print one JSON document on a line of its own, without the envelope."""
+    import json
+
+    click.echo(json.dumps(plain(value), ensure_ascii=not _unicode()))
+
+
+def _unicode() -> bool:
+    return (getattr(sys.stdout, "encoding", None) or "").lower().replace("-", "") == "utf8"
+
+
+def plain(value: Any, key: str = "", *, given: bool = False) -> Any:
+    """Plain data for JSON out of views, tuples, sets and numbers of every kind.
+
+    Numbers under `key`, and under the names inside, are times where these names say so; not in
+    what users have `given`.
+    """
+    given = given or key in _GIVEN
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+        return rfc3339(value) if key in _TIMES and not given else value
+    if isinstance(value, UserData):
+        return plain(value.value, given=True)
+    if isinstance(value, Mapping):
+        return {str(name): plain(item, str(name), given=given) for name, item in value.items()}
+    if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
+        return [plain(item, given=given) for item in value]
+    if isinstance(value, (set, frozenset)):
+        return sorted(plain(item, given=given) for item in value)
+    if hasattr(value, "_asdict"):
+        return plain(value._asdict())
+    if hasattr(value, "__struct_fields__"):
+        names = value.__struct_fields__
+        return {name: plain(getattr(value, name), name) for name in names}
+    return value
+
+
+def print_table(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Print a table whose columns all matter."""
+    page(table(headers, rows))
+
+
+def print_csv(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Print CSV: numbers with all their digits, lists as JSON."""
+    import csv
+    import io
+    import json
+
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(headers)
+    for row in rows:
+        cells = (plain(cell) for cell in row)
+        writer.writerow([json.dumps(c) if isinstance(c, (list, dict)) else c for c in cells])
+    click.echo(text.getvalue(), nl=False)

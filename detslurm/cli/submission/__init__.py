@@ -1,0 +1,1 @@
+"""Commands that submit experiments, or show what a submission would be."""

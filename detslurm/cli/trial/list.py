@@ -1,0 +1,147 @@
+"""`detslurm experiment list-trials`: an experiment's trials, the best first where asked for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from detslurm.cli.arguments.ids import client, experiment_id
+from detslurm.cli.output.printing import Column, Table, shows
+
+if TYPE_CHECKING:
+    from detslurm.sdk.experiments.experiment import Experiment
+    from detslurm.sdk.trials.trial import Trial
+
+_KEYS: dict[str, Callable[[Trial], Any]] = {
+    "id": lambda trial: trial.id,
+    "state": lambda trial: trial.state,
+    "batches": lambda trial: trial.row.steps,
+    "restarts": lambda trial: trial.row.restarts,
+    "started": lambda trial: trial.row.started,
+    "ended": lambda trial: trial.row.ended,
+}
+
+
+@click.command("list-trials")
+@experiment_id
+@click.option(
+    "--top",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Show only the N best trials, by the searcher's metric or by --sort-by.",
+)
+@click.option(
+    "--sort-by",
+    metavar="METRIC|COLUMN",
+    help="Show the best first by METRIC (of the last validation; of the best one for the"
+    f" searcher's metric), or sort by {', '.join(_KEYS)}.",
+)
+@click.option(
+    "--smaller-is-better",
+    type=bool,
+    metavar="true|false",
+    help="Take small values of METRIC as the best ones, or large ones. By default as the searcher.",
+)
+@click.option("--reverse", is_flag=True, help="Reverse the order.")
+@shows
+def list_trials(
+    experiment_id: int,
+    top: int | None,
+    sort_by: str | None,
+    smaller_is_better: bool | None,
+    reverse: bool,
+) -> Table:
+    """List the trials of an experiment.
+
+    \b
+    Examples:
+      detslurm experiment list-trials 7
+      detslurm experiment list-trials last --top 5
+      detslurm experiment list-trials 7 --sort-by accuracy --smaller-is-better false --csv
+    """
+    from detslurm.cli.experiment import description
+
+    experiment = client().experiment(experiment_id)
+    smaller = experiment.view.smaller_is_better if smaller_is_better is None else smaller_is_better
+    metric = experiment.view.metric
+    if sort_by is not None and sort_by not in _KEYS:
+        metric = sort_by
+    trials = experiment.trials()
+    if sort_by in _KEYS:
+        trials = sorted(trials, key=lambda trial: _rank(_KEYS[sort_by](trial)))
+    elif top is not None or sort_by is not None:
+        trials = _best_first(experiment, trials, metric, smaller=smaller)
+    trials = trials[:top]
+    if reverse:
+        trials = trials[::-1]
+    return Table(_columns(metric), trials, lambda: [description.trial_row(t) for t in trials])
+
+
+def _rank(value: Any) -> tuple[bool, Any]:
+    return value is None, value
+
+
+def _best_first(
+    experiment: Experiment, trials: Sequence[Trial], metric: str | None, *, smaller: bool
+) -> list[Trial]:
+    """The trials that have the metric."""
+    values = {trial.id: metric_value(trial, metric) for trial in trials}
+    rated = [trial for trial in trials if values[trial.id] is not None]
+    if trials and not rated and metric is not None:
+        _refuse_unknown(trials, metric)
+    sign = 1 if smaller else -1
+    return sorted(rated, key=lambda trial: _signed(values[trial.id], sign))
+
+
+def _signed(value: float | None, sign: int) -> float:
+    return math.inf if value is None or math.isnan(value) else sign * value
+
+
+def metric_value(trial: Trial, metric: str | None) -> float | None:
+    """A metric of the trial's last validation; the searcher's metric of its best one."""
+    row = trial.row
+    if metric == trial.experiment.view.metric:
+        return row.best_validation.value if row.best_validation else None
+    value = row.last_validation.metrics.get(metric) if row.last_validation and metric else None
+    return float(value) if isinstance(value, (int, float)) else None
+
+
+def _refuse_unknown(trials: Sequence[Trial], metric: str) -> None:
+    from detslurm.cli.experiment.diagnostics import reported_metrics
+
+    found = [trial.row.last_validation for trial in trials if trial.row.last_validation]
+    names = sorted({name for validation in found for name in reported_metrics(validation)})
+    if metric in names:
+        return
+    known = f"they have {', '.join(names)}" if names else "no trial has validated yet"
+    columns = ", ".join(_KEYS)
+    raise click.UsageError(f"no validation has a metric {metric!r}: {known} (columns: {columns})")
+
+
+def _columns(metric: str | None) -> list[Column]:
+    from detslurm.cli.experiment.description import compact, job_text, trial_state
+
+    def checkpoint(trial: Trial) -> str:
+        latest = trial.row.latest_checkpoint
+        return f"{latest.uuid} @ {latest.steps}" if latest else ""
+
+    def best_at(trial: Trial) -> int | None:
+        best = trial.row.best_validation
+        return best.steps if best is not None else None
+
+    return [
+        Column("Trial ID", lambda trial: trial.id),
+        Column("State", trial_state, "state"),
+        Column("H-Params", lambda trial: compact(trial.row.hparams), least=12),
+        Column(metric or "Metric", lambda trial: metric_value(trial, metric), least=13),
+        Column("Best At", best_at, drop=4),
+        Column("# of Batches", lambda trial: trial.row.steps, drop=1),
+        Column("Restarts", lambda trial: trial.row.restarts, drop=3),
+        Column("Last Checkpoint", checkpoint, drop=7, least=8),
+        Column("Started", lambda trial: trial.row.started, "time", drop=6),
+        Column("Ended", lambda trial: trial.row.ended, "time", drop=8),
+        Column("Job", job_text, drop=5, least=8),
+    ]

@@ -1,0 +1,192 @@
+"""Commands that show logs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from detslurm.cli.arguments.ids import client, experiment_id, trial_id
+from detslurm.cli.output.printing import json_line, note
+
+if TYPE_CHECKING:
+    from detslurm.sdk.trials.log_lines import Filter, LogLine
+    from detslurm.sdk.trials.trial import Trial
+
+
+def _stamp(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    from detslurm.sdk.trials.log_lines import bound
+
+    try:
+        return bound(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+
+
+def _absent(name: str, why: str) -> Callable[..., Any]:
+    """An option of `det` that nothing here could choose by: given, it says so."""
+
+    def refuse(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+        if value:
+            raise click.BadParameter(why, param_hint=name)
+
+    return click.option(
+        name,
+        multiple=True,
+        hidden=True,
+        expose_value=False,
+        callback=refuse,
+        help=f"Print nothing: {why}.",
+    )
+
+
+_OPTIONS: tuple[Callable[..., Any], ...] = (
+    click.option(
+        "-f",
+        "--follow",
+        is_flag=True,
+        help="Print new lines until the trial has ended, across requeues and restarts.",
+    ),
+    click.option(
+        "--head", type=click.IntRange(min=0), metavar="N", help="Print the first N lines."
+    ),
+    click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Print the last N lines."),
+    click.option(
+        "--rank-id",
+        "rank_ids",
+        type=click.IntRange(min=0),
+        multiple=True,
+        metavar="R",
+        help="Print only lines of rank R. Repeatable.",
+    ),
+    click.option(
+        "--level",
+        type=click.Choice(["TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"], False),
+        help="Print only lines of this level or a higher one. What names no level is INFO.",
+    ),
+    click.option(
+        "--source",
+        "sources",
+        type=click.Choice(["code", "detslurm"]),
+        multiple=True,
+        help="Print only what the experiment's code says, or what detslurm says of it.",
+    ),
+    click.option("--search", metavar="TEXT", help="Print only lines that contain TEXT."),
+    click.option(
+        "--timestamp-before",
+        "before",
+        metavar="TIME",
+        callback=_stamp,
+        help="Print only lines before TIME (RFC 3339, or seconds since 1970).",
+    ),
+    click.option(
+        "--timestamp-after",
+        "after",
+        metavar="TIME",
+        callback=_stamp,
+        help="Print only lines after TIME.",
+    ),
+    click.option("--json", "as_json", is_flag=True, help="Print each line as a JSON object."),
+    _absent("--stdtype", "both outputs of a process are one stream here"),
+    _absent("--container-id", "lines have no container here: --rank-id chooses a process"),
+    _absent("--agent-id", "there are no agents: --rank-id chooses a process"),
+)
+
+
+def _log_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+@click.command()
+@experiment_id
+@_log_options
+def experiment_logs(experiment_id: int, **options: Any) -> None:
+    """Print the log of an experiment's first trial; `detslurm trial logs` prints that of any.
+
+    \b
+    Examples:
+      detslurm experiment logs 7 --tail 50
+      detslurm experiment logs 7 --follow
+    """
+    _show(client().stored(experiment_id).first_trial(), **options)
+
+
+@click.command()
+@trial_id
+@_log_options
+def trial_logs(trial_id: int, **options: Any) -> None:
+    """Print the log of a trial: the lines of all ranks in all of its runs.
+
+    \b
+    Examples:
+      detslurm trial logs 12 --follow
+      detslurm trial logs 12 --tail 100 --rank-id 0
+      detslurm trial logs 12 --level WARNING --search loss
+      detslurm trial logs 12 --timestamp-after 2026-11-21T04:46:03Z
+    """
+    _show(client().stored_trial(trial_id), **options)
+
+
+def _show(
+    trial: Trial,
+    *,
+    follow: bool,
+    head: int | None,
+    tail: int | None,
+    rank_ids: tuple[int, ...],
+    level: str | None,
+    sources: tuple[str, ...],
+    search: str | None,
+    before: str | None,
+    after: str | None,
+    as_json: bool,
+) -> None:
+    from detslurm.sdk.trials.log_lines import Filter, log_level
+
+    if head is not None and (tail is not None or follow):
+        raise click.UsageError("--head can't be combined with --tail or --follow")
+    wanted = Filter(
+        frozenset(rank_ids), before, after, search, log_level(level), frozenset(sources)
+    )
+    if follow or trial.row.run_count == 0:
+        trial.reload()  # the queue knows why nothing comes
+    show(_lines(trial, wanted, follow, head, tail), as_json=as_json)
+    if follow:
+        note(f"Trial log stream ended. To reopen log stream, run: detslurm t logs -f {trial.id}")
+    elif trial.row.run_count == 0:
+        note(_nothing_yet(trial))
+
+
+def _lines(
+    trial: Trial, wanted: Filter, follow: bool, head: int | None, tail: int | None
+) -> Iterable[LogLine]:
+    from detslurm.sdk.experiments import polling
+    from detslurm.sdk.trials import logs
+
+    if follow:
+        return polling.follow_logs(trial, wanted, tail_count=tail, report=note)
+    if tail is not None:
+        return logs.tail(trial.directory, tail, wanted)
+    if head is not None:
+        return logs.head(trial.directory, head, wanted)
+    return logs.lines(trial.directory, wanted)
+
+
+def show(lines: Iterable[LogLine], *, as_json: bool = False) -> None:
+    """Print log lines as they come."""
+    for line in lines:
+        if as_json:
+            fields = {"time": line.time, "run": line.run, "rank": line.rank, "text": line.text}
+            json_line(fields)
+        else:
+            click.echo(line.raw)
+
+
+def _nothing_yet(trial: Trial) -> str:
+    status = trial.job_status
+    why = (status.message if status else None) or trial.row.end_reason
+    text = f"trial {trial.id} is {trial.state} and has not run yet"
+    return f"{text}: {why}" if why else text

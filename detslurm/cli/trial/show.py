@@ -1,0 +1,179 @@
+"""Commands on trials, logs aside."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from detslurm.cli.arguments.ids import client, several_trials, trial_id
+from detslurm.cli.output.printing import (
+    Column,
+    Document,
+    Table,
+    describes,
+    json_option,
+    local_time,
+    shows,
+    size,
+    table,
+    warn,
+)
+from detslurm.cli.output.tables import columns_text
+
+if TYPE_CHECKING:
+    from detslurm.sdk.trials.trial import Trial
+    from detslurm.store import TrialView
+
+
+@click.command()
+@trial_id
+@click.option("--metrics", is_flag=True, help="Include all metrics that the trial reported.")
+@describes
+def describe(trial_id: int, metrics: bool) -> Document:
+    """Show the state, runs and checkpoints of a trial, and why it failed.
+
+    \b
+    Examples:
+      detslurm trial describe 12
+      detslurm trial describe 12 --metrics --json
+    """
+    from detslurm.cli.experiment import description
+
+    trial = client().trial(trial_id)
+    return Document(
+        lambda: _text(trial, metrics), lambda: description.trial_data(trial, metrics=metrics)
+    )
+
+
+def _text(trial: Trial, metrics: bool) -> str:
+    from detslurm.cli.checkpoint import listing
+    from detslurm.cli.experiment import description, efficiency
+
+    view = trial.view
+    best = description.validation_text(trial.experiment.view.metric, view.best_validation)
+    rows = [
+        ("Trial", view.id),
+        ("Experiment", view.experiment_id),
+        ("Continues", f"trial {view.continues}" if view.continues else None),
+        ("State", description.trial_state(trial)),
+        ("Idle", trial.idle),
+        ("Reason", view.end_reason),
+        ("H-Params", description.compact(view.hparams)),
+        ("# of Batches", view.steps),
+        ("Best Validation", best),
+        ("Last Validation", description.metrics_text(view.last_validation)),
+        ("Search", description.trial_search_text(trial)),
+        ("Restarts", view.restarts),
+        ("Started", local_time(view.started)),
+        ("Ended", local_time(view.ended)),
+        *efficiency.described(trial.efficiency()),
+        ("Job", description.job_text(trial)),
+        ("Expected Start", local_time(_expected_start(trial))),
+        ("Message", trial.job_status.message if trial.job_status else None),
+        ("Status", view.status),
+        ("Not staged", _not_staged(view)),
+        ("Directory", trial.directory.path),
+    ]
+    parts = [description.properties(rows), "Runs:\n" + columns_text(_RUNS, view.runs)]
+    if found := trial.checkpoints():
+        parts.append("Checkpoints:\n" + listing.as_table(found))
+    if view.alerts:
+        alerts = [[local_time(a.time), a.run, a.level, a.text] for a in view.alerts]
+        parts.append("Alerts:\n" + table(["Time", "Run", "Level", "Alert"], alerts))
+    if metrics:
+        parts.append("Metrics:\n" + _metrics(trial))
+    if view.state == "ERROR":
+        parts.append(description.failure_text(trial))
+    return "\n\n".join(parts)
+
+
+def _not_staged(view: TrialView) -> str:
+    whys = (f"run {r.number} on {n}: {why}" for r in view.runs for n, why in r.not_staged.items())
+    return "\n".join(whys)
+
+
+def _expected_start(trial: Trial) -> float | None:
+    job = trial.job_status.job if trial.job_status else None
+    return job.expected_start if job else None
+
+
+_RUNS = [
+    Column("Run", lambda run: run.number),
+    Column("Job", lambda run: run.job.get("ref"), drop=1, least=8),
+    Column("Host", lambda run: run.host, drop=4, least=8),
+    Column("Started", lambda run: run.started, "time", drop=3),
+    Column("Ended", lambda run: run.ended, "time", drop=2),
+    Column("From Batch", lambda run: run.resumed_steps, drop=5),
+    Column("Outcome", lambda run: run.outcome),
+    Column("Reason", lambda run: run.reason, least=24),
+]
+
+
+def _metrics(trial: Trial) -> str:
+    from detslurm.cli.experiment.description import compact
+
+    rows = []
+    for row in trial.metric_rows():
+        # A Trainer repeats the steps for searches that count by them.
+        reported = {k: v for k, v in row.metrics.items() if (k, v) != ("batches", row.steps)}
+        rows.append([row.group, row.steps, compact(reported), row.run])
+    return table(["Group", "# of Batches", "Metrics", "Run"], rows)
+
+
+@click.command()
+@several_trials
+@json_option
+def kill(ids: list[int], as_json: bool) -> None:
+    """End trials at once; the other trials of their experiment continue."""
+    from detslurm.cli.arguments.ids import for_each_trial
+
+    def act(trial: Trial) -> str:
+        over = f"Trial {trial.id} has already ended: {trial.state}"
+        return f"Killed trial {trial.id}" if trial.kill() else over
+
+    for_each_trial(ids, act, as_json=as_json)
+
+
+@click.command("list-checkpoints")
+@trial_id
+@shows
+def list_checkpoints(trial_id: int) -> Table:
+    """List the checkpoints of a trial, oldest first."""
+    from detslurm.cli.checkpoint import listing
+
+    return listing.as_rows(client().stored_trial(trial_id).checkpoints())
+
+
+@click.command("support-bundle")
+@trial_id
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    default=".",
+    show_default=True,
+    metavar="PATH",
+    help="Write this file, which must not exist, or a file in this directory.",
+)
+@describes
+def support_bundle(trial_id: int, output: Path) -> Document:
+    """Put into one file what somebody needs who is asked why a trial does not run.
+
+    Configuration, records, the end of the logs, figures of the metrics, what the cluster knows of
+    the jobs, and what `detslurm doctor` finds. Secrets of the configuration are masked, in the logs
+    too; what else the code prints is in the file.
+
+    \b
+    Examples:
+      detslurm trial support-bundle 12
+      detslurm trial support-bundle 12 -o /tmp/for-the-admin.tar.gz
+    """
+    made = client().trial(trial_id).support_bundle(output)
+    for problem in made.missing:
+        warn(f"left out: {problem}")
+    return Document(
+        lambda: f"Wrote {made.path} ({size(made.size)}). Look into it before you send it.",
+        lambda: {"path": str(made.path), "size": made.size, "missing": made.missing},
+    )
