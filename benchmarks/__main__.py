@@ -15,6 +15,14 @@ from benchmarks.history import history_path, keep, last_figures
 from benchmarks.quiet import QUIET, wait_until_quiet
 from benchmarks.report import Row, Skip, table
 
+MINUTES = 10
+"""What all rows may take together, on two cores that do nothing else."""
+
+
+def processor_seconds() -> float:
+    """Of this process and those that it has waited for; a cluster's daemons are not among them."""
+    return sum(os.times()[:4])
+
 
 def main() -> int:
     """Run the rows; 1 when a budget is broken."""
@@ -32,7 +40,7 @@ def main() -> int:
         for name in chosen:
             began = time.monotonic()
             busy = wait_until_quiet()
-            waited = time.monotonic() - began
+            waited, spent = time.monotonic() - began, processor_seconds()
             if busy > QUIET:
                 notes.append(f"{name}: {busy:.1f} cores were busy with something else")
             print(f"{name} ...", end=" ", file=sys.stderr, flush=True)
@@ -41,8 +49,12 @@ def main() -> int:
             except Skip as reason:
                 notes.append(f"{name}: skipped, {reason}")
             took = time.monotonic() - began - waited
-            print(f"{took:.0f} s, after {waited:.0f} s of rest", file=sys.stderr, flush=True)
+            cpu = processor_seconds() - spent
+            said = f"{took:.0f} s, {cpu:.0f} s of a core, after {waited:.0f} s of rest"
+            print(said, file=sys.stderr, flush=True)
     seconds = time.monotonic() - started
+    if seconds > MINUTES * 60:
+        notes.append(f"these rows took more than the {MINUTES} minutes of all of them")
     print(table(found, last_figures(history_path())))
     print(
         "\nThe median, [between what half of the rounds were]. "

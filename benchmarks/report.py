@@ -80,10 +80,10 @@ class Row:
     def budget(self) -> str:
         """The budget in words."""
         parts = [
-            (self.most, f"<= {_number(self.most)} {self.unit}"),
-            (self.least, f">= {_number(self.least)} {self.unit}"),
-            (self.most_ratio, f"<= {_number(self.most_ratio)} x"),
-            (self.least_ratio, f">= {_number(self.least_ratio)} x"),
+            (self.most, f"<= {number(self.most)} {self.unit}"),
+            (self.least, f">= {number(self.least)} {self.unit}"),
+            (self.most_ratio, f"<= {number(self.most_ratio)} x"),
+            (self.least_ratio, f">= {number(self.least_ratio)} x"),
         ]
         return ", ".join(text for bound, text in parts if bound is not None)
 
@@ -103,9 +103,9 @@ class Row:
         if last.ratio is not None and self.ratio is not None:
             before, now = last.ratio, self.ratio
         if before == now:
-            return f"{_number(before)} (=)"
+            return f"{number(before)} (=)"
         far = f"{100 * (now - before) / abs(before):+.0f} %" if before else "from nothing"
-        return f"{_number(before)} ({far})"
+        return f"{number(before)} ({far})"
 
 
 HEADERS = ["what", "ours", "anchor", "ratio", "last time", "budget", "ok?"]
@@ -118,12 +118,13 @@ def _median(figure: Rounds | float) -> float:
 def _spread(figure: Rounds | float) -> str:
     """The median, and between what half of the rounds were."""
     if not isinstance(figure, Rounds) or len(figure.values) == 1:
-        return _number(_median(figure))
-    low, high = map(_number, figure.quartiles)
-    return f"{_number(figure.median)} [{low}, {high}]"
+        return number(_median(figure))
+    low, high = map(number, figure.quartiles)
+    return f"{number(figure.median)} [{low}, {high}]"
 
 
-def _number(value: float | None) -> str:
+def number(value: float | None) -> str:
+    """A figure as tables show it."""
     if value is None:
         return ""
     if math.isfinite(value) and (abs(value) >= 1000 or value == int(value)):

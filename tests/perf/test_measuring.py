@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from benchmarks.history import keep, last_figures
+from benchmarks.history import keep, last_figures, markdown
 from benchmarks.measure import Rounds, interleaved
 from benchmarks.quiet import busy_cores, wait_until_quiet
 from benchmarks.report import Row, table
@@ -43,6 +43,10 @@ def test_the_table_shows_the_spread_and_the_last_time(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert calls.split("|")[4].strip() == "7 (=)"
     assert fell.split("|")[4].strip() == "-4 (-25 %)"
+    kept = markdown(path)
+    assert "| read, s beside json | 6 [4, 8] | 3 [2, 4] |" in kept
+    assert "3 runs" in kept and "1 minutes" in kept
+    assert "| read, s" not in markdown(path, 1)
 
 
 def test_a_row_waits_until_the_machine_is_quiet(tmp_path: Path) -> None:
