@@ -14,7 +14,8 @@ from benchmarks.loops import deepspeed_task, task
 def main() -> None:
     size, watch = task.size(), task.Stopwatch()
     os.environ |= {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}
-    torch_dist.init_process_group("gloo", store=torch_dist.HashStore(), rank=0, world_size=1)
+    if not torch_dist.is_initialized():
+        torch_dist.init_process_group("gloo", store=torch_dist.HashStore(), rank=0, world_size=1)
     engine = deepspeed_task.engine(size)
     losses = []
     for batch in DataLoader(task.data(size), batch_size=size.records, shuffle=True):
@@ -27,4 +28,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    task.train_when_asked(main)

@@ -5,14 +5,11 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections.abc import Iterator
-from functools import partial
-from pathlib import Path
 
-from benchmarks import measure as measuring
 from benchmarks.bench import Bench
 from benchmarks.peers import REPOSITORY
 from benchmarks.report import Row, Skip
-from benchmarks.rows.trainer import microseconds_of
+from benchmarks.training import microseconds
 
 
 def measure(bench: Bench) -> Iterator[Row]:
@@ -20,17 +17,13 @@ def measure(bench: Bench) -> Iterator[Row]:
     wants a GPU."""
     if importlib.util.find_spec("deepspeed") is None:
         raise Skip("DeepSpeed is not installed")
-    place = bench.folder()
     env = bench.environment(bench.folder()) | {"PYTHONPATH": str(REPOSITORY)}
-    loops = [partial(_milliseconds, name, env, place) for name in ("trial", "plain")]
-    # Whole runs differ by more than the budget allows, so many are made.
-    ours, by_hand = measuring.interleaved(*loops, rounds=10)
+    loops = {
+        name: [sys.executable, "-m", f"benchmarks.loops.deepspeed_{name}", "heavy"]
+        for name in ("trial", "plain")
+    }
+    took = microseconds(loops, env, bench.folder(), processes=8, rounds=1)
     yield Row(
-        what="DeepSpeed: overhead per micro-batch", ours=ours, unit="ms",
-        anchor=by_hand, peer="by hand", most_ratio=1.03,
+        what="DeepSpeed: overhead per micro-batch", ours=took["trial"] / 1e3, unit="ms",
+        anchor=took["plain"] / 1e3, peer="by hand", most_ratio=1.03,
     )  # fmt: skip
-
-
-def _milliseconds(name: str, env: dict[str, str], place: Path) -> float:
-    argv = [sys.executable, "-m", f"benchmarks.loops.deepspeed_{name}", "heavy"]
-    return microseconds_of(argv, env, place) / 1e3

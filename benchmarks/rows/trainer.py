@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks import measure as measuring
 from benchmarks.bench import Bench
 from benchmarks.peers import REPOSITORY, python_with_peers
 from benchmarks.report import Row
+from benchmarks.training import microseconds
 
 OURS, BY_HAND = "detslurm", "by hand"
 LOOPS = {
@@ -29,12 +27,14 @@ def measure(bench: Bench) -> Iterator[Row]:
     # Determined copies the working directory into its checkpoints, which are in the home.
     place = bench.folder()
     env = bench.environment(bench.folder()) | {"PYTHONPATH": str(REPOSITORY)}
-    heavy = _microseconds(partial(_run, peers, place, env, "heavy"), [BY_HAND, OURS])
+    steps = {name: _argv(peers, "heavy", name) for name in (BY_HAND, OURS)}
+    heavy = microseconds(steps, env, place, processes=4, rounds=2)
     yield Row(
         what="Trainer, a batch of 2 ms", ours=heavy[OURS] / 1e3, unit="ms",
         anchor=heavy[BY_HAND] / 1e3, peer=BY_HAND, most_ratio=1.03,
     )  # fmt: skip
-    light = _microseconds(partial(_run, peers, place, env, "light"), list(LOOPS))
+    steps = {name: _argv(peers, "light", name) for name in LOOPS}
+    light = microseconds(steps, env, place, processes=2, rounds=5)
     overhead = {name: took - light[BY_HAND] for name, took in light.items() if name != BY_HAND}
     ours = overhead.pop(OURS)
     for peer, theirs in overhead.items():
@@ -44,21 +44,7 @@ def measure(bench: Bench) -> Iterator[Row]:
         )  # fmt: skip
 
 
-def _microseconds(run: Callable[[str], float], names: list[str]) -> dict[str, measuring.Rounds]:
-    # Whole runs differ by more than the budgets allow, so many are made.
-    rounds = measuring.interleaved(*(partial(run, name) for name in names), rounds=10)
-    return dict(zip(names, rounds, strict=True))
-
-
-def _run(peers: Path, place: Path, env: dict[str, str], size: str, name: str) -> float:
+def _argv(peers: Path, size: str, name: str) -> list[str]:
     python = sys.executable if name in (OURS, BY_HAND) else str(peers)
     loop, *words = LOOPS[name]
-    return microseconds_of([python, "-m", f"benchmarks.loops.{loop}", size, *words], env, place)
-
-
-def microseconds_of(argv: Sequence[str], env: Mapping[str, str], place: Path) -> float:
-    """What a loop of `benchmarks.loops` prints."""
-    spent = measuring.run(argv, env, place)
-    found = re.search(r"microseconds ([\d.]+)", spent.output)
-    assert found is not None, spent.output
-    return float(found[1])
+    return [python, "-m", f"benchmarks.loops.{loop}", size, *words]
