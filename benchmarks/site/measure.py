@@ -10,12 +10,14 @@ import datetime
 import os
 import platform
 import resource
+import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -25,6 +27,7 @@ from benchmarks.experiments import Nowhere, finished, job_environment
 from benchmarks.history import commit
 from benchmarks.latency import counted
 from benchmarks.measure import interleaved, run
+from benchmarks.quiet import wait_until_quiet
 from benchmarks.searches import LongSearch
 from benchmarks.site.costs import KEPT, AtOnce, Calls, Controller, Costs, Seconds
 from benchmarks.site.decisions import FileServer, crowd
@@ -37,7 +40,7 @@ from detslurm.slurm.resubmit import runner_command
 from detslurm.store import ExperimentDir, Store
 from tests.cluster import wait_for
 
-REPORTS, CHECKPOINTS, JOBS, HELD = 50, 4, 20, 500
+REPORTS, CHECKPOINTS, JOBS, HELD, RUNNING = 50, 4, 20, 500, 1000
 BEHIND = (0, 1, 4, 16, 64, 256, 1024)
 WORKERS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 
@@ -135,8 +138,8 @@ def phases(place: JobStore) -> dict[str, float]:
     return found
 
 
-def calls(bench: Bench) -> Calls:
-    """All path calls."""
+def calls(bench: Bench, few: Look, many: Look) -> Calls:
+    """All path calls; of looks at two trials and at so many more they are known."""
     place = JobStore(bench)
     phases(place)  # the module cache, compiled files
     found = phases(place)
@@ -146,7 +149,7 @@ def calls(bench: Bench) -> Calls:
     intents = Intents(experiment)
     intents.refresh()
 
-    def look() -> None:
+    def minute() -> None:
         trial.superseded(1)
         intents.refresh()
 
@@ -162,10 +165,10 @@ def calls(bench: Bench) -> Calls:
         closing=found["closed"] + found["closing"],
         compacting=found["last"] - found["closing"],
         compacting_trial=_compacting_trial(bench),
-        minute=counted(look).total(),
+        minute=counted(minute).total(),
         listing=_listing(bench),
-        look=_looks(bench, 2)[0],
-        look_trial=(_looks(bench, 1002)[0] - _looks(bench, 2)[0]) / 1000,
+        look=few.calls,
+        look_trial=(many.calls - few.calls) / RUNNING,
     )
 
 
@@ -187,23 +190,30 @@ def _listing(bench: Bench) -> float:
     return place.sum(place.traced(argv).calls)
 
 
-def _looks(bench: Bench, trials: int) -> tuple[float, float]:
-    """Path calls, and seconds of a core, of a look of `detslurm top` at trials that run."""
+class Look(NamedTuple):
+    """Path calls, and seconds of a core, of a look of `detslurm top`."""
+
+    calls: float
+    seconds: float
+
+
+def look(bench: Bench, trials: int) -> Look:
+    """One at trials that run."""
     place = JobStore(bench)
     experiment = place.experiment("'true'", trials)
     first = experiment.created().first_trial
     for number in range(first, first + trials):
         experiment.trial(number).open_run({"trial": number, "time": 1.0, "hparams": {}})
     watcher = Watcher(place.store, clock=lambda: 0.0)  # asks the queue once
-    look = partial(watcher.look, Request())
+    again = partial(watcher.look, Request())
     for _ in range(3):
-        look()
+        again()
     seconds = []
-    for _ in range(5):
+    for _ in range(9):
         began = time.process_time()
-        look()
+        again()
         seconds.append(time.process_time() - began)
-    return float(counted(look).total()), min(seconds)
+    return Look(float(counted(again).total()), statistics.median(seconds))
 
 
 def _compacting_trial(bench: Bench) -> float:
@@ -233,7 +243,7 @@ def decisions(bench: Bench) -> list[tuple[int, float]]:
         mine = others.open()
         if behind:
             others.decide(behind)
-        event = {"e": "work_requested", "worker": "2_1"}
+        event = mine.state.request_event("2_1", "2_1")
         found.append((behind, float(counted(partial(mine.commit, [event])).total())))
     return found
 
@@ -267,11 +277,11 @@ def on_slurm(bench: Bench) -> tuple[Controller, float]:
         seen = controller(cluster.command("sdiag"))
         return sum(seconds for kind, (_, seconds) in seen.items() if "STATS" not in kind)
 
-    def least(*argv: str) -> float:
-        return min(asked(*argv) for _ in range(5))
+    def usual(*argv: str) -> float:
+        return statistics.median(asked(*argv) for _ in range(5))
 
     sbatch = ["sbatch", "--output=/dev/null", str(script)]
-    submission = least(*sbatch[:2], "--hold", "--array=0-999", sbatch[2])
+    submission = usual(*sbatch[:2], "--hold", "--array=0-999", sbatch[2])
     cluster.cancel_all(user.name)
     before = _slurmd_seconds(bench)
     # One after the other: what waits for a lock counts as busy, too.
@@ -279,11 +289,11 @@ def on_slurm(bench: Bench) -> tuple[Controller, float]:
     ended = asked(*array, until=lambda: len(list(done.iterdir())) == JOBS)
     wait_for(lambda: not cluster.queued(user.name), 60, "an empty queue")
     seconds = (_slurmd_seconds(bench) - before) / JOBS
-    empty = least("squeue", "--all")
+    empty = usual("squeue", "--all")
     hold = f"{' '.join(sbatch[:2])} --hold {script}"
     user.run("sh", "-c", f"for n in $(seq {HELD}); do {hold}; done >/dev/null")
-    held = least("squeue", "--all")
-    update = least("scontrol", "hold", cluster.queued(user.name)[0].split()[0])
+    held = usual("squeue", "--all")
+    update = usual("scontrol", "hold", cluster.queued(user.name)[0].split()[0])
     cluster.cancel_all(user.name)
     return Controller(
         job=(ended - submission) / JOBS,
@@ -320,8 +330,8 @@ with detslurm.core.init() as core:
 """
 
 
-def processor(bench: Bench, slurm: float) -> Seconds:
-    """Seconds of a core, the least of some tries."""
+def processor(bench: Bench, slurm: float, few: Look, many: Look) -> Seconds:
+    """Seconds of a core, the median of some tries."""
     store = JobStore(bench)
 
     def spent(script: str) -> float:
@@ -338,28 +348,34 @@ def processor(bench: Bench, slurm: float) -> Seconds:
         return float(log.read_text().partition("spent ")[2].split()[0])
 
     bare, whole, first = (
-        min(figure.values)
+        figure.median
         for figure in interleaved(
             lambda: spent(""), lambda: spent(REPORTING), before_first_line, rounds=5
         )
     )
-    look = (_looks(bench, 1002)[1] - _looks(bench, 2)[1]) / 1000
     return Seconds(
-        start=first, imports=whole - bare, closing=bare - first, slurm=slurm, look_trial=look
+        start=first,
+        imports=whole - bare,
+        closing=bare - first,
+        slurm=slurm,
+        look_trial=(many.seconds - few.seconds) / RUNNING,
     )
 
 
 def measured(bench: Bench) -> Costs:
-    """Everything, in about two minutes."""
+    """Everything, in about two minutes; what takes time, when the machine is quiet."""
     slurm = bench.cluster.command("sinfo", "--version").split()[-1]
+    wait_until_quiet()
     busy, seconds = on_slurm(bench)
+    wait_until_quiet()
+    few, many = look(bench, 2), look(bench, 2 + RUNNING)
     return Costs(
         date=datetime.datetime.now(datetime.UTC).date().isoformat(),
         version=commit(),
         machine=f"Python {platform.python_version()}, Slurm {slurm}, {os.cpu_count()} cores",
-        calls=calls(bench),
+        calls=calls(bench, few, many),
         controller=busy,
-        seconds=processor(bench, seconds),
+        seconds=processor(bench, seconds, few, many),
         decisions=decisions(bench),
         crowds=crowds(),
     )

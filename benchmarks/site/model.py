@@ -33,7 +33,8 @@ class Site:
         nodes: Its nodes.
         slots: Of each node: trials that run there at once.
         cores: Of each node, for all its trials.
-        shared_cores: Cores of all nodes together, where they are one machine; None for real nodes.
+        shared_cores: Cores of all nodes and of the controller together, where they are one machine;
+            None for real nodes.
         neighbours: Processes of others that compute on each node all the time.
         metadata_rate: Calls with a path that the file system answers a second, for all clients.
         metadata_latency: Seconds that such a call takes on an idle file system.
@@ -213,19 +214,19 @@ class World:
 
     def _worker(self) -> Process:
         """One trial of a search after the other."""
-        known = 0.0
         place = yield from self._allocation()
+        known = yield from self._decision(0.0)  # it asks for its first trial
         while self._given < self.load.trials:
             self._given += 1
-            known = yield from self._decision(known)
             trial = self._training()
             while not trial.over:
                 known = yield from self._attempt(trial, place, known)
-                known = yield from self._decision(known)
                 if not trial.over:
                     self.places.give_back(place)
                     yield from self._requeue()
                     place = yield from self._allocation()
+                # A run's end and the request for the next are one; one that was requeued asks anew.
+                known = yield from self._decision(known)
         self.places.give_back(place)
 
     def _training(self) -> Training:
@@ -292,7 +293,8 @@ class World:
         if load.staged_bytes:
             imports = costs.calls.opening
             yield from self._stage(node)
-        yield cores.use(costs.seconds.start + costs.seconds.slurm)
+        controller = costs.controller.job if self.site.shared_cores else 0.0
+        yield cores.use(costs.seconds.start + costs.seconds.slurm + controller)
         self.seen.first_lines.append(sim.now - began)
         self.seen.lines_at.append(sim.now)
         yield self.metadata.use(asked * imports)

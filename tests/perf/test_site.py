@@ -102,6 +102,14 @@ def test_workers_at_once_decide_as_the_logs_own_code_does(
     assert sum(world.seen.decisions[:workers]) / workers == pytest.approx(mean, rel=1 / 3)
 
 
+def test_a_worker_asks_for_its_next_trial_where_its_last_one_ends() -> None:
+    """A decision for each trial, and for each worker that begins."""
+    site, load = Site(nodes=2, slots=2), Workload(trials=20, search="asha", rungs=1, top=0)
+    world = World(site, load)
+    world.run()
+    assert len(world.seen.decisions) <= 20 + 4
+
+
 def test_a_staged_environment_is_read_once_by_each_node() -> None:
     """And imports ask the metadata server for nothing then, but for the experiment's own files."""
     site = Site(nodes=5, slots=4)
