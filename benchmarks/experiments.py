@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
+import shutil
 import sys
+import tempfile
 import textwrap
 import time
+from collections.abc import Callable
 from pathlib import Path
 
+from benchmarks.peers import REPOSITORY, cache_directory
 from detslurm import _start
 from detslurm.sdk import Client
 from detslurm.sdk.submission.submit import cache_modules
@@ -29,6 +34,23 @@ class Nowhere(LocalCluster):
 
     def submit(self, request: JobRequest) -> str:
         return "1"
+
+
+def kept(name: str, make: Callable[[Store], object]) -> Path:
+    """A folder in the user's cache with a store as `make` fills it; made anew when the code that
+    writes it has changed."""
+    digest = hashlib.sha256(sys.version.encode())
+    for source in (Path(__file__), *sorted((REPOSITORY / "detslurm" / "store").rglob("*.py"))):
+        digest.update(source.read_bytes())
+    place = cache_directory() / f"{name}-{digest.hexdigest()[:12]}"
+    if not place.exists():
+        for old in place.parent.glob(f"{name}-*"):
+            shutil.rmtree(old)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        partial = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=place.parent))
+        make(Store.open(partial / "store"))
+        partial.rename(place)
+    return place
 
 
 def submitted(

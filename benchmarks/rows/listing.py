@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
+from functools import partial
 
 from benchmarks.bench import Bench
 from benchmarks.calls import trace
-from benchmarks.experiments import finished, indexed
+from benchmarks.experiments import finished, indexed, kept
 from benchmarks.measure import interleaved, run
 from benchmarks.report import Row
-from detslurm.store import Store
 
 COMMAND = ["detslurm", "experiment", "list"]
 PAGE = [*COMMAND, "--limit", "20"]
@@ -20,9 +19,8 @@ MANY = 100_000
 
 def measure(bench: Bench) -> Iterator[Row]:
     """Warm time, calls and memory; the first listing folds everything once and is not counted."""
-    folder = bench.folder()
+    folder = kept("finished-experiments", partial(finished, count=1000))
     environment = bench.environment(folder)
-    finished(Store.open(Path(environment["DETSLURM_ROOT"])), 1000)
     run(COMMAND, environment)
     (seconds, other) = interleaved(
         lambda: run(COMMAND, environment).seconds, lambda: run(BARE, environment).seconds, rounds=5
@@ -46,9 +44,8 @@ def measure(bench: Bench) -> Iterator[Row]:
 
 def _page(bench: Bench) -> Iterator[Row]:
     """The newest of many; nothing may be read that grows with how many there are."""
-    folder = bench.folder()
+    folder = kept("indexed-experiments", partial(indexed, count=MANY))
     environment = bench.environment(folder)
-    indexed(Store.open(Path(environment["DETSLURM_ROOT"])), MANY)
     (seconds, other) = interleaved(
         lambda: run(PAGE, environment).seconds, lambda: run(BARE, environment).seconds, rounds=5
     )
