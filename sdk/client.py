@@ -10,21 +10,14 @@ from typing import TYPE_CHECKING
 
 from detslurm.sdk.checkpoints.finding import FindingCheckpoints
 from detslurm.sdk.enums import ExperimentSortBy, ExperimentState, OrderBy
-from detslurm.sdk.experiments.listing import Listing, Progress, silent
-from detslurm.sdk.experiments.snapshot import (
-    ExperimentSnapshot,
-    Finished,
-    attach_job_status,
-    read,
-    snapshot_warnings,
-)
+from detslurm.sdk.experiments.progress import Progress, silent
 from detslurm.sdk.jobs.queues import Connect, Queues, connector
 from detslurm.sdk.jobs.updating import UpdatingJobs
 from detslurm.sdk.models.registry import Registry
 from detslurm.sdk.store_root import DEFAULT_ORIGIN, default_root, root_origin
 from detslurm.sdk.submitting import Submitting
 from detslurm.sdk.templates import Templates
-from detslurm.store import ExperimentDir, ExperimentRow, NotFound, Store, StoreError, TrialDir, fs
+from detslurm.store import ExperimentDir, NotFound, Store, StoreError, TrialDir, fs
 
 if TYPE_CHECKING:
     from detslurm.sdk.disk.cleaning import Collected
@@ -32,7 +25,9 @@ if TYPE_CHECKING:
     from detslurm.sdk.disk.usage import ExperimentUsage
     from detslurm.sdk.experiments.comparison import Comparison
     from detslurm.sdk.experiments.experiment import Experiment
+    from detslurm.sdk.experiments.snapshot import ExperimentSnapshot, Finished
     from detslurm.sdk.trials.trial import Trial
+    from detslurm.store import ExperimentRow
     from detslurm.store.reading import ReadCache
 
 
@@ -140,6 +135,7 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
             StoreError: If one can't be read, and `skip` is not given.
         """
         from detslurm.sdk.experiments.experiment import Experiment
+        from detslurm.sdk.experiments.snapshot import attach_job_status, snapshot_warnings
 
         found = []
         for number in ids:
@@ -155,6 +151,8 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
         return [Experiment(self.queues, one) for one in found]
 
     def _read(self, number: int) -> ExperimentSnapshot:
+        from detslurm.sdk.experiments.snapshot import read
+
         one = read(self.directory(number), self._logs)
         if one.facts.desired.deleted:
             raise NotFound(f"experiment {number} was deleted")
@@ -174,6 +172,7 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
             StoreError: If it can't be read.
         """
         from detslurm.sdk.experiments.experiment import Experiment
+        from detslurm.sdk.experiments.snapshot import read
 
         one = read(self.directory(experiment_id))
         if one.facts.desired.deleted and not deleted:
@@ -216,6 +215,8 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
 
     def _newest_first(self, count: int | None) -> Iterator[ExperimentSnapshot | Finished]:
         """The experiments that were not deleted."""
+        from detslurm.sdk.experiments.listing import Listing
+
         if self._is_there():
             listing = Listing(self.store, self.queues, self.warn, self.progress, self._logs)
             found = listing.newest_first(count)

@@ -31,7 +31,7 @@ def activate(one: ExperimentSnapshot, queues: Queues) -> bool:
     done = queues.release([s.job_ref for s in statuses.values() if s.job_ref and s.alive])
     _resubmit(one, [t for t, s in statuses.items() if _has_no_job(s, queue.unreachable)], queues)
     if deferred and not queue.unreachable:
-        from detslurm.sdk.submission.deferring import submit_deferred
+        from detslurm.sdk.experiments.resubmission import submit_deferred
 
         alive = sum(s.alive is True for s in statuses.values())
         submit_deferred(one.directory, queues.cluster(one.view.cluster or "slurm"), alive)

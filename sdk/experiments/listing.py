@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from itertools import islice
 from typing import Final, NamedTuple
 
+from detslurm.sdk.experiments.progress import Progress, silent
 from detslurm.sdk.experiments.snapshot import (
     ExperimentSnapshot,
     Finished,
@@ -20,8 +20,6 @@ from detslurm.sdk.jobs.queues import Queues
 from detslurm.store import ExperimentDir, NotFound, Store, StoreError
 from detslurm.store.index import is_final
 from detslurm.store.reading import ReadCache
-
-Progress = Callable[[str], AbstractContextManager[Callable[[int, int], None]]]
 
 # So many are read, several at a time, before what was found is saved: who breaks off a first
 # listing loses no more.
@@ -56,11 +54,6 @@ def is_worth_threads(last: Sequence[ReadTime]) -> bool:
     waited = sorted(one.elapsed - one.computed for one in last)[len(last) // 2]
     computed = sorted(one.computed for one in last)[len(last) // 2]
     return waited > max(_WAIT_SECONDS, computed / 2)
-
-
-def silent(what: str) -> AbstractContextManager[Callable[[int, int], None]]:
-    """Shows no progress."""
-    return nullcontext(lambda done, whole: None)
 
 
 class Listing:

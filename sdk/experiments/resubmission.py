@@ -1,15 +1,22 @@
-"""New jobs for trials whose jobs no longer exist."""
+"""New jobs for trials whose jobs no longer exist, or that were deferred."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from detslurm.sdk.errors import LifecycleError
+from detslurm.sdk.submission.deferring import no_room
 from detslurm.slurm import Cluster
 from detslurm.slurm.arrays import JobArray, plan_arrays
-from detslurm.slurm.deferred import submit_as_many
+from detslurm.slurm.deferred import COMMAND_PATIENCE, send, settle, submit_as_many
 from detslurm.slurm.resubmit import submitted_fact, successor_request, workers_request
-from detslurm.store import ExperimentDir, ExperimentFacts
+from detslurm.store import ExperimentDir, ExperimentFacts, fold_facts
+
+_SUBMITTING = (
+    "another command is submitting its jobs now. If it was interrupted on another machine, try"
+    f" again in {COMMAND_PATIENCE / 60:.0f} min"
+)
 
 
 def contiguous_ranges(indices: Iterable[int]) -> Iterator[range]:
@@ -100,3 +107,25 @@ def throttle(experiment: ExperimentDir, facts: ExperimentFacts) -> int | None:
     """How many trials may run at once, by the configuration and by later settings."""
     concurrent = experiment.config()["searcher"].get("max_concurrent_trials")
     return min(filter(None, (facts.trials_at_once, concurrent)), default=None)
+
+
+def submit_deferred(experiment: ExperimentDir, cluster: Cluster, alive: int) -> None:
+    """Submit what was deferred, as far as there is room; `alive` jobs go on with the rest.
+
+    Raises `LifecycleError` where nothing can be submitted and no job is left.
+    """
+    facts = fold_facts(experiment)
+    while settle(experiment, facts, cluster, lambda job: not _is_running(job, cluster)):
+        facts = fold_facts(experiment)
+    at_once = throttle(experiment, facts)
+    most = None if at_once is None else max(0, at_once - alive)
+    sent = send(experiment, facts, cluster, "", most)
+    if sent is None and not alive and facts.deferral is not None:
+        problem = no_room(facts.deferral.limit) if facts.deferred else _SUBMITTING
+        raise LifecycleError(f"experiment {experiment.id}: {problem}")
+
+
+def _is_running(job: str, cluster: Cluster) -> bool:
+    """As far as the queue knows: the user has asked, and what it does not know counts as gone."""
+    known = cluster.query([job]).get(job)
+    return known is not None and known.running

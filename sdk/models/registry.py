@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from detslurm.sdk.enums import ModelSortBy, OrderBy
-from detslurm.sdk.experiments.ordering import ordered
 
 if TYPE_CHECKING:
     from detslurm.sdk.checkpoints.checkpoint import Checkpoint
@@ -147,6 +146,8 @@ class Registry:
             and workspace in (None, row.workspace)
             and user in (None, row.user)
         ]
+        from detslurm.sdk.experiments.ordering import ordered
+
         rows = ordered(found, _SORT_KEYS[ModelSortBy(sort_by)], order_by)
         return [Model(self, row) for row in rows]
 

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from detslurm.sdk.errors import LifecycleError, SubmitError
-from detslurm.sdk.experiments.resubmission import throttle
-from detslurm.slurm import Cluster, ClusterLimits
+from detslurm.sdk.errors import SubmitError
+from detslurm.slurm import ClusterLimits
 from detslurm.slurm.allowance import Allowance
 from detslurm.slurm.arrays import first_elements
-from detslurm.slurm.deferred import COMMAND_PATIENCE, send, settle
 from detslurm.slurm.plan import JobPlan
-from detslurm.store import ExperimentDir, fold_facts, records
+from detslurm.store import ExperimentDir, records
 
 
 @dataclass(frozen=True)
@@ -72,34 +70,6 @@ def _described(sent: int, elements: int, limit: str, *, is_search: bool) -> str:
         f"{sent} of {elements} jobs are submitted now (limit {limit}): these go on with the other"
         " trials, and submit more where there is room"
     )
-
-
-def submit_deferred(experiment: ExperimentDir, cluster: Cluster, alive: int) -> None:
-    """Submit what was deferred, as far as there is room; `alive` jobs go on with the rest.
-
-    Raises `LifecycleError` where nothing can be submitted and no job is left.
-    """
-    facts = fold_facts(experiment)
-    while settle(experiment, facts, cluster, lambda job: not _is_running(job, cluster)):
-        facts = fold_facts(experiment)
-    at_once = throttle(experiment, facts)
-    most = None if at_once is None else max(0, at_once - alive)
-    sent = send(experiment, facts, cluster, "", most)
-    if sent is None and not alive and facts.deferral is not None:
-        problem = no_room(facts.deferral.limit) if facts.deferred else _SUBMITTING
-        raise LifecycleError(f"experiment {experiment.id}: {problem}")
-
-
-_SUBMITTING = (
-    "another command is submitting its jobs now. If it was interrupted on another machine, try"
-    f" again in {COMMAND_PATIENCE / 60:.0f} min"
-)
-
-
-def _is_running(job: str, cluster: Cluster) -> bool:
-    """As far as the queue knows: the user has asked, and what it does not know counts as gone."""
-    known = cluster.query([job]).get(job)
-    return known is not None and known.running
 
 
 def defer(experiment: ExperimentDir, trials: range, each: int, allowed: Allowance) -> None:

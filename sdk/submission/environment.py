@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from importlib.util import cache_from_source
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -87,10 +87,8 @@ class EnvironmentFiles:
         return f"{self.prefix} ({human_size(self.size)} and {counted(self.count, 'file')})"
 
 
-def find_environment(wanted: bool | str) -> EnvironmentFiles | None:
-    """The environment that `slurm.stage_environment` means. Raises `SubmitError`."""
-    if not wanted:
-        return None
+def find_environment(wanted: Literal[True] | str) -> EnvironmentFiles:
+    """The environment that a `slurm.stage_environment` means. Raises `SubmitError`."""
     prefix = Path(sys.prefix if wanted is True else wanted).expanduser().absolute()
     try:
         return _listed(prefix)

@@ -13,20 +13,19 @@ from detslurm.sdk.errors import SubmitError
 from detslurm.sdk.submission.context import ContextFiles, collect
 from detslurm.sdk.submission.deferring import Deferral, within_quotas
 from detslurm.sdk.submission.entrypoint import check_entrypoint, one_node_problem
-from detslurm.sdk.submission.environment import EnvironmentFiles, find_environment
 from detslurm.sdk.submission.preflight import sampler_problems, warm_start_problems
 from detslurm.sdk.submission.sources import Sources, source_checkpoint, warm_start_sources
 from detslurm.sdk.submission.unused import unused_note
-from detslurm.searcher import RUNNABLE, Search, trial_count
+from detslurm.searcher import RUNNABLE, trial_count
 from detslurm.slurm import Cluster, ClusterLimits, JobRequest, SlurmError
 from detslurm.slurm.allowance import Allowance
 from detslurm.slurm.plan import JobPlan, PlanError, plan_job
 from detslurm.store import Store, probe
-from detslurm.store.search_records import BLOCK
 from detslurm.store.used_resources import recall_used
 
 if TYPE_CHECKING:
     from detslurm.sdk.submission.beginning import Descent
+    from detslurm.sdk.submission.environment import EnvironmentFiles
 
 _STARTUP_HOOK = "startup-hook.sh"
 _CUSTOM = """\
@@ -96,7 +95,7 @@ def make_plan(
     ]
     if problems:
         raise SubmitError("\n".join(problems))
-    environment = find_environment(config.slurm.stage_environment)
+    environment = _environment(config)
     limits, jobs = jobs_within(config, site, cluster, elements)
     if jobs.template.nodes > 1 and (problem := one_node_problem(config.entrypoint)):
         raise SubmitError(problem)
@@ -133,6 +132,14 @@ def make_plan(
         deferral=deferral,
         environment=environment,
     )
+
+
+def _environment(config: ExperimentConfig) -> EnvironmentFiles | None:
+    if not config.slurm.stage_environment:
+        return None
+    from detslurm.sdk.submission.environment import find_environment
+
+    return find_environment(config.slurm.stage_environment)
 
 
 def _staging_notes(environment: EnvironmentFiles, config: ExperimentConfig) -> Sequence[str]:
@@ -188,6 +195,9 @@ def trials_and_jobs(config: dict[str, Any], submit_from_jobs: bool) -> tuple[int
     if searcher["name"] in RUNNABLE:
         trials = trial_count(searcher, config["hyperparameters"])
         return trials, -(-trials // each)
+    from detslurm.searcher.search import Search
+    from detslurm.store.search_records import BLOCK
+
     first = Search.from_config(config).initial().created
     trials = max(searcher.get("max_trials") or 0, first) or BLOCK
     at_once = first if submit_from_jobs or not first else trials

@@ -8,10 +8,8 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from detslurm import storage
 from detslurm.sdk.submission.sources import find_checkpoint
 from detslurm.store import NotFound, Store
-from detslurm.store.reading import latest_checkpoint
 
 
 def sampler_problems(config: Mapping[str, Any]) -> list[str]:
@@ -43,6 +41,8 @@ def warm_start_problems(config: Mapping[str, Any], store: Store) -> list[str]:
     number, uuid = searcher.get("source_trial_id"), searcher.get("source_checkpoint_uuid")
     key, elsewhere = "source_checkpoint_uuid", None
     if number is not None:
+        from detslurm.store.reading import latest_checkpoint
+
         key = "source_trial_id"
         try:
             latest = latest_checkpoint(store, number)
@@ -61,6 +61,8 @@ def warm_start_problems(config: Mapping[str, Any], store: Store) -> list[str]:
 def _missing(key: str, uuid: str, section: Mapping[str, Any]) -> list[str]:
     if section["type"] != "shared_fs":
         return []  # a bucket answers slowly, and a directory may be there in the job alone
+    from detslurm import storage
+
     kept = storage.from_config(section)
     try:
         found = kept.exists(uuid)

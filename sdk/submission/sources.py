@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from detslurm.sdk.checkpoints.catalog import indexed, saved_checkpoints
-from detslurm.sdk.checkpoints.checkpoint import Checkpoint
-from detslurm.sdk.checkpoints.choosing import found_by, objects
 from detslurm.sdk.checkpoints.finding import SHORTEST, WHOLE
 from detslurm.sdk.errors import LifecycleError, SubmitError
-from detslurm.store import ExperimentDir, NotFound, Store, StoreError, fold_facts
-from detslurm.store.checkpoint_facts import held, keep, release
-from detslurm.store.reading import latest_checkpoint
+from detslurm.store import ExperimentDir, NotFound, Store, StoreError
+
+if TYPE_CHECKING:
+    from detslurm.sdk.checkpoints.checkpoint import Checkpoint
 
 Sources = Mapping[int, tuple[str, ...]]
 """Checkpoints by the experiment that saved them."""
@@ -39,6 +37,9 @@ def checkpoint_id(store: Store, given: str) -> str:
 
 def find_checkpoint(store: Store, given: str) -> Checkpoint | None:
     """The checkpoint with this id, or whose id begins so; None if no experiment has saved it."""
+    from detslurm.sdk.checkpoints.catalog import indexed, saved_checkpoints
+    from detslurm.sdk.checkpoints.choosing import found_by, objects
+
     for one in objects(store, indexed(store)):
         if one.uuid == given:
             return one
@@ -52,7 +53,11 @@ def source_checkpoint(config: Mapping[str, Any], store: Store) -> str | None:
     """The latest checkpoint of `searcher.source_trial_id` now: its trial may save others before the
     new trials begin, which shall all begin with the same one."""
     number = config["searcher"].get("source_trial_id")
-    latest = None if number is None else latest_checkpoint(store, number)
+    if number is None:
+        return None
+    from detslurm.store.reading import latest_checkpoint
+
+    latest = latest_checkpoint(store, number)
     return None if latest is None else latest.uuid
 
 
@@ -79,6 +84,11 @@ def holding(store: Store, sources: Sources) -> Iterator[None]:
 
     A submission that breaks off protects nothing: its process is then known to be dead.
     """
+    if not sources:
+        yield
+        return
+    from detslurm.store.checkpoint_facts import held
+
     with ExitStack() as stack:
         for number, uuids in sources.items():
             stack.enter_context(held(store.experiment(number), uuids, by="a submission"))
@@ -88,11 +98,16 @@ def holding(store: Store, sources: Sources) -> Iterator[None]:
 def keep_sources(experiment: ExperimentDir, sources: Sources) -> None:
     """Protect them as long as the experiment exists."""
     for number, uuids in sources.items():
+        from detslurm.store.checkpoint_facts import keep
+
         keep(experiment.store.experiment(number), uuids, by=_name(experiment))
 
 
 def release_sources(experiment: ExperimentDir) -> None:
     """The experiment is being deleted: it needs them no longer."""
+    from detslurm.store import fold_facts
+    from detslurm.store.checkpoint_facts import release
+
     for number in experiment.created().sources:
         try:
             source = experiment.store.experiment(number)

@@ -16,7 +16,6 @@ from detslurm._quantities import counted
 from detslurm.sdk.errors import SubmitError
 from detslurm.sdk.submission.context import freeze
 from detslurm.sdk.submission.deferring import defer
-from detslurm.sdk.submission.environment import keep
 from detslurm.sdk.submission.planning import Plan
 from detslurm.sdk.submission.sources import holding, keep_sources
 from detslurm.slurm import Cluster, JobRequest, SlurmError, SubmitLimitReached
@@ -121,6 +120,8 @@ def submit(
         cache_modules(store)
     environment = None
     if plan.environment is not None:
+        from detslurm.sdk.submission.environment import keep
+
         environment = keep(plan.environment, store, progress)
     experiment = _create(plan, store, environment)
     first_trial = experiment.created().first_trial
