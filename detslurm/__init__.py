@@ -7,6 +7,12 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from detslurm import _env
+
+if _env.EXPERIMENT_DIR in os.environ:  # before the other imports, which it is for
+    from detslurm import _start
+
+    _start.share(os.environ[_env.EXPERIMENT_DIR])
+
 from detslurm._errors import InvalidHP
 
 __version__ = "0.1.0"

@@ -1,4 +1,4 @@
-"""Writes the module cache that jobs start from: what runners and agents import, in one file.
+"""Writes the module cache: what runners, agents and users' programs import of us, in one file.
 
 `_start` has the other half. Modules of the standard library are in it, too: three quarters of the
 names that these imports look up are theirs.
@@ -7,11 +7,13 @@ names that these imports look up are theirs.
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import marshal
 import os
 import pkgutil
 import subprocess
 import sys
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 
 from detslurm import _start
@@ -21,8 +23,11 @@ _LEFT_OUT = (
     *("__editable__", "__main__", "_distutils_hack", "sitecustomize", "usercustomize"),
     *_start.WITHOUT,
 )
+_NOT_IMPORTED = ("detslurm.launch", "detslurm.pytorch")  # the latter imports torch
 _STANDARD = str(Path(os.__file__).parent)
 _PATIENCE = 60.0
+
+_Found = tuple[str, list[str] | None, bytes | None]  # origin, a package's directories, its code
 
 
 def refreshed(root: str) -> tuple[str, bytes] | None:
@@ -54,29 +59,33 @@ def contents() -> bytes:
         ends[next(reversed(order))] = name
     import detslurm.exec
 
-    for found in pkgutil.iter_modules(detslurm.exec.__path__, "detslurm.exec."):
-        if found.name not in _NOT_OF_RUNNERS:
-            importlib.import_module(found.name)
+    for each in pkgutil.iter_modules(detslurm.exec.__path__, "detslurm.exec."):
+        if each.name not in _NOT_OF_RUNNERS:
+            importlib.import_module(each.name)
+    importlib.import_module("detslurm.core")
+    names = [*order, *sorted(sys.modules.keys() - order.keys())]
+    found = {name: _imported(name) for name in names}
+    for package in _NOT_IMPORTED:
+        found |= _below(package)
     modules: dict[str, _start.Entry] = {}
     code, starts = bytearray(), dict[str, int]()
-    for name in [*order, *sorted(sys.modules.keys() - order.keys())]:
-        if not name.startswith(_LEFT_OUT) and (spec := _spec(name)) is not None:
-            origin, directories, own = spec
+    for name, module in found.items():
+        if module is not None:
+            origin, directories, own = module
             modules[name] = (origin, directories, None if own is None else (len(code), len(own)))
             code += own or b""
         if name in ends:
             starts[ends[name]] = len(code)
-    # Those first that an upgrade of a distribution replaces: a job looks at no others.
     origins = [modules[name][0] for name in ("detslurm", "msgspec")]
-    origins += sorted(origin for origin, _, _ in modules.values() if not _is_standard(origin))
+    origins += sorted(origin for origin, _, _ in modules.values() if is_editable(origin))
     stamps = [_start.stamp(origin) for origin in dict.fromkeys(origins)]
     return _start.written(sys.version, stamps, modules, bytes(code), starts)
 
 
-def _spec(name: str) -> tuple[str, list[str] | None, bytes | None] | None:
-    """Where a module is from, its directories, its code if it is Python; None without a file."""
+def _imported(name: str) -> _Found | None:
+    """A module that is imported; None if it has no file, or is not for a job."""
     spec = getattr(sys.modules[name], "__spec__", None)  # typing.io has none
-    if spec is None or spec.origin is None or not spec.has_location:
+    if spec is None or spec.origin is None or not spec.has_location or name.startswith(_LEFT_OUT):
         return None
     locations = spec.submodule_search_locations
     code = spec.loader.get_code(name) if hasattr(spec.loader, "get_code") else None
@@ -87,8 +96,23 @@ def _spec(name: str) -> tuple[str, list[str] | None, bytes | None] | None:
     )
 
 
-def _is_standard(origin: str) -> bool:
-    return origin.startswith(_STANDARD + os.sep) and "-packages" not in origin
+def _below(package: str) -> dict[str, _Found]:
+    """A package and all that is in it, in Python all of it."""
+    found: dict[str, _Found] = {}
+    spec = importlib.util.find_spec(package)
+    for folder in (spec and spec.submodule_search_locations) or ():
+        for path in sorted(Path(folder).rglob("*.py")):
+            words = [package, *path.relative_to(folder).with_suffix("").parts]
+            directories = [str(path.parent)] if words[-1] == "__init__" else None
+            name = ".".join(words[:-1] if directories else words)
+            code = SourceFileLoader(name, str(path)).get_code(name)
+            found[name] = (str(path), directories, marshal.dumps(code))
+    return found
+
+
+def is_editable(origin: str) -> bool:
+    """Whether a file may change alone: no installer has put it there."""
+    return not origin.startswith(_STANDARD + os.sep) and "-packages" + os.sep not in origin
 
 
 if __name__ == "__main__":

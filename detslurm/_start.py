@@ -27,6 +27,9 @@ Stamp = tuple[str, int, int]  # path, modification time in ns, size
 # Origin, a package's directories, the place and size of its code if it is Python.
 Entry = tuple[str, list[str] | None, tuple[int, int] | None]
 
+# The first stamps, one of each: an upgrade replaces all of a distribution, and they tell. The
+# others are of files that may change one by one.
+_DISTRIBUTIONS = 2
 _HEADER = 16  # digits, before all else: how long the index is
 
 
@@ -56,9 +59,16 @@ class Cache:
             raise OSError("the module cache is cut short")
         return found
 
+    def read_all(self) -> None:
+        """Read the code of all modules now, and leave no file open."""
+        size = os.fstat(self._file).st_size - self._base
+        self._start = memoryview(os.pread(self._file, size, self._base))
+        self.close()
+
     def close(self) -> None:
         """No code is read any more."""
         os.close(self._file)
+        self._file = -1
 
 
 class _CachedLoader(_importlib.SourceFileLoader):
@@ -74,21 +84,23 @@ class _CachedLoader(_importlib.SourceFileLoader):
 
 
 class CachedModules:
-    """Finds what the cache has, before any directory is searched.
+    """Finds what the cache has, before any directory is searched: the modules whose names begin
+    with `prefix`.
 
     A module of an editable installation is looked at first: one that has changed since is left to
     Python, so that no process mixes old code with new.
     """
 
-    def __init__(self, cache: Cache) -> None:
-        self._cache, self._editable = cache, editable(cache.stamps)
+    def __init__(self, cache: Cache, prefix: str = "") -> None:
+        self._cache, self._prefix = cache, prefix
+        self._editable = {known[0]: known for known in cache.stamps[_DISTRIBUTIONS:]}
 
     def find_spec(
         self, name: str, path: "Sequence[str] | None" = None, target: "ModuleType | None" = None
     ) -> "ModuleSpec | None":
         """As finders of importlib do."""
         found = self._cache.modules.get(name)
-        if found is None:
+        if found is None or not name.startswith(self._prefix):
             return None
         origin, locations, place = found
         known = self._editable.get(origin)
@@ -169,11 +181,6 @@ def stamp(path: str) -> Stamp:
     return path, status.st_mtime_ns, status.st_size
 
 
-def editable(stamps: list[Stamp]) -> dict[str, Stamp]:
-    """Those of files that may change one by one, by path: all that no installer has put there."""
-    return {known[0]: known for known in stamps if "-packages" + os.sep not in known[0]}
-
-
 def is_unchanged(stamps: list[Stamp]) -> bool:
     """Whether these files are as they were when the cache was written."""
     try:
@@ -189,11 +196,31 @@ def command(module: str) -> list[str]:
     return [sys.executable, "-P", "-m", module]
 
 
+def share(experiment: str) -> None:
+    """Let a user's program import this package from the cache, if there is one.
+
+    Nothing else of it: what the program calls `queue` may be its own.
+    """
+    if any(type(finder).__name__ == CachedModules.__name__ for finder in sys.meta_path):
+        return  # a runner or an agent, whose `_start` is `__main__`
+    found = _cache_of(experiment)
+    if found is not None:
+        found.read_all()  # programs close files that they don't know
+        sys.meta_path.insert(0, CachedModules(found, "detslurm."))
+
+
+def _cache_of(experiment: str, module: str = "") -> Cache | None:
+    found = open_cache(cache_path(os.path.dirname(os.path.dirname(experiment))), module)
+    if found is not None and not is_unchanged(found.stamps[:_DISTRIBUTIONS]):
+        found.close()
+        return None
+    return found
+
+
 def main(module: str, experiment: str, *words: str) -> None:
     """Run `module`, from the cache if there is one."""
-    found = open_cache(cache_path(os.path.dirname(os.path.dirname(experiment))), module)
-    # One file for each distribution: an upgrade has replaced it with all others of it.
-    if found is None or not is_unchanged(found.stamps[:2]):
+    found = _cache_of(experiment, module)
+    if found is None:
         os.execv(sys.executable, [sys.executable, "-P", "-m", module, experiment, *words])
     sys.meta_path.insert(0, CachedModules(found))
     sys.meta_path.append(SitePackages())

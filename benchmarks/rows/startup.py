@@ -13,6 +13,7 @@ from benchmarks.calls import trace
 from benchmarks.experiments import agent_command, job_environment, runner_command, submitted
 from benchmarks.measure import interleaved, run
 from benchmarks.report import Row
+from detslurm._env import EXPERIMENT_DIR
 from detslurm.store import ExperimentDir
 
 # Says when it was started, and for how long its agent and that one's parent have had a processor.
@@ -69,6 +70,13 @@ class Startup:
         argv = runner_command(self._experiment())
         return trace(argv, self.environment).before_first_child
 
+    def import_calls(self) -> int:
+        """Path calls of importing the Core API in a user's program."""
+        environment = self.environment | {EXPERIMENT_DIR: str(self._experiment().path)}
+        programs = ("import detslurm.core", "pass")
+        calls = [trace([sys.executable, "-c", code], environment).paths for code in programs]
+        return calls[0] - calls[1]
+
     def agent_calls(self) -> int:
         """Path calls of an agent before it starts the entrypoint."""
         return trace(self._agent, self.environment).before_first_child
@@ -101,6 +109,10 @@ def measure(bench: Bench) -> Iterator[Row]:
         ("agent", startup.agent_calls(), 220),
     ):
         yield Row(what=f"{what} before the user's code", ours=calls, unit="path calls", most=most)
+    yield Row(
+        what="importing the Core API in a job", ours=startup.import_calls(),
+        unit="path calls", most=700,
+    )  # fmt: skip
 
 
 def _log_of(experiment: Path) -> str:

@@ -13,6 +13,7 @@ import pytest
 
 from benchmarks.experiments import submitted
 from detslurm import _start
+from detslurm._module_cache import is_editable
 
 TALKS = (
     "def main(words):\n    print({said!r}, *words)\nif __name__ == '__main__':\n    main({words})\n"
@@ -85,9 +86,9 @@ def test_a_source_that_was_changed_is_not_taken_from_the_cache(site: Site) -> No
 
 def test_installed_files_are_not_looked_at_one_by_one() -> None:
     """An upgrade replaces all of a distribution, and the first of them tells."""
-    installed = ("/env/lib/python3.11/site-packages/msgspec/__init__.py", 1, 2)
-    source = ("/home/alice/detslurm/detslurm/__init__.py", 1, 2)
-    assert _start.editable([installed, source]) == {source[0]: source}
+    assert not is_editable("/env/lib/python3.11/site-packages/msgspec/__init__.py")
+    assert not is_editable(os.__file__)
+    assert is_editable("/home/alice/detslurm/detslurm/__init__.py")
 
 
 UNFIT: dict[str, Callable[[Site], object]] = {
@@ -160,3 +161,81 @@ def test_what_it_lacks_is_found_in_site_packages(tmp_path: Path) -> None:
     argv = [sys.executable, "-PSc", code, str(experiment.path)]
     done = subprocess.run(argv, capture_output=True, text=True)
     assert done.stdout == "all found\n", done.stderr
+
+
+PROGRAM = """
+import os, sys
+files = set(os.listdir("/proc/self/fd"))
+import detslurm.core, queue
+assert set(os.listdir("/proc/self/fd")) == files
+assert queue.__file__ == os.path.join(sys.path[0], "queue.py"), queue.__file__
+
+def loaders(names):
+    found = [type(sys.modules[name].__spec__.loader).__name__ for name in names]
+    assert len(set(found)) == 1, list(zip(names, found))
+    return found[0]
+
+def child(names):
+    import detslurm.core
+    print("child", loaders(names))
+
+if __name__ == "__main__":
+    import detslurm.launch, detslurm.pytorch.samplers, multiprocessing
+    names = [name for name in sys.modules if name.startswith("detslurm.")]
+    names = [name for name in names if name not in ("detslurm._env", "detslurm._start")]
+    print("parent", loaders(names))
+    names = ["detslurm.core"]
+    multiprocessing.get_context("spawn").Process(target=child, args=(names,)).start()
+"""
+
+
+@pytest.fixture(scope="module")
+def experiment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return submitted(tmp_path_factory.mktemp("program"), _root(tmp_path_factory), TRUE).path
+
+
+def _root(factory: pytest.TempPathFactory) -> Path:
+    return factory.mktemp("store") / "store"
+
+
+def _loaders(experiment: Path, tmp_path: Path) -> dict[str, str]:
+    """By which classes a user's program and its spawned child import this package."""
+    (tmp_path / "train.py").write_text(PROGRAM)
+    (tmp_path / "queue.py").write_text("from _queue import Empty, SimpleQueue\nclass Queue: ...\n")
+    environment = os.environ | {"DETSLURM_EXPERIMENT_DIR": str(experiment)}
+    argv = [sys.executable, "train.py"]
+    done = subprocess.run(argv, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return dict(line.split() for line in done.stdout.splitlines())
+
+
+def test_a_users_program_imports_this_package_from_the_cache(
+    experiment: Path, tmp_path: Path
+) -> None:
+    """Itself and what it spawns; its own modules stay its own, and no file is left open."""
+    cached = "_CachedLoader"
+    assert _loaders(experiment, tmp_path) == {"parent": cached, "child": cached}
+
+
+@pytest.mark.parametrize("change", ["missing", "torn", "an upgrade"])
+def test_a_users_program_runs_without_a_cache_that_fits(
+    change: str, experiment: Path, tmp_path: Path
+) -> None:
+    cache = Path(_start.cache_path(str(experiment.parent.parent)))
+    whole = cache.read_bytes()
+    if change == "missing":
+        cache.rename(cache.with_name("elsewhere"))
+    elif change == "torn":
+        cache.write_bytes(whole[: len(whole) // 100])
+    else:
+        found = _start.open_cache(str(cache))
+        assert found is not None
+        older = [(found.stamps[0][0], 1, 1), *found.stamps[1:]]
+        cache.write_bytes(_start.written(sys.version, older, found.modules, b"", {}))
+        found.close()
+    try:
+        plain = "SourceFileLoader"
+        assert _loaders(experiment, tmp_path) == {"parent": plain, "child": plain}
+    finally:
+        cache.write_bytes(whole)
+        cache.chmod(0o600)

@@ -43,11 +43,13 @@ def test_help(environment: dict[str, str]) -> None:
 
 
 def test_runner_and_agent(bench: Bench) -> None:
-    """Runner and agent reach the user's first instruction with few calls each."""
+    """Runner and agent reach the user's first instruction with few calls each, and the Core
+    API is imported with few, most of them for the standard library."""
     startup = Startup(bench)
     startup.whole_seconds()
     assert startup.runner_calls() <= 250
     assert startup.agent_calls() <= 220
+    assert startup.import_calls() <= 700
 
 
 def test_a_report_takes_no_path_call(bench: Bench) -> None:
