@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from detslurm.store import fs
@@ -38,6 +39,11 @@ def metric_columns(trial: TrialDir, group: str, names: Sequence[str] | None = No
 
 def columns_of(rows: Iterable[MetricRow], names: Sequence[str] | None = None) -> Columns:
     """Rows of one group as columns."""
+    rows = list(rows)
+    plain = plain_columns(rows)
+    if plain is not None:
+        wanted = {name: plain[name] for name in plain if names is None or name in names}
+        return Columns([row.steps for row in rows], wanted)
     steps: list[int] = []
     metrics: dict[str, list[float]] = {}
     for place, row in enumerate(rows):
@@ -50,6 +56,17 @@ def columns_of(rows: Iterable[MetricRow], names: Sequence[str] | None = None) ->
     for column in metrics.values():
         column.extend([math.nan] * (len(steps) - len(column)))
     return Columns(steps, metrics)
+
+
+def plain_columns(rows: Sequence[MetricRow]) -> dict[str, list[float]] | None:
+    """Metrics of rows that all have the same numbers and nothing else, as most runs report them;
+    None where they are of another kind. A million rows are common: no line of Python for each."""
+    metrics = [row.metrics for row in rows]
+    if len(set(map(tuple, metrics))) != 1:
+        return None
+    columns = {name: list(map(itemgetter(name), metrics)) for name in metrics[0]}
+    are_numbers = all({int, float}.issuperset(map(type, column)) for column in columns.values())
+    return columns if are_numbers else None
 
 
 def is_number(value: Any) -> bool:

@@ -6,11 +6,16 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from operator import attrgetter, lt
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 
 _steps = attrgetter("steps")
+# A decoder makes a string for each row whose group is any, and takes one for all that has a choice.
+if TYPE_CHECKING:
+    Group = str
+else:
+    Group = Literal["training", "validation"]
 
 
 class MetricRow(msgspec.Struct, frozen=True, gc=False):
@@ -26,7 +31,7 @@ class MetricRow(msgspec.Struct, frozen=True, gc=False):
         batch: The metrics of each batch, if they were reported.
     """
 
-    group: str
+    group: Group
     steps: int
     metrics: dict[str, Any]
     run: int = 1

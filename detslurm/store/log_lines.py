@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from sys import intern
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -28,8 +29,14 @@ class _Head(msgspec.Struct, gc=False):
 _head = msgspec.json.Decoder(_Head).decode
 _heads = msgspec.json.Decoder(list[_Head]).decode
 _parts = msgspec.json.Decoder(list[msgspec.Raw]).decode
-_row = msgspec.json.Decoder(MetricRow).decode
 _rows = msgspec.json.Decoder(list[MetricRow]).decode
+
+
+class _OtherRow(MetricRow, gc=False, frozen=True):
+    group: str
+
+
+_other_rows = msgspec.json.Decoder(list[_OtherRow]).decode
 
 
 class LineFacts(NamedTuple):
@@ -89,10 +96,11 @@ def _well_formed(steps: Sequence[int], records: Sequence[dict[str, Any]]) -> Lin
     return LineFacts(steps, sound, len(sound) < len(records))
 
 
-def line_rows(line: bytes, run: int = 1) -> list[MetricRow]:
-    """The metrics in a line of a run's log, or CorruptRecord; other records are left out."""
+def line_rows(line: bytes, run: int = 1, group: str | None = None) -> list[MetricRow]:
+    """The metrics in a line of a run's log, of all groups or of one, or CorruptRecord; other
+    records are left out."""
     raw = checked(line)
-    rows = _rows_of(raw if raw[:1] == _BLOCK else b"[%b]" % raw)
+    rows = _rows_of(raw if raw[:1] == _BLOCK else b"[%b]" % raw, group)
     if has_mark(raw):
         rows = list(map(_restored, rows))
     if run != 1:  # each was made here: nobody has seen it with another number
@@ -101,17 +109,34 @@ def line_rows(line: bytes, run: int = 1) -> list[MetricRow]:
     return rows
 
 
-def _rows_of(block: bytes) -> list[MetricRow]:
+def _rows_of(block: bytes, group: str | None) -> list[MetricRow]:
+    # Counting how records begin tells that all are wanted without a line of Python for each.
+    begin = (
+        _METRICS
+        if group is None
+        else _METRICS + b'"group":"%b",' % group.encode(errors="surrogatepass")
+    )
     with suppress(msgspec.DecodeError):
-        rows = _rows(block)
-        if block.count(_METRICS) == len(rows):
+        rows = _decoded(block)
+        if block.count(begin) == len(rows):
             return rows
+        if block.count(_METRICS) == len(rows):
+            return [row for row in rows if row.group == group]
     rows = []  # other records are among them
     for part in _split(block):
         with suppress(msgspec.DecodeError):
             if _head(part).t == "metrics":
-                rows.append(_row(part))
-    return rows
+                rows += _decoded(b"[%b]" % part)
+    return [row for row in rows if group in (None, row.group)]
+
+
+def _decoded(block: bytes) -> list[MetricRow]:
+    with suppress(msgspec.ValidationError):
+        return _rows(block)
+    return [
+        MetricRow(intern(row.group), row.steps, row.metrics, row.run, row.time, row.batch)
+        for row in _other_rows(block)  # of a group that a user has named
+    ]
 
 
 def _restored(row: MetricRow) -> MetricRow:

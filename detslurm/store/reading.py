@@ -184,20 +184,26 @@ def logged_metrics(
     bounds = counted_bytes(runs)
     rows: list[MetricRow] = []
     spans = []
-    for run in runs:
-        reported = run_rows(trial, run.number, bounds.get(run.number))
-        first = min(map(attrgetter("steps"), reported), default=math.inf)
+    for place, run in enumerate(runs):
+        limit, first = bounds.get(run.number), math.inf
+        if not place:  # often the only run; nothing is before it that its first step could end
+            rows += run_rows(trial, run.number, limit, group)
+        else:
+            reported = run_rows(trial, run.number, limit)
+            first = min(map(attrgetter("steps"), reported), default=math.inf)
+            rows += reported if group is None else [row for row in reported if row.group == group]
         spans.append(Span(run.number, resumed_steps(run.start), first))
-        rows += reported if group is None else [row for row in reported if row.group == group]
     return clean_rows(rows, last_valid_steps(spans))
 
 
-def run_rows(trial: TrialDir, run: int, limit: int | None) -> list[MetricRow]:
-    """All metrics that one run reported, in the order of reporting."""
+def run_rows(
+    trial: TrialDir, run: int, limit: int | None, group: str | None = None
+) -> list[MetricRow]:
+    """The metrics that one run reported, of all groups or of one, in the order of reporting."""
     rows: list[MetricRow] = []
     for _, line in lines_of(str(trial.records_path(run)), limit, 0, []):
         with suppress(CorruptRecord):  # `run_facts` reports what is broken
-            rows += line_rows(line, run)
+            rows += line_rows(line, run, group)
     return rows
 
 

@@ -204,12 +204,11 @@ def lines_of(
         return
     whole = start + len(data)
     data = data if limit is None else data[: max(limit - start, 0)]
-    *lines, tail = data.split(b"\n")
-    offset = start
-    for line in lines:
-        if line:
-            yield offset, line
-        offset += len(line) + 1
+    place = 0
+    while (end := data.find(b"\n", place)) >= 0:  # split() would hold all of the log twice
+        if end > place:
+            yield start + place, data[place:end]
+        place = end + 1
     # Bytes beyond the limit are a zombie's: what the limit cuts off is not a fault of the log.
-    if tail and (limit is None or limit >= whole):
-        problems.append(Problem(name, offset, TORN))
+    if place < len(data) and (limit is None or limit >= whole):
+        problems.append(Problem(name, start + place, TORN))

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from detslurm.store.columns import is_number
+from detslurm.store.columns import is_number, plain_columns
 from detslurm.store.curve import MetricRow, Span, as_float, flat, last_valid_steps
 from detslurm.store.errors import CorruptRecord
 from detslurm.store.log_lines import MOST_STEPS, line_rows
@@ -63,14 +63,15 @@ class RunSeries:
     def _take_together(self, rows: Sequence[MetricRow]) -> bool:
         """Take rows of one group that have the same numbers, as most lines do, column by column;
         False where they are of another kind."""
-        steps, metrics = [row.steps for row in rows], [row.metrics for row in rows]
-        if len({row.group for row in rows}) > 1 or len(set(map(tuple, metrics))) > 1:
+        plain = plain_columns(rows) if len({row.group for row in rows}) == 1 else None
+        if plain is None:
             return False
-        columns = {name: [values[name] for values in metrics] for name in metrics[0]}
-        is_plain = all(set(map(type, column)) == {float} for column in columns.values())
-        if not is_plain or max(map(abs, steps)) > MOST_STEPS:
+        try:
+            steps = array("q", [row.steps for row in rows])
+            columns = {name: array("d", column) for name, column in plain.items()}
+        except OverflowError:
             return False
-        times = [math.nan if row.time is None else row.time for row in rows]
+        times = array("d", [math.nan if row.time is None else row.time for row in rows])
         self.first = min(self.first, *steps)
         for name, column in columns.items():
             points = self._points_of(rows[0].group, name)

@@ -71,6 +71,27 @@ def test_rows_are_metrics_and_nothing_else() -> None:
     assert line_rows(_block([tagless, tagless])) == line_rows(frame(tagless)[:-1]) == []
 
 
+GROUPS = ["training", "validation", "inference", 'a "quoted", odd one', "", "größer"]
+
+
+@pytest.mark.parametrize("names", [*([name] * 3 for name in GROUPS), GROUPS])
+@pytest.mark.parametrize("group", [None, *GROUPS])
+def test_rows_of_a_group(names: list[str], group: str | None) -> None:
+    """Whatever its name, alone in a block or with others, with other records among them or none."""
+    reported = [
+        {"t": "metrics", "group": name, "steps": step, "metrics": {"loss": 0.5}}
+        for step, name in enumerate(names)
+    ]
+    wanted = [
+        MetricRow(name, step, {"loss": 0.5})
+        for step, name in enumerate(names)
+        if group in (None, name)
+    ]
+    progress = MIXED[1]
+    assert line_rows(_block(reported), 1, group) == wanted
+    assert line_rows(_block([progress, *reported]), 1, group) == wanted
+
+
 def test_a_damaged_block_says_nothing() -> None:
     """One wrong byte is known by the checksum."""
     line = _block(MIXED).replace(b"0.25", b"0.26")

@@ -1,0 +1,40 @@
+"""Metrics as columns, whatever the rows hold."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from detslurm.store.columns import columns_of
+from detslurm.store.curve import MetricRow
+
+NAN = math.nan
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns"),
+    [
+        ([{"a": 1, "b": 0.5}, {"a": 2, "b": NAN}], {"a": [1, 2], "b": [0.5, NAN]}),
+        ([{"a": 1}, {"b": 2.0}], {"a": [1, NAN], "b": [NAN, 2.0]}),
+        ([{"a": True, "b": 1}, {"a": False, "b": 2}], {"b": [1, 2]}),
+        ([{"a": {"b": 1}}, {"a": {"b": 2}}], {"a.b": [1, 2]}),
+        ([{"a": "text", "b": 1}, {"a": 1, "b": 1}], {"b": [1, 1], "a": [NAN, 1]}),
+        ([{"a": 10**400}] * 2, {"a": [10**400] * 2}),
+        ([{}, {}], {}),
+        ([], {}),
+    ],
+)
+def test_numbers_become_columns(
+    rows: list[dict[str, Any]], columns: dict[str, list[float]]
+) -> None:
+    """Alike or not; of names that nobody wants there are none."""
+    steps = list(range(1, len(rows) + 1))
+    found = columns_of(
+        MetricRow("training", step, row) for step, row in zip(steps, rows, strict=True)
+    )
+    assert list(found.steps) == steps
+    assert repr(found.metrics) == repr(columns)
+    only = columns_of([MetricRow("training", 1, row) for row in rows], ["b"])
+    assert set(only.metrics) == {"b"} & set(columns)
