@@ -41,18 +41,21 @@ def measure(bench: Bench) -> Iterator[Row]:
             for line in lines:
                 json.loads(line)
 
-    from_log, other = interleaved(
-        lambda: timed(lambda: trial_metrics(trial, "training")), lambda: timed(peer), rounds=3
-    )
+    def columns() -> float:
+        return timed(lambda: metric_columns(trial, "training"))
+
+    def rows() -> float:
+        return timed(lambda: trial_metrics(trial, "training"))
+
+    rows_of_log, columns_of_log, other = interleaved(rows, columns, lambda: timed(peer), rounds=5)
     compact(experiment)
-    (from_columns,) = interleaved(
-        lambda: timed(lambda: metric_columns(trial, "training")), rounds=3
-    )
-    yield Row(
-        what="read 1,000,000 steps, compacted", ours=from_columns, unit="s",
-        anchor=other, peer="json.loads a line", most=0.3, most_ratio=0.05,
-    )  # fmt: skip
-    yield Row(
-        what="read 1,000,000 steps, from the log", ours=from_log, unit="s",
-        anchor=other, peer="json.loads a line", most_ratio=0.5,
-    )  # fmt: skip
+    (compacted,) = interleaved(columns, rounds=3)
+    for where, ours, most in (
+        ("compacted", compacted, 0.05),
+        ("rows of the log", rows_of_log, 0.5),
+        ("columns of the log", columns_of_log, 0.5),
+    ):
+        yield Row(
+            what=f"read 1,000,000 steps, {where}", ours=ours, unit="s",
+            anchor=other, peer="json.loads a line", most_ratio=most,
+        )  # fmt: skip

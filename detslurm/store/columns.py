@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any, NamedTuple
 
 from detslurm.store import fs
-from detslurm.store.curve import MetricRow, flat
-from detslurm.store.reading import logged_metrics
-from detslurm.store.trial import TrialDir
+from detslurm.store.curve import MetricRow, Span, ascending, flat, last_valid_steps
+from detslurm.store.reading import counted_bytes, logged_metrics, rows_by_line
+from detslurm.store.trial import TrialDir, with_history
+from detslurm.store.trial_fold import resumed_steps
 
 
 class Columns(NamedTuple):
@@ -34,28 +37,88 @@ def metric_columns(trial: TrialDir, group: str, names: Sequence[str] | None = No
         with Compacted.of(trial) as compacted:
             if compacted is not None:
                 return Columns(*compacted.numbers(group, names))
-    return columns_of(logged_metrics(trial, group), names)
+    found = _logged_columns(trial, group, names)
+    return columns_of(logged_metrics(trial, group), names) if found is None else found
 
 
 def columns_of(rows: Iterable[MetricRow], names: Sequence[str] | None = None) -> Columns:
     """Rows of one group as columns."""
-    rows = list(rows)
-    plain = plain_columns(rows)
-    if plain is not None:
-        wanted = {name: plain[name] for name in plain if names is None or name in names}
-        return Columns([row.steps for row in rows], wanted)
-    steps: list[int] = []
-    metrics: dict[str, list[float]] = {}
-    for place, row in enumerate(rows):
-        steps.append(row.steps)
-        for name, value in flat(row.metrics):
-            if is_number(value) and (names is None or name in names):
-                column = metrics.setdefault(name, [])
-                column.extend([math.nan] * (place - len(column)))
-                column.append(value)
-    for column in metrics.values():
-        column.extend([math.nan] * (len(steps) - len(column)))
-    return Columns(steps, metrics)
+    gathered = _Gathered(names)
+    gathered.take(list(rows))
+    return gathered.columns()
+
+
+def _logged_columns(trial: TrialDir, group: str, names: Sequence[str] | None) -> Columns | None:
+    """From the logs with no row kept; None where steps were reported again, or out of order."""
+    runs = with_history(trial.runs())
+    bounds = counted_bytes(runs)
+    parts, spans = [], []
+    for place, run in enumerate(runs):
+        part, first = _Gathered(names), math.inf
+        # Only of later runs the first report of any group says where the one before them ends.
+        wanted = None if place else group
+        for rows in rows_by_line(trial, run.number, bounds.get(run.number), wanted):
+            if place:
+                first = min(first, *(row.steps for row in rows), math.inf)
+                rows = [row for row in rows if row.group == group]
+            part.take(rows)
+        if not ascending(part.steps):
+            return None
+        parts.append(part)
+        spans.append(Span(run.number, resumed_steps(run.start), first))
+    limits = last_valid_steps(spans)
+    for part, run in zip(parts, runs, strict=True):
+        part.cut(limits[run.number])
+    whole, *later = parts or [_Gathered(names)]
+    for part in later:
+        whole.extend(part.steps, part.columns().metrics)
+    return whole.columns() if ascending(whole.steps) else None
+
+
+@dataclass
+class _Gathered:
+    """Columns that grow; those of reports that lack a metric get a NaN."""
+
+    names: Sequence[str] | None
+    steps: list[int] = field(default_factory=list)
+    metrics: dict[str, list[float]] = field(default_factory=dict)
+    begins: dict[str, int] = field(default_factory=dict)  # the place of each first number
+
+    def take(self, rows: Sequence[MetricRow]) -> None:
+        """Add rows of one group."""
+        plain = plain_columns(rows)
+        if plain is not None:
+            self.extend([row.steps for row in rows], plain)
+            return
+        for row in rows:
+            numbers = {name: [value] for name, value in flat(row.metrics) if is_number(value)}
+            self.extend([row.steps], numbers)
+
+    def extend(self, steps: Sequence[int], metrics: Mapping[str, Sequence[float]]) -> None:
+        """Add columns of such steps."""
+        for name, values in metrics.items():
+            if self.names is None or name in self.names:
+                self._padded(name).extend(values)
+        self.steps += steps
+
+    def cut(self, limit: float) -> None:
+        """Drop what was reported past a step; steps ascend."""
+        end = bisect_right(self.steps, limit)
+        if end < len(self.steps):
+            begun = [name for name, begin in self.begins.items() if begin < end]
+            self.metrics = {name: self.metrics[name][:end] for name in begun}
+            del self.steps[end:]
+
+    def _padded(self, name: str) -> list[float]:
+        if name not in self.metrics:
+            self.metrics[name], self.begins[name] = [], len(self.steps)
+        column = self.metrics[name]
+        column.extend([math.nan] * (len(self.steps) - len(column)))
+        return column
+
+    def columns(self) -> Columns:
+        """All columns, each as long as the steps."""
+        return Columns(self.steps, {name: self._padded(name) for name in self.metrics})
 
 
 def plain_columns(rows: Sequence[MetricRow]) -> dict[str, list[float]] | None:

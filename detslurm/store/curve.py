@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
-from operator import attrgetter, lt
+from operator import lt
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 
-_steps = attrgetter("steps")
 # A decoder makes a string for each row whose group is any, and takes one for all that has a choice.
 if TYPE_CHECKING:
     Group = str
@@ -18,8 +17,8 @@ else:
     Group = Literal["training", "validation"]
 
 
-class MetricRow(msgspec.Struct, frozen=True, gc=False):
-    """Metrics of one group at one step.
+class MetricRow(msgspec.Struct, frozen=True, gc=False, tag_field="t", tag="metrics"):
+    """Metrics of one group at one step; decodes from a record of them, and from no other.
 
     Attributes:
         group: The group, such as "training".
@@ -69,8 +68,8 @@ def clean_rows(rows: Iterable[MetricRow], limits: Mapping[int, float]) -> list[M
     """
     if any(map(math.isfinite, limits.values())):
         rows = (row for row in rows if row.steps <= limits[row.run])
-    rows = list(rows)
-    if _ascending(rows):
+    rows = rows if isinstance(rows, list) else list(rows)
+    if ascending([row.steps for row in rows]):
         return rows
     merged: dict[tuple[str, int], MetricRow] = {}
     for row in rows:
@@ -80,10 +79,9 @@ def clean_rows(rows: Iterable[MetricRow], limits: Mapping[int, float]) -> list[M
     return sorted(merged.values(), key=lambda row: row.steps)
 
 
-def _ascending(rows: Sequence[MetricRow]) -> bool:
-    """Whether each step is greater than the one before, as where nothing was repeated: such a curve
-    is clean. A million rows are common, so this runs without a line of Python for each."""
-    steps = list(map(_steps, rows))
+def ascending(steps: Sequence[int]) -> bool:
+    """Whether each is greater than the one before, as where nothing was repeated. A million are
+    common, so this runs without a line of Python for each."""
     return all(map(lt, steps, islice(steps, 1, None)))
 
 

@@ -21,6 +21,9 @@ _OTHER_FILE_SYSTEM: Final = "/proc/version"
 # ESTALE means that a name now leads to another file: opening it again by name finds that one.
 REOPENS: Final = 10
 
+# As much as a processor's cache holds: memory that is used again costs a fifth of new memory.
+PIECE: Final = 1 << 18
+
 AnyPath = str | os.PathLike[str]
 
 _counter = itertools.count()
@@ -187,32 +190,59 @@ def read_file(path: AnyPath, *, start: int = 0, expected: bool = False) -> bytes
     return data
 
 
+def read_pieces(path: AnyPath, *, start: int = 0) -> Iterator[bytes]:
+    """What was appended to `path` from byte `start` on, piece by piece; none where there is none.
+
+    For logs alone: of a file that is replaced meanwhile the pieces would be of both.
+    """
+    name = os.fspath(path)
+    for attempt in range(REOPENS):
+        try:
+            with _opened(name, start) as handle:
+                while piece := os.read(handle, PIECE):
+                    yield piece
+                    start += len(piece)
+                return
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        except OSError as error:
+            _before_reopening(name, error, attempt)
+
+
 def _read_by_name(name: str, start: int) -> bytes | None:
     for attempt in range(REOPENS):
         try:
             return _read_once(name, start)
-        except FileNotFoundError:
-            return None
-        except NotADirectoryError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
-            if error.errno != errno.ESTALE or attempt == REOPENS - 1:
-                raise explained(error, name) from error
-            refresh(os.path.dirname(name))
+            _before_reopening(name, error, attempt)
     raise AssertionError("unreachable")
 
 
+def _before_reopening(name: str, error: OSError, attempt: int) -> None:
+    if error.errno != errno.ESTALE or attempt == REOPENS - 1:
+        raise explained(error, name) from error
+    refresh(os.path.dirname(name))
+
+
 def _read_once(name: str, start: int) -> bytes:
-    # Without O_NONBLOCK a pipe of that name would keep its reader waiting for somebody to write.
-    handle = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    try:
+    with _opened(name, start) as handle:
         rest = os.fstat(handle).st_size - start
-        if start:
-            os.lseek(handle, start, os.SEEK_SET)
         chunks = [os.read(handle, max(rest, 0) + 1)]
         while chunks[-1]:
             chunks.append(os.read(handle, 1 << 20))
         return chunks[0] if len(chunks) <= 2 else b"".join(chunks)
+
+
+@contextmanager
+def _opened(name: str, start: int) -> Iterator[int]:
+    # Without O_NONBLOCK a pipe of that name would keep its reader waiting for somebody to write.
+    handle = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        if start:
+            os.lseek(handle, start, os.SEEK_SET)
+        yield handle
     finally:
         close_quietly(handle)
 

@@ -3,10 +3,10 @@ they need it. A line holds one record, or a block of records (`frame`)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from sys import intern
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 import msgspec
 
@@ -17,7 +17,8 @@ from detslurm.store.trial_fold import VALIDATION, well_formed
 
 MOST_STEPS: Final = (1 << 63) - 1  # as an array of steps holds them
 _BLOCK: Final = b"["
-_METRICS: Final = b'{"t":"metrics",'
+_Rows = Callable[[bytes], list[MetricRow]]
+_OTHER: Final = {"training": b'"validation"', "validation": b'"training"'}
 
 
 class _Head(msgspec.Struct, gc=False):
@@ -29,14 +30,18 @@ class _Head(msgspec.Struct, gc=False):
 _head = msgspec.json.Decoder(_Head).decode
 _heads = msgspec.json.Decoder(list[_Head]).decode
 _parts = msgspec.json.Decoder(list[msgspec.Raw]).decode
-_rows = msgspec.json.Decoder(list[MetricRow]).decode
 
 
-class _OtherRow(MetricRow, gc=False, frozen=True):
+class _NamedRow(MetricRow, gc=False, frozen=True):
     group: str
 
 
-_other_rows = msgspec.json.Decoder(list[_OtherRow]).decode
+class _NoRow(msgspec.Struct, tag_field="t", tag="\0"):
+    """No record has this type. Where there is a choice, msgspec wants records to have one."""
+
+
+_rows = cast(_Rows, msgspec.json.Decoder(list[MetricRow | _NoRow]).decode)
+_named = cast(_Rows, msgspec.json.Decoder(list[_NamedRow | _NoRow]).decode)
 
 
 class LineFacts(NamedTuple):
@@ -110,33 +115,31 @@ def line_rows(line: bytes, run: int = 1, group: str | None = None) -> list[Metri
 
 
 def _rows_of(block: bytes, group: str | None) -> list[MetricRow]:
-    # Counting how records begin tells that all are wanted without a line of Python for each.
-    begin = (
-        _METRICS
-        if group is None
-        else _METRICS + b'"group":"%b",' % group.encode(errors="surrogatepass")
-    )
     with suppress(msgspec.DecodeError):
-        rows = _decoded(block)
-        if block.count(begin) == len(rows):
+        rows = _rows(block)
+        # Most blocks are of one group, which takes no line of Python for each record.
+        if group is None or (group in _OTHER and _OTHER[group] not in block):
             return rows
-        if block.count(_METRICS) == len(rows):
-            return [row for row in rows if row.group == group]
+        return _of_group(rows, group)
+    with suppress(msgspec.DecodeError):
+        return _of_group(_named_rows(block), group)
     rows = []  # other records are among them
     for part in _split(block):
         with suppress(msgspec.DecodeError):
-            if _head(part).t == "metrics":
-                rows += _decoded(b"[%b]" % part)
-    return [row for row in rows if group in (None, row.group)]
+            rows += _named_rows(b"[%b]" % part)
+    return _of_group(rows, group)
 
 
-def _decoded(block: bytes) -> list[MetricRow]:
-    with suppress(msgspec.ValidationError):
-        return _rows(block)
+def _named_rows(block: bytes) -> list[MetricRow]:
+    """Rows of groups that a user has named, too."""
     return [
         MetricRow(intern(row.group), row.steps, row.metrics, row.run, row.time, row.batch)
-        for row in _other_rows(block)  # of a group that a user has named
+        for row in _named(block)
     ]
+
+
+def _of_group(rows: list[MetricRow], group: str | None) -> list[MetricRow]:
+    return rows if group is None else [row for row in rows if row.group == group]
 
 
 def _restored(row: MetricRow) -> MetricRow:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from array import array
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
@@ -201,10 +201,18 @@ def run_rows(
 ) -> list[MetricRow]:
     """The metrics that one run reported, of all groups or of one, in the order of reporting."""
     rows: list[MetricRow] = []
+    for some in rows_by_line(trial, run, limit, group):
+        rows += some
+    return rows
+
+
+def rows_by_line(
+    trial: TrialDir, run: int, limit: int | None, group: str | None = None
+) -> Iterator[list[MetricRow]]:
+    """As `run_rows`, a line of the log at a time: who keeps no rows reads in half the time."""
     for _, line in lines_of(str(trial.records_path(run)), limit, 0, []):
         with suppress(CorruptRecord):  # `run_facts` reports what is broken
-            rows += line_rows(line, run, group)
-    return rows
+            yield line_rows(line, run, group)
 
 
 def fold_facts(experiment: ExperimentDir) -> ExperimentFacts:

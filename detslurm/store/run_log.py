@@ -199,16 +199,19 @@ def lines_of(
     name: str, limit: int | None, start: int, problems: list[Problem]
 ) -> Iterator[tuple[int, bytes]]:
     """Each whole line that is not empty with its offset; a torn tail goes to `problems`."""
-    data = fs.read_file(name, start=start)
-    if data is None:
-        return
-    whole = start + len(data)
-    data = data if limit is None else data[: max(limit - start, 0)]
-    place = 0
-    while (end := data.find(b"\n", place)) >= 0:  # split() would hold all of the log twice
-        if end > place:
-            yield start + place, data[place:end]
-        place = end + 1
-    # Bytes beyond the limit are a zombie's: what the limit cuts off is not a fault of the log.
-    if place < len(data) and (limit is None or limit >= whole):
-        problems.append(Problem(name, start + place, TORN))
+    rest, place, beyond = b"", start, False
+    for piece in fs.read_pieces(name, start=start):
+        begin, data = 0, rest + piece
+        if limit is not None and place + len(data) > limit:
+            data, beyond = data[: max(limit - place, 0)], True
+        end = data.find(b"\n", len(rest))
+        while end >= 0:
+            if end > begin:
+                yield place + begin, data[begin:end]
+            begin = end + 1
+            end = data.find(b"\n", begin)
+        rest, place = data[begin:], place + begin
+        if beyond:
+            return  # bytes beyond the limit are a zombie's, and no fault of the log
+    if rest:
+        problems.append(Problem(name, place, TORN))

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from detslurm.store import MetricRow, Store, metric_columns
 from detslurm.store.columns import columns_of
-from detslurm.store.curve import MetricRow
+from tests.store import scenes
 
 NAN = math.nan
 
@@ -38,3 +39,13 @@ def test_numbers_become_columns(
     assert repr(found.metrics) == repr(columns)
     only = columns_of([MetricRow("training", 1, row) for row in rows], ["b"])
     assert set(only.metrics) == {"b"} & set(columns)
+
+
+def test_columns_of_steps_that_were_reported_again_or_out_of_order(store: Store) -> None:
+    """One place a step, by step, with all that was reported there."""
+    trial = scenes.trial(store)
+    metrics = scenes.metrics
+    scenes.run(trial, [metrics(1, a=1), metrics(1, b=2), metrics(3, a=1), metrics(2, a=5)])
+    found = metric_columns(trial, "training")
+    assert found.steps == [1, 2, 3]
+    assert repr(found.metrics) == "{'a': [1, 5, 1], 'b': [2, nan, nan]}"

@@ -10,7 +10,15 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from detslurm.store import MetricRow, RunLog, TrialDir, fold_trial, trial_metrics
+from detslurm.store import (
+    MetricRow,
+    RunLog,
+    TrialDir,
+    fold_trial,
+    metric_columns,
+    trial_metrics,
+)
+from detslurm.store.columns import columns_of
 from detslurm.store.curve import Span, clean_rows, last_valid_steps, summaries
 from tests.store import scenes
 
@@ -21,7 +29,8 @@ def reported(first: int, last: int) -> list[dict[str, Any]]:
     """What deterministic code records on its way from step `first` to step `last`."""
     records = []
     for step in range(first + 1, last + 1):
-        records.append(scenes.metrics(step, loss=1 / step))
+        late: dict[str, Any] = {"late": 1} if step > 9 else {}
+        records.append(scenes.metrics(step, loss=1 / step, **late))
         if step % VALIDATE == 0 or step == LENGTH:
             records.append(scenes.metrics(step, "validation", loss=2 / step))
         if step % SAVE == 0 or step == LENGTH:
@@ -74,6 +83,9 @@ def test_the_clean_curve_equals_the_undisturbed_one(
         trial = TrialDir(Path(folder) / "trials" / "01" / "1", 1, 1)
         interrupted(trial, interruptions)
         assert points(trial_metrics(trial)) == UNDISTURBED
+        for group in ("training", "validation", "none"):
+            rows = trial_metrics(trial, group)
+            assert metric_columns(trial, group) == columns_of(rows)
         view = fold_trial(trial)
         assert view.state == "COMPLETED"
         assert view.steps == LENGTH

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 from zlib import crc32
 
@@ -126,12 +126,12 @@ def test_a_second_look_at_curves_reads_only_what_is_new(
     """Of all bytes each is asked for once, and the curve is that of a first look."""
     trial = scenes.trial(store)
     assert scenes.claim(trial, 1)
-    starts, read_file = [], fs.read_file
+    starts, read_pieces = [], fs.read_pieces
 
-    def watched(path: fs.AnyPath, *, start: int = 0, expected: bool = False) -> bytes | None:
+    def watched(path: fs.AnyPath, *, start: int = 0) -> Iterator[bytes]:
         if str(path) == str(trial.records_path(1)):
             starts.append(start)
-        return read_file(path, start=start, expected=expected)
+        return read_pieces(path, start=start)
 
     cache: SeriesCache = {}
     sizes = [0]
@@ -140,7 +140,7 @@ def test_a_second_look_at_curves_reads_only_what_is_new(
             log.append(scenes.metrics(step, loss=step))
             if step % 1000 == 999:
                 log.flush()
-                monkeypatch.setattr(fs, "read_file", watched)
+                monkeypatch.setattr(fs, "read_pieces", watched)
                 (found,) = logged_series(trial, cache)
                 monkeypatch.undo()
                 assert found.steps.tolist() == list(range(step + 1))

@@ -9,9 +9,9 @@ from zlib import crc32
 import pytest
 
 from detslurm.store import RunLog, StoreFault, StoreFull, fs, read_records
-from detslurm.store.errors import CorruptRecord
+from detslurm.store.errors import CorruptRecord, Problem
 from detslurm.store.frame import frame, unframe_all
-from detslurm.store.run_log import BLOCK_BYTES
+from detslurm.store.run_log import BLOCK_BYTES, lines_of
 from tests.store import scenes
 from tests.store.faults import FULL_DISK, failing
 
@@ -168,6 +168,27 @@ def test_a_limit_hides_what_came_later(place: Path) -> None:
     half = read_records(place / "log", limit=size + 5)
     assert half.records == RECORDS[:1]
     assert not half.problems
+
+
+@pytest.mark.parametrize("limited", [False, True])
+def test_a_log_is_the_same_in_pieces_of_any_size(
+    place: Path, monkeypatch: pytest.MonkeyPatch, limited: bool
+) -> None:
+    """Lines, their places and the torn tail, wherever a piece ends or the limit cuts."""
+    data = b"".join(map(frame, RECORDS[:2])) + b"\n" + frame(RECORDS[2])[:-4]
+    (place / "log").write_bytes(data)
+    fs.refresh(place)
+    lines = [data[:-1].split(b"\n")[n] for n in range(2)]
+    wanted = [(0, lines[0]), (len(lines[0]) + 1, lines[1])]
+    torn = data.rindex(b"\n") + 1
+    for size in range(1, len(data) + 2):
+        monkeypatch.setattr(fs, "PIECE", size)
+        for limit in range(len(data) + 2) if limited else [None]:
+            problems: list[Problem] = []
+            end = len(data) if limit is None else limit
+            found = list(lines_of(str(place / "log"), limit, 0, problems))
+            assert found == [(at, line) for at, line in wanted if at + len(line) < end]
+            assert [p.offset for p in problems] == ([torn] if end >= len(data) else [])
 
 
 def test_reading_goes_on_where_it_stopped(place: Path) -> None:
