@@ -400,16 +400,26 @@ def _assess_without_workers(one: ExperimentSnapshot, queues: Queues) -> None:
 def _assess_trials(
     one: ExperimentSnapshot, known: Mapping[int, JobRef], queue: QueueSnapshot, queues: Queues
 ) -> None:
-    """Judge each unfinished trial; one whose job is dead is read again before it is believed."""
+    """Judge each unfinished trial; one whose job is dead is read again before it is believed.
+
+    A paused trial that has not begun has nothing to lose: `activate` queues it, with a job or none.
+    """
     if one.facts.is_unmanaged_script:
         return
     paused = one.facts.desired.paused
     waiting = {one.facts.trial_ids[index] for index in one.facts.unsubmitted}
+    stops = one.facts.desired.stops
+    resting = {
+        row.id
+        for row in one.trials.values()
+        if paused and _has_not_begun(row) and not stops(row.id)
+    }
     one.job_statuses = {
         t: status_of(known.get(t), queue, paused=paused) for t in one.unfinished if t not in waiting
     }
     one.reread_waiting()
-    dead = {t: s for t, s in one.job_statuses.items() if _is_dead(one, t, s, queue)}
+    judged = ((t, s) for t, s in one.job_statuses.items() if t not in resting)
+    dead = {t: s for t, s in judged if _is_dead(one, t, s, queue)}
     for reason in _mark_lost(one, dead):
         queues.warn(f"experiment {one.directory.id}: {reason}")
 

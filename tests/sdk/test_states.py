@@ -249,6 +249,30 @@ def test_a_paused_trial_whose_job_vanished_stays_paused(scene: Scene) -> None:
     assert scene.client.trial(1).state == "PAUSED"
 
 
+def test_paused_trials_that_never_began_are_not_read_for_want_of_their_jobs(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1,000 of them whose held jobs were cancelled in Slurm cost a list nothing, each time; killed,
+    they end all the same."""
+    scene.experiment(trials=30, job="7")
+    scene.client.experiment(1).pause()
+    for index in range(30):
+        scene.queue.put(f"7_{index}", "CANCELLED")
+    read: list[int] = []
+    read_trial = ExperimentSnapshot.read_trial
+
+    def counted(snapshot: ExperimentSnapshot, trial: int) -> object:
+        read.append(trial)
+        return read_trial(snapshot, trial)
+
+    monkeypatch.setattr(ExperimentSnapshot, "read_trial", counted)
+    assert [row.state for row in scene.client.rows()] == ["PAUSED"]
+    assert read == []
+    monkeypatch.undo()
+    scene.client.experiment(1).kill()
+    assert scene.client.experiment(1).state == "CANCELED"
+
+
 def test_without_a_controller_states_come_from_the_store(scene: Scene) -> None:
     """A dead controller costs a warning, not the answer."""
     scene.run(scene.experiment(job="7"), losses=[0.5])
