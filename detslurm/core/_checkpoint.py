@@ -15,6 +15,7 @@ from detslurm.core._checkpoint_records import CheckpointRecords, plain_metadata
 from detslurm.core._distributed import DistributedContext
 from detslurm.core._download import download_checkpoint, downloaded_checkpoint, refuse_unknown
 from detslurm.core._recorder import AnyRecorder
+from detslurm.core._sharded_save import ShardedSave
 from detslurm.core._sharded_upload import ShardedSaver, chosen_files
 from detslurm.storage import METADATA, Resources, Selector, Storage
 
@@ -177,6 +178,13 @@ class CheckpointContext:
             self._records.refuse_superseded()
             added = self._storage.seal(storage_id, data)
         self._records.commit(storage_id, data, {**resources, **added})
+
+    @contextlib.contextmanager
+    def _begun(self, metadata: dict[str, Any]) -> Iterator[ShardedSave]:
+        """Begin a checkpoint of all ranks, which the body writes and seals in steps of its own."""
+        with self._sharded.begun(metadata) as save:
+            yield save
+        self._saved()
 
     @contextlib.contextmanager
     def _scratch(self) -> Iterator[Path | None]:

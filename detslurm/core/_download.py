@@ -11,7 +11,7 @@ from pathlib import Path
 from detslurm import errors
 from detslurm.core._collective import run_collectively
 from detslurm.core._distributed import DistributedContext
-from detslurm.core._sharded_upload import shared_directory
+from detslurm.core._node_directory import shared_directory
 from detslurm.storage import Selector, Storage
 from detslurm.storage.names import selected
 

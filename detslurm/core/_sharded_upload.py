@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,6 +12,7 @@ from typing import Any, NamedTuple
 from detslurm.core._checkpoint_records import CheckpointRecords, plain_metadata
 from detslurm.core._collective import run_collectively
 from detslurm.core._distributed import DistributedContext
+from detslurm.core._node_directory import made_for_node
 from detslurm.core._shard_plan import (
     Proposal,
     contested,
@@ -20,16 +20,9 @@ from detslurm.core._shard_plan import (
     settled,
     shares,
 )
+from detslurm.core._sharded_save import ShardedSave, UploadPlan
 from detslurm.storage import METADATA, Resources, Selector, Storage, list_resources
 from detslurm.storage.names import selected
-
-
-class UploadPlan(NamedTuple):
-    """What the chief decided: each rank's share of the checkpoint's resources."""
-
-    storage_id: str
-    metadata: dict[str, Any]
-    shares: list[Resources]
 
 
 class UndecidedPlan(NamedTuple):
@@ -66,7 +59,11 @@ class ShardedSaver:
         undecided = run_collectively(
             self._dist, lambda: self._proposal(directory, metadata, selector), ask
         )
-        return self._store(self._planned(directory, undecided), directory)
+        plan = self._planned(directory, undecided)
+        with self._discarding(plan.storage_id):
+            save = self._save(plan, directory)
+            save.seal(save.store)
+        return plan.storage_id
 
     def _proposal(
         self,
@@ -98,22 +95,15 @@ class ShardedSaver:
         self._storage.begin(storage_id)
         return storage_id
 
-    def _store(self, plan: UploadPlan, directory: Path | None) -> str:
-        def put() -> None:
-            if directory is not None:
-                self._storage.put(plan.storage_id, directory, plan.shares[self._dist.rank])
+    def _save(self, plan: UploadPlan, path: Path | None) -> ShardedSave:
+        return ShardedSave(
+            self._dist, self._storage, plan, path, divided=self._divided, commit=self._commit
+        )
 
-        def commit(_: list[None]) -> None:
-            self._commit(plan.storage_id, plan.metadata, _union(plan.shares))
-
-        with self._discarding(plan.storage_id):
-            run_collectively(self._dist, put, commit)
-        return plan.storage_id
-
-    def _commit(self, storage_id: str, metadata: dict[str, Any], resources: Resources) -> None:
+    def _commit(self, plan: UploadPlan, resources: Resources) -> None:
         self._records.refuse_superseded()
-        added = self._storage.seal(storage_id, metadata)
-        self._records.commit(storage_id, metadata, {**resources, **added})
+        added = self._storage.seal(plan.storage_id, plan.metadata)
+        self._records.commit(plan.storage_id, plan.metadata, {**resources, **added})
 
     @contextlib.contextmanager
     def _discarding(self, storage_id: str) -> Iterator[None]:
@@ -134,23 +124,35 @@ class ShardedSaver:
     @contextlib.contextmanager
     def store_path(self, metadata: Mapping[str, Any] | None) -> Iterator[tuple[Path, str]]:
         """Give all ranks of a node one directory; together they are the checkpoint."""
+        with self.begun(metadata) as save:
+            with self._together():
+                yield save.path, save.storage_id
+            save.divide()
+            save.seal(save.store)
+
+    @contextlib.contextmanager
+    def begun(self, metadata: Mapping[str, Any] | None) -> Iterator[ShardedSave]:
+        """Begin a checkpoint that the body writes and seals; it is removed when the body raises.
+
+        Only entering is a collective: a body that is given up leaves without the other ranks.
+        """
 
         def begin(by_rank: list[dict[str, Any]]) -> UploadPlan:
             data = self._records.checked(merged_metadata(by_rank))
-            return UploadPlan(self._begin(), data, [])
+            return UploadPlan(self._begin(), data, None)
 
         plan = run_collectively(self._dist, lambda: plain_metadata(metadata), begin)
         staging = self._storage.staging(plan.storage_id)
         with self._discarding(plan.storage_id):
             if staging is not None:
-                with self._together():
-                    yield staging, plan.storage_id
-                self._seal_staging(plan)
+                yield self._save(plan, staging)
                 return
-            with shared_directory(self._dist) as path:
-                with self._together():
-                    yield path, plan.storage_id
-                self._store_nodes(plan, path)
+            path = made_for_node(self._dist)
+            try:
+                yield self._save(plan, path)
+            finally:
+                if self._dist.local_rank == 0:
+                    shutil.rmtree(path, ignore_errors=True)
 
     @contextlib.contextmanager
     def _together(self) -> Iterator[None]:
@@ -164,18 +166,9 @@ class ShardedSaver:
             raise
         run_collectively(self._dist, lambda: None, lambda _: None)
 
-    def _seal_staging(self, plan: UploadPlan) -> None:
-        def flush() -> Resources:
-            # Each node brings its own writes to the disk, and lists what it certainly sees.
-            return self._storage.flush(plan.storage_id) if self._dist.local_rank == 0 else {}
+    def _divided(self, plan: UploadPlan, path: Path) -> UploadPlan:
+        """The plan with the shares of what the nodes have written."""
 
-        run_collectively(
-            self._dist,
-            flush,
-            lambda seen: self._commit(plan.storage_id, plan.metadata, _union(seen)),
-        )
-
-    def _store_nodes(self, plan: UploadPlan, path: Path) -> None:
         def ask(proposals: list[Proposal]) -> UndecidedPlan:
             parts = shares(proposals)
             return UndecidedPlan(parts, contested(parts), plan.metadata)
@@ -186,7 +179,7 @@ class ShardedSaver:
             lambda: _digests(path, undecided.contested, self._dist.rank),
             lambda digests: settled(undecided.shares, undecided.contested, digests),
         )
-        self._store(plan._replace(shares=parts), path)
+        return plan._replace(shares=parts)
 
 
 def chosen_files(directory: Path, selector: Selector | None) -> Resources:
@@ -201,25 +194,6 @@ def chosen_files(directory: Path, selector: Selector | None) -> Resources:
     return resources
 
 
-@contextlib.contextmanager
-def shared_directory(dist: DistributedContext) -> Iterator[Path]:
-    """A temporary directory that the ranks of a node share; removed when all have left it."""
-    path = run_collectively(
-        dist,
-        lambda: Path(tempfile.mkdtemp(prefix="detslurm-")) if dist.local_rank == 0 else None,
-        lambda paths: paths[0],
-        local=True,
-    )
-    assert path is not None
-    try:
-        yield path
-    finally:
-        with contextlib.suppress(Exception):  # others may be gone already
-            dist.gather_local(None)
-        if dist.local_rank == 0:
-            shutil.rmtree(path, ignore_errors=True)
-
-
 def _digests(
     directory: Path | None, contested_files: Mapping[str, list[int]], rank: int
 ) -> dict[str, str]:
@@ -230,15 +204,6 @@ def _digests(
 def _digest(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "blake2b").hexdigest()
-
-
-def _union(parts: list[Resources]) -> Resources:
-    """All resources; of a file that nodes see differently, the size of who saw most of it."""
-    union: Resources = {}
-    for part in parts:
-        for name, size in part.items():
-            union[name] = max(size, union.get(name, 0))
-    return union
 
 
 def _raiser(error: Exception) -> Any:

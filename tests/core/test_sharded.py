@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -437,6 +438,32 @@ class TestInABucket:
         for path, storage_id in seen:
             assert not path.exists()
             assert trial.storage.resources(storage_id) == {}
+
+    def test_what_a_rank_gives_up_waits_for_nobody(self, trial: Trial) -> None:
+        """Of a checkpoint that is written in steps nothing is left when both ranks have gone."""
+        seen, gone = [], threading.Event()
+
+        def body(context: CheckpointContext, dist: DistributedContext) -> None:
+            with context._begun(STEP) as save:
+                seen.append(save)
+                write(save.path, **{f"f{dist.rank}": "x"})
+                save.divide()
+                save.store()
+                if dist.rank == 0:
+                    assert gone.wait(60)
+                raise ZeroDivisionError
+
+        def leaving(context: CheckpointContext, dist: DistributedContext) -> None:
+            try:
+                body(context, dist)
+            finally:
+                gone.set()
+
+        assert kinds(trial.run(2, leaving)) == [ZeroDivisionError] * 2
+        for save in seen:
+            assert not save.path.exists()
+            assert trial.storage.resources(save.storage_id) == {}
+        assert not trial.notes.of("checkpoint")
 
 
 def test_killed_in_the_middle_of_store_path(tmp_path: Path) -> None:
