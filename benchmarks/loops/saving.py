@@ -23,6 +23,17 @@ WIDTH, LAYERS, SAVES = 2048, 8, 6
 """128 MB of weights and as much momentum."""
 
 
+def network() -> nn.Sequential:
+    """What is saved; on one thread."""
+    torch.set_num_threads(1)
+    return nn.Sequential(*(nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(LAYERS)))
+
+
+def optimizer(model: nn.Module) -> torch.optim.Optimizer:
+    """With momentum, and steps that change next to nothing."""
+    return torch.optim.SGD(model.parameters(), lr=1e-9, momentum=0.9)
+
+
 class Trial(pytorch.PyTorchTrial):
     """A network whose steps cost next to nothing beside saving it."""
 
@@ -31,12 +42,8 @@ class Trial(pytorch.PyTorchTrial):
         self.in_background = sys.argv[1] == "background"
         if self.in_background:
             context.experimental.save_in_background()
-        torch.set_num_threads(1)
-        layers = [nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(LAYERS)]
-        self.model = context.wrap_model(nn.Sequential(*layers))
-        self.optimizer = context.wrap_optimizer(
-            torch.optim.SGD(self.model.parameters(), lr=1e-9, momentum=0.9)
-        )
+        self.model = context.wrap_model(network())
+        self.optimizer = context.wrap_optimizer(optimizer(self.model))
         self.done: list[float] = []
         self.held: list[float] = []
         self.by_hand: list[float] = []
@@ -53,16 +60,12 @@ class Trial(pytorch.PyTorchTrial):
         loss = self.model(batch).sum()
         self.context.backward(loss)
         self.context.step_optimizer(self.optimizer)
-        self.by_hand.append(self.wait() if self.in_background else self.save_by_hand())
+        self.by_hand.append(wait() if self.in_background else self.save_by_hand())
         self.done.append(time.perf_counter())
         return {"loss": loss}
 
     def evaluate_batch(self, batch: Any, batch_idx: int) -> dict[str, float]:
         return {"loss": 0.0}
-
-    def wait(self) -> float:
-        time.sleep(2.0)  # training, for the writing to end beside
-        return 0.0
 
     def save_by_hand(self) -> float:
         """Seconds to write the states to one file and sync it and its directory."""
@@ -79,14 +82,25 @@ class Trial(pytorch.PyTorchTrial):
         return spent
 
 
+def wait() -> float:
+    """Train, for the writing to end beside; 0."""
+    time.sleep(2.0)
+    return 0.0
+
+
+def fit(trainer: Any) -> None:
+    """Train, and save after every batch."""
+    trainer.fit(
+        max_length=pytorch.Batch(SAVES + 1),
+        checkpoint_period=pytorch.Batch(1),
+        checkpoint_policy="none",
+    )
+
+
 def main() -> None:
     with pytorch.init(hparams={}) as context:
         trial = Trial(context)
-        pytorch.Trainer(trial, context).fit(
-            max_length=pytorch.Batch(SAVES + 1),
-            checkpoint_period=pytorch.Batch(1),
-            checkpoint_policy="none",
-        )
+        fit(pytorch.Trainer(trial, context))
     print(f"milliseconds {1e3 * min(trial.held):.1f} {1e3 * min(trial.by_hand):.1f}")
 
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from detslurm.core._collective import run_collectively
 from detslurm.core._distributed import DistributedContext
 from detslurm.storage import Resources, Storage
+from detslurm.storage.files import sync
 
 
 class UploadPlan(NamedTuple):
@@ -23,8 +24,8 @@ class UploadPlan(NamedTuple):
 class ShardedSave:
     """A checkpoint that all ranks have begun to save, each its part.
 
-    When all have written to `path`, all call `divide()`, then each `store()`, in any thread, and
-    all `seal()`.
+    A rank may `store_ahead()` what is whole, in any thread. When all have written to `path`,
+    they call `divide()`, and `seal()` with their `store()`.
     """
 
     def __init__(
@@ -39,6 +40,7 @@ class ShardedSave:
     ) -> None:
         self._dist, self._storage, self._plan, self._path = dist, storage, plan, path
         self._divided, self._commit = divided, commit
+        self._ahead: dict[str, tuple[int, int]] = {}
         self.storage_id = plan.storage_id
 
     @property
@@ -47,10 +49,29 @@ class ShardedSave:
         assert self._path is not None
         return self._path
 
+    def store_ahead(self, whole: Path) -> None:
+        """Make a file in `path` safe, or all in a directory, so that `store()` has less to do."""
+        if whole.is_symlink():
+            return
+        files = [whole] if whole.is_file() else [f for f in whole.rglob("*") if f.is_file()]
+        if self._is_final:
+            for file in files:
+                sync(file, guard=True)
+            return
+        versions = {str(file.relative_to(self.path)): _version(file) for file in files}
+        self._ahead.update(versions)
+        self._storage.put(self.storage_id, self.path, versions)
+
     def divide(self) -> None:
         """Decide which rank stores what. A collective of all ranks."""
-        if self._storage.staging(self.storage_id) is None:
+        if not self._is_final:
             self._plan = self._divided(self._plan, self.path)
+            for ahead in self._dist.allgather(self._ahead):
+                self._ahead.update(ahead)
+
+    @property
+    def _is_final(self) -> bool:
+        return self._storage.staging(self.storage_id) is not None
 
     def store(self) -> Resources:
         """Make safe what is this rank's to store, and return it; asks nothing of other ranks."""
@@ -59,12 +80,21 @@ class ShardedSave:
             return self._storage.flush(self.storage_id) if self._dist.local_rank == 0 else {}
         own = self._plan.shares[self._dist.rank]
         if self._path is not None:
-            self._storage.put(self.storage_id, self._path, own)
+            self._storage.put(self.storage_id, self._path, filter(self._is_new, own))
         return own
+
+    def _is_new(self, name: str) -> bool:
+        return name not in self._ahead or self._ahead[name] != _version(self.path / name)
 
     def seal(self, store: Callable[[], Resources]) -> None:
         """Make it a checkpoint, of what each rank's `store` returns. A collective of all ranks."""
         run_collectively(self._dist, store, lambda stored: self._commit(self._plan, _union(stored)))
+
+
+def _version(file: Path) -> tuple[int, int]:
+    """What tells whether a file was changed since."""
+    status = file.stat()
+    return status.st_size, status.st_mtime_ns
 
 
 def _union(parts: list[Resources]) -> Resources:

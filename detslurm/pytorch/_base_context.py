@@ -51,6 +51,7 @@ class TrialContext:
         self.profiler: Any = None
         self._reducers = Reducers(sends=dist.size > 1)
         self._reproducible = True
+        self._saves_in_background = False
         self._warned_types: set[type] = set()
         self._current_batch: int | None = None
         self._epoch_len: int | None = None

@@ -18,6 +18,7 @@ from detslurm.pytorch._backward_exchange import BackwardExchange
 from detslurm.pytorch._base_context import TrialContext
 from detslurm.pytorch._data_parallel import DataParallel, average_gradients
 from detslurm.pytorch._ddp import is_sharded
+from detslurm.pytorch._experimental import ExperimentalContext
 from detslurm.pytorch._lr_scheduler import LRScheduler
 from detslurm.pytorch._reducer import MetricReducer
 from detslurm.pytorch._sanity_checks import SanityChecks
@@ -83,7 +84,6 @@ class PyTorchTrialContext(TrialContext):
         self._exchanges: dict[int, BackwardExchange] = {}
         self._exchange_count = 0
         self._auto_to_device = True
-        self._saves_in_background = False
         self._steps_now = True
         self._sanity_checks = SanityChecks(is_chief=self.distributed.rank == 0)
 
@@ -428,11 +428,10 @@ class PyTorchTrialContext(TrialContext):
         return around
 
 
-class PyTorchExperimentalContext:
+class PyTorchExperimentalContext(ExperimentalContext):
     """Less common settings: `context.experimental`."""
 
-    def __init__(self, parent: PyTorchTrialContext) -> None:
-        self._parent = parent
+    _parent: PyTorchTrialContext
 
     def use_amp(self) -> None:
         """Train in automatic mixed precision, with a scaler of its own.
@@ -456,17 +455,6 @@ class PyTorchExperimentalContext:
         `pytorch.samplers` may help.
         """
         self._parent._reproducible = False
-
-    def save_in_background(self) -> None:
-        """Go on with training while a checkpoint is written, from a copy in the host's memory.
-
-        A checkpoint counts once it is complete, and exiting waits for it. An error, unless it is a
-        lack of space, is raised at the next report, checkpoint or validation.
-        `on_checkpoint_upload_end()` is called then, too, and `on_checkpoint_write_end()` in another
-        thread. Sharded models, and several ranks with gradients for a later step, save in the
-        foreground.
-        """
-        self._parent._saves_in_background = True
 
     def wrap_reducer(
         self,

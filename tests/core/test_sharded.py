@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -438,6 +438,37 @@ class TestInABucket:
         for path, storage_id in seen:
             assert not path.exists()
             assert trial.storage.resources(storage_id) == {}
+
+    def test_what_is_stored_ahead_is_not_stored_again(
+        self, trial: Trial, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        """Unless it was changed since."""
+        put, names = trial.storage.put, []
+
+        def observed(storage_id: str, source: Path, chosen: Iterable[str]) -> None:
+            names.extend(chosen := list(chosen))
+            put(storage_id, source, chosen)
+
+        monkeypatch.setattr(trial.storage, "put", observed)
+
+        def body(context: CheckpointContext, dist: DistributedContext) -> str:
+            with context._begun(STEP) as save:
+                write(save.path, **{f"d__{dist.rank}": "x", f"small{dist.rank}": ""})
+                save.store_ahead(save.path / "d" / str(dist.rank))
+                if dist.rank == 1:
+                    write(save.path, d__1="changed")
+                dist.allgather(None)
+                save.divide()
+                save.seal(save.store)
+            return save.storage_id
+
+        (storage_id,) = set(trial.run(2, body))
+        files = [name for name in names if not name.endswith("/")]
+        assert sorted(files) == ["d/0", "d/1", "d/1", "small0", "small1"]
+        trial.storage.get(storage_id, tmp_path)
+        assert [(tmp_path / "d" / name).read_text() for name in "01"] == ["x", "changed"]
+        (record,) = trial.notes.of("checkpoint")
+        assert record["resources"] == trial.storage.resources(storage_id)
 
     def test_what_a_rank_gives_up_waits_for_nobody(self, trial: Trial) -> None:
         """Of a checkpoint that is written in steps nothing is left when both ranks have gone."""

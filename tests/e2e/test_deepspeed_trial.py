@@ -96,11 +96,12 @@ def go_on_on_other_slots(desk: Desk, config: Path, whole: int) -> None:
 
 
 def test_a_disturbed_training_ends_as_one_that_was_not(desk: Desk, site: Cluster) -> None:
-    """ZeRO 1 to 3, accumulation and dropout on four ranks of two nodes. Preempted, then robbed of a
-    rank that had written half of its file of a checkpoint: that one never counts nor remains, the
-    next run goes on from the one before, and every loss and all saved tensors are those of a
-    training in one go, to the bit; which the older form of entrypoint has started. Other slots go
-    on from a checkpoint of it, too."""
+    """ZeRO 1 to 3, accumulation and dropout on four ranks of two nodes. Preempted while one in
+    the background was not written, which is completed first; then robbed of a rank that had
+    written half of its file of another one, two batches later: that one never counts nor remains,
+    the next run goes on from the one before, and every loss and all saved tensors are those of a
+    training in one go, saved in the foreground, to the bit; which the older form of entrypoint has
+    started. Other slots go on from a checkpoint of it, too."""
     undisturbed = project(desk, "whole", LEGACY, disturbed=False)
     keep_all = "checkpoint_storage.save_trial_latest=9"
     whole = desk.submit(undisturbed, keep_all)

@@ -42,14 +42,15 @@ class TestSnapshots:
         assert copy["model"]._metadata == net.state_dict()._metadata  # type: ignore[attr-defined]
 
     def test_memory_is_used_again(self) -> None:
-        """The next copy lies where the last one was; other tensors of the same kind don't."""
+        """The next copies lie where the last ones did; other tensors of the same kind don't."""
         snapshots = Snapshots()
         state = [torch.ones(3), torch.zeros(3), torch.ones(3, dtype=torch.bfloat16)]
-        first = [tensor.data_ptr() for tensor in snapshots.take(state)]
-        again = snapshots.take(state)
+        first = [tensor.data_ptr() for _ in range(2) for tensor in snapshots.take(state)]
+        snapshots.begin()
+        again = snapshots.take(state) + snapshots.take(state)
         assert {tensor.data_ptr() for tensor in again} == set(first)
-        assert len(set(first)) == 3
-        assert [tensor.tolist() for tensor in again] == [[1] * 3, [0] * 3, [1] * 3]
+        assert len(set(first)) == 6
+        assert [tensor.tolist() for tensor in again] == 2 * [[1] * 3, [0] * 3, [1] * 3]
 
     def test_tied_weights_stay_one(self) -> None:
         """A checkpoint has them once."""

@@ -16,7 +16,7 @@ from torch import nn
 
 from detslurm import pytorch
 from detslurm.pytorch import Batch
-from detslurm.pytorch.checkpointing._saving import ModelCheckpoints
+from detslurm.pytorch.checkpointing._background import BackgroundSaves
 from detslurm.store import Store, fold_trial
 from tests.cluster.namespaces import may_unshare
 from tests.pytorch.fitting import fit, in_job
@@ -142,14 +142,14 @@ def test_nor_is_a_checkpoint_in_the_background_that_failed_before(
             vars(callback)["on_checkpoint_write_end"] = self.write
             return {"callback": callback}
 
-    check = ModelCheckpoints.check
+    check = BackgroundSaves.check
 
-    def check_when_done(self: ModelCheckpoints) -> None:
-        if self._unfinished is not None:
-            self._unfinished.exception(60)
+    def check_when_done(self: BackgroundSaves) -> None:
+        if self._saving is not None:
+            self._written.exception(60)
         check(self)
 
-    monkeypatch.setattr(ModelCheckpoints, "check", check_when_done)
+    monkeypatch.setattr(BackgroundSaves, "check", check_when_done)
     trial = in_job(managed, Fails, validation_period=Batch(20), checkpoint_policy="all")
     assert (trial.tries, managed.checkpoints()) == (2, [20])
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from detslurm.pytorch._state import TrialState
 from detslurm.pytorch._trial import PyTorchTrial
 from detslurm.pytorch.checkpointing import _checkpoint_dir as files
 from detslurm.pytorch.checkpointing import _sharded as sharded
+from detslurm.pytorch.checkpointing._background import BackgroundSaves, Saving, Submit
 from detslurm.pytorch.checkpointing._options import Options
 from detslurm.pytorch.checkpointing._snapshot import Snapshots
 from detslurm.pytorch.checkpointing._state_dict import (
@@ -63,12 +65,8 @@ class ModelCheckpoints(Checkpoints):
         self._writer = CheckpointWriter(
             trial, context, core, hooks, kind="PyTorchTrial", is_trainer=is_trainer
         )
-        # One thread: checkpoints are written one after the other, in the order of training.
-        self._background = (
-            ThreadPoolExecutor(1, "checkpoint") if context._saves_in_background else None
-        )
-        self._unfinished: Future[str] | None = None
-        self._saved = TrialState()  # the one that counts the unfinished checkpoint as saved
+        if context._saves_in_background:
+            self._background = BackgroundSaves(context.distributed, hooks, self._writer.kept)
         self._snapshots = Snapshots()
 
     def save(self, state: TrialState, *, leaving: bool = False, alone: bool = False) -> str | None:
@@ -91,17 +89,15 @@ class ModelCheckpoints(Checkpoints):
         whole = collect(self._context, self._hooks.callbacks, random)
         self._hooks.on_checkpoint_save_start(whole)
         contents = self._contents(whole, state, alone=alone)
-        # A thread must not take part in collective calls: those of the training loop would come in
-        # between in another order on each rank. What needs all ranks is saved in the foreground.
+        # What needs all ranks is saved in the foreground: a thread makes no collective calls.
         together = dist.size > 1 and (contents.gathered is not None or bool(contents.sharded))
         if alone and contents.sharded and dist.size > 1:
             logger.warning("no checkpoint is saved: parts of the state are on other ranks")
             return None
-        uuid = None
         if self._background is not None and not (alone or leaving or together):
-            self._begin_in_background(contents)
-            self._saved = state
-        elif together or alone or dist.size == 1:
+            self._background.begin(partial(self._in_background, contents), state)
+            return None
+        if together or alone or dist.size == 1:
             shard = together and not alone
             uuid = self._writer.kept(lambda: self._write(contents, shard=shard), leaving=leaving)
         else:
@@ -110,7 +106,6 @@ class ModelCheckpoints(Checkpoints):
             )
         if uuid is not None:
             self._hooks.on_checkpoint_upload_end(uuid)
-        if uuid is not None or self._unfinished is not None:
             state.ranks, state.last_ckpt = dist.size, state.batches_trained
         return uuid
 
@@ -132,53 +127,19 @@ class ModelCheckpoints(Checkpoints):
             dist, lambda: write() if dist.rank == 0 else "", lambda uuids: uuids[0]
         )
 
-    def _begin_in_background(self, contents: Contents) -> None:
-        assert self._background is not None
-        # The copy is made here, in the training loop: the next step changes the tensors. Only
-        # writing it happens in the thread.
+    def _in_background(self, contents: Contents, submit: Submit) -> Saving:
+        # Workers write nothing, but make the same calls as the chief.
+        done: Future[str] = Future()
         if self._context.distributed.rank == 0:
+            # The copy is made here, in the training loop: the next step changes the tensors. Only
+            # writing it happens in the thread.
+            self._snapshots.begin()
             whole, gathered = self._snapshots.take((contents.whole, contents.gathered))
-            still = replace(contents, whole=whole, gathered=gathered)
-            self._unfinished = self._background.submit(self._write, still)
+            done = submit(partial(self._write, replace(contents, whole=whole, gathered=gathered)))
         else:
-            # Workers write nothing, but call `check` and `wait` when the chief does.
-            self._unfinished = Future()
-            self._unfinished.set_result("")
-
-    def check(self) -> None:
-        """Take note of the checkpoint that was begun, if it is complete; raises what went wrong
-        with it. All ranks must call."""
-        if self._unfinished is None:
-            return
-        # The chief decides for all: its thread may end between two ranks' own queries, and only
-        # some of them would enter the collective calls of `wait`.
-        if self._context.distributed.broadcast(self._unfinished.done()):
-            self.wait(leaving=False)
-
-    def wait(self, *, leaving: bool = True) -> None:
-        """Wait until the checkpoint that was begun is complete; raises what went wrong with it.
-
-        All ranks must call.
-        """
-        # Taken out first: should it have failed, the error is raised once, not at each later call.
-        unfinished, self._unfinished = self._unfinished, None
-        if unfinished is not None:
-            uuid = self._writer.kept(lambda: self._from_chief(unfinished.result), leaving=leaving)
-            if uuid is None:
-                self._saved.last_ckpt = 0  # nothing was saved after that batch
-            else:
-                self._hooks.on_checkpoint_upload_end(uuid)
-
-    def close(self) -> None:
-        """Let what was begun come to its end, when nothing can be asked of other ranks."""
-        # Waits for the thread: a process that ended now would leave a checkpoint that is never
-        # sealed.
-        if self._background is not None:
-            self._background.shutdown()
-        unfinished, self._unfinished = self._unfinished, None
-        if unfinished is not None and unfinished.exception() is not None:
-            # Something else went wrong first: that is what is raised.
-            logger.error("a checkpoint could not be saved: %s", unfinished.exception())
+            done.set_result("")
+        yield done
+        return self._from_chief(done.result)
 
     def _between_steps(self, state: TrialState) -> bool:
         return state.batches_trained % self._context._aggregation != 0

@@ -16,12 +16,15 @@ class Snapshots:
 
     def __init__(self) -> None:
         self._buffers: dict[Any, list[torch.Tensor]] = {}
+        self._free: dict[Any, list[torch.Tensor]] = {}
+
+    def begin(self) -> None:
+        """Give up all copies so far: nobody may read them any more."""
+        self._free = {kind: list(buffers) for kind, buffers in self._buffers.items()}
 
     def take(self, state: Any) -> Any:
-        """A copy that training doesn't change; the one before is gone."""
-        # Buffers of the last copy are reused: nobody reads them any more, for the caller waits for
-        # the writing thread before it takes the next one.
-        free = {kind: list(buffers) for kind, buffers in self._buffers.items()}
+        """A copy that training doesn't change; it is kept until the next `begin()`."""
+        free = self._free
         seen: dict[Any, torch.Tensor] = {}
 
         def copied(tree_path: TreePath, tensor: torch.Tensor) -> torch.Tensor:

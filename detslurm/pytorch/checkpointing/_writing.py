@@ -5,22 +5,28 @@ from __future__ import annotations
 import abc
 import logging
 import os
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import wait
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 import detslurm
 from detslurm.config.masking import shareable
 from detslurm.core import Context
+from detslurm.core._collective import run_collectively
+from detslurm.core._sharded_save import ShardedSave
 from detslurm.errors import CheckpointNotFound
 from detslurm.pytorch._base_context import TrialContext
 from detslurm.pytorch._base_trial import BaseTrial
 from detslurm.pytorch._hooks import Hooks
 from detslurm.pytorch._state import TrialState
 from detslurm.pytorch.checkpointing import _checkpoint_dir as files
+from detslurm.pytorch.checkpointing._background import BackgroundSaves, Saving, Submit
 from detslurm.pytorch.checkpointing._code import add_code, frozen_code
 from detslurm.pytorch.checkpointing._disk_full import explaining_full_disk, is_full
 
@@ -40,12 +46,18 @@ _NEEDED = (
 """What a trial may ask of its configuration when it is made again to be used."""
 
 
-class Checkpoints(abc.ABC):
-    """The checkpoints of one trial; all ranks make the same calls.
+class UnwrittenFile(NamedTuple):
+    """A file or directory whose contents are known, to be written in the background."""
 
-    `check()`, `wait()` and `close()` are for those that are written in the background; by default
-    `save()` returns when all is done.
-    """
+    path: Path
+    write: Callable[[], Any]
+
+
+class Checkpoints(abc.ABC):
+    """The checkpoints of one trial; all ranks make the same calls, but for `close()`."""
+
+    _background: BackgroundSaves | None = None
+    """What saves them while training goes on; by default `save()` returns when all is done."""
 
     @abc.abstractmethod
     def save(self, state: TrialState, *, leaving: bool = False, alone: bool = False) -> str | None:
@@ -54,14 +66,20 @@ class Checkpoints(abc.ABC):
         With `alone` nothing is asked of other ranks, which may not be there any more.
         """
 
-    def check(self) -> None:  # noqa: B027
-        """Take note of a checkpoint that was begun, if it is complete."""
+    def check(self) -> None:
+        """Go on with a checkpoint that was begun; raises what went wrong with it on any rank."""
+        if self._background is not None:
+            self._background.check()
 
-    def wait(self) -> None:  # noqa: B027
-        """Wait until a checkpoint that was begun is complete."""
+    def wait(self, *, leaving: bool = True) -> None:
+        """Wait until a checkpoint that was begun is complete; raises what went wrong with it."""
+        if self._background is not None:
+            self._background.wait(leaving=leaving)
 
-    def close(self) -> None:  # noqa: B027
+    def close(self) -> None:
         """Let what was begun come to its end, when nothing can be asked of other ranks."""
+        if self._background is not None:
+            self._background.close()
 
     @abc.abstractmethod
     def load(self, path: Path, state: TrialState, *, own_options: bool = False) -> None:
@@ -92,25 +110,59 @@ class CheckpointWriter:
     ) -> str:
         """Write a checkpoint, its own files by `fill`; returns the storage id. With `shard` a
         collective of all ranks."""
-        rank = self._context.distributed.rank
-        metadata = {
-            "steps_completed": counters.batches_trained,
-            "framework": f"torch-{torch.__version__}",
-            "format": "pickle",
-            "detslurm_version": detslurm.__version__,
-        }
-        store_path = self._core.checkpoint.store_path(metadata, shard=shard)
-        with store_path as (path, uuid), explaining_full_disk(path / files.STATE):
-            fill(path)
-            if rank == 0:
-                files.write(path, counters.to_dicts(), self._load_data())
-                final = self._core.checkpoint._is_final(uuid)
-                add_code(path / "code", type(self._trial), final=final)
-                self._hooks.on_checkpoint_end(str(path))
-                self._hooks.on_checkpoint_write_end(str(path))
+        store_path = self._core.checkpoint.store_path(_metadata(counters), shard=shard)
+        with store_path as (path, uuid):
+            with explaining_full_disk(path / files.STATE):
+                fill(path)
+                self._add_code(path, uuid)
+            self._complete(path, counters)
         # Only now is it sealed and recorded: until here a crash leaves a partial one that no reader
         # sees.
-        if rank == 0:
+        return self._saved(uuid, counters)
+
+    def write_in_background(
+        self,
+        counters: TrialState,
+        begin: Callable[[Path], Sequence[UnwrittenFile]],
+        submit: Submit,
+    ) -> Saving:
+        """Write a checkpoint of all ranks while training goes on; `begin` copies the state, for
+        this rank's files."""
+        dist = self._context.distributed
+        with self._core.checkpoint._begun(_metadata(counters)) as save:
+            unwritten, given_up = [*begin(save.path)], threading.Event()
+            if dist.rank == 0:
+                code = partial(self._add_code, save.path, save.storage_id)
+                unwritten.append(UnwrittenFile(save.path / "code", code))
+            written = submit(lambda: _write_files(unwritten, save, given_up))
+            try:
+                yield written
+            except GeneratorExit:
+                logger.warning("checkpoint %s is given up: it is not complete", save.storage_id)
+                given_up.set()
+                wait([written])
+                raise
+            run_collectively(dist, written.result, lambda _: None)
+            run_collectively(dist, lambda: self._complete(save.path, counters), lambda _: None)
+            save.divide()
+            save.seal(save.store)
+        return self._saved(save.storage_id, counters)
+
+    def _add_code(self, path: Path, uuid: str) -> None:
+        if self._context.distributed.rank == 0:
+            final = self._core.checkpoint._is_final(uuid)
+            add_code(path / "code", type(self._trial), final=final)
+
+    def _complete(self, path: Path, counters: TrialState) -> None:
+        """Add the small files that every kind of trial has; on the chief."""
+        if self._context.distributed.rank == 0:
+            with explaining_full_disk(path / files.STATE):
+                files.write(path, counters.to_dicts(), self._load_data())
+                self._hooks.on_checkpoint_end(str(path))
+                self._hooks.on_checkpoint_write_end(str(path))
+
+    def _saved(self, uuid: str, counters: TrialState) -> str:
+        if self._context.distributed.rank == 0:
             logger.info("saved checkpoint %s after batch %d", uuid, counters.batches_trained)
         return uuid
 
@@ -139,6 +191,28 @@ class CheckpointWriter:
             "is_trainer": self._is_trainer,
             "code": None if frozen is None else str(frozen),
         }
+
+
+def _write_files(
+    unwritten: Sequence[UnwrittenFile], save: ShardedSave, given_up: threading.Event
+) -> None:
+    """Write this rank's files and store them, up to the one where the checkpoint is given up."""
+    with explaining_full_disk(save.path / files.STATE):
+        for file in unwritten:
+            if given_up.is_set():
+                return
+            file.write()
+            if file.path.is_relative_to(save.path):
+                save.store_ahead(file.path)
+
+
+def _metadata(counters: TrialState) -> dict[str, Any]:
+    return {
+        "steps_completed": counters.batches_trained,
+        "framework": f"torch-{torch.__version__}",
+        "format": "pickle",
+        "detslurm_version": detslurm.__version__,
+    }
 
 
 @contextmanager

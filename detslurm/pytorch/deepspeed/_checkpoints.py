@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,13 @@ from detslurm.pytorch._hooks import Hooks
 from detslurm.pytorch._rng import rng_state
 from detslurm.pytorch._state import TrialState
 from detslurm.pytorch.checkpointing import _checkpoint_dir as files
+from detslurm.pytorch.checkpointing._background import BackgroundSaves
 from detslurm.pytorch.checkpointing._options import Options
+from detslurm.pytorch.checkpointing._snapshot import Snapshots
 from detslurm.pytorch.checkpointing._state_dict import restore_callbacks, restore_rng
-from detslurm.pytorch.checkpointing._writing import Checkpoints, CheckpointWriter
+from detslurm.pytorch.checkpointing._writing import Checkpoints, CheckpointWriter, UnwrittenFile
 from detslurm.pytorch.deepspeed._context import DeepSpeedTrialContext
+from detslurm.pytorch.deepspeed._deferred import deferring, other_writers
 from detslurm.pytorch.deepspeed._trial import DeepSpeedTrial
 
 logger = logging.getLogger("detslurm.pytorch")
@@ -29,7 +33,7 @@ _OF_RANK = "det_state_dict_rank{}.pth"
 
 
 class EngineCheckpoints(Checkpoints):
-    """The checkpoints of a `DeepSpeedTrial`; nothing is written in the background."""
+    """The checkpoints of a `DeepSpeedTrial`; all ranks save and load together."""
 
     def __init__(
         self,
@@ -44,16 +48,52 @@ class EngineCheckpoints(Checkpoints):
         self._writer = CheckpointWriter(
             trial, context, core, hooks, kind="DeepSpeedTrial", is_trainer=is_trainer
         )
+        if context._saves_in_background and self._engines_can_defer():
+            self._background = BackgroundSaves(context.distributed, hooks, self._writer.kept)
+        self._snapshots = Snapshots()
+
+    def _engines_can_defer(self) -> bool:
+        dist = self._context.distributed
+        others = next(filter(None, dist.allgather(other_writers(self._context.models))), None)
+        if others and dist.rank == 0:
+            logger.info("checkpoints are saved in the foreground: %s writes them", others[0])
+        return others is None
 
     def save(self, state: TrialState, *, leaving: bool = False, alone: bool = False) -> str | None:
         """Save everything; returns the storage id, None where there is none.
 
-        With `alone` there is none unless this is the only rank: engines save together.
+        With `alone` there is none unless this is the only rank: engines save together. A trial that
+        saves in the background gets None, too, unless it is `leaving`.
         """
         dist = self._context.distributed
         if alone and dist.size > 1:
             logger.warning("no checkpoint is saved: parts of the state are on other ranks")
             return None
+        # The one before must be complete first: the memory that its state was copied to is reused.
+        self.wait(leaving=False)
+        own = self._own_state()
+        counters = replace(state, ranks=dist.size, last_ckpt=state.batches_trained)
+
+        def write() -> str:
+            if self._background is None or leaving:
+                fill = partial(self._fill, own)
+                return self._writer.write(counters, fill, shard=dist.size > 1)
+            copy = partial(self._copy, own)
+            save = partial(self._writer.write_in_background, counters, copy)
+            self._background.begin(save, state)
+            return ""
+
+        # Several ranks can't go on without a checkpoint that one of them has no space for: they
+        # wait for it inside of DeepSpeed.
+        uuid = write() if dist.size > 1 else self._writer.kept(write, leaving=leaving)
+        if not uuid:
+            return None
+        self._hooks.on_checkpoint_upload_end(uuid)
+        state.ranks, state.last_ckpt = dist.size, state.batches_trained
+        return uuid
+
+    def _own_state(self) -> dict[str, Any]:
+        """What this rank saves besides its part of the engines."""
         own = {
             "callbacks": {name: one.state_dict() for name, one in self._hooks.callbacks.items()},
             "rng_state": rng_state(),
@@ -61,22 +101,24 @@ class EngineCheckpoints(Checkpoints):
             "activation_rng_states": get_cuda_rng_tracker().get_states(),
         }
         self._hooks.on_checkpoint_save_start(own)
-        counters = replace(state, ranks=dist.size, last_ckpt=state.batches_trained)
+        return own
 
-        def fill(path: Path) -> None:
-            with _for_nobody_else_to_write(), self._ending_alone():
-                files.save(own, path / _OF_RANK.format(dist.rank))
+    def _fill(self, own: dict[str, Any], path: Path) -> None:
+        """Write this rank's files."""
+        with _for_nobody_else_to_write(), self._ending_alone():
+            files.save(own, path / _OF_RANK.format(self._context.distributed.rank))
+            self._trial.save(self._context, path)
+
+    def _copy(self, own: dict[str, Any], path: Path) -> list[UnwrittenFile]:
+        """Copy what is to be written to this rank's files."""
+        file = path / _OF_RANK.format(self._context.distributed.rank)
+        self._snapshots.begin()
+        with _for_nobody_else_to_write(), self._ending_alone():
+            write = partial(files.save, self._snapshots.take(own), file)
+            unwritten = [UnwrittenFile(file, write)]
+            with deferring(self._context.models, self._snapshots, unwritten):
                 self._trial.save(self._context, path)
-
-        def write() -> str:
-            return self._writer.write(counters, fill, shard=dist.size > 1)
-
-        # Several ranks can't go on without a checkpoint that one of them has no space for.
-        uuid = write() if dist.size > 1 else self._writer.kept(write, leaving=leaving)
-        if uuid is not None:
-            self._hooks.on_checkpoint_upload_end(uuid)
-            state.ranks, state.last_ckpt = dist.size, state.batches_trained
-        return uuid
+        return unwritten
 
     @contextmanager
     def _ending_alone(self) -> Iterator[None]:

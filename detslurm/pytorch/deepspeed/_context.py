@@ -10,6 +10,7 @@ from deepspeed.runtime.pipe.engine import PipelineEngine
 
 from detslurm.errors import InvalidExperimentException
 from detslurm.pytorch._base_context import TrialContext, alone
+from detslurm.pytorch._experimental import ExperimentalContext
 from detslurm.pytorch.deepspeed._mpu import (
     ModelParallelUnit,
     make_data_parallel_mpu,
@@ -27,6 +28,7 @@ class DeepSpeedTrialContext(TrialContext):
         distributed: The ranks of the trial.
         device: This slot's device.
         models: The wrapped engines.
+        experimental: Less common settings.
     """
 
     models: list[DeepSpeedEngine]
@@ -36,6 +38,7 @@ class DeepSpeedTrialContext(TrialContext):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.models = []
+        self.experimental = ExperimentalContext(self)
         self._mpu: ModelParallelUnit | None = None
         self._accumulates = True
 

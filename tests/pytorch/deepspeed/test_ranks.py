@@ -41,6 +41,12 @@ def pipelines(tmp_path_factory: pytest.TempPathFactory) -> Results:
     return results(4, "pipelines", tmp_path_factory)
 
 
+@pytest.fixture(scope="session")
+def background(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    """Checkpoints that are written while training goes on."""
+    return results(2, "background", tmp_path_factory)
+
+
 def is_bit_equal(run: dict[str, Any]) -> bool:
     """Whether a training's losses are those of DeepSpeed's loop; in two runs, too."""
     validations = run["resumed"]["validation"][-1:] == run["trainer"]["validation"][-1:]
@@ -124,3 +130,39 @@ def test_a_rank_that_can_not_save_ends_the_others(tmp_path_factory: pytest.TempP
     """Which wait for it inside of DeepSpeed, and would for half an hour."""
     with pytest.raises(AssertionError, match=r"no space left|closed by peer"):
         results(2, "full_disk", tmp_path_factory)
+
+
+class TestInTheBackground:
+    """Checkpoints that are written while training goes on."""
+
+    def test_they_hold_what_those_of_the_foreground_do(self, background: Results) -> None:
+        """The first is written when batches have changed everything in place, the second into the
+        same memory: every tensor and value is the same, and so is a training taken up from it."""
+        from tests.pytorch.deepspeed.background import KINDS
+
+        for rank in background:
+            for name in KINDS:
+                found = rank[name]
+                waited, went_on, again = found["runs"]
+                assert found["unlike"] == [], name
+                assert found["checkpoints"] == 3
+                assert waited == went_on == again, name
+                assert found["modes"] == ["0o0"]
+
+    def test_what_one_rank_can_not_write_ends_all(self, background: Results) -> None:
+        """With its error, which the other rank names."""
+        one, other = (rank["broken writer"]["error"] for rank in background)
+        assert one == "RuntimeError: KeyError: 'a broken writer' (on rank 1)"
+        assert other == "KeyError: 'a broken writer'"
+
+    def test_a_full_disk_of_one_rank_costs_one_checkpoint(self, background: Results) -> None:
+        """Training goes on on both, and the next ones are saved."""
+        for rank in background:
+            assert len(rank["full disk"]["checkpoints"]) == 2
+            assert len(rank["full disk"]["training"]) == 6
+
+    def test_an_unfinished_one_is_given_up_with_a_mistake(self, background: Results) -> None:
+        """The mistake is what is raised, nobody is asked, and nothing is left that could count."""
+        for rank in background:
+            assert rank["mistake"]["error"] == "KeyError: 'a mistake'"
+            assert rank["left"] == []

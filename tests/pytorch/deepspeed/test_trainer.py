@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -430,3 +431,60 @@ def test_a_context_by_hand(trials: Any) -> None:
         deepspeed.DeepSpeedTrialContext.from_config(
             {"hyperparameters": {"inner": {"lr": {"type": "log", "minval": -3, "maxval": 0}}}}
         )
+
+
+class TestInTheBackground:
+    """Checkpoints of one slot that are written while training goes on."""
+
+    def test_a_mistake_does_not_cost_the_one_that_was_begun(
+        self, trials: Any, managed: Managed
+    ) -> None:
+        """One slot alone has nobody to ask: it completes it, and raises the mistake."""
+
+        class Mistaken(trials.Zero):  # type: ignore[misc]
+            def __init__(self, context: Any, ds_config: Any) -> None:
+                super().__init__(context, ds_config)
+                context.experimental.save_in_background()
+                self.written = threading.Event()
+                plain = self.engine.checkpoint_engine
+
+                def save(state_dict: Any, path: str) -> None:
+                    assert self.written.wait(60)
+                    torch.save(state_dict, path)
+
+                plain.save = save
+
+            def train_batch(self, *args: Any, **kwargs: Any) -> Any:
+                if self.engine.global_steps == 2:
+                    threading.Timer(0.1, self.written.set).start()
+                    raise KeyError("a mistake")
+                return super().train_batch(*args, **kwargs)
+
+        with managed.run(), pytest.raises(KeyError, match="a mistake"):
+            fit(Mistaken, checkpoint_period=pytorch.Batch([1]), max_length=None)
+        assert managed.checkpoints() == [1]
+
+    def test_another_writer_saves_in_the_foreground(
+        self, trials: Any, managed: Managed, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """Who knows what it does with a state, and when."""
+        from deepspeed.runtime.checkpoint_engine import TorchCheckpointEngine
+
+        threads = []
+
+        class Peculiar(TorchCheckpointEngine):  # type: ignore[misc]
+            def save(self, state_dict: Any, path: str) -> None:
+                threads.append(threading.current_thread())
+                super().save(state_dict, path)
+
+        def make(context: Any, ds_config: Any) -> Any:
+            context.experimental.save_in_background()
+            trial = trials.Zero(context, ds_config)
+            trial.engine.checkpoint_engine = Peculiar()
+            return trial
+
+        with managed.run(), caplog.at_level("INFO", "detslurm.pytorch"):
+            fit(make, checkpoint_period=pytorch.Batch([1]), max_length=None)
+        assert managed.checkpoints() == [1, 20]
+        assert set(threads) == {threading.current_thread()}
+        assert "saved in the foreground: Peculiar writes them" in caplog.text

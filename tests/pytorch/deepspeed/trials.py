@@ -42,9 +42,11 @@ def loss_of(engine: Any, batch: Any) -> torch.Tensor:
 class Zero(DeepSpeedTrial):
     """A regression on one engine."""
 
+    network = staticmethod(network)
+
     def __init__(self, context: DeepSpeedTrialContext, ds_config: dict[str, Any]) -> None:
         self.context = context
-        self.engine = context.wrap_model_engine(engine_of(network(), ds_config))
+        self.engine = context.wrap_model_engine(engine_of(self.network(), ds_config))
         self.losses: list[float] = []
         self.calls: list[tuple[int, int]] = []
 
