@@ -1,8 +1,9 @@
-"""A DeepSpeedTrial on two nodes, two processes on each: preempted, killed while it saves, and taken
-up on other slots."""
+"""A DeepSpeedTrial on two nodes, two processes on each: beside DeepSpeed's own loop, preempted,
+killed while it saves, and taken up on other slots."""
 
 from __future__ import annotations
 
+import json
 import zipfile
 from collections.abc import Collection
 from pathlib import Path
@@ -13,7 +14,8 @@ from tests.cluster import Cluster
 from tests.e2e.desk import PATIENCE, Desk
 from tests.e2e.test_main_job import make_room
 from tests.launchers.workers import needs_deepspeed
-from tests.light import LIGHT_JOBS
+from tests.light import LIGHT, LIGHT_JOBS
+from tests.pytorch.deepspeed.test_ranks import is_bit_equal
 
 pytestmark = [
     pytest.mark.cluster,
@@ -42,6 +44,15 @@ CONFIG = """\
 """
 LEGACY = "model_def:Trial"
 LAUNCHED = "python3 -m detslurm.launch.deepspeed --trial model_def:Trial"
+
+# A user's own batch script. One process trains all kinds, each by the Trainer and by DeepSpeed.
+KINDS = f"""\
+#!/bin/bash
+#SBATCH --nodes=2 --ntasks-per-node=1 --output=job.out
+export TORCHDYNAMO_DISABLE=1 PYTHONPATH={LIGHT["PYTHONPATH"]}:{Path(__file__).parents[2]}
+srun python3 -m detslurm.launch.deepspeed --num_accelerators=2 --module -- \\
+    tests.pytorch.deepspeed.ranks four_ranks .
+"""
 
 
 def project(desk: Desk, name: str, entrypoint: str, *, disturbed: bool) -> Path:
@@ -133,3 +144,20 @@ def test_a_disturbed_training_ends_as_one_that_was_not(desk: Desk, site: Cluster
     assert parts_of(tensors) == [4, 4, 4]
     assert saved_tensors(desk, number) == tensors
     go_on_on_other_slots(desk, undisturbed, whole)
+
+
+def test_losses_are_those_of_deepspeed_alone(desk: Desk, site: Cluster) -> None:
+    """ZeRO 0 to 3, and a pipeline of two stages on two replicas: those of DeepSpeed's own loop in
+    the same processes, to the bit on every rank, also where the training is saved and resumed."""
+    script = desk.write("own/job.sh", KINDS)
+    job = desk.user.run("sbatch", "--parsable", script.name, cwd=script.parent).stdout.strip()
+    site.wait_state(job, "COMPLETED", "FAILED")
+    said = (script.parent / "job.out").read_text()
+    for rank in range(4):
+        results = script.parent / f"rank{rank}.json"
+        assert results.exists(), said
+        found = json.loads(results.read_text())
+        assert len(found) == 5
+        for kind, run in found.items():
+            assert is_bit_equal(run), kind
+            assert len(set(run["plain"])) > 5  # the weights change

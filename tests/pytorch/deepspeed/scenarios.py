@@ -83,6 +83,16 @@ def resumed(make: Callable[..., Any], ds_config: dict[str, Any]) -> dict[str, An
     return {"losses": first["losses"] + second["losses"], "validation": second["validation"]}
 
 
+def compared(ds_config: dict[str, Any], stages: int = 0) -> dict[str, Any]:
+    """The same training by the Trainer, by DeepSpeed alone, and in two runs; also of a pipeline."""
+    make = trials.Pipeline if stages else trials.Zero
+    return {
+        "trainer": train(make, ds_config),
+        "plain": plain_pipeline(ds_config, stages) if stages else plain(ds_config),
+        "resumed": resumed(make, ds_config),
+    }
+
+
 KINDS = [(stage, "fp32") for stage in range(4)] + [(stage, "bf16") for stage in (1, 2, 3)]
 
 
@@ -106,11 +116,12 @@ def without_deepspeed(clip: float, rows: int = 2 * 2 * MICRO) -> list[float]:
 
 
 def others() -> dict[str, Any]:
-    """Accumulation by hand, and two engines."""
+    """Accumulation by hand, two engines, and ranks that divide reading and reporting."""
     ds_config = config(1)
     found: dict[str, Any] = {
         "automatic": train(trials.Zero, ds_config),
         "by hand": train(trials.ByHand, ds_config),
+        "divided": train(trials.Divided, ds_config),
         "adversaries": train(trials.Adversaries, ds_config, 4, validation_period=pytorch.Batch(2)),
         "adversaries in one": train(trials.Adversaries, ds_config),
         "adversaries again": resumed(trials.Adversaries, ds_config),
@@ -133,12 +144,7 @@ def two_ranks() -> dict[str, Any]:
     """Every stage of ZeRO: by the Trainer, by hand, and in two runs; other trials."""
     found: dict[str, Any] = {"without": without_deepspeed(clip=1.0), **others()}
     for stage, dtype in KINDS:
-        ds_config = config(stage, dtype)
-        found[f"{stage} {dtype}"] = {
-            "trainer": train(trials.Zero, ds_config),
-            "plain": plain(ds_config),
-            "resumed": resumed(trials.Zero, ds_config),
-        }
+        found[f"{stage} {dtype}"] = compared(config(stage, dtype))
     return found
 
 
@@ -146,13 +152,14 @@ def pipelines() -> dict[str, Any]:
     """Two stages, on as many replicas as there are ranks for."""
     found: dict[str, Any] = {"without": without_deepspeed(clip=math.inf)}
     for stage, dtype in ((0, "fp32"), (1, "fp32"), (1, "bf16")):
-        ds_config = config(stage, dtype)
-        found[f"{stage} {dtype}"] = {
-            "trainer": train(trials.Pipeline, ds_config),
-            "plain": plain_pipeline(ds_config, 2),
-            "resumed": resumed(trials.Pipeline, ds_config),
-        }
+        found[f"{stage} {dtype}"] = compared(config(stage, dtype), stages=2)
     return found
+
+
+def four_ranks() -> dict[str, Any]:
+    """Every stage of ZeRO on all ranks, and a pipeline of two stages on two replicas."""
+    found = {f"{stage} zero": compared(config(stage, accumulate=3)) for stage in range(4)}
+    return found | {"0 pipeline": compared(config(), stages=2)}
 
 
 def full_disk() -> dict[str, Any]:
