@@ -117,6 +117,16 @@ def test_a_trial_that_never_steps_is_warned_of_once(two: Results) -> None:
     assert nothing == []
 
 
+def test_ranks_that_divide_reading_and_reporting(two: Results) -> None:
+    """A unit of the trial's own: all of the data goes through rank 0, and the metrics are rank 1's,
+    in training and in validation; both have all of them."""
+    for rank in two:
+        run = rank["divided"]
+        assert run["losses"] == two[0]["divided"]["losses"]
+        assert len(set(run["losses"])) == 12  # micro-batches, the data's
+        assert [metrics["rank"] for metrics in run["training"] + run["validation"]] == [1] * 7
+
+
 def test_two_engines(two: Results) -> None:
     """Each has its own checkpoint."""
     for rank in two:

@@ -122,6 +122,15 @@ class TestMistakes:
             with pytest.raises(InvalidExperimentException, match="called before"):
                 context.wrap_mpu(unit)
 
+    def test_a_unit_of_somebody_elses(self, trials: Any) -> None:
+        with deepspeed.init() as context:
+            with pytest.raises(InvalidExperimentException, match=r"takes a ModelParallelUnit.*int"):
+                context.set_mpu(3)  # type: ignore[arg-type]
+            trial = trials.Zero(context, config())
+            trial.engine.mpu = object()
+            with pytest.raises(InvalidExperimentException, match=r"call\scontext\.set_mpu"):
+                deepspeed.Trainer(trial, context).fit(max_length=pytorch.Batch(1))
+
     def test_nobody_reports(self, trials: Any) -> None:
         def make(context: Any, ds_config: Any) -> Any:
             context.set_mpu(deepspeed.ModelParallelUnit(0, 1, False, True))
@@ -308,6 +317,29 @@ def test_reducers_callbacks_and_stop_requests(trials: Any) -> None:
     assert trial.engine.global_steps == 2
 
 
+def test_torchs_profiler_and_tensorboard(trials: Any) -> None:
+    """The profile steps with every batch, not with every micro-batch."""
+    traces: list[int] = []
+
+    class Watched(trials.Zero):  # type: ignore[misc]
+        def __init__(self, context: Any, ds_config: Any) -> None:
+            super().__init__(context, ds_config)
+            context.set_profiler(
+                activities=[torch.profiler.ProfilerActivity.CPU],
+                schedule=torch.profiler.schedule(wait=1, warmup=1, active=9, repeat=1),
+                on_trace_ready=lambda profile: traces.append(profile.step_num),
+            )
+
+        def train_batch(self, dataloader_iter: Any, epoch_idx: int, batch_idx: int) -> Any:
+            self.context.get_tensorboard_writer().add_scalar(f"at {batch_idx}", 1)
+            return super().train_batch(dataloader_iter, epoch_idx, batch_idx)
+
+    context = fit(Watched).context
+    assert traces == [3]
+    (file,) = context.get_tensorboard_path().iterdir()
+    assert b"at 2" in file.read_bytes()
+
+
 def test_the_whole_data_set_at_once(trials: Any) -> None:
     class AtOnce(trials.Zero):  # type: ignore[misc]
         evaluate_batch = deepspeed.DeepSpeedTrial.evaluate_batch
@@ -421,9 +453,13 @@ def test_a_class_by_its_name(harness: list[Any], managed: Managed) -> None:
 def test_a_context_by_hand(trials: Any) -> None:
     """Hyperparameters of a configuration, without a Trainer."""
     made = deepspeed.DeepSpeedTrialContext.from_config(
-        {"hyperparameters": {"lr": {"type": "const", "val": 0.1}, "inner": {"n": 3}}}
+        {
+            "hyperparameters": {"lr": {"type": "const", "val": 0.1}, "inner": {"n": 3}},
+            "data": {"folder": "digits"},
+        }
     )
     assert made.get_hparams() == {"lr": 0.1, "inner": {"n": 3}}
+    assert made.get_data_config() == {"folder": "digits"}
     trial = trials.Zero(made, config())
     batches = iter(trial.build_training_data_loader().get_data_loader())
     trial.train_batch(batches, 0, 0)

@@ -7,12 +7,17 @@ from typing import Any
 
 import deepspeed
 import torch
+import torch.distributed as torch_dist
 from deepspeed.pipe import PipelineModule
 from torch import nn
 from torch.nn.functional import mse_loss
 
 from detslurm import pytorch
-from detslurm.pytorch.deepspeed import DeepSpeedTrial, DeepSpeedTrialContext
+from detslurm.pytorch.deepspeed import (
+    DeepSpeedTrial,
+    DeepSpeedTrialContext,
+    ModelParallelUnit,
+)
 from tests.pytorch.deepspeed.settings import MICRO
 from tests.pytorch.trials import numbers
 
@@ -92,6 +97,42 @@ class Idle(Zero):
 
     def micro_step(self, batches: Iterator[Any]) -> torch.Tensor:
         return loss_of(self.engine, next(batches))
+
+
+class Divided(Zero):
+    """By its `ModelParallelUnit`, rank 0 reads the data of both ranks and rank 1 reports."""
+
+    def __init__(self, context: DeepSpeedTrialContext, ds_config: dict[str, Any]) -> None:
+        self.rank = context.distributed.rank
+        context.set_mpu(
+            ModelParallelUnit(
+                data_parallel_rank=0,
+                data_parallel_world_size=1,
+                should_report_metrics=self.rank == 1,
+                should_build_data_loader=self.rank == 0,
+            )
+        )
+        super().__init__(context, ds_config)
+
+    def sent(self, batches: Iterator[Any] | None) -> Iterator[Any]:
+        assert (batches is None) == (self.rank == 1)
+        batch = [next(batches) if batches else None]
+        torch_dist.broadcast_object_list(batch, src=0)
+        return iter(batch)
+
+    def train_batch(self, dataloader_iter: Any, epoch_idx: int, batch_idx: int) -> Any:
+        metrics = super().train_batch(self.sent(dataloader_iter), epoch_idx, batch_idx)
+        return metrics | {"rank": self.rank}
+
+    def evaluate_batch(self, dataloader_iter: Any, batch_idx: int) -> dict[str, Any]:
+        metrics = super().evaluate_batch(self.sent(dataloader_iter), batch_idx)
+        return metrics | {"rank": self.rank}
+
+    def build_training_data_loader(self) -> Any:
+        return None if self.rank else super().build_training_data_loader()
+
+    def build_validation_data_loader(self) -> Any:
+        return None if self.rank else super().build_validation_data_loader()
 
 
 class Pipeline(DeepSpeedTrial):
