@@ -12,7 +12,15 @@ from benchmarks.report import Skip
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 # Not beside detslurm: Determined wants other versions of what the suite needs, too.
-PEERS = ("torch", "numpy", "tensorboard", "determined==0.38.1", "lightning", "accelerate")
+PEERS = (
+    "torch",
+    "numpy",
+    "tensorboard",
+    "deepspeed==0.19.8",
+    "determined==0.38.1",
+    "lightning",
+    "accelerate",
+)
 
 
 def cache_directory() -> Path:

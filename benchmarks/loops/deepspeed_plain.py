@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-
 import torch
-import torch.distributed as torch_dist
 from torch.utils.data import DataLoader
 
 from benchmarks.loops import deepspeed_task, task
@@ -13,9 +10,7 @@ from benchmarks.loops import deepspeed_task, task
 
 def main() -> None:
     size, watch = task.size(), task.Stopwatch()
-    os.environ |= {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}
-    if not torch_dist.is_initialized():
-        torch_dist.init_process_group("gloo", store=torch_dist.HashStore(), rank=0, world_size=1)
+    deepspeed_task.connect()
     engine = deepspeed_task.engine(size)
     losses = []
     for batch in DataLoader(task.data(size), batch_size=size.records, shuffle=True):

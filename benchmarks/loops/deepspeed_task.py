@@ -8,11 +8,19 @@ from typing import Any
 os.environ.setdefault("DS_ACCELERATOR", "cpu")
 
 import deepspeed
+import torch.distributed as torch_dist
 
 from benchmarks.loops import task
 
 ACCUMULATED = 2
 """Micro-batches of a batch: both kinds, with a step and without, are measured."""
+
+
+def connect() -> None:
+    """What DeepSpeed wants of a launcher, for this process alone."""
+    os.environ |= {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}
+    if not torch_dist.is_initialized():
+        torch_dist.init_process_group("gloo", store=torch_dist.HashStore(), rank=0, world_size=1)
 
 
 def engine(size: task.Size) -> Any:

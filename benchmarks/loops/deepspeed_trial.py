@@ -1,18 +1,23 @@
-"""The same as a DeepSpeedTrial."""
+"""The same as a DeepSpeedTrial; the last argument chooses whose Trainer trains it."""
 
 from __future__ import annotations
 
+import sys
+from importlib import import_module
 from typing import Any
 
+import torch
+
 from benchmarks.loops import deepspeed_task, task
-from detslurm import pytorch
-from detslurm.pytorch import deepspeed
+
+pytorch = import_module(f"{sys.argv[2]}.pytorch")
+deepspeed = import_module(f"{sys.argv[2]}.pytorch.deepspeed")
 
 
-class Trial(deepspeed.DeepSpeedTrial):
-    """The task on one engine."""
+class Trial(deepspeed.DeepSpeedTrial):  # type: ignore[misc, name-defined]
+    """The task on one engine, as both have it."""
 
-    def __init__(self, context: deepspeed.DeepSpeedTrialContext) -> None:
+    def __init__(self, context: Any) -> None:
         self.size, self.watch = task.size(), task.Stopwatch()
         self.engine = context.wrap_model_engine(deepspeed_task.engine(self.size))
 
@@ -31,6 +36,14 @@ class Trial(deepspeed.DeepSpeedTrial):
         return {"loss": 0.0}
 
 
+def let_determined_use_the_cpu() -> None:
+    """Determined's context refuses to choose a device where there is no GPU; nothing else of it
+    asks for one."""
+    context = deepspeed.DeepSpeedTrialContext
+    context._init_device = lambda self: setattr(self, "device", torch.device("cpu"))
+    deepspeed_task.connect()
+
+
 def main() -> None:
     with deepspeed.init(hparams={}, exp_conf={}) as context:
         trial = Trial(context)
@@ -43,4 +56,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    if sys.argv[2] == "determined":
+        let_determined_use_the_cpu()
     task.train_when_asked(main)

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from deepspeed.runtime.engine import DeepSpeedEngine
 
@@ -248,6 +249,8 @@ def _mean_of(results: Sequence[Any]) -> Any:
 def _mean(values: Sequence[Any]) -> Any:
     """On the device, where a device has to be waited for; as for batches otherwise."""
     if all(isinstance(value, torch.Tensor) and value.numel() == 1 for value in values):
+        if all(value.is_cpu for value in values):  # torch's own functions take ten times as long
+            return np.array(sum(value.item() for value in values) / len(values))
         return torch.stack([_wide(value.detach().reshape(())) for value in values]).mean()
     host = [array_of(value) if isinstance(value, torch.Tensor) else value for value in values]
     return averages([partial([{"": value} for value in host])])[""]
