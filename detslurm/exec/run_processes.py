@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
@@ -16,6 +17,8 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 _SCANS_TO_FORGET = 20
 # Fields of /proc/PID/stat behind the name.
 _STATE, _PARENT, _TIMES, _RESIDENT = 0, 1, slice(11, 15), 21
+# Who has waited for a CPU for so much of the time wants to compute, however little it got.
+_STARVED = 0.8
 
 
 class Process(NamedTuple):
@@ -29,11 +32,13 @@ class Process(NamedTuple):
 
 
 class Used(NamedTuple):
-    """What processes have used: CPU seconds since they began, bytes now; how many are stopped."""
+    """What processes have used: CPU seconds since they began, bytes now; how many are stopped, and
+    how many others have kept from the CPUs since the look before."""
 
     seconds: float
     resident: int
     stopped: int
+    starved: int
     pids: frozenset[int]
 
 
@@ -47,6 +52,8 @@ class RunProcesses:
         self._scans = 0
         self._ended = 0.0  # seconds of marked processes that no process of the run has waited for
         self._roots: dict[int, float] = {}  # seconds of those with a parent outside of the run
+        self._looked = time.monotonic()
+        self._delays: dict[int, float] = {}
 
     def used(self) -> Used:
         """What they have used up to now; raises `OSError` where /proc is not readable."""
@@ -58,8 +65,15 @@ class RunProcesses:
             seconds=_waited_for() + self._ended + sum(one.seconds for one in own.values()),
             resident=sum(one.resident for one in own.values()),
             stopped=sum(one.state == "T" for one in own.values()),
+            starved=self._starved(own),
             pids=frozenset(own),
         )
+
+    def _starved(self, own: Iterable[int]) -> int:
+        then, self._looked = self._looked, time.monotonic()
+        known, self._delays = self._delays, {pid: cpu_delay(pid) for pid in own}
+        most = _STARVED * (self._looked - then)
+        return sum(delay - known.get(pid, 0.0) > most for pid, delay in self._delays.items())
 
     @staticmethod
     def _is_root(one: Process, own: Mapping[int, Process]) -> bool:
@@ -95,14 +109,8 @@ class RunProcesses:
 
 def read_process(pid: int) -> Process | None:
     """What the kernel counts of a process; None of one that has ended."""
-    try:
-        # Without Python's file objects, for hundreds are read each time.
-        fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            stat = os.read(fd, 4096)
-        finally:
-            os.close(fd)
-    except OSError:
+    stat = _read(f"/proc/{pid}/stat")
+    if stat is None:
         return None
     fields = stat[stat.rindex(b")") + 2 :].split(b" ")  # the name may hold anything
     return Process(
@@ -111,6 +119,25 @@ def read_process(pid: int) -> Process | None:
         seconds=sum(map(int, fields[_TIMES])) / _TICK,
         resident=int(fields[_RESIDENT]) * _PAGE,
     )
+
+
+def cpu_delay(pid: int) -> float:
+    """How many seconds its main thread has waited for a CPU; 0 where no kernel says so."""
+    counts = (_read(f"/proc/{pid}/schedstat") or b"").split()
+    return int(counts[1]) / 1e9 if len(counts) == 3 else 0.0
+
+
+def _read(path: str) -> bytes | None:
+    """A small file of /proc; None where it can't be read."""
+    try:
+        # Without Python's file objects, for hundreds are read each time.
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return os.read(fd, 4096)
+        finally:
+            os.close(fd)
+    except OSError:
+        return None
 
 
 def _waited_for() -> float:

@@ -22,7 +22,8 @@ _KEPT = 240  # while the code saves at the end, nobody takes them
 
 Sample = dict[str, Any]
 """`seconds` since the sample before; `cpu`: CPU seconds in them; `resident`: bytes; `stopped`: how
-many processes are; `gpus`: for each of the run's GPUs its `percent` and `memory` in bytes."""
+many processes are; `starved`: how many others have kept from the CPUs; `gpus`: for each of the
+run's GPUs its `percent` and `memory` in bytes."""
 
 
 class UsageSampler:
@@ -71,6 +72,7 @@ class UsageSampler:
             **self._spent(used.seconds),
             "resident": used.resident,
             "stopped": used.stopped,
+            "starved": used.starved,
             **({"gpus": [self._gpu(name, used) for name in self._gpus]} if self._gpus else {}),
         }
 

@@ -175,7 +175,8 @@ def is_idle(sample: Mapping[str, Any], slots: float) -> bool | None:
     percents = [gpu.get("percent") for gpu in sample.get("gpus") or ()]
     if any(percents):
         return False
-    return None if None in percents else True
+    # What others keep from the CPUs may want to do anything.
+    return None if None in percents or sample.get("starved") else True
 
 
 def _most(known: int | None, value: int | None) -> int | None:

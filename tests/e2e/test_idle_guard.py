@@ -24,13 +24,12 @@ WAITS = """\
 import pathlib, time
 
 begin = time.monotonic()
-while not pathlib.Path(FOLDER, "go").exists():
-    {}
-print("goes on", flush=True)
-while not pathlib.Path(FOLDER, "end").exists():
-    time.sleep(0.1)
+for name in {}:
+    while not pathlib.Path(FOLDER, name).exists():
+        {}
+    print("has seen", name, flush=True)
 """
-# Three times what counts as idle, however little of its CPU a busy machine leaves it.
+# Three times what counts as idle; on a machine too busy for that, it waits for a CPU.
 COMPUTES = "time.sleep(0.01 * (time.process_time() > 0.15 * (time.monotonic() - begin)))"
 
 
@@ -45,8 +44,8 @@ def test_runs_that_do_nothing(desk: Desk) -> None:
     folder = desk.user.cwd
     assert folder is not None
 
-    def waiting(name: str, how: str) -> str:
-        return WAITS.format(how).replace("FOLDER", repr(str(folder)))
+    def waiting(how: str, *names: str) -> str:
+        return WAITS.format(names, how).replace("FOLDER", repr(str(folder)))
 
     hung = desk.submit(
         desk.project(HANGS, "hyperparameters: {held_at: 0}", "hung"),
@@ -54,12 +53,12 @@ def test_runs_that_do_nothing(desk: Desk) -> None:
         guarded("restart"),
     )
     idle = desk.submit(
-        desk.project(waiting("idle", "time.sleep(0.1)"), name="idle"), guarded("warn")
+        desk.project(waiting("time.sleep(0.1)", "go", "end"), name="idle"), guarded("warn")
     )
     lazy = desk.submit(
-        desk.project(waiting("lazy", "time.sleep(0.1)"), name="lazy"), guarded("pause")
+        desk.project(waiting("time.sleep(0.1)", "end"), name="lazy"), guarded("pause")
     )
-    silent = desk.submit(desk.project(waiting("silent", COMPUTES), name="silent"), guarded("pause"))
+    silent = desk.submit(desk.project(waiting(COMPUTES, "end"), name="silent"), guarded("pause"))
 
     desk.wait_for_log(idle, "warning: the run holds its slots idle")
     shown = desk.run("experiment", "describe", str(idle))

@@ -25,6 +25,7 @@ BUSY = {"seconds": 15.0, "cpu": 14.0}
         ({"seconds": 15.0, "cpu": 1.0}, 8, True),  # of eight ranks, each of which looks around
         ({"seconds": 15.0, "cpu": 4.0}, 64, False),  # code with one busy thread is never idle
         ({"seconds": 15.0}, 1, None),
+        ({**IDLE, "starved": 1}, 1, None),  # it waits for a CPU that others have
         ({**IDLE, "gpus": [{"percent": 0}, {"percent": 0}]}, 2, True),
         ({**IDLE, "gpus": [{"percent": 0}, {"percent": 3}]}, 2, False),
         ({**BUSY, "gpus": [{"percent": 0}]}, 1, False),  # the CPUs compute, silently

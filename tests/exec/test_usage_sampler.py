@@ -203,14 +203,14 @@ def test_of_a_gpu_counts_what_the_run_does(
     """What the driver does not say is left out; GPU 1 of the run has been lost."""
     library = gpu_library(processes, percent)
     monkeypatch.setattr(Nvml, "load", lambda: library)
-    used = Used(1.0, 1000, 0, frozenset({10, 11}))
+    used = Used(1.0, 1000, 0, 0, frozenset({10, 11}))
     assert samples(Scripted(used), ["0", "1"])[0]["gpus"] == [expected, {}]
     assert "gpus" not in samples(Scripted(used), [])[0]
 
 
 def test_seconds_never_run_backwards() -> None:
     """A child that nobody waited for takes its seconds with it."""
-    script = [Used(5.0, 1, 0, frozenset()), Used(2.0, 1, 0, frozenset())]
+    script = [Used(5.0, 1, 0, 0, frozenset()), Used(2.0, 1, 0, 0, frozenset())]
     found = samples(Scripted(*script), [])
     assert found[0]["cpu"] == 5.0 and all(sample["cpu"] == 0.0 for sample in found[1:])
 
