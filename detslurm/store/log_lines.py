@@ -36,7 +36,7 @@ class _NamedRow(MetricRow, gc=False, frozen=True):
     group: str
 
 
-class _NoRow(msgspec.Struct, tag_field="t", tag="\0"):
+class _NoRow(msgspec.Struct, tag_field="t", tag=True):
     """No record has this type. Where there is a choice, msgspec wants records to have one."""
 
 
