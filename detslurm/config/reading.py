@@ -17,6 +17,7 @@ from detslurm.config.yaml_node import MAX_DEPTH, MAX_VALUES, Scalar, YamlNode, s
 MAX_BYTES = 4 << 20
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _CORE = "tag:yaml.org,2002:"
+_TOO_DEEP = f"the data is nested more than {MAX_DEPTH} levels deep"
 
 
 def read_file(path: Path, name: str | None = None) -> str:
@@ -96,7 +97,9 @@ def _syntax(error: yaml.MarkedYAMLError, text: str, name: str) -> ConfigProblem:
     elif "cannot start any token" in message:
         hint = "quote text that begins with this character"
     line, column = (mark.line + 1, mark.column + 1) if mark else (None, None)
-    return ConfigProblem(name, line, column, "", f"YAML syntax: {message}", hint)
+    # libyaml of PyYAML 6.0.4 has a limit, too, and reads ahead.
+    says = _TOO_DEEP if "nesting depth" in message else f"YAML syntax: {message}"
+    return ConfigProblem(name, line, column, "", says, hint)
 
 
 class _Composer:
@@ -123,7 +126,7 @@ class _Composer:
 
     def _node(self, event: Any, depth: int) -> YamlNode:
         if depth > MAX_DEPTH:
-            self._fatal(event, f"the data is nested more than {MAX_DEPTH} levels deep")
+            self._fatal(event, _TOO_DEEP)
         self._count += 1
         if self._count > MAX_VALUES:
             self._fatal(event, f"there are more than {MAX_VALUES} values")
