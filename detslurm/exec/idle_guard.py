@@ -56,10 +56,11 @@ class RecordsNews:
         self._path, self._end = path, 0
 
     def __call__(self) -> bool:
-        news = False
+        news, end = False, self._end
         for offset, line in lines_of(self._path, None, self._end, []):
-            self._end = offset + len(line) + 1
+            end = offset + len(line) + 1
             news |= _PROFILE not in line or _is_news(line)
+        self._end = end  # after a failure all of it is read again: nobody has learned of it
         return news
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from detslurm._states import TERMINAL
 from detslurm.store import summary
 from detslurm.store.curve import last_valid_steps
-from detslurm.store.errors import CorruptRecord
+from detslurm.store.errors import CorruptRecord, StoreFault
 from detslurm.store.experiment import ExperimentDir
 from detslurm.store.experiment_fold import ExperimentFacts
 from detslurm.store.log_lines import line_facts
@@ -126,9 +126,13 @@ class _RunReader:
         if again:
             self._clear()  # a later run does not count all that was read, or it may be whole now
         before = self._offset
-        for offset, line in lines_of(self._name, limit, before, []):
-            self._offset = offset + len(line) + 1
-            self._take(line)
+        try:
+            for offset, line in lines_of(self._name, limit, before, []):
+                self._offset = offset + len(line) + 1
+                self._take(line)
+        except StoreFault:
+            self._broken = True  # nobody learns now of what was taken before
+            raise
         return again or self._offset > before
 
     def _take(self, line: bytes) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 from collections.abc import Iterator
@@ -10,7 +11,16 @@ from unittest import mock
 
 import pytest
 
-from detslurm.store import ExperimentDir, RunLog, Store, TrialDir, fold_experiment, fold_trial
+from detslurm.store import (
+    ExperimentDir,
+    RunLog,
+    Store,
+    StoreFault,
+    TrialDir,
+    fold_experiment,
+    fold_trial,
+    fs,
+)
 from detslurm.store.best_validation import BestValidation
 from detslurm.store.reading import ReadCache
 from tests.store import scenes
@@ -101,6 +111,29 @@ def test_what_was_not_whole_yet_is_read_again(store: Store) -> None:
     assert best.value() == 0.25
     assert fold_trial(trial, cache=cache) == fold_trial(trial)
     assert fold_trial(trial, cache=cache).problems == ()
+
+
+def test_news_before_a_read_that_fails_are_not_lost(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first pieces of a log were taken: the next look finds them, though nothing is new."""
+    experiment = scenes.experiment(store, 1)
+    trial = experiment.trial(1)
+    scenes.run(trial, [])
+    best = BestValidation(experiment)
+    assert best.value() is None
+    report(trial, 1, 1, 0.5)
+    whole = fs.read_pieces
+
+    def failing(path: fs.AnyPath, *, start: int = 0) -> Iterator[bytes]:
+        yield from whole(path, start=start)
+        raise StoreFault("broken", errno.EIO, str(path))
+
+    monkeypatch.setattr(fs, "read_pieces", failing)
+    with pytest.raises(StoreFault):
+        best.value()
+    monkeypatch.undo()
+    assert best.value() == 0.5
 
 
 @pytest.mark.parametrize("seed", range(5))
