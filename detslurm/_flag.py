@@ -16,7 +16,7 @@ from typing import Self
 
 from detslurm import _env
 
-_PREEMPT, _ACKNOWLEDGED, _EARLY_EXIT, _STOP, _OWNED = 0, 1, 2, 3, 4
+_PREEMPT, _ACKNOWLEDGED, _EARLY_EXIT, _STOP, _OWNED, _FAILURE = 0, 1, 2, 3, 4, 5
 _SIZE = mmap.PAGESIZE
 # The agent gets Slurm's SIGTERM at the same moment as everybody else and raises the flag at once.
 _DELAY = 0.5
@@ -24,7 +24,8 @@ _made: set[Path] = set()  # by this process
 
 
 class PreemptFlag:
-    """One-way bits: preempt, its acknowledgement, an early exit, the search's order to stop."""
+    """One-way bits: preempt, its acknowledgement, an early exit, the search's order to stop; and
+    how the first worker failed."""
 
     def __init__(self, fd: int, path: Path, *, owner: int | None = None) -> None:
         self._fd, self._path, self._owner = fd, path, owner
@@ -128,6 +129,15 @@ class PreemptFlag:
 
     def request_stop(self) -> None:
         self._set(_STOP)
+
+    @property
+    def failure(self) -> int:
+        """The exit status of the first worker of this node that failed by itself, or 0."""
+        return self._page[_FAILURE]
+
+    def report_failure(self, status: int) -> None:
+        if not self.failure:
+            os.pwrite(self._fd, bytes([status]), _FAILURE)
 
     def close(self) -> None:
         """Close it; its maker removes it."""

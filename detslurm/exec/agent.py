@@ -101,6 +101,7 @@ class Agent:
         job = _env.job_of(os.environ) or ""
         self._mark = RunMark(str(self._experiment.path), trial_id, run, job)
         self._reported_stop = self._reported_invalid = self._killed = False
+        self._failure = 0  # of a worker, before this node was told to kill
         self._why: str | None = None  # the failure, where the exit status does not show it
         self._child: subprocess.Popen[bytes] | None = None
         self._peers: dict[str, Any] | None = None
@@ -371,6 +372,7 @@ class Agent:
                 "event": "ended",
                 "node": self._rank,
                 "exit_code": status,
+                "by_itself": self._failure if self._killed else status,
                 "preempted": preempted,
                 "acknowledged": self._flag.acknowledged,
                 "why": self._why,
@@ -456,6 +458,7 @@ class Agent:
         # A pipe at its end is always readable, which would keep the loop busy. The kill shows
         # as the child's exit, and the usual path ends what that leaves.
         self._selector.unregister(sys.stdin.fileno())
+        self._failure = self._flag.failure
         self._killed = True
         self._signal_all(signal.SIGKILL)
 

@@ -40,6 +40,7 @@ _REFUSAL = "already completing or completed"
 _INVALID_GRACE = 10.0
 # What is idle for minutes has nothing to save, or can't.
 _IDLE_GRACE = 60.0
+_KILLED = 128 + signal.SIGKILL
 # How long a step may take to end after its agents got the command to kill.
 _KILL_GRACE = 10.0
 
@@ -198,6 +199,10 @@ class Attempt:
         self._exit_codes[node] = code
         self._acknowledged[node] = bool(report["acknowledged"])
         self._result.why = self._result.why or report.get("why")
+        if self._first_failure and report["by_itself"] == _KILLED:
+            # Peers of a killed process fail in their collectives, and another node may be the first
+            # to report that, with a traceback that is no cause.
+            self._first_failure = _KILLED
         if code and not report["preempted"]:
             self._first_failure = self._first_failure or code
             if len(self._exit_codes) < len(self._nodes):
@@ -357,8 +362,7 @@ class Attempt:
         if self._first_failure or failures:
             self._result.exit_code = self._first_failure or failures[0]
         elif len(self._exit_codes) < len(self._nodes):
-            killed = 128 + signal.SIGKILL
-            self._result.exit_code = killed if self._result.job_is_ending else status or 1
+            self._result.exit_code = _KILLED if self._result.job_is_ending else status or 1
         self._result.acknowledged = any(self._acknowledged.values())
         # srun ends the other nodes of a failed step with the very signal of a preemption: theirs
         # was one only if no node had failed before, or vanished without a word.

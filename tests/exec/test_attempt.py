@@ -19,6 +19,14 @@ from tests.cluster.waiting import wait_for
 
 Run = Callable[..., tuple[AttemptResult, str]]
 
+ENDED = {
+    "event": "ended",
+    "exit_code": 0,
+    "by_itself": 0,
+    "preempted": False,
+    "acknowledged": False,
+}
+
 
 @pytest.fixture
 def inbox() -> Iterator[SignalInbox]:
@@ -73,6 +81,19 @@ def test_a_node_that_never_comes(tmp_path: Path, attempt: Run) -> None:
     assert "told to kill" in log
 
 
+@pytest.mark.parametrize(("by_itself", "exit_code"), [(137, 137), (0, 1), (3, 1)])
+def test_a_process_that_was_killed_is_why_others_failed_sooner(
+    by_itself: int, exit_code: int, tmp_path: Path, attempt: Run
+) -> None:
+    """Its node reports when it is told to end, and whether something failed before that."""
+    peer = {"node": 0, "exit_code": 1, "by_itself": 1}
+    killed = {"node": 1, "exit_code": 137, "by_itself": by_itself, "preempted": True}
+    for node, end in enumerate((peer, killed)):
+        (tmp_path / str(node)).write_bytes(agent_protocol.report_line(ENDED | end))
+    step = f"cat {tmp_path}/0; read word; cat {tmp_path}/1; exit 1"
+    assert attempt(["sh", "-c", step], nodes=2)[0].exit_code == exit_code
+
+
 def test_the_code_hears_of_a_signal_before_its_cause_is_known(tmp_path: Path, attempt: Run) -> None:
     """A controller that takes long to say why costs nothing of the time to save."""
     heard = tmp_path / "heard"
@@ -96,10 +117,9 @@ def test_what_srun_says_of_every_step_is_left_out(attempt: Run) -> None:
 
 def test_no_report_is_taken_for_a_rewritten_line(tmp_path: Path, attempt: Run) -> None:
     """Whatever escapes the log lines before it end with: each node's last line counts."""
-    end = {"event": "ended", "exit_code": 0, "preempted": False, "acknowledged": False}
     said = agent_protocol.log_line(0, "[rank=0] bar \x1b[A\x1b[A\x1b[A")
     (tmp_path / "said").write_bytes(
-        said + b"".join(agent_protocol.report_line({**end, "node": node}) for node in range(3))
+        said + b"".join(agent_protocol.report_line(ENDED | {"node": node}) for node in range(3))
     )
     result, _ = attempt(["cat", str(tmp_path / "said")], nodes=3)
     assert result.exit_code == 0 and not result.agent_lost

@@ -15,6 +15,7 @@ import pytest
 from detslurm._env import EXIT_LOG, JOB, PREEMPT_FLAG
 from detslurm._flag import PreemptFlag
 from detslurm.exec.line_splitter import LineSplitter
+from detslurm.launch import ranks
 from detslurm.launch.ranks import ExitLog, report_exit
 from tests.cluster import processes
 from tests.cluster.processes import alive, killing
@@ -145,3 +146,15 @@ def test_who_failed_first_counts_and_not_who_was_asked_to_end(
         report_exit(rank, ended)
         found.append(exits.first_failure())
     assert found == [None, 128 + signal.SIGTERM, 5, 5]
+
+
+def test_the_agent_learns_how_the_first_worker_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not of one that was asked to end, nor of the others that fail for it."""
+    flag = PreemptFlag.create()
+    monkeypatch.setattr(ranks, "_flag", lambda: flag)
+    found = []
+    for rank, ended in enumerate((0, 128 + signal.SIGTERM, 128 + signal.SIGKILL, 1)):
+        report_exit(rank, ended)
+        found.append(flag.failure)
+    flag.close()
+    assert found == [0, 0, 137, 137]

@@ -175,8 +175,7 @@ def _removed(folder: Path) -> bool:
 
 
 def _chromium(stack: ExitStack, folder: Path) -> str:
-    driver = _started(stack, folder, ["chromedriver", "--port=0"])
-    port = _told(folder, driver, r"started successfully on port (\d+)")
+    port = wait_for(lambda: _driver_port(stack, folder), timeout=TIMEOUT, what="ChromeDriver")
     preferences = {"download.default_directory": str(folder / "downloads")}
     options = {"args": [*_QUIET, f"--user-data-dir={folder}"], "prefs": preferences}
     wanted = {"browserName": "chrome", "webSocketUrl": True, "goog:chromeOptions": options}
@@ -185,6 +184,18 @@ def _chromium(stack: ExitStack, folder: Path) -> str:
     request.add_header("Content-Type", "application/json")
     with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:
         return str(json.load(answer)["value"]["capabilities"]["webSocketUrl"])
+
+
+def _driver_port(stack: ExitStack, folder: Path) -> str | None:
+    """Where a new driver is reached; None where it found no port, so that another is to try."""
+    driver = _started(stack, folder, ["chromedriver", "--port=0"])
+    try:
+        return _told(folder, driver, r"started successfully on port (\d+)")
+    except AssertionError as err:
+        # It wants one number in IPv6 and IPv4, and chooses it by what is free in one of them.
+        if "port not available" not in str(err):
+            raise
+        return None
 
 
 def _firefox(stack: ExitStack, folder: Path) -> str:
