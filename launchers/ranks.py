@@ -63,8 +63,10 @@ def file_for_ranks(label: str) -> tuple[int, Path]:
 
 def report_exit(rank: int, status: int) -> None:
     """Report to the launcher how this worker ended, and a failure to the agent."""
-    if status not in (0, _ASKED_TO_END) and (flag := _flag()) is not None:
-        flag.report_failure(status)
+    # Without an agent, or a disk that takes it, the failure stays unknown and the end its own.
+    with contextlib.suppress(OSError, RuntimeError):
+        if status not in (0, _ASKED_TO_END) and (flag := _flag()) is not None:
+            flag.report_failure(status)
     name = os.environ.get(_env.EXIT_LOG)
     if name is None:
         return
