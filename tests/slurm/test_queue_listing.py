@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+from functools import partial
 
 import pytest
 
@@ -17,6 +17,7 @@ from detslurm.slurm.queue_listing import (
     scheduling_order,
 )
 from detslurm.slurm.queued_job import QueuedJob
+from tests.counting import calls
 
 SEPARATOR = "|0f3a|"
 
@@ -109,18 +110,13 @@ def test_states_that_hold_a_job(state: str) -> None:
 
 def test_two_thousand_jobs_are_read_at_once() -> None:
     """A job costs the same among many as among few, so that `job list` takes its half second."""
-    calls = []
+    spent = []
     for count in (20, 2000):
         text = "".join(_row(ArrayJobID=str(number)) for number in range(count))
-        events: list[str] = []
-        sys.setprofile(lambda _, event, __: events.append(event))  # noqa: B023
-        try:
-            jobs = parse_listing(text, SEPARATOR)
-        finally:
-            sys.setprofile(None)
+        jobs, made = calls(partial(parse_listing, text, SEPARATOR))
         assert len(jobs) == count
-        calls.append(len(events) / count)
-    assert calls[1] <= calls[0] < 400
+        spent.append(made / count)
+    assert spent[1] <= spent[0] < 200
 
 
 def test_the_order_is_slurms_own() -> None:
