@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import signal
@@ -35,6 +36,9 @@ settings.load_profile("suite")
 
 # Before torch is there, and for all that tests start.
 os.environ.update(ONE_THREAD)
+
+# A worker's heap is large, and what tests import stays.
+gc.set_threshold(50_000)
 
 # What tests start must hear that its terminal is gone, also where `nohup` lets the suite ignore it.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
@@ -175,6 +179,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Say which tests there are, and begin what some of them need."""
     write_plan(session)
     build_horovod(session)
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -7,6 +7,7 @@ pass to `Trainer.fit()` is in the configuration: periods, policy, `scheduling_un
 from __future__ import annotations
 
 import difflib
+import gc
 import importlib
 import logging
 import sys
@@ -37,7 +38,12 @@ def main(argv: Sequence[str]) -> int:
         )
         return 1
     config = info.trial._config
+    # Modules are kept: no collection finds anything among them, now or in training, and each would
+    # look at all of torch.
+    gc.disable()
     kind = trial_class(argv[0])
+    gc.freeze()
+    gc.enable()
     home = importlib.import_module(kind._home)
     with home.init(hparams=info.trial.hparams, **kind._of_init(config)) as context:
         trainer = home.Trainer(kind(context), context)
