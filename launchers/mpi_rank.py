@@ -8,6 +8,7 @@ import os
 import socket
 import sys
 import threading
+import time
 from collections.abc import Sequence
 
 from detslurm._identity import is_ours
@@ -17,17 +18,13 @@ from detslurm.launch.wrap_rank import main as wrap
 # What srun and MPI's start-up set for this rank alone.
 _OWN = ("SLURM_", "PMIX_", "PMI_", "OMPI_")
 
+PATIENCE = 120.0
+"""How long a rank waits for the launcher of its node, in seconds."""
+
 
 def main(argv: Sequence[str]) -> int:
     """Run the command as this rank; returns its exit status."""
-    server = socket.socket(socket.AF_UNIX)
-    try:
-        server.connect(address(os.environ, int(os.environ["SLURM_NODEID"])))
-    except OSError as err:
-        raise SystemExit(
-            f"detslurm: this rank can't reach the launcher of its node ({err.strerror}): that has"
-            " ended, or a container has a network namespace of its own"
-        ) from None
+    server = connected(address(os.environ, int(os.environ["SLURM_NODEID"])))
     if not is_ours(server):
         raise SystemExit("detslurm: the launcher of this node is another user's process")
     answer = json.loads(server.makefile().readline())
@@ -37,6 +34,33 @@ def main(argv: Sequence[str]) -> int:
     os.chdir(answer["cwd"])
     threading.Thread(target=_die_with, args=(server,), daemon=True).start()
     return wrap(["SLURM_PROCID", "--", *argv], is_task=True)
+
+
+def connected(name: str) -> socket.socket:
+    """A connection to the launcher of this node.
+
+    The first node's launcher starts all ranks as soon as it is ready itself: a rank waits for that
+    of its own node, which may still read its modules. Should that have failed instead, its agent
+    tells the runner, which ends this rank, too.
+    """
+    until = time.monotonic() + PATIENCE
+    pause = 0.02
+    while True:
+        server = socket.socket(socket.AF_UNIX)
+        try:
+            server.connect(name)
+        except OSError as err:
+            server.close()
+            if time.monotonic() > until:
+                raise SystemExit(
+                    f"detslurm: this rank can't reach the launcher of its node ({err.strerror}) in"
+                    f" {PATIENCE:.0f} s: that has ended, or a container has a network namespace of"
+                    " its own"
+                ) from None
+            time.sleep(pause)
+            pause = min(2 * pause, 1)
+        else:
+            return server
 
 
 def _die_with(server: socket.socket) -> None:

@@ -8,6 +8,7 @@ import select
 import signal
 import socket
 from collections.abc import Iterator
+from concurrent import futures
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,27 @@ def test_a_rank_that_dies_early_leaves_the_others_their_answer(env: dict[str, st
         assert json.loads(last.makefile().readline())["env"] == env
     assert select.select([server._all_gone], [], [], 60)[0]
     server._server.close()
+
+
+def test_a_rank_waits_for_a_launcher_that_starts_later(env: dict[str, str]) -> None:
+    """Another node's has started the rank already."""
+    with futures.ThreadPoolExecutor(1) as pool:
+        rank = pool.submit(mpi_rank.connected, address(env, 1))
+        with pytest.raises(futures.TimeoutError):
+            rank.result(0.2)
+        server = RankServer(1, env, count=1)
+        server.start()
+        with rank.result(60) as connection:
+            assert json.loads(connection.makefile().readline())["env"] == env
+    server._server.close()
+
+
+def test_a_rank_that_waits_in_vain_says_so(
+    env: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mpi_rank, "PATIENCE", 0.1)
+    with pytest.raises(SystemExit, match="can't reach the launcher of its node"):
+        mpi_rank.connected(address(env, 1))
 
 
 def test_a_rank_dies_with_a_launcher_that_has_left_something_unread(
