@@ -28,21 +28,32 @@ def gpu_devices(folder: Path, count: int) -> str:
 
 
 def power_cut(layout: Layout, node: str) -> None:
-    """SIGKILL slurmd, then its slurmstepds, then their tasks: nobody is left to report."""
+    """SIGKILL slurmd, its slurmstepds and their tasks: nobody is left to report."""
     slurmd = processes.read_pid(layout.pid_file(f"slurmd.{node}"))
     if slurmd is not None:
         processes.send(slurmd, signal.SIGKILL)
+    # All are stopped first: none may see the end of another, and record it.
+    stopped: set[int] = set()
+    while running := _processes(layout, node) - stopped:
+        for pid in running:
+            processes.send(pid, signal.SIGSTOP)
+        stopped |= running
     # Again until nothing is found: a fork may have slipped through between look and kill.
     wait_for(lambda: not _kill_once(layout, node), 60, f"end of {node}'s processes")
     layout.pid_file(f"slurmd.{node}").unlink(missing_ok=True)
 
 
 def _kill_once(layout: Layout, node: str) -> set[int]:
-    steps = step_daemons(layout, node)
-    tasks = (processes.descendants(steps) | job_processes(layout, node)) - steps
-    for pid in [*steps, *tasks]:
+    found = _processes(layout, node)
+    for pid in found:
         processes.send(pid, signal.SIGKILL)
-    return steps | tasks
+    return found
+
+
+def _processes(layout: Layout, node: str) -> set[int]:
+    """The slurmstepds of a node, and what they have started."""
+    steps = step_daemons(layout, node)
+    return steps | processes.descendants(steps) | job_processes(layout, node)
 
 
 def step_daemons(layout: Layout, node: str) -> set[int]:
