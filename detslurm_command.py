@@ -9,6 +9,19 @@ import signal
 if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
-from detslurm.cli import main
+from detslurm import _start
 
 __all__ = ["main"]
+
+
+def main() -> int:
+    """Run the command line; returns the exit status."""
+    modules = _start.Command()
+    from detslurm import cli
+
+    status = cli.main()
+    if status == 0 and not modules.is_complete():
+        from detslurm import _module_cache
+
+        _module_cache.keep(modules)
+    return status

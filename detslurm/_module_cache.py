@@ -1,4 +1,5 @@
-"""Writes the module cache: what runners, agents and users' programs import of us, in one file.
+"""Writes module caches: what runners, agents and users' programs import of us, in one file for
+each store, and what commands import, in one for each user.
 
 `_start` has the other half. Modules of the standard library are in it, too: three quarters of the
 names that these imports look up are theirs.
@@ -6,6 +7,7 @@ names that these imports look up are theirs.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import marshal
@@ -13,8 +15,10 @@ import os
 import pkgutil
 import subprocess
 import sys
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from detslurm import _start
 
@@ -24,10 +28,19 @@ _LEFT_OUT = (
     *_start.WITHOUT,
 )
 _NOT_IMPORTED = ("detslurm.launch", "detslurm.pytorch")  # the latter imports torch
+_OF_EVERY_COMMAND = (
+    *("detslurm.cli", "detslurm.config", "detslurm.sdk", "detslurm.slurm", "detslurm.store"),
+)
 _STANDARD = str(Path(os.__file__).parent)
 _PATIENCE = 60.0
 
-_Found = tuple[str, list[str] | None, bytes | None]  # origin, a package's directories, its code
+
+class _Found(NamedTuple):
+    """A module: the stamp of its file, a package's directories, its code if it is Python."""
+
+    stamp: _start.Stamp
+    directories: list[str] | None
+    code: bytes | None
 
 
 def refreshed(root: str) -> tuple[str, bytes] | None:
@@ -37,7 +50,7 @@ def refreshed(root: str) -> tuple[str, bytes] | None:
     known = _start.open_cache(path)
     if known is not None:
         known.close()
-        if _start.is_unchanged(known.stamps):
+        if _start.is_unchanged(known.distributions + known.editable):
             return None
     argv = [sys.executable, "-P", "-m", __name__]
     try:
@@ -64,36 +77,84 @@ def contents() -> bytes:
             importlib.import_module(each.name)
     importlib.import_module("detslurm.core")
     names = [*order, *sorted(sys.modules.keys() - order.keys())]
-    found = {name: _imported(name) for name in names}
+    found = {name: _imported(name) for name in names if not name.startswith(_LEFT_OUT)}
     for package in _NOT_IMPORTED:
         found |= _below(package)
+    return _written(found, ["detslurm", "msgspec"], ends)
+
+
+def keep(command: _start.Command) -> None:
+    """Write what a user's next command imports to the user's cache directory, if it is the user's
+    and Python may keep code there."""
+    if sys.dont_write_bytecode:
+        return
+    from detslurm.store import StoreError, fs
+
+    # The command has ended; an editable installation may have a file that is being written.
+    with contextlib.suppress(OSError, StoreError, SyntaxError, ValueError):
+        home = os.path.expanduser("~")  # noqa: PTH111 (may fail)
+        if Path(home).stat().st_uid == os.geteuid():
+            Path(command.path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            fs.replace_file(command.path, _of_commands(command.cache), secret=True)
+
+
+def _of_commands(cache: _start.Cache | None) -> bytes:
+    """What this command has imported and what `cache` has from others before; all of the packages
+    from which the next will import something else."""
+    found: dict[str, _Found | None] = {} if cache is None else dict(_cached(cache))
+    for package in _OF_EVERY_COMMAND:
+        found |= _below(package)
+    imported = [name for name in sys.modules if _start.is_of_commands(name)]
+    found |= {name: _imported(name) for name in imported if name not in found}
+    tops = [name for name in _start.OF_COMMANDS if found.get(name) is not None]
+    return _written(found, tops, {})
+
+
+def _cached(cache: _start.Cache) -> Iterator[tuple[str, _Found]]:
+    known = {stamp[0]: stamp for stamp in cache.distributions}
+    for name, (origin, directories, place) in cache.modules.items():
+        if is_editable(origin):
+            with contextlib.suppress(OSError):  # it is gone
+                yield name, _read(name, SourceFileLoader(name, origin), origin, directories)
+        else:
+            code = None if place is None else bytes(cache.code(*place))
+            yield name, _Found(known.get(origin, (origin, 0, 0)), directories, code)
+
+
+def _written(
+    found: Mapping[str, _Found | None], distributions: Sequence[str], ends: Mapping[str, str]
+) -> bytes:
+    """The cache's content; `ends` has the module before which all are that a start needs."""
     modules: dict[str, _start.Entry] = {}
+    stamps: dict[str, _start.Stamp] = {}
     code, starts = bytearray(), dict[str, int]()
     for name, module in found.items():
         if module is not None:
-            origin, directories, own = module
-            modules[name] = (origin, directories, None if own is None else (len(code), len(own)))
+            own = module.code
+            place = None if own is None else (len(code), len(own))
+            modules[name] = (module.stamp[0], module.directories, place)
+            stamps[module.stamp[0]] = module.stamp
             code += own or b""
         if name in ends:
             starts[ends[name]] = len(code)
-    origins = [modules[name][0] for name in ("detslurm", "msgspec")]
-    origins += sorted(origin for origin, _, _ in modules.values() if is_editable(origin))
-    stamps = [_start.stamp(origin) for origin in dict.fromkeys(origins)]
-    return _start.written(sys.version, stamps, modules, bytes(code), starts)
+    of_each = [stamps[modules[name][0]] for name in distributions]
+    editable = [stamps[origin] for origin in sorted(stamps) if is_editable(origin)]
+    return _start.written(sys.version, of_each, editable, modules, bytes(code), starts)
 
 
 def _imported(name: str) -> _Found | None:
-    """A module that is imported; None if it has no file, or is not for a job."""
+    """A module that is imported; None if it has no file."""
     spec = getattr(sys.modules[name], "__spec__", None)  # typing.io has none
-    if spec is None or spec.origin is None or not spec.has_location or name.startswith(_LEFT_OUT):
+    if spec is None or spec.origin is None or not spec.has_location:
         return None
-    locations = spec.submodule_search_locations
-    code = spec.loader.get_code(name) if hasattr(spec.loader, "get_code") else None
-    return (
-        spec.origin,
-        None if locations is None else [os.fspath(place) for place in locations],
-        None if code is None else marshal.dumps(code),
-    )
+    source = spec.origin.endswith(".py")  # as it is now, whatever was imported
+    loader = SourceFileLoader(name, spec.origin) if source else spec.loader
+    directories = spec.submodule_search_locations
+    own = None if directories is None else [os.fspath(place) for place in directories]
+    try:
+        return _read(name, loader, spec.origin, own)
+    except OSError:  # a part of an archive
+        return None
 
 
 def _below(package: str) -> dict[str, _Found]:
@@ -105,9 +166,14 @@ def _below(package: str) -> dict[str, _Found]:
             words = [package, *path.relative_to(folder).with_suffix("").parts]
             directories = [str(path.parent)] if words[-1] == "__init__" else None
             name = ".".join(words[:-1] if directories else words)
-            code = SourceFileLoader(name, str(path)).get_code(name)
-            found[name] = (str(path), directories, marshal.dumps(code))
+            found[name] = _read(name, SourceFileLoader(name, str(path)), str(path), directories)
     return found
+
+
+def _read(name: str, loader: Any, origin: str, directories: list[str] | None) -> _Found:
+    stamp = _start.stamp(origin)  # before the code, which may change: the next start will see that
+    code = loader.get_code(name) if hasattr(loader, "get_code") else None
+    return _Found(stamp, directories, None if code is None else marshal.dumps(code))
 
 
 def is_editable(origin: str) -> bool:

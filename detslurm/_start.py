@@ -1,9 +1,9 @@
-"""Starts a module from the store's module cache: `python -PS _start.py MODULE EXPERIMENT ...`.
+"""Imports from a module cache: one file, where each import asks the file system a dozen times.
 
-A thousand nodes start at once, and each import asks the shared file system a dozen times for names.
-Here one file is opened instead, which a submission wrote (`_module_cache`). Where it does not fit
-this Python and this installation, MODULE is run as `python -P -m` does. Nothing is imported here
-but what the interpreter has in itself.
+`python -PS _start.py MODULE EXPERIMENT ...` starts a module from the store's, which a submission
+wrote (`_module_cache`), for a thousand nodes start at once. Where it does not fit this Python and
+this installation, MODULE is run as `python -P -m` does. The `detslurm` command has one in its
+user's cache directory. Nothing is imported here but what the interpreter has in itself.
 """
 
 # Importlib as the interpreter has it in itself; importlib.machinery is a file.
@@ -23,13 +23,17 @@ if TYPE_CHECKING:
 # as much as itself.
 WITHOUT = ("org", "typing_extensions")
 
+# What commands import beside the standard library, but for what is large or has much that is not
+# Python: one file has to have all of it.
+OF_COMMANDS = (
+    *("click", "cloudpickle", "detslurm", "humanize", "msgspec", "pathspec", "rich", "submitit"),
+    *("typing_extensions", "yaml"),
+)
+
 Stamp = tuple[str, int, int]  # path, modification time in ns, size
 # Origin, a package's directories, the place and size of its code if it is Python.
 Entry = tuple[str, list[str] | None, tuple[int, int] | None]
 
-# The first stamps, one of each: an upgrade replaces all of a distribution, and they tell. The
-# others are of files that may change one by one.
-_DISTRIBUTIONS = 2
 _HEADER = 16  # digits, before all else: how long the index is
 
 
@@ -43,10 +47,12 @@ class Cache:
         self._file = file
         index = int(os.read(file, _HEADER))
         self._base = _HEADER + index
-        version, stamps, modules, starts = marshal.loads(os.read(file, index))
+        version, distributions, editable, modules, starts = marshal.loads(os.read(file, index))
         if version != sys.version:
             raise ValueError(version)
-        self.stamps: list[Stamp] = stamps
+        # A file of each: an upgrade replaces all of a distribution.
+        self.distributions: list[Stamp] = distributions
+        self.editable: list[Stamp] = editable  # files that may change one by one
         self.modules: dict[str, Entry] = modules
         self._start = memoryview(os.read(file, starts.get(module, 0)))
 
@@ -93,7 +99,8 @@ class CachedModules:
 
     def __init__(self, cache: Cache, prefix: str = "") -> None:
         self._cache, self._prefix = cache, prefix
-        self._editable = {known[0]: known for known in cache.stamps[_DISTRIBUTIONS:]}
+        self._editable = {known[0]: known for known in cache.editable}
+        self.has_changed = False  # a module of an editable installation
 
     def find_spec(
         self, name: str, path: "Sequence[str] | None" = None, target: "ModuleType | None" = None
@@ -105,6 +112,7 @@ class CachedModules:
         origin, locations, place = found
         known = self._editable.get(origin)
         if known is not None and not is_unchanged([known]):
+            self.has_changed = True
             return None
         try:
             loader = (
@@ -138,24 +146,57 @@ class SitePackages:
         return next((spec for spec in specs if spec is not None), None)
 
 
+class Command:
+    """The modules of a command: from its user's cache, if there is one that fits."""
+
+    def __init__(self) -> None:
+        self._before = sys.modules.keys() | ()
+        self.path = cache_path(
+            os.path.join(
+                os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "detslurm"
+            )
+        )
+        self.cache = _fitting(self.path)
+        self._finder = CachedModules(self.cache) if self.cache is not None else None
+        if self._finder is not None:
+            sys.meta_path.insert(0, self._finder)
+
+    def is_complete(self) -> bool:
+        """Whether all that was imported is in the cache as it is now."""
+        if self.cache is None or self._finder is None or self._finder.has_changed:
+            return False
+        lacking = sys.modules.keys() - self._before - self.cache.modules.keys()
+        return not any(is_of_commands(name) for name in lacking)
+
+
+def is_of_commands(name: str) -> bool:
+    """Whether a module that is imported belongs in the cache of a user's commands."""
+    if name.partition(".")[0] not in sys.stdlib_module_names.union(OF_COMMANDS):
+        return False
+    spec = getattr(sys.modules[name], "__spec__", None)  # typing.io has none
+    return spec is not None and spec.has_location
+
+
 def written(
     version: str,
-    stamps: list[Stamp],
+    distributions: list[Stamp],
+    editable: list[Stamp],
     modules: dict[str, Entry],
     code: bytes,
     starts: dict[str, int],
 ) -> bytes:
     """The content of a cache; `starts` has the bytes of the code that a start of a module needs."""
-    index = marshal.dumps((version, stamps, modules, starts))
+    index = marshal.dumps((version, distributions, editable, modules, starts))
     return b"%0*d" % (_HEADER, len(index)) + index + code
 
 
-def cache_path(root: str) -> str:
-    """Where a store has the modules of this Python and this installation, for this user."""
+def cache_path(directory: str) -> str:
+    """Where a store or a user's cache directory has the modules of this Python and this
+    installation, for this user."""
     package = os.path.dirname(os.path.abspath(__file__))
     tail = package.replace(os.sep, "%")[-150:]
     name = f"module-cache-{sys.implementation.cache_tag}-{os.geteuid()}-{tail}"
-    return os.path.join(root, name)
+    return os.path.join(directory, name)
 
 
 def open_cache(path: str, module: str = "") -> Cache | None:
@@ -203,15 +244,19 @@ def share(experiment: str) -> None:
     """
     if any(type(finder).__name__ == CachedModules.__name__ for finder in sys.meta_path):
         return  # a runner or an agent, whose `_start` is `__main__`
-    found = _cache_of(experiment)
+    found = _fitting(_cache_of(experiment))
     if found is not None:
         found.read_all()  # programs close files that they don't know
         sys.meta_path.insert(0, CachedModules(found, "detslurm."))
 
 
-def _cache_of(experiment: str, module: str = "") -> Cache | None:
-    found = open_cache(cache_path(os.path.dirname(os.path.dirname(experiment))), module)
-    if found is not None and not is_unchanged(found.stamps[:_DISTRIBUTIONS]):
+def _cache_of(experiment: str) -> str:
+    return cache_path(os.path.dirname(os.path.dirname(experiment)))
+
+
+def _fitting(path: str, module: str = "") -> Cache | None:
+    found = open_cache(path, module)
+    if found is not None and not is_unchanged(found.distributions):
         found.close()
         return None
     return found
@@ -219,7 +264,7 @@ def _cache_of(experiment: str, module: str = "") -> Cache | None:
 
 def main(module: str, experiment: str, *words: str) -> None:
     """Run `module`, from the cache if there is one."""
-    found = _cache_of(experiment, module)
+    found = _fitting(_cache_of(experiment), module)
     if found is None:
         os.execv(sys.executable, [sys.executable, "-P", "-m", module, experiment, *words])
     sys.meta_path.insert(0, CachedModules(found))

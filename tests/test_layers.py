@@ -45,7 +45,8 @@ BELOW: dict[str, set[str]] = {
 
 GROUND_MAY_IMPORT = {
     "_info": {"store"},  # reads a configuration that is too long for a variable
-    "_module_cache": {"exec"},  # in a process of its own, whose modules it lists
+    # The modules of a process of its own; and it writes a file as the store does.
+    "_module_cache": {"exec", "store"},
 }
 """Single modules at the ground import none of the packages, but for these."""
 

@@ -47,9 +47,8 @@ class Site:
             modules[path.stem] = (str(path), None, (len(code), len(own)))
             code += own
         stamps = [_start.stamp(origin) for origin, _, _ in modules.values()]
-        stamps.insert(0, stamps[0])  # as the two distributions have them
         starts = {"hello": len(code)} if at_start else {}
-        self.cache.write_bytes(_start.written(version, stamps, modules, code, starts))
+        self.cache.write_bytes(_start.written(version, stamps[:1], stamps, modules, code, starts))
         self.cache.chmod(0o600)
 
     def start(self) -> str:
@@ -115,6 +114,12 @@ def test_code_of_another_user_is_not_run(site: Site) -> None:
     assert site.start() == "installed"
 
 
+def write_older(path: Path, cache: _start.Cache) -> None:
+    """As it would be of the version before."""
+    older = [(cache.distributions[0][0], 1, 1), *cache.distributions[1:]]
+    path.write_bytes(_start.written(sys.version, older, cache.editable, cache.modules, b"", {}))
+
+
 def test_a_submission_writes_it_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And again when what it was made of has changed."""
     root = tmp_path / "store"
@@ -128,12 +133,11 @@ def test_a_submission_writes_it_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert cache.stat().st_ino == before.st_ino
     found = _start.open_cache(str(cache))
     assert found is not None
-    older = [(found.stamps[0][0], 1, 1), *found.stamps[1:]]
-    cache.write_bytes(_start.written(sys.version, older, found.modules, b"", {}))
+    write_older(cache, found)
     (tmp_path / "third").mkdir()
     submitted(tmp_path / "third", root, TRUE)
     again = _start.open_cache(str(cache))
-    assert again is not None and again.stamps == found.stamps
+    assert again is not None and again.distributions == found.distributions
     found.close()
     again.close()
 
@@ -230,8 +234,7 @@ def test_a_users_program_runs_without_a_cache_that_fits(
     else:
         found = _start.open_cache(str(cache))
         assert found is not None
-        older = [(found.stamps[0][0], 1, 1), *found.stamps[1:]]
-        cache.write_bytes(_start.written(sys.version, older, found.modules, b"", {}))
+        write_older(cache, found)
         found.close()
     try:
         plain = "SourceFileLoader"
