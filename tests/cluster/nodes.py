@@ -34,7 +34,7 @@ def power_cut(layout: Layout, node: str) -> None:
         processes.send(slurmd, signal.SIGKILL)
     # All are stopped first: none may see the end of another, and record it.
     stopped: set[int] = set()
-    while running := _processes(layout, node) - stopped:
+    while running := set().union(*_processes(layout, node)) - stopped:
         for pid in running:
             processes.send(pid, signal.SIGSTOP)
         stopped |= running
@@ -44,16 +44,17 @@ def power_cut(layout: Layout, node: str) -> None:
 
 
 def _kill_once(layout: Layout, node: str) -> set[int]:
-    found = _processes(layout, node)
-    for pid in found:
+    steps, tasks = _processes(layout, node)
+    # The kernel continues what was stopped when the parent of its process group ends.
+    for pid in [*tasks, *steps]:
         processes.send(pid, signal.SIGKILL)
-    return found
+    return steps | tasks
 
 
-def _processes(layout: Layout, node: str) -> set[int]:
+def _processes(layout: Layout, node: str) -> tuple[set[int], set[int]]:
     """The slurmstepds of a node, and what they have started."""
     steps = step_daemons(layout, node)
-    return steps | processes.descendants(steps) | job_processes(layout, node)
+    return steps, (processes.descendants(steps) | job_processes(layout, node)) - steps
 
 
 def step_daemons(layout: Layout, node: str) -> set[int]:

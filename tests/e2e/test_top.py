@@ -15,7 +15,8 @@ pytestmark = [pytest.mark.cluster, pytest.mark.strange_site]
 @needs_tmux
 def test_a_search_is_watched_paused_and_killed_by_keys(desk: Desk) -> None:
     """At 80x24, and at 200x60 after the window was pulled: every page, and what keys change."""
-    number = desk.submit(project(desk, LEARNS, ASHA))
+    # So many that they still run when they are killed.
+    number = desk.submit(project(desk, LEARNS, ASHA.replace("max_trials: 8", "max_trials: 500")))
     hold_back(desk, number)
     wait_until_working(desk, number, workers=2)
     assert desk.user.cwd is not None
@@ -37,8 +38,12 @@ def test_a_search_is_watched_paused_and_killed_by_keys(desk: Desk) -> None:
         terminal.press("2")
         screen = terminal.shows("validation loss by batches", PATIENCE)
         assert len(screen.splitlines()[-1]) <= 200
-        screen = terminal.shows("a trial", PATIENCE)
-        assert max(map(len, screen.splitlines())) > 80, "it uses the room that it has"
+        terminal.shows("a trial", PATIENCE)
+        wait_for(
+            lambda: max(map(len, terminal.screen.splitlines())) > 80,
+            PATIENCE,
+            "use of the room that it has",
+        )
         terminal.press("k")
         terminal.shows("This can't be undone")
         terminal.press("n")
