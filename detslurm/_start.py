@@ -272,6 +272,7 @@ def main(module: str, experiment: str, *words: str) -> None:
     # Modules are kept: no collection finds anything among them, and each looks at them all.
     gc.disable()
     __import__(module)
+    gc.freeze()
     gc.enable()
     sys.exit(sys.modules[module].main(sys.argv[2:]))
 

@@ -19,6 +19,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:  # on the way in or out
         return 130
     finally:
+        gc.freeze()  # else Python's end looks for cycles in all of it, which takes as long again
         # What is left is Python's own end: a Ctrl-C in there would only hide the exit status.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
