@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import operator
-import os
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -85,7 +85,6 @@ class Spent(NamedTuple):
     """What a process cost, and what it said."""
 
     seconds: float
-    peak_mb: float
     output: str
 
 
@@ -103,13 +102,33 @@ def run(
             stdout=output,
             stderr=subprocess.STDOUT,
         )
-        _, status, usage = os.wait4(process.pid, 0)
+        process.wait()
         seconds = time.perf_counter() - began
         assert process.stdin is not None
         process.stdin.close()
-        process.returncode = os.waitstatus_to_exitcode(status)
         output.seek(0)
         text = output.read()
     if process.returncode:
         raise RuntimeError(f"{' '.join(argv)}: exit {process.returncode}\n{text}")
-    return Spent(seconds, usage.ru_maxrss / 1024, text)
+    return Spent(seconds, text)
+
+
+_PEAK = """
+import os, sys
+child = os.posix_spawnp(
+    sys.argv[1], sys.argv[1:], os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, 2, 1)]
+)
+_, status, usage = os.wait4(child, 0)
+print(usage.ru_maxrss / 1024)
+sys.exit(os.waitstatus_to_exitcode(status))
+"""
+
+
+def peak_mb(argv: Sequence[str], env: Mapping[str, str]) -> float:
+    """The most memory that a command has, in MB.
+
+    It is started by a small process: the kernel counts that of which a command was forked, too.
+    Raises `RuntimeError` as `run` does.
+    """
+    began = [sys.executable, "-ISc", _PEAK, *argv]
+    return float(run(began, env).output.splitlines()[-1])

@@ -8,7 +8,7 @@ from functools import partial
 from benchmarks.bench import Bench
 from benchmarks.calls import trace
 from benchmarks.experiments import finished, indexed, kept
-from benchmarks.measure import interleaved, run
+from benchmarks.measure import interleaved, peak_mb, run
 from benchmarks.report import Row
 
 COMMAND = ["detslurm", "experiment", "list"]
@@ -30,7 +30,7 @@ def measure(bench: Bench) -> Iterator[Row]:
         what=what, ours=1e3 * seconds, unit="ms",
         anchor=1e3 * other, peer="detslurm --help", most=500,
     )  # fmt: skip
-    yield Row(what=what, ours=run(COMMAND, environment).peak_mb, unit="MB", most=100)
+    yield Row(what=what, ours=peak_mb(COMMAND, environment), unit="MB", most=100)
     total, start = trace(COMMAND, environment), trace(BARE, environment)
     yield Row(
         what=what, ours=len(total.under(folder)), unit="path calls in the store", most=200
@@ -54,6 +54,6 @@ def _page(bench: Bench) -> Iterator[Row]:
         what=what, ours=1e3 * seconds, unit="ms",
         anchor=1e3 * other, peer="detslurm --help", most_ratio=5,
     )  # fmt: skip
-    yield Row(what=what, ours=run(PAGE, environment).peak_mb, unit="MB", most=100)
+    yield Row(what=what, ours=peak_mb(PAGE, environment), unit="MB", most=100)
     calls = trace(PAGE, environment).under(folder)
     yield Row(what=what, ours=len(calls), unit="path calls in the store", most=20)

@@ -12,7 +12,7 @@ from benchmarks.bench import Bench
 from benchmarks.peers import REPOSITORY
 from benchmarks.report import Row
 
-ROUNDS = 3
+ROUNDS = 2
 
 
 def measure(bench: Bench) -> Iterator[Row]:

@@ -28,13 +28,13 @@ def measure(bench: Bench) -> Iterator[Row]:
     place = bench.folder()
     env = bench.environment(bench.folder()) | {"PYTHONPATH": str(REPOSITORY)}
     steps = {name: _argv(peers, "heavy", name) for name in (BY_HAND, OURS)}
-    heavy = microseconds(steps, env, place, processes=4, rounds=2)
+    heavy = microseconds(steps, env, place, processes=3, rounds=2)
     yield Row(
         what="Trainer, a batch of 2 ms", ours=heavy[OURS] / 1e3, unit="ms",
         anchor=heavy[BY_HAND] / 1e3, peer=BY_HAND, most_ratio=1.03,
     )  # fmt: skip
     steps = {name: _argv(peers, "light", name) for name in LOOPS}
-    light = microseconds(steps, env, place, processes=2, rounds=5)
+    light = microseconds(steps, env, place, processes=2, rounds=3)
     overhead = {name: took - light[BY_HAND] for name, took in light.items() if name != BY_HAND}
     ours = overhead.pop(OURS)
     for peer, theirs in overhead.items():
