@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import signal
 from collections.abc import Sequence
+from gc import freeze, set_threshold  # the name of the module is that of a command's here
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -13,13 +13,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _run(argv)
     # What a command imports and reads has no cycles: looking for them each time that 700 objects
     # are new would take an eighth of its time.
-    gc.set_threshold(50_000)
+    set_threshold(50_000)
     try:
         return _run_interruptible()
     except KeyboardInterrupt:  # on the way in or out
         return 130
     finally:
-        gc.freeze()  # else Python's end looks for cycles in all of it, which takes as long again
+        freeze()  # else Python's end looks for cycles in all of it, which takes as long again
         # What is left is Python's own end: a Ctrl-C in there would only hide the exit status.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 

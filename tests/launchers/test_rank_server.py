@@ -56,6 +56,7 @@ def test_a_rank_waits_for_a_launcher_that_starts_later(env: dict[str, str]) -> N
         server.start()
         with rank.result(60) as connection:
             assert json.loads(connection.makefile().readline())["env"] == env
+    assert select.select([server._all_gone], [], [], 60)[0]
     server._server.close()
 
 
