@@ -38,12 +38,7 @@ def main(argv: Sequence[str]) -> int:
         )
         return 1
     config = info.trial._config
-    # Modules are kept: no collection finds anything among them, now or in training, and each would
-    # look at all of torch.
-    gc.disable()
-    kind = trial_class(argv[0])
-    gc.freeze()
-    gc.enable()
+    kind = _kept_class(argv[0])
     home = importlib.import_module(kind._home)
     with home.init(hparams=info.trial.hparams, **kind._of_init(config)) as context:
         trainer = home.Trainer(kind(context), context)
@@ -52,6 +47,18 @@ def main(argv: Sequence[str]) -> int:
         wanted = replace(whole, latest_checkpoint=info.latest_checkpoint)
         trainer._run(trainer._managed_plan(wanted))
     return 0
+
+
+def _kept_class(spec: str) -> Any:
+    """The Trial class, and all that it imports kept from later collections: each would look at all
+    of torch."""
+    usual = gc.get_threshold()
+    gc.set_threshold(50_000, *usual[1:])  # not off: a user's module may compute
+    found = trial_class(spec)
+    gc.collect()  # what is frozen is never freed
+    gc.freeze()
+    gc.set_threshold(*usual)
+    return found
 
 
 def trial_class(spec: str) -> Any:
