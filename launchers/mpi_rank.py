@@ -51,13 +51,12 @@ def connected(name: str) -> socket.socket:
             server.connect(name)
         except OSError as err:
             server.close()
-            if time.monotonic() > until:
+            if not isinstance(err, ConnectionRefusedError) or time.monotonic() > until:
                 raise SystemExit(
-                    f"detslurm: this rank can't reach the launcher of its node ({err.strerror}) in"
-                    f" {PATIENCE:.0f} s: that has ended, or a container has a network namespace of"
-                    " its own"
+                    f"detslurm: this rank can't reach the launcher of its node ({err.strerror}):"
+                    " that has ended, or a container has a network namespace of its own"
                 ) from None
-            time.sleep(pause)
+            time.sleep(pause)  # a name that nobody has is nothing to wait on
             pause = min(2 * pause, 1)
         else:
             return server
