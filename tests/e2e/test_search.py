@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from detslurm.searcher import Search, State
-from detslurm.store import EventLog
+from detslurm.store import EventLog, RunView
 from tests.cluster import Cluster
 from tests.cluster.processes import alive
 from tests.cluster.waiting import wait_for
@@ -133,10 +133,15 @@ def _is_waiting(desk: Desk, number: int, index: int) -> bool:
     return runs_now and log.exists() and "waiting" in log.read_text()
 
 
+def all_runs(desk: Desk, number: int) -> list[RunView]:
+    """Of all trials."""
+    trials = desk.view(number).trials
+    return [run for row in trials for run in desk.trial_by_id(number, row.id).runs]
+
+
 def outcomes(desk: Desk, number: int) -> Counter[str | None]:
     """How all runs of all trials ended."""
-    trials = desk.view(number).trials
-    return Counter(run.outcome for row in trials for run in desk.trial_by_id(number, row.id).runs)
+    return Counter(run.outcome for run in all_runs(desk, number))
 
 
 def test_a_search_runs_itself_to_the_end(desk: Desk, site: Cluster) -> None:
@@ -228,10 +233,7 @@ def test_trials_of_dead_workers_are_taken_over(desk: Desk, site: Cluster) -> Non
         site.boot_node(node)
     state = assert_sound(desk, number)
     assert rungs(desk, number)[0][0] == 8
-    runs = [
-        run for row in desk.view(number).trials for run in desk.trial_by_id(number, row.id).runs
-    ]
-    assert [run.outcome for run in runs].count("lost") == 2, runs
+    assert outcomes(desk, number)["lost"] == 2, all_runs(desk, number)
     orphan = desk.trial(number, workers[dead])
     assert [run.job["ref"] == dead for run in orphan.runs[:2]] == [True, False]
     assert state.trials[workers[dead]].lost == 1, "its worker was seen to be gone"
