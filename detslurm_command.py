@@ -16,7 +16,7 @@ __all__ = ["main"]
 
 def main() -> int:
     """Run the command line; returns the exit status."""
-    modules = _start.Command()
+    modules = _start.CommandModules()
     from detslurm import cli
 
     status = cli.main()

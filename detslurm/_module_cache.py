@@ -77,25 +77,33 @@ def contents() -> bytes:
             importlib.import_module(each.name)
     importlib.import_module("detslurm.core")
     names = [*order, *sorted(sys.modules.keys() - order.keys())]
-    found = {name: _imported(name) for name in names if not name.startswith(_LEFT_OUT)}
+    found = {name: None if name.startswith(_LEFT_OUT) else _imported(name) for name in names}
     for package in _NOT_IMPORTED:
         found |= _below(package)
     return _written(found, ["detslurm", "msgspec"], ends)
 
 
-def keep(command: _start.Command) -> None:
+def keep(command: _start.CommandModules) -> None:
     """Write what a user's next command imports to the user's cache directory, if it is the user's
     and Python may keep code there."""
-    if sys.dont_write_bytecode:
+    folder = Path(command.path).parent
+    if sys.dont_write_bytecode or not _is_ours(folder):
         return
     from detslurm.store import StoreError, fs
 
     # The command has ended; an editable installation may have a file that is being written.
     with contextlib.suppress(OSError, StoreError, SyntaxError, ValueError):
-        home = os.path.expanduser("~")  # noqa: PTH111 (may fail)
-        if Path(home).stat().st_uid == os.geteuid():
-            Path(command.path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            fs.replace_file(command.path, _of_commands(command.cache), secret=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fs.replace_file(command.path, _of_commands(command.cache), secret=True)
+
+
+def _is_ours(folder: Path) -> bool:
+    """Whether this user may write in a directory, or make it, and no other user owns the place: a
+    root that has kept HOME leaves nothing there that its user couldn't remove."""
+    place = next((place for place in (folder, *folder.parents) if place.exists()), None)
+    if place is None or not os.access(place, os.W_OK):  # a home may be read-only on nodes
+        return False
+    return place.stat().st_uid in (0, os.geteuid())
 
 
 def _of_commands(cache: _start.Cache | None) -> bytes:
@@ -104,7 +112,7 @@ def _of_commands(cache: _start.Cache | None) -> bytes:
     found: dict[str, _Found | None] = {} if cache is None else dict(_cached(cache))
     for package in _OF_EVERY_COMMAND:
         found |= _below(package)
-    imported = [name for name in sys.modules if _start.is_of_commands(name)]
+    imported = [name for name in list(sys.modules) if _start.is_of_commands(name)]
     found |= {name: _imported(name) for name in imported if name not in found}
     tops = [name for name in _start.OF_COMMANDS if found.get(name) is not None]
     return _written(found, tops, {})
@@ -113,12 +121,12 @@ def _of_commands(cache: _start.Cache | None) -> bytes:
 def _cached(cache: _start.Cache) -> Iterator[tuple[str, _Found]]:
     known = {stamp[0]: stamp for stamp in cache.distributions}
     for name, (origin, directories, place) in cache.modules.items():
-        if is_editable(origin):
-            with contextlib.suppress(OSError):  # it is gone
+        with contextlib.suppress(OSError):  # it is gone, or the cache is torn
+            if is_editable(origin):
                 yield name, _read(name, SourceFileLoader(name, origin), origin, directories)
-        else:
-            code = None if place is None else bytes(cache.code(*place))
-            yield name, _Found(known.get(origin, (origin, 0, 0)), directories, code)
+            else:
+                code = None if place is None else bytes(cache.code(*place))
+                yield name, _Found(known.get(origin, (origin, 0, 0)), directories, code)
 
 
 def _written(

@@ -16,15 +16,15 @@ from _frozen_importlib import ModuleSpec
 
 TYPE_CHECKING = False  # typing is a file
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from types import CodeType, ModuleType
 
 # Modules that others use where they are installed: `copy` one of Jython's, msgspec one that costs
 # as much as itself.
 WITHOUT = ("org", "typing_extensions")
 
-# What commands import beside the standard library, but for what is large or has much that is not
-# Python: one file has to have all of it.
+# Whose modules a user's commands have in one file, with the standard library's: not numpy or h5py,
+# which are large, and mostly not in Python.
 OF_COMMANDS = (
     *("click", "cloudpickle", "detslurm", "humanize", "msgspec", "pathspec", "rich", "submitit"),
     *("typing_extensions", "yaml"),
@@ -100,7 +100,7 @@ class CachedModules:
     def __init__(self, cache: Cache, prefix: str = "") -> None:
         self._cache, self._prefix = cache, prefix
         self._editable = {known[0]: known for known in cache.editable}
-        self.has_changed = False  # a module of an editable installation
+        self.is_stale = False  # something was not there as the index has it
 
     def find_spec(
         self, name: str, path: "Sequence[str] | None" = None, target: "ModuleType | None" = None
@@ -112,7 +112,7 @@ class CachedModules:
         origin, locations, place = found
         known = self._editable.get(origin)
         if known is not None and not is_unchanged([known]):
-            self.has_changed = True
+            self.is_stale = True
             return None
         try:
             loader = (
@@ -121,7 +121,10 @@ class CachedModules:
                 else _CachedLoader(name, origin, self._cache.code(*place))
             )
         except OSError:
-            return None  # the file was replaced, and its server has forgotten the old one
+            self.is_stale = True
+            return (
+                None  # the file is torn, or was replaced and its server has forgotten the old one
+            )
         spec = ModuleSpec(name, loader, origin=origin)
         spec.submodule_search_locations = locations
         spec.has_location = True
@@ -146,16 +149,12 @@ class SitePackages:
         return next((spec for spec in specs if spec is not None), None)
 
 
-class Command:
+class CommandModules:
     """The modules of a command: from its user's cache, if there is one that fits."""
 
     def __init__(self) -> None:
-        self._before = sys.modules.keys() | ()
-        self.path = cache_path(
-            os.path.join(
-                os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "detslurm"
-            )
-        )
+        self._before = set(sys.modules)
+        self.path = cache_path(user_cache(os.environ))
         self.cache = _fitting(self.path)
         self._finder = CachedModules(self.cache) if self.cache is not None else None
         if self._finder is not None:
@@ -163,7 +162,7 @@ class Command:
 
     def is_complete(self) -> bool:
         """Whether all that was imported is in the cache as it is now."""
-        if self.cache is None or self._finder is None or self._finder.has_changed:
+        if self.cache is None or self._finder is None or self._finder.is_stale:
             return False
         lacking = sys.modules.keys() - self._before - self.cache.modules.keys()
         return not any(is_of_commands(name) for name in lacking)
@@ -171,10 +170,13 @@ class Command:
 
 def is_of_commands(name: str) -> bool:
     """Whether a module that is imported belongs in the cache of a user's commands."""
-    if name.partition(".")[0] not in sys.stdlib_module_names.union(OF_COMMANDS):
+    top = name.partition(".")[0]
+    if top not in OF_COMMANDS and top not in sys.stdlib_module_names:
         return False
     spec = getattr(sys.modules[name], "__spec__", None)  # typing.io has none
-    return spec is not None and spec.has_location
+    # Neither built in nor from an archive.
+    kinds = (_importlib.SourceFileLoader, _importlib.ExtensionFileLoader)
+    return isinstance(getattr(spec, "loader", None), kinds)
 
 
 def written(
@@ -188,6 +190,11 @@ def written(
     """The content of a cache; `starts` has the bytes of the code that a start of a module needs."""
     index = marshal.dumps((version, distributions, editable, modules, starts))
     return b"%0*d" % (_HEADER, len(index)) + index + code
+
+
+def user_cache(env: "Mapping[str, str]") -> str:
+    """Where detslurm keeps what it can make again, for this user."""
+    return os.path.join(env.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "detslurm")
 
 
 def cache_path(directory: str) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import platform
 import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
+
+from detslurm._start import user_cache
 
 VARIABLE: Final = "TORCH_EXTENSIONS_DIR"
 
@@ -25,10 +26,9 @@ def directory(env: Mapping[str, str]) -> Path:
     """
     if VARIABLE in env:
         return Path(env[VARIABLE])
-    cache = env.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111 (may fail)
     kind = "\0".join((sys.prefix, platform.machine(), _processor()))
     digest = hashlib.sha256(kind.encode()).hexdigest()
-    return Path(cache, "detslurm", "torch_extensions", digest[:12])
+    return Path(user_cache(env), "torch_extensions", digest[:12])
 
 
 def _processor() -> str:
