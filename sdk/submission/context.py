@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -66,15 +66,22 @@ class ContextFiles:
         return f"{human_size(self.size)} and {counted(count, 'file')}"
 
 
-def collect(context_dir: Path, includes: Sequence[Path] = ()) -> ContextFiles:
+def collect(
+    context_dir: Path, includes: Sequence[Path] = (), outputs: Mapping[Path, str] | None = None
+) -> ContextFiles:
     """List the files of a context directory and of `--include` paths, less the ignored ones.
 
     An included directory's contents land beside the context's under the directory's own name; an
-    included file under its name. Raises `SubmitError` for missing directories, for names that
-    collide, for what can't be read, and when it all is too large.
+    included file under its name. `outputs` says what is in directories to which experiments write:
+    each submission would copy those before it. Raises `SubmitError` for missing directories, for
+    names that collide, for what can't be read, and when it all is too large.
     """
     try:
-        found = _listed(context_dir, includes)
+        found = _listed(
+            context_dir,
+            includes,
+            {path.resolve(): content for path, content in (outputs or {}).items()},
+        )
     except PermissionError as err:
         raise SubmitError(_unreadable([str(err.filename)])) from err
     if found.size > MAX_BYTES:
@@ -84,13 +91,15 @@ def collect(context_dir: Path, includes: Sequence[Path] = ()) -> ContextFiles:
     return found
 
 
-def _listed(context_dir: Path, includes: Sequence[Path]) -> ContextFiles:
+def _listed(
+    context_dir: Path, includes: Sequence[Path], outputs: Mapping[Path, str]
+) -> ContextFiles:
     if not context_dir.is_dir():
         raise SubmitError(f"the context directory {context_dir} does not exist")
     files: dict[str, ContextFile] = {}
     directories: list[str] = []
     notes: list[str] = []
-    _take_directory(context_dir, "", files, directories, notes)
+    _take_directory(context_dir, "", outputs, files, directories, notes)
     taken = {name.partition("/")[0] for name in (*files, *directories)}
     for include in includes:
         name = include.resolve().name
@@ -99,7 +108,7 @@ def _listed(context_dir: Path, includes: Sequence[Path]) -> ContextFiles:
         taken.add(name)
         if include.is_dir():
             directories.append(name)
-            _take_directory(include, name, files, directories, notes)
+            _take_directory(include, name, outputs, files, directories, notes)
         elif include.is_file():
             files[name] = ContextFile(include, name, include.stat().st_size)
         else:
@@ -128,18 +137,24 @@ def freeze(context: ContextFiles, stage: Path) -> None:
 def _take_directory(
     root: Path,
     prefix: str,
+    outputs: Mapping[Path, str],
     files: dict[str, ContextFile],
     directories: list[str],
     notes: list[str],
 ) -> None:
+    real = root.resolve()
+    if content := outputs.get(real):
+        raise SubmitError(f"{root} holds {content}: submit code from a directory of its own")
     ignored = _ignored(root)
-    above = frozenset(root.resolve().parents)
+    above = frozenset(real.parents)
     size = 0
-    for path, is_dir in _walk(root, ignored, above | {root.resolve()}):
+    for path, is_dir in _walk(root, ignored, above | {real} | outputs.keys()):
         relative = path.relative_to(root).as_posix()
         name = f"{prefix}/{relative}" if prefix else relative
         if is_dir and path.is_symlink() and path.resolve() in above:
             notes.append(f"{path} is left out: it leads to a directory above")
+        elif is_dir and (content := outputs.get(path.resolve())):
+            notes.append(f"{path} is left out: it holds {content}")
         elif is_dir:
             directories.append(name)
         elif path.is_file():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ from detslurm.searcher import RUNNABLE, trial_count
 from detslurm.slurm import Cluster, ClusterLimits, JobRequest, SlurmError
 from detslurm.slurm.allowance import Allowance
 from detslurm.slurm.plan import JobPlan, PlanError, plan_job
+from detslurm.storage import SharedFS, from_config
 from detslurm.store import Store, probe
 from detslurm.store.used_resources import recall_used
 
@@ -79,7 +80,7 @@ def make_plan(
 ) -> Plan:
     """Decide everything that can be decided now. Raises `SubmitError` naming all problems."""
     config, plain = loaded.config, loaded.config.to_dict()
-    context = collect(context_dir, includes)
+    context = collect(context_dir, includes, _outputs(plain, store))
     files = {file.name: file.source for file in context.files}
     found = check_entrypoint(config.entrypoint, files, prepared=_prepared(config, files))
     submit_from_jobs = site is None or site.submit_from_jobs
@@ -132,6 +133,12 @@ def make_plan(
         deferral=deferral,
         environment=environment,
     )
+
+
+def _outputs(plain: Mapping[str, Any], store: Store) -> dict[Path, str]:
+    storage = from_config(plain["checkpoint_storage"])
+    checkpoints = {storage.base: "checkpoints"} if isinstance(storage, SharedFS) else {}
+    return {**checkpoints, store.path: "the store of experiments"}
 
 
 def _environment(config: ExperimentConfig) -> EnvironmentFiles | None:

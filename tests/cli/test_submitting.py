@@ -134,3 +134,28 @@ def test_who_asks_again_for_far_more_than_was_used_is_told(
         assert "used" not in detslurm("submit", config, "--config", less).err
     (scene.store.own("used-resources.json")).write_text("{broken")
     assert detslurm("submit", config).status == 0
+
+
+def test_what_experiments_write_is_no_code(
+    scene: Scene, config: Path, detslurm: Detslurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store and checkpoints inside of the project: else each submission copies all before it."""
+    project = config.parent
+    monkeypatch.setenv("DETSLURM_ROOT", str(project / "runs"))
+    saved = project / "saved"
+    config.write_text(f"{YAML}checkpoint_storage: {{type: shared_fs, host_path: {saved}}}\n")
+    (saved / "checkpoints" / "uuid").mkdir(parents=True)
+    (saved / "checkpoints" / "uuid" / "weights").write_text("x")
+    (project / "linked").symlink_to(project / "runs")
+    for number in (1, 2):
+        result = detslurm("submit", config)
+        assert result.status == 0, result
+        code = project / "runs" / "experiments" / str(number) / "code"
+        assert {path.name for path in code.iterdir()} == {"experiment.yaml", "train.py", "saved"}
+        assert not any((code / "saved").iterdir())
+    assert f"{project / 'runs'} is left out: it holds the store of experiments" in result.err
+    assert f"{saved / 'checkpoints'} is left out: it holds checkpoints" in result.err
+
+    monkeypatch.setenv("DETSLURM_ROOT", str(project))
+    refused = detslurm("submit", config)
+    assert refused.status == 1 and "submit code from a directory of its own" in refused.err
