@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.measure import run
 from benchmarks.report import Skip
 
 _CALL = re.compile(r"^(\d+) +(?!\+\+\+|---|<\.\.\.)(\w+)\(")
+_UNFINISHED = " <unfinished ...>"
+_RESUMED = re.compile(r"^\d+ +<\.\.\. \w+ resumed>")
 _FORKS = frozenset({"fork", "vfork", "clone", "clone3"})
 
 
@@ -19,7 +21,7 @@ class Traced:
     """The calls that a program and its children made, in order."""
 
     def __init__(self, lines: Sequence[str]) -> None:
-        found = [(match, line) for line in lines if (match := _CALL.match(line))]
+        found = [(match, line) for line in _whole(lines) if (match := _CALL.match(line))]
         self._calls = [(int(match[1]), match[2], line) for match, line in found]
 
     @property
@@ -60,20 +62,39 @@ class Traced:
         return sum(bool(wanted.search(line)) for _, _, line in self._calls)
 
 
+def _whole(lines: Iterable[str]) -> list[str]:
+    """The lines with those joined between which strace wrote another process's."""
+    whole: list[str] = []
+    begun: dict[str, int] = {}  # by process
+    for line in lines:
+        process = line.partition(" ")[0]
+        if (resumed := _RESUMED.match(line)) and process in begun:
+            at = begun.pop(process)
+            whole[at] = whole[at].removesuffix(_UNFINISHED) + line[resumed.end() :]
+        else:
+            if line.endswith(_UNFINISHED):
+                begun[process] = len(whole)
+            whole.append(line)
+    return whole
+
+
 def available() -> bool:
     """Whether calls can be counted here."""
     return shutil.which("strace") is not None
+
+
+def strace_to(log: Path) -> list[str]:
+    """What goes before a command whose calls `log` is to have."""
+    calls = "trace=%file,fork,vfork,clone,clone3"
+    return ["strace", "-f", "-qq", "-s", "300", "-o", str(log), "-e", calls]
 
 
 def trace(
     argv: Sequence[str], env: Mapping[str, str] | None = None, cwd: Path | None = None
 ) -> Traced:
     """Run a command under strace. Raises `Skip` without strace, `RuntimeError` when it fails."""
-    strace = shutil.which("strace")
-    if strace is None:
+    if not available():
         raise Skip("strace is not installed")
     with tempfile.NamedTemporaryFile("r", errors="replace") as log:
-        command = [strace, "-f", "-qq", "-s", "300", "-o", log.name]
-        command += ["-e", "trace=%file,fork,vfork,clone,clone3", *argv]
-        run(command, env, cwd)
+        run([*strace_to(Path(log.name)), *argv], env, cwd)
         return Traced(log.read().splitlines())

@@ -126,12 +126,10 @@ def _unreadable(paths: Sequence[str | Path]) -> str:
 
 def freeze(context: ContextFiles, stage: Path) -> None:
     """Copy the files into `stage`, an empty directory."""
-    for name in context.directories:
-        (stage / name).mkdir(parents=True, exist_ok=True)
+    for name in context.directories:  # each after that which it is in
+        (stage / name).mkdir()
     for file in context.files:
-        target = stage / file.name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(file.source, target)
+        shutil.copy2(file.source, stage / file.name)
 
 
 def _take_directory(
