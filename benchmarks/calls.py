@@ -56,10 +56,10 @@ class Traced:
         """Calls that name something below a folder."""
         return [line for _, name, line in self._calls if name not in _FORKS and f"{folder}" in line]
 
-    def executed(self, program: str) -> int:
-        """How often a program of that name was started."""
+    def executed(self, program: str, argument: str = "") -> int:
+        """How often a program of that name was started, with an argument if one is given."""
         wanted = re.compile(rf'execve\("([^"]*/)?{re.escape(program)}".*= 0$')
-        return sum(bool(wanted.search(line)) for _, _, line in self._calls)
+        return sum(bool(wanted.search(line)) and argument in line for _, _, line in self._calls)
 
 
 def _whole(lines: Iterable[str]) -> list[str]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.bench import Bench
-from benchmarks.calls import Traced
+from benchmarks.calls import Traced, strace_to
 from detslurm.store import Store
 from tests.cluster import wait_for
 
@@ -118,9 +118,7 @@ def watched(bench: Bench, log: Path) -> Iterator[None]:
     """Let strace write down the path calls of all that the nodes start."""
     names = bench.cluster.spec.node_names()
     pids = [str(bench.cluster.daemons.pid(f"slurmd.{name}")) for name in names]
-    argv = ["strace", "-f", "-qq", "-s", "300", "-o", str(log)]
-    argv += ["-e", "trace=%file,fork,vfork,clone,clone3"]
-    tracer = subprocess.Popen([*argv, *(f"--attach={pid}" for pid in pids)])
+    tracer = subprocess.Popen([*strace_to(log), *(f"--attach={pid}" for pid in pids)])
     wait_for(lambda: all(_traced(pid) for pid in pids), 30, "strace")
     try:
         yield

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
+from types import MappingProxyType
 
 from detslurm._quantities import counted, human_size
 from detslurm.sdk.errors import SubmitError
@@ -67,21 +68,19 @@ class ContextFiles:
 
 
 def collect(
-    context_dir: Path, includes: Sequence[Path] = (), outputs: Mapping[Path, str] | None = None
+    context_dir: Path,
+    includes: Sequence[Path] = (),
+    outputs: Mapping[Path, str] = MappingProxyType({}),
 ) -> ContextFiles:
     """List the files of a context directory and of `--include` paths, less the ignored ones.
 
     An included directory's contents land beside the context's under the directory's own name; an
-    included file under its name. `outputs` says what is in directories to which experiments write:
-    each submission would copy those before it. Raises `SubmitError` for missing directories, for
-    names that collide, for what can't be read, and when it all is too large.
+    included file under its name. `outputs` says of real paths what experiments write there: it is
+    left out, else each submission would copy those before it. Raises `SubmitError` for missing
+    directories, for names that collide, for what can't be read, and when it all is too large.
     """
     try:
-        found = _listed(
-            context_dir,
-            includes,
-            {path.resolve(): content for path, content in (outputs or {}).items()},
-        )
+        found = _listed(context_dir, includes, outputs)
     except PermissionError as err:
         raise SubmitError(_unreadable([str(err.filename)])) from err
     if found.size > MAX_BYTES:
@@ -140,20 +139,17 @@ def _take_directory(
     directories: list[str],
     notes: list[str],
 ) -> None:
-    real = root.resolve()
-    if content := outputs.get(real):
-        raise SubmitError(f"{root} holds {content}: submit code from a directory of its own")
     ignored = _ignored(root)
-    above = frozenset(real.parents)
+    above = frozenset(root.resolve().parents)
     size = 0
-    for path, is_dir in _walk(root, ignored, above | {real} | outputs.keys()):
+    for path, real in _walk(root, ignored, above | {root.resolve()} | outputs.keys()):
         relative = path.relative_to(root).as_posix()
         name = f"{prefix}/{relative}" if prefix else relative
-        if is_dir and path.is_symlink() and path.resolve() in above:
+        if real in above:
             notes.append(f"{path} is left out: it leads to a directory above")
-        elif is_dir and (content := outputs.get(path.resolve())):
-            notes.append(f"{path} is left out: it holds {content}")
-        elif is_dir:
+        elif real is not None and real in outputs:
+            notes.append(f"{path} is left out: it holds {outputs[real]}")
+        elif real is not None:
             directories.append(name)
         elif path.is_file():
             files[name] = ContextFile(path, name, path.stat().st_size)
@@ -167,16 +163,18 @@ def _take_directory(
 
 def _walk(
     root: Path, ignored: Callable[[str], object], seen: frozenset[Path], at: Path | None = None
-) -> Iterator[tuple[Path, bool]]:
+) -> Iterator[tuple[Path, Path | None]]:
+    """What is not ignored, directories with their real paths; none in `seen` is entered."""
     for entry in sorted(os.scandir(at or root), key=lambda entry: entry.name):
         path = Path(entry.path)
         relative = path.relative_to(root).as_posix()
         is_dir = entry.is_dir()
         if ignored(f"{relative}/" if is_dir else relative):
             continue
-        yield path, is_dir
+        real = path.resolve() if is_dir else None
+        yield path, real
         # Linked directories are frozen by content; a link to a directory above would never end.
-        if is_dir and (real := path.resolve()) not in seen:
+        if real is not None and real not in seen:
             yield from _walk(root, ignored, seen | {real}, path)
 
 

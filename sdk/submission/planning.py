@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from detslurm.config import ExperimentConfig, LoadedExperiment, SiteProfile
 from detslurm.config.schema.environment import DEVICES
+from detslurm.config.schema.storage import SharedFS
 from detslurm.sdk.errors import SubmitError
 from detslurm.sdk.submission.context import ContextFiles, collect
 from detslurm.sdk.submission.deferring import Deferral, within_quotas
@@ -20,7 +21,6 @@ from detslurm.searcher import RUNNABLE, trial_count
 from detslurm.slurm import Cluster, ClusterLimits, JobRequest, SlurmError
 from detslurm.slurm.allowance import Allowance
 from detslurm.slurm.plan import JobPlan, PlanError, plan_job
-from detslurm.storage import SharedFS, from_config
 from detslurm.store import Store, probe
 from detslurm.store.used_resources import recall_used
 
@@ -80,7 +80,9 @@ def make_plan(
 ) -> Plan:
     """Decide everything that can be decided now. Raises `SubmitError` naming all problems."""
     config, plain = loaded.config, loaded.config.to_dict()
-    context = collect(context_dir, includes, _outputs(plain, store))
+    if context_dir.resolve() == store.path.resolve():
+        raise SubmitError(f"{context_dir} is the store: submit code from a directory of its own")
+    context = collect(context_dir, includes, _outputs(config, store))
     files = {file.name: file.source for file in context.files}
     found = check_entrypoint(config.entrypoint, files, prepared=_prepared(config, files))
     submit_from_jobs = site is None or site.submit_from_jobs
@@ -135,10 +137,13 @@ def make_plan(
     )
 
 
-def _outputs(plain: Mapping[str, Any], store: Store) -> dict[Path, str]:
-    storage = from_config(plain["checkpoint_storage"])
-    checkpoints = {storage.base: "checkpoints"} if isinstance(storage, SharedFS) else {}
-    return {**checkpoints, store.path: "the store of experiments"}
+def _outputs(config: ExperimentConfig, store: Store) -> dict[Path, str]:
+    """What experiments write, by real paths; in a `directory` it is only known to the code."""
+    storage = config.checkpoint_storage
+    checkpoints = (
+        {Path(storage.path).resolve(): "checkpoints"} if isinstance(storage, SharedFS) else {}
+    )
+    return {**checkpoints, store.path.resolve(): "the store of experiments"}
 
 
 def _environment(config: ExperimentConfig) -> EnvironmentFiles | None:

@@ -156,6 +156,17 @@ def test_what_experiments_write_is_no_code(
     assert f"{project / 'runs'} is left out: it holds the store of experiments" in result.err
     assert f"{saved / 'checkpoints'} is left out: it holds checkpoints" in result.err
 
+
+def test_a_store_is_no_project(
+    scene: Scene, config: Path, detslurm: Detslurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is queued; checkpoints that go beside the code have always been allowed."""
+    project = config.parent
+    beside = f"{{type: shared_fs, host_path: {project.parent}, storage_path: {project.name}}}"
+    config.write_text(f"{YAML}checkpoint_storage: {beside}\n")
+    assert detslurm("submit", config).status == 0
+    queued = len(scene.queue.requests)
     monkeypatch.setenv("DETSLURM_ROOT", str(project))
     refused = detslurm("submit", config)
     assert refused.status == 1 and "submit code from a directory of its own" in refused.err
+    assert len(scene.queue.requests) == queued
