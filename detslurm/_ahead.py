@@ -16,8 +16,8 @@ class Ahead(Generic[T]):
         self._ask = ask
         self._answers: list[T] = []
         self._error: BaseException | None = None
-        # A daemon: whoever gives up before the answer is there need not wait for it.
-        self._thread = threading.Thread(target=self._run, daemon=True)
+        # No daemon: a process that ends with one in the middle of something may crash.
+        self._thread = threading.Thread(target=self._run)
         self._thread.start()
 
     def _run(self) -> None:

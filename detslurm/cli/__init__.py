@@ -5,6 +5,10 @@ from __future__ import annotations
 import signal
 from collections.abc import Sequence
 from gc import freeze, set_threshold  # the name of the module is that of a command's here
+from types import FrameType
+
+# What C code may call without a look at what it raises.
+_SWALLOWING = frozenset({"__del__", "__eq__", "__getattr__", "__hash__", "__repr__"})
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -21,7 +25,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     finally:
         freeze()  # else Python's end looks for cycles in all of it, which takes as long again
         # What is left is Python's own end: a Ctrl-C in there would only hide the exit status.
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        for number in (signal.SIGINT, signal.SIGALRM):
+            signal.signal(number, signal.SIG_IGN)
 
 
 def _run(argv: Sequence[str] | None = None) -> int:
@@ -31,12 +36,28 @@ def _run(argv: Sequence[str] | None = None) -> int:
 
 
 def _run_interruptible() -> int:
-    """With Ctrl-C as an exception, as commands expect it, once what all of them need is imported:
-    one that Python raises within its import system may be printed, and lost."""
+    """With Ctrl-C as an exception, as commands expect it, once what all of them need is there."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from detslurm.cli.app import run
 
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-    return run()
+        signal.signal(signal.SIGINT, _interrupt)
+        signal.signal(signal.SIGALRM, _interrupt)
+    status = run()
+    came, _ = signal.setitimer(signal.ITIMER_REAL, 0)
+    if came and status:
+        raise KeyboardInterrupt
+    return status
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    """Raise KeyboardInterrupt; within an import, or what C code calls, only right after it: there
+    it may be dropped, or become another error."""
+    while frame is not None:
+        code = frame.f_code
+        if code.co_name in _SWALLOWING or code.co_filename.startswith("<frozen importlib"):
+            signal.setitimer(signal.ITIMER_REAL, 0.002)
+            return
+        frame = frame.f_back
+    raise KeyboardInterrupt

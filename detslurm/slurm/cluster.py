@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,6 @@ from detslurm.slurm.queue import parse_squeue, squeue_command, wanted
 from detslurm.slurm.request import JobRequest
 
 if TYPE_CHECKING:
-    from detslurm._ahead import Ahead
     from detslurm.slurm.allowance import Allowance
     from detslurm.slurm.node_info import NodeInfo
     from detslurm.slurm.pending_details import PendingDetails, StartTest
@@ -62,7 +62,7 @@ class SlurmCluster:
     name = "slurm"
 
     def __init__(self) -> None:
-        self._expected: Ahead[ClusterLimits] | None = None
+        self._asked: Callable[[], ClusterLimits] | None = None
 
     def script(self, request: JobRequest) -> str:
         """The batch script that `submit` hands to sbatch; it can be submitted by hand, too."""
@@ -226,14 +226,9 @@ class SlurmCluster:
 
     def expect_limits(self) -> None:
         """Begin to ask for the site's rules, which takes Slurm longer than it takes us to read."""
-        from importlib import import_module
-
-        from detslurm._ahead import Ahead
         from detslurm.slurm.limits import ask_limits
 
-        self._expected = Ahead(ask_limits)
-        # submitit brings asyncio along: it is imported while we wait for Slurm's answers.
-        Ahead(lambda: import_module("detslurm.slurm.batch_script"))
+        self._asked = ask_limits()
 
     def limits(self) -> ClusterLimits:
         """The site's rules, asked for once per object."""
@@ -241,12 +236,15 @@ class SlurmCluster:
 
     @cached_property
     def _limits(self) -> ClusterLimits:
-        expected, self._expected = self._expected, None
-        if expected is not None:
-            return expected.result()
-        from detslurm.slurm.limits import ask_limits
+        asked, self._asked = self._asked, None
+        if asked is None:
+            from detslurm.slurm.limits import ask_limits
 
-        return ask_limits()
+            asked = ask_limits()
+        else:
+            # submitit takes long to import: as long as Slurm takes to answer.
+            import_module("detslurm.slurm.batch_script")
+        return asked()
 
     @cached_property
     def _quotas(self) -> UserQuotas:

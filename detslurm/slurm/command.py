@@ -11,6 +11,8 @@ from typing import overload
 
 from detslurm.slurm.errors import SlurmError
 
+Process = subprocess.Popen[str]
+
 # Slurm's messages when the controller is busy, restarting or rationing its callers. Anything else
 # that fails is an answer, and asking again would not change it.
 _TRANSIENT = (  # compiled by its first use: no start needs it
@@ -130,16 +132,19 @@ def run(
     env: dict[str, str] | None = None,
     before_retry: Callable[[], str | None] = lambda: None,
     within: float | None = None,
+    begun: Process | None = None,
 ) -> str:
     """stdout of a Slurm command; retries what is transient, raises SlurmError on a refusal.
 
     Slurm's commands wait half a minute for a controller that is down: that counts as patience,
     too, and `within` bounds each call.
     `before_retry` may find that the failed call took effect after all, and answer in its place.
+    `begun` is the first call, where it was started ahead.
     """
     waits, deadline = backoff(patience), time.monotonic() + patience
     while True:
-        done = call(argv, env=env) if within is None else call(argv, env=env, within=within)
+        process, begun = begun or begin(argv, env), None
+        done = _finish(process, within)
         if done is None:
             message = f"{argv[0]}: no answer within {within:g} seconds: connection timed out"
             raise SlurmError(message, advice_for(message))
@@ -168,24 +173,42 @@ def call(
     argv: Sequence[str], *, env: dict[str, str] | None = None, within: float | None = None
 ) -> subprocess.CompletedProcess[str] | None:
     """Run one Slurm command once and give back whatever happened; None if not `within` seconds."""
+    return _finish(begin(argv, env), within)
+
+
+def begin(argv: Sequence[str], env: dict[str, str] | None = None) -> Process:
+    """Start one Slurm command, for `run` to wait for once its answer is needed.
+
+    It takes no thread: a process that ends with a thread in the middle of something may crash.
+    """
     try:
-        return subprocess.run(
+        return subprocess.Popen(
             argv,
             env=environment() if env is None else env,
             stdin=subprocess.DEVNULL,  # the caller's own may be its batch script, being read
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
             errors="replace",
-            check=False,
-            timeout=within,
         )
-    except subprocess.TimeoutExpired:
-        # The command was killed, and may have been carried out all the same: `within` is for
-        # queries, and for what may be missed or done twice.
-        return None
     except FileNotFoundError as error:
         advice = "Slurm's commands are not on this machine; `--cluster local` runs without Slurm."
         raise SlurmError(f"{argv[0]}: command not found", advice) from error
+
+
+def _finish(process: Process, within: float | None) -> subprocess.CompletedProcess[str] | None:
+    with process:
+        try:
+            stdout, stderr = process.communicate(timeout=within)
+        except subprocess.TimeoutExpired:
+            # The command is killed, and may have been carried out all the same: `within` is for
+            # queries, and for what may be missed or done twice.
+            process.kill()
+            return None
+        except BaseException:
+            process.kill()
+            raise
+    return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
 
 
 def _clean(message: str) -> str:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from functools import partial
+from collections.abc import Callable, Iterable
 from typing import overload
 
-from detslurm._ahead import Ahead
 from detslurm.slurm import command
 from detslurm.slurm.hostlist import expand_hostlist
 from detslurm.slurm.interface import ClusterLimits, PartitionLimits
@@ -19,13 +17,17 @@ _PARTITIONS = ["scontrol", "--oneliner", "--all", "show", "partition"]
 _SINFO = ["sinfo", "--noheader", "--all", "--format=%R|%c|%G"]
 
 
-def ask_limits() -> ClusterLimits:
-    """The site's rules, with one call each to the controller's config, partitions and nodes, all at
-    once."""
-    config, partitions, sinfo = (
-        Ahead(partial(command.run, argv)) for argv in (_CONFIG, _PARTITIONS, _SINFO)
-    )
-    return parse_limits(config.result(), partitions.result(), sinfo.result())
+def ask_limits() -> Callable[[], ClusterLimits]:
+    """Ask for the site's rules, with one call each to the controller's config, partitions and
+    nodes, all at once; what is returned waits for the answers."""
+    commands = (_CONFIG, _PARTITIONS, _SINFO)
+    asked = [(argv, command.begin(argv)) for argv in commands]
+
+    def answer() -> ClusterLimits:
+        config, partitions, sinfo = (command.run(argv, begun=begun) for argv, begun in asked)
+        return parse_limits(config, partitions, sinfo)
+
+    return answer
 
 
 def parse_limits(config: str, partitions: str, sinfo: str) -> ClusterLimits:

@@ -234,6 +234,55 @@ def test_ctrl_c_from_our_first_line_on(scene: Scene) -> None:
     assert set(ends) <= {"130", str(-signal.SIGINT)}, done.stdout
 
 
+# Ctrl-C where Python or a library written in C drops what is raised.
+DROPPED = """\
+import contextlib, os, signal, sys, time
+import detslurm.cli, detslurm.cli.app
+
+class Names:
+    def find_spec(self, name, path, target=None):
+        interrupt()
+
+class Value:
+    def __hash__(self):
+        interrupt()
+        return 0
+
+    def __del__(self):
+        interrupt()
+
+def interrupt():
+    with contextlib.suppress(BaseException):
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.001)
+
+def run(argv=None):
+    value = Value()
+    if sys.argv[1] == "import":
+        sys.meta_path.insert(0, Names())
+        with contextlib.suppress(ImportError):
+            import a_module_of_that_name
+    elif sys.argv[1] == "hash":
+        hash(value)
+    else:
+        del value
+    print("late", flush=True)
+    time.sleep(60)
+
+detslurm.cli.app.run = run
+sys.exit(detslurm.cli.main())
+"""
+
+
+@pytest.mark.parametrize("where", ["import", "hash", "del"])
+def test_ctrl_c_where_errors_are_dropped(where: str) -> None:
+    """It comes right after."""
+    argv = ["env", "--default-signal=INT", sys.executable, "-c", DROPPED, where]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=50)
+    assert done.returncode == 130, done
+    assert done.stderr == ""
+
+
 # Ctrl-C in the middle of Python's own end.
 LATE = """\
 import atexit, os, signal, sys
