@@ -387,17 +387,18 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
             diff: Whether to compare the code line by line; by default files are only named.
 
         Returns:
-            What differs.
+            What differs; where code can't be read, a warning says that it is not compared.
 
         Raises:
             NotFound: If one does not exist, or was deleted.
-            StoreError: If one can't be read.
+            StoreError: If the records of one can't be read.
         """
         from detslurm.sdk.experiments import comparison
 
         if trials:
-            return comparison.compare_trials([self.stored_trial(n) for n in ids], diff=diff)
-        return comparison.compare_experiments(self.experiments(ids), diff=diff)
+            chosen = [self.stored_trial(n) for n in ids]
+            return comparison.compare_trials(chosen, diff=diff, warn=self.warn)
+        return comparison.compare_experiments(self.experiments(ids), diff=diff, warn=self.warn)
 
     def _trial(self, trial_id: int) -> TrialDir:
         if text := self.missing():

@@ -8,6 +8,7 @@ counts once, however often it is sent.
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import msgspec
@@ -160,6 +161,25 @@ class Custom(Method):
         for index, trial in enumerate(state.trials):
             trial.stop = trial.status == "assigned"
             self._finish(state, index)
+
+
+def problem_of(operations: Iterable[dict[str, Any]], known: Collection[str]) -> str | None:
+    """The first operation that can have no effect, for people; None if all mean something.
+
+    `known` are the request ids of the trials that there are.
+    """
+    created = set(known)
+    for plain in operations:
+        operation = _operation(plain)
+        if operation is None:
+            return f"an operation with a wrong value: {plain}"
+        if isinstance(operation, Create):
+            created.add(operation.request_id)
+        elif isinstance(operation, ValidateAfter | Close) and operation.request_id not in created:
+            return f"{type(operation).__name__} of a trial that it has not created: {plain}"
+        if isinstance(operation, ValidateAfter) and operation.length < 1:
+            return f"a length below 1: {plain}"
+    return None
 
 
 def _operation(plain: dict[str, Any]) -> Operation | None:

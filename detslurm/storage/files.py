@@ -19,9 +19,10 @@ def list_resources(root: Path, *, follow: bool = False) -> Resources:
     """Every file with its size and every directory (name ends in `/`, size 0), by relative path.
 
     With `follow` a link counts as what it leads to, as far as there is such a thing.
+    Raises OSError for a directory that can't be listed.
     """
     found: Resources = {}
-    for directory, subdirs, files in os.walk(root, followlinks=follow):
+    for directory, subdirs, files in os.walk(root, onerror=_unseen, followlinks=follow):
         here = Path(directory)
         for name in subdirs:
             found[f"{(here / name).relative_to(root)}/"] = 0
@@ -30,6 +31,12 @@ def list_resources(root: Path, *, follow: bool = False) -> Resources:
         if follow:
             subdirs[:] = [name for name in subdirs if not _leads_up(here / name, root)]
     return dict(sorted(found.items()))
+
+
+def _unseen(error: OSError) -> None:
+    """What is gone has no files; what can't be listed now may have some."""
+    if not isinstance(error, FileNotFoundError):
+        raise error
 
 
 def _size(path: Path, follow: bool) -> int:
@@ -66,7 +73,7 @@ def copy_names(source: Path, target: Path, names: Iterable[str]) -> None:
 
 def sync_tree(root: Path) -> None:
     """Bring a tree to the disk, file by file, for nobody else to write."""
-    for directory, _, files in os.walk(root):
+    for directory, _, files in os.walk(root, onerror=_unseen):
         for name in files:
             _sync_file(Path(directory, name))
         sync(Path(directory), guard=True)

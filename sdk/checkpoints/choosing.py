@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from detslurm.sdk.checkpoints.checkpoint import Checkpoint
 from detslurm.sdk.errors import LifecycleError
-from detslurm.store import CheckpointView, ExperimentDir, Store
+from detslurm.store import CheckpointView, ExperimentDir, NotFound, Store
 from detslurm.store.checkpoint_index import SavedCheckpoints
 
 FILES_GONE: Final = "all its files are missing"
@@ -80,10 +80,13 @@ def _is_number(value: Any) -> bool:
 
 
 def found_by(checkpoints: Iterable[Checkpoint], prefix: str) -> Checkpoint:
-    """The one checkpoint whose id begins so. Raises LifecycleError for none or several."""
+    """The one checkpoint whose id begins so.
+
+    Raises NotFound for none, LifecycleError for several.
+    """
     found = [one for one in checkpoints if one.uuid.startswith(prefix)]
     if not found:
-        raise LifecycleError(f"there is no checkpoint {prefix}")
+        raise NotFound(f"there is no checkpoint {prefix}")
     if len(found) > 1:
         names = ", ".join(one.uuid for one in found[:3]) + (", ..." if len(found) > 3 else "")
         raise LifecycleError(f"{prefix} is the beginning of {len(found)} checkpoints: {names}")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from detslurm.sdk.checkpoints.catalog import storages_of
+from detslurm.sdk.checkpoints.verification import loss_of
 from detslurm.sdk.errors import LifecycleError
 from detslurm.storage import METADATA, Storage, list_resources
 from detslurm.storage.files import rename, sync
@@ -77,6 +78,10 @@ def _copy(
     uuid = checkpoint.uuid
     if not storage.exists(uuid):
         raise LifecycleError(f"the files of checkpoint {uuid} are not under {storage.where}")
+    if lost := loss_of(checkpoint, storage):
+        raise LifecycleError(
+            f"checkpoint {uuid} is damaged, {lost}; what is left of it is in {storage.where}"
+        )
     stage = target.with_name(f".{target.name}.{uuid[:8]}.partial")
     stage.mkdir(parents=True, exist_ok=True)
     try:

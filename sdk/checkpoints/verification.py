@@ -31,20 +31,22 @@ def verify(
     trials = {n: fold_trial(directory.trial(n), facts.context(n)) for n in numbers}
     recorded = {c.uuid: c for trial in trials.values() for c in trial.checkpoints}
     places = storages_of(directory)
-    unseen = places.unreachable(recorded[c.uuid] for c in checkpoints)
-    found = {
-        c.uuid: problem_of(recorded[c.uuid], places.of(recorded[c.uuid].storage), deep=deep)
-        for c in checkpoints
-        if c.uuid not in unseen
+    # Nothing is recorded of those: it may be this machine, or this user, that does not see them.
+    unseen = {
+        uuid: f"{where} is empty or can't be seen from here"
+        for uuid, where in places.unreachable(recorded[c.uuid] for c in checkpoints).items()
     }
+    found: dict[str, str | None] = {}
+    for view in (recorded[c.uuid] for c in checkpoints if c.uuid not in unseen):
+        try:
+            found[view.uuid] = problem_of(view, places.of(view.storage), deep=deep)
+        except OSError as error:
+            unseen[view.uuid] = f"{error.filename or 'its files'} can't be read: {error.strerror}"
     known = facts.checkpoints.problems
     news = {uuid: text for uuid, text in found.items() if text != known.get(uuid)}
     if news and directory.foreign_owner() is None:
         directory.append(CheckpointVerified(problems=news))
-    # Nothing is recorded of those: it may be this machine that does not see them.
-    found |= {
-        uuid: f"{where} is empty or can't be seen from here" for uuid, where in unseen.items()
-    }
+    found |= unseen
     for one in checkpoints:
         one.problem = found[one.uuid]
         if one.uuid in unseen:
@@ -66,21 +68,30 @@ def problem_of(checkpoint: CheckpointView, storage: Storage, *, deep: bool = Fal
     """What is wrong with a checkpoint's files, in a sentence; None where nothing is."""
     if checkpoint.state == "DELETED":
         return None
-    recorded = checkpoint.resources
-    if isinstance(storage, SharedFS):
-        path = storage.path(checkpoint.uuid)
-        found = _files(path, recorded)
-    else:
-        path, found = None, storage.resources(checkpoint.uuid)
-    if found is None or not found:
+    recorded, found = checkpoint.resources, _found(checkpoint, storage)
+    if not found:
         return "all its files are missing"
     text = differences(recorded, found)
-    if text is None and deep and path is not None:
-        return _broken(path, recorded)
+    if text is None and deep and isinstance(storage, SharedFS):
+        return _broken(storage.path(checkpoint.uuid), recorded)
     return text
 
 
-def _files(path: Path, recorded: Mapping[str, int]) -> dict[str, int] | None:
+def loss_of(checkpoint: CheckpointView, storage: Storage) -> str | None:
+    """Which recorded files are not as they were, in a sentence; None where all are. Metadata is
+    recorded elsewhere, and what was added since is no loss."""
+    recorded = {n: size for n, size in checkpoint.resources.items() if n != METADATA}
+    found = _found(checkpoint, storage)
+    return differences(recorded, {n: size for n, size in found.items() if n in recorded})
+
+
+def _found(checkpoint: CheckpointView, storage: Storage) -> Mapping[str, int]:
+    if isinstance(storage, SharedFS):
+        return _files(storage.path(checkpoint.uuid), checkpoint.resources)
+    return storage.resources(checkpoint.uuid)
+
+
+def _files(path: Path, recorded: Mapping[str, int]) -> dict[str, int]:
     """What is in the directories that were recorded: no others are looked into."""
     found: dict[str, int] = {}
     for folder in ("", *(name for name in recorded if name.endswith("/"))):
@@ -92,7 +103,7 @@ def _files(path: Path, recorded: Mapping[str, int]) -> dict[str, int] | None:
                     found[name] = 0 if is_folder else _size(entry, recorded.get(name))
         except (FileNotFoundError, NotADirectoryError):
             if not folder:
-                return None
+                break
     return found
 
 

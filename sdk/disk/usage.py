@@ -16,7 +16,8 @@ from typing import Final
 import msgspec
 
 from detslurm.sdk.checkpoints.catalog import storage_of
-from detslurm.storage import SharedFS, Storage, from_config, list_resources
+from detslurm.sdk.disk.leftovers import tree_size
+from detslurm.storage import SharedFS, Storage, from_config
 from detslurm.storage.interface import tensorboard_folder
 from detslurm.store import (
     ExperimentDir,
@@ -102,7 +103,7 @@ def usage_of(directory: ExperimentDir, facts: ExperimentFacts | None = None) -> 
 
 def _event_files(trial: TrialDir, folders: Iterable[Path | None]) -> Usage:
     there = {folder / "trial" / str(trial.id) for folder in folders if folder is not None}
-    sizes = (sum(list_resources(folder).values()) for folder in there if fs.exists(trial.path))
+    sizes = (tree_size(folder) for folder in there if fs.exists(trial.path))
     return Usage(tensorboard=sum(sizes))
 
 

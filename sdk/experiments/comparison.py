@@ -5,12 +5,11 @@ from __future__ import annotations
 import difflib
 import hashlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from detslurm.store import StoreError
 from detslurm.store.curve import flat
 
 if TYPE_CHECKING:
@@ -68,20 +67,24 @@ def _by_id(ids: Sequence[int], values: Sequence[Any]) -> dict[str, Any]:
     return {str(number): value for number, value in zip(ids, values, strict=True)}
 
 
-def compare_experiments(experiments: Sequence[Experiment], *, diff: bool = False) -> Comparison:
+def compare_experiments(
+    experiments: Sequence[Experiment], *, diff: bool, warn: Callable[[str], None]
+) -> Comparison:
     """Experiments side by side."""
     configs = [dict(_config(one)) for one in experiments]
     results = [dict(_experiment_results(one)) for one in experiments]
     ids = [one.id for one in experiments]
-    return _comparison(ids, experiments, configs, results, diff)
+    return _comparison(ids, experiments, configs, results, diff, warn)
 
 
-def compare_trials(trials: Sequence[Trial], *, diff: bool = False) -> Comparison:
+def compare_trials(
+    trials: Sequence[Trial], *, diff: bool, warn: Callable[[str], None]
+) -> Comparison:
     """Trials side by side, each with its own hyperparameters."""
     configs = [dict(_trial_config(one)) for one in trials]
     results = [dict(_trial_results(one.row)) for one in trials]
     experiments = [one.experiment for one in trials]
-    return _comparison([one.id for one in trials], experiments, configs, results, diff)
+    return _comparison([one.id for one in trials], experiments, configs, results, diff, warn)
 
 
 def _comparison(
@@ -90,9 +93,14 @@ def _comparison(
     configs: Sequence[Mapping[str, Any]],
     results: Sequence[Mapping[str, Any]],
     diff: bool,
+    warn: Callable[[str], None],
 ) -> Comparison:
     folders = [one.path / "code" for one in experiments]
-    files = {folder: _files(folder) for folder in dict.fromkeys(folders)}
+    try:
+        files = {folder: _files(folder) for folder in dict.fromkeys(folders)}
+    except OSError as error:  # of another user, who lets others read the records alone
+        warn(f"the code is not compared: {error.filename} can't be read: {error.strerror}")
+        files = {folder: {} for folder in folders}
     code = tuple(_differences([files[folder] for folder in folders]))
     diffs = {row.name: text for row in code if (text := _diff(ids, folders, row.name))}
     return Comparison(
@@ -202,7 +210,7 @@ def _files(folder: Path) -> dict[str, str]:
 
 def _refused(error: OSError) -> None:
     if not isinstance(error, FileNotFoundError):
-        raise StoreError(f"{error.filename} can't be read: {error.strerror}") from error
+        raise error
 
 
 def _checksum(path: Path) -> str:

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 from uuid import UUID
 
 from detslurm.searcher import Search, State
+from detslurm.searcher.custom import problem_of
 from detslurm.searcher.custom_method import Operation, SearcherState, SearchMethod, answer
 from detslurm.searcher.state import Dialogue
 from detslurm.store import EventLog, ExperimentDir, ExperimentFacts, StoreError, fold_trial
@@ -136,13 +137,16 @@ class SearchDriver:
         operations: list[Operation] = []
         for event in events:
             operations += answer(self._method, self._saved.state, event)
-        return [operation.to_dict() for operation in operations]
+        plain = [operation.to_dict() for operation in operations]
+        if problem := problem_of(plain, _dialogue(self._log.state).trials):
+            raise ValueError(f"the search method {type(self._method).__name__} asks for {problem}")
+        return plain
 
     def _post(self) -> None:
-        """Commit the saved answer, unless it was committed before."""
+        """Commit the saved answer, unless it was committed before, or the search is over."""
         last, operations = self._saved.state.last_event_id, self._saved.operations
         pause = _SHORTEST
-        while _dialogue(self._log.state).answered < last:
+        while not (state := self._log.state).done and _dialogue(state).answered < last:
             try:
                 self._log.commit([{"e": "operations", "after": last, "ops": operations}])
             except StoreError as err:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.cli.conftest import Detslurm
 from tests.sdk.scenes import YAML, Scene
+from tests.store.faults import refusing
 
 
 def fill(scene: Scene) -> None:
@@ -50,3 +51,13 @@ def test_trials_side_by_side(scene: Scene, detslurm: Detslurm) -> None:
     same = detslurm("compare", "-t", 1, 2)
     assert "Code" not in same.out and "best loss" in same.out
     assert detslurm("compare", "-t", 1, 99).status == 1
+
+
+def test_code_that_can_not_be_read_is_left_out(scene: Scene, detslurm: Detslurm) -> None:
+    """Of another user, say: all else is compared."""
+    fill(scene)
+    with refusing(scene.store.experiment(2).code):
+        result = detslurm("compare", 1, 2, "--json")
+    assert (result.status, result.data["code"]) == (0, {})
+    assert result.data["config"]["max_restarts"] == {"1": 5, "2": 2}
+    assert "the code is not compared" in result.err

@@ -85,6 +85,15 @@ def test_a_metric_of_another_group_is_found(runs: Scene, detslurm: Detslurm) -> 
     assert detslurm("e", "plot", 1, "--csv").out == before
 
 
+def test_a_trial_without_a_number_has_its_line_in_the_legend(
+    runs: Scene, detslurm: Detslurm
+) -> None:
+    """It has diverged from the beginning on: the plot is of the others."""
+    runs.run(runs.store.experiment(1), 6, losses=[math.nan, math.nan], end="completed")
+    shown = detslurm("e", "plot", 1, "-t", 7, "-t", 1)
+    assert shown.status == 0 and "trial 7  COMPLETED  nan @ 2" in shown.out, shown
+
+
 def test_reports_of_other_metrics_are_no_gaps(scene: Scene, detslurm: Detslurm) -> None:
     """What one report in two has is a line, and NaN stays one; compacted or not."""
     experiment = scene.experiment(1)

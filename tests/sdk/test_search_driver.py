@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,17 @@ import pytest
 
 from detslurm.sdk.searches.driver import SavedMethod, SearchDriver, load
 from detslurm.sdk.searches.method_storage import DirectoryStorage
-from detslurm.searcher import Search, SearcherState, State
-from detslurm.searcher.custom_method import SearchMethod
+from detslurm.searcher import (
+    Close,
+    Create,
+    Operation,
+    Search,
+    SearcherState,
+    SearchMethod,
+    Shutdown,
+    State,
+    ValidateAfter,
+)
 from detslurm.store import EventLog, ExperimentDir, Store
 from detslurm.store.records import Created
 
@@ -190,3 +200,60 @@ def test_what_is_kept_is_little(experiment: ExperimentDir, tmp_path: Path) -> No
         assert newest is not None
         content = json.loads((newest / "searcher_state.json").read_text())
     assert content["experimentId"] == experiment.id
+
+
+def test_a_search_that_ends_before_its_last_answer(
+    experiment: ExperimentDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last trial leaves while the method thinks: nobody waits for the answer any more."""
+    trainers = Trainers(experiment)
+
+    class Hasty(RandomSearch):
+        def on_validation_completed(self, *args: Any) -> list[Operation]:
+            return [Shutdown()]
+
+        def on_trial_closed(self, *args: Any) -> list[Operation]:
+            trainers.left(0, "out_of_ops")
+            return []
+
+    def train(log: EventLog[State]) -> None:
+        if trainers.log.commit([{"e": "work_requested", "worker": "1"}]).assignment("1") == 0:
+            report = {"e": "validated", "trial": 0, "length": 5, "metric": 0.4}
+            trainers.log.commit([report])
+
+    trainers.replenish = train  # type: ignore[method-assign]
+    commits, commit = [0], EventLog.commit
+
+    def counted(self: Any, *args: Any) -> Any:
+        commits[0] += 1
+        assert commits[0] < 50, "it gives its answer again and again"
+        return commit(self, *args)
+
+    monkeypatch.setattr(EventLog, "commit", counted)
+    saved = search(experiment, Hasty(2, 2), tmp_path / "kept", trainers)
+    assert saved.state.experiment_completed and len(trainers.ended) == 1
+
+
+_NOBODY = uuid.UUID(int=99, version=4)
+
+
+@pytest.mark.parametrize(
+    ("operation", "said"),
+    [
+        (ValidateAfter(_NOBODY, 3), "ValidateAfter of a trial that it has not created"),
+        (Close(_NOBODY), "Close of a trial that it has not created"),
+        (ValidateAfter(uuid.UUID(int=1, version=4), 0), "a length below 1"),
+        (Create(_NOBODY, None), "an operation with a wrong value"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_means_nothing_is_refused(
+    experiment: ExperimentDir, tmp_path: Path, operation: Operation, said: str
+) -> None:
+    """The method's author is told at once, where the search would wait for a trial in vain."""
+
+    class Mistaken(RandomSearch):
+        def initial_operations(self, searcher_state: SearcherState) -> list[Operation]:
+            return [*super().initial_operations(searcher_state), operation]
+
+    with pytest.raises(ValueError, match=f"Mistaken asks for {said}"):
+        search(experiment, Mistaken(2, 2), tmp_path / "kept", Trainers(experiment))

@@ -96,6 +96,20 @@ def test_a_metric_that_is_no_number_is_the_worst(bad: Any) -> None:
     assert 9000 in reached(state)
 
 
+def test_what_diverges_is_never_trained_further() -> None:
+    """Where no trial has a number, none goes on: by promotion none is trained beyond the first
+    rung, by stopping each is stopped there."""
+    chosen = search("async_halving", **PROMOTION)
+    state = run(chosen, lambda i, length: math.nan)
+    assert state.done and reached(state) == [1000] * 12
+    stopping = search("async_halving", **{**STOPPING, "num_rungs": 2, "max_time": 3})
+    state = stopping.initial()
+    for index in range(3):
+        ask(stopping, state, f"w{index}")
+        report(stopping, state, index, 1, math.nan)
+    assert [t.stop for t in state.trials[:3]] == [True, True, True]
+
+
 def test_the_first_of_three_is_promoted_while_it_still_runs() -> None:
     """A result of another trial can raise the target of one that has reported and not left."""
     chosen = search("async_halving", **PROMOTION, max_concurrent_trials=3)

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from detslurm import storage
-from detslurm.storage import ObjectStore, SharedFS, Storage
+from detslurm.storage import ObjectStore, SharedFS, Storage, list_resources
 from tests.s3 import s3_storage
+from tests.store.faults import refusing
 
 
 @pytest.fixture(params=["shared_fs", "directory", "s3"])
@@ -47,6 +48,18 @@ def save(store: Storage, source: Path, storage_id: str = "one") -> None:
     store.begin(storage_id)
     store.put(storage_id, source, ALL)
     store.seal(storage_id, {"steps_completed": 3})
+
+
+def test_what_can_not_be_listed_is_no_empty_directory(source: Path, store: Storage) -> None:
+    """A file server that fails for a moment, or rights: the upload fails, and loses no files."""
+    with refusing(source / "deep"), pytest.raises(PermissionError):
+        list_resources(source, follow=True)
+    if not isinstance(store, SharedFS):
+        return
+    store.begin("one")
+    store.put("one", source, ALL)
+    with refusing(store.staging("one") / "deep"), pytest.raises(PermissionError):
+        store.flush("one")
 
 
 def test_the_round_trip(store: Storage, source: Path, tmp_path: Path) -> None:

@@ -157,15 +157,23 @@ def failing(
 
 @contextmanager
 def refusing(*paths: os.PathLike[str]) -> Iterator[None]:
-    """Let nobody open these files, as their mode 000 would do for all but root."""
-    real, refused = os.open, {os.fspath(path) for path in paths}
+    """Let nobody open these files, or list these directories, as their mode 000 would do for all
+    but root."""
+    refused = {os.fspath(path) for path in paths}
 
-    def call(path: Any, *args: Any, **kwargs: Any) -> Any:
-        if isinstance(path, (str, os.PathLike)) and os.fspath(path) in refused:
-            raise OSError(errno.EACCES, os.strerror(errno.EACCES), path)
-        return real(path, *args, **kwargs)
+    def wrap(real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(path: Any = ".", *args: Any, **kwargs: Any) -> Any:
+            named = isinstance(path, (str, os.PathLike))
+            if named and os.path.normpath(os.fspath(path)) in refused:
+                raise OSError(errno.EACCES, os.strerror(errno.EACCES), os.fspath(path))
+            return real(path, *args, **kwargs)
 
-    with mock.patch.object(os, "open", call):
+        return call
+
+    with (
+        mock.patch.object(os, "open", wrap(os.open)),
+        mock.patch.object(os, "scandir", wrap(os.scandir)),
+    ):
         yield
 
 

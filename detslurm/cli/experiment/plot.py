@@ -173,8 +173,8 @@ def _legend(place: int, curve: TrialCurve, found: ExperimentCurves, width: int) 
     from detslurm.cli.experiment.description import compact
     from detslurm.look.canvas import letter
 
-    points = zip(curve.steps, curve.values, strict=True)
-    steps, value = [(int(s), float(v)) for s, v in points if not math.isnan(v)][-1]
+    points = [(int(s), float(v)) for s, v in zip(curve.steps, curve.values, strict=True)]
+    steps, value = next((p for p in reversed(points) if not math.isnan(p[1])), points[-1])
     hparams = {name: curve.trial.hparams.get(name) for name in _differing(found)}
     last = f"{number(value)} @ {steps}"
     text = f" trial {curve.trial.id}  {curve.trial.row.state}  {last}  {compact(hparams)}"

@@ -220,9 +220,11 @@ def print_json_errors(current: Session) -> None:
 
 def print_yaml(value: Any) -> None:
     """Print what `print_json` does, as YAML."""
+    import json
+
     import yaml
 
-    document = _envelope(value, session())
+    document = json.loads(json.dumps(_envelope(value, session())))  # without classes of ours
     click.echo(yaml.safe_dump(document, sort_keys=False, allow_unicode=_unicode()), nl=False)
 
 

@@ -70,9 +70,11 @@ class Promotion(Halving):
         if trial.final:
             return False
         bracket = state.brackets[trial.bracket]
+        if trial.status != "closed" and trial.rung_results[trial.rung][0] == WORST:
+            state.finish(index)  # it has diverged: no more of it is trained
         trial.rung += 1
         bracket.rungs[trial.rung].outstanding += 1
-        if trial.status == "closed":  # it failed: so it does on the next rung, and room is made
+        if trial.final or trial.status == "closed":  # so it fails on the next rung: room is made
             return self._settle(state, index, WORST)
         units = bracket.rungs[trial.rung].units
         if units <= trial.reached:  # short lengths have rungs of equal length: it is there already

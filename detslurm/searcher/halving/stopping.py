@@ -45,7 +45,9 @@ class Stopping(Halving):
         place = self.enter(state, index, score)
         if level == len(bracket.rungs) - 1:
             trial.stop = trial.final = True
-        elif place >= max(int(len(bracket.rungs[level].results) / self.divisor), 1):
+        elif score == WORST or place >= max(
+            int(len(bracket.rungs[level].results) / self.divisor), 1
+        ):
             trial.stop = True
         else:
             trial.rung += 1
