@@ -79,42 +79,45 @@ class Submitting:
             plan = Client().plan(config, cluster="local")
             assert plan.trials == 2
         """
-        # It answers while all that follows is read; what is wrong there is said first.
-        with contextlib.suppress(SlurmError):
-            self.queues.cluster(cluster).expect_limits()
-        from detslurm.config import load_experiment, load_site
-        from detslurm.sdk.submission.planning import make_plan
-        from detslurm.sdk.submission.sources import checkpoint_id
-        from detslurm.sdk.submission.submit import check
+        with contextlib.ExitStack() as asked:
+            # It answers while all that follows is read; what is wrong there is said first.
+            with contextlib.suppress(SlurmError):
+                asked.enter_context(self.queues.cluster(cluster).expecting_limits())
+            from detslurm.config import load_experiment, load_site
+            from detslurm.sdk.submission.planning import make_plan
+            from detslurm.sdk.submission.sources import checkpoint_id
+            from detslurm.sdk.submission.submit import check
 
-        site = load_site()
-        source = config if isinstance(config, Mapping) else os.fspath(config)
-        named = None if template is None else os.fspath(template)
-        root = self.store.path
-        if from_checkpoint is not None:
-            uuid = checkpoint_id(self.store, from_checkpoint)
-            overrides = [*overrides, f"searcher.source_checkpoint_uuid={uuid}"]
-        loaded = load_experiment(source, overrides=overrides, template=named, site=site, root=root)
-        if test_mode:
-            from detslurm.config.test_mode import in_test_mode
+            site = load_site()
+            source = config if isinstance(config, Mapping) else os.fspath(config)
+            named = None if template is None else os.fspath(template)
+            root = self.store.path
+            if from_checkpoint is not None:
+                uuid = checkpoint_id(self.store, from_checkpoint)
+                overrides = [*overrides, f"searcher.source_checkpoint_uuid={uuid}"]
+            loaded = load_experiment(
+                source, overrides=overrides, template=named, site=site, root=root
+            )
+            if test_mode:
+                from detslurm.config.test_mode import in_test_mode
 
-            loaded = in_test_mode(loaded)
-        if context_dir is None:
-            in_file = isinstance(source, str) and source != "-"
-            context_dir = Path(str(source)).parent if in_file else Path.cwd()
-        store = Store.open(root)
-        made = make_plan(
-            loaded,
-            Path(context_dir),
-            [Path(path) for path in includes],
-            cluster=self.queues.cluster(cluster),
-            site=site,
-            store=store,
-            method_runner=method_runner,
-        )
-        for warning in made.warnings:
-            self.warn(warning)
-        check(made, store)
+                loaded = in_test_mode(loaded)
+            if context_dir is None:
+                in_file = isinstance(source, str) and source != "-"
+                context_dir = Path(str(source)).parent if in_file else Path.cwd()
+            store = Store.open(root)
+            made = make_plan(
+                loaded,
+                Path(context_dir),
+                [Path(path) for path in includes],
+                cluster=self.queues.cluster(cluster),
+                site=site,
+                store=store,
+                method_runner=method_runner,
+            )
+            for warning in made.warnings:
+                self.warn(warning)
+            check(made, store)
         return made
 
     def submit(

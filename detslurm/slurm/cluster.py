@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
@@ -18,6 +19,7 @@ from detslurm.slurm.request import JobRequest
 
 if TYPE_CHECKING:
     from detslurm.slurm.allowance import Allowance
+    from detslurm.slurm.limits import LimitsQuery
     from detslurm.slurm.node_info import NodeInfo
     from detslurm.slurm.pending_details import PendingDetails, StartTest
     from detslurm.slurm.qos import UserQuotas
@@ -62,7 +64,7 @@ class SlurmCluster:
     name = "slurm"
 
     def __init__(self) -> None:
-        self._asked: Callable[[], ClusterLimits] | None = None
+        self._query: LimitsQuery | None = None
 
     def script(self, request: JobRequest) -> str:
         """The batch script that `submit` hands to sbatch; it can be submitted by hand, too."""
@@ -224,11 +226,17 @@ class SlurmCluster:
 
         return start_of(options)
 
-    def expect_limits(self) -> None:
-        """Begin to ask for the site's rules, which takes Slurm longer than it takes us to read."""
-        from detslurm.slurm.limits import ask_limits
+    @contextmanager
+    def expecting_limits(self) -> Iterator[None]:
+        """Ask for the site's rules already: that takes Slurm longer than it takes us to read."""
+        from detslurm.slurm.limits import LimitsQuery
 
-        self._asked = ask_limits()
+        self._query = LimitsQuery()
+        try:
+            yield
+        finally:
+            if self._query is not None:
+                self._query.give_up()
 
     def limits(self) -> ClusterLimits:
         """The site's rules, asked for once per object."""
@@ -236,15 +244,14 @@ class SlurmCluster:
 
     @cached_property
     def _limits(self) -> ClusterLimits:
-        asked, self._asked = self._asked, None
-        if asked is None:
+        query, self._query = self._query, None
+        if query is None:
             from detslurm.slurm.limits import ask_limits
 
-            asked = ask_limits()
-        else:
-            # submitit takes long to import: as long as Slurm takes to answer.
-            import_module("detslurm.slurm.batch_script")
-        return asked()
+            return ask_limits()
+        # submitit takes long to import: as long as Slurm takes to answer.
+        import_module("detslurm.slurm.batch_script")
+        return query.answer()
 
     @cached_property
     def _quotas(self) -> UserQuotas:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Protocol
@@ -192,8 +193,8 @@ class Cluster(Protocol):
     def start_of(self, options: Sequence[str]) -> StartTest:
         """When a job with these options of sbatch would start, without queueing it."""
 
-    def expect_limits(self) -> None:
-        """Ask for the rules already, so that `limits` has them when it is called."""
+    def expecting_limits(self) -> AbstractContextManager[None]:
+        """Ask for the rules already, so that `limits` has them when it is called in the block."""
 
     def limits(self) -> ClusterLimits:
         """The cluster's rules, asked for once."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import overload
 
 from detslurm.slurm import command
@@ -17,17 +17,30 @@ _PARTITIONS = ["scontrol", "--oneliner", "--all", "show", "partition"]
 _SINFO = ["sinfo", "--noheader", "--all", "--format=%R|%c|%G"]
 
 
-def ask_limits() -> Callable[[], ClusterLimits]:
-    """Ask for the site's rules, with one call each to the controller's config, partitions and
-    nodes, all at once; what is returned waits for the answers."""
-    commands = (_CONFIG, _PARTITIONS, _SINFO)
-    asked = [(argv, command.begin(argv)) for argv in commands]
+def ask_limits() -> ClusterLimits:
+    """The site's rules."""
+    return LimitsQuery().answer()
 
-    def answer() -> ClusterLimits:
-        config, partitions, sinfo = (command.run(argv, begun=begun) for argv, begun in asked)
-        return parse_limits(config, partitions, sinfo)
 
-    return answer
+class LimitsQuery:
+    """One call each to the controller's config, partitions and nodes, all at once."""
+
+    def __init__(self) -> None:
+        commands = (_CONFIG, _PARTITIONS, _SINFO)
+        self._begun = [(argv, command.begin(argv)) for argv in commands]
+
+    def answer(self) -> ClusterLimits:
+        """Wait for the answers."""
+        try:
+            return parse_limits(*(command.run(argv, begun=begun) for argv, begun in self._begun))
+        finally:
+            self.give_up()
+
+    def give_up(self) -> None:
+        """End the calls that nobody waits for any more."""
+        for _, process in self._begun:
+            with process:
+                process.kill()
 
 
 def parse_limits(config: str, partitions: str, sinfo: str) -> ClusterLimits:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -86,8 +87,8 @@ class Queue:
     def allowance_now(self, charge: Mapping[str, Any]) -> Allowance:
         return self.allowed
 
-    def expect_limits(self) -> None:
-        """There is nobody to ask."""
+    def expecting_limits(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def limits(self) -> ClusterLimits:
         return ClusterLimits(cluster="test")

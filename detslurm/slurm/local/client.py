@@ -9,6 +9,7 @@ import sys
 import time
 import uuid
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -178,8 +179,9 @@ class LocalCluster:
         """Always refused: nothing is planned here."""
         raise SlurmError("the local cluster plans no starts")
 
-    def expect_limits(self) -> None:
+    def expecting_limits(self) -> AbstractContextManager[None]:
         """Nobody has to be asked."""
+        return nullcontext()
 
     def limits(self) -> ClusterLimits:
         """One partition, one node, no preemption."""
