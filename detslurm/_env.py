@@ -87,6 +87,9 @@ OF_A_JOB = ("SLURM_", "SLURMD_", "PMI", "OMPI_")
 LOCATING = frozenset({"SLURM_CONF", "SLURM_CLUSTERS", "SLURM_CONF_SERVER"})
 """Those among them that belong to no job: where the cluster is."""
 
+LONGEST_VALUE = 120 * 1024
+"""Bytes of a value: Linux refuses an exec with one string of 128 KiB or more (MAX_ARG_STRLEN)."""
+
 
 def job_of(env: Mapping[str, str]) -> str | None:
     """The job that an environment is of, Slurm's or the local cluster's; None outside of jobs."""

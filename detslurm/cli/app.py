@@ -73,6 +73,8 @@ def run(argv: Sequence[str] | None = None, *, bare: bool = False) -> int:
     current = Session(words, bare=bare)
     color = False if "NO_COLOR" in os.environ else None
     try:
+        if sys.stdout is None:  # and the next file that is opened would get its number
+            raise click.ClickException("stdout is closed: send it to a file, or to /dev/null")
         done = app.main(
             words, prog_name="detslurm", standalone_mode=False, obj=current, color=color
         )

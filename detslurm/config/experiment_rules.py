@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import functools
+import json
 import re
 from collections.abc import Iterator
 from typing import Any
 
+from detslurm import _env
+from detslurm._quantities import human_size
 from detslurm.config.errors import ConfigProblem
 from detslurm.config.schema.slurm import limit_seconds
 from detslurm.config.yaml_node import YamlNode, key_path
@@ -18,7 +21,17 @@ _TRIAL_CLASS = re.compile(r"[a-zA-Z0-9_.]+:[a-zA-Z0-9_]+")
 
 def experiment_problems(root: YamlNode) -> Iterator[ConfigProblem]:
     """All broken rules; values of a wrong kind are left to the checker."""
-    rules = (_workspace, _grid, _slots, _budget, _single_node, _signal_lead, _length, _environment)
+    rules = (
+        _workspace,
+        _grid,
+        _hyperparameters,
+        _slots,
+        _budget,
+        _single_node,
+        _signal_lead,
+        _length,
+        _environment,
+    )
     for rule in rules:
         yield from rule(root)
 
@@ -73,6 +86,39 @@ def _points(node: YamlNode) -> int:
     if kind == "int" and isinstance(low, int) and isinstance(high, int):
         return min(count, high - low + 1)
     return count
+
+
+def _hyperparameters(root: YamlNode) -> Iterator[ConfigProblem]:
+    """A trial gets them in one variable of its environment."""
+    space = root.get("hyperparameters")
+    if space is None or not space.is_mapping:
+        return
+    longest = {name: _longest(node) for name, node in space.value.items()}
+    if (whole := len(json.dumps(longest))) < _env.LONGEST_VALUE:
+        return
+    sizes = {name: len(json.dumps(value)) for name, value in longest.items()}
+    name = max(sizes, key=lambda name: sizes[name])
+    message = (
+        f"the hyperparameters of a trial take {human_size(whole)} as JSON, of which"
+        f" {human_size(sizes[name])} are here: less than {human_size(_env.LONGEST_VALUE)} are"
+        " expected in all"
+    )
+    advice = "put such data in a file of the code directory"
+    where, path = space.value[name].where, key_path("hyperparameters", name)
+    yield ConfigProblem.at(where, path, message, advice)
+
+
+def _longest(node: YamlNode) -> Any:
+    """The longest value that a hyperparameter may have, as JSON; of a range its specification."""
+    if not node.is_mapping:
+        return node.plain()
+    if "type" not in node.value:
+        return {name: _longest(child) for name, child in node.value.items()}
+    spec = node.plain()
+    values = [spec.get("val")] if spec["type"] == "const" else spec.get("vals")
+    if isinstance(values, list) and values:
+        return max(values, key=lambda value: len(json.dumps(value)))
+    return spec
 
 
 def _slots(root: YamlNode) -> Iterator[ConfigProblem]:

@@ -15,6 +15,7 @@ from detslurm.config.errors import ConfigErrors, ConfigProblem, Position
 from detslurm.config.experiment_rules import experiment_problems, names_trial_class
 from detslurm.config.layers import as_mapping, order
 from detslurm.config.merging import merge
+from detslurm.config.misreadings import boolean_words, unexpanded_variables
 from detslurm.config.normalize import normalize
 from detslurm.config.overrides import apply_override
 from detslurm.config.reading import parse, read_file
@@ -85,6 +86,8 @@ class _Load:
         self._problems: list[ConfigProblem] = []
         self._ignored: list[Noted] = []
         self._deprecated: list[Noted] = []
+        self._words: list[Noted] = []
+        self._unexpanded: list[Noted] = []
 
     def keep(self, step: Callable[[], T], otherwise: T) -> T:
         """The step's result; its problems are kept for the end."""
@@ -117,6 +120,8 @@ class _Load:
         self._problems += experiment_problems(merged)
         if self._problems:
             raise ConfigErrors(order(self._problems))
+        self._words = list(boolean_words(merged))
+        self._unexpanded = list(unexpanded_variables(merged))
         if names_trial_class(merged):  # there is no code that could call fit()
             self._deprecated = [n for n in self._deprecated if not n.advice.startswith(FIT)]
         return ExperimentConfig.from_dict(derive(merged.plain()))
@@ -140,10 +145,14 @@ class _Load:
         self._deprecated += checker.deprecated
 
     def warnings(self) -> tuple[str, ...]:
-        """At most two: what has no effect here, and what is deprecated."""
+        """At most one of each kind, with all the keys that it is about."""
         texts = (
             _named("accepted, but without effect on Slurm", self._ignored),
             _named("deprecated", self._deprecated),
+            _named("text, not a boolean (write true or false, or quotes)", self._words),
+            _named(
+                "nothing expands the $ in these (export them in startup-hook.sh)", self._unexpanded
+            ),
         )
         return tuple(filter(None, texts))
 

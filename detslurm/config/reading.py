@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from detslurm.config.errors import ConfigErrors, ConfigProblem, Position
-from detslurm.config.scalars import resolve
+from detslurm.config.scalars import resolve, was_bool_in_yaml_1_1
 from detslurm.config.yaml_node import MAX_DEPTH, MAX_VALUES, Scalar, YamlNode, scalar_problem
 
 MAX_BYTES = 4 << 20
@@ -134,7 +134,9 @@ class _Composer:
             return self._alias(event)
         before = self._count
         if isinstance(event, yaml.ScalarEvent):
-            node = YamlNode(self._scalar(event), self._at(event))
+            unquoted = event.implicit[0] and event.tag is None
+            was_bool = unquoted and was_bool_in_yaml_1_1(event.value)
+            node = YamlNode(self._scalar(event), self._at(event), was_bool=was_bool)
         elif isinstance(event, yaml.SequenceStartEvent):
             node = self._sequence(event, depth)
         else:

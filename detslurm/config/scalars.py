@@ -19,6 +19,7 @@ _BOOL = {
     "False": False,
     "FALSE": False,
 }
+_YAML_1_1_BOOL = frozenset(("yes", "no", "on", "off"))
 _DIGITS = r"[0-9]+(?:_[0-9]+)*"
 _INT = re.compile(rf"[-+]?{_DIGITS}")
 _BASED = re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+")
@@ -28,6 +29,11 @@ _FLOAT = re.compile(
 )
 _DOTTED_WORD = re.compile(r"\.([A-Za-z])")
 _LONGEST_NUMBER = 400
+
+
+def was_bool_in_yaml_1_1(text: str) -> bool:
+    """Whether an unquoted scalar is a boolean to YAML 1.1, and text here."""
+    return text.lower() in _YAML_1_1_BOOL
 
 
 def resolve(text: str) -> Scalar:

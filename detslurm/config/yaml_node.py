@@ -15,11 +15,15 @@ _INT64 = range(-(2**63), 2**63)
 
 
 class YamlNode(NamedTuple):
-    """A value and its position; `key_at` is the position of its key, inside a mapping."""
+    """A value and its position; `key_at` is the position of its key, inside a mapping.
+
+    `was_bool` marks an unquoted text that YAML 1.1 takes for a boolean.
+    """
 
     value: Any  # Scalar | list[YamlNode] | dict[str, YamlNode]
     at: Position
     key_at: Position | None = None
+    was_bool: bool = False
 
     @property
     def where(self) -> Position:

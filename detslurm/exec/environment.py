@@ -12,9 +12,6 @@ from typing import Any
 from detslurm import _env
 from detslurm.compat import with_determined
 
-# Linux refuses an exec with one string of 128 KiB or more (MAX_ARG_STRLEN).
-_LONGEST_VALUE = 120 * 1024
-
 
 def run_environment(
     *,
@@ -63,7 +60,7 @@ def _of_trial(start: Mapping[str, Any], experiment_dir: Path) -> dict[str, str]:
         _env.EXPERIMENT_ID: str(start["experiment"]),
         _env.TRIAL_SEED: str(start["seed"]),
         _env.TRIAL_RUN_ID: str(start["run"]),
-        _env.HPARAMS: json.dumps(start["hparams"]),
+        _env.HPARAMS: json.dumps(start["hparams"]),  # its length was checked at the submission
         _env.STEPS_COMPLETED: str(resume.get("steps", 0)),
         _env.EXPERIMENT_DIR: str(experiment_dir),
     }
@@ -99,7 +96,7 @@ def _of_configuration(config: Mapping[str, Any], variables: Mapping[str, str]) -
     """The experiment's configuration, as far as code asks for it."""
     found = {_env.DEBUG: "true" if config.get("debug") else "false"}
     text = json.dumps(config)
-    if len(text) < _LONGEST_VALUE:
+    if len(text) < _env.LONGEST_VALUE:
         found[_env.EXPERIMENT_CONFIG] = text
     interface = interface_of(config, variables)
     if interface:

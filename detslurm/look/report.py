@@ -27,6 +27,7 @@ from detslurm.look.document import ExperimentPart, Snapshot
 from detslurm.look.packing import compressed, packed
 from detslurm.look.snapshot import encode
 from detslurm.sdk.errors import LifecycleError
+from detslurm.sdk.submission.generated import REPORT_MARK
 
 MODULES: Final = (
     "dom", "format", "unpacking", "state", "trials", "columns", "filter", "export", "plots",
@@ -46,6 +47,7 @@ _PAGE = """<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
+{mark}
 <meta http-equiv="Content-Security-Policy" content="{policy}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="referrer" content="no-referrer">
@@ -78,6 +80,7 @@ def page(snapshot: Snapshot, live: bool = False) -> str:
     """
     plotly, code, curves = _plotly(), _code(), packed(snapshot)
     return _PAGE.format(
+        mark=REPORT_MARK,
         policy=_policy([plotly, code], live),
         title=escape(title(snapshot.experiments)),
         style=_style(),

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from types import MappingProxyType
+from typing import NamedTuple
 
 from detslurm._quantities import counted, human_size
 from detslurm.sdk.errors import SubmitError
+from detslurm.sdk.submission.generated import generated_directory, generated_file
 
 # 128 MiB of base64 on the wire, less 1 MiB: the limit that Determined's users know as 95 MB.
 MAX_BYTES = 95 * 1024 * 1024
 
 _SCAN_LIMIT = 10 * MAX_BYTES
+_MANY_FILES = 2000
 
 IGNORE_FILE = ".detignore"
 
@@ -71,16 +75,20 @@ def collect(
     context_dir: Path,
     includes: Sequence[Path] = (),
     outputs: Mapping[Path, str] = MappingProxyType({}),
+    *,
+    frozen: bool = False,
 ) -> ContextFiles:
     """List the files of a context directory and of `--include` paths, less the ignored ones.
 
     An included directory's contents land beside the context's under the directory's own name; an
     included file under its name. `outputs` says of real paths what experiments write there: it is
-    left out, else each submission would copy those before it. Raises `SubmitError` for missing
-    directories, for names that collide, for what can't be read, and when it all is too large.
+    left out, else each submission would copy those before it. So are directories and files that
+    programs have generated, but not out of code that was `frozen` before: all of it was meant.
+    Raises `SubmitError` for missing directories, for names that collide, for what can't be read,
+    and when it all is too large.
     """
     try:
-        found = _listed(context_dir, includes, outputs)
+        found = _listed(context_dir, includes, _Omitted(outputs, generated=not frozen))
     except PermissionError as err:
         raise SubmitError(_unreadable([str(err.filename)])) from err
     if found.size > MAX_BYTES:
@@ -90,15 +98,25 @@ def collect(
     return found
 
 
-def _listed(
-    context_dir: Path, includes: Sequence[Path], outputs: Mapping[Path, str]
-) -> ContextFiles:
+class _Omitted(NamedTuple):
+    """What is left out although nobody ignores it: outputs, and perhaps what is generated."""
+
+    outputs: Mapping[Path, str]
+    generated: bool
+
+
+def _listed(context_dir: Path, includes: Sequence[Path], omitted: _Omitted) -> ContextFiles:
+    if context_dir.exists() and not context_dir.is_dir():
+        raise SubmitError(
+            f"{context_dir} is no directory: the code is copied with its whole directory, which is"
+            f" {context_dir.parent} here; --include adds single files"
+        )
     if not context_dir.is_dir():
         raise SubmitError(f"the context directory {context_dir} does not exist")
     files: dict[str, ContextFile] = {}
     directories: list[str] = []
     notes: list[str] = []
-    _take_directory(context_dir, "", outputs, files, directories, notes)
+    _take_directory(context_dir, "", omitted, files, directories, notes)
     taken = {name.partition("/")[0] for name in (*files, *directories)}
     for include in includes:
         name = include.resolve().name
@@ -107,12 +125,23 @@ def _listed(
         taken.add(name)
         if include.is_dir():
             directories.append(name)
-            _take_directory(include, name, outputs, files, directories, notes)
+            _take_directory(include, name, omitted, files, directories, notes)
         elif include.is_file():
             files[name] = ContextFile(include, name, include.stat().st_size)
         else:
             raise SubmitError(f"--include {include}: there is no such file or directory")
+    if len(files) > _MANY_FILES:
+        notes.append(_many(files))
     return ContextFiles(tuple(files.values()), tuple(directories), tuple(notes))
+
+
+def _many(names: Collection[str]) -> str:
+    counts = Counter(name.partition("/")[0] for name in names if "/" in name)
+    largest = ", ".join(f"{name} ({count:,})" for name, count in counts.most_common(3))
+    return (
+        f"{len(names):,} files are copied for each submission{largest and ', most of them in '}"
+        f"{largest}: name data and outputs in {IGNORE_FILE} (gitignore syntax)"
+    )
 
 
 def _unreadable(paths: Sequence[str | Path]) -> str:
@@ -134,48 +163,74 @@ def freeze(context: ContextFiles, stage: Path) -> None:
 def _take_directory(
     root: Path,
     prefix: str,
-    outputs: Mapping[Path, str],
+    omitted: _Omitted,
     files: dict[str, ContextFile],
     directories: list[str],
     notes: list[str],
 ) -> None:
     ignored = _ignored(root)
-    above = frozenset(root.resolve().parents)
     size = 0
-    for path, real in _walk(root, ignored, above | {root.resolve()} | outputs.keys()):
+    for path, is_dir, problem in _walk(root, ignored, omitted):
         relative = path.relative_to(root).as_posix()
         name = f"{prefix}/{relative}" if prefix else relative
-        if real in above:
-            notes.append(f"{path} is left out: it leads to a directory above")
-        elif real is not None and real in outputs:
-            notes.append(f"{path} is left out: it holds {outputs[real]}")
-        elif real is not None:
+        if problem is not None:
+            notes.append(f"{path} is left out: it {problem}")
+        elif is_dir:
             directories.append(name)
-        elif path.is_file():
+        else:
             files[name] = ContextFile(path, name, path.stat().st_size)
             size += files[name].size
             if size > _SCAN_LIMIT:  # a link to a whole data set: no need to see all of it
                 return
-        else:
-            kind = "a dangling link" if path.is_symlink() else "not a regular file"
-            notes.append(f"{path} is left out: it is {kind}")
 
 
-def _walk(
-    root: Path, ignored: Callable[[str], object], seen: frozenset[Path], at: Path | None = None
-) -> Iterator[tuple[Path, Path | None]]:
-    """What is not ignored, directories with their real paths; none in `seen` is entered."""
-    for entry in sorted(os.scandir(at or root), key=lambda entry: entry.name):
-        path = Path(entry.path)
-        relative = path.relative_to(root).as_posix()
-        is_dir = entry.is_dir()
-        if ignored(f"{relative}/" if is_dir else relative):
-            continue
-        real = path.resolve() if is_dir else None
-        yield path, real
+class _Found(NamedTuple):
+    """A path below the root, and why it is left out."""
+
+    path: Path
+    is_dir: bool
+    problem: str | None = None
+
+
+def _walk(root: Path, ignored: Callable[[str], object], omitted: _Omitted) -> Iterator[_Found]:
+    """What is not ignored, each directory before what is in it."""
+    real = root.resolve()
+    above = dict.fromkeys(real.parents, "leads to a directory above")
+    barred = {**{path: f"holds {what}" for path, what in omitted.outputs.items()}, **above}
+
+    def below(entries: Iterable[os.DirEntry[str]], seen: frozenset[Path]) -> Iterator[_Found]:
+        for entry in sorted(entries, key=lambda entry: entry.name):
+            path, is_dir = Path(entry.path), entry.is_dir()
+            relative = path.relative_to(root).as_posix()
+            if ignored(f"{relative}/" if is_dir else relative):
+                continue
+            if is_dir:
+                yield from directory(path, seen)
+            else:
+                yield _Found(path, False, _file_problem(path, generated=omitted.generated))
+
+    def directory(path: Path, seen: frozenset[Path]) -> Iterator[_Found]:
+        real = path.resolve()
         # Linked directories are frozen by content; a link to a directory above would never end.
-        if real is not None and real not in seen:
-            yield from _walk(root, ignored, seen | {real}, path)
+        if real in barred or real in seen:
+            yield _Found(path, True, barred.get(real))
+            return
+        entries = list(os.scandir(path))
+        kind = generated_directory(path.name, [entry.name for entry in entries])
+        problem = f"is {kind}" if kind and omitted.generated else None
+        yield _Found(path, True, problem)
+        if problem is None:
+            yield from below(entries, seen | {real})
+
+    return below(os.scandir(root), frozenset({real}))
+
+
+def _file_problem(path: Path, *, generated: bool) -> str | None:
+    """Why a file is left out."""
+    if not path.is_file():
+        return f"is {'a dangling link' if path.is_symlink() else 'not a regular file'}"
+    kind = generated_file(path) if generated else None
+    return kind and f"is {kind}"
 
 
 def always_ignored(name: str) -> bool:

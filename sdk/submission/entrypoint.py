@@ -21,7 +21,10 @@ from detslurm.sdk.submission import modules
 _PYTHON = re.compile(r"(.*/)?python(\d(\.\d+)?)?")
 _TRIAL = re.compile(r"([a-zA-Z0-9_.]+):([a-zA-Z0-9_]+)")
 _SHELL_SYNTAX = set("|&;<>()$`\\*?[#~{\n")
+_SOURCE = re.compile(r"(?:^|[;&|({\n])\s*source\s")
+_FIRST_LINE = 4096  # bytes
 _SHELLS = ("sh", "bash", "dash", "ksh", "zsh")
+_ABSOLUTE = re.compile(r"""(?<![^\s;|&<>()'"=])/[^\s;|&<>()'"=]+""")
 # Words of the shell before a command, and its built-in commands, which are not in PATH.
 _BEFORE = ("exec", "nohup")
 _BUILTIN = "! . : [ case cd command eval export false for if set source test time trap true type"
@@ -57,6 +60,9 @@ def check_entrypoint(
         check.command(words)
     elif not isinstance(entrypoint, str) or not entrypoint.strip():
         check.refuse("entrypoint is empty")
+    check.absolute_paths(entrypoint or ())
+    if isinstance(entrypoint, str):
+        check.shell_text(entrypoint)
     return check.findings
 
 
@@ -78,6 +84,15 @@ class _Check:
         else:
             self.findings.warnings.append(f"entrypoint: {problem}, as far as can be seen from here")
 
+    def absolute_paths(self, entrypoint: str | Sequence[str]) -> None:
+        """Warn of files of the code that are not named as files of its copy, where jobs run."""
+        for path in dict.fromkeys(_ABSOLUTE.findall(_text(entrypoint))):
+            if (name := _name_in_code(path, self._files)) is not None:
+                self.findings.warnings.append(
+                    f"entrypoint: jobs would use {path} as it is by then, not the copy:"
+                    f" write ./{name}"
+                )
+
     def command(self, words: Sequence[str]) -> None:
         """A command and its arguments, as a shell would find them."""
         name, *args = words
@@ -86,15 +101,46 @@ class _Check:
             self._is_own = _is_this_python(name)
             self._python(args)
         elif name.startswith("./"):
-            if (source := self._file(name)) and not source.stat().st_mode & stat.S_IXUSR:
-                self._report(f"{name} is not executable (chmod +x)")
+            if (source := self._file(name)) is not None:
+                self._executable(source, name)
         elif name in _SHELLS and args and not args[0].startswith("-"):
             self._file(args[0])
         else:
             self._found(name)
 
+    def _executable(self, source: Path, name: str) -> None:
+        """Whether Linux can start a file of the code."""
+        try:
+            with source.open("rb") as file:
+                first = file.readline(_FIRST_LINE)
+        except OSError:  # the copy of the code will say so
+            return
+        if not source.stat().st_mode & stat.S_IXUSR:
+            self._report(f"{name} is not executable (chmod +x)")
+        elif first.startswith(b"#!") and first.endswith(b"\r\n"):
+            self._report(
+                f"{name} has the line ends of Windows, with which its #! line names no program"
+                f" (sed -i 's/\\r$//' {name.removeprefix('./')})"
+            )
+        elif first and not first.startswith(b"#!") and b"\0" not in first:  # a text
+            self._report(
+                f"{name} has no #! line, without which only a shell starts it, as a script of its"
+                " own: begin it with one, such as #!/bin/bash",
+                certain=False,
+            )
+
+    def shell_text(self, text: str) -> None:
+        """What the `sh` that runs an entrypoint may lack."""
+        sh = shutil.which("sh", path=_path())
+        if _SOURCE.search(text) and sh is not None and Path(sh).resolve().name == "dash":
+            self._report("sh, which runs it, is dash here and has no `source`: write `. ./FILE`")
+
     def _found(self, command: str) -> None:
-        if "/" in command or self._prepared or shutil.which(command, path=_path()) is not None:
+        if "/" in command:
+            if not posixpath.isabs(command):
+                self._file(command)
+            return
+        if self._prepared or shutil.which(command, path=_path()) is not None:
             return
         self._report(f"there is no command {command!r} in PATH")
 
@@ -242,6 +288,16 @@ def _words(entrypoint: str | Sequence[str]) -> list[str]:
     while words and words[0] in _BEFORE:
         words = words[1:]
     return [] if not words or words[0] in _BUILTIN.split() or "=" in words[0] else words
+
+
+def _text(entrypoint: str | Sequence[str]) -> str:
+    return entrypoint if isinstance(entrypoint, str) else " ".join(entrypoint)
+
+
+def _name_in_code(path: str, files: Mapping[str, Path]) -> str | None:
+    """The name among the code of a file that an absolute path leads to."""
+    named = (name for name in files if path.endswith(f"/{name}"))
+    return next((n for n in named if os.path.realpath(files[n]) == os.path.realpath(path)), None)
 
 
 def _target(args: Sequence[str]) -> tuple[str, str, Sequence[str]]:

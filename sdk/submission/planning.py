@@ -80,9 +80,11 @@ def make_plan(
 ) -> Plan:
     """Decide everything that can be decided now. Raises `SubmitError` naming all problems."""
     config, plain = loaded.config, loaded.config.to_dict()
-    if context_dir.resolve() == store.path.resolve():
+    place, root = context_dir.resolve(), store.path.resolve()
+    if place == root:
         raise SubmitError(f"{context_dir} is the store: submit code from a directory of its own")
-    context = collect(context_dir, includes, _outputs(config, store))
+    outputs, frozen = _outputs(config, store), place.is_relative_to(root / "experiments")
+    context = collect(context_dir, includes, outputs, frozen=frozen)
     files = {file.name: file.source for file in context.files}
     found = check_entrypoint(config.entrypoint, files, prepared=_prepared(config, files))
     submit_from_jobs = site is None or site.submit_from_jobs
@@ -90,6 +92,7 @@ def make_plan(
     report = probe(store.path, fast=True)
     problems = [
         *found.problems,
+        *(context.notes if found.problems else ()),  # a file that is missed may be left out
         *problems,
         *([_CUSTOM] if plain["searcher"]["name"] == "custom" and method_runner is None else []),
         *sampler_problems(plain),

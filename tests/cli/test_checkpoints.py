@@ -10,8 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 
 from detslurm.cli.output.human import local_time, rfc3339
+from detslurm.sdk.submission.context import collect
 from detslurm.storage import list_resources
 from detslurm.store import ExperimentDir, RunLog
 from detslurm.store.checkpoint_facts import keep, release
@@ -144,6 +146,12 @@ def test_one_is_described_by_the_beginning_of_its_id(saved: Scene, detslurm: Det
     ]  # fmt: skip
 
 
+def test_one_that_is_not_there_is_not_found(saved: Scene, detslurm: Detslurm) -> None:
+    """Scripts tell it from a refusal."""
+    answer = json.loads(detslurm("c", "describe", "ffff", "--json").out)
+    assert [error["kind"] for error in answer["errors"]] == ["not_found"]
+
+
 def test_one_that_was_deleted_says_so(saved: Scene, detslurm: Detslurm) -> None:
     """With the time; its size and path are those that it had."""
     before = time.time()
@@ -273,6 +281,35 @@ def test_a_storage_that_is_not_mounted_is_no_damage(
     assert {row["problem"] for row in detslurm("c", "list", "--json").data} == {None}
 
 
+def test_what_can_not_be_read_is_no_damage(saved: Scene, detslurm: Detslurm) -> None:
+    """Of another user, say: `verify` says so, goes on with the others, and records nothing."""
+    with refusing(saved.root / "checkpoints" / GOOD / "nested"):
+        result = detslurm("c", "verify", "--all", "--json")
+    assert [(row["uuid"], row["state"]) for row in result.data if row["problem"]] == [
+        (GOOD, "UNKNOWN")
+    ]
+    assert result.status == 1 and "2 checkpoints checked, 0 with problems, 1" in result.err
+    assert {row["problem"] for row in detslurm("c", "list", "--json").data} == {None}
+
+
+def test_what_is_damaged_is_not_downloaded(
+    saved: Scene, detslurm: Detslurm, tmp_path: Path
+) -> None:
+    """It would look like a checkpoint: what it lacks is said, and nothing is left behind."""
+    (saved.root / "checkpoints" / GOOD / "weights").unlink()
+    for words in (["c", "download", GOOD, "-o", tmp_path / "out"], ["e", "download", 1]):
+        result = detslurm(*words, *(["-o", tmp_path / "out"] if words[0] == "e" else []))
+        assert result.status == 1
+        assert f"checkpoint {GOOD} is damaged, missing: weights" in result.err
+    assert not list(tmp_path.glob("out/*"))
+
+
+@pytest.mark.parametrize("words", [["c", "list"], ["e", "lc", 1], ["t", "lc", 1]])
+def test_lists_as_yaml(saved: Scene, detslurm: Detslurm, words: list[str]) -> None:
+    """The same as in JSON."""
+    assert yaml.safe_load(detslurm(*words, "--yaml").out)["data"] == detslurm(*words, "--json").data
+
+
 def test_deep_verification_reads_checksums(scene: Scene, detslurm: Detslurm) -> None:
     """A bit that changed in what `torch.save` writes (a zip archive) is found by --deep alone."""
     experiment = scene.experiment()
@@ -315,6 +352,17 @@ def test_the_best_of_an_experiment_are_downloaded(
     by[1] = "nothing"
     assert "no checkpoint with a validation of nothing" in detslurm("e", "download", 1, *by).err
     assert uuids(*detslurm("e", "lc", 1, "--best", 1, "--json").data) == [GOOD]
+
+
+def test_a_download_is_no_code(
+    saved: Scene, detslurm: Detslurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next submission of the directory that it was copied to leaves it out."""
+    (project := tmp_path / "project").mkdir()
+    monkeypatch.chdir(project)
+    assert detslurm("e", "download", 1).out == f"checkpoints/{GOOD}\n"
+    found = collect(project)
+    assert found.files == () and "a downloaded checkpoint" in found.notes[0]
 
 
 def test_names_that_users_chose_are_no_times(saved: Scene, detslurm: Detslurm) -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from detslurm.cli.output import printing as output
 from detslurm.cli.output.printing import Column
 from detslurm.cli.output.tables import cells_of, fit
+from detslurm.store import RunLog
 from tests.cli.conftest import Detslurm
 from tests.cli.terminals import on_terminal, without_colors
 from tests.envelope import errors_of
@@ -114,6 +115,26 @@ def test_a_terminal_is_told_colors_and_a_pipe_is_not(scene: Scene, detslurm: Det
     assert "\x1b[" in on_terminal("e", "list")
     assert "\x1b[" not in on_terminal("e", "list", env={"NO_COLOR": "1"})
     assert "\x1b[" not in detslurm("e", "list").out
+
+
+def test_a_log_commands_no_terminal(scene: Scene, detslurm: Detslurm) -> None:
+    """Its colours are shown; titles and the like are not set. A pipe gets these as they were."""
+    line = "0: \x1b[31mred\x1b[0m\t\x1b]0;mine\x07\x9b2J é"
+    scene.run(scene.experiment(), log=[line], end="completed")
+    assert "\x1b[31mred\x1b[0m\t?]0;mine??2J é" in on_terminal("t", "logs", 1)
+    assert "red\t\x1b]0;mine\x07\x9b2J é" in detslurm("t", "logs", 1).out
+
+
+def test_names_of_metrics_stay_in_their_line(scene: Scene, detslurm: Detslurm) -> None:
+    """Whatever is in them; CSV and JSON have them as they are."""
+    name = "a\nb\x1b]0;mine\x07 [/red]"
+    trial = scene.run(scene.experiment(), end="completed")
+    with RunLog.open(trial.records_path(1)) as log:
+        log.append({"t": "metrics", "group": "training", "steps": 1, "metrics": {name: 0.5}})
+    shown = "a?b?]0;mine? [/red]"
+    assert detslurm("t", "metrics", 1).out.splitlines()[0].endswith(f"| {shown}")
+    assert shown in without_colors(on_terminal("t", "metrics", 1)).splitlines()[0]
+    assert detslurm("t", "metrics", 1, "--json").data[0]["metrics"] == {name: 0.5}
 
 
 def test_csv_has_what_the_table_has(scene: Scene, detslurm: Detslurm) -> None:

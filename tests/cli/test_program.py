@@ -173,6 +173,19 @@ def test_a_reader_that_leaves_is_no_error(scene: Scene) -> None:
         assert process.stderr.read() == b""
 
 
+def test_a_closed_output_is_one_line(scene: Scene) -> None:
+    """The command is not begun: nothing could be said of what it did."""
+    experiment = scene.experiment()
+    for words in ("e list", "t list 1 --json", "e kill 1", "--help"):
+        closed = ["sh", "-c", f"exec {shlex.join(DETSLURM)} {words} >&-"]
+        done = subprocess.run(closed, capture_output=True, text=True, check=False)
+        assert done.returncode == 1
+        assert done.stderr == (
+            "detslurm: error: stdout is closed: send it to a file, or to /dev/null\n"
+        )
+    assert "intent" not in [fact["type"] for fact in experiment.facts()]
+
+
 def test_ctrl_c_ends_following_without_a_mess(scene: Scene) -> None:
     """Exit status 130 and no traceback."""
     scene.run(scene.experiment(job=None), log=["0: begin"])

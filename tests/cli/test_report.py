@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from detslurm.look import report
+from detslurm.sdk.submission.context import collect
 from tests.cli.conftest import Detslurm
 from tests.sdk.scenes import Scene
 
@@ -42,6 +43,13 @@ def data_of(path: Path) -> Any:
 def trials_of(path: Path) -> dict[int, list[int]]:
     """The trials of each experiment of a page."""
     return {one["id"]: [t["id"] for t in one["trials"]] for one in data_of(path)["experiments"]}
+
+
+def test_a_report_is_no_code(work: Path, detslurm: Detslurm) -> None:
+    """The next submission of the directory that it was written to leaves it out."""
+    detslurm("report", 1, "-o", "searches.html")
+    found = collect(work)
+    assert found.files == () and "searches.html is left out: it is a report" in found.notes[0]
 
 
 def test_a_report_is_a_file_with_everything_but_secrets(work: Path, detslurm: Detslurm) -> None:

@@ -157,6 +157,40 @@ def test_what_experiments_write_is_no_code(
     assert f"{saved / 'checkpoints'} is left out: it holds checkpoints" in result.err
 
 
+def test_a_file_in_place_of_the_directory(config: Path, detslurm: Detslurm) -> None:
+    """The message says what is expected; of what is not there it says that."""
+    config.write_text(YAML)
+    file = config.parent / "train.py"
+    refused = detslurm("submit", config, file)
+    assert refused.status == 1 and f"{file} is no directory" in refused.err
+    assert f"which is {config.parent} here" in refused.err
+    assert f"{file}.old does not exist" in detslurm("submit", config, f"{file}.old").err
+
+
+def test_a_refused_entrypoint_in_what_is_left_out(config: Path, detslurm: Detslurm) -> None:
+    """The file is there, so that the message says why it is not copied."""
+    (config.parent / "venv").mkdir()
+    (config.parent / "venv" / "pyvenv.cfg").write_text("")
+    config.write_text(YAML)
+    refused = detslurm("submit", config, "--config", "entrypoint=venv/bin/python train.py")
+    assert refused.status == 1 and "no file 'venv/bin/python'" in refused.err
+    assert f"{config.parent / 'venv'} is left out: it is a virtual environment" in refused.err
+
+
+def test_what_was_included_is_in_copies_of_the_experiment(
+    scene: Scene, config: Path, detslurm: Detslurm
+) -> None:
+    """An environment, too, which no submission takes without being told."""
+    environment = config.parent / "venv"
+    environment.mkdir()
+    (environment / "pyvenv.cfg").write_text("")
+    config.write_text(YAML)
+    assert detslurm("submit", config, "--include", environment).status == 0
+    assert detslurm("e", "rerun", 1).status == 0
+    for number in (1, 2):
+        assert (scene.root / f"experiments/{number}/code/venv/pyvenv.cfg").is_file()
+
+
 def test_a_store_is_no_project(
     scene: Scene, config: Path, detslurm: Detslurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -241,7 +241,23 @@ SEARCHER = [
     ),
 ]
 
+_LONG = "[" + "12345, " * 20_000 + "0]"
+
 HYPERPARAMETERS = [
+    _head(
+        "hyperparameters that fit in no variable",
+        f"hyperparameters:\n  lr: 0.1\n  model:\n    table: {_LONG}\n",
+        ":8:3: hyperparameters.model: ",
+        " KiB as JSON",
+        "less than 120.0 KiB",
+        "a file of the code directory",
+    ),
+    _head(
+        "a choice that fits in no variable",
+        f"hyperparameters:\n  a: {{type: categorical, vals: [1, {_LONG}, x]}}\n",
+        ":7:3: hyperparameters.a: ",
+        " KiB as JSON",
+    ),
     _head(
         "unknown type", "hyperparameters:\n  lr: {type: integer, minval: 1}\n", ":7:14:", '"int"'
     ),

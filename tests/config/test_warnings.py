@@ -69,3 +69,46 @@ def test_a_trial_class_is_trained_by_the_configuration(tmp_path: Path) -> None:
         scheduling_unit: 5
         """
     assert warnings_of(textwrap.dedent(text), tmp_path) == ()
+
+
+def test_words_that_older_yaml_takes_for_booleans(tmp_path: Path) -> None:
+    """In sections of the user's own keys they are text: each key is named once with its line."""
+    text = """\
+hyperparameters:
+  augment: yes
+  flip: {type: categorical, vals: [On, off, auto]}
+  quoted: "no"
+  nested: {const: {type: const, val: NO}}
+  true_one: true
+data: {x: {shuffle: off, on: [1]}}
+description: yes
+"""
+    (warning,) = warnings_of(GOOD + text, tmp_path)
+    assert warning == (
+        f"{tmp_path}/e.yaml: text, not a boolean (write true or false, or quotes):"
+        " hyperparameters.augment (line 4), hyperparameters.flip.vals (line 5),"
+        " hyperparameters.nested.const.val (line 7), data.x.shuffle (line 9)"
+    )
+    path = tmp_path / "e.yaml"
+    (warning,) = load_experiment(path, overrides=["hyperparameters.augment=true"]).warnings
+    assert "augment" not in warning
+    path.write_text(GOOD)
+    (warning,) = load_experiment(path, overrides=["data.x=no"]).warnings
+    assert "data.x" in warning
+
+
+def test_variables_whose_values_no_shell_expands(tmp_path: Path) -> None:
+    """Each is named once with its line, without its value, and with what to do."""
+    text = """\
+environment:
+  environment_variables:
+    - PATH=/opt/x/bin:$PATH
+    - OUT=${HOME}/out
+    - PRICE=5$ or $5
+"""
+    (warning,) = warnings_of(GOOD + text, tmp_path)
+    assert "export them in startup-hook.sh" in warning
+    assert warning.endswith(
+        ": environment.environment_variables.PATH (line 5),"
+        " environment.environment_variables.OUT (line 6)"
+    )

@@ -9,6 +9,16 @@ from pathspec import GitIgnoreSpec
 
 from detslurm.sdk.errors import SubmitError
 from detslurm.sdk.submission.context import ALWAYS_IGNORED, MAX_BYTES, always_ignored, collect
+from detslurm.sdk.submission.generated import REPORT_MARK
+
+UUID = "aaaa1111-0000-4000-8000-000000000001"
+
+
+def write(root: Path, *names: str) -> None:
+    """Files with one byte each."""
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text("x")
 
 
 def test_links_to_directories_above_are_left_out(tmp_path: Path) -> None:
@@ -35,6 +45,45 @@ def test_a_link_to_a_whole_data_set(tmp_path: Path) -> None:
     with pytest.raises(SubmitError, match=r"1\.0 GiB of") as refusal:
         collect(tmp_path)
     assert "11" not in str(refusal.value)
+
+
+def test_what_programs_have_generated_is_left_out(tmp_path: Path) -> None:
+    """With a note each; --include takes it all the same, and so does a copy of frozen code."""
+    generated = {
+        "venv": "a virtual environment",
+        "tools/env": "a conda environment",
+        "web/node_modules": "packages of Node.js",
+        f"checkpoints/{UUID}": "a downloaded checkpoint",
+        f"checkpoints/.{UUID}.aaaa1111.partial": "a downloaded checkpoint",
+        "searches.html": "a report",
+    }
+    write(tmp_path, "venv/pyvenv.cfg", "tools/env/conda-meta/history", "web/node_modules/x.js")
+    write(tmp_path, f"checkpoints/{UUID}/metadata.json", f"checkpoints/{UUID}/weights")
+    write(tmp_path, f"checkpoints/.{UUID}.aaaa1111.partial/weights")
+    (tmp_path / "searches.html").write_text(f"<!doctype html>{REPORT_MARK}")
+    write(tmp_path, "form.html", "model/metadata.json", f"data/{UUID}/image", "web/venv.py")
+    found = collect(tmp_path)
+    assert {file.name for file in found.files} == {
+        "form.html", "model/metadata.json", f"data/{UUID}/image", "web/venv.py",
+    }  # fmt: skip
+    assert "checkpoints" in found.directories and "venv" not in found.directories
+    assert len(found.notes) == len(generated)
+    for name, kind in generated.items():
+        assert any(f"{tmp_path / name} is left out: it is {kind}" in note for note in found.notes)
+    (empty := tmp_path / "model" / "none").mkdir()
+    included = collect(empty, [tmp_path / "checkpoints" / UUID])
+    assert f"{UUID}/weights" in {file.name for file in included.files}
+    assert not collect(tmp_path, frozen=True).notes
+
+
+def test_many_files_are_a_warning(tmp_path: Path) -> None:
+    """With the directories that have most of them."""
+    write(tmp_path, "train.py", *(f"data/{n % 7}/{n}.png" for n in range(1990)))
+    write(tmp_path, *(f"lib/{n}.py" for n in range(9)))
+    assert collect(tmp_path).notes == ()
+    write(tmp_path, "one_more.py")
+    (note,) = collect(tmp_path).notes
+    assert note.startswith("2,001 files are copied") and "data (1,990), lib (9): name" in note
 
 
 def test_our_own_patterns_are_gitignores() -> None:

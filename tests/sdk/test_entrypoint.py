@@ -126,6 +126,8 @@ WRONG = {
     "model_deaf:MyTrial": "no file 'model_deaf.py' in the context directory; did you mean",
     "broken:MyTrial": "SyntaxError",
     "./run.sh": "not executable",
+    "venv/bin/python train.py": "no file 'venv/bin/python'",
+    "bin/nosuch": "no file 'bin/nosuch'",
     "./nosuch.sh": "no file 'nosuch.sh'",
     "bash rum.sh": "did you mean 'run.sh'?",
     " ": "empty",
@@ -143,6 +145,42 @@ def test_what_no_job_could_run_is_refused(
     assert found.warnings == []
 
 
+def test_how_a_script_begins(files: dict[str, Path]) -> None:
+    """Linux starts none whose first line ends as on Windows; without `#!` some ways fail."""
+    script = files["run.sh"]
+    script.chmod(0o755)
+    for start in (b"#!/bin/bash\necho\r\n", b"\x7fELF\x02\x01\x01\x00"):
+        script.write_bytes(start)
+        found = check("./run.sh", files)
+        assert (found.problems, found.warnings) == ([], [])
+    script.write_bytes(b"#!/bin/bash\r\necho\r\n")
+    (problem,) = check("./run.sh", files).problems
+    assert "line ends of Windows" in problem and r"sed -i 's/\r$//' run.sh" in problem
+    script.write_bytes(b"echo trained\n")
+    found = check("./run.sh", files)
+    assert found.problems == [] and "begin it with one, such as #!/bin/bash" in found.warnings[0]
+
+
+def test_source_is_no_command_of_every_shell(files: dict[str, Path], tmp_path: Path) -> None:
+    """Where `sh` is bash it is one; dash has the dot alone."""
+    sh = tmp_path / "sh"
+    for shell, problems in {"bash": 0, "dash": 1}.items():
+        (tmp_path / shell).write_text("")
+        (tmp_path / shell).chmod(0o755)
+        sh.unlink(missing_ok=True)
+        sh.symlink_to(shell)
+        for entrypoint in ("source env.sh && python3 train.py", "cd pkg; source env.sh"):
+            found = check(entrypoint, files)
+            assert len(found.problems) == problems and found.warnings == []
+            assert all("write `. ./FILE`" in problem for problem in found.problems)
+    for other in (
+        ". ./env.sh && python3 train.py",
+        "grep source x|cat",
+        ["bash", "-c", "source x"],
+    ):
+        assert "source" not in "".join(check(other, files).problems)
+
+
 def test_what_the_jobs_own_preparations_may_bring(files: dict[str, Path]) -> None:
     """Commands and modules of a container or of loaded modules are not asked for; what the code
     itself lacks is a warning; what is wrong everywhere stays refused."""
@@ -154,6 +192,26 @@ def test_what_the_jobs_own_preparations_may_bring(files: dict[str, Path]) -> Non
         found = check(doubtful, files, prepared=True)
         assert found.problems == [] and "as far as can be seen" in found.warnings[0]
     assert check("python3 -m detslurm.launch.tensorflow a.py", files, prepared=True).problems
+
+
+def test_a_file_of_the_code_by_an_absolute_path_is_not_the_copy(files: dict[str, Path]) -> None:
+    """Jobs would run it as it is by then: the name in the copy is told. Other files are silent."""
+    code = files["train.py"].parent
+    aside = code.with_name("data.csv")
+    aside.write_text("")
+    (code.parent / "link").symlink_to(code)
+    for entrypoint, name in {
+        f"python3 {code}/train.py": "train.py",
+        f"python3 {code.parent}/link/tool/steps/fit.py": "tool/steps/fit.py",
+        f"python3 train.py --data={code}/data.csv": "data.csv",
+        f"cd pkg && python3 '{code}/train.py' >log": "train.py",
+        f"{code}/run.sh": "run.sh",
+    }.items():
+        found = check(entrypoint, files)
+        assert found.problems == [] and len(found.warnings) == 1
+        assert found.warnings[0].endswith(f"not the copy: write ./{name}")
+    assert check(["python3", f"{code}/train.py", f"{code}/data.csv"], files).warnings[1:]
+    assert check(f"python3 train.py --data {aside} {code}/new.csv", files).warnings == []
 
 
 def test_what_stands_in_for_determined_has_no_more_launchers(files: dict[str, Path]) -> None:

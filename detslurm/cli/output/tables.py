@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable, Iterable, Sequence
 from itertools import zip_longest
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 Kind = Literal["text", "time", "clock", "size", "share", "state"]
 
+_OBEYED = re.compile(r"(\x1b\[[\d;:]*m)|[\x00-\x08\x0a-\x1f\x7f-\x9f]")
 _GAP = 2  # cells between two columns
 _BAR = 8  # cells of a share's bar
 # Colours say at a glance what runs, what is over and what went wrong.
@@ -114,10 +116,12 @@ def fit(columns: Sequence[Column], widths: Sequence[int], available: int) -> Fit
 
 def columns_text(columns: Sequence[Column], rows: Sequence[Any], *, whole: bool = False) -> str:
     """A table of rows: fitted to the terminal, or complete (`whole`, and off a terminal)."""
-    columns = [column for column in columns if not column.csv_only]
+    columns = [c._replace(header=_one_line(c.header)) for c in columns if not c.csv_only]
     if not on_terminal():
         cells = [[column.cell(row, relative=False) for column in columns] for row in rows]
         return aligned([column.header for column in columns], cells)
+    from rich.text import Text
+
     cells = [[printable(column.cell(row, relative=True)) for column in columns] for row in rows]
     widths = _natural([column.header for column in columns], cells)
     width = terminal_width()
@@ -130,7 +134,7 @@ def columns_text(columns: Sequence[Column], rows: Sequence[Any], *, whole: bool 
     for n, cut in zip(fitted.shown, fitted.widths, strict=True):
         right = _numeric(row[n] for row in cells)
         table.add_column(
-            columns[n].header,
+            Text(columns[n].header),  # of a text rich would obey what stands in brackets
             justify="right" if right else "left",
             width=cut,
             no_wrap=True,
@@ -164,6 +168,7 @@ def _with_bars(
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     """A table whose columns all matter: on a terminal that is too narrow, cells are folded."""
+    headers = [_one_line(header) for header in headers]
     cells = [[number(cell) for cell in row] for row in rows]
     if not on_terminal():
         return aligned(headers, cells)
@@ -172,10 +177,9 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     result = _rich_table()
     right = [_numeric(texts) for texts in zip(*cells, strict=True)]
     for header, flush in zip(headers, right or [False] * len(headers), strict=True):
-        result.add_column(header, justify="right" if flush else "left", overflow="fold")
+        result.add_column(Text(header), justify="right" if flush else "left", overflow="fold")
     for row in cells:
         result.add_row(*[_styled(printable(text), "state") for text in row])
-    result.columns[0].header = Text(headers[0])
     return _rendered(result, terminal_width())
 
 
@@ -187,6 +191,16 @@ def terminal_width() -> int:
 def printable(text: str) -> str:
     """The text without characters that a terminal would obey."""
     return "".join(c if c == "\n" or c.isprintable() else "?" for c in text)
+
+
+def _one_line(text: str) -> str:
+    """The same of a title, which may be the name of a metric."""
+    return printable(text).replace("\n", "?")
+
+
+def log_line(text: str) -> str:
+    """A line of a log for a terminal: of what one would obey, colours and tabs alone are left."""
+    return _OBEYED.sub(lambda found: found[1] or "?", text)
 
 
 def aligned(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

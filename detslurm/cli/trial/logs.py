@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from detslurm.cli.arguments.ids import client, experiment_id, trial_id
+from detslurm.cli.output.human import on_terminal
 from detslurm.cli.output.printing import json_line, note
+from detslurm.cli.output.tables import log_line
 
 if TYPE_CHECKING:
     from detslurm.sdk.trials.log_lines import Filter, LogLine
@@ -176,13 +178,14 @@ def _lines(
 
 
 def show(lines: Iterable[LogLine], *, as_json: bool = False) -> None:
-    """Print log lines as they come."""
+    """Print log lines as they come; a terminal gets nothing that it would obey, but for colours."""
+    terminal = on_terminal()
     for line in lines:
         if as_json:
             fields = {"time": line.time, "run": line.run, "rank": line.rank, "text": line.text}
             json_line(fields)
         else:
-            click.echo(line.raw)
+            click.echo(log_line(line.raw) if terminal else line.raw)
 
 
 def _nothing_yet(trial: Trial) -> str:
