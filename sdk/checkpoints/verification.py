@@ -92,15 +92,26 @@ def _found(checkpoint: CheckpointView, storage: Storage) -> Mapping[str, int]:
 
 
 def _files(path: Path, recorded: Mapping[str, int]) -> dict[str, int]:
-    """What is in the directories that were recorded: no others are looked into."""
+    """What is in the directories that were recorded: no others are looked into, and no links.
+
+    A link to a directory, as a PyTorchTrial's to its code, is recorded as one without files.
+    """
     found: dict[str, int] = {}
+    links: set[str] = set()
     for folder in ("", *(name for name in recorded if name.endswith("/"))):
+        if folder in links:
+            continue
         try:
             with os.scandir(path / folder) as entries:
                 for entry in entries:
-                    is_folder = entry.is_dir(follow_symlinks=False)
-                    name = f"{folder}{entry.name}{'/' if is_folder else ''}"
-                    found[name] = 0 if is_folder else _size(entry, recorded.get(name))
+                    name = f"{folder}{entry.name}"
+                    if entry.is_symlink() and f"{name}/" in recorded:
+                        links.add(f"{name}/")
+                        found[f"{name}/"] = 0
+                    elif entry.is_dir(follow_symlinks=False):
+                        found[f"{name}/"] = 0
+                    else:
+                        found[name] = _size(entry, recorded.get(name))
         except (FileNotFoundError, NotADirectoryError):
             if not folder:
                 break

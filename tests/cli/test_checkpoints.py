@@ -292,6 +292,25 @@ def test_what_can_not_be_read_is_no_damage(saved: Scene, detslurm: Detslurm) -> 
     assert {row["problem"] for row in detslurm("c", "list", "--json").data} == {None}
 
 
+def test_a_link_to_the_code_is_no_damage(scene: Scene, detslurm: Detslurm, tmp_path: Path) -> None:
+    """A PyTorchTrial's checkpoint leads to the frozen code: it is verified, also where the link
+    leads to nothing from here, and downloaded with it."""
+    experiment = scene.experiment()
+    experiment.code.mkdir(exist_ok=True)
+    (experiment.code / "model.py").write_text("x = 1")
+    folder = scene.checkpoints / GOOD
+    folder.mkdir(parents=True)
+    (folder / "code").symlink_to(experiment.code)
+    save(scene, experiment, GOOD, 10, 0.25)
+    end(experiment)
+    assert detslurm("c", "verify", GOOD).status == 0
+    assert detslurm("c", "download", GOOD, "-o", tmp_path / "one").status == 0
+    assert (tmp_path / "one" / "code" / "model.py").read_text() == "x = 1"
+    (folder / "code").unlink()
+    (folder / "code").symlink_to(tmp_path / "gone")
+    assert detslurm("c", "verify", GOOD).status == 0
+
+
 def test_what_is_damaged_is_not_downloaded(
     saved: Scene, detslurm: Detslurm, tmp_path: Path
 ) -> None:
