@@ -229,14 +229,16 @@ class SlurmCluster:
     @contextmanager
     def expecting_limits(self) -> Iterator[None]:
         """Ask for the site's rules already: that takes Slurm longer than it takes us to read."""
-        from detslurm.slurm.limits import LimitsQuery
+        if "_limits" not in self.__dict__:
+            from detslurm.slurm.limits import LimitsQuery
 
-        self._query = LimitsQuery()
+            self._query = LimitsQuery()
         try:
             yield
         finally:
-            if self._query is not None:
-                self._query.give_up()
+            query, self._query = self._query, None
+            if query is not None:
+                query.give_up()
 
     def limits(self) -> ClusterLimits:
         """The site's rules, asked for once per object."""

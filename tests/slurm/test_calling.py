@@ -322,3 +322,18 @@ def test_an_array_of_which_some_has_ended_is_changed(fake: Fake, said: str, refu
     fake("scontrol", f'echo "{said}" >&2; exit 1')
     with pytest.raises(SlurmError) if refused else contextlib.nullcontext():
         SlurmCluster().update("4711", Nice=5)
+
+
+def test_rules_that_were_asked_for_in_vain_are_asked_for_again(fake: Fake) -> None:
+    """A submission that is refused waits for no answer; the next one has the same client."""
+    log = fake("scontrol", '[ "$calls" -gt 2 ] || exec sleep 60; echo "ClusterName = c"')
+    fake("sinfo", ":")
+    cluster = SlurmCluster()
+    with contextlib.suppress(ValueError), cluster.expecting_limits():
+        wait_for(lambda: log.exists() and len(log.read_text().splitlines()) == 2, 60, "two calls")
+        raise ValueError("what was submitted is wrong")
+    assert cluster.limits().cluster == "c"
+    calls = log.read_text()
+    with cluster.expecting_limits():
+        assert cluster.limits().cluster == "c"
+    assert log.read_text() == calls
