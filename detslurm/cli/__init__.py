@@ -41,23 +41,27 @@ def _run_interruptible() -> int:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from detslurm.cli.app import run
 
+    interrupt = _Interrupt()
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
-        signal.signal(signal.SIGINT, _interrupt)
-        signal.signal(signal.SIGALRM, _interrupt)
+        signal.signal(signal.SIGINT, interrupt)
+        signal.signal(signal.SIGALRM, interrupt)
     status = run()
-    came, _ = signal.setitimer(signal.ITIMER_REAL, 0)
-    if came and status:
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    return 130 if status and interrupt.came else status
+
+
+class _Interrupt:
+    """Handles Ctrl-C: raises KeyboardInterrupt; within an import, or what C code calls, only right
+    after it: there it may be dropped, or become another error."""
+
+    came = False
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        self.came = True
+        while frame is not None:
+            code = frame.f_code
+            if code.co_name in _SWALLOWING or code.co_filename.startswith("<frozen importlib"):
+                signal.setitimer(signal.ITIMER_REAL, 0.002)
+                return
+            frame = frame.f_back
         raise KeyboardInterrupt
-    return status
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    """Raise KeyboardInterrupt; within an import, or what C code calls, only right after it: there
-    it may be dropped, or become another error."""
-    while frame is not None:
-        code = frame.f_code
-        if code.co_name in _SWALLOWING or code.co_filename.startswith("<frozen importlib"):
-            signal.setitimer(signal.ITIMER_REAL, 0.002)
-            return
-        frame = frame.f_back
-    raise KeyboardInterrupt

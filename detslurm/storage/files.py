@@ -22,7 +22,7 @@ def list_resources(root: Path, *, follow: bool = False) -> Resources:
     Raises OSError for a directory that can't be listed.
     """
     found: Resources = {}
-    for directory, subdirs, files in os.walk(root, onerror=_unseen, followlinks=follow):
+    for directory, subdirs, files in os.walk(root, onerror=raise_unless_gone, followlinks=follow):
         here = Path(directory)
         for name in subdirs:
             found[f"{(here / name).relative_to(root)}/"] = 0
@@ -33,8 +33,8 @@ def list_resources(root: Path, *, follow: bool = False) -> Resources:
     return dict(sorted(found.items()))
 
 
-def _unseen(error: OSError) -> None:
-    """What is gone has no files; what can't be listed now may have some."""
+def raise_unless_gone(error: OSError) -> None:
+    """For `os.walk`: what is gone has no files, what can't be listed now may have some."""
     if not isinstance(error, FileNotFoundError):
         raise error
 
@@ -73,7 +73,7 @@ def copy_names(source: Path, target: Path, names: Iterable[str]) -> None:
 
 def sync_tree(root: Path) -> None:
     """Bring a tree to the disk, file by file, for nobody else to write."""
-    for directory, _, files in os.walk(root, onerror=_unseen):
+    for directory, _, files in os.walk(root, onerror=raise_unless_gone):
         for name in files:
             _sync_file(Path(directory, name))
         sync(Path(directory), guard=True)

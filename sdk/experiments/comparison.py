@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from detslurm.storage.files import raise_unless_gone
 from detslurm.store.curve import flat
 
 if TYPE_CHECKING:
@@ -200,17 +201,12 @@ def _seconds(started: float | None, ended: float | None) -> int | None:
 def _files(folder: Path) -> dict[str, str]:
     """The checksums of the files by their paths; others may not read them."""
     found: dict[str, str] = {}
-    for place, folders, names in os.walk(folder, onerror=_refused):
+    for place, folders, names in os.walk(folder, onerror=raise_unless_gone):
         folders[:] = sorted(name for name in folders if name != "__pycache__")
         for name in sorted(names):
             path = Path(place, name)
             found[path.relative_to(folder).as_posix()] = _checksum(path)
     return found
-
-
-def _refused(error: OSError) -> None:
-    if not isinstance(error, FileNotFoundError):
-        raise error
 
 
 def _checksum(path: Path) -> str:

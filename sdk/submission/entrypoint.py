@@ -22,6 +22,7 @@ _PYTHON = re.compile(r"(.*/)?python(\d(\.\d+)?)?")
 _TRIAL = re.compile(r"([a-zA-Z0-9_.]+):([a-zA-Z0-9_]+)")
 _SHELL_SYNTAX = set("|&;<>()$`\\*?[#~{\n")
 _SOURCE = re.compile(r"(?:^|[;&|({\n])\s*source\s")
+_QUOTED = re.compile(r"'[^']*'|\"(?:[^\"\\]|\\.)*\"", re.DOTALL)
 _FIRST_LINE = 4096  # bytes
 _SHELLS = ("sh", "bash", "dash", "ksh", "zsh")
 _ABSOLUTE = re.compile(r"""(?<![^\s;|&<>()'"=])/[^\s;|&<>()'"=]+""")
@@ -132,7 +133,11 @@ class _Check:
     def shell_text(self, text: str) -> None:
         """What the `sh` that runs an entrypoint may lack."""
         sh = shutil.which("sh", path=_path())
-        if _SOURCE.search(text) and sh is not None and Path(sh).resolve().name == "dash":
+        if (
+            _SOURCE.search(_QUOTED.sub("", text))
+            and sh is not None
+            and Path(sh).resolve().name == "dash"
+        ):
             self._report("sh, which runs it, is dash here and has no `source`: write `. ./FILE`")
 
     def _found(self, command: str) -> None:

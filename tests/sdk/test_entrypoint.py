@@ -177,6 +177,8 @@ def test_source_is_no_command_of_every_shell(files: dict[str, Path], tmp_path: P
         ". ./env.sh && python3 train.py",
         "grep source x|cat",
         ["bash", "-c", "source x"],
+        'bash -c "cd pkg; source x"',
+        "python3 -c 'a = 1; source = 2'",
     ):
         assert "source" not in "".join(check(other, files).problems)
 
