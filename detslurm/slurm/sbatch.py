@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -47,6 +48,9 @@ def submit(
                 raise SubmitLimitReached(refusal.message, refusal.advice) from refusal
             raise
         return job
+    except KeyboardInterrupt:
+        _give_up(script)
+        raise
     return output.strip().splitlines()[-1].partition(";")[0]
 
 
@@ -58,6 +62,14 @@ def _queued_after(refusal: SlurmError, script: Path) -> str | None:
         return queued_from(script, _LAST_PATIENCE)
     except SlurmError:
         return None
+
+
+def _give_up(script: Path) -> None:
+    """Cancel the job that an interrupted call may have queued: nobody else knows its id."""
+    with contextlib.suppress(SlurmError):
+        job = queued_from(script, _LAST_PATIENCE)
+        if job is not None:
+            command.run(["scancel", job], patience=_LAST_PATIENCE)
 
 
 def queued_from(script: Path, patience: float) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
@@ -243,6 +244,37 @@ def test_a_submission_that_slurm_refuses_leaves_nothing(desk: Desk) -> None:
     assert "raise slurm.trials_per_job. It is 1 now, which makes 50 elements." in refused.stderr
     assert unwrap(desk.run("experiment", "list", "--all", "--json").stdout) == []
     assert not desk.experiment(1).code.exists()
+
+
+SLOW_SBATCH = """\
+    #!/bin/sh
+    case "$*" in *--test-only*) exec {sbatch} "$@" ;; esac
+    trap '' INT
+    {sbatch} "$@" >{answer}
+    touch {queued}
+    exec sleep 60
+    """
+
+
+def test_ctrl_c_while_sbatch_runs_leaves_no_job(desk: Desk) -> None:
+    """Slurm has taken it and nobody was told: it is found, and cancelled."""
+    queued = desk.user.home / "queued"
+    text = SLOW_SBATCH.format(
+        sbatch=shutil.which("sbatch"), answer=desk.user.home / "answer", queued=queued
+    )
+    shim = desk.write("shim/sbatch", text)
+    shim.chmod(0o755)
+    env = {"PATH": f"{shim.parent}:{desk.user.env['PATH']}"}
+    config = desk.project(PRINTS)
+    process = desk.user.popen(["detslurm", "submit", "--paused", str(config)], env=env)
+    wait_for(queued.exists, PATIENCE, "the job to be queued")
+    os.kill(process.pid, signal.SIGINT)
+    _, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 130 and "Traceback" not in err, err
+    job = (desk.user.home / "answer").read_text().strip()
+    shown = desk.user.run("squeue", "--noheader", "--me", "--format=%F").stdout.split()
+    assert job and job not in shown
+    assert unwrap(desk.run("experiment", "list", "--all", "--json").stdout) == []
 
 
 def test_every_documented_variable_is_there(desk: Desk) -> None:
