@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import logging
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from detslurm.core._console_log import MetricLines
 from detslurm.core._distributed import DistributedContext
 from detslurm.core._metrics import plain
 from detslurm.core._recorder import AnyRecorder
+from detslurm.core._reported_steps import ReportedSteps
 from detslurm.core._tensorboard import (
     AutoTensorboard,
     FileSelector,
@@ -46,7 +48,8 @@ class EarlyExitReason(enum.Enum):
 class TrainContext:
     """Report metrics, progress and status of this trial: `core.train`.
 
-    The chief's reports are recorded, each on disk within seconds; those of workers are ignored.
+    The chief's reports are recorded: others see validation metrics at once, all else within
+    seconds. Those of workers are ignored.
     """
 
     def __init__(
@@ -70,7 +73,7 @@ class TrainContext:
         self._search = search
         self._best_validation = best_validation
         self._metadata = dict(metadata) if metadata is not None else None
-        self._last: dict[str, tuple[int, set[str]]] = {}
+        self._reported: defaultdict[str, ReportedSteps] = defaultdict(ReportedSteps)
         self._exited_early = False
         self._tensorboard_mode = tensorboard_mode
         self._tensorboard = tensorboard
@@ -150,13 +153,20 @@ class TrainContext:
             _refuse_none(values)
             if self._metric is not None and self._metric in metrics:
                 values[self._metric] = _number(self._metric, values.get(self._metric))
-        keys = self._all_keys(group, steps, values)
+        reported = self._reported[group]
+        if repeated := reported.repeated(steps, values.keys()):
+            raise ValueError(
+                f"{group} metrics {', '.join(repeated)} were already reported at step {steps};"
+                " steps count on through all epochs"
+            )
         record: dict[str, Any] = {"t": "metrics", "group": group, "steps": steps, "metrics": values}
         if batch_metrics is not None:
             record["batch"] = batch_metrics
         record["time"] = now = time.time()
         self._recorder.record(record)
-        self._last[group] = (steps, keys)
+        if group == "validation":  # there are few of them, and the process may end right here
+            self._recorder.flush()
+        reported.add(steps, values.keys())
         if self._auto_tensorboard is not None:
             self._auto_tensorboard.metrics(group, steps, values, now)
         if self._lines is not None:
@@ -167,18 +177,6 @@ class TrainContext:
     def _judge(self, search: TrialSearch, steps: int, values: Mapping[str, Any]) -> None:
         if search.reported(steps, values) and self._flag is not None:
             self._flag.request_stop()
-
-    def _all_keys(self, group: str, steps: int, values: Mapping[str, Any]) -> set[str]:
-        """What has been reported at this step with these values. Raises for a repeated one."""
-        last_steps, keys = self._last.get(group, (None, set()))
-        if last_steps != steps:
-            return set(values)
-        repeated = sorted(keys & values.keys())
-        if repeated:
-            raise ValueError(
-                f"{group} metrics {', '.join(repeated)} were already reported at step {steps}"
-            )
-        return keys | values.keys()
 
     def _show_nothing(self) -> None:
         """Leave it to the caller to show what is reported."""

@@ -198,6 +198,34 @@ def test_bad_reports_raise(root: Path) -> None:
     assert row.metrics == {"a": 1, "b": 2}
 
 
+def test_steps_that_begin_again_raise(root: Path) -> None:
+    """They would replace what the epoch before has reported; between others they are free."""
+    with core.init() as context:
+        train = context.train
+        for steps in (100, 200, 300):
+            train.report_training_metrics(steps, {"a": steps})
+        with pytest.raises(ValueError, match="a were already reported at step 100; steps count on"):
+            train.report_training_metrics(100, {"a": 1})
+        train.report_training_metrics(100, {"b": 1})
+        train.report_training_metrics(150, {"a": 150})
+        train.report_metrics("mine", 100, {"a": 1})
+    rows = trial_metrics(Store(root).experiment(1).trial(1), "training")
+    assert {row.steps: row.metrics for row in rows} == {
+        100: {"a": 100, "b": 1}, 150: {"a": 150}, 200: {"a": 200}, 300: {"a": 300},
+    }  # fmt: skip
+
+
+def test_a_validation_outlives_its_process(root: Path) -> None:
+    """Whatever kills it right after the report."""
+    reports = (
+        "import os; from detslurm import core; context = core.init();"
+        "context.train.report_validation_metrics(7, {'loss': 0.5}); os._exit(0)"
+    )
+    subprocess.run([sys.executable, "-c", reports], check=True)
+    (row,) = trial_metrics(Store(root).experiment(1).trial(1), "validation")
+    assert (row.steps, row.metrics) == (7, {"loss": 0.5})
+
+
 def test_metadata_is_replaced_as_a_whole(root: Path) -> None:
     """get_metadata gives what the last set_metadata set."""
     with core.init() as context:
