@@ -66,7 +66,8 @@ envelope. `jq .data` takes the envelope off.
 ## The store
 
 The store is `$DETSLURM_ROOT`, else the `root` of the site profile, else `~/detslurm`. If one of the
-first two names a store that does not exist, that is an error.
+first two names a store that does not exist, that is an error for all but what makes one: `submit`,
+and scripts that run by hand.
 
 This page is made by `python scripts/cli_reference.py`.
 """

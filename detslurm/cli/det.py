@@ -43,10 +43,19 @@ _IGNORED: Mapping[str, Mapping[str, Ignored]] = {
     "experiment download": {"-q": Ignored(False, "nothing is printed but the path")},
 }
 # Doing something else instead would be worse than nothing.
-_REFUSED = {
-    "--local": "`python -m detslurm.compat SCRIPT` runs a script here, as in a job",
-    "--project_id": "projects have names: `--project WORKSPACE/PROJECT`",
-    "--project-id": "projects have names: `--project WORKSPACE/PROJECT`",
+_REFUSED: Mapping[str, Mapping[str, str]] = {
+    "experiment create": {
+        "--local": "`python -m detslurm.compat SCRIPT` runs a script here, as in a job",
+        "--project_id": "projects have names: `--project WORKSPACE/PROJECT`",
+        "--project-id": "projects have names: `--project WORKSPACE/PROJECT`",
+    },
+    "experiment describe": {
+        "--metrics": "`detslurm trial metrics ID` prints a trial's; `--outdir` writes all as CSV"
+    },
+    "trial describe": {
+        "--metrics": "`detslurm trial metrics ID` prints them, also with --csv or --json",
+        "--metrics-summary": "`detslurm trial metrics ID` prints them, also with --csv or --json",
+    },
 }
 _ONE_LETTER = (
     *("agent", "checkpoint", "experiment", "job", "model"),
@@ -101,10 +110,10 @@ def translate(argv: Sequence[str]) -> Translated:
     command = _COMMANDS.get(rest[0], rest[0])
     path = f"{group} {command}"
     kept = _without(rest[1:], _IGNORED.get(path, {}), notes)
-    if path == "experiment create":
-        for word in kept:
-            if (name := word.partition("=")[0]) in _REFUSED:
-                raise NoMeaning(f"`{name}` has no meaning here: {_REFUSED[name]}")
+    refused = _REFUSED.get(path, {})
+    for word in kept:
+        if (name := word.partition("=")[0]) in refused:
+            raise NoMeaning(f"`{name}` has no meaning here: {refused[name]}")
     return Translated([group, command, *kept], notes)
 
 

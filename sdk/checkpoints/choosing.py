@@ -75,6 +75,16 @@ def best_first(
     return in_order(rated, name, descending=not smaller)
 
 
+def unrated(checkpoints: Sequence[Checkpoint], sort_by: str | None = None) -> str:
+    """Why none of them is the best, in words."""
+    named = sort_by or next((one._saved.metric for one in checkpoints), None)
+    reported = ", ".join(sorted({name for one in checkpoints for name in one.validation_metrics}))
+    return (
+        f"no checkpoint with a validation{f' of {named}' if named else ''} at its step"
+        f"{f', but with {reported}' if reported else ''}"
+    )
+
+
 def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not math.isnan(value)
 

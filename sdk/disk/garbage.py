@@ -53,6 +53,7 @@ class GCPreview(msgspec.Struct, frozen=True, kw_only=True):
         freed: The bytes of these.
         stay: How many complete checkpoints stay.
         kept_by: Why others stay that the policy alone would not keep, by storage id.
+        unranked: Whether none has a validation of the searcher's metric: none is among the best.
         problems: Which stay because their storage can't be seen from here, in sentences.
     """
 
@@ -61,6 +62,7 @@ class GCPreview(msgspec.Struct, frozen=True, kw_only=True):
     freed: int
     stay: int
     kept_by: dict[str, str]
+    unranked: bool
     problems: tuple[str, ...] = ()
 
 
@@ -97,5 +99,6 @@ def preview(collector: Collector, policy: GCPolicy | None = None) -> GCPreview:
         freed=sum(map(size_of, chosen)),
         stay=len(collector.values) - len(chosen),
         kept_by={uuid: fact.kept_by for fact in kept for uuid in fact.uuids},
+        unranked=all(value is None for value in collector.values.values()),
         problems=tuple(unreachable_problems(unreachable)),
     )

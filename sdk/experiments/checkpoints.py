@@ -105,16 +105,14 @@ class CheckpointChoice:
             ValueError: If only one of the last two is given, or `limit` is not positive.
             LifecycleError: If no checkpoint has a validation with that metric.
         """
-        from detslurm.sdk.checkpoints.choosing import best_first
+        from detslurm.sdk.checkpoints.choosing import best_first, unrated
 
         if limit < 1:
             raise ValueError(f"limit is {limit}: it must be at least 1")
-        found = best_first(self.checkpoints(), sort_by, smaller_is_better)
+        every = self.checkpoints()
+        found = best_first(every, sort_by, smaller_is_better)
         if not found:
-            by = f" of {sort_by}" if sort_by else ""
-            raise LifecycleError(
-                f"{self._named} has no checkpoint with a validation{by} at its step"
-            )
+            raise LifecycleError(f"{self._named} has {unrated(every, sort_by)}")
         return found[:limit]
 
     @property

@@ -99,9 +99,15 @@ def selected(
     states: Iterable[str] | None = None,
     name: str | None = None,
 ) -> list[ExperimentRow]:
-    """As Determined's client chooses: the name holds this text, in any case."""
+    """As Determined's client chooses: the name holds this text, in any case.
+
+    Raises ValueError for a state that there is not.
+    """
+    wanted = frozenset(states or ())
+    if unknown := sorted(wanted - set(ExperimentState)):
+        raise ValueError(f"{unknown[0]!r} is not a state, but one of {', '.join(ExperimentState)}")
     query = ExperimentQuery(
-        states=frozenset(map(ExperimentState, states or ())),
+        states=frozenset(map(ExperimentState, wanted)),
         labels=frozenset(labels or ()),
         users=frozenset(users or ()),
     )

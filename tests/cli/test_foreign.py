@@ -73,6 +73,11 @@ def test_what_would_do_something_else_is_refused() -> None:
     assert translate(["-u", "ada", "preview-search", "x"]).words == ["preview-search", "x"]
     assert translate([]).words == ["--help"]
     assert translate(["e", "create", "-t", "x", "."]).words[-3:] == ["-t", "x", "."]
-    for words in (["e", "create", "--local", "x", "."], ["e", "create", "--project_id=1", "x"]):
+    for words in (
+        ["e", "create", "--local", "x", "."],
+        ["e", "create", "--project_id=1", "x"],
+        ["e", "describe", "1", "--metrics"],
+        ["t", "describe", "1", "--metrics", "--csv"],
+    ):
         with pytest.raises(NoMeaning):
             translate(words)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from detslurm.store import fold_facts
+from detslurm.store import RunLog, fold_facts
 from detslurm.store.checkpoint_facts import keep, release
 from detslurm.store.frame import frame
 from tests.cli.conftest import Detslurm
@@ -42,6 +42,22 @@ def test_a_new_policy_shows_what_it_deletes_and_asks(
         "Deleted 1 checkpoint, 5 Bytes",
     ]
     assert on_disk(scene) == {"a-1", "b-2", "d-4"}
+
+
+def test_a_policy_that_can_keep_no_best(scene: Scene, detslurm: Detslurm) -> None:
+    """Where nothing has the searcher's metric it says so, before and after a question."""
+    made = collecting.experiment(scene)
+    number = run(scene, made, 0, [("a-1", 1, None), ("b-2", 2, None)], end=None)
+    trial = made.trial(made.created().first_trial)
+    with RunLog.open(trial.records_path(number)) as log:
+        report = {"t": "metrics", "group": "validation", "steps": 1, "metrics": {"accuracy": 0.5}}
+        log.append(report)
+    trial.write_end(number, {"outcome": "completed", "time": 2.0})
+    why = "experiment 1 has no checkpoint with a validation of loss at its step, but with accuracy"
+    assert why in detslurm("e", "download", 1).err
+    done = detslurm("e", "set", "gc-policy", 1, "--save-trial-latest", 1, "--yes")
+    assert f"warning: {why}: the best of them can't be kept" in done.err
+    assert on_disk(scene) == {"b-2"}
 
 
 def test_a_policy_in_a_script(scene: Scene, detslurm: Detslurm) -> None:

@@ -84,6 +84,8 @@ def test_experiments_are_chosen_and_sorted(scene: Scene) -> None:
     for conditions, ids in FILTERS:
         found = scene.client.list_experiments(**conditions)
         assert [one.id for one in found] == ids, conditions
+    with pytest.raises(ValueError, match="'DONE' is not a state, but one of ACTIVE, "):
+        scene.client.list_experiments(states=["DONE"])
     scene.client.experiment(1).archive()
     assert [one.archived for one in scene.client.list_experiments()] == [True, False, False]
 

@@ -12,6 +12,7 @@ from detslurm.cli.output.printing import json_option, note, number, print_json, 
 
 if TYPE_CHECKING:
     from detslurm.sdk.disk.garbage import GCPreview
+    from detslurm.sdk.experiments.experiment import Experiment
     from detslurm.store.gc_policy import GCPolicy
 
 _COUNT = click.IntRange(0)
@@ -57,6 +58,12 @@ def gc_policy(
     given = {name: value for name, value in numbers.items() if value is not None}
     policy = replace(experiment.gc_policy, **given)
     found = experiment.gc_preview(policy)
+    if (
+        found.checkpoints
+        and found.unranked
+        and policy.save_experiment_best + policy.save_trial_best
+    ):
+        warn(f"{_none_is_best(experiment)}: the best of them can't be kept")
     if not yes:
         _show(found)
         if not click.confirm("Change the policy and delete these checkpoints?", err=True):
@@ -72,6 +79,12 @@ def gc_policy(
         return
     click.echo(f"Set GC policy of experiment {experiment_id} to {described(policy)}")
     click.echo(f"Deleted {counted(len(done.deleted), 'checkpoint')}, {size(done.freed)}")
+
+
+def _none_is_best(experiment: Experiment) -> str:
+    from detslurm.sdk.checkpoints.choosing import unrated
+
+    return f"experiment {experiment.id} has {unrated(experiment.checkpoints())}"
 
 
 def described(policy: GCPolicy) -> str:
