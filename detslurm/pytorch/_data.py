@@ -13,7 +13,12 @@ import numpy as np
 import torch
 from torch.utils import data
 
-from detslurm.pytorch._workers import Numbering, SeededWorker, Worker
+from detslurm.pytorch._workers import (
+    Numbering,
+    SeededWorker,
+    Worker,
+    require_short_temporary_directory,
+)
 from detslurm.pytorch.samplers import (
     DistributedBatchSampler,
     RepeatBatchSampler,
@@ -65,6 +70,8 @@ class DataLoader:
         persistent_workers: Whether workers outlive an epoch; off by default.
 
     Raises:
+        OSError: When batches are asked for from workers that could not send them, because the path
+            of the directory for temporary files is too long.
         ValueError: For an iterable-style data set, for no batches without a `batch_sampler`, and
             for what torch refuses.
     """
@@ -171,6 +178,7 @@ class DataLoader:
     def _worker_functions(self, numbering: Numbering | None) -> dict[str, Any]:
         if not self.num_workers:
             return {}
+        require_short_temporary_directory()
         if numbering is None:
             return {"worker_init_fn": Worker(self.worker_init_fn).start}
         worker = SeededWorker(self.worker_init_fn, self.collate_fn, self.num_workers, numbering)

@@ -6,13 +6,43 @@ import os
 import random
 import signal
 import sys
+import tempfile
 from collections.abc import Callable
+from multiprocessing import util
 from typing import Any, NamedTuple
 
 import torch
+from torch import multiprocessing
 
+from detslurm._quantities import counted
 from detslurm.core._preempt import attach_flag
 from detslurm.pytorch.samplers import mixed_seed
+
+_LONGEST_SOCKET = 107  # bytes, on Linux: unix(7)
+
+
+def require_short_temporary_directory() -> None:
+    """Raise `OSError` where the paths of workers' sockets would be longer than they may be.
+
+    Workers hand tensors over through sockets in TMPDIR. One that can't open its own prints an
+    error, goes on without the batch, and training would wait for that forever.
+    """
+    given = tempfile.gettempdir()
+    if _excess(f"{given}/pymp-12345678") <= 0:
+        return
+    if multiprocessing.get_sharing_strategy() != "file_descriptor":
+        return
+    excess = _excess(util.get_temp_dir())  # recent Pythons choose a shorter one by themselves
+    if excess > 0:
+        raise OSError(
+            f"workers of data loaders can't send batches: in {given} the paths of their sockets"
+            f" are {counted(excess, 'byte')} too long; set TMPDIR to a shorter path, for instance"
+            " in environment.environment_variables, or num_workers to 0"
+        )
+
+
+def _excess(folder: str) -> int:
+    return len(os.fsencode(f"{folder}/listener-12345678")) - _LONGEST_SOCKET
 
 
 class Worker:

@@ -255,6 +255,7 @@ def experiment_view(
     workspace, project = _folder(fields.get("folder"), created)
     best = _best_trial(trials, smaller)
     done = state in FINISHED
+    ends = (trial.ended for trial in trials if trial.ended is not None)
     return ExperimentView(
         id=experiment_id,
         name=_line(fields.get("name", created.name)),
@@ -264,7 +265,7 @@ def experiment_view(
         progress=1.0 if state == "COMPLETED" else _progress(trials, ended=done),
         created=created.time,
         started=min((t.started for t in trials if t.started is not None), default=None),
-        ended=max((t.ended for t in trials if t.ended is not None), default=None) if done else None,
+        ended=max(ends, default=desired.stopped) if done else None,
         pool=fields.get("resource_pool", created.pool),
         slots=created.slots,
         trial_count=len(trials if facts.searching else facts.trial_ids),

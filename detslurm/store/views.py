@@ -217,6 +217,7 @@ class DesiredState(msgspec.Struct, frozen=True, kw_only=True):
         paused: Whether nothing may run.
         pause_reason: Why it was paused, if not by its user.
         stopping: "cancel" or "kill"; None if it is to go on.
+        stopped: When it was first asked to stop, in seconds since 1970.
         archived: Whether lists leave it out.
         deleted: Whether it was deleted.
         killed_trials: The ids of trials that were killed.
@@ -226,6 +227,7 @@ class DesiredState(msgspec.Struct, frozen=True, kw_only=True):
     paused: bool = False
     pause_reason: str | None = None
     stopping: str | None = None
+    stopped: float | None = None
     archived: bool = False
     deleted: bool = False
     killed_trials: frozenset[int] = frozenset()
@@ -241,6 +243,7 @@ class DesiredState(msgspec.Struct, frozen=True, kw_only=True):
             changed["archived"] = intent == "archive"
         elif intent in ("cancel", "kill"):
             changed["stopping"] = "kill" if "kill" in (intent, self.stopping) else "cancel"
+            changed["stopped"] = fact.time if self.stopped is None else self.stopped
         elif intent == "kill_trial":
             changed["killed_trials"] = self.killed_trials | {fact.trial or 0}
         elif intent == "delete":
@@ -278,7 +281,8 @@ class ExperimentRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         progress: Which part of it is done, from 0 to 1.
         created: When it was submitted, in seconds since 1970.
         started: When its first run began, in seconds since 1970.
-        ended: When its last run ended, in seconds since 1970; None while it is unfinished.
+        ended: When its last run ended, or, if none began, when it was stopped, in seconds since
+            1970; None while it is unfinished.
         pool: The partition; None for the default one.
         slots: The number of slots of each trial.
         trial_count: The number of its trials.

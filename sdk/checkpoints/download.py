@@ -39,7 +39,7 @@ def download(
         raise LifecycleError(f"checkpoint {uuid} was deleted")
     storage = storages_of(experiment).of(checkpoint.storage)
     if os.path.lexists(target) and _has_something(target):
-        wanted = storage.resources(uuid) if storage.exists(uuid) else checkpoint.resources
+        wanted = _to_copy(storage, uuid) if storage.exists(uuid) else checkpoint.resources
         if _is_copy(wanted, target):
             return target
         raise LifecycleError(f"{target} exists already, and is no copy of checkpoint {uuid}")
@@ -85,7 +85,7 @@ def _copy(
     stage = target.with_name(f".{target.name}.{uuid[:8]}.partial")
     stage.mkdir(parents=True, exist_ok=True)
     try:
-        wanted = storage.resources(uuid)
+        wanted = _to_copy(storage, uuid)
         _fill(storage, uuid, stage, wanted, progress)
         _check(storage, uuid, wanted, list_resources(stage))
         _tidy(stage, wanted)
@@ -100,6 +100,22 @@ def _copy(
     if target.is_dir():
         target.rmdir()  # it is empty
     rename(stage, target)
+
+
+def _to_copy(storage: Storage, uuid: str) -> Mapping[str, int]:
+    """A checkpoint's resources, except for links that lead nowhere."""
+    found, folder = storage.resources(uuid), storage.direct(uuid)
+    if folder is None:
+        return found
+    return {name: size for name, size in found.items() if not _leads_nowhere(folder / name)}
+
+
+def _leads_nowhere(path: Path) -> bool:
+    try:
+        path.stat()
+    except FileNotFoundError:
+        return path.is_symlink()
+    return False
 
 
 def _fill(
@@ -144,7 +160,7 @@ def _copied(source: Path, target: Path) -> Iterator[int]:
 
 def _check(storage: Storage, uuid: str, wanted: Mapping[str, int], got: Mapping[str, int]) -> None:
     """Compare the copy with the source as it is now: somebody may have changed or deleted it."""
-    if not storage.exists(uuid) or storage.resources(uuid) != wanted:
+    if not storage.exists(uuid) or _to_copy(storage, uuid) != wanted:
         raise LifecycleError(f"checkpoint {uuid} was changed or deleted while it was copied")
     for name, size in wanted.items():
         if got.get(name) != size:

@@ -87,7 +87,7 @@ def usage_of(directory: ExperimentDir, facts: ExperimentFacts | None = None) -> 
     """What an experiment takes now."""
     facts = facts or fold_facts(directory)
     found = Usage(
-        metrics=_sizes([directory.metrics_path]),
+        metrics=_sizes([directory.metrics_path]) + tree_size(directory.search),
         logs=_sizes(_job_outputs(directory, facts)),
         code=facts.created.code_bytes or 0,
     )

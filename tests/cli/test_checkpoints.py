@@ -294,7 +294,7 @@ def test_what_can_not_be_read_is_no_damage(saved: Scene, detslurm: Detslurm) -> 
 
 def test_a_link_to_the_code_is_no_damage(scene: Scene, detslurm: Detslurm, tmp_path: Path) -> None:
     """A PyTorchTrial's checkpoint leads to the frozen code: it is verified, also where the link
-    leads to nothing from here, and downloaded with it."""
+    leads to nothing from here, and downloaded, with the code if it is there."""
     experiment = scene.experiment()
     experiment.code.mkdir(exist_ok=True)
     (experiment.code / "model.py").write_text("x = 1")
@@ -309,6 +309,9 @@ def test_a_link_to_the_code_is_no_damage(scene: Scene, detslurm: Detslurm, tmp_p
     (folder / "code").unlink()
     (folder / "code").symlink_to(tmp_path / "gone")
     assert detslurm("c", "verify", GOOD).status == 0
+    for _ in range(2):  # the second time it is there
+        assert detslurm("c", "download", GOOD, "-o", tmp_path / "two").status == 0
+    assert (tmp_path / "two" / "weights").exists() and not (tmp_path / "two" / "code").exists()
 
 
 def test_what_is_damaged_is_not_downloaded(

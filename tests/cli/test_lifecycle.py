@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,11 @@ def test_several_ids_at_once(scene: Scene, detslurm: Detslurm) -> None:
     assert "there is no experiment 9" in result.err
     again = detslurm("e", "kill", "1,2")
     assert again.status == 0
+    facts = scene.store.experiment(1).facts()
+    killed = next(fact["time"] for fact in facts if fact["type"] == "intent")
+    ends = {row["id"]: row["ended"] for row in detslurm("e", "list", "--json").data}
+    ended = datetime.fromisoformat(ends[1]).timestamp()
+    assert ended == pytest.approx(killed)  # no run of it began
     assert again.out.splitlines()[0] == "Experiment 1 has already ended: CANCELED"
 
 

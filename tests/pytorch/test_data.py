@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import random
 import signal
+import tempfile
 import threading
 from collections import namedtuple
 from itertools import islice
+from multiprocessing import current_process
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -162,6 +165,25 @@ def test_workers_that_are_not_forked(method: str) -> None:
     """What workers need can be sent to them."""
     loader = DataLoader(range(8), batch_size=2, num_workers=1, multiprocessing_context=method)
     assert stream(loader, 2, skip=1) == [[2, 3], [4, 5]]
+
+
+def test_workers_that_could_not_send_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where paths of sockets would be too long they send nothing, and training waits forever."""
+    room = 107 - len("/pymp-12345678/listener-12345678")
+    loader = DataLoader(range(8), batch_size=2, num_workers=1)
+    folder = Path(tempfile.mkdtemp())
+    # Python remembers there which directory its sockets are in.
+    fresh = {k: v for k, v in vars(current_process())["_config"].items() if k != "tempdir"}
+    for length in (room, room + 1):
+        long = folder / ("x" * (length - len(str(folder)) - 1))
+        long.mkdir()
+        monkeypatch.setattr(tempfile, "tempdir", str(long))
+        monkeypatch.setattr(current_process(), "_config", dict(fresh))
+        if length > room:
+            with pytest.raises(OSError, match="are 1 byte too long; set TMPDIR"):
+                stream(loader, 1)
+        else:
+            assert stream(loader, 1) == [[0, 1]]
 
 
 def end(worker: int) -> None:

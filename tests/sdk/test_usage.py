@@ -34,13 +34,17 @@ def test_each_kind_of_file_counts(scene: Scene) -> None:
     trial.log_path(1).write_text("x" * 30)
     (made.jobs / "slurm-7.out").write_text("y" * 12)
     made.metrics_path.write_bytes(b"z" * 70)
+    (made.search / "waiting").mkdir(parents=True, exist_ok=True)
+    before = scene.client.stored(1).disk_usage().metrics
+    (made.search / "waiting" / "event").write_text("e" * 8)
     events = scene.checkpoints / f"tensorboard/experiment/{made.id}/trial/{trial.id}/deep/events"
     events.parent.mkdir(parents=True)
     events.write_text("t" * 9)
     records = trial.records_path(1).stat().st_size
     found = scene.client.stored(1).disk_usage()
-    assert found == Usage(checkpoints=10, logs=42, metrics=70 + records, code=1000, tensorboard=9)
-    assert found.total == 1131 + records
+    assert found == Usage(checkpoints=10, logs=42, metrics=before + 8, code=1000, tensorboard=9)
+    assert found.metrics == 78 + records
+    assert found.total == 1139 + records
     mark_deleted(made, ["a"])
     assert scene.client.stored(1).disk_usage().checkpoints == 5
     with pytest.raises(LifecycleError, match="may be writing"):
