@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from detslurm.sdk.enums import ExperimentState
 from detslurm.sdk.errors import LifecycleError
-from detslurm.sdk.experiments.snapshot import ExperimentSnapshot, Finished, read
+from detslurm.sdk.experiments.snapshot import ExperimentSnapshot, Finished, attach_job_status, read
 from detslurm.sdk.jobs.status import JobRef
 from detslurm.store import ExperimentRow, ExperimentView
 from detslurm.store.records import Environment, Intent, Set
@@ -32,6 +32,10 @@ class ExperimentBase:
         if isinstance(self._known, Finished):
             self._known = read(self._known.directory)
         return self._known
+
+    def _read_again(self) -> None:
+        self._known = read(self._known.directory)
+        attach_job_status([self._known], self._queues)
 
     @property
     def view(self) -> ExperimentView:

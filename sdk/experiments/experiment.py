@@ -17,7 +17,6 @@ from detslurm.sdk.experiments.descent import Descendants
 from detslurm.sdk.experiments.disk import DiskUse
 from detslurm.sdk.experiments.lifecycle import Lifecycle
 from detslurm.sdk.experiments.settings import Settings
-from detslurm.sdk.experiments.snapshot import attach_job_status, read
 from detslurm.sdk.jobs.status import JobStatus
 from detslurm.store import StoreError, TrialRow
 
@@ -46,8 +45,7 @@ class Experiment(Lifecycle, Settings, Descendants, DiskUse, ExperimentCheckpoint
         Returns:
             This object.
         """
-        self._known = read(self._known.directory)
-        attach_job_status([self._known], self._queues)
+        self._read_again()
         return self
 
     def wait(self, interval: float = 5.0) -> ExperimentState:

@@ -100,7 +100,7 @@ class Lifecycle(ExperimentBase):
         Raises:
             LifecycleError: If it is not finished.
         """
-        if not self.view.finished:
+        if not self._is_over():
             raise LifecycleError(
                 f"can't archive experiment {self.id}: it is {self.state}, not finished"
             )
@@ -125,12 +125,18 @@ class Lifecycle(ExperimentBase):
         """
         from detslurm.sdk.disk.deletion import delete
 
-        if not self.view.finished:
+        if not self._is_over():
             raise LifecycleError(
                 f"can't delete experiment {self.id}: it is {self.state}; kill it first"
             )
         self._refuse_others()
         delete(self._snapshot, force=force)
+
+    def _is_over(self) -> bool:
+        """Whether it has ended by now, however long ago it was read."""
+        if not self.view.finished:
+            self._read_again()
+        return self.view.finished
 
     def _stop(self, intent: str, act: Callable[..., None]) -> bool:
         if self.view.finished:

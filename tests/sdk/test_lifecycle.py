@@ -459,6 +459,20 @@ def test_an_active_experiment_is_not_deleted(scene: Scene) -> None:
     assert intents(experiment) == []
 
 
+def test_what_has_ended_since_it_was_read_is_over(scene: Scene) -> None:
+    """A script may hold an experiment for hours, and kill it before it deletes it."""
+    ending = scene.experiment()
+    held = scene.client.experiment(1)
+    scene.run(ending, end="completed")
+    held.archive()
+    assert [row.id for row in scene.client.rows()] == []
+    scene.experiment(job="8")
+    killed = scene.client.experiment(2)
+    killed.kill()
+    killed.delete()
+    assert [row.id for row in scene.client.rows(archived=True)] == [1]
+
+
 def test_the_code_comes_back_as_it_was_frozen(scene: Scene, tmp_path: Path) -> None:
     """The archive holds the experiment's own copy."""
     import tarfile
