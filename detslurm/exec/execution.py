@@ -348,6 +348,10 @@ class Execution:
                 result.yield_allocation = result.cause in _YIELDING
         elif result.cause is Cause.PREEMPTION and self._job_is_ending():
             self._await_end_reason(result)
+        elif result.agent_lost and result.cause is None and self._job_is_ending():
+            # Slurm gave its node up, say: srun ends before this process is signalled.
+            result.exit_code = 128 + signal.SIGKILL
+            self._await_end_reason(result)
 
     def _await_end_reason(self, result: AttemptResult) -> None:
         """Wait for the SIGTERM that is on its way to this process, and read why it came."""

@@ -140,6 +140,23 @@ def test_pause_frees_the_allocation_and_activate_goes_on(desk: Desk, site: Clust
 
 
 @pytest.mark.slow
+def test_a_node_that_is_set_down(desk: Desk, site: Cluster) -> None:
+    """It lives on, and the runner with it, for a while: its code has not failed."""
+    number = desk.submit(project(desk, HELD_AT), "max_restarts=0")
+    desk.wait_for_steps(number, HELD_AT)
+    node = site.job(desk.job(number))["NodeList"]
+    site.command("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=test")
+    try:
+        desk.wait_for_state(number, "COMPLETED", "ERROR")
+    finally:
+        # It may have come back by itself.
+        site.command("scontrol", "update", f"NodeName={node}", "State=RESUME", check=False)
+    assert desk.outcomes(number) == ["preempted", "completed"]
+    assert desk.trial(number).restarts == 0
+    assert_undisturbed(desk, number)
+
+
+@pytest.mark.slow
 def test_a_dead_node(desk: Desk, site: Cluster) -> None:
     """The node loses power: the trial waits, and goes on elsewhere from its last checkpoint."""
     number = desk.submit(project(desk, HELD_AT))
