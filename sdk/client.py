@@ -248,6 +248,7 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
 
         Raises:
             NotFound: If there is no store where the user said it is.
+            TypeError: If labels, users or states are a text instead of a list of texts.
             ValueError: If one of the states is no state.
         """
         from detslurm.sdk.experiments.experiment import Experiment

@@ -59,9 +59,14 @@ def folder(what: str, value: object) -> str:
 
 def labels(values: object) -> list[str]:
     """Labels, each once and in order; raises as `line` does."""
-    if isinstance(values, str) or not isinstance(values, Iterable):
-        raise TypeError(f"labels must be a list of texts, not {values!r}")
-    return sorted({line("a label", value) for value in values})
+    return sorted({line("a label", value) for value in several("labels", values)})
+
+
+def several(what: str, values: object) -> list[Any]:
+    """The members of a list. Raises `TypeError` for a text, whose members are its characters."""
+    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+        raise TypeError(f"{what} must be a list of texts, not {values!r}")
+    return list(values)
 
 
 def whole(what: str, value: object) -> int:

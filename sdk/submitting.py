@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from detslurm.sdk import settings
 from detslurm.sdk.jobs.queues import Queues
 from detslurm.slurm import SlurmError
 from detslurm.store import Store
@@ -89,6 +90,7 @@ class Submitting:
             from detslurm.sdk.submission.submit import check
 
             site = load_site()
+            overrides = settings.several("overrides", overrides)
             source = config if isinstance(config, Mapping) else os.fspath(config)
             named = None if template is None else os.fspath(template)
             root = self.store.path
@@ -109,7 +111,7 @@ class Submitting:
             made = make_plan(
                 loaded,
                 Path(context_dir),
-                [Path(path) for path in includes],
+                [Path(path) for path in settings.several("includes", includes)],
                 cluster=self.queues.cluster(cluster),
                 site=site,
                 store=store,

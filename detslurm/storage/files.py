@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import os
 import shutil
 import stat
@@ -14,11 +15,14 @@ from pathlib import Path
 from detslurm.storage.interface import Resources, Selector
 from detslurm.storage.names import selected
 
+logger = logging.getLogger("detslurm.storage")
+
 
 def list_resources(root: Path, *, follow: bool = False) -> Resources:
     """Every file with its size and every directory (name ends in `/`, size 0), by relative path.
 
-    With `follow` a link counts as what it leads to, as far as there is such a thing.
+    With `follow` a link counts as what it leads to, as far as there is such a thing. Pipes, sockets
+    and devices, whose content nobody could copy, are left out.
     Raises OSError for a directory that can't be listed.
     """
     found: Resources = {}
@@ -27,7 +31,8 @@ def list_resources(root: Path, *, follow: bool = False) -> Resources:
         for name in subdirs:
             found[f"{(here / name).relative_to(root)}/"] = 0
         for name in files:
-            found[str((here / name).relative_to(root))] = _size(here / name, follow)
+            if (size := _size(here / name, follow)) is not None:
+                found[str((here / name).relative_to(root))] = size
         if follow:
             subdirs[:] = [name for name in subdirs if not _leads_up(here / name, root)]
     return dict(sorted(found.items()))
@@ -39,11 +44,13 @@ def raise_unless_gone(error: OSError) -> None:
         raise error
 
 
-def _size(path: Path, follow: bool) -> int:
-    if follow:
+def _size(path: Path, follow: bool) -> int | None:
+    found = path.lstat()
+    if follow and stat.S_ISLNK(found.st_mode):
         with contextlib.suppress(OSError):  # it leads to nothing
-            return path.stat().st_size
-    return path.lstat().st_size
+            found = path.stat()
+    known = stat.S_ISREG(found.st_mode) or stat.S_ISLNK(found.st_mode)
+    return found.st_size if known else None
 
 
 def _leads_up(path: Path, root: Path) -> bool:
@@ -72,11 +79,36 @@ def copy_names(source: Path, target: Path, names: Iterable[str]) -> None:
 
 
 def sync_tree(root: Path) -> None:
-    """Bring a tree to the disk, file by file, for nobody else to write."""
-    for directory, _, files in os.walk(root, onerror=raise_unless_gone):
-        for name in files:
-            _sync_file(Path(directory, name))
-        sync(Path(directory), guard=True)
+    """Bring a tree to the disk, file by file, for nobody else to write and to get another name.
+
+    Absolute links into it become relative. Pipes, sockets and devices are removed.
+    """
+    _sync_directory(root, root)
+
+
+def _sync_directory(here: Path, root: Path) -> None:
+    with os.scandir(here) as entries:
+        found = list(entries)
+    for entry in found:
+        path = Path(entry.path)
+        if entry.is_symlink():
+            _make_relative(path, root)
+        elif entry.is_dir(follow_symlinks=False):
+            _sync_directory(path, root)
+        elif entry.is_file(follow_symlinks=False):
+            sync(path, guard=True)
+        else:
+            name = path.relative_to(root)
+            logger.warning("%s is no file that can be kept, and is left out of %s", name, root.stem)
+            path.unlink()
+    sync(here, guard=True)
+
+
+def _make_relative(link: Path, root: Path) -> None:
+    target = link.readlink()
+    if target.is_absolute() and target.is_relative_to(root):
+        link.unlink()
+        link.symlink_to(os.path.relpath(target, link.parent))
 
 
 def sync_names(root: Path, names: Iterable[str]) -> None:

@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from detslurm.sdk import settings
 from detslurm.sdk.enums import CheckpointState, DownloadMode
 from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.trials.metrics import TrialMetrics
@@ -251,10 +252,11 @@ class Checkpoint:
 
         Raises:
             LifecycleError: If the experiment is another user's, or the checkpoint was deleted.
+            TypeError: If `keys` is a text instead of a list of texts.
         """
         from detslurm.sdk.checkpoints.changes import edit_metadata
 
-        edit_metadata(self, {}, keys)
+        edit_metadata(self, {}, settings.several("keys", keys))
 
     def delete(self) -> None:
         """Delete it with all its files.
@@ -278,10 +280,11 @@ class Checkpoint:
 
         Raises:
             LifecycleError: If something needs it, or the experiment is another user's.
+            TypeError: If `globs` is a text instead of a list of texts.
         """
         from detslurm.sdk.checkpoints.changes import remove_files
 
-        return remove_files(self._directory, self, list(globs))
+        return remove_files(self._directory, self, settings.several("globs", globs))
 
     def verify(self, *, deep: bool = False) -> str | None:
         """Compare its files with what was recorded of them when it was saved.

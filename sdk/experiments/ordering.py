@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
+from detslurm.sdk import settings
 from detslurm.sdk.enums import ExperimentSortBy, ExperimentState, OrderBy, TrialSortBy
 from detslurm.sdk.experiments.query import ExperimentQuery
 from detslurm.store import ExperimentRow, TrialRow
@@ -101,15 +102,15 @@ def selected(
 ) -> list[ExperimentRow]:
     """As Determined's client chooses: the name holds this text, in any case.
 
-    Raises ValueError for a state that there is not.
+    Raises ValueError for a state that there is not, TypeError for a text instead of a list.
     """
-    wanted = frozenset(states or ())
+    wanted = frozenset(settings.several("states", states or ()))
     if unknown := sorted(wanted - set(ExperimentState)):
         raise ValueError(f"{unknown[0]!r} is not a state, but one of {', '.join(ExperimentState)}")
     query = ExperimentQuery(
         states=frozenset(map(ExperimentState, wanted)),
-        labels=frozenset(labels or ()),
-        users=frozenset(users or ()),
+        labels=frozenset(settings.several("labels", labels or ())),
+        users=frozenset(settings.several("users", users or ())),
     )
     return [
         row

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import shlex
 import site
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
@@ -17,6 +18,10 @@ from zipfile import ZipFile
 _FILE = "functions.zip"
 _PLACES = "places.json"
 _FAILED = "^detslurm: the function raised an exception"
+
+_DEFERRED = (
+    inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction,
+)  # fmt: skip
 
 METRIC = "result"
 """Calls report no metric, and every search has one."""
@@ -52,9 +57,14 @@ def _is_in(path: str, place: str) -> bool:
 
 def name_of(function: object) -> str:
     """What to call an experiment of this function."""
+    plain = _plain(function)
+    return str(getattr(plain, "__name__", type(plain).__name__))
+
+
+def _plain(function: Any) -> Any:
     while hasattr(function, "func"):  # functools.partial
         function = function.func
-    return str(getattr(function, "__name__", type(function).__name__))
+    return function
 
 
 def entrypoint(kind: str, python: str | None = None) -> str:
@@ -77,6 +87,22 @@ def calls_config(count: int, name: str, python: str | None = None) -> dict[str, 
 
 
 def training_config(function: Callable[..., Any], config: Mapping[str, Any]) -> dict[str, Any]:
-    """A configuration whose trials call the function."""
+    """A configuration whose trials call the function.
+
+    Raises TypeError for one that would not train: it takes no context, or a call only makes a
+    coroutine or a generator.
+    """
+    if any(kind(_plain(function)) for kind in _DEFERRED):
+        raise TypeError(
+            f"{name_of(function)} does nothing when it is called: it is a coroutine or a generator"
+            " function; pass one that trains, and returns when it has"
+        )
+    with suppress(ValueError):  # it has no signature
+        try:
+            inspect.signature(function).bind(None)
+        except TypeError as error:
+            raise TypeError(
+                f"{name_of(function)} is called with one argument, the Core API's context: {error}"
+            ) from None
     known = {"name": name_of(function), **config}
     return {**known, "entrypoint": entrypoint("training")}

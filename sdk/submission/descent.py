@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from detslurm._quantities import counted
 from detslurm.config import LoadedExperiment, load_experiment, load_site
+from detslurm.sdk import settings
 from detslurm.sdk.errors import SubmitError
 from detslurm.sdk.submission.beginning import Begin, Descent
 from detslurm.sdk.submission.planning import Plan, make_plan
@@ -44,6 +45,9 @@ class Changes:
     context_dir: os.PathLike[str] | str | None = None
     includes: Iterable[os.PathLike[str] | str] = ()
     cluster: str | None = None
+
+    def __post_init__(self) -> None:
+        settings.several("overrides", self.overrides)
 
     @property
     def any(self) -> bool:
@@ -193,7 +197,7 @@ def _planned(
     plan = make_plan(
         loaded,
         Path(changes.context_dir or code),
-        [Path(path) for path in changes.includes],
+        [Path(path) for path in settings.several("includes", changes.includes)],
         cluster=queues.cluster(changes.cluster or one.view.cluster or "auto"),
         site=load_site(),
         store=store,

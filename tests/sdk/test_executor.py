@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from detslurm.config import load_experiment
 from detslurm.sdk.functions.executor import check_names, configured
-from detslurm.sdk.functions.packing import calls_config, name_of
+from detslurm.sdk.functions.packing import calls_config, name_of, training_config
 
 CASES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"timeout_min": 90}, {"slurm": {"time": "0-01:30:00"}}),
@@ -75,6 +76,24 @@ def test_wrong_parameters_are_refused(
     with pytest.raises(error, match=names):
         check_names(parameters)
         configured(calls_config(1, "test"), parameters)
+
+
+def test_functions_that_would_not_train_are_refused() -> None:
+    """Their trials would be completed, with nothing done; or fail in a job, for their arguments."""
+
+    async def awaits(core: object) -> None: ...
+
+    def generates(core: object) -> Iterator[int]:
+        yield 1
+
+    for function in (awaits, generates, functools.partial(awaits)):
+        with pytest.raises(TypeError, match="does nothing when it is called"):
+            training_config(function, {})
+    for takes_others in (lambda: None, lambda core, other: None):
+        with pytest.raises(TypeError, match="with one argument, the Core API's context"):
+            training_config(takes_others, {})
+    for good in (lambda core: None, lambda *all_of_it: None, functools.partial(print, "a"), print):
+        assert training_config(good, {})["entrypoint"]
 
 
 def test_experiments_are_named_for_their_function() -> None:

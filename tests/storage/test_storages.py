@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import socket
 import sys
 from pathlib import Path
 from typing import Any
@@ -194,6 +195,35 @@ def test_links_count_as_what_they_lead_to(store: Storage, source: Path, tmp_path
     store.get("one", tmp_path / "target")
     assert (tmp_path / "target" / "link").read_text() == "outside"
     assert (tmp_path / "target" / "shortcut" / "file").stat().st_size == 100_000
+
+
+def test_what_is_written_in_place_can_be_renamed(tmp_path: Path) -> None:
+    """Absolute links into the directory still lead there once it has its name, and what is no file
+    holds nobody up: a pipe would, who opens it."""
+    store = SharedFS(tmp_path)
+    store.begin("one")
+    (deep := store.staging("one") / "deep").mkdir()
+    (deep / "step-1").write_text("weights")
+    (deep / "latest").symlink_to(deep / "step-1")
+    (deep / "up").symlink_to(deep.parent, target_is_directory=True)
+    (deep / "away").symlink_to(tmp_path / "elsewhere")
+    os.mkfifo(deep / "pipe")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(os.path.relpath(deep / "socket"))
+    found = store.flush("one")
+    store.seal("one", {})
+    assert set(found) == {"deep/", "deep/step-1", "deep/latest", "deep/up/", "deep/away"}
+    sealed = store.path("one") / "deep"
+    assert (sealed / "latest").read_text() == "weights"
+    assert (sealed / "up" / "metadata.json").exists()
+    assert (sealed / "away").readlink() == tmp_path / "elsewhere"
+    assert {path.name for path in sealed.iterdir()} == {"step-1", "latest", "up", "away"}
+
+
+def test_pipes_are_not_copied(source: Path) -> None:
+    """Nor waited for."""
+    os.mkfifo(source / "pipe")
+    assert list_resources(source, follow=True) == ALL
 
 
 def test_names_that_look_like_patterns(store: Storage, tmp_path: Path) -> None:
