@@ -34,6 +34,7 @@ BELOW: dict[str, set[str]] = {
     "core": {"store", "storage", "searcher", "exec"},  # exec to join a job on request, lazily
     "exec": {"store", "storage", "slurm", "searcher", "config", "compat"},
     "pytorch": {"core", "compat"},  # a checkpoint's code may import determined
+    "transformers": {"core", "searcher"},
     "launch": {"core", "exec"},  # in a user's own batch script a launcher is its node's agent
     "sdk": {"store", "storage", "slurm", "searcher"},  # submitting samples the trials
     "look": {"sdk"},

@@ -1,0 +1,195 @@
+"""The callback through which Hugging Face's Trainer reports, saves, stops and goes on."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from transformers import TrainerCallback
+
+from detslurm._info import get_cluster_info
+from detslurm.transformers._goal import Goal
+from detslurm.transformers._reports import Reports
+
+if TYPE_CHECKING:
+    from transformers import TrainerControl, TrainerState, TrainingArguments
+
+    from detslurm.core import Context
+
+logger = logging.getLogger("detslurm.transformers")
+
+
+class DetCallback(TrainerCallback):  # type: ignore[misc]
+    """Connect Hugging Face's Trainer with the trial that it runs in.
+
+    What the Trainer logs becomes metrics: of evaluations in the group "validation" (where the
+    searcher's metric is looked for, such as "eval_loss"), all else in "training". Each checkpoint
+    that it saves is stored with the trial. When the trial is to leave, be it for a preemption, the
+    time limit, its user or the search, the Trainer saves a checkpoint at the end of the step and
+    stops; during an evaluation, at its end. Where the search has operations, training goes on from
+    one to the next, and an evaluation and a checkpoint are made at the end of each.
+
+    Args:
+        core_context: What `detslurm.core.init()` gave.
+        args: The Trainer's arguments. Where the trial goes on from a checkpoint, their
+            `resume_from_checkpoint` becomes its directory: pass it to `trainer.train()`.
+        filter_metrics: The names of the metrics to report; by default all.
+        user_data: Kept in the metadata of each checkpoint, under "user_data"; nothing by default.
+
+    Raises:
+        ValueError: If `args.enable_jit_checkpoint` is set: it handles SIGTERM, too, and both would
+            save at the same moment.
+
+    Example:
+        import detslurm as det
+        from detslurm.transformers import DetCallback
+
+        with det.core.init() as core:
+            args = TrainingArguments(output_dir="output", save_strategy="epoch")
+            trainer = Trainer(model, args, train_dataset=data)
+            trainer.add_callback(DetCallback(core, args))
+            trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)
+    """
+
+    def __init__(
+        self,
+        core_context: Context,
+        args: TrainingArguments,
+        filter_metrics: Sequence[str] | None = None,
+        user_data: Mapping[str, Any] | None = None,
+    ) -> None:
+        if getattr(args, "enable_jit_checkpoint", False):
+            raise ValueError(
+                "enable_jit_checkpoint saves at SIGTERM by itself, beside DetCallback, which does"
+                " so when the trial is to leave: set it to False"
+            )
+        self._core = core_context
+        self._is_chief = core_context.distributed.rank == 0
+        self._user_data = dict(user_data) if user_data is not None else None
+        self._reports = Reports(core_context.train, filter_metrics)
+        self._goal = Goal.of(core_context)
+        self._saved_at: int | None = None
+        self._left = False
+        self._restored = ExitStack()
+        info = get_cluster_info()
+        self._trial_id = info.trial.trial_id if info is not None else None
+        latest = info.latest_checkpoint if info is not None else None
+        self._resumes = latest is not None
+        if latest is not None:
+            path = self._restored.enter_context(core_context.checkpoint.restore_path(latest))
+            args.resume_from_checkpoint = str(path)
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **more: Any
+    ) -> None:
+        """Make sure that training goes on where the trial has been."""
+        if self._resumes and not state.global_step:
+            raise RuntimeError(
+                "this trial goes on from a checkpoint, but training would begin anew: call"
+                " trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)"
+            )
+        self._resumes = False
+        self._reports.training = True
+        if self._goal is not None:
+            self._goal.check(args, state)
+            control.should_training_stop |= self._goal.is_over
+
+    def on_step_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **more: Any
+    ) -> None:
+        """Report the evaluation that has just ended."""
+        self._reports.flush()
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **more: Any
+    ) -> None:
+        """Save and stop where the trial is to leave; evaluate and save where the search waits."""
+        if self._leaves(control):
+            control.should_evaluate = False  # it may take longer than there is time for
+        if self._goal is not None and self._goal.is_reached(args, state):
+            control.should_evaluate = control.should_save = True
+
+    def on_epoch_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **more: Any
+    ) -> None:
+        """Do nothing again that the end of the step has done: where the trial leaves within an
+        epoch, the Trainer comes here, too."""
+        if self._saved_at == state.global_step:
+            control.should_save = False
+        if self._left and (state.epoch or 0.0) % 1:
+            control.should_evaluate = False
+
+    def on_prediction_step(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **more: Any
+    ) -> None:
+        """An evaluation can't be left; the checkpoint follows it."""
+        if self._reports.training:
+            self._leaves(control)
+
+    def on_log(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: Mapping[str, Any] | None = None,
+        **more: Any,
+    ) -> None:
+        """Report training metrics, and how far training is."""
+        if not self._is_chief:
+            return
+        self._reports.log(state.global_step, logs or {})
+        if self._goal is not None:
+            self._goal.report_progress(args, state)
+        elif state.max_steps > 0:
+            self._core.train.report_progress(min(state.global_step / state.max_steps, 1.0))
+
+    def on_evaluate(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        metrics: Mapping[str, Any] | None = None,
+        **more: Any,
+    ) -> None:
+        """Keep the metrics until all data sets are evaluated."""
+        if self._is_chief:
+            self._reports.evaluation(state.global_step, metrics or {})
+
+    def on_save(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **more: Any
+    ) -> None:
+        """Tell the search what it waits for, and store the checkpoint with the trial."""
+        self._reports.flush()
+        if self._goal is not None and self._goal.is_reached(args, state):
+            self._goal.complete(self._reports.validation)
+            self._goal.check(args, state)
+            control.should_training_stop |= self._goal.is_over
+        self._saved_at = state.global_step
+        self._core.distributed.allgather(None)  # every rank has written its part
+        if self._is_chief:
+            self._core.checkpoint.upload(
+                Path(args.output_dir, f"checkpoint-{state.global_step}"), self._metadata(state)
+            )
+
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **more: Any
+    ) -> None:
+        """Report what is left."""
+        self._reports.flush()
+        self._reports.training = False
+        self._restored.close()
+
+    def _metadata(self, state: TrainerState) -> dict[str, Any]:
+        metadata = {"steps_completed": state.global_step}
+        more = {"trial_id": self._trial_id, "user_data": self._user_data}
+        return metadata | {name: value for name, value in more.items() if value is not None}
+
+    def _leaves(self, control: TrainerControl) -> bool:
+        """Whether the trial is to leave: then the Trainer saves and stops."""
+        self._left = self._core.preempt.should_preempt()
+        if self._left:
+            control.should_save = control.should_training_stop = True
+        return self._left
