@@ -361,7 +361,7 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
         from detslurm.sdk.trials.trial import Trial
 
         directory = self._trial(trial_id)
-        return Trial(self.experiment(directory.experiment_id), trial_id)
+        return Trial(self.experiment(directory.experiment_id), directory.id)
 
     def stored_trial(self, trial_id: int) -> Trial:
         """Return a trial as the store alone knows it, without a query of the queue.
@@ -376,7 +376,7 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
         from detslurm.sdk.trials.trial import Trial
 
         directory = self._trial(trial_id)
-        return Trial(self.stored(directory.experiment_id), trial_id)
+        return Trial(self.stored(directory.experiment_id), directory.id)
 
     def compare(
         self, ids: Iterable[int], *, trials: bool = False, diff: bool = False
@@ -405,4 +405,4 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
     def _trial(self, trial_id: int) -> TrialDir:
         if text := self.missing():
             raise NotFound(text)
-        return self.store.find_trial(trial_id)
+        return self.store.find_trial(int(trial_id))  # of the command line's, say, it is a text

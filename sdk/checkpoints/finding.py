@@ -67,6 +67,7 @@ class FindingCheckpoints:
         from detslurm.sdk.checkpoints.catalog import indexed
         from detslurm.sdk.checkpoints.choosing import found_by, objects
 
+        uuid = str(uuid)  # uuid.UUID is one, too
         if len(uuid) < SHORTEST:
             raise LifecycleError(f"{uuid!r} is too short: give at least {SHORTEST} characters")
         if text := self.missing():

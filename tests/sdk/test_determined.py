@@ -30,6 +30,7 @@ def test_functions_go_to_the_default_store(shared: Scene) -> None:
     trial = shared.run(shared.experiment(name="one"), losses=[0.5], end="completed")
     assert client.get_experiment(1).name == "one"
     assert client.get_trial(trial.id).get_experiment().id == 1
+    assert client.get_trial(str(trial.id)).id == trial.id
     assert [one.id for one in client.list_experiments()] == [1]
     with pytest.raises(NotFound, match="no trial 9"):
         client.get_trial(9)
