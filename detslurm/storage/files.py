@@ -87,8 +87,11 @@ def sync_tree(root: Path) -> None:
 
 
 def _sync_directory(here: Path, root: Path) -> None:
-    with os.scandir(here) as entries:
-        found = list(entries)
+    try:
+        with os.scandir(here) as entries:
+            found = list(entries)
+    except FileNotFoundError:  # it has gone meanwhile
+        return
     for entry in found:
         path = Path(entry.path)
         if entry.is_symlink():
@@ -99,7 +102,7 @@ def _sync_directory(here: Path, root: Path) -> None:
             sync(path, guard=True)
         else:
             name = path.relative_to(root)
-            logger.warning("%s is no file that can be kept, and is left out of %s", name, root.stem)
+            logger.warning("%s is no file to keep: checkpoint %s is without it", name, root.stem)
             path.unlink()
     sync(here, guard=True)
 

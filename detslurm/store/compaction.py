@@ -30,6 +30,7 @@ from detslurm.store.saved_views import save_views
 from detslurm.store.trial import TrialDir
 
 _CHUNK: Final = 1 << 16
+_FEW: Final = 128  # what describes chunks would take more than so many numbers
 _EXACT: Final = 1 << 53  # integers up to here survive among floats
 _INT64: Final = 1 << 63
 
@@ -42,7 +43,7 @@ def compact(experiment: ExperimentDir) -> Path:
     path = experiment.metrics_path
     stage = fs.temporary_name(str(path))
     try:
-        with h5py.File(stage, "w-", locking=False) as file:
+        with h5py.File(stage, "w-", locking=False, libver="v110") as file:
             file.attrs.update(format=FORMAT, version=VERSION, experiment=experiment.id)
             _write(file, [experiment.trial(row.id) for row in view.trials])
         fs.sync_file(stage)
@@ -214,8 +215,6 @@ def _kind_of(values: Iterable[Any], *, complete: bool) -> str:
 
 
 def _dataset(folder: Any, name: str, values: Any) -> Any:
-    if len(values) == 0:
-        return folder.create_dataset(name, data=values)
     return folder.create_dataset(name, data=values, **_storage(len(values)))
 
 
@@ -235,5 +234,7 @@ def _spread(
 
 
 def _storage(rows: int) -> dict[str, Any]:
+    if rows <= _FEW:
+        return {}
     chunks = (min(rows, _CHUNK),)
     return {"chunks": chunks, "compression": "gzip", "compression_opts": 1, "shuffle": True}
