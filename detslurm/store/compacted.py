@@ -13,7 +13,7 @@ from typing import Any, Final
 import h5py
 import numpy as np
 
-from detslurm.store.curve import MetricRow
+from detslurm.store.curve import MetricRow, as_float
 from detslurm.store.frame import decode_json
 from detslurm.store.trial import TrialDir
 
@@ -155,7 +155,7 @@ def _numeric(column: Any, first: int, last: int) -> Any:
         return None
     spread = np.full(last - first, math.nan)
     for place, number in numbers.items():
-        spread[place] = number
+        spread[place] = as_float(number)
     return spread
 
 

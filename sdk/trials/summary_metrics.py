@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
 from detslurm.store import MetricRow
 from detslurm.store.columns import is_number
-from detslurm.store.curve import flat
+from detslurm.store.curve import as_float, flat
 
 _NAMES = {"training": "avg_metrics", "validation": "validation_metrics"}
 
@@ -19,7 +20,8 @@ def summary(rows: Iterable[MetricRow]) -> dict[str, Any]:
         group = found.setdefault(_NAMES.get(row.group, row.group), {})
         for name, value in flat(row.metrics):
             if is_number(value):
-                group.setdefault(name, []).append(value)
+                number = as_float(value)
+                group.setdefault(name, []).append(number if math.isinf(number) else value)
     return {
         group: {name: _figures(values) for name, values in metrics.items()}
         for group, metrics in found.items()

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from detslurm.sdk.trials.summary_metrics import summary
 from detslurm.store import (
     ExperimentDir,
     RunLog,
@@ -302,6 +303,18 @@ def test_many_steps_are_read_for_a_plot_at_once(tmp_path: Path) -> None:
     columns, spent = calls(lambda: metric_columns(trial, "training", ["loss"]))
     assert len(columns.steps) == len(columns.metrics["loss"]) == MANY
     assert spent < MANY / 20
+
+
+def test_an_integer_that_is_too_large_for_a_float_is_infinite(store: Store) -> None:
+    """In compacted columns and in means; the rows have it as it was reported."""
+    made = scenes.experiment(store)
+    trial = made.trial(1)
+    reported = [scenes.metrics(1, loss=10**400), scenes.metrics(2, loss=0.5)]
+    scenes.run(trial, reported, "completed")
+    for _ in range(2):  # from the log, then compacted
+        assert summary(trial_metrics(trial))["avg_metrics"]["loss"]["mean"] == math.inf
+        compact(made)
+    assert list(metric_columns(trial, "training", ["loss"]).metrics["loss"]) == [math.inf, 0.5]
 
 
 def test_overviews_have_the_points_of_the_logs(store: Store) -> None:
