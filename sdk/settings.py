@@ -59,10 +59,10 @@ def folder(what: str, value: object) -> str:
 
 def labels(values: object) -> list[str]:
     """Labels, each once and in order; raises as `line` does."""
-    return sorted({line("a label", value) for value in several("labels", values)})
+    return sorted({line("a label", value) for value in as_list("labels", values)})
 
 
-def several(what: str, values: object) -> list[Any]:
+def as_list(what: str, values: object) -> list[Any]:
     """The members of a list. Raises `TypeError` for a text, whose members are its characters."""
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
         raise TypeError(f"{what} must be a list of texts, not {values!r}")

@@ -90,7 +90,7 @@ class Submitting:
             from detslurm.sdk.submission.submit import check
 
             site = load_site()
-            overrides = settings.several("overrides", overrides)
+            overrides = settings.as_list("overrides", overrides)
             source = config if isinstance(config, Mapping) else os.fspath(config)
             named = None if template is None else os.fspath(template)
             root = self.store.path
@@ -111,7 +111,7 @@ class Submitting:
             made = make_plan(
                 loaded,
                 Path(context_dir),
-                [Path(path) for path in settings.several("includes", includes)],
+                [Path(path) for path in settings.as_list("includes", includes)],
                 cluster=self.queues.cluster(cluster),
                 site=site,
                 store=store,

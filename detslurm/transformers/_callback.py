@@ -71,16 +71,27 @@ class DetCallback(TrainerCallback):  # type: ignore[misc]
         self._user_data = dict(user_data) if user_data is not None else None
         self._reports = Reports(core_context.train, filter_metrics)
         self._goal = Goal.of(core_context)
+        self._evaluated_at: int | None = None
         self._saved_at: int | None = None
         self._left = False
         self._restored = ExitStack()
         info = get_cluster_info()
         self._trial_id = info.trial.trial_id if info is not None else None
-        latest = info.latest_checkpoint if info is not None else None
-        self._resumes = latest is not None
-        if latest is not None:
-            path = self._restored.enter_context(core_context.checkpoint.restore_path(latest))
-            args.resume_from_checkpoint = str(path)
+        self._resumes = False
+        if info is not None and info.latest_checkpoint is not None:
+            self._begin_from(info.latest_checkpoint, info.trial._steps_completed, args)
+
+    def _begin_from(self, checkpoint: str, steps: int, args: TrainingArguments) -> None:
+        if not steps:  # the Trainer would count on from the steps of the trial that saved it
+            logger.warning(
+                "this trial starts warm, and counts from 0: load the weights of checkpoint %s in"
+                " your code, from core.checkpoint.restore_path()",
+                checkpoint,
+            )
+            return
+        path = self._restored.enter_context(self._core.checkpoint.restore_path(checkpoint))
+        args.resume_from_checkpoint = str(path)
+        self._resumes = True
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **more: Any
@@ -117,10 +128,9 @@ class DetCallback(TrainerCallback):  # type: ignore[misc]
     ) -> None:
         """Do nothing again that the end of the step has done: where the trial leaves within an
         epoch, the Trainer comes here, too."""
-        if self._saved_at == state.global_step:
-            control.should_save = False
-        if self._left and (state.epoch or 0.0) % 1:
-            control.should_evaluate = False
+        leaves_within = self._left and bool((state.epoch or 0.0) % 1)
+        control.should_save &= self._saved_at != state.global_step
+        control.should_evaluate &= self._evaluated_at != state.global_step and not leaves_within
 
     def on_prediction_step(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **more: Any
@@ -155,6 +165,7 @@ class DetCallback(TrainerCallback):  # type: ignore[misc]
         **more: Any,
     ) -> None:
         """Keep the metrics until all data sets are evaluated."""
+        self._evaluated_at = state.global_step
         if self._is_chief:
             self._reports.evaluation(state.global_step, metrics or {})
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+from detslurm.core._reported_steps import ReportedSteps
 
 if TYPE_CHECKING:
     from detslurm.core import TrainContext
@@ -26,7 +29,7 @@ class Reports:
     def __init__(self, train: TrainContext, names: Sequence[str] | None) -> None:
         self._train = train
         self._names = frozenset(names) if names is not None else None
-        self._reported: dict[str, tuple[int, set[str]]] = {}
+        self._reported: defaultdict[str, ReportedSteps] = defaultdict(ReportedSteps)
         self._step: int | None = None  # of an evaluation that is not reported yet
         self.validation: dict[str, Any] = {}
         self.training = False
@@ -56,18 +59,16 @@ class Reports:
             self._report(VALIDATION, step, self.validation)
 
     def _report(self, group: str, step: int, metrics: Mapping[str, Any]) -> None:
-        last, names = self._reported.get(group, (step, set()))
-        known = names if last == step else set()
-        chosen = {
-            name: value
-            for name, value in metrics.items()
-            if name not in known and (self._names is None or name in self._names)
-        }
-        if again := known.intersection(metrics) - {"epoch"}:
-            logger.info("%s at step %d: %s stay as reported before", group, step, sorted(again))
+        reported = self._reported[group]
+        names = metrics.keys() if self._names is None else metrics.keys() & self._names
+        again = set(reported.repeated(step, names))
+        if left_out := again - {"epoch"}:
+            text = "%s metrics at step %d stay as they were reported before: %s"
+            logger.warning(text, group, step, ", ".join(sorted(left_out)))
+        chosen = {name: metrics[name] for name in metrics if name in names - again}
         if not chosen:
             return
-        self._reported[group] = step, known | chosen.keys()
+        reported.add(step, chosen.keys())
         if group == "training":
             self._train.report_training_metrics(step, chosen)
         elif group == VALIDATION:

@@ -256,7 +256,7 @@ class Checkpoint:
         """
         from detslurm.sdk.checkpoints.changes import edit_metadata
 
-        edit_metadata(self, {}, settings.several("keys", keys))
+        edit_metadata(self, {}, settings.as_list("keys", keys))
 
     def delete(self) -> None:
         """Delete it with all its files.
@@ -284,7 +284,7 @@ class Checkpoint:
         """
         from detslurm.sdk.checkpoints.changes import remove_files
 
-        return remove_files(self._directory, self, settings.several("globs", globs))
+        return remove_files(self._directory, self, settings.as_list("globs", globs))
 
     def verify(self, *, deep: bool = False) -> str | None:
         """Compare its files with what was recorded of them when it was saved.

@@ -104,13 +104,13 @@ def selected(
 
     Raises ValueError for a state that there is not, TypeError for a text instead of a list.
     """
-    wanted = frozenset(settings.several("states", states or ()))
+    wanted = frozenset(settings.as_list("states", states or ()))
     if unknown := sorted(wanted - set(ExperimentState)):
         raise ValueError(f"{unknown[0]!r} is not a state, but one of {', '.join(ExperimentState)}")
     query = ExperimentQuery(
         states=frozenset(map(ExperimentState, wanted)),
-        labels=frozenset(settings.several("labels", labels or ())),
-        users=frozenset(settings.several("users", users or ())),
+        labels=frozenset(settings.as_list("labels", labels or ())),
+        users=frozenset(settings.as_list("users", users or ())),
     )
     return [
         row

@@ -47,7 +47,7 @@ class Changes:
     cluster: str | None = None
 
     def __post_init__(self) -> None:
-        settings.several("overrides", self.overrides)
+        settings.as_list("overrides", self.overrides)
 
     @property
     def any(self) -> bool:
@@ -197,7 +197,7 @@ def _planned(
     plan = make_plan(
         loaded,
         Path(changes.context_dir or code),
-        [Path(path) for path in settings.several("includes", changes.includes)],
+        [Path(path) for path in settings.as_list("includes", changes.includes)],
         cluster=queues.cluster(changes.cluster or one.view.cluster or "auto"),
         site=load_site(),
         store=store,

@@ -14,7 +14,7 @@ __all__ = ["hugging_face"]
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
-HELD_AT, STEPS = 6, 16
+HELD_AT = 6
 SCRIPT = """\
     import os
     import time
@@ -130,3 +130,17 @@ def test_a_search_sets_its_lengths(desk: Desk, hugging_face: Path) -> None:
     assert desk.wait_for_state(number, "COMPLETED", "ERROR") == "COMPLETED", desk.log(number)
     trials = [desk.trial(number, index) for index in (0, 1)]
     assert sorted(trial.steps for trial in trials) == [8, 16]
+    for trial in trials:  # not once more at the end of the epoch
+        assert desk.log(number, trials.index(trial)).count("eval_loss") == trial.steps // 8
+
+
+def test_a_warm_start_counts_from_0(desk: Desk, hugging_face: Path) -> None:
+    """Its weights are the script's to load, and the log says so."""
+    config = project(desk, hugging_face, "0.05")
+    source = desk.submit(config, "searcher.metric=eval_loss")
+    assert desk.wait_for_state(source, "COMPLETED", "ERROR") == "COMPLETED", desk.log(source)
+    (best,) = desk.trial(source).checkpoints[-1:]
+    number = desk.submit(config, f"searcher.source_checkpoint_uuid={best.uuid}")
+    assert desk.wait_for_state(number, "COMPLETED", "ERROR") == "COMPLETED", desk.log(number)
+    assert f"load the weights of checkpoint {best.uuid}" in desk.log(number)
+    assert [steps for steps, _ in validations(desk, number)] == [8, 16]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import tempfile
 import threading
 from collections import namedtuple
 from itertools import islice
-from multiprocessing import current_process
+from multiprocessing import current_process, util
 from pathlib import Path
 from typing import Any
 
@@ -171,11 +172,12 @@ def test_workers_that_could_not_send_are_an_error(monkeypatch: pytest.MonkeyPatc
     """Where paths of sockets would be too long they send nothing, and training waits forever."""
     room = 107 - len("/pymp-12345678/listener-12345678")
     loader = DataLoader(range(8), batch_size=2, num_workers=1)
-    folder = Path(tempfile.mkdtemp())
     # Python remembers there which directory its sockets are in.
     fresh = {k: v for k, v in vars(current_process())["_config"].items() if k != "tempdir"}
+    short = tempfile.mkdtemp(dir="/tmp")  # pytest's has a user's name in it
+    util.Finalize(None, shutil.rmtree, (short,), exitpriority=-200)  # after Python's own, in it
     for length in (room, room + 1):
-        long = folder / ("x" * (length - len(str(folder)) - 1))
+        long = Path(short, "x" * (length - len(short) - 1))
         long.mkdir()
         monkeypatch.setattr(tempfile, "tempdir", str(long))
         monkeypatch.setattr(current_process(), "_config", dict(fresh))

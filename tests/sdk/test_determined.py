@@ -309,3 +309,25 @@ def test_an_experiment_without_code(shared: Scene) -> None:
     experiment = determined.create_experiment(config)
     assert experiment.name == "bare"
     assert list((experiment.path / "code").iterdir()) == []
+
+
+def test_a_text_is_no_list_of_texts(scene: Scene) -> None:
+    """Its characters would be taken one by one: with a `*` among them for all files."""
+    experiment = scene.experiment()
+    scene.run(experiment, losses=[0.5], checkpoint="c1", end="completed")
+    files = scene.checkpoints / "c1"
+    client = scene.client
+    (checkpoint,) = client.experiment(1).list_checkpoints()
+    wrongs: tuple[Callable[[], object], ...] = (
+        lambda: checkpoint.remove_files("optimizer*"),
+        lambda: checkpoint.remove_metadata("steps_completed"),
+        lambda: client.list_experiments(labels="a"),
+        lambda: client.list_experiments(users="alice"),
+        lambda: client.list_experiments(states="COMPLETED"),
+        lambda: client.experiment(1).fork("name=b"),
+        lambda: client.submit({"name": "a"}, overrides="name=b"),
+    )
+    for wrong in wrongs:
+        with pytest.raises(TypeError, match="must be a list of texts, not '"):
+            wrong()
+    assert list(files.iterdir())

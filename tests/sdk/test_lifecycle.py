@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -458,28 +457,6 @@ def test_an_active_experiment_is_not_deleted(scene: Scene) -> None:
         scene.client.experiment(1).delete()
     assert experiment.code.exists()
     assert intents(experiment) == []
-
-
-def test_a_text_is_no_list_of_texts(scene: Scene) -> None:
-    """Its characters would be taken one by one: with a `*` among them for all files."""
-    experiment = scene.experiment()
-    scene.run(experiment, losses=[0.5], checkpoint="c1", end="completed")
-    files = scene.checkpoints / "c1"
-    client = scene.client
-    (checkpoint,) = client.experiment(1).list_checkpoints()
-    wrongs: tuple[Callable[[], object], ...] = (
-        lambda: checkpoint.remove_files("optimizer*"),
-        lambda: checkpoint.remove_metadata("steps_completed"),
-        lambda: client.list_experiments(labels="a"),
-        lambda: client.list_experiments(users="alice"),
-        lambda: client.list_experiments(states="COMPLETED"),
-        lambda: client.experiment(1).fork("name=b"),
-        lambda: client.submit({"name": "a"}, overrides="name=b"),
-    )
-    for wrong in wrongs:
-        with pytest.raises(TypeError, match="must be a list of texts, not '"):
-            wrong()
-    assert list(files.iterdir())
 
 
 def test_what_has_ended_since_it_was_read_is_over(scene: Scene) -> None:
