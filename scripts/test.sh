@@ -33,7 +33,7 @@ in_memory() {
     local folder gigabytes rc=0
     gigabytes=$({
         awk '/MemAvailable/ { print $2 * 1024 }' /proc/meminfo
-        cat /sys/fs/cgroup/memory.max /sys/fs/cgroup/memory/memory.limit_in_bytes 2>/dev/null
+        cat /sys/fs/cgroup/memory.max /sys/fs/cgroup/memory/memory.limit_in_bytes 2>/dev/null || true
     } | awk '$1 ~ /^[0-9.e+]+$/ && (least == "" || $1 < least) { least = $1 } END { print int(least / 2 ^ 30) }')
     folder=$(mktemp -d)
     if [ -z "${TMPDIR-}" ] && [ "$gigabytes" -ge 16 ] && is_root &&
