@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
-BATCHES, PERIOD, WARM_UP = 1100, 100, 100
+BATCHES, PERIOD, WARM_UP = 600, 100, 100
 
 
 class Size(NamedTuple):

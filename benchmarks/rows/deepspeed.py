@@ -11,6 +11,7 @@ from benchmarks.bench import Bench
 from benchmarks.peers import REPOSITORY, python_with_peers
 from benchmarks.report import Row, Skip
 from benchmarks.training import microseconds
+from tests.light import LIGHT
 
 OURS, BY_HAND, DETERMINED = "detslurm", "by hand", "Determined"
 
@@ -25,7 +26,8 @@ def measure(bench: Bench) -> Iterator[Row]:
     if importlib.util.find_spec("deepspeed") is None:
         raise Skip("DeepSpeed is not installed")
     place = bench.folder()
-    env = bench.environment(bench.folder()) | {"PYTHONPATH": str(REPOSITORY)}
+    path = {"PYTHONPATH": f"{LIGHT['PYTHONPATH']}:{REPOSITORY}"}
+    env = bench.environment(bench.folder()) | LIGHT | path
     steps = {name: _argv(sys.executable, "heavy", name) for name in (BY_HAND, OURS)}
     heavy = microseconds(steps, env, place, processes=3, rounds=2)
     yield Row(

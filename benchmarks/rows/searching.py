@@ -60,7 +60,7 @@ def _decisions(bench: Bench) -> Iterator[Row]:
 
 def _opening(bench: Bench) -> Iterator[Row]:
     ours, theirs = LongSearch(bench.folder(), MOST), OptunasSearch(bench.folder(), MOST)
-    seconds, peer = interleaved(lambda: timed(ours.open), lambda: timed(theirs.open))
+    seconds, peer = interleaved(lambda: timed(ours.open), lambda: timed(theirs.open), rounds=3)
     yield Row(
         what=f"open a search of {MOST:,} trials", ours=seconds, unit="s",
         anchor=peer, peer=OPTUNA, most=0.3,

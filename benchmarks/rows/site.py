@@ -12,7 +12,7 @@ from benchmarks.site import real
 from benchmarks.site.model import Site, Workload, World
 from benchmarks.site.outcome import outcome
 
-NODES, SLOTS, TRIALS, SECONDS, FEW = 4, 4, 100, 6.0, 16
+NODES, SLOTS, TRIALS, SECONDS, FEW = 4, 4, 100, 3.0, 16
 REAL = "real daemons"
 NEAR = {"most_ratio": 1.2, "least_ratio": 0.8}
 
