@@ -65,7 +65,7 @@ def labels(values: object) -> list[str]:
 def as_list(what: str, values: object) -> list[Any]:
     """The members of a list. Raises `TypeError` for a text, whose members are its characters."""
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
-        raise TypeError(f"{what} must be a list of texts, not {values!r}")
+        raise TypeError(f"{what} must be a list, not {values!r}")
     return list(values)
 
 

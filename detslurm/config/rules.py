@@ -56,6 +56,8 @@ def _ordered(given: Given) -> Iterator[Broken]:
 
 def _log(given: Given) -> Iterator[Broken]:
     yield from _ordered(given)
+    if given["base"] == 1:
+        yield Broken("base", "1 to any power is 1: base must be another number, such as 10")
     for field in ("minval", "maxval"):
         try:
             value = float(given["base"]) ** float(given[field])

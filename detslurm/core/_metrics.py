@@ -15,14 +15,19 @@ _PLAIN = (float, int, str, bool, type(None))
 def plain(values: Mapping[str, Any]) -> dict[str, Any]:
     """A copy with every value as plain data; bytes are dropped with a warning.
 
-    Scalars and arrays of numpy, torch and their like become numbers and lists.
+    Scalars and arrays of numpy, torch and their like become numbers and lists. Raises `TypeError`
+    for anything but a mapping.
     """
     result = {}
-    for name, value in values.items():
+    try:
+        items = values.items()
+    except AttributeError:
+        raise TypeError(f"a mapping of names to values is needed, not {values!r}") from None
+    for name, value in items:
         if type(value) in _PLAIN:
             result[name] = value
         elif isinstance(value, bytes | bytearray):
-            logger.warning("metric %r holds bytes: dropped", name)
+            logger.warning("%r holds bytes: dropped", name)
         else:
             result[str(name)] = _plain_value(value)
     return result

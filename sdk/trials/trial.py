@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
+from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from detslurm.sdk import settings
 from detslurm.sdk.deprecation import deprecated
 from detslurm.sdk.enums import TrialState
 from detslurm.sdk.errors import LifecycleError
@@ -366,8 +368,9 @@ class Trial(CheckpointChoice):
             The lines, without the characters that end them.
 
         Raises:
-            ValueError: If a time, a level or a source is none, `head` is given with `tail` or
-                `follow`, or lines don't have what they are to be chosen by.
+            TypeError: If `rank_ids` is no list of integers.
+            ValueError: If a time, a level or a source is none, a count is negative, `head` is given
+                with `tail` or `follow`, or lines don't have what they are to be chosen by.
 
         Example:
             import detslurm as det
@@ -383,8 +386,12 @@ class Trial(CheckpointChoice):
         absent = {"container_ids": container_ids, "stdtypes": stdtypes}
         if given := [name for name, value in absent.items() if value is not None]:
             raise ValueError(f"log lines can't be chosen by {', '.join(given)}: they have none")
+        for name, count in {"head": head, "tail": tail}.items():
+            if count is not None and count < 0:
+                raise ValueError(f"{name} is {count}: it must be at least 0")
+        ranks = settings.as_list("rank_ids", rank_ids or ())
         wanted = log_lines.Filter(
-            frozenset(rank_ids or ()),
+            frozenset(index(rank) for rank in ranks),
             before=log_lines.bound(timestamp_before),
             after=log_lines.bound(timestamp_after),
             text=search_text,

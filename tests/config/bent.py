@@ -292,6 +292,12 @@ HYPERPARAMETERS = [
         "> 0",
     ),
     _head(
+        "base of one",
+        "hyperparameters:\n  x: {type: log, base: 1, minval: 1, maxval: 2}\n",
+        ":7:24:",
+        "1 to any power is 1",
+    ),
+    _head(
         "exponent too big",
         "hyperparameters:\n  x: {type: log, base: 10, minval: 1, maxval: 1000}\n",
         ":7:47:",

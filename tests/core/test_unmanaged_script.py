@@ -187,6 +187,8 @@ def test_bad_reports_raise(root: Path) -> None:
             train.report_metrics("a.b", 1, {})
         with pytest.raises(TypeError, match="steps_completed"):
             train.report_training_metrics(1.5, {})  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="a mapping of names to values is needed, not None"):
+            train.report_training_metrics(1, None)  # type: ignore[arg-type]
         train.report_training_metrics(2, {"a": 1})
         train.report_training_metrics(2, {"b": 2})
         with pytest.raises(ValueError, match="a were already reported at step 2"):

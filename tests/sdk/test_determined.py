@@ -328,6 +328,6 @@ def test_a_text_is_no_list_of_texts(scene: Scene) -> None:
         lambda: client.submit({"name": "a"}, overrides="name=b"),
     )
     for wrong in wrongs:
-        with pytest.raises(TypeError, match="must be a list of texts, not '"):
+        with pytest.raises(TypeError, match="must be a list, not '"):
             wrong()
     assert list(files.iterdir())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -66,6 +67,20 @@ def test_filters_select_by_rank_and_time(scene: Scene) -> None:
     found = list(logs.lines(trial, Filter({1}, before, after)))
     assert [(line.rank, line.text) for line in found] == [(1, "2"), (1, "3")]
     assert logs.tail(trial, 1, Filter({0})) == [list(logs.lines(trial))[-2]]
+
+
+def test_what_chooses_no_lines_is_refused(scene: Scene) -> None:
+    """Text for a list of ranks would choose none; a negative count all but some."""
+    trial = scene.client.trial(scene.run(scene.experiment(), log=["0: a"]).id)
+    chosen: list[dict[str, Any]] = [{"rank_ids": "0"}, {"rank_ids": ["0"]}]
+    for wrong in chosen:
+        with pytest.raises(TypeError):
+            trial.logs(**wrong)
+    for name in ("head", "tail"):
+        count: dict[str, Any] = {name: -1}
+        with pytest.raises(ValueError, match=f"{name} is -1: it must be at least 0"):
+            trial.logs(**count)
+    assert list(trial.logs(rank_ids=[0], tail=1))
 
 
 LEVELS = {
