@@ -80,6 +80,7 @@ class TrainContext:
         self._auto_tensorboard = auto_tensorboard
         self._lines = lines
         self._metric = metric
+        self._lack_was_told = False
 
     def report_training_metrics(
         self,
@@ -151,8 +152,8 @@ class TrainContext:
         values = plain(metrics)
         if group == "validation":
             _refuse_none(values)
-            if self._metric is not None and self._metric in metrics:
-                values[self._metric] = _number(self._metric, values.get(self._metric))
+            if self._metric is not None:
+                self._rate_by(self._metric, metrics, values)
         reported = self._reported[group]
         if repeated := reported.repeated(steps, values.keys()):
             raise ValueError(
@@ -173,6 +174,19 @@ class TrainContext:
             self._lines.show(group, steps, values)
         if group == "validation" and self._search is not None:
             self._judge(self._search, steps, values)
+
+    def _rate_by(self, name: str, metrics: Mapping[str, Any], values: dict[str, Any]) -> None:
+        """Make a number of the searcher's metric; warn once of a report without it."""
+        if name in metrics:
+            values[name] = _number(name, values.get(name))
+        elif self._dist.rank == 0 and not self._lack_was_told:
+            self._lack_was_told = True
+            logger.warning(
+                "validation metrics without %r, by which checkpoints are rated (searcher.metric in"
+                " the configuration): reported were %s",
+                name,
+                ", ".join(map(repr, values)) or "none",
+            )
 
     def _judge(self, search: TrialSearch, steps: int, values: Mapping[str, Any]) -> None:
         if search.reported(steps, values) and self._flag is not None:

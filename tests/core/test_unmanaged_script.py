@@ -18,6 +18,7 @@ import pytest
 import detslurm as det
 from detslurm import core, errors
 from detslurm.config import ExperimentConfig
+from detslurm.experimental import core_v2
 from detslurm.store import (
     Store,
     StoreFull,
@@ -198,6 +199,23 @@ def test_bad_reports_raise(root: Path) -> None:
                 train.report_progress(progress)
     (row,) = trial_metrics(Store(root).experiment(1).trial(1), "training")
     assert row.metrics == {"a": 1, "b": 2}
+
+
+def test_a_lack_of_the_searchers_metric_is_told_once(
+    root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A trial with a misspelt metric trains to its end, and no checkpoint of it is the best."""
+    core_v2.init(config=core_v2.Config(searcher={"name": "single", "metric": "val_loss"}))
+    try:
+        for step in (1, 2):
+            core_v2.train.report_training_metrics(step, {"loss": 0.5})
+            core_v2.train.report_validation_metrics(step, {"loss": 0.5, "acc": 1})
+        core_v2.train.report_validation_metrics(3, {"val_loss": 0.5})
+    finally:
+        core_v2.close()
+    (told,) = [text for text in caplog.messages if "searcher.metric" in text]
+    assert told.startswith("validation metrics without 'val_loss'")
+    assert told.endswith("reported were 'loss', 'acc'")
 
 
 def test_steps_that_begin_again_raise(root: Path) -> None:
