@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -74,7 +74,7 @@ class Store:
         and adds what else has to be there from the start. The experiment is visible with the last
         step: a crash before that leaves an id that nobody sees.
         """
-        from detslurm._ahead import Ahead  # only here: runners create none
+        from concurrent.futures import ThreadPoolExecutor  # only here: runners create none
 
         experiment = self.new_experiment()
         if freeze is not None:
@@ -82,13 +82,14 @@ class Store:
                 freeze(Path(stage))
         first = self.reserve_trials(experiment.id, created.trials)
         # A hundred directories, one after the other: the file server makes them meanwhile.
-        prepared = Ahead(partial(experiment.prepare_trials, first, created.trials))
-        experiment.write_config(config, text, masked)
-        if created.search:
-            fs.claim_directory(experiment.search)
-        if prepare is not None:
-            prepare(experiment, first)
-        prepared.result()
+        with ThreadPoolExecutor(1) as pool:
+            prepared = pool.submit(experiment.prepare_trials, first, created.trials)
+            experiment.write_config(config, text, masked)
+            if created.search:
+                fs.claim_directory(experiment.search)
+            if prepare is not None:
+                prepare(experiment, first)
+            prepared.result()
         from msgspec import structs  # only here: agents start without it
 
         experiment.create(structs.replace(created, first_trial=first))
