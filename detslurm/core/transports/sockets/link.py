@@ -18,6 +18,10 @@ from detslurm.core.transports.link import HEAD, Frame, Parts, head, split
 
 # Up to this size a frame is joined and travels with one system call on each side.
 _SMALL: Final = 1 << 16
+# How often a receiver looks before it sleeps: to wake it takes the kernel several times as long as
+# a peer that is on time needs to answer. Between two looks others may have the core, so that peers
+# that share it, ranks beyond the number of cores, are not held up.
+_LOOKS: Final = 20
 _TIMEVAL = struct.pack("@ll", 0, int(CHECK_INTERVAL * 1e6))
 
 _open_sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
@@ -135,11 +139,16 @@ class SocketLink:
             self._health.fail(f"a call with {self._name()} was cut short by {kind}")
 
     def _receive_some(self) -> bytes:
+        looks = _LOOKS
         while True:
             try:
-                data = self._sock.recv(_SMALL)
+                data = self._sock.recv(_SMALL, socket.MSG_DONTWAIT if looks else 0)
             except BlockingIOError:
-                self._wait()
+                if looks:
+                    looks -= 1
+                    os.sched_yield()
+                else:
+                    self._wait()
                 continue
             except OSError as err:
                 raise self._gone() from err
