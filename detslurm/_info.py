@@ -128,11 +128,10 @@ def _experiment_config(env: Mapping[str, str]) -> dict[str, Any]:
     # Linux limits one environment string to 128 KiB: a larger configuration is left in the store.
     text = env.get(_env.EXPERIMENT_CONFIG)
     if text is None:
-        from detslurm.store.frame import decode_json
+        from detslurm.store import ExperimentDir
 
-        config = decode_json((Path(env[_env.EXPERIMENT_DIR]) / "config.json").read_bytes())
-    else:
-        config = json.loads(text)
+        return ExperimentDir.at(Path(env[_env.EXPERIMENT_DIR])).config()
+    config = json.loads(text)
     assert isinstance(config, dict)
     return config
 

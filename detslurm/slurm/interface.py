@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Protocol
 
 from detslurm.slurm.queue_state import QueueState
@@ -37,13 +37,19 @@ class JobInfo(QueueState):
     folder: str = ""  # its working directory: ids come again, when a cluster restarts its count
 
     def is_foreign_to(self, folder: str) -> bool:
-        """Whether it works elsewhere than in `folder`: another job, which was given the same id.
+        """Whether it works elsewhere than in `folder`: another job, which was given the same id, or
+        the job of the store that `folder` is in a copy of.
 
         The end of a path is the same wherever the file system is mounted.
         """
-        if not self.folder or not folder:
+        if not self.folder or not folder or self.folder == folder:
             return False
-        return PurePath(self.folder).parts[-3:] != PurePath(folder).parts[-3:]
+        if PurePath(self.folder).parts[-3:] != PurePath(folder).parts[-3:]:
+            return True
+        try:
+            return not Path(self.folder).samefile(folder)
+        except OSError:
+            return False  # one of them can't be seen from here, under this name
 
     @property
     def run_outcome(self) -> str | None:

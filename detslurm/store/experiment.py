@@ -86,10 +86,11 @@ class ExperimentDir:
         They are their owner's alone. Others of a shared store see the `masked` configuration, or
         all of one that has no secrets.
         """
+        config = _without_root(config, self.store.path)
         fs.put_if_absent(self.path / "secret", os.urandom(16).hex().encode(), secret=True)
         fs.put_if_absent(self.path / "config.yaml", text.encode(), secret=True)
         if _access.shared(str(self.path)):
-            shown = config if masked is None else masked
+            shown = config if masked is None else _without_root(masked, self.store.path)
             fs.put_if_absent(self.path / _MASKED, encode_json(shown) + b"\n")
         fs.put_if_absent(self.path / "config.json", encode_json(config) + b"\n", secret=True)
 
@@ -111,7 +112,7 @@ class ExperimentDir:
             raise CorruptRecord(f"{self.path / 'config.json'} is not a mapping")
         if whole:
             self._config = data
-        return value
+        return _with_root(value, self.store.path)
 
     def _read_config(self) -> tuple[bytes, bool]:
         """The configuration, and whether it has its secrets."""
@@ -208,3 +209,31 @@ def user_name() -> str:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
         return str(os.getuid())
+
+
+# A store can be moved, copied and mounted elsewhere: what its configurations say of checkpoints in
+# it is relative to its root on disk. What users write there is absolute, or begins with a variable.
+
+
+def _without_root(config: Mapping[str, Any], root: Path) -> Mapping[str, Any]:
+    host = _host_path(config)
+    if host is None or not Path(host).is_relative_to(root):
+        return config
+    return _with_host_path(config, str(Path(host).relative_to(root)))
+
+
+def _with_root(config: dict[str, Any], root: Path) -> dict[str, Any]:
+    host = _host_path(config)
+    if host is None or host.startswith(("/", "$")):
+        return config
+    return _with_host_path(config, str(root / host))
+
+
+def _host_path(config: Mapping[str, Any]) -> str | None:
+    section = config.get("checkpoint_storage")
+    found = section.get("host_path") if isinstance(section, Mapping) else None
+    return found if isinstance(found, str) else None
+
+
+def _with_host_path(config: Mapping[str, Any], path: str) -> dict[str, Any]:
+    return {**config, "checkpoint_storage": {**config["checkpoint_storage"], "host_path": path}}

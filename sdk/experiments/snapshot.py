@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -82,7 +83,11 @@ class ExperimentSnapshot:
         """Its own jobs only: a cluster whose job ids start over gives the same ids to others."""
         ids = self.worker_jobs if self.facts.searching else self.job_refs.values()
         seen = {job_ref: queue.jobs[job_ref] for job_ref in ids if job_ref in queue.jobs}
-        folder = self.facts.folder
+        # A store that was moved or copied has other paths than its records; a batch script of the
+        # user's own works anywhere.
+        folder, own = self.facts.folder, self.directory.jobs
+        if PurePath(folder).parts[-3:] == own.parts[-3:]:
+            folder = str(own)
         self.foreign_jobs |= {job_ref for job_ref, job in seen.items() if job.is_foreign_to(folder)}
         if not self.foreign_jobs:
             return queue
