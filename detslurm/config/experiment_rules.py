@@ -11,7 +11,7 @@ from typing import Any
 from detslurm import _env
 from detslurm._quantities import human_size
 from detslurm.config.errors import ConfigProblem
-from detslurm.config.schema.slurm import limit_seconds
+from detslurm.config.schema.slurm import Slurm, limit_seconds
 from detslurm.config.yaml_node import YamlNode, key_path
 
 MAX_TRIALS = 1_000_000
@@ -157,7 +157,9 @@ def _signal_lead(root: YamlNode) -> Iterator[ConfigProblem]:
     if limit is None or not isinstance(limit.value, int | str):
         return
     seconds = limit_seconds(limit.value)
-    if seconds and lead and _number(lead, 0) >= seconds:
+    # The default is shortened to fit, also where it comes from the configuration of an earlier
+    # experiment, which names it.
+    if seconds and lead and seconds <= _number(lead, 0) != Slurm().signal_lead:
         message = f"the signal would come {lead.value} s before the end of {seconds} s"
         yield ConfigProblem.at(lead.at, "slurm.signal_lead", message, "set it below slurm.time")
 

@@ -72,8 +72,8 @@ class Driver(Protocol):
     def train_batch(self, batches: Iterator[Any] | None, epoch_idx: int, batch_idx: int) -> Any:
         """Train on one batch; what `train_batch()` returned."""
 
-    def reporting(self) -> None:
-        """Check for mistakes before a report."""
+    def reporting(self, done: int, length: int) -> None:
+        """Check for mistakes before a report, after `done` of `length` batches."""
 
     def evaluator(self, batches: Any, at_most: int | None) -> Evaluator:
         """What evaluates the trial; of `at_most` batches, or all."""

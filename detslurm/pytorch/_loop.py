@@ -118,7 +118,8 @@ class TrainingLoop:
         own = not context._managed or saved.trial_id == context.get_trial_id()
         if own or _continues(saved.trial_id):
             self._own_options = not own and _hparams_changed()
-            return saved
+            # A trial that continues another one has no checkpoint of its own yet.
+            return saved if own else replace(saved, last_ckpt=0)
         # From another trial's checkpoint it starts warm, unless the search has copied that trial.
         is_copy = bool(saved.batches_trained and _info_steps() == saved.batches_trained)
         self._own_options = is_copy
@@ -190,6 +191,12 @@ class TrainingLoop:
     def _train_to(self, target: TrainingTarget) -> Stop:
         state = self._state
         stop = self._before_training()
+        if 0 < target.batches <= state.batches_trained:
+            self._log_info(
+                "nothing is left to train: the length is %d batches, and %d are trained",
+                target.batches,
+                state.batches_trained,
+            )
         while stop is Stop.NO and state.batches_trained < target.batches:
             due = self._train_window(target)
             requested_on_any_rank = self._report_training(target)
@@ -275,7 +282,7 @@ class TrainingLoop:
 
     def _report_training(self, target: TrainingTarget) -> bool:
         """Report averages over batches and ranks; whether any rank asked to stop."""
-        self._driver.reporting()
+        self._driver.reporting(self._state.batches_trained, target.batches)
         batches = self._window.batches()
         reducers = self._context._reducers
         chief_only = not self._plan.average_training_metrics

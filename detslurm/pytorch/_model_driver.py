@@ -80,9 +80,12 @@ class ModelDriver:
             explain(err)
             raise
 
-    def reporting(self) -> None:
-        """Check for mistakes before a report."""
-        self._context._sanity_checks.reporting(self._context.models)
+    def reporting(self, done: int, length: int) -> None:
+        """Check for mistakes before a report, after `done` of `length` batches."""
+        context = self._context
+        context._sanity_checks.reporting(context.models, context.optimizers)
+        if 0 < length <= done:
+            context._sanity_checks.ending(done, context._aggregation)
 
     def evaluator(self, batches: Any, at_most: int | None) -> ModelEvaluator:
         """What evaluates the trial."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 import torch
 from torch import nn
@@ -56,11 +56,27 @@ class SanityChecks:
                 " make the optimizer from the parameters of the wrapped model"
             )
 
-    def reporting(self, models: Collection[nn.Module]) -> None:
+    def ending(self, batches: int, aggregation: int) -> None:
+        """Check a training that ends with so many batches, those of earlier runs included."""
+        if batches < aggregation:
+            self._warn(
+                f"no optimizer has stepped, so nothing was learned: aggregation_frequency is"
+                f" {aggregation}, and there were {batches} batches"
+            )
+
+    def reporting(
+        self, models: Collection[nn.Module], optimizers: Sequence[torch.optim.Optimizer]
+    ) -> None:
         """Check what was done before the first report."""
         if self._over:
             return
         self._over = True
+        idle = [n for n, one in enumerate(optimizers, 1) if id(one) not in self._stepped]
+        if 0 < len(idle) < len(optimizers):
+            self._warn(
+                f"train_batch() has not called context.step_optimizer() for optimizer"
+                f" {', '.join(map(str, idle))} of the {len(optimizers)} that were wrapped"
+            )
         if not self._stepped:
             self._warn(
                 "train_batch() does not call context.step_optimizer(optimizer): nothing is learned"

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from detslurm.store import NotFound
+from detslurm.store import NotFound, StoreError
 
 if TYPE_CHECKING:
     from detslurm.sdk.jobs.job import Job
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from detslurm.store import Store
 
 
+_CLOCKS: Final = 1.0  # by how many seconds those of file servers differ
 _NAME = re.compile(r"\d+(_(\d+|\[[\d,:-]+\]))?", re.ASCII)
 
 
@@ -73,6 +75,9 @@ class ExplainingJobs:
         where, name = self.queues.cluster(cluster), str(job_id)
         cache, jobs, rows = self._queue(where, refresh)
         found = named(jobs, name)
+        if cache.was_used and (not found or self._changed(found[0].experiment_id, cache)):
+            cache, jobs, rows = self._queue(where, refresh=True)
+            found = named(jobs, name)
         if not found:
             raise NotFound(not_queued(name, where.evidence([name.partition("_")[0]])))
         return self._explained(_first(found), rows, where, cache, sooner)
@@ -101,11 +106,23 @@ class ExplainingJobs:
         for name in dict.fromkeys(job.cluster for job in facts.jobs):
             where = self.queues.cluster(name)
             cache, jobs, rows = self._queue(where, refresh)
+            if cache.was_used and self._changed(experiment_id, cache):
+                cache, jobs, rows = self._queue(where, refresh=True)
             mine = [job for job in jobs if job.experiment_id == experiment_id]
             found = [job for job in mine if trial_id in job.trial_ids]
             if found:
                 return self._explained(_first(found), rows, where, cache, sooner)
         raise NotFound(f"no job of trial {trial_id} is in the queue")
+
+    def _changed(self, experiment_id: int | None, cache: AnswerCache) -> bool:
+        """Whether something was done to an experiment after the queue was asked: a command that
+        holds, releases or ends its jobs leaves a fact."""
+        if experiment_id is None:
+            return False
+        with suppress(OSError, StoreError):
+            changed = self.store.experiment(experiment_id).log.path.stat().st_mtime
+            return changed > cache.oldest - _CLOCKS
+        return False
 
     def _queue(
         self, where: Cluster, refresh: bool

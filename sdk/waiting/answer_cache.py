@@ -33,6 +33,8 @@ class AnswerCache:
         self._entries = {} if refresh else self._load()
         self.oldest = time.time()
         """When the oldest of the answers that were used was given."""
+        self.was_used = False
+        """Whether an answer was one from before."""
 
     def get(self, key: str, kind: type[Answer], ask: Callable[[], Answer]) -> Answer:
         """The answer to a question: a recent one, or what the cluster answers now.
@@ -49,7 +51,7 @@ class AnswerCache:
             except ValueError:
                 found = None  # another version wrote it
             if found is not None:
-                self.oldest = min(self.oldest, entry.time)
+                self.oldest, self.was_used = min(self.oldest, entry.time), True
                 return found
         answer = ask()
         self._entries[key] = _Entry(now, msgspec.Raw(msgspec.json.encode(answer)))

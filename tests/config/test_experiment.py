@@ -99,6 +99,12 @@ def test_every_default_is_as_documented() -> None:
     assert config["slurm"]["on_preempt"] == "auto"
 
 
+def test_the_default_lead_fits_any_time_limit() -> None:
+    """A resolved configuration names it, and is loaded again by what goes on from it."""
+    first = load({"slurm": {"time": 2}})
+    assert load(first.to_dict()).slurm.signal_lead == 120
+
+
 def test_storage_defaults_to_the_store() -> None:
     """Without checkpoint_storage checkpoints go below the store's root."""
     storage = load().checkpoint_storage

@@ -164,6 +164,11 @@ def test_a_pytorch_trial_goes_on(desk: Desk) -> None:
     for name, value in weights(desk, whole).items():
         assert torch.equal(value, weights(desk, more)[name]), name
 
+    same = go_on(desk, more, "--config", "slurm.time=2")
+    assert desk.wait_for_state(same, "COMPLETED", "ERROR") == "COMPLETED", desk.log(same)
+    assert "nothing is left to train: the length is 40 batches, and 40 are" in desk.log(same)
+    assert weights(desk, same).keys() == weights(desk, more).keys()
+
 
 def weights(desk: Desk, number: int) -> dict[str, torch.Tensor]:
     latest = desk.trial(number).latest_checkpoint

@@ -38,6 +38,13 @@ class NotWrapped(Regression):
         return loss
 
 
+class ForgetsOne(Regression):
+    def __init__(self, context: Any) -> None:
+        super().__init__(context)
+        model = self.context.wrap_model(nn.Linear(1, 1))
+        self.context.wrap_optimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+
+
 @pytest.mark.filterwarnings("ignore:Detected call of `lr_scheduler.step")
 @pytest.mark.parametrize(
     ("kind", "said"),
@@ -45,6 +52,7 @@ class NotWrapped(Regression):
         (NeverSteps, "does not call context.step_optimizer(optimizer)"),
         (NoGradients, "step_optimizer() finds no gradients"),
         (NotWrapped, "step_optimizer() got an optimizer that was not wrapped"),
+        (ForgetsOne, "has not called context.step_optimizer() for optimizer 2 of the 2"),
         (Regression, None),
     ],
 )
@@ -56,6 +64,17 @@ def test_what_learns_nothing_is_said_once(
     warned = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert len(warned) == (said is not None)
     assert said is None or said in warned[0]
+
+
+def test_an_aggregation_longer_than_the_training_is_said(
+    root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """At its end: a length in epochs does not show it before."""
+    for batches, warned in ((4, False), (3, True)):
+        caplog.clear()
+        fit(max_length=Batch(batches), aggregation=4)
+        told = "aggregation_frequency is 4, and there were 3 batches" in caplog.text
+        assert told is warned
 
 
 def test_callbacks(root: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -304,6 +304,20 @@ def test_answers_are_used_for_a_minute(scene: Scene) -> None:
         scene.client.explain_job("9", refresh=True)
 
 
+def test_answers_from_before_a_change_are_not_used(scene: Scene) -> None:
+    """Who has just submitted, released or ended a job is told of what is now."""
+    experiment = scene.experiment(job="9")
+    here = {"folder": str(experiment.jobs)}
+    scene.queue.rows = [_row(reason="JobHeldUser", **here)]
+    assert "held" in scene.client.explain_job("1").cause
+    scene.queue.rows = [_row(reason="Resources", **here)]
+    experiment.append(Intent(intent="activate"))
+    assert "held" not in scene.client.explain_job("1").cause
+    assert scene.queue.listings == 2
+    scene.queue.rows.append(_row("11", reason="JobHeldUser"))
+    assert "held" in scene.client.explain_job("11").cause
+
+
 def test_estimates_are_compared_with_starts(scene: Scene) -> None:
     """The first estimate of each job counts; the output says how good they were."""
     scene.experiment()

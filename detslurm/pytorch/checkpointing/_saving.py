@@ -184,8 +184,9 @@ class ModelCheckpoints(Checkpoints):
         if not all(file.exists() for file in found):
             if self._between_steps(state):
                 logger.warning(
-                    "the checkpoint was saved between two steps of the optimizer, without the"
-                    " gradients gathered so far: the next step lacks those batches"
+                    "batch %d lies between two steps of the optimizer, and the checkpoint has no"
+                    " gathered gradients: the next step is one of fewer batches",
+                    state.batches_trained,
                 )
             return
         own = (

@@ -83,7 +83,7 @@ class EngineDriver:
             _check_accumulation(engine)
         return results[0] if len(results) == 1 else _mean_of(results)
 
-    def reporting(self) -> None:
+    def reporting(self, done: int, length: int) -> None:
         """Check for mistakes before the first report."""
         if self._checked:
             return
