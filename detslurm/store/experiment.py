@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from detslurm import _access
 from detslurm.store import fs
-from detslurm.store.errors import CorruptRecord, NotFound, StoreFault, is_refusal
+from detslurm.store.errors import CorruptRecord, NotFound, StoreFault, StoreFull, is_refusal
 from detslurm.store.facts import FactLog
 from detslurm.store.frame import decode_json, encode_json
 from detslurm.store.trial import TrialDir
@@ -133,7 +133,13 @@ class ExperimentDir:
         Raises `ValueError` where a field has a wrong type.
         """
         stamped = _stamped(record)
-        number = self.log.append(stamped, after)
+        try:
+            number = self.log.append(stamped, after)
+        except StoreFull:
+            # What ends jobs and frees space is recorded first, by a fact of a few hundred bytes.
+            if not self.store.make_room():
+                raise
+            number = self.log.append(stamped, after)
         if stamped.get("type") in TOUCHING:
             self.store.touch(self.id)
         return number

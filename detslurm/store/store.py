@@ -139,6 +139,16 @@ class Store:
     def _index(self) -> Path:
         return self.own("index.json")
 
+    def make_room(self) -> bool:
+        """Remove what is written again when it is needed, some megabytes; False if there was none
+        of this user's."""
+        room = False
+        for name in fs.names_in(self.path):
+            if name.startswith("module-cache-"):
+                fs.discard(str(self.path / name))
+                room = room or not fs.exists(self.path / name)
+        return room
+
     def touch(self, experiment_id: int) -> None:
         """Record for the index that this experiment has changed."""
         self.ledger.touch(self.ledger_state(), experiment_id)

@@ -8,6 +8,7 @@ from functools import partial
 from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.experiments import unmanaged
 from detslurm.sdk.experiments.base import ExperimentBase
+from detslurm.store import StoreFull
 
 
 class Lifecycle(ExperimentBase):
@@ -54,8 +55,9 @@ class Lifecycle(ExperimentBase):
             ) from error
         if not done:
             raise LifecycleError(
-                f"experiment {self.id} may still be held: {self.view.cluster or 'slurm'} does not "
-                "answer; run `activate` again when it does"
+                f"experiment {self.id} may still be held: {self.view.cluster or 'slurm'} did not"
+                " release it, as was said above. What an administrator holds only they can"
+                " release; else run `activate` again"
             )
 
     def cancel(self) -> bool:
@@ -72,6 +74,9 @@ class Lifecycle(ExperimentBase):
 
         Returns:
             False if it had already ended.
+
+        Raises:
+            StoreFull: If that can't be recorded: its jobs have been ended all the same.
         """
         done = self._stop("kill", self._queues.kill)
         if done and self._snapshot.facts.is_unmanaged_script:
@@ -141,7 +146,12 @@ class Lifecycle(ExperimentBase):
     def _stop(self, intent: str, act: Callable[..., None]) -> bool:
         if self.view.finished:
             return False
-        self._intent(intent)
+        try:
+            self._intent(intent)
+        except StoreFull:
+            if intent == "kill":  # jobs that write on are what fills it
+                act(self._unfinished_jobs())
+            raise
         act(self._unfinished_jobs())
         return True
 

@@ -1,0 +1,57 @@
+"""On a full file system jobs can be ended and space be freed: what that takes is kept back."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from detslurm.store import StoreFull
+from tests.cluster.namespaces import may_unshare
+from tests.sdk.scenes import Scene
+
+CACHE = "module-cache-cpython-311-0-1"
+
+
+@pytest.fixture
+def full(tmp_path: Path) -> Iterator[Scene]:
+    """A store with a job that runs and a checkpoint of one that is over, and no block left."""
+    if not may_unshare():
+        pytest.skip("a full disk: only root can mount a small one, and not in every container")
+    scene = Scene(tmp_path / "store")
+    scene.root.mkdir()
+    subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=4m,mode=700", "small", str(scene.root)], check=True
+    )
+    try:
+        over = scene.experiment(job="6")
+        scene.run(over, losses=[0.5], checkpoint="some", end="completed", ref="6")
+        scene.run(scene.experiment(job="7"))
+        scene.queue.put("7", "RUNNING")
+        (scene.root / CACHE).write_bytes(bytes(1 << 18))
+        with (scene.root / "ballast").open("wb") as ballast, pytest.raises(OSError):
+            while True:
+                ballast.write(bytes(1 << 16))
+                ballast.flush()
+        yield scene
+    finally:
+        subprocess.run(["umount", "--lazy", str(scene.root)], check=True)
+
+
+def test_what_is_rebuilt_makes_room_for_facts(full: Scene) -> None:
+    """They are few hundred bytes, and come before anything is ended or removed."""
+    assert full.client.experiment(2).kill()
+    assert full.queue.jobs["7"].state == "CANCELLED" and not (full.root / CACHE).exists()
+    assert full.client.experiment(2).state == "CANCELED"
+    full.client.experiment(1).delete()
+    assert not (full.root / "checkpoints" / "some").exists()
+
+
+def test_without_any_room_jobs_are_ended_all_the_same(full: Scene) -> None:
+    """Those that write on are what fills it."""
+    (full.root / CACHE).replace(full.root / "other")
+    with pytest.raises(StoreFull):
+        full.client.experiment(2).kill()
+    assert full.queue.jobs["7"].state == "CANCELLED"
