@@ -466,6 +466,7 @@ def _end_record(number: int, decision: Decision, result: AttemptResult) -> dict[
         "exit_code": result.exit_code,
         "exclude": result.exclude,
         "time": time.time(),
+        **({} if result.cause is None else {"cause": str(result.cause)}),
         **({} if failure is None else {"failure": failure.to_dict()}),
         **({"not_staged": result.not_staged} if result.not_staged else {}),
     }

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from detslurm._states import INVALID_HP, OUT_OF_OPS, RESTART, TERMINAL
+from detslurm._states import INVALID_HP, OUT_OF_OPS, RESTART, TERMINAL, TIME_LIMIT
 from detslurm.store.checkpoint_fold import DELETED, CheckpointFacts
 from detslurm.store.curve import MetricRow, Span, as_float, clean_rows, last_valid_steps
 from detslurm.store.errors import TORN, Problem
@@ -120,7 +120,7 @@ def trial_view(
         started=runs[0].start.get("time") if runs else None,
         ended=_end_time(runs, last) if finished else None,
         run_count=len(runs),
-        restarts=sum(_outcome(run) == RESTART for run in runs),
+        restarts=sum(map(_used_restart, runs)),
         steps=_steps(logs, limits, validations, checkpoints),
         progress=1.0 if state == "COMPLETED" else _progress(runs),
         status=_latest(runs, "status", "text"),
@@ -157,6 +157,14 @@ def end_record(runs: Sequence[RunFacts]) -> dict[str, Any] | None:
 
 def _outcome(run: RunFacts) -> str:
     return str((run.end or {}).get("outcome", ""))
+
+
+def _used_restart(run: RunFacts) -> bool:
+    """Whether it counts against `max_restarts`: not if it was cut off by the time limit, and its
+    checkpoint came between that and the code's end."""
+    if _outcome(run) != RESTART or (run.end or {}).get("cause") != TIME_LIMIT:
+        return _outcome(run) == RESTART
+    return all(record["steps"] <= run.resumed for record in _of_kind(run, "checkpoint"))
 
 
 def _state(

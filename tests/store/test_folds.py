@@ -67,6 +67,20 @@ def test_a_terminal_end_record_wins(
     assert found.restarts == sum((end or {}).get("outcome") == "restart" for end in ends)
 
 
+def test_a_checkpoint_that_the_time_limit_just_let_through_counts() -> None:
+    """The runner decides before the code has been killed, which may save until then."""
+    end = {"outcome": "restart", "cause": "time_limit"}
+    late = {"t": "checkpoint", "uuid": "a", "steps": 10, "resources": {}}
+    for records, cause, used in (
+        ([late], end, 0),
+        ([], end, 1),
+        ([late], {**end, "cause": None}, 1),
+    ):
+        assert view(RunFacts(number=1, end=cause, records=records)).restarts == used
+    resumed = RunFacts(number=2, start={"resume": {"steps": 10}}, end=end, records=[late])
+    assert view(resumed).restarts == 1
+
+
 def test_a_run_that_continues_the_trial_opens_it_again() -> None:
     """A later run that says so is no zombie."""
     first, second = ended("completed", None)
