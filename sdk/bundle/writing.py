@@ -8,7 +8,7 @@ import os
 import tarfile
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,8 +20,9 @@ from detslurm.config import ExperimentConfig
 from detslurm.sdk.bundle.manifest import CONFIG, FACTS, NAME, RUN_FILE, File, Manifest
 from detslurm.sdk.bundle.metering import ByteMeter, Metered, Progress
 from detslurm.sdk.checkpoints.catalog import storages_of
+from detslurm.sdk.checkpoints.verification import loss_of
 from detslurm.sdk.errors import BundleError
-from detslurm.store import ExperimentDir, fold_trial, fs
+from detslurm.store import CheckpointView, ExperimentDir, fold_trial, fs
 from detslurm.store.checkpoint_facts import held
 from detslurm.store.curve import flat
 from detslurm.store.facts import FactLog
@@ -63,7 +64,9 @@ def bundle(one: ExperimentSnapshot, target: Path, which: Which, progress: Progre
     """Write a finished experiment into a file that does not exist yet. Raises `BundleError`."""
     _refuse(one, target)
     directory = one.directory
-    chosen = dict(_chosen(one, which))
+    found = list(_chosen(one, which))
+    _refuse_damaged(directory, found)
+    chosen = {checkpoint.uuid: checkpoint.storage for checkpoint in found}
     with ExitStack() as stack:
         if chosen:
             stack.enter_context(held(directory, chosen, by="a bundle that is being made"))
@@ -122,9 +125,8 @@ def _format(target: Path) -> dict[str, Any] | None:
 # -- what belongs to it ----------------------------------------------------------------------------
 
 
-def _chosen(one: ExperimentSnapshot, which: Which) -> Iterator[tuple[str, dict[str, Any] | None]]:
-    """The checkpoints that go along, the latest one of each trial or the best one of all, each with
-    its storage where that is not the configured one."""
+def _chosen(one: ExperimentSnapshot, which: Which) -> Iterator[CheckpointView]:
+    """The checkpoints that go along, the latest one of each trial or the best one of all."""
     for trial_id in one.facts.trial_ids if which != "none" else ():
         if which == "best" and trial_id != one.view.best_trial:
             continue
@@ -136,7 +138,18 @@ def _chosen(one: ExperimentSnapshot, which: Which) -> Iterator[tuple[str, dict[s
             best = trial.best_validation
             there = [c for c in there if best is not None and c.steps == best.steps] or there[-1:]
             there = there[-1:]
-        yield from ((c.uuid, c.storage) for c in there)
+        yield from there
+
+
+def _refuse_damaged(directory: ExperimentDir, chosen: Iterable[CheckpointView]) -> None:
+    """A bundle may be all that is left one day: nothing in it is less than it says."""
+    storages = storages_of(directory)
+    for one in chosen:
+        if problem := loss_of(one, storages.of(one.storage)):
+            raise BundleError(
+                f"checkpoint {one.uuid} is damaged, {problem}: delete it with `detslurm checkpoint"
+                f" delete {one.uuid}`, or leave checkpoints out with `--checkpoints none`"
+            )
 
 
 def _masked(config: ExperimentConfig) -> tuple[str, ...]:

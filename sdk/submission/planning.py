@@ -15,7 +15,12 @@ from detslurm.sdk.submission.context import ContextFiles, collect
 from detslurm.sdk.submission.deferring import Deferral, within_quotas
 from detslurm.sdk.submission.entrypoint import check_entrypoint, one_node_problem
 from detslurm.sdk.submission.preflight import sampler_problems, warm_start_problems
-from detslurm.sdk.submission.sources import Sources, source_checkpoint, warm_start_sources
+from detslurm.sdk.submission.sources import (
+    Sources,
+    source_checkpoint,
+    source_notes,
+    warm_start_sources,
+)
 from detslurm.sdk.submission.unused import unused_note
 from detslurm.searcher import RUNNABLE, trial_count
 from detslurm.slurm import Cluster, ClusterLimits, JobRequest, SlurmError
@@ -117,6 +122,7 @@ def make_plan(
         *staging,
         *_search_notes(plain),
         *context.notes,
+        *source_notes(plain, store, source),
         *jobs.notes,
         *quota_notes,
     )

@@ -6,10 +6,13 @@ import json
 import subprocess
 import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from detslurm.sdk.submission.sources import find_checkpoint
 from detslurm.store import NotFound, Store
+
+if TYPE_CHECKING:
+    from detslurm.store import CheckpointView
 
 
 def sampler_problems(config: Mapping[str, Any]) -> list[str]:
@@ -39,34 +42,40 @@ def warm_start_problems(config: Mapping[str, Any], store: Store) -> list[str]:
     """Why the trials can't begin with the checkpoint that `searcher` names."""
     searcher = config["searcher"]
     number, uuid = searcher.get("source_trial_id"), searcher.get("source_checkpoint_uuid")
-    key, elsewhere = "source_checkpoint_uuid", None
+    key, view = "source_checkpoint_uuid", None
     if number is not None:
         from detslurm.store.reading import latest_checkpoint
 
         key = "source_trial_id"
         try:
-            latest = latest_checkpoint(store, number)
+            view = latest_checkpoint(store, number)
         except NotFound as error:
             return [f"searcher.{key}: {error}"]
-        if latest is None:
+        if view is None:
             return [f"searcher.{key}: trial {number} has no checkpoint"]
-        uuid, elsewhere = latest.uuid, latest.storage
+        uuid = view.uuid
     elif uuid is not None and (found := find_checkpoint(store, uuid)) is not None:
-        elsewhere = found.view.storage
-    if uuid is None or elsewhere is not None:
+        view = found.view
+    if uuid is None or (view is not None and view.storage is not None):
         return []  # where code has named the storage, it names it again
-    return _missing(f"searcher.{key}", uuid, config["checkpoint_storage"])
+    problem = _unusable(uuid, view, config["checkpoint_storage"])
+    return [] if problem is None else [f"searcher.{key}: {problem}"]
 
 
-def _missing(key: str, uuid: str, section: Mapping[str, Any]) -> list[str]:
+def _unusable(uuid: str, view: CheckpointView | None, section: Mapping[str, Any]) -> str | None:
     if section["type"] != "shared_fs":
-        return []  # a bucket answers slowly, and a directory may be there in the job alone
+        return None  # a bucket answers slowly, and a directory may be there in the job alone
     from detslurm import storage
+    from detslurm.sdk.checkpoints.verification import loss_of
 
     kept = storage.from_config(section)
     try:
-        found = kept.exists(uuid)
+        if not kept.exists(uuid):
+            where = f"{kept.where}, the checkpoint_storage of this experiment"
+            return f"checkpoint {uuid} is not in {where}"
+        loss = None if view is None else loss_of(view, kept)
     except ValueError as error:
-        return [f"{key}: {error}"]
-    where = f"{kept.where}, the checkpoint_storage of this experiment"
-    return [] if found else [f"{key}: checkpoint {uuid} is not in {where}"]
+        return str(error)
+    except OSError as error:
+        return f"checkpoint {uuid} can't be read: {error.strerror}"
+    return loss and f"checkpoint {uuid} is damaged, {loss}"

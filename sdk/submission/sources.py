@@ -66,16 +66,32 @@ def warm_start_sources(
 ) -> dict[int, tuple[str, ...]]:
     """Those that the section `searcher` names, as far as they are this user's to protect; `latest`
     is that of its `source_trial_id`."""
+    found = _warm_start(config, store, latest)
+    own = found is not None and not store.experiment(found[0]).foreign_owner()
+    return {found[0]: (found[1],)} if found is not None and own else {}
+
+
+def source_notes(config: Mapping[str, Any], store: Store, latest: str | None) -> list[str]:
+    """What is to be known of a warm start with what belongs to somebody else."""
+    found = _warm_start(config, store, latest)
+    if found is None or (owner := store.experiment(found[0]).foreign_owner()) is None:
+        return []
+    return [
+        f"checkpoint {found[1]} of experiment {found[0]} belongs to {owner}, who may delete it"
+        " before the new trials begin; a version in a model of theirs protects it"
+    ]
+
+
+def _warm_start(
+    config: Mapping[str, Any], store: Store, latest: str | None
+) -> tuple[int, str] | None:
+    """The checkpoint that the section `searcher` names, and the experiment that has saved it."""
     number = config["searcher"].get("source_trial_id")
     uuid = config["searcher"].get("source_checkpoint_uuid")
     if number is not None:
-        uuid, owner = latest, store.find_trial(number).experiment_id
-    elif uuid is not None and (found := find_checkpoint(store, uuid)) is not None:
-        owner = found.experiment_id
-    else:
-        return {}
-    own = not store.experiment(owner).foreign_owner()
-    return {owner: (uuid,)} if own and uuid is not None else {}
+        return None if latest is None else (store.find_trial(number).experiment_id, latest)
+    found = None if uuid is None else find_checkpoint(store, uuid)
+    return None if found is None else (found.experiment_id, found.uuid)
 
 
 @contextmanager

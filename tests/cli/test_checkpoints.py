@@ -332,6 +332,15 @@ def test_lists_as_yaml(saved: Scene, detslurm: Detslurm, words: list[str]) -> No
     assert yaml.safe_load(detslurm(*words, "--yaml").out)["data"] == detslurm(*words, "--json").data
 
 
+def test_the_best_of_files_that_are_gone(saved: Scene, detslurm: Detslurm) -> None:
+    """The metric is there; the files are not, and that is what is said."""
+    for uuid in [path.name for path in saved.checkpoints.iterdir()]:
+        shutil.rmtree(saved.checkpoints / uuid)
+    detslurm("checkpoint", "verify", 1)
+    said = detslurm("experiment", "download", 1)
+    assert said.status == 1 and "has no whole checkpoint: files are missing, of" in said.err
+
+
 def test_deep_verification_reads_checksums(scene: Scene, detslurm: Detslurm) -> None:
     """A bit that changed in what `torch.save` writes (a zip archive) is found by --deep alone."""
     experiment = scene.experiment()

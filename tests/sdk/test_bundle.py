@@ -6,6 +6,7 @@ import io
 import json
 import os
 import signal
+import subprocess
 import sys
 import tarfile
 import uuid
@@ -21,6 +22,7 @@ from detslurm.sdk import BundleError, Client
 from detslurm.storage import from_config
 from detslurm.store import fold_experiment, trial_metrics
 from detslurm.store.history import read_continued
+from tests.cluster.namespaces import may_unshare
 from tests.sdk.scenes import Scene
 
 KEPT, OTHER = str(uuid.uuid4()), str(uuid.uuid4())
@@ -96,6 +98,29 @@ def test_it_arrives_as_it_was(scene: Scene, other: Client, number: int, tmp_path
     assert again.experiment_id == 3 and again.checkpoints != done.checkpoints
     other.experiment(3).delete()
     assert storage.is_dir() and other.trial(4).view.latest_checkpoint is not None
+
+
+def test_a_damaged_checkpoint_is_refused(scene: Scene, number: int, tmp_path: Path) -> None:
+    """Before anything is written: a bundle may be the last copy."""
+    (scene.checkpoints / OTHER / "weights").unlink()
+    experiment, file = scene.client.experiment(number), tmp_path / "a.tar"
+    with pytest.raises(BundleError, match=f"{OTHER} is damaged, missing: weights"):
+        experiment.bundle(file, checkpoints="latest")
+    assert not list(tmp_path.glob("*a.tar*"))
+    assert experiment.bundle(file, checkpoints="none").checkpoints == ()
+
+
+def test_of_a_store_that_is_read_only(scene: Scene, number: int, tmp_path: Path) -> None:
+    """Projects end, and their file systems are frozen before they are removed."""
+    if not may_unshare():
+        pytest.skip("a read-only file system: only root can mount one")
+    subprocess.run(["mount", "--bind", scene.root, scene.root], check=True)
+    try:
+        subprocess.run(["mount", "-o", "remount,bind,ro", scene.root], check=True)
+        made = Client(scene.root).experiment(number).bundle(tmp_path / "a.tar", checkpoints="all")
+        assert set(made.checkpoints) == {KEPT, OTHER}
+    finally:
+        subprocess.run(["umount", "--lazy", scene.root], check=True)
 
 
 def test_in_a_storage_that_has_the_original(scene: Scene, number: int, tmp_path: Path) -> None:

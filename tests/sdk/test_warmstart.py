@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from detslurm.sdk.submission.preflight import warm_start_problems
+from detslurm.sdk.submission.sources import source_notes, warm_start_sources
+from detslurm.store import ExperimentDir
 from tests.sdk.scenes import Scene
 
 
@@ -32,6 +34,30 @@ def test_the_checkpoint_has_to_be_there(
     config = {"searcher": source, "checkpoint_storage": storage}
     found = warm_start_problems(config, scene.store)
     assert found == [] if problem is None else problem in found[0]
+
+
+def test_a_damaged_checkpoint_is_refused(scene: Scene) -> None:
+    """Each run would end with the same error."""
+    scene.run(scene.experiment(), losses=[0.5], checkpoint="kept", end="completed")
+    config = scene.store.experiment(1).config()
+    (scene.checkpoints / "kept" / "weights").unlink()
+    for source in ({"source_trial_id": 1}, {"source_checkpoint_uuid": "kept"}):
+        (problem,) = warm_start_problems({**config, "searcher": source}, scene.store)
+        assert "checkpoint kept is damaged, missing: weights" in problem
+
+
+def test_a_colleagues_checkpoint_is_not_protected(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its owner may delete it any time, and whoever submits is told so."""
+    scene.run(scene.experiment(), losses=[0.5], checkpoint="kept", end="completed")
+    config = {"searcher": {"source_checkpoint_uuid": "kept"}}
+    assert warm_start_sources(config, scene.store, None) == {1: ("kept",)}
+    assert source_notes(config, scene.store, None) == []
+    monkeypatch.setattr(ExperimentDir, "foreign_owner", lambda self: "alice")
+    assert warm_start_sources(config, scene.store, None) == {}
+    (note,) = source_notes(config, scene.store, None)
+    assert "belongs to alice, who may delete it" in note
 
 
 def test_storage_elsewhere(scene: Scene) -> None:
