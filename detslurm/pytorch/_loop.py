@@ -106,6 +106,13 @@ class TrainingLoop:
             else "without end"
         )
         self._log_info("an epoch is %s%s", epoch, trained if checkpoint else "")
+        epochs = self._state.batches_trained // self._epoch_len
+        if self._is_chief and 0 < self._state.epochs_trained != epochs:
+            logger.warning(
+                "epochs have another length now: what was trained counts as %d epochs, not %d",
+                epochs,
+                self._state.epochs_trained,
+            )
 
     def _log_info(self, text: str, *args: Any) -> None:
         """In the log, once for all ranks."""

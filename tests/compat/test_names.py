@@ -32,6 +32,12 @@ from determined.experimental import client, core_v2, Client
 assert det.errors.InternalException is InternalException
 assert issubclass(LocalSearchRunner, SearchRunner) and issubclass(RemoteSearchRunner, SearchRunner)
 assert det.experimental.core_v2 is core_v2
+import warnings
+with warnings.catch_warnings(record=True) as told:
+    warnings.simplefilter("always")
+    from determined.experimental import Experiment, ExperimentReference, Trial, TrialReference
+assert ExperimentReference is Experiment and TrialReference is Trial
+assert {w.category for w in told} == {FutureWarning} and "called Trial now" in str(told[-1].message)
 import determined.experimental.core_v2
 import detslurm.sdk
 assert client.Client is Client is detslurm.sdk.Client

@@ -77,6 +77,20 @@ def test_an_aggregation_longer_than_the_training_is_said(
         assert told is warned
 
 
+def test_epochs_of_another_length_are_said(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Twice the batch size: what was one epoch counts as two."""
+
+    class Larger(Regression):
+        batch_size = 2 * Regression.batch_size
+
+    fit(max_length=Batch(12))
+    (saved,) = fold_trial(Store(root).experiment(1).trial(1)).checkpoints
+    for kind, told in ((Regression, False), (Larger, True)):
+        caplog.clear()
+        fit(kind, max_length=Batch(14), latest_checkpoint=saved.uuid)
+        assert ("what was trained counts as 2 epochs, not 1" in caplog.text) is told
+
+
 def test_callbacks(root: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Hooks that don't exist are named with those that do; a list of callbacks is refused."""
 
