@@ -46,6 +46,9 @@ TERMINAL: Final = {
     KILLED: "CANCELED",
 }
 
+KILLED_BY_SIGNAL: Final = frozenset({128 + 2, 128 + 9, 128 + 15})
+"""The exit codes of what SIGINT, SIGKILL or SIGTERM ended."""
+
 UNKNOWN: Final = "UNKNOWN"
 """The state of a trial whose files can't be read: it may be running, or over."""
 

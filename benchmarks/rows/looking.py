@@ -19,7 +19,7 @@ STEPS = 16 * CHUNK
 
 TRIALS = 100
 _PART = 8  # TensorBoard is that slow: it loads so small a part
-PEER = "TensorBoard's EventAccumulator"
+PEER = f"TensorBoard's EventAccumulator, {_PART} x a part"
 
 SNAPSHOT = """\
 import sys, time

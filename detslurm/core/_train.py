@@ -179,6 +179,7 @@ class TrainContext:
         """Make a number of the searcher's metric; warn once of a report without it."""
         if name in metrics:
             values[name] = _number(name, values.get(name))
+            self._lack_was_told = True  # others of the step may come by another call
         elif self._dist.rank == 0 and not self._lack_was_told:
             self._lack_was_told = True
             logger.warning(

@@ -15,7 +15,7 @@ import msgspec
 if TYPE_CHECKING:
     from detslurm.exec.failure import Failure
 
-from detslurm._states import ENDED, RunOutcome
+from detslurm._states import ENDED, KILLED_BY_SIGNAL, RunOutcome
 
 
 class Cause(enum.StrEnum):
@@ -76,9 +76,6 @@ class Decision(msgspec.Struct, frozen=True):
     action: Action
 
 
-_DEADLY = frozenset(128 + s for s in (signal.SIGTERM, signal.SIGKILL, signal.SIGINT))
-
-
 def decide(facts: AttemptFacts) -> Decision:
     """The outcome of an attempt."""
     if facts.cause is Cause.KILL:
@@ -100,7 +97,7 @@ def _cut_short(facts: AttemptFacts) -> bool:
     # The code did not acknowledge, but it was ended by the signal that came with the request: that
     # is not its failure. At a time limit it must at least have saved something, or a script
     # that never checkpoints would be chained without end.
-    if facts.exit_code not in _DEADLY:
+    if facts.exit_code not in KILLED_BY_SIGNAL:
         return False
     return facts.cause is not Cause.TIME_LIMIT or facts.new_checkpoint
 
@@ -146,7 +143,7 @@ def _failed(facts: AttemptFacts) -> Decision:
 def _how(facts: AttemptFacts) -> str:
     if facts.why is not None:
         return facts.why
-    if facts.cause is Cause.TIME_LIMIT and facts.exit_code in _DEADLY:
+    if facts.cause is Cause.TIME_LIMIT and facts.exit_code in KILLED_BY_SIGNAL:
         return "the code reached the time limit without saving a checkpoint"
     return f"the code {describe_exit(facts.exit_code)}"
 

@@ -57,10 +57,10 @@ class SanityChecks:
             )
 
     def ending(self, batches: int, aggregation: int) -> None:
-        """Check a training that ends with so many batches, those of earlier runs included."""
+        """Check after the last batch that is asked for now; those of earlier runs are counted."""
         if batches < aggregation:
             self._warn(
-                f"no optimizer has stepped, so nothing was learned: aggregation_frequency is"
+                f"no optimizer has stepped so far, so nothing was learned: aggregation_frequency is"
                 f" {aggregation}, and there were {batches} batches"
             )
 
@@ -74,7 +74,7 @@ class SanityChecks:
         idle = [n for n, one in enumerate(optimizers, 1) if id(one) not in self._stepped]
         if 0 < len(idle) < len(optimizers):
             self._warn(
-                f"train_batch() has not called context.step_optimizer() for optimizer"
+                f"so far train_batch() has not called context.step_optimizer() for optimizer"
                 f" {', '.join(map(str, idle))} of the {len(optimizers)} that were wrapped"
             )
         if not self._stepped:

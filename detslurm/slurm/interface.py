@@ -47,7 +47,8 @@ class JobInfo(QueueState):
         if PurePath(self.folder).parts[-3:] != PurePath(folder).parts[-3:]:
             return True
         try:
-            return not Path(self.folder).samefile(folder)
+            # Two mounts of one file system have devices of their own, and the same inodes.
+            return Path(self.folder).stat().st_ino != Path(folder).stat().st_ino
         except OSError:
             return False  # one of them can't be seen from here, under this name
 

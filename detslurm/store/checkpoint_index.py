@@ -74,6 +74,7 @@ class SavedCheckpoints(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
 class _Content(msgspec.Struct):
     ledger: LedgerState = msgspec.field(default_factory=LedgerState)
     experiments: list[SavedCheckpoints] = msgspec.field(default_factory=list)
+    root: str = ""  # of the store: it may have been moved or copied since
     schema: int = SCHEMA
 
 
@@ -141,9 +142,22 @@ class CheckpointIndex:
     def _save(self, known: Sequence[SavedCheckpoints]) -> None:
         if self._ledger.refused:
             return  # what can't be read now would be left out for good
-        rebuildable.save(self._path, _Content(self._ledger, list(known)))
+        root = str(self._path.parent)
+        rebuildable.save(self._path, _Content(self._ledger, list(known), root))
 
 
 def _load(path: Path) -> _Content:
     content = rebuildable.load(path, _Content)
-    return content if content is not None and content.schema == SCHEMA else _Content()
+    if content is None or content.schema != SCHEMA:
+        return _Content()
+    old, new = content.root, str(path.parent)
+    if old and old != new:
+        content.experiments = [_relocated(saved, old, new) for saved in content.experiments]
+    return content
+
+
+def _relocated(saved: SavedCheckpoints, old: str, new: str) -> SavedCheckpoints:
+    if saved.base is None:
+        return saved
+    base, where = (rebuildable.relocated(path, old, new) for path in (saved.base, saved.where))
+    return msgspec.structs.replace(saved, base=base, where=where)

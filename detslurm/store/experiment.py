@@ -34,6 +34,10 @@ TOUCHING: Final = frozenset(
 )
 
 
+# What ends jobs and frees space is recorded first, by a fact of a few hundred bytes.
+_FREEING: Final = frozenset({"intent", "set", "checkpoint_deleted", "checkpoint_files_removed"})
+
+
 class ExperimentDir:
     """One experiment on disk."""
 
@@ -136,8 +140,7 @@ class ExperimentDir:
         try:
             number = self.log.append(stamped, after)
         except StoreFull:
-            # What ends jobs and frees space is recorded first, by a fact of a few hundred bytes.
-            if not self.store.make_room():
+            if stamped.get("type") not in _FREEING or not self.store.make_room():
                 raise
             number = self.log.append(stamped, after)
         if stamped.get("type") in TOUCHING:
@@ -218,21 +221,23 @@ def user_name() -> str:
 
 
 # A store can be moved, copied and mounted elsewhere: what its configurations say of checkpoints in
-# it is relative to its root on disk. What users write there is absolute, or begins with a variable.
+# it is relative to its root on disk. What users write there is absolute.
 
 
 def _without_root(config: Mapping[str, Any], root: Path) -> Mapping[str, Any]:
     host = _host_path(config)
-    if host is None or not Path(host).is_relative_to(root):
+    if host is None or not Path(host).is_relative_to(root) or ".." in host:
         return config
-    return _with_host_path(config, str(Path(host).relative_to(root)))
+    found = _with_host_path(config, str(Path(host).relative_to(root)))
+    below = found["checkpoint_storage"].get("storage_path")
+    if isinstance(below, str) and Path(below).is_relative_to(host):
+        found["checkpoint_storage"]["storage_path"] = str(Path(below).relative_to(host))
+    return found
 
 
 def _with_root(config: dict[str, Any], root: Path) -> dict[str, Any]:
     host = _host_path(config)
-    if host is None or host.startswith(("/", "$")):
-        return config
-    return _with_host_path(config, str(root / host))
+    return config if host is None else _with_host_path(config, str(root / host))
 
 
 def _host_path(config: Mapping[str, Any]) -> str | None:

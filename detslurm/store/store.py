@@ -140,8 +140,8 @@ class Store:
         return self.own("index.json")
 
     def make_room(self) -> bool:
-        """Remove what is written again when it is needed, some megabytes; False if there was none
-        of this user's."""
+        """Remove what is written again when it is needed, some megabytes; False if there is none
+        that this user may remove."""
         room = False
         for name in fs.names_in(self.path):
             if name.startswith("module-cache-"):

@@ -8,7 +8,14 @@ from typing import Any
 
 import msgspec
 
-from detslurm._states import INVALID_HP, OUT_OF_OPS, RESTART, TERMINAL, TIME_LIMIT
+from detslurm._states import (
+    INVALID_HP,
+    KILLED_BY_SIGNAL,
+    OUT_OF_OPS,
+    RESTART,
+    TERMINAL,
+    TIME_LIMIT,
+)
 from detslurm.store.checkpoint_fold import DELETED, CheckpointFacts
 from detslurm.store.curve import MetricRow, Span, as_float, clean_rows, last_valid_steps
 from detslurm.store.errors import TORN, Problem
@@ -160,9 +167,11 @@ def _outcome(run: RunFacts) -> str:
 
 
 def _used_restart(run: RunFacts) -> bool:
-    """Whether it counts against `max_restarts`: not if it was cut off by the time limit, and its
-    checkpoint came between that and the code's end."""
-    if _outcome(run) != RESTART or (run.end or {}).get("cause") != TIME_LIMIT:
+    """Whether it counts against `max_restarts`: not if its code was killed at the time limit, and
+    had saved by then. The runner decides before, and knows no such checkpoint."""
+    end = run.end or {}
+    killed = end.get("cause") == TIME_LIMIT and end.get("exit_code") in KILLED_BY_SIGNAL
+    if _outcome(run) != RESTART or not killed:
         return _outcome(run) == RESTART
     return all(record["steps"] <= run.resumed for record in _of_kind(run, "checkpoint"))
 

@@ -8,7 +8,7 @@ import os
 import tarfile
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +22,7 @@ from detslurm.sdk.bundle.metering import ByteMeter, Metered, Progress
 from detslurm.sdk.checkpoints.catalog import storages_of
 from detslurm.sdk.checkpoints.verification import loss_of
 from detslurm.sdk.errors import BundleError
+from detslurm.storage import Storage
 from detslurm.store import CheckpointView, ExperimentDir, fold_trial, fs
 from detslurm.store.checkpoint_facts import held
 from detslurm.store.curve import flat
@@ -64,9 +65,7 @@ def bundle(one: ExperimentSnapshot, target: Path, which: Which, progress: Progre
     """Write a finished experiment into a file that does not exist yet. Raises `BundleError`."""
     _refuse(one, target)
     directory = one.directory
-    found = list(_chosen(one, which))
-    _refuse_damaged(directory, found)
-    chosen = {checkpoint.uuid: checkpoint.storage for checkpoint in found}
+    chosen = {checkpoint.uuid: checkpoint for checkpoint in _chosen(one, which)}
     with ExitStack() as stack:
         if chosen:
             stack.enter_context(held(directory, chosen, by="a bundle that is being made"))
@@ -83,7 +82,7 @@ def bundle(one: ExperimentSnapshot, target: Path, which: Which, progress: Progre
             **(_tree(directory.code, "code") if directory.code.is_dir() else {}),
             **dict(_runs(one)),
             **dict(_events(directory)),
-            **_checkpoints(directory, chosen, scratch),
+            **_checkpoints(directory, chosen.values(), scratch),
         }
         files = {name: source for name, source in content.items() if not name.endswith("/")}
         # Each file is read twice: to describe it, and to write it.
@@ -141,17 +140,6 @@ def _chosen(one: ExperimentSnapshot, which: Which) -> Iterator[CheckpointView]:
         yield from there
 
 
-def _refuse_damaged(directory: ExperimentDir, chosen: Iterable[CheckpointView]) -> None:
-    """A bundle may be all that is left one day: nothing in it is less than it says."""
-    storages = storages_of(directory)
-    for one in chosen:
-        if problem := loss_of(one, storages.of(one.storage)):
-            raise BundleError(
-                f"checkpoint {one.uuid} is damaged, {problem}: delete it with `detslurm checkpoint"
-                f" delete {one.uuid}`, or leave checkpoints out with `--checkpoints none`"
-            )
-
-
 def _masked(config: ExperimentConfig) -> tuple[str, ...]:
     whole, shown = dict(flat(config.to_dict())), dict(flat(config.masked()))
     return tuple(name for name, value in whole.items() if shown.get(name) != value)
@@ -193,21 +181,36 @@ def _events(directory: ExperimentDir) -> Iterator[tuple[str, bytes]]:
 
 
 def _checkpoints(
-    directory: ExperimentDir, chosen: Mapping[str, dict[str, Any] | None], scratch: Path
+    directory: ExperimentDir, chosen: Iterable[CheckpointView], scratch: Path
 ) -> dict[str, Path | bytes]:
     storages = storages_of(directory)
     found: dict[str, Path | bytes] = {}
-    for uuid, section in chosen.items():
-        storage = storages.of(section)
-        if not storage.exists(uuid):
-            raise BundleError(f"the files of checkpoint {uuid} are not under {storage.where}")
-        folder = storage.direct(uuid)
+    for one in chosen:
+        storage = storages.of(one.storage)
+        _refuse_damaged(one, storage)
+        folder = storage.direct(one.uuid)
         if folder is None:
-            folder = scratch / uuid
+            folder = scratch / one.uuid
             folder.mkdir()
-            storage.get(uuid, folder)
-        found |= _tree(folder, f"checkpoints/{uuid}")
+            storage.get(one.uuid, folder)
+        found |= _tree(folder, f"checkpoints/{one.uuid}")
     return found
+
+
+def _refuse_damaged(one: CheckpointView, storage: Storage) -> None:
+    """A bundle may be all that is left one day: nothing in it is less than it says."""
+    if not storage.exists(one.uuid):
+        raise BundleError(f"the files of checkpoint {one.uuid} are not under {storage.where}")
+    try:
+        problem = loss_of(one, storage)
+    except OSError as error:
+        _refused(error)
+    else:
+        if problem is not None:
+            raise BundleError(
+                f"checkpoint {one.uuid} is damaged, {problem}: delete it with `detslurm checkpoint"
+                f" delete {one.uuid}`, or leave checkpoints out with `--checkpoints none`"
+            )
 
 
 def _tree(folder: Path, above: str) -> dict[str, Path | bytes]:

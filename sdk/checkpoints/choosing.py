@@ -78,10 +78,11 @@ def best_first(
 def unrated(checkpoints: Sequence[Checkpoint], sort_by: str | None = None) -> str:
     """Why none of them is the best, in words."""
     there = [one for one in checkpoints if one.state == "COMPLETED"]
-    if checkpoints and not there:
-        return f"no whole checkpoint: files are missing, of {checkpoints[0].location} for example"
-    named = sort_by or next((one._saved.metric for one in there), None)
-    reported = ", ".join(sorted({name for one in there for name in one.validation_metrics}))
+    damaged = next((one for one in checkpoints if one.problem is not None), None)
+    if damaged is not None and not there:
+        return f"no whole checkpoint: files are missing, of {damaged.location} for example"
+    named = sort_by or next((one._saved.metric for one in checkpoints), None)
+    reported = ", ".join(sorted({name for one in checkpoints for name in one.validation_metrics}))
     return (
         f"no checkpoint with a validation{f' of {named}' if named else ''} at its step"
         f"{f', but with {reported}' if reported else ''}"

@@ -40,6 +40,7 @@ class SettledExperiment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
 class _Content(msgspec.Struct):
     ledger: LedgerState = msgspec.field(default_factory=LedgerState)
     rows: dict[int, SettledExperiment] = msgspec.field(default_factory=dict)
+    root: str = ""  # of the store: it may have been moved or copied since
     schema: int = SCHEMA
 
 
@@ -79,6 +80,7 @@ class SettledExperiments:
             return  # the next one works a little more
         if not self._news or self._content.ledger.refused:
             return  # what can't be read now would be left out for good
+        self._content.root = str(self._store.path)
         rebuildable.save(self._path, self._content, sync=False)
 
     def _catch_up(self) -> None:
@@ -97,7 +99,13 @@ class SettledExperiments:
 
     def _load(self) -> _Content:
         content = rebuildable.load(self._path, _Content)
-        return content if content is not None and content.schema == SCHEMA else _Content()
+        if content is None or content.schema != SCHEMA:
+            return _Content()
+        old, new = content.root, str(self._store.path)
+        for number, row in content.rows.items() if old and old != new else ():
+            base = row.base and rebuildable.relocated(row.base, old, new)
+            content.rows[number] = msgspec.structs.replace(row, base=base)
+        return content
 
 
 def settled(

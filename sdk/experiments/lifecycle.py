@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.experiments import unmanaged
 from detslurm.sdk.experiments.base import ExperimentBase
+from detslurm.sdk.jobs.status import JobRef
 from detslurm.store import StoreFull
 
 
@@ -55,9 +56,9 @@ class Lifecycle(ExperimentBase):
             ) from error
         if not done:
             raise LifecycleError(
-                f"experiment {self.id} may still be held: {self.view.cluster or 'slurm'} did not"
-                " release it, as was said above. What an administrator holds only they can"
-                " release; else run `activate` again"
+                f"experiment {self.id} may still be held: {self.view.cluster or 'slurm'} does not"
+                " answer, or refuses (see above). Run `activate` again when it does; what an"
+                " administrator holds only they can release"
             )
 
     def cancel(self) -> bool:
@@ -78,10 +79,12 @@ class Lifecycle(ExperimentBase):
         Raises:
             StoreFull: If that can't be recorded: its jobs have been ended all the same.
         """
-        done = self._stop("kill", self._queues.kill)
-        if done and self._snapshot.facts.is_unmanaged_script:
+        return self._stop("kill", self._kill)
+
+    def _kill(self, job_refs: Sequence[JobRef]) -> None:
+        self._queues.kill(job_refs)
+        if self._snapshot.facts.is_unmanaged_script:
             unmanaged.end(map(self._snapshot.directory.trial, self._snapshot.unfinished))
-        return done
 
     def _kill_trial(self, trial_id: int) -> bool:
         """End one trial now; False if it had already ended."""

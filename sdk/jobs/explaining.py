@@ -50,7 +50,7 @@ class ExplainingJobs:
         """Say why a job waits, with what shows it.
 
         It costs the cluster at most five calls, and what it has answered to this user within the
-        last minute is used again.
+        last minute is used again, unless something was done to the experiment since.
 
         Args:
             job_id: The job, an array, or one element, such as "4711_3"; or the id of an experiment,

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
+from uuid import uuid4
 
 import pytest
 
+from detslurm.storage import SharedFS, from_config
 from detslurm.store import ExperimentDir
 from tests.sdk.scenes import Scene
 
-UUID = "0b5a0a4e-7d1b-4a52-9a8a-6a7c1c0f4f2e"
+UUID, LATER = (str(uuid4()) for _ in range(2))
 
 
 @pytest.fixture
@@ -20,6 +23,9 @@ def trained(scene: Scene) -> ExperimentDir:
     experiment = scene.experiment(job="7")
     scene.run(experiment, losses=[0.5], checkpoint=UUID, end="completed")
     scene.queue.jobs.clear()
+    # Both leave what they know in files of the store.
+    assert [one.uuid for one in scene.client.checkpoints()] == [UUID]
+    scene.client.gc()
     return experiment
 
 
@@ -27,9 +33,14 @@ def trained(scene: Scene) -> ExperimentDir:
 def test_what_a_copy_deletes_is_its_own(scene: Scene, tmp_path: Path) -> None:
     """Backups are copies: who tidies up in one must not reach into the other."""
     copy = Scene(Path(shutil.copytree(scene.root, tmp_path / "copy")), scene.queue)
+    scene.run(scene.experiment(job="8"), losses=[0.5], checkpoint=LATER, end="completed", ref="8")
+    (found,) = copy.client.checkpoints()
+    assert found.path == copy.root / "checkpoints" / UUID
+    copy.client.gc(unrecorded=True)
     copy.client.experiment(1).delete()
     assert not (copy.root / "checkpoints" / UUID).exists()
-    assert (scene.root / "checkpoints" / UUID / "weights").exists()
+    for uuid in (UUID, LATER):
+        assert (scene.root / "checkpoints" / uuid / "weights").exists()
     assert scene.client.checkpoint(UUID).verify() is None
 
 
@@ -37,11 +48,43 @@ def test_what_a_copy_deletes_is_its_own(scene: Scene, tmp_path: Path) -> None:
 def test_a_moved_store_has_its_checkpoints(scene: Scene, tmp_path: Path) -> None:
     """Where the records name its old place, too."""
     moved = Scene(scene.root.rename(tmp_path / "moved"), scene.queue)
-    checkpoint = moved.client.checkpoint(UUID)
+    (checkpoint,) = moved.client.checkpoints()
     assert checkpoint.path == moved.root / "checkpoints" / UUID
     assert checkpoint.verify() is None
     assert (checkpoint.download(tmp_path / "here") / "weights").exists()
     assert str(scene.root) not in json.dumps(moved.client.experiment(1).config)
+
+
+@pytest.mark.parametrize(
+    ("given", "below"),
+    [
+        ({}, "checkpoints"),
+        ({"host_path": "{root}/deep", "storage_path": "{root}/deep/ck"}, "deep/ck"),
+        ({"host_path": "{root}/$OF_A_NODE"}, "$OF_A_NODE/checkpoints"),
+        ({"host_path": "/elsewhere"}, None),
+        ({"host_path": "{root}/../beside"}, None),
+    ],
+)
+def test_paths_in_the_store_are_its_own(
+    scene: Scene, tmp_path: Path, given: dict[str, str], below: str | None
+) -> None:
+    """However they were written; all others stay as they are."""
+    section = {"type": "shared_fs", "host_path": "{root}", "storage_path": "checkpoints", **given}
+    section = {key: value.format(root=scene.root) for key, value in section.items()}
+    made = scene.store.new_experiment()
+    made.write_config({"checkpoint_storage": section}, "")
+    assert storage_path(made.config()) == storage_path({"checkpoint_storage": section})
+    moved = Scene(scene.root.rename(tmp_path / "moved")).store
+    found = storage_path(ExperimentDir(moved, made.id).config())
+    there = storage_path({"checkpoint_storage": section}) if below is None else moved.path / below
+    assert found == there
+
+
+def storage_path(config: dict[str, Any]) -> Path:
+    """Where a configuration keeps checkpoints."""
+    found = from_config(config["checkpoint_storage"])
+    assert isinstance(found, SharedFS)
+    return found.base
 
 
 def test_a_copy_leaves_the_jobs_of_the_original_alone(scene: Scene, tmp_path: Path) -> None:

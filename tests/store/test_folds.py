@@ -69,12 +69,13 @@ def test_a_terminal_end_record_wins(
 
 def test_a_checkpoint_that_the_time_limit_just_let_through_counts() -> None:
     """The runner decides before the code has been killed, which may save until then."""
-    end = {"outcome": "restart", "cause": "time_limit"}
+    end = {"outcome": "restart", "cause": "time_limit", "exit_code": 137}
     late = {"t": "checkpoint", "uuid": "a", "steps": 10, "resources": {}}
     for records, cause, used in (
         ([late], end, 0),
         ([], end, 1),
         ([late], {**end, "cause": None}, 1),
+        ([late], {**end, "exit_code": 1}, 1),  # an error of its own
     ):
         assert view(RunFacts(number=1, end=cause, records=records)).restarts == used
     resumed = RunFacts(number=2, start={"resume": {"steps": 10}}, end=end, records=[late])
