@@ -72,7 +72,8 @@ def _asked(fact: Mapping[str, Any], experiment: FrozenExperiment) -> JobRequest:
     """The request of a submission."""
     slurm = experiment.config().get("slurm") or {}
     configured = {name: slurm[name] for name in _CONFIGURED if name in slurm}
-    return JobRequest.from_dict({**configured, **fact["request"]})
+    here = str(experiment.path / "jobs")  # the store may have been moved, or copied, since
+    return JobRequest.from_dict({**configured, **fact["request"], "folder": here})
 
 
 def successor_request(

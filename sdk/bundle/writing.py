@@ -20,7 +20,7 @@ from detslurm.config import ExperimentConfig
 from detslurm.sdk.bundle.manifest import CONFIG, FACTS, NAME, RUN_FILE, File, Manifest
 from detslurm.sdk.bundle.metering import ByteMeter, Metered, Progress
 from detslurm.sdk.checkpoints.catalog import storages_of
-from detslurm.sdk.checkpoints.verification import loss_of
+from detslurm.sdk.checkpoints.verification import unusable
 from detslurm.sdk.errors import BundleError
 from detslurm.storage import Storage
 from detslurm.store import CheckpointView, ExperimentDir, fold_trial, fs
@@ -201,16 +201,8 @@ def _refuse_damaged(one: CheckpointView, storage: Storage) -> None:
     """A bundle may be all that is left one day: nothing in it is less than it says."""
     if not storage.exists(one.uuid):
         raise BundleError(f"the files of checkpoint {one.uuid} are not under {storage.where}")
-    try:
-        problem = loss_of(one, storage)
-    except OSError as error:
-        _refused(error)
-    else:
-        if problem is not None:
-            raise BundleError(
-                f"checkpoint {one.uuid} is damaged, {problem}: delete it with `detslurm checkpoint"
-                f" delete {one.uuid}`, or leave checkpoints out with `--checkpoints none`"
-            )
+    if problem := unusable(one, storage):
+        raise BundleError(f"{problem}; `--checkpoints none` leaves them out")
 
 
 def _tree(folder: Path, above: str) -> dict[str, Path | bytes]:

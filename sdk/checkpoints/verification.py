@@ -85,6 +85,16 @@ def loss_of(checkpoint: CheckpointView, storage: Storage) -> str | None:
     return differences(recorded, {n: size for n, size in found.items() if n in recorded})
 
 
+def unusable(checkpoint: CheckpointView, storage: Storage) -> str | None:
+    """Why nothing can go on from it, in a sentence; None where something can. What can't be read
+    may be whole."""
+    try:
+        loss = loss_of(checkpoint, storage)
+    except OSError as error:
+        return f"checkpoint {checkpoint.uuid} can't be read: {error.strerror}"
+    return loss and f"checkpoint {checkpoint.uuid} is damaged, {loss}"
+
+
 def _found(checkpoint: CheckpointView, storage: Storage) -> Mapping[str, int]:
     if isinstance(storage, SharedFS):
         return _files(storage.path(checkpoint.uuid), checkpoint.resources)

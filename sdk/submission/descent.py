@@ -257,10 +257,9 @@ def _begin(one: ExperimentSnapshot, trial_id: int, storages: Storages) -> Begin 
     )
     if latest is None and not before:
         return None
-    if latest is not None and (loss := _loss(latest, storages)):
+    if latest is not None and (problem := _problem(latest, storages)):
         raise SubmitError(
-            f"checkpoint {latest.uuid} of trial {trial_id} is damaged, {loss}: with"
-            f" `detslurm checkpoint delete {latest.uuid}` it goes on from the one before"
+            f"{problem}; trial {trial_id} goes on from the one before once this one is deleted"
         )
     continued = Continued(
         experiment=one.view.id,
@@ -289,16 +288,13 @@ def _there(checkpoint: CheckpointView, storages: Storages) -> bool:
     return folder is None or folder.is_dir() or not storages.reachable(checkpoint.storage)
 
 
-def _loss(checkpoint: CheckpointView, storages: Storages) -> str | None:
-    from detslurm.sdk.checkpoints.verification import loss_of
+def _problem(checkpoint: CheckpointView, storages: Storages) -> str | None:
+    from detslurm.sdk.checkpoints.verification import unusable
 
     storage = storages.of(checkpoint.storage)
     if storage.direct(checkpoint.uuid) is None or not storages.reachable(checkpoint.storage):
         return None  # a bucket answers slowly
-    try:
-        return loss_of(checkpoint, storage)
-    except OSError as error:
-        return f"can't be read: {error.strerror}"
+    return unusable(checkpoint, storage)
 
 
 def _from_scratch(plan: Plan, begins: Mapping[int, Begin]) -> list[str]:

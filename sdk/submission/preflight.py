@@ -66,16 +66,13 @@ def _unusable(uuid: str, view: CheckpointView | None, section: Mapping[str, Any]
     if section["type"] != "shared_fs":
         return None  # a bucket answers slowly, and a directory may be there in the job alone
     from detslurm import storage
-    from detslurm.sdk.checkpoints.verification import loss_of
+    from detslurm.sdk.checkpoints.verification import unusable
 
     kept = storage.from_config(section)
     try:
         if not kept.exists(uuid):
             where = f"{kept.where}, the checkpoint_storage of this experiment"
             return f"checkpoint {uuid} is not in {where}"
-        loss = None if view is None else loss_of(view, kept)
     except ValueError as error:
         return str(error)
-    except OSError as error:
-        return f"checkpoint {uuid} can't be read: {error.strerror}"
-    return loss and f"checkpoint {uuid} is damaged, {loss}"
+    return None if view is None else unusable(view, kept)

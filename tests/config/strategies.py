@@ -73,7 +73,9 @@ def _range(draw: st.DrawFn) -> dict[str, Any]:
     numbers = st.integers(-20, 20) if kind == "int" else st.floats(-20, 20)
     low, high = sorted(draw(st.lists(numbers, min_size=2, max_size=2, unique=True)))
     spec = {"type": kind, "minval": low, "maxval": high, "count": draw(st.integers(1, 5))}
-    return spec | ({"base": draw(st.floats(1.5, 10))} if kind == "log" else {})
+    return spec | (
+        {"base": draw(st.floats(0.5, 10).filter(lambda base: base != 1))} if kind == "log" else {}
+    )
 
 
 SCALAR_CONSTANTS = st.integers(-9, 9) | FINITE | st.booleans() | st.text("ab", max_size=3)

@@ -97,7 +97,7 @@ def test_what_can_not_go_on(scene: Scene, parent: int) -> None:
 def test_a_damaged_checkpoint_is_named(scene: Scene, parent: int) -> None:
     """Instead of a trial that ends with an error; once it is deleted, there is none."""
     (scene.checkpoints / "kept" / "weights").unlink()
-    with pytest.raises(SubmitError, match=r"checkpoint kept of trial 1 is damaged, missing: wei"):
+    with pytest.raises(SubmitError, match=r"checkpoint kept is damaged, missing: weights; trial 1"):
         scene.client.experiment(parent).continue_(MORE)
     scene.client.checkpoint("kept").delete()
     with pytest.raises(SubmitError, match="has no checkpoint to go on from"):

@@ -55,6 +55,17 @@ def test_a_moved_store_has_its_checkpoints(scene: Scene, tmp_path: Path) -> None
     assert str(scene.root) not in json.dumps(moved.client.experiment(1).config)
 
 
+def test_new_jobs_work_in_the_copy(scene: Scene, tmp_path: Path) -> None:
+    """Those of a trial whose job is gone: the original is not theirs."""
+    scene.experiment(job="7")
+    copy = Scene(Path(shutil.copytree(scene.root, tmp_path / "copy")), scene.queue)
+    copy.queue.jobs.clear()
+    copy.client.experiment(1).activate()
+    (request,) = copy.queue.requests
+    assert request.folder == copy.root / "experiments" / "1" / "jobs"
+    assert str(scene.root) not in " ".join(request.command)
+
+
 @pytest.mark.parametrize(
     ("given", "below"),
     [
