@@ -52,6 +52,11 @@ _STEP_TRAPS = (
     "SLURM_CPU_BIND",
 )
 
+# The fences of Slurm's PMIx that carry no data go up a tree by default, and the other nodes do not
+# wait for its root then (seen with 22.05): a rank can be out of MPI_Init and send while one of the
+# first node is still in there, which kills Open MPI (its issue 12495). In a ring all wait for all.
+_FENCE = "SLURM_PMIX_FENCE"
+
 
 class Allocation(NamedTuple):
     """What one job (or array element) was given: where it runs and what to call it."""
@@ -140,6 +145,7 @@ class Allocation(NamedTuple):
         return [
             "env",
             *(word for name in _STEP_TRAPS if name in os.environ for word in ("-u", name)),
+            *([] if _FENCE in os.environ else [f"{_FENCE}=ring"]),
             "srun",
             "--quiet",
             f"--nodes={self.node_count}",

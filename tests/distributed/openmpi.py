@@ -22,8 +22,7 @@ STARTS = 5
 def run_mpi(start: Callable[[], CompletedProcess[str]]) -> CompletedProcess[str]:
     """Start an MPI program with `ENV`, again where Open MPI loses a rank in MPI_Init.
 
-    Version 4 crashes there when it connects by TCP to a rank that is late, in one of some ten
-    starts of six ranks where others use the processors; version 5 gives up.
+    Version 4 crashes there when it connects by TCP to a rank that is late; version 5 gives up.
     """
     for _ in range(STARTS):
         done = start()

@@ -32,7 +32,12 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 # What Slurm, Python, the system and torch say, which no source of ours has.
-_OF_OTHERS = ("No space left on device", "Disk quota exceeded", "can't allocate memory")
+_OF_OTHERS = (
+    "No space left on device",
+    "Disk quota exceeded",
+    "can't allocate memory",
+    "Segmentation fault",
+)
 
 
 def test_messages_that_the_page_about_troubles_quotes_are_printed() -> None:

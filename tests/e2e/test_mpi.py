@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 
@@ -69,6 +71,37 @@ def test_whatever_is_killed_the_run_starts_again_and_leaves_nothing(desk: Desk) 
     assert desk.outcomes(number) == ["restart", "restart", "restart", None]
     assert len({run.job["ref"] for run in desk.trial(number).runs}) == 1
     kill_runner(desk, number)
+
+
+FENCES = """\
+    import ctypes, os, pathlib, time
+
+    pmix, rank = ctypes.CDLL({pmix!r}), int(os.environ["PMIX_RANK"])
+    assert pmix.PMIx_Init(ctypes.create_string_buffer(1024), None, 0) == 0
+    for fence in range(4):
+        if rank < 2:
+            time.sleep(0.3)  # the first node is late
+        pathlib.Path({seen!r}, f"{{fence}}.{{rank}}").touch()
+        assert pmix.PMIx_Fence(None, 0, None, 0) == 0
+        there = len(list(pathlib.Path({seen!r}).glob(f"{{fence}}.*")))
+        print("at fence", fence, "there were", there, flush=True)
+    pmix.PMIx_Finalize(None, 0)
+"""
+
+
+def test_a_fence_of_pmix_waits_for_every_node(desk: Desk) -> None:
+    """No rank leaves MPI_Init before all are there: Open MPI crashes where one is late."""
+    library = next(Path(sys.prefix, "lib").rglob("libpmix.so.2"), None) or "libpmix.so.2"
+    assert desk.user.cwd is not None
+    seen = desk.user.cwd / "seen"
+    seen.mkdir()
+    seen.chmod(0o777)
+    script = FENCES.format(pmix=str(library), seen=str(seen))
+    number = desk.submit(desk.project(script), *SHAPE, "max_restarts=0")
+    desk.wait_for_state(number, "COMPLETED", "ERROR")
+    log = desk.log(number)
+    for fence in range(4):
+        assert log.count(f"at fence {fence} there were 4") == 4, log
 
 
 # Each rank has a number of its own, moved by all the others' at every step. The first run waits at
