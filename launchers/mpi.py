@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import json
 import os
 import shutil
 import sys
@@ -47,9 +48,15 @@ _AS_MANY_AS_SLOTS = {
 _PROXY = (sys.executable, "-m", "detslurm.launch.srun_proxy")
 _PER_NODE = ("--ntasks-per-node",)
 _COUNT = ("-n", "--n", "-np", "--np", "-c")
+_TASKS = ("-n", "--ntasks")
 # What would make mpirun start its daemons through srun, or take itself for a rank of a step.
 _OTHER_MPI = ("PMIX_", "PMI_", "OMPI_COMM_")
 _NOT_FOR_MPIRUN = ("SLURM_", *_OTHER_MPI)
+# What is of the one task that the launcher is.
+_OF_TASK = tuple(
+    f"SLURM_{name}"
+    for name in ("STEP", "TASK", "NTASKS", "NPROCS", "PROCID", "LOCALID", "NODEID", "GTIDS", "PMI")
+)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -89,6 +96,9 @@ def _run_single_node(args: LauncherArgs, nodes: Nodes, flag: PreemptFlag | None)
 
 def _run_multi_node(args: LauncherArgs, nodes: Nodes, flag: PreemptFlag | None) -> int:
     """The first node's launcher starts the step; each serves the ranks of its own node."""
+    count = _number(args.overrides, _TASKS)
+    if count is not None and count < len(nodes.addrs):
+        raise UsageError(f"error: {count} ranks on {len(nodes.addrs)} nodes: one has none to run")
     exits = ranks.ExitLog()
     ours = {_env.CHIEF_IP: nodes.chief, _env.EXIT_LOG: exits.name}
     server = RankServer(nodes.rank, {**os.environ, **ours}, nodes.slots)
@@ -172,9 +182,13 @@ def aborting_together(script: Sequence[str]) -> list[str]:
 
 
 def environment(base: Mapping[str, str], nodes: Nodes) -> dict[str, str]:
-    """The environment of mpirun, which its ranks inherit."""
+    """The environment of mpirun, which its ranks inherit; the job's own is put back for them."""
     kept = {k: v for k, v in base.items() if not k.startswith(_NOT_FOR_MPIRUN)}
-    return {**_AS_MANY_AS_SLOTS, **kept, _env.CHIEF_IP: nodes.chief}
+    of_job = {
+        k: v for k, v in base.items() if k.startswith("SLURM_") and not k.startswith(_OF_TASK)
+    }
+    ours = {_env.CHIEF_IP: nodes.chief, _env.PUT_BACK: json.dumps(of_job)}
+    return {**_AS_MANY_AS_SLOTS, **kept, **ours}
 
 
 if __name__ == "__main__":

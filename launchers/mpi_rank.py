@@ -9,11 +9,12 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from detslurm._identity import is_ours
 from detslurm.launch.rank_server import address
 from detslurm.launch.wrap_rank import main as wrap
+from detslurm.slurm.hostlist import tasks_of_node
 
 # What srun and MPI's start-up set for this rank alone.
 _OWN = ("SLURM_", "PMIX_", "PMI_", "OMPI_")
@@ -27,6 +28,7 @@ def main(argv: Sequence[str]) -> int:
     server = connected(address(os.environ, int(os.environ["SLURM_NODEID"])))
     if not is_ours(server):
         raise SystemExit("detslurm: the launcher of this node is another user's process")
+    _tell_count(server, os.environ)
     answer = json.loads(server.makefile().readline())
     own = {name: value for name, value in os.environ.items() if name.startswith(_OWN)}
     os.environ.clear()
@@ -60,6 +62,13 @@ def connected(name: str) -> socket.socket:
             pause = min(2 * pause, 1)
         else:
             return server
+
+
+def _tell_count(server: socket.socket, environ: Mapping[str, str]) -> None:
+    """Say how many ranks this node has; a launcher that is gone shows in its missing answer."""
+    count = tasks_of_node(environ["SLURM_STEP_TASKS_PER_NODE"], int(environ["SLURM_NODEID"]))
+    with contextlib.suppress(ConnectionError):
+        server.sendall(b"%d" % count)
 
 
 def _die_with(server: socket.socket) -> None:

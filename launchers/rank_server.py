@@ -25,7 +25,11 @@ from detslurm.launch.supervision import BLOCKED
 
 
 class RankServer:
-    """Serves the ranks of one node until all have come and gone."""
+    """Serves the ranks of one node until all have come and gone.
+
+    `count` holds until one says how many they are: the user's own arguments may have srun start
+    more or fewer.
+    """
 
     def __init__(self, node: int, env: Mapping[str, str], count: int) -> None:
         self._answer = json.dumps({"env": dict(env), "cwd": str(Path.cwd())}).encode() + b"\n"
@@ -74,18 +78,21 @@ class RankServer:
                             rank.sendall(self._answer)
                     else:
                         rank.close()
-                elif _is_closed(one):
+                elif said := _received(one):
+                    self._count = int(said)
+                else:
                     present.remove(one)
                     one.close()
                     gone += 1
         os.close(self._close_when_gone)
 
 
-def _is_closed(rank: socket.socket) -> bool:
+def _received(rank: socket.socket) -> bytes:
+    """What a rank says; nothing where it has gone."""
     try:
-        return not rank.recv(1)
+        return rank.recv(64)
     except ConnectionError:
-        return True
+        return b""
 
 
 def address(env: Mapping[str, str], node: int) -> str:

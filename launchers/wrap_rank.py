@@ -11,6 +11,7 @@ and CMD never outlives this process.
 
 from __future__ import annotations
 
+import json
 import os
 import selectors
 import signal
@@ -19,6 +20,7 @@ import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 
+from detslurm import _env
 from detslurm._child_processes import (
     catching,
     descendants,
@@ -64,6 +66,7 @@ def main(argv: Sequence[str], *, is_task: bool = False) -> int:
     if not command:
         print(USAGE, file=sys.stderr)
         return 1
+    os.environ.update(json.loads(os.environ.pop(_env.PUT_BACK, "{}")))
     rank = rank_of(args[0], os.environ)
     if rank is None:
         print(f"wrap_rank: none of {args[0]} is set to a rank", file=sys.stderr)

@@ -17,10 +17,10 @@ from detslurm.core._launched import (
     explicit_ports,
     first_node,
     slurm_tasks,
-    tasks_of_node,
     topology_by_tf_config,
 )
 from detslurm.core.transports.call_sequence import Scope
+from detslurm.slurm.hostlist import tasks_of_node
 
 
 class DistributedContext:

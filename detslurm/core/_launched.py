@@ -107,14 +107,6 @@ def slurm_tasks(environ: Mapping[str, str]) -> int:
     return int(environ.get("SLURM_STEP_NUM_TASKS") or environ.get("SLURM_NTASKS") or 1)
 
 
-def tasks_of_node(text: str, node: int) -> int:
-    """2 of `2(x3),1` for the nodes 0 to 2."""
-    counts: list[int] = []
-    for count, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", text):
-        counts += [int(count)] * int(times or 1)
-    return counts[node]
-
-
 def first_node(nodelist: str) -> str | None:
     """n01 of `n[01-04,7],m3`."""
     found = re.match(r"([^,\[]+)(?:\[(\d+)[^\]]*\])?([^,]*)", nodelist)

@@ -70,12 +70,14 @@ class AttemptResult(msgspec.Struct):
 class Limits(msgspec.Struct, frozen=True):
     """Seconds: from a request to stop to the kill, and from Slurm's TERM to its KILL.
 
-    `rendezvous` is from the arrival of the first node's agent to that of the last one's.
+    `rendezvous` is from the arrival of the first node's agent to that of the last one's, `saving`
+    what the other nodes have where one fails after a request to stop.
     """
 
     preemption_timeout: float
     kill_wait: float
     rendezvous: float = 600.0  # where a thousand nodes start at once, file systems are slow
+    saving: float = 300.0
 
 
 class Attempt:
@@ -203,13 +205,21 @@ class Attempt:
             # Peers of a killed process fail in their collectives, and another node may be the first
             # to report that, with a traceback that is no cause.
             self._first_failure = _KILLED
-        if code and not report["preempted"]:
+        if not code:
+            return
+        if not report["preempted"]:
             self._first_failure = self._first_failure or code
-            if len(self._exit_codes) < len(self._nodes):
-                self._log.add_message(
-                    f"the code on {self._nodes[node]} failed: ending the other nodes"
-                )
-                self._kill()
+        if len(self._exit_codes) == len(self._nodes):
+            return
+        failed = f"the code on {self._nodes[node]} failed"
+        if not report["preempted"]:
+            self._log.add_message(f"{failed}: ending the other nodes")
+            self._kill()
+        elif self._give_up_at is None:  # nobody kills them all
+            # The others may wait for it without end, or still be saving.
+            seconds = self._limits.saving
+            self._log.add_message(f"{failed} while it left: the other nodes have {seconds:.0f} s")
+            self._kill_by(seconds)
 
     def _on_sample(self, node: int, sample: Mapping[str, Any]) -> None:
         self._on_usage(sample)

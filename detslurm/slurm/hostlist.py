@@ -1,7 +1,8 @@
-"""Slurm's compressed lists of hosts and of array indices, read without asking scontrol."""
+"""Slurm's compressed lists of hosts, tasks and array indices, read without asking scontrol."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 
@@ -68,3 +69,11 @@ def compress_indices(indices: Iterable[int]) -> str:
         else:
             spans.append([index, index])
     return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in spans)
+
+
+def tasks_of_node(text: str, node: int) -> int:
+    """2 of `2(x3),1` for the nodes 0 to 2."""
+    counts: list[int] = []
+    for count, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", text):
+        counts += [int(count)] * int(times or 1)
+    return counts[node]

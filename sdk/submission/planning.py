@@ -14,7 +14,11 @@ from detslurm.sdk.errors import SubmitError
 from detslurm.sdk.submission.context import ContextFiles, collect
 from detslurm.sdk.submission.deferring import Deferral, within_quotas
 from detslurm.sdk.submission.entrypoint import check_entrypoint, one_node_problem
-from detslurm.sdk.submission.preflight import sampler_problems, warm_start_problems
+from detslurm.sdk.submission.preflight import (
+    sampler_problems,
+    storage_problems,
+    warm_start_problems,
+)
 from detslurm.sdk.submission.sources import (
     Sources,
     source_checkpoint,
@@ -101,6 +105,7 @@ def make_plan(
         *problems,
         *([_CUSTOM] if plain["searcher"]["name"] == "custom" and method_runner is None else []),
         *sampler_problems(plain),
+        *storage_problems(config),
         *warm_start_problems(plain, store),
         *(f"{error}; run `detslurm doctor` for details" for error in report.errors),
     ]

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from detslurm.config import ExperimentConfig
+from detslurm.config.schema.storage import SharedFS
 from detslurm.sdk.submission.sources import find_checkpoint
 from detslurm.store import NotFound, Store
 
@@ -36,6 +40,22 @@ def sampler_problems(config: Mapping[str, Any]) -> list[str]:
     except ValueError:
         problem = done.stderr.strip() or f"the sampler ended with status {done.returncode}"
     return [] if problem is None else [str(problem)]
+
+
+def storage_problems(config: ExperimentConfig) -> list[str]:
+    """Why the first checkpoint, maybe hours from now, could not be saved.
+
+    A file system that this machine does not have may be there on the nodes.
+    """
+    section = config.checkpoint_storage
+    if not isinstance(section, SharedFS) or not Path(section.host_path).is_dir():
+        return []
+    base = Path(section.path)
+    nearest = next(path for path in (base, *base.parents) if path.exists())
+    if nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK):
+        return []
+    what = f"{nearest} can't be written to" if nearest.is_dir() else f"{nearest} is no directory"
+    return [f"checkpoint_storage: no checkpoint can be saved in {base}: {what}"]
 
 
 def warm_start_problems(config: Mapping[str, Any], store: Store) -> list[str]:

@@ -73,6 +73,36 @@ def test_whatever_is_killed_the_run_starts_again_and_leaves_nothing(desk: Desk) 
     kill_runner(desk, number)
 
 
+COUNT = """\
+    import os
+    from mpi4py import MPI
+
+    world = MPI.COMM_WORLD
+    counts = world.allgather(os.environ["SLURM_NODEID"])
+    print("nodes", *counts, flush=True)
+"""
+
+
+def test_as_many_ranks_as_the_arguments_say(desk: Desk) -> None:
+    """Fewer than slots, or more: the run ends with the last of them, and so do all nodes."""
+    project = desk.project(COUNT)
+    wanted = {"-n 2": "0 1", "-n 6 --ntasks-per-node=3 --overcommit": "0 0 0 1 1 1", "-n 1": None}
+    started = {
+        desk.submit(
+            project,
+            *SHAPE[:2],
+            f"entrypoint=python3 -m detslurm.launch.mpi {arguments} -- train.py",
+            "max_restarts=0",
+        ): nodes
+        for arguments, nodes in wanted.items()
+    }
+    for number, nodes in started.items():
+        state = desk.wait_for_state(number, "COMPLETED", "ERROR")
+        log = desk.log(number)
+        assert state == ("COMPLETED" if nodes else "ERROR"), log
+        assert (f"nodes {nodes}" if nodes else "1 ranks on 2 nodes") in log
+
+
 FENCES = """\
     import ctypes, os, pathlib, time
 

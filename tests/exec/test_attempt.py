@@ -94,6 +94,16 @@ def test_a_process_that_was_killed_is_why_others_failed_sooner(
     assert attempt(["sh", "-c", step], nodes=2)[0].exit_code == exit_code
 
 
+def test_a_node_that_fails_while_it_leaves_ends_the_others(tmp_path: Path, attempt: Run) -> None:
+    """They may be in a collective with it, but may be saving, too: they get some time."""
+    failed = ENDED | {"node": 1, "exit_code": 1, "by_itself": 1, "preempted": True}
+    (tmp_path / "failed").write_bytes(agent_protocol.report_line(failed))
+    step = f"read word; cat {tmp_path}/failed; read word; echo told to $word; exit 1"
+    result, log = attempt(["sh", "-c", step], nodes=2, saving=0.1, stop_cause=lambda: Cause.PAUSE)
+    assert "the code on n2 failed while it left" in log and "told to kill" in log
+    assert result.cause is Cause.PAUSE and result.exit_code == 1
+
+
 def test_the_code_hears_of_a_signal_before_its_cause_is_known(tmp_path: Path, attempt: Run) -> None:
     """A controller that takes long to say why costs nothing of the time to save."""
     heard = tmp_path / "heard"

@@ -46,6 +46,20 @@ def launch(tmp_path: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return run_mpi(start)
 
 
+def test_ranks_have_their_job_s_environment(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It is hidden from mpirun alone, which would start its processes through srun."""
+    job = {"SLURM_TMPDIR": "/local", "SLURM_CPUS_PER_TASK": "4", "SLURM_NTASKS": "1"}
+    for name, value in job.items():
+        monkeypatch.setenv(name, value)
+    script = tmp_path / "script.py"
+    script.write_text(f"import os; print(*map(os.environ.get, {[*job]}))")
+    argv = [sys.executable, "-m", "detslurm.launch.mpi", "--", str(script)]
+    done = subprocess.run(argv, capture_output=True, text=True, env={**os.environ, **ENV})
+    assert done.stdout == "[rank=0] /local 4 None\n", done.stderr
+
+
 def test_ranks_find_each_other(tmp_path: Path) -> None:
     """One process a slot, all in one communicator, their lines told apart."""
     done = launch(tmp_path)

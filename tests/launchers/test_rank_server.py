@@ -46,6 +46,24 @@ def test_a_rank_that_dies_early_leaves_the_others_their_answer(env: dict[str, st
     server._server.close()
 
 
+@pytest.mark.parametrize("expected", [1, 3])
+def test_ranks_say_how_many_they_are(env: dict[str, str], expected: int) -> None:
+    """The user's arguments may have srun start more or fewer: the last one's end counts."""
+    server = RankServer(0, env, count=expected)
+    server.start()
+    ranks = [mpi_rank.connected(address(env, 0)) for _ in range(2)]
+    for rank in ranks:
+        mpi_rank._tell_count(rank, {"SLURM_STEP_TASKS_PER_NODE": "2,1", "SLURM_NODEID": "0"})
+        rank.makefile().readline()
+    ranks[0].close()
+    ranks[1].settimeout(0.3)
+    with pytest.raises(TimeoutError):  # it is looked after
+        ranks[1].recv(1)
+    ranks[1].close()
+    assert select.select([server._all_gone], [], [], 60)[0]
+    server._server.close()
+
+
 def test_a_rank_waits_for_a_launcher_that_starts_later(env: dict[str, str]) -> None:
     """Another node's has started the rank already."""
     with futures.ThreadPoolExecutor(1) as pool:

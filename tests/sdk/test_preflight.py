@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -34,3 +38,37 @@ def test_a_missing_optuna_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     (problem,) = sampler_problems(optunas())
     assert "pip install 'detslurm[optuna]'" in problem
     assert sampler_problems({**optunas(), "searcher": {"name": "random"}}) == []
+
+
+STORAGE_OF = """if True:
+    import sys
+    from detslurm.config import load_experiment
+    from detslurm.sdk.submission.preflight import storage_problems
+
+    section = {"type": "shared_fs", "host_path": sys.argv[1], "storage_path": "runs/ckpts"}
+    loaded = load_experiment({
+        "name": "x", "entrypoint": "python3 train.py", "checkpoint_storage": section,
+        "searcher": {"name": "single", "metric": "loss", "max_length": {"batches": 1}},
+    })
+    print(*storage_problems(loaded.config))
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
+def test_a_storage_that_the_user_can_not_write_to_is_said() -> None:
+    """Where it is here: another file system may be on the nodes alone."""
+
+    def problems(folder: str) -> str:
+        argv = [sys.executable, "-c", STORAGE_OF, folder]
+        done = subprocess.run(argv, user=65534, check=True, text=True, stdout=subprocess.PIPE)
+        return done.stdout.strip()
+
+    with tempfile.TemporaryDirectory() as lab:
+        Path(lab).chmod(0o777)
+        assert problems(lab) == "" and problems(f"{lab}/only-on-nodes") == ""
+        runs = Path(lab, "runs")
+        runs.mkdir(0o755)
+        assert f"no checkpoint can be saved in {runs}/ckpts: {runs} can't be w" in problems(lab)
+        runs.rmdir()
+        runs.touch()
+        assert f"{runs} is no directory" in problems(lab)

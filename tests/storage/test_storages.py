@@ -51,6 +51,31 @@ def save(store: Storage, source: Path, storage_id: str = "one") -> None:
     store.seal(storage_id, {"steps_completed": 3})
 
 
+def test_in_a_group_s_directory_the_base_is_the_group_s(tmp_path: Path) -> None:
+    """Whoever saves first makes it: the others can save, too, and remove nothing of that."""
+    lab, own = tmp_path / "lab", tmp_path / "own"
+    for folder, mode in ((lab, 0o2770), (own, 0o755)):
+        folder.mkdir()
+        folder.chmod(mode)
+        before = os.umask(0o077)
+        SharedFS(folder / "runs" / "ckpts").begin("one")
+        os.umask(before)
+    assert (lab / "runs" / "ckpts").stat().st_mode & 0o7777 == 0o3770
+    assert (lab / "runs" / "ckpts" / "one.partial").stat().st_mode & 0o022 == 0
+    assert (own / "runs" / "ckpts").stat().st_mode & 0o022 == 0
+
+
+def test_where_nothing_can_be_saved_is_said_at_once(tmp_path: Path) -> None:
+    """And nothing is left where it can."""
+    good = SharedFS(tmp_path / "ckpts")
+    good.check_access()
+    assert list(good.base.iterdir()) == []
+    (tmp_path / "file").touch()
+    wrong = SharedFS(tmp_path / "file" / "ckpts")
+    with pytest.raises(NotADirectoryError, match=f"no checkpoint can be saved in {wrong.base}"):
+        wrong.check_access()
+
+
 def test_what_can_not_be_listed_is_no_empty_directory(source: Path, store: Storage) -> None:
     """A file server that fails for a moment, or rights: the upload fails, and loses no files."""
     with refusing(source / "deep"), pytest.raises(PermissionError):
