@@ -34,7 +34,9 @@ BELOW: dict[str, set[str]] = {
     "core": {"store", "storage", "searcher", "exec"},  # exec to join a job on request, lazily
     "exec": {"store", "storage", "slurm", "searcher", "config", "compat"},
     "pytorch": {"core", "compat"},  # a checkpoint's code may import determined
-    "transformers": {"core", "searcher"},
+    "frameworks": {"core", "searcher"},
+    "transformers": {"frameworks"},
+    "lightning": {"frameworks"},
     "launch": {"core", "exec"},  # in a user's own batch script a launcher is its node's agent
     "sdk": {"store", "storage", "slurm", "searcher"},  # submitting samples the trials
     "look": {"sdk"},

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 from transformers import TrainerCallback
 
 from detslurm._info import get_cluster_info
-from detslurm.transformers._goal import Goal
-from detslurm.transformers._reports import Reports
+from detslurm.core import Unit
+from detslurm.frameworks.goal import Goal
+from detslurm.frameworks.reports import Reports
 
 if TYPE_CHECKING:
     from transformers import TrainerControl, TrainerState, TrainingArguments
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from detslurm.core import Context
 
 logger = logging.getLogger("detslurm.transformers")
+
+_DURATION = "_runtime"
 
 
 class DetCallback(TrainerCallback):  # type: ignore[misc]
@@ -69,8 +72,9 @@ class DetCallback(TrainerCallback):  # type: ignore[misc]
         self._core = core_context
         self._is_chief = core_context.distributed.rank == 0
         self._user_data = dict(user_data) if user_data is not None else None
-        self._reports = Reports(core_context.train, filter_metrics)
+        self._reports = Reports(core_context.train, filter_metrics, logger)
         self._goal = Goal.of(core_context)
+        self._is_training = False
         self._evaluated_at: int | None = None
         self._saved_at: int | None = None
         self._left = False
@@ -103,9 +107,9 @@ class DetCallback(TrainerCallback):  # type: ignore[misc]
                 " trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)"
             )
         self._resumes = False
-        self._reports.training = True
+        self._is_training = True
         if self._goal is not None:
-            self._goal.check(args, state)
+            self._check_goal(args, state)
             control.should_training_stop |= self._goal.is_over
 
     def on_step_begin(
@@ -120,7 +124,7 @@ class DetCallback(TrainerCallback):  # type: ignore[misc]
         """Save and stop where the trial is to leave; evaluate and save where the search waits."""
         if self._leaves(control):
             control.should_evaluate = False  # it may take longer than there is time for
-        if self._goal is not None and self._goal.is_reached(args, state):
+        if self._goal is not None and self._goal.is_reached(self._position(args, state)):
             control.should_evaluate = control.should_save = True
 
     def on_epoch_end(
@@ -136,7 +140,7 @@ class DetCallback(TrainerCallback):  # type: ignore[misc]
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **more: Any
     ) -> None:
         """An evaluation can't be left; the checkpoint follows it."""
-        if self._reports.training:
+        if self._is_training:
             self._leaves(control)
 
     def on_log(
@@ -150,9 +154,10 @@ class DetCallback(TrainerCallback):  # type: ignore[misc]
         """Report training metrics, and how far training is."""
         if not self._is_chief:
             return
-        self._reports.log(state.global_step, logs or {})
+        if logs and _prefix(logs) in (None, "train"):  # evaluations come with all of their metrics
+            self._reports.report("training", state.global_step, logs)
         if self._goal is not None:
-            self._goal.report_progress(args, state)
+            self._goal.report_progress(self._position(args, state))
         elif state.max_steps > 0:
             self._core.train.report_progress(min(state.global_step / state.max_steps, 1.0))
 
@@ -164,19 +169,27 @@ class DetCallback(TrainerCallback):  # type: ignore[misc]
         metrics: Mapping[str, Any] | None = None,
         **more: Any,
     ) -> None:
-        """Keep the metrics until all data sets are evaluated."""
+        """Keep the metrics until all data sets are evaluated; those with another prefix than "eval"
+        are a group of their own."""
         self._evaluated_at = state.global_step
-        if self._is_chief:
-            self._reports.evaluation(state.global_step, metrics or {})
+        if not self._is_chief or metrics is None:
+            return
+        prefix = _prefix(metrics) or "eval"
+        if prefix != "eval" and not prefix.startswith("eval_"):
+            self._reports.report(prefix.replace(".", "_"), state.global_step, metrics)
+            return
+        self._reports.evaluated(state.global_step, metrics)
+        if not self._is_training:  # then nothing follows that would report it
+            self._reports.flush()
 
     def on_save(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **more: Any
     ) -> None:
         """Tell the search what it waits for, and store the checkpoint with the trial."""
         self._reports.flush()
-        if self._goal is not None and self._goal.is_reached(args, state):
+        if self._goal is not None and self._goal.is_reached(self._position(args, state)):
             self._goal.complete(self._reports.validation)
-            self._goal.check(args, state)
+            self._check_goal(args, state)
             control.should_training_stop |= self._goal.is_over
         self._saved_at = state.global_step
         self._core.distributed.allgather(None)  # every rank has written its part
@@ -190,7 +203,7 @@ class DetCallback(TrainerCallback):  # type: ignore[misc]
     ) -> None:
         """Report what is left."""
         self._reports.flush()
-        self._reports.training = False
+        self._is_training = False
         self._restored.close()
 
     def _metadata(self, state: TrainerState) -> dict[str, Any]:
@@ -204,3 +217,28 @@ class DetCallback(TrainerCallback):  # type: ignore[misc]
         if self._left:
             control.should_save = control.should_training_stop = True
         return self._left
+
+    def _check_goal(self, args: TrainingArguments, state: TrainerState) -> None:
+        assert self._goal is not None
+        end = self._counted(args, state.max_steps, float(state.num_train_epochs))
+        self._goal.check(end, "the Trainer", "max_steps or num_train_epochs in its arguments")
+
+    def _position(self, args: TrainingArguments, state: TrainerState) -> float:
+        return self._counted(args, state.global_step, state.epoch or 0.0)
+
+    def _counted(self, args: TrainingArguments, steps: int, epochs: float) -> float:
+        """That many steps and epochs in the unit of the search."""
+        assert self._goal is not None
+        if self._goal.unit is Unit.EPOCHS:
+            return epochs
+        if self._goal.unit is Unit.RECORDS:
+            ranks = args.world_size * args.gradient_accumulation_steps
+            return float(steps * args.train_batch_size * ranks)
+        return float(steps)
+
+
+def _prefix(metrics: Mapping[str, Any]) -> str | None:
+    """The prefix of the metrics of an evaluation, or of a training that is over: these alone come
+    with their duration."""
+    durations = (name for name in metrics if name.endswith(_DURATION))
+    return next((name.removesuffix(_DURATION) for name in durations), None)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.beside import hugging_face
 from tests.e2e.desk import Desk
 from tests.e2e.test_main_job import make_room
-from tests.hugging_face import hugging_face
 
 __all__ = ["hugging_face"]
 

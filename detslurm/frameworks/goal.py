@@ -1,4 +1,4 @@
-"""How far the search wants a trial of the Trainer's to be trained."""
+"""How far the search wants a trial to be trained, where a framework counts."""
 
 from __future__ import annotations
 
@@ -10,20 +10,19 @@ from detslurm.core import Unit
 from detslurm.searcher.trials import RUNNABLE
 
 if TYPE_CHECKING:
-    from transformers import TrainerState, TrainingArguments
-
     from detslurm.core import Context, SearcherOperation
 
 
 class Goal:
-    """The search's operations, one after the other. All ranks ask at the same steps."""
+    """The search's operations, one after the other. All ranks ask at the same steps.
 
-    def __init__(
-        self, operations: Iterator[SearcherOperation], unit: Unit | None, metric: str
-    ) -> None:
+    Positions are in `unit`, that of the experiment's lengths.
+    """
+
+    def __init__(self, operations: Iterator[SearcherOperation], unit: Unit, metric: str) -> None:
         self._operations = operations
         self._operation = next(operations, None)
-        self._unit = unit
+        self.unit = unit
         self._metric = metric
 
     @classmethod
@@ -34,7 +33,7 @@ class Goal:
         searcher = info.trial._config["searcher"] if info is not None else {}
         if searcher.get("name") in (None, *RUNNABLE):
             return None
-        unit = core.searcher.get_configured_units()
+        unit = core.searcher.get_configured_units() or Unit.BATCHES
         try:
             return cls(core.searcher.operations(), unit, searcher["metric"])
         except ValueError:  # it has no max_length
@@ -45,30 +44,23 @@ class Goal:
         """Whether the search wants no more of this trial (for now)."""
         return self._operation is None
 
-    def check(self, args: TrainingArguments, state: TrainerState) -> None:
-        """Raise `ValueError` where the Trainer would end before the operation does."""
-        if self._operation is None:
+    def check(self, end: float, trainer: str, settings: str) -> None:
+        """Raise `ValueError` where `trainer`, as these settings say, ends before the operation."""
+        if self._operation is None or self._operation.length <= end:
             return
-        end = self._position(args, state.max_steps, float(state.num_train_epochs))
-        if self._operation.length > end:
-            unit = (self._unit or Unit.BATCHES).value.lower()
-            raise ValueError(
-                f"the search wants this trial to train {self._operation.length} {unit}, but the"
-                f" Trainer ends after {end:g}: raise max_steps or num_train_epochs in its"
-                " arguments, or lower searcher.max_length"
-            )
+        raise ValueError(
+            f"the search wants this trial to train {self._operation.length}"
+            f" {self.unit.value.lower()}, but {trainer} ends after {end:g}: raise {settings}, or"
+            " lower searcher.max_length"
+        )
 
-    def is_reached(self, args: TrainingArguments, state: TrainerState) -> bool:
+    def is_reached(self, position: float) -> bool:
         """Whether the operation's length is trained."""
-        if self._operation is None:
-            return False
-        position = self._position(args, state.global_step, state.epoch or 0.0)
-        return position >= self._operation.length
+        return self._operation is not None and position >= self._operation.length
 
-    def report_progress(self, args: TrainingArguments, state: TrainerState) -> None:
+    def report_progress(self, position: float) -> None:
         """Report how far the operation is. Only the chief may call."""
         if self._operation is not None:
-            position = self._position(args, state.global_step, state.epoch or 0.0)
             self._operation.report_progress(position)
 
     def complete(self, validation: Mapping[str, Any]) -> None:
@@ -78,15 +70,7 @@ class Goal:
             if self._metric not in validation:
                 raise RuntimeError(
                     f"the search compares {self._metric!r}, which the evaluation did not give;"
-                    f" there are {', '.join(sorted(validation))}"
+                    f" there are {', '.join(sorted(validation)) or 'none'}"
                 )
             operation.report_completed(validation[self._metric])
         self._operation = next(self._operations, None)
-
-    def _position(self, args: TrainingArguments, steps: int, epochs: float) -> float:
-        if self._unit is Unit.EPOCHS:
-            return epochs
-        if self._unit is Unit.RECORDS:
-            ranks = args.world_size * args.gradient_accumulation_steps
-            return float(steps * args.train_batch_size * ranks)
-        return float(steps)

@@ -1,0 +1,66 @@
+"""Frameworks for single tests, beside the environment: what else is in that finds them by their
+names (DeepSpeed does), and imports seconds of them."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+HUGGING_FACE = (
+    "transformers==5.24.0",
+    "accelerate==1.15.0",
+    "tokenizers==0.23.3",
+    "safetensors==0.8.0",
+    "regex==2026.11.19",
+    "huggingface_hub==2.4.0",
+)
+LIGHTNING = ("lightning==2.6.6", "lightning-utilities==0.15.3", "torchmetrics==1.9.0")
+
+# PyPI's torchvision can't be imported beside a CPU build of torch, and these import it where it is
+# installed: for some that is where there is a module, for others where there is a distribution.
+HIDDEN = """\
+import importlib.metadata
+import sys
+
+sys.modules["torchvision"] = None
+found = importlib.metadata.distribution
+
+def distribution(name):
+    if name == "torchvision":
+        raise importlib.metadata.PackageNotFoundError(name)
+    return found(name)
+
+importlib.metadata.distribution = distribution
+"""
+
+
+@pytest.fixture(scope="session")
+def hugging_face() -> Path:
+    """A directory for PYTHONPATH, with Hugging Face's transformers."""
+    return _installed("hugging-face", HUGGING_FACE)
+
+
+@pytest.fixture(scope="session")
+def lightning() -> Path:
+    """A directory for PYTHONPATH, with Lightning."""
+    return _installed("lightning", LIGHTNING)
+
+
+def _installed(name: str, packages: tuple[str, ...]) -> Path:
+    found = Path(sys.prefix, "-".join([name, *(p.partition("==")[2] for p in packages)]))
+    if not found.exists():
+        folder = Path(tempfile.mkdtemp(dir=found.parent, prefix=f"{name}-"))
+        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target"]
+        subprocess.run([*pip, str(folder), *packages], check=True, stdin=subprocess.DEVNULL)
+        (folder / "sitecustomize.py").write_text(HIDDEN)
+        folder.chmod(0o755)
+        try:
+            folder.rename(found)
+        except OSError:  # another worker of the suite was faster
+            shutil.rmtree(folder)
+    return found

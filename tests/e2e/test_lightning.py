@@ -1,0 +1,167 @@
+"""Lightning's Trainer in trials: scripts that only add a callback."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.beside import lightning
+from tests.e2e.desk import Desk
+from tests.e2e.test_main_job import make_room
+
+__all__ = ["lightning"]
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+
+HELD_AT = 5
+# 64 records: 8 steps an epoch. The loader goes on where it was.
+SCRIPT = """\
+    import os
+    import time
+    import torch
+    from lightning.pytorch import Callback, LightningModule, Trainer
+    from lightning.pytorch.callbacks import ModelCheckpoint
+    from torch import nn
+    from torch.utils.data import DataLoader
+    import determined as det
+    from detslurm.lightning import TrialCallback
+
+    class Net(LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(4, 1)
+
+        def loss(self, batch):
+            x, y = batch
+            return nn.functional.mse_loss(self.layer(x).squeeze(-1), y)
+
+        def training_step(self, batch, index):
+            loss = self.loss(batch)
+            self.log("loss", loss)
+            return loss
+
+        def validation_step(self, batch, index):
+            self.log("val_loss", self.loss(batch), sync_dist=True)
+            self.log("of_batch", self.loss(batch), on_step=True, on_epoch=False)
+
+        def test_step(self, batch, index):
+            self.log("test_loss", self.loss(batch), sync_dist=True)
+
+        def configure_optimizers(self):
+            return torch.optim.Adam(self.parameters(), lr=hparams["learning_rate"])
+
+    class Hold(Callback):
+        def on_train_batch_end(self, trainer, *args):
+            info = det.get_cluster_info()
+            if trainer.global_step == hparams["hold"] and info.latest_checkpoint is None:
+                print("holds", flush=True)
+                while not core.preempt.should_preempt():
+                    time.sleep(0.01)
+
+    class Loader:
+        def __init__(self, count, seed):
+            made = torch.Generator().manual_seed(seed)
+            x = torch.randn(count, 4, generator=made)
+            size = 8 // core.distributed.size
+            rank = core.distributed.rank
+            shares = [b.chunk(core.distributed.size)[rank] for b in x.split(8)]
+            self.batches = [(b, b.sum(1)) for b in shares]
+            self.batch_size, self.next = size, 0
+
+        def __len__(self):
+            return len(self.batches)
+
+        def __iter__(self):  # Lightning does not ask for more than there is
+            for self.next in range(self.next % len(self) + 1, len(self) + 1):
+                yield self.batches[self.next - 1]
+
+        def state_dict(self):
+            return {"next": self.next}
+
+        def load_state_dict(self, state):
+            self.next = state["next"]
+
+    hparams = det.get_cluster_info().trial.hparams
+    torch.manual_seed(1)
+    ranks = None
+    if "RANK" in os.environ:
+        ranks = det.core.DistributedContext.from_torch_distributed()
+    with det.core.init(distributed=ranks) as core:
+        callback = TrialCallback(core, user_data={"from": "scratch"})
+        trainer = Trainer(
+            max_epochs=2, min_epochs=2, log_every_n_steps=2, accelerator="cpu",
+            devices=core.distributed.size, use_distributed_sampler=False,
+            enable_progress_bar=False, logger=hparams["logger"], default_root_dir="out",
+            callbacks=[Hold(), callback, ModelCheckpoint(save_top_k=-1)],
+        )
+        validation = DataLoader(Loader(16, 2).batches, batch_size=None)
+        trainer.fit(Net(), Loader(64, 1), validation, ckpt_path=callback.ckpt_path)
+        if not core.preempt.should_preempt():
+            trainer.test(dataloaders=validation)
+    """
+CONFIG = """\
+    hyperparameters:
+      learning_rate: {value}
+      hold: 0
+      logger: true
+    environment:
+      environment_variables: [PYTHONPATH={path}, OMP_NUM_THREADS=1]
+    max_restarts: 0
+    """
+
+
+def project(desk: Desk, path: Path, value: str) -> Path:
+    return desk.project(SCRIPT, CONFIG.replace("{value}", value).replace("{path}", str(path)))
+
+
+def validations(desk: Desk, number: int) -> list[tuple[int, dict[str, object]]]:
+    return [(row.steps, row.metrics) for row in desk.metrics(number, "validation")]
+
+
+def test_it_goes_on_after_a_preemption(desk: Desk, lightning: Path) -> None:
+    """Metrics, checkpoints and progress are the trial's; two ranks preempted within an epoch end
+    with the numbers of an undisturbed training."""
+    config = project(desk, lightning, "0.05")
+    two = (
+        "searcher.metric=val_loss", "resources.slots_per_trial=2",
+        "entrypoint=python3 -m determined.launch.torch_distributed train.py",
+    )  # fmt: skip
+    whole = desk.submit(config, *two, "hyperparameters.logger=false")
+    low = "resources.resource_pool=low"
+    number = desk.submit(config, *two, f"hyperparameters.hold={HELD_AT}", low)
+    assert desk.wait_for_state(whole, "COMPLETED", "ERROR") == "COMPLETED", desk.log(whole)
+    desk.wait_for_log(number, "holds")
+    make_room(desk)
+    assert desk.wait_for_state(number, "COMPLETED", "ERROR") == "COMPLETED", desk.log(number)
+    assert desk.outcomes(number) == ["preempted", "completed"]
+    trial, undisturbed = desk.trial(number), desk.trial(whole)
+    assert trial.runs[1].resumed_steps == HELD_AT
+    assert [c.steps for c in undisturbed.checkpoints] == [8, 16]
+    assert [c.steps for c in trial.checkpoints] == [HELD_AT, 8, 16]
+    assert trial.checkpoints[-1].metadata["user_data"] == {"from": "scratch"}
+    assert [row.steps for row in desk.metrics(whole, "training")] == [*range(2, 17, 2)]
+    assert [steps for steps, _ in validations(desk, whole)] == [8, 16]
+    assert validations(desk, whole)[0][1].keys() == {"val_loss", "epoch"}
+    assert validations(desk, number) == validations(desk, whole)
+    assert undisturbed.progress == 1.0
+    assert [row.steps for row in desk.metrics(whole, "test")] == [16]
+
+
+def test_a_search_sets_its_lengths(desk: Desk, lightning: Path) -> None:
+    """Validations complete its operations; the better trial goes on, from its checkpoint. One that
+    wants more than the Trainer trains is an error."""
+    searcher = (
+        "searcher={{name: async_halving, metric: val_loss, max_length: {{epochs: {}}},"
+        " num_rungs: 2, divisor: 2, max_trials: 2, max_concurrent_trials: 1}}"
+    )
+    config = project(desk, lightning, "{type: categorical, vals: [0.0001, 0.05]}")
+    too_much = desk.submit(config, searcher.format(9))
+    number = desk.submit(config, searcher.format(2))
+    assert desk.wait_for_state(number, "COMPLETED", "ERROR") == "COMPLETED", desk.log(number)
+    trials = [desk.trial(number, index) for index in (0, 1)]
+    assert sorted(trial.steps for trial in trials) == [8, 16]
+    for trial in trials:
+        assert trial.checkpoints[-1].steps == trial.steps
+    assert desk.wait_for_state(too_much, "COMPLETED", "ERROR") == "ERROR"
+    assert "but Lightning's Trainer ends after 2: raise its max_steps" in desk.log(too_much)
