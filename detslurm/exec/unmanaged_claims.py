@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -41,6 +42,9 @@ class SpuriousRequeue(Exception):
 # How long to let another element of the array make the experiment before taking over. It may ask
 # the queue for the array's indices, which takes half a minute where that does not answer.
 _TIMEOUT = 90.0
+# The launchers of DeepSpeed and torch append --local_rank=N to a rank's arguments, and scripts are
+# given --node_rank $SLURM_NODEID.
+_RANK_OPTION = re.compile(r"\0--(?:local|node)[_-]rank(?:[=\0]\d+)?(?=\0|$)")
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,8 @@ class JobStep:
         """The name of the claim: the same in every start of this step of the job."""
         if self.allocation.array_job_id is not None:  # elements may have other arguments each
             return f"{cluster}-{job}-{self.name}"
-        command = hashlib.sha256("\0".join(self.argv).encode()).hexdigest()[:8]
+        common = _RANK_OPTION.sub("", "\0".join(self.argv))  # what all ranks are started with
+        command = hashlib.sha256(common.encode()).hexdigest()[:8]
         return f"{cluster}-{job}-{self.name}-{command}"
 
 

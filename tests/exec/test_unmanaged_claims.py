@@ -93,6 +93,22 @@ def test_one_takes_over_from_a_maker_that_has_died(
     assert experiments(store) == 1
 
 
+@pytest.mark.parametrize("option", ["--local_rank={}", "--local-rank {}", "--node_rank {}"])
+def test_ranks_find_their_run_though_each_is_given_its_number(store: Store, option: str) -> None:
+    """DeepSpeed's launcher appends --local_rank=N to the script's arguments."""
+
+    def rank(number: int, epochs: str = "5") -> unmanaged_claims.JobStep:
+        allocation = Allocation(cluster="slurm", job_id="7", nodes=("n1",))
+        argv = ["train.py", *option.format(number).split(), "--epochs", epochs]
+        return unmanaged_claims.JobStep(allocation, "batch", argv)
+
+    claimed = unmanaged_claims.claim(store, rank(0), "c")
+    found = unmanaged_claims.find(store, rank(3), "c")
+    assert found is not None
+    assert found.id == claimed.id
+    assert unmanaged_claims.find(store, rank(3, epochs="6"), "c") is None
+
+
 def run(outcome: str, restart: int, ref: str = "7") -> RunView:
     return RunView(number=restart + 1, outcome=outcome, job={"ref": ref, "restart_count": restart})
 
