@@ -26,7 +26,8 @@ from detslurm.exec.outcome import Action, AttemptFacts, Cause, Decision, decide
 from detslurm.slurm import Allocation, JobInfo, SlurmError, detect_cluster
 from detslurm.slurm.allocation import step_of
 from detslurm.slurm.hostlist import expand_hostlist
-from detslurm.store import ExperimentDir, Store, StoreError, TrialDir, fold_trial
+from detslurm.slurm.preempted import is_preempted
+from detslurm.store import ExperimentDir, Store, StoreError, TrialDir, TrialView, fold_trial
 from detslurm.store.reading import latest_of
 from detslurm.store.retry import SHORT, with_retries
 
@@ -130,7 +131,10 @@ class UnmanagedJob:
         # send SIGTERM. The controller knows; without its answer nothing is requeued.
         job = _evidence(self._step.allocation.ref) if self.flag.preempt else None
         cause = (intent or _cause(job)) if self.flag.preempt else None
-        decision = self._decision(exit_code, cause)
+        view = _with_retries(lambda: fold_trial(self._trial))
+        if cause is Cause.PREEMPTION and exit_code and not self._is_explained(job, view):
+            cause = None
+        decision = self._decision(exit_code, cause, view)
         if decision.outcome == "error" and reason is not None:
             decision = Decision("error", reason, Action.STOP)
         end = {"outcome": decision.outcome, "reason": decision.reason, "exit_code": exit_code}
@@ -147,8 +151,20 @@ class UnmanagedJob:
         _with_retries(intents.refresh)
         return intents.cause_for(self._trial.id)
 
-    def _decision(self, exit_code: int, cause: Cause | None) -> Decision:
-        view = _with_retries(lambda: fold_trial(self._trial))
+    def _is_explained(self, job: JobInfo | None, view: TrialView) -> bool:
+        """Whether a SIGTERM, and not a failure on another node, has made the code fail."""
+        # srun ends the other nodes of a failed step with the very signal of a preemption
+        # (--kill-on-bad-exit): requeued for that, code that can't work would start without end.
+        # Slurm's own record shows its preemptions, those without a grace time by the job's state.
+        # It has no trace of the user's `scancel --signal` and of a warning long before the time
+        # limit: a run with a checkpoint further on is requeued all the same, for a chain of such
+        # runs has an end.
+        resumed = (self._start["resume"] or {"steps": 0})["steps"]
+        if any(c.run == self._start["run"] and c.steps > resumed for c in view.checkpoints):
+            return True
+        return (job is not None and job.ending) or is_preempted(self._step.allocation.ref)
+
+    def _decision(self, exit_code: int, cause: Cause | None, view: TrialView) -> Decision:
         return decide(
             AttemptFacts(
                 exit_code=exit_code,

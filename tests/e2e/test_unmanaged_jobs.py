@@ -214,6 +214,45 @@ def test_the_launcher_in_a_script_of_ones_own(desk: Desk, site: Cluster) -> None
         assert f"[rank={rank}] rank {rank} of 4 {interface_address(interface)}" in said
 
 
+def test_a_failure_on_another_node_is_no_preemption(desk: Desk, site: Cluster) -> None:
+    """srun ends the first node with the signal of a preemption: the job fails, and stays failed."""
+    failing = """\
+        import os, time
+
+        if os.environ["GROUP_RANK"] == "1":
+            import no_such_module
+        time.sleep(600)
+    """
+    desk.write("failing.py", failing)
+    launch = "srun --kill-on-bad-exit=1 --ntasks-per-node=1 python3 -m detslurm.launch"
+    line = f"{launch}.torch_distributed failing.py\n"
+    job = batch(desk, line, "--partition=low", "--nodes=2", "--job-name=failing")
+    site.wait_state(job, "FAILED", timeout=PATIENCE)
+    assert desk.outcomes(1) == ["error"]
+    assert site.job(job)["Restarts"] == "0"
+
+
+def test_code_that_a_preemption_kills_before_it_has_saved_starts_again(
+    desk: Desk, site: Cluster
+) -> None:
+    """It failed without a checkpoint, but Slurm's record of the job says why."""
+    dying = """\
+        import os, pathlib, time
+
+        if "SLURM_RESTART_COUNT" not in os.environ:
+            pathlib.Path("began").touch()
+            time.sleep(600)
+    """
+    began = desk.write("dying.py", dying).with_name("began")
+    line = "srun --ntasks=1 python3 -m detslurm.launch.torch_distributed dying.py\n"
+    job = batch(desk, line, "--partition=low", "--job-name=dying")
+    wait_for(began.exists, PATIENCE, "the worker")
+    make_room(desk)
+    site.wait_state(job, "COMPLETED", timeout=PATIENCE)
+    assert desk.outcomes(1) == ["preempted", "completed"]
+    assert [run.exit_code for run in desk.trial(1).runs] == [143, 0]
+
+
 def test_an_array_is_one_experiment(desk: Desk, site: Cluster) -> None:
     """One trial for each element, whatever its arguments and however irregular its indices. The
     one whose code was killed can be activated: the user's own script runs again for it alone."""

@@ -1,12 +1,19 @@
-"""Why a job that its user submitted is asked to stop."""
+"""Why a job that its user submitted is asked to stop, and what that means for its end."""
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
+from detslurm._flag import PreemptFlag
+from detslurm.exec import unmanaged_job
 from detslurm.exec.outcome import Cause
-from detslurm.exec.unmanaged_job import _cause
-from detslurm.slurm import JobInfo
+from detslurm.exec.unmanaged_claims import JobStep
+from detslurm.exec.unmanaged_job import UnmanagedJob, _cause
+from detslurm.slurm import Allocation, JobInfo
+from tests.sdk.scenes import Scene
 
 
 @pytest.mark.parametrize(
@@ -25,3 +32,52 @@ def test_the_cause_is_what_slurm_says_and_unknown_where_it_says_nothing(
 ) -> None:
     """A silent controller's job may as well be cancelled."""
     assert _cause(job) is cause
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "acknowledged", "gained", "state", "preempted", "outcome"),
+    [
+        (143, False, 0, "RUNNING", False, "error"),  # srun has ended it, for another node's failure
+        (1, True, 0, "RUNNING", False, "error"),  # a peer was gone, when all were to save
+        (143, False, 0, "RUNNING", True, "preempted"),
+        (1, True, 0, "RUNNING", True, "preempted"),
+        (143, False, 0, "COMPLETING", False, "preempted"),  # without a grace time
+        (1, True, 5, "RUNNING", False, "preempted"),  # by `scancel --signal`
+        (143, False, 5, "RUNNING", False, "preempted"),
+        (0, True, 0, "RUNNING", False, "preempted"),
+    ],
+)
+def test_the_failure_of_another_node_is_no_preemption(
+    exit_code: int,
+    acknowledged: bool,
+    gained: int,
+    state: str,
+    preempted: bool,
+    outcome: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """srun sends its signal too: a job requeued for that would fail and start again without end."""
+    requeued: list[Any] = []
+    info = JobInfo("7", state, time_left=6000)
+    monkeypatch.setattr(unmanaged_job, "_evidence", lambda ref: info)
+    monkeypatch.setattr(unmanaged_job, "is_preempted", lambda ref: preempted)
+    monkeypatch.setattr(UnmanagedJob, "_requeue", lambda self, action: requeued.append(action))
+    scene = Scene(tmp_path / "store")
+    resume = {"uuid": "a", "steps": 10}
+    trial = scene.run(scene.experiment(), losses=[1.0] * gained, checkpoint="b", resume=resume)
+    start = {"run": 1, "resume": resume}
+    step = JobStep(Allocation(cluster="slurm", job_id="7", nodes=("n1",)), "0", ["train.py"])
+    job = UnmanagedJob(trial, start, step, flag := PreemptFlag.create())
+    job.is_chief = True
+    flag.request_preemption()
+    if acknowledged:
+        flag.acknowledge()
+    job.finish(exit_code)
+    end = trial.end(1)
+    assert end is not None
+    assert end["outcome"] == outcome
+    again = outcome == "preempted" and state == "RUNNING"
+    assert [action.value for action in requeued] == (
+        ["requeue"] if again else ["stop"] if state == "RUNNING" else []
+    )

@@ -13,6 +13,7 @@ from detslurm.slurm.history import parse_sacct, parse_scontrol
 from detslurm.slurm.hostlist import compress_indices, expand_hostlist, expand_indices
 from detslurm.slurm.interface import split_ref
 from detslurm.slurm.limits import gpu_counts, parse_limits, parse_record
+from detslurm.slurm.preempted import parse_preempted
 from detslurm.slurm.queue import parse_duration, parse_squeue, squeue_command, wanted
 
 
@@ -125,6 +126,21 @@ def test_scontrol_records() -> None:
     assert (found["10_0"].restarts, found["10_0"].exit_code) == (2, 3)
     assert found["10_0"].reason == ""
     assert found["39"].state == "CANCELLED"
+
+
+@pytest.mark.parametrize(
+    ("times", "preempted"),
+    [
+        ("StartTime=1700000000 PreemptTime=None", False),
+        ("StartTime=1700000000 PreemptTime=1700000005", True),
+        ("StartTime=1700000009 PreemptTime=1700000005", False),  # that of an earlier start
+        ("StartTime=Unknown", False),
+    ],
+)
+def test_a_preemption_is_in_the_record_of_the_job(times: str, preempted: bool) -> None:
+    """From its first moment on, while the job still runs."""
+    text = f"JobId=11 JobName=x\n   JobState=RUNNING Reason=None\n   {times}\n"
+    assert parse_preempted(text) is preempted
 
 
 @pytest.mark.parametrize("field", ["JobName", "Comment", "WorkDir", "StdOut"])
