@@ -36,7 +36,7 @@ T = TypeVar("T")
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 """Any of these means: save and exit; sbatch's --signal may name the one that a site likes."""
 
-_RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID")
+_RANKS = ("RANK", "HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID")
 # How long the other processes of a step wait for the chief to open the run.
 _TIMEOUT = 120.0
 # With less than this left (seconds) a signal means the time limit.

@@ -19,7 +19,7 @@ from detslurm._addresses import LOOPBACK, own_address
 from detslurm._info import ClusterInfo
 from detslurm.core import DistributedContext, PreemptMode
 from detslurm.core._console_log import show_log
-from detslurm.core._unmanaged_job import join_job
+from detslurm.core._unmanaged_job import join_job, on_close
 from detslurm.core.transports.choose import mpi_size
 from detslurm.pytorch._context import PyTorchTrialContext
 from detslurm.pytorch._ddp import start_process_group
@@ -47,8 +47,8 @@ def init(
         hparams: The hyperparameters; none by default. In a job pass
             `detslurm.get_cluster_info().trial.hparams`: they are not taken from the job.
         exp_conf: The experiment's configuration, outside of jobs; none by default.
-        distributed: The ranks, outside of jobs; by default those that a launcher has started, or
-            this process alone.
+        distributed: The ranks, outside of jobs and in a batch script of your own; by default those
+            that a launcher has started, or this process alone.
         aggregation_frequency: After how many batches gradients are exchanged and applied; 1 by
             default.
         enable_tensorboard_logging: Whether metrics are written to TensorBoard files and these are
@@ -158,7 +158,9 @@ def _trial_info() -> ClusterInfo | None:
 
 
 def _ranks(info: ClusterInfo | None, given: DistributedContext | None) -> DistributedContext | None:
-    if info is None:
+    # What joined the job by itself is a process of the user's own step, or of a launcher there: the
+    # run knows the nodes, but not how many processes those were asked for.
+    if info is None or on_close() is not None:
         return given or _of_environment(os.environ, None)
     met = info._rendezvous_info
     slots = len(info.slot_ids) if met is None else sum(met.container_slot_counts)

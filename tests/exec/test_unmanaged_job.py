@@ -11,7 +11,7 @@ from detslurm._flag import PreemptFlag
 from detslurm.exec import unmanaged_job
 from detslurm.exec.outcome import Cause
 from detslurm.exec.unmanaged_claims import JobStep
-from detslurm.exec.unmanaged_job import UnmanagedJob, _cause
+from detslurm.exec.unmanaged_job import UnmanagedJob, _cause, _rank
 from detslurm.slurm import Allocation, JobInfo
 from tests.sdk.scenes import Scene
 
@@ -81,3 +81,9 @@ def test_the_failure_of_another_node_is_no_preemption(
     assert [action.value for action in requeued] == (
         ["requeue"] if again else ["stop"] if state == "RUNNING" else []
     )
+
+
+def test_a_rank_of_horovodrun_is_not_the_batch_script_itself() -> None:
+    """It has the environment of that one, in which SLURM_PROCID is 0."""
+    assert _rank({"SLURM_PROCID": "0", "HOROVOD_RANK": "1"}) == 1
+    assert _rank({"SLURM_PROCID": "0"}) == 0

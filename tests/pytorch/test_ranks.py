@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
+import subprocess
 import sys
+import textwrap
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from detslurm.pytorch import _init
 from tests.launchers.workers import needs_deepspeed
 from tests.light import LIGHT
 from tests.pytorch.conftest import AS_ROOT, REPOSITORY, Results, on_ranks
@@ -132,6 +137,74 @@ def test_ranks_that_mpirun_has_started(two: Results, tmp_path: Path) -> None:
     found = on_ranks(2, mpirun, "aggregated", tmp_path / "out", **environment)
     for rank in (0, 1):
         assert found[rank]["weights"] == two[rank]["aggregated"]["weights"]
+
+
+IN_A_STEP = """\
+    import json
+    from detslurm import core, get_cluster_info, pytorch
+    from tests.pytorch.ranks import Plain
+
+    with pytorch.init(distributed=core.DistributedContext.from_slurm()) as context:
+        trial = Plain(context)
+        pytorch.Trainer(trial, context).fit(max_length=pytorch.Batch(2))
+        seen = [context.distributed.size, get_cluster_info().trial.trial_id, trial.own]
+        found = context.distributed.allgather(seen)
+    if context.distributed.rank == 0:
+        print(json.dumps(found))
+"""
+
+
+def own_step(rank: int, count: int, root: Path) -> dict[str, str]:
+    """What srun gives a process in a batch script of the user's own, on one node."""
+    numbers = {
+        "SLURM_JOB_ID": 7, "SLURM_STEP_ID": 0, "SLURM_NTASKS": count, "SLURM_NODEID": 0,
+        "SLURM_PROCID": rank, "SLURM_LOCALID": rank, "SLURM_TASKS_PER_NODE": count,
+        "SLURM_NNODES": 1,
+    }  # fmt: skip
+    nodes = dict.fromkeys(("SLURM_JOB_NODELIST", "SLURM_STEP_NODELIST"), "localhost")
+    ours = {"DETSLURM_ROOT": str(root), "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"}
+    return {**os.environ, **nodes, **ours, **{name: str(n) for name, n in numbers.items()}}
+
+
+def test_ranks_of_a_step_of_ones_own(tmp_path: Path) -> None:
+    """Those that the script names are the ranks, and they train together in one trial."""
+    script = tmp_path / "train.py"
+    script.write_text(textwrap.dedent(IN_A_STEP))
+    processes = [
+        subprocess.Popen(
+            [sys.executable, str(script)],
+            env=own_step(rank, 2, tmp_path / "store"),
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    outputs = [process.communicate()[0] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0]
+    found = json.loads(outputs[0])
+    assert [size for size, *_ in found] == [2, 2]
+    assert [trial for _, trial, _ in found] == [1, 1]
+    assert found[0][2] != found[1][2]  # each its own part of a batch
+
+
+def test_horovodrun_in_a_batch_script_has_the_ranks_that_it_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The run that they joined by themselves has no slots that there had to be as many of."""
+    asked: list[int | None] = []
+
+    def connect(slots: int | None) -> SimpleNamespace:
+        asked.append(slots)
+        return SimpleNamespace(size=2)
+
+    monkeypatch.setenv("USE_HOROVOD", "1")
+    monkeypatch.setattr(_init, "_horovod", lambda: SimpleNamespace(connect=connect))
+    monkeypatch.setattr(_init, "on_close", lambda: lambda outcome, reason: None)
+    info: Any = SimpleNamespace(slot_ids=[0], _rendezvous_info=None)
+    dist = _init._ranks(info, None)
+    assert dist is not None
+    assert (dist.size, asked) == (2, [None])
 
 
 @needs_deepspeed
