@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("detslurm.core")
 
 _joined: UnmanagedJob | None = None
+_is_unrecorded = False
 
 
 def join_job() -> ClusterInfo | None:
@@ -43,7 +44,7 @@ def join_job() -> ClusterInfo | None:
     """
     global _joined
     _env.drop_inherited_run(os.environ)
-    if _env.MASTER not in os.environ and "SLURM_JOB_ID" in os.environ:
+    if _env.MASTER not in os.environ and "SLURM_JOB_ID" in os.environ and not _is_unrecorded:
         _joined = _join()
     return get_cluster_info()
 
@@ -51,10 +52,12 @@ def join_job() -> ClusterInfo | None:
 def _join() -> UnmanagedJob | None:
     from detslurm.exec.unmanaged_job import join  # only here: other scripts need no Slurm
 
+    global _is_unrecorded
     try:
         joined = join()
     except (StoreError, OSError) as err:
         logger.warning("this run is not recorded: the store can't be used (%s)", err)
+        _is_unrecorded = True  # for good: the other ranks go by what the first one found
         return None
     if joined is not None:
         os.environ.update(joined.environment())

@@ -16,6 +16,7 @@ from typing import Any
 
 from detslurm import _env
 from detslurm._process import Identity, is_interactive
+from detslurm.core._collective import run_collectively
 from detslurm.core._console_log import show_log
 from detslurm.core._distributed import DistributedContext
 from detslurm.core._heartbeat import Heartbeat
@@ -42,10 +43,27 @@ class UnmanagedScript:
 
 def record_unmanaged(dist: DistributedContext, unmanaged_info: UnmanagedInfo) -> UnmanagedScript:
     """Start to track this process; a store that can't be written is a warning, not an error."""
+    chief: UnmanagedScript | None = None
+
+    def begin() -> Mapping[str, Any] | None:
+        nonlocal chief
+        if dist.rank == 0:
+            chief = _recorded_if_possible(unmanaged_info)
+        return chief.storage if chief is not None and chief.end is not None else None
+
+    # The chief alone writes, so it alone learns whether that works: the others follow it, for all
+    # save into one directory.
+    storage = run_collectively(dist, begin, lambda found: found[0])
+    if chief is not None:
+        return chief
+    return UnmanagedScript(NullRecorder(), storage, None) if storage else _unrecorded()
+
+
+def _recorded_if_possible(unmanaged_info: UnmanagedInfo) -> UnmanagedScript:
     if os.environ.get(_env.TRACK, "1") == "0":
         return _unrecorded()
     try:
-        return _recorded(dist, unmanaged_info)
+        return _recorded(unmanaged_info)
     except (StoreError, OSError) as err:
         logger.warning("this run is not recorded: the store can't be written (%s)", err)
         return _unrecorded()
@@ -64,11 +82,9 @@ def _section(checkpoints: Path) -> dict[str, Any]:
     return {"type": "shared_fs", "host_path": str(checkpoints)}
 
 
-def _recorded(dist: DistributedContext, unmanaged_info: UnmanagedInfo) -> UnmanagedScript:
+def _recorded(unmanaged_info: UnmanagedInfo) -> UnmanagedScript:
     store = Store.open()
     storage = _section(store.path / "checkpoints")
-    if dist.rank != 0:
-        return UnmanagedScript(NullRecorder(), storage, None)
     show_log()
     trial, seen = unmanaged_trial(store, unmanaged_info, storage)
     start = trial.open_run(_start(trial, unmanaged_info))

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from detslurm import _env
 from detslurm._addresses import own_address, peer_address
 from detslurm._flag import PreemptFlag
-from detslurm.exec import ports, unmanaged_claims
+from detslurm.exec import ports, unmanaged_claims, unrecorded
 from detslurm.exec.environment import run_environment
 from detslurm.exec.intents import Intents
 from detslurm.exec.outcome import Action, AttemptFacts, Cause, Decision, decide
@@ -201,12 +201,16 @@ def join(argv: Sequence[str] | None = None, *, launcher: bool = False) -> Unmana
     if allocation is None or allocation.cluster != "slurm" or env.get(_env.TRACK, "1") == "0":
         return None
     step = unmanaged_claims.JobStep.of(allocation, env, list(sys.argv if argv is None else argv))
-    store = Store.open()
-    cluster = env.get("SLURM_CLUSTER_NAME", "slurm")
+    is_first, cluster = _rank(env) == 0, env.get("SLURM_CLUSTER_NAME", "slurm")
     try:
-        if _rank(env) == 0:
+        store = Store.open()
+        if is_first:
             return _open(unmanaged_claims.claim(store, step, cluster), step, env, launcher=launcher)
         return _follow(store, step, cluster)
+    except (StoreError, OSError):
+        if is_first:
+            unrecorded.announce(step)  # else the others would wait for its run
+        raise
     except unmanaged_claims.SpuriousRequeue as nothing:
         print(f"detslurm: {nothing}", file=sys.stderr, flush=True)
         raise SystemExit(0) from None
@@ -263,6 +267,8 @@ def _follow(store: Store, step: unmanaged_claims.JobStep, cluster: str) -> Unman
         # earlier start, until the chief has opened this one's.
         if trial is not None and runs and _is_of(runs[-1].start, step.allocation):
             return UnmanagedJob(trial, runs[-1].start, step, PreemptFlag.create())
+        if unrecorded.is_announced(step):
+            raise StoreError("the first process of this step could not use it")
         time.sleep(0.2)  # another node's file: there is nothing to wait on
     raise RuntimeError(
         f"the first process of this step opened no run in {store.path} within {_TIMEOUT:.0f} s;"

@@ -11,16 +11,18 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
 import detslurm as det
 from detslurm import core, errors
 from detslurm.config import ExperimentConfig
+from detslurm.core import _unmanaged_script
 from detslurm.experimental import core_v2
 from detslurm.store import (
     Store,
+    StoreError,
     StoreFull,
     TrialView,
     fold_experiment,
@@ -30,6 +32,7 @@ from detslurm.store import (
 )
 from detslurm.store.checkpoint_facts import keep
 from detslurm.store.checkpoint_index import row_of
+from tests.core.ranks import on_ranks
 from tests.store.faults import failing
 
 
@@ -101,6 +104,32 @@ def test_a_store_that_cannot_be_written_does_not_stop_the_script(
     monkeypatch.setenv("DETSLURM_ROOT", str(blocker / "store"))
     with core.init() as context:
         context.train.report_training_metrics(1, {"loss": 0.5})
+
+
+def test_all_ranks_save_where_the_chief_does(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It alone finds that nothing can be recorded."""
+
+    def save(dist: core.DistributedContext) -> Path:
+        with core.init(distributed=dist) as context:
+            with context.checkpoint.store_path({"steps_completed": 1}, shard=True) as (path, _):
+                (path / str(dist.rank)).touch()
+            return path
+
+    def full(*_: object) -> NoReturn:
+        raise StoreError("no space left")
+
+    first, second = on_ranks(2, save)
+    assert first == second
+    assert isinstance(first, Path)
+    assert first.parent == root / "checkpoints"
+    monkeypatch.setattr(_unmanaged_script, "unmanaged_trial", full)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    first, second = on_ranks(2, save)
+    assert first == second
+    assert isinstance(first, Path)
+    assert first.parent == tmp_path / f"detslurm-{os.getuid()}-checkpoints"
 
 
 def test_an_integer_of_any_size_is_a_metric(root: Path, caplog: pytest.LogCaptureFixture) -> None:

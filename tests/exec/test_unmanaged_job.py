@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from detslurm._flag import PreemptFlag
-from detslurm.exec import unmanaged_job
+from detslurm.exec import unmanaged_claims, unmanaged_job
 from detslurm.exec.outcome import Cause
 from detslurm.exec.unmanaged_claims import JobStep
-from detslurm.exec.unmanaged_job import UnmanagedJob, _cause, _rank
+from detslurm.exec.unmanaged_job import UnmanagedJob, _cause, _rank, join
 from detslurm.slurm import Allocation, JobInfo
+from detslurm.store import StoreError
 from tests.sdk.scenes import Scene
 
 
@@ -87,3 +88,28 @@ def test_a_rank_of_horovodrun_is_not_the_batch_script_itself() -> None:
     """It has the environment of that one, in which SLURM_PROCID is 0."""
     assert _rank({"SLURM_PROCID": "0", "HOROVOD_RANK": "1"}) == 1
     assert _rank({"SLURM_PROCID": "0"}) == 0
+
+
+def test_nobody_waits_for_a_run_that_the_first_process_could_not_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only its writes failed: the others can open the store, and would look for the run in it."""
+
+    def full(*_: Any) -> None:
+        raise StoreError("no space left")
+
+    monkeypatch.setattr(unmanaged_claims, "claim", full)
+    monkeypatch.setattr(unmanaged_job, "_TIMEOUT", 5.0)
+    monkeypatch.setenv("DETSLURM_ROOT", str(tmp_path / "store"))
+    for name, value in {"JOB_ID": "7", "STEP_ID": "0", "JOB_NODELIST": "n1"}.items():
+        monkeypatch.setenv(f"SLURM_{name}", value)
+    monkeypatch.setenv("SLURM_PROCID", "1")
+    with pytest.raises(RuntimeError, match="opened no run"):  # it may still come
+        join(["train.py"])
+    monkeypatch.setenv("SLURM_PROCID", "0")
+    with pytest.raises(StoreError, match="no space left"):
+        join(["train.py"])
+    monkeypatch.setenv("SLURM_PROCID", "1")
+    monkeypatch.setattr(unmanaged_job, "_TIMEOUT", 300.0)
+    with pytest.raises(StoreError, match="the first process of this step could not use it"):
+        join(["train.py"])
