@@ -82,6 +82,7 @@ class TrialCallback(Callback):  # type: ignore[misc]
         info = get_cluster_info()
         self._trial_id = info.trial.trial_id if info is not None else None
         self.ckpt_path: str | None = None
+        self._resumes = False
         if info is not None and info.latest_checkpoint is not None:
             self._begin_from(info.latest_checkpoint, info.trial._steps_completed)
 
@@ -95,6 +96,7 @@ class TrialCallback(Callback):  # type: ignore[misc]
             return
         path = self._restored.enter_context(self._core.checkpoint.restore_path(checkpoint))
         self.ckpt_path = str(path / CHECKPOINT)
+        self._resumes = True
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Listen to what is logged, and see to it that Lightning starts and requeues nothing."""
@@ -116,14 +118,15 @@ class TrialCallback(Callback):  # type: ignore[misc]
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Make sure that training goes on where the trial has been."""
-        if self.ckpt_path is not None and not trainer.global_step:
+        if self._resumes and not trainer.global_step:
             raise RuntimeError(
                 "this trial goes on from a checkpoint, but training would begin anew: call"
                 " trainer.fit(..., ckpt_path=callback.ckpt_path)"
             )
         self._group = "training"
         self._step, self._epochs = trainer.global_step, float(trainer.current_epoch)
-        self._stored_at = self._step if self.ckpt_path is not None else None
+        self._stored_at = self._step if self._resumes else None
+        self._resumes = False
         self._follow_goal(trainer)
 
     def on_train_batch_end(
