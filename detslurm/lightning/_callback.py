@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from detslurm import _env
 from detslurm._info import get_cluster_info
 from detslurm.core import Unit
 from detslurm.frameworks.goal import Goal
@@ -17,9 +19,9 @@ from detslurm.frameworks.reports import Reports
 from detslurm.lightning._logger import ListeningLogger
 
 try:
-    from lightning.pytorch import Callback
+    from lightning.pytorch.callbacks import Callback, Checkpoint
 except ImportError:  # the package's earlier name, which is still published
-    from pytorch_lightning import Callback
+    from pytorch_lightning.callbacks import Callback, Checkpoint
 
 if TYPE_CHECKING:
     from lightning.pytorch import LightningModule, Trainer
@@ -73,10 +75,15 @@ class TrialCallback(Callback):  # type: ignore[misc]
         self._reports = Reports(core_context.train, filter_metrics, logger)
         self._goal = Goal.of(core_context)
         self._trainer: Trainer | None = None
+        self._limit: float | None = 1.0  # of validations, as it was given
         self._group: str | None = None  # of what is logged now; None: it is left out
         self._step = 0  # the last one whose end was seen, and the epochs until then
         self._epochs = 0.0
-        self._stored_at: int | None = None  # the chief knows
+        # What else comes at that step: of its batch, a validation or the end of its epoch.
+        self._accumulates = self._validates = self._epoch_ended = self._ended = False
+        self._validated_at: int | None = None
+        self._stored_at: int | None = None  # these two the chief knows
+        self._stored_whole = False
         self._leaves = False
         self._restored = ExitStack()
         info = get_cluster_info()
@@ -114,7 +121,15 @@ class TrialCallback(Callback):  # type: ignore[misc]
         if not any(isinstance(one, ListeningLogger) for one in trainer.loggers):
             listener = ListeningLogger(self._on_metrics, self._on_checkpoint)
             trainer.loggers = [*trainer.loggers, listener]
+        # Behind those whose state it saves; checkpoints are the last ones anyway.
+        others = [one for one in trainer.callbacks if one is not self]
+        first = [one for one in others if not isinstance(one, Checkpoint)]
+        trainer.callbacks = [*first, self, *others[len(first) :]]
         self._trainer = trainer
+        self._limit = trainer.limit_val_batches
+        if stage == "fit" and _env.TEST_MODE in os.environ:
+            trainer.limit_train_batches = trainer.limit_val_batches = 1
+            trainer.fit_loop.max_epochs = 1
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Make sure that training goes on where the trial has been."""
@@ -125,8 +140,9 @@ class TrialCallback(Callback):  # type: ignore[misc]
             )
         self._group = "training"
         self._step, self._epochs = trainer.global_step, float(trainer.current_epoch)
+        self._accumulates = self._validates = self._epoch_ended = self._ended = False
         self._stored_at = self._step if self._resumes else None
-        self._resumes = False
+        self._stored_whole, self._resumes = True, False
         self._follow_goal(trainer)
 
     def on_train_batch_end(
@@ -140,15 +156,14 @@ class TrialCallback(Callback):  # type: ignore[misc]
         """Save and stop where the trial is to leave."""
         share = 1.0 if trainer.is_last_batch else (batch_idx + 1) / trainer.num_training_batches
         self._epochs = trainer.current_epoch + share
-        if trainer.global_step == self._step:
-            return  # gradients are being accumulated, and would be lost
+        self._accumulates = trainer.global_step == self._step
         self._step = trainer.global_step
-        if not self._core.preempt.should_preempt():
-            return
-        validates = _validates_now(trainer, batch_idx)
-        if not (validates and self._is_goal_reached(trainer)):  # the search needs that one
+        self._validates, self._epoch_ended = _validates_now(trainer, batch_idx), False
+        if self._accumulates or not self._core.preempt.should_preempt():
+            return  # gradients that are being accumulated would be lost
+        if not (self._validates and self._is_goal_reached(trainer)):  # the search needs that one
             self._leave(trainer)
-        if not validates:
+        if not self._validates:
             trainer.limit_val_batches = 0  # Lightning would validate before it stops
 
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -164,13 +179,18 @@ class TrialCallback(Callback):  # type: ignore[misc]
         self._group = "training"
         if trainer.sanity_checking or trainer.state.fn != "fit":
             return
+        self._validated_at = trainer.global_step
         if self._is_goal_reached(trainer):
             assert self._goal is not None
             self._save(trainer)
             self._goal.complete(self._reports.validation)
             self._follow_goal(trainer)
-        if self._core.preempt.should_preempt():
+        if not self._accumulates and self._core.preempt.should_preempt():
             self._leave(trainer)
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Note that what is logged from here on is of the epoch."""
+        self._epoch_ended = True
 
     def on_test_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Leave out what is logged of single batches."""
@@ -182,6 +202,7 @@ class TrialCallback(Callback):  # type: ignore[misc]
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Save what was trained."""
+        self._ended = True
         self._save(trainer)
         if self._is_goal_reached(trainer) and not self._leaves:
             raise RuntimeError(
@@ -192,43 +213,65 @@ class TrialCallback(Callback):  # type: ignore[misc]
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Let go of the checkpoint that training went on from."""
         self._group = None
+        trainer.limit_val_batches = self._limit
         self._restored.close()
 
     def _on_metrics(self, metrics: Mapping[str, Any]) -> None:
-        leaves_out = self._group is None or (self._leaves and self._group == "training")
-        if leaves_out or not self._is_chief:
+        if self._group is None or not self._is_chief:
             return
-        assert self._trainer is not None and self._group is not None
+        assert self._trainer is not None
         step = self._trainer.global_step
         if self._group == "validation":
             self._reports.evaluated(step, metrics)
             self._reports.flush()
-        else:
+        elif self._group != "training" or not self._leaves or self._is_due(self._trainer):
             self._reports.report(self._group, step, metrics)
         if self._group == "training":
             self._report_progress(self._trainer)
 
+    def _is_due(self, trainer: Trainer) -> bool:
+        """Whether Lightning would log this also if it did not stop."""
+        if self._epoch_ended:
+            return bool(trainer.is_last_batch)
+        stepped = trainer.fit_loop.epoch_loop._batches_that_stepped + 1
+        return bool(stepped % (trainer.log_every_n_steps or math.inf) == 0)
+
     def _report_progress(self, trainer: Trainer) -> None:
-        steps, _ = _end(trainer)
         if self._goal is not None:
             self._goal.report_progress(self._position(trainer))
-        elif math.isfinite(steps):
-            self._core.train.report_progress(min(trainer.global_step / steps, 1.0))
+            return
+        steps, epochs = _limits(trainer)
+        done = max(trainer.global_step / steps, self._epochs / epochs)
+        if math.isfinite(min(steps, epochs)):
+            self._core.train.report_progress(min(done, 1.0))
 
     def _on_checkpoint(self, path: Path) -> None:
         """Store what a `ModelCheckpoint` has saved; only the chief hears of it."""
-        assert self._trainer is not None
-        if self._stored_at == self._trainer.global_step:
-            return
+        trainer = self._trainer
+        assert trainer is not None
+        validates = self._validates and self._validated_at != trainer.global_step
+        if self._is_stored(trainer) or (validates and self._is_goal_reached(trainer)):
+            return  # from the latter training would go on without the validation
         with self._core.checkpoint.store_path(self._metadata()) as (folder, _):
             copy = shutil.copytree if path.is_dir() else shutil.copyfile
             copy(path, folder / CHECKPOINT)
-        self._stored_at = self._trainer.global_step
+        self._stored_at, self._stored_whole = trainer.global_step, self._is_whole(trainer)
+
+    def _is_whole(self, trainer: Trainer) -> bool:
+        """Whether other callbacks and schedulers have done at this step what they will do."""
+        if trainer.is_last_batch:
+            plateaus = any(one.reduce_on_plateau for one in trainer.lr_scheduler_configs)
+            return self._ended or (self._epoch_ended and not plateaus)
+        return not self._validates or self._validated_at == trainer.global_step
+
+    def _is_stored(self, trainer: Trainer) -> bool:
+        whole = self._stored_whole or not self._is_whole(trainer)
+        return whole and self._stored_at == trainer.global_step
 
     def _save(self, trainer: Trainer) -> None:
-        """Store a checkpoint of this step, unless there is one. All ranks call."""
+        """Store a checkpoint of this step, unless there is one as good. All ranks call."""
         ranks = self._core.distributed
-        if trainer.fast_dev_run or ranks.broadcast(self._stored_at == trainer.global_step):
+        if trainer.fast_dev_run or ranks.broadcast(self._is_stored(trainer)):
             return
         with ExitStack() as stack:
             folder = None
@@ -236,7 +279,7 @@ class TrialCallback(Callback):  # type: ignore[misc]
                 stored = self._core.checkpoint.store_path(self._metadata())
                 folder, _ = stack.enter_context(stored)
             trainer.save_checkpoint(Path(ranks.broadcast(folder), CHECKPOINT))
-        self._stored_at = trainer.global_step
+        self._stored_at, self._stored_whole = trainer.global_step, self._is_whole(trainer)
 
     def _metadata(self) -> dict[str, Any]:
         assert self._trainer is not None
@@ -248,6 +291,10 @@ class TrialCallback(Callback):  # type: ignore[misc]
         self._leaves = True
         self._save(trainer)
         _stop(trainer)
+        for one in trainer.callbacks:
+            # EarlyStopping raises at the end of an epoch without its metric.
+            if not trainer.is_last_batch and hasattr(one, "_check_on_train_epoch_end"):
+                one._check_on_train_epoch_end = False
 
     def _is_goal_reached(self, trainer: Trainer) -> bool:
         return self._goal is not None and self._goal.is_reached(self._position(trainer))
@@ -261,14 +308,16 @@ class TrialCallback(Callback):  # type: ignore[misc]
             return
         if not trainer.enable_validation:
             raise ValueError("the search compares validations, but the Trainer makes none")
-        end = self._counted(trainer, *_end(trainer))
+        steps, epochs = _end(trainer)
+        end = self._counted(trainer, steps, epochs, epochs * trainer.num_training_batches)
         self._goal.check(end, "Lightning's Trainer", "its max_steps or max_epochs")
 
     def _position(self, trainer: Trainer) -> float:
-        return self._counted(trainer, trainer.global_step, self._epochs)
+        batches = trainer.fit_loop.total_batch_idx + 1
+        return self._counted(trainer, trainer.global_step, self._epochs, batches)
 
-    def _counted(self, trainer: Trainer, steps: float, epochs: float) -> float:
-        """That many steps and epochs in the unit of the search."""
+    def _counted(self, trainer: Trainer, steps: float, epochs: float, batches: float) -> float:
+        """That many steps, epochs and batches of a rank in the unit of the search."""
         assert self._goal is not None
         if self._goal.unit is Unit.EPOCHS:
             return epochs
@@ -280,15 +329,23 @@ class TrialCallback(Callback):  # type: ignore[misc]
                 "how many records a batch has is not known here: give searcher.max_length in"
                 " batches or epochs"
             )
-        return steps * float(size * trainer.accumulate_grad_batches * trainer.world_size)
+        return batches * float(size * trainer.world_size)
+
+
+def _limits(trainer: Trainer) -> tuple[float, float]:
+    """The largest number of steps, and of epochs, that the Trainer was given."""
+    steps, epochs = trainer.max_steps, trainer.max_epochs
+    return steps if steps > 0 else math.inf, epochs if (epochs or 0) > 0 else math.inf
 
 
 def _end(trainer: Trainer) -> tuple[float, float]:
     """The steps and epochs that the Trainer makes at most."""
-    per_epoch = trainer.num_training_batches / trainer.accumulate_grad_batches
-    per_epoch = math.ceil(per_epoch) if math.isfinite(per_epoch) else per_epoch
-    steps = trainer.max_steps if trainer.max_steps > 0 else math.inf
-    epochs = trainer.max_epochs if (trainer.max_epochs or 0) > 0 else math.inf
+    steps, epochs = _limits(trainer)
+    batches = trainer.num_training_batches
+    # With manual optimization the code decides how many steps a batch has.
+    if not math.isfinite(batches) or not trainer.lightning_module.automatic_optimization:
+        return steps, epochs
+    per_epoch = math.ceil(batches / trainer.accumulate_grad_batches)
     return min(steps, epochs * per_epoch), min(epochs, steps / per_epoch)
 
 

@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 try:
-    from lightning.pytorch.loggers import Logger
+    from lightning.pytorch.loggers.logger import DummyLogger
 except ImportError:  # the package's earlier name, which is still published
-    from pytorch_lightning.loggers import Logger
+    from pytorch_lightning.loggers.logger import DummyLogger
 
 if TYPE_CHECKING:
     from lightning.pytorch.callbacks import ModelCheckpoint
 
 
-class ListeningLogger(Logger):  # type: ignore[misc]
+class ListeningLogger(DummyLogger):  # type: ignore[misc]
     """A logger without files, which passes on what it hears."""
 
     def __init__(
@@ -27,16 +27,9 @@ class ListeningLogger(Logger):  # type: ignore[misc]
         self._on_metrics = on_metrics
         self._on_checkpoint = on_checkpoint
 
-    # Of a trainer's only logger these are folders of its checkpoints' path.
-    name = ""
-    version = ""
-
     def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
         """Pass on what was logged; the callback knows the step."""
         self._on_metrics(metrics)
-
-    def log_hyperparams(self, *args: Any, **more: Any) -> None:
-        """Do nothing: the trial has its hyperparameters."""
 
     def after_save_checkpoint(self, checkpoint_callback: ModelCheckpoint) -> None:
         """Pass on the path of a checkpoint with which training can go on."""
