@@ -45,16 +45,25 @@ def sampler_problems(config: Mapping[str, Any]) -> list[str]:
 def storage_problems(config: ExperimentConfig) -> list[str]:
     """Why the first checkpoint, maybe hours from now, could not be saved.
 
-    A file system that this machine does not have may be there on the nodes.
+    A file system that this machine lacks, or can only read, may be another thing on the nodes.
     """
     section = config.checkpoint_storage
-    if not isinstance(section, SharedFS) or not Path(section.host_path).is_dir():
+    if not isinstance(section, SharedFS):
         return []
     base = Path(section.path)
-    nearest = next(path for path in (base, *base.parents) if path.exists())
-    if nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK):
+    try:
+        if not Path(section.host_path).is_dir():
+            return []
+        nearest = next(path for path in (base, *base.parents) if path.exists())
+        is_directory, flags = nearest.is_dir(), os.statvfs(nearest).f_flag
+    except OSError:  # the run itself looks again
         return []
-    what = f"{nearest} can't be written to" if nearest.is_dir() else f"{nearest} is no directory"
+    if not is_directory:
+        what = f"{nearest} is no directory"
+    elif os.access(nearest, os.W_OK | os.X_OK) or flags & os.ST_RDONLY:
+        return []
+    else:
+        what = f"{nearest} can't be written to"
     return [f"checkpoint_storage: no checkpoint can be saved in {base}: {what}"]
 
 
