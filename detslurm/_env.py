@@ -58,9 +58,9 @@ DEEPSPEED_HOSTFILE = "DET_DEEPSPEED_HOSTFILE_PATH"
 STEP_SERVER = "DETSLURM_STEP_SERVER"
 """Where the runner of this attempt listens: a name that only processes of its node can use."""
 LIBRARIES = "DETSLURM_LIBRARIES"
+"""Where a container finds what is compiled and it may lack: a folder for each version of Python."""
 PUT_BACK = "DETSLURM_PUT_BACK"
 """Variables that mpirun must not see and its ranks have, as JSON."""
-"""Where a container finds what is compiled and it may lack: a folder for each version of Python."""
 
 # -- switches of users and sites --
 ROOT = "DETSLURM_ROOT"

@@ -49,6 +49,8 @@ _PROXY = (sys.executable, "-m", "detslurm.launch.srun_proxy")
 _PER_NODE = ("--ntasks-per-node",)
 _COUNT = ("-n", "--n", "-np", "--np", "-c")
 _TASKS = ("-n", "--ntasks")
+# With these srun would leave out nodes whose launchers wait for ranks.
+_PLACES = ("-N", "--nodes", "-w", "--nodelist", "-x", "--exclude", "-r", "--relative")
 # What would make mpirun start its daemons through srun, or take itself for a rank of a step.
 _OTHER_MPI = ("PMIX_", "PMI_", "OMPI_COMM_")
 _NOT_FOR_MPIRUN = ("SLURM_", *_OTHER_MPI)
@@ -80,13 +82,16 @@ def with_given_slots(args: LauncherArgs, nodes: Nodes, flag: PreemptFlag | None)
 
 
 def _number(overrides: Sequence[str], names: Sequence[str]) -> int | None:
-    """The number that the first of these options gives, as `-n 2` or `-n=2`."""
+    """The number that the last of these options gives, as `-n 2`, `-n=2` or `-n2`."""
+    found = None
     for arg, following in pairwise([*overrides, ""]):
         name, equals, value = arg.partition("=")
         value = value if equals else following
+        if not equals and arg[:2] in names and arg[2:].isdigit():
+            name, value = arg[:2], arg[2:]
         if name in names and value.isdigit() and value != "0":
-            return int(value)
-    return None
+            found = int(value)
+    return found
 
 
 def _run_single_node(args: LauncherArgs, nodes: Nodes, flag: PreemptFlag | None) -> int:
@@ -96,6 +101,9 @@ def _run_single_node(args: LauncherArgs, nodes: Nodes, flag: PreemptFlag | None)
 
 def _run_multi_node(args: LauncherArgs, nodes: Nodes, flag: PreemptFlag | None) -> int:
     """The first node's launcher starts the step; each serves the ranks of its own node."""
+    placing = [arg for arg in args.overrides if arg.startswith(_PLACES)]
+    if placing:
+        raise UsageError(f"error: {' '.join(placing)}: the ranks are on all nodes of the run")
     count = _number(args.overrides, _TASKS)
     if count is not None and count < len(nodes.addrs):
         raise UsageError(f"error: {count} ranks on {len(nodes.addrs)} nodes: one has none to run")

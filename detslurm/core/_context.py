@@ -288,8 +288,8 @@ def _init_in_job(
     store = storage.from_config(given or configured)
     elsewhere = _elsewhere(given, configured)
     recorder: AnyRecorder = NullRecorder()
-    if is_chief and isinstance(store, storage.SharedFS):
-        store.check_access()
+    if is_chief and isinstance(store, storage.SharedFS) and info.latest_checkpoint is None:
+        store.check_access()  # who begins from a checkpoint may only want to read
     if is_chief:
         recorder = _with_retries(lambda: Recorder.of(trial.records_path(run)))
     if is_chief and not recorder.shared:  # the other may be saving now

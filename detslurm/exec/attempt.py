@@ -215,7 +215,7 @@ class Attempt:
         if not report["preempted"]:
             self._log.add_message(f"{failed}: ending the other nodes")
             self._kill()
-        elif self._give_up_at is None:  # nobody kills them all
+        elif (self._kill_at or 0) > time.monotonic() + self._limits.saving:
             # The others may wait for it without end, or still be saving.
             seconds = self._limits.saving
             self._log.add_message(f"{failed} while it left: the other nodes have {seconds:.0f} s")

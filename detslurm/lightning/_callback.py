@@ -185,7 +185,8 @@ class TrialCallback(Callback):  # type: ignore[misc]
             self._save(trainer)
             self._goal.complete(self._reports.validation)
             self._follow_goal(trainer)
-        if not self._accumulates and self._core.preempt.should_preempt():
+        saved = self._leaves and trainer.is_last_batch  # and again when the epoch has ended
+        if not self._accumulates and not saved and self._core.preempt.should_preempt():
             self._leave(trainer)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -252,6 +253,9 @@ class TrialCallback(Callback):  # type: ignore[misc]
         validates = self._validates and self._validated_at != trainer.global_step
         if self._is_stored(trainer) or (validates and self._is_goal_reached(trainer)):
             return  # from the latter training would go on without the validation
+        if not path.exists():
+            logger.warning("%s is not stored with the trial: it is no path here", path)
+            return
         with self._core.checkpoint.store_path(self._metadata()) as (folder, _):
             copy = shutil.copytree if path.is_dir() else shutil.copyfile
             copy(path, folder / CHECKPOINT)

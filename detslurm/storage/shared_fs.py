@@ -11,7 +11,7 @@ import errno
 import json
 import os
 import shutil
-import stat
+import uuid
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -60,7 +60,7 @@ class SharedFS:
 
         A disk that is full or does not answer may do both by then.
         """
-        probe = f"probe-{os.urandom(8).hex()}"
+        probe = str(uuid.uuid4())  # what remains of it is a leftover, as of other checkpoints
         try:
             self.begin(probe)
             self.discard(probe)
@@ -70,10 +70,9 @@ class SharedFS:
                 raise OSError(error.errno, what) from None
 
     def begin(self, storage_id: str) -> None:
-        self._ensure_base()
         # For nobody else to write, whatever the umask: checkpoints may be unpickled.
         # The name is nobody else's: if it is there, the reply to its making got lost.
-        self.staging(storage_id).mkdir(0o755, exist_ok=True)
+        self.staging(storage_id).mkdir(0o755, parents=True, exist_ok=True)
 
     def staging(self, storage_id: str) -> Path:
         return self.base / f"{check_storage_id(storage_id)}.partial"
@@ -150,22 +149,10 @@ class SharedFS:
             staged.unlink(missing_ok=True)  # on a full disk each attempt would take more of it
             raise
 
-    def _ensure_base(self) -> None:
-        """In a directory of a group it is the group's, too, whatever the umask.
-
-        Each checkpoint stays its owner's: the sticky bit keeps others from removing it.
-        """
-        if self.base.is_dir():
-            return
-        above = next(path for path in self.base.parents if path.is_dir())
-        self.base.mkdir(parents=True, exist_ok=True)
-        if above.stat().st_mode & stat.S_IWGRP:
-            self.base.chmod(self.base.stat().st_mode | stat.S_IRWXG | stat.S_ISVTX)
-
     def _ensure(self, folder: Path) -> None:
         """Let a directory exist that nobody else can write to."""
         if folder == self.base:
-            self._ensure_base()
+            folder.mkdir(parents=True, exist_ok=True)  # as `begin` makes it
         elif not folder.is_dir():
             self._ensure(folder.parent)
             folder.mkdir(0o755, exist_ok=True)

@@ -16,7 +16,7 @@ from detslurm.sdk.submission.deferring import Deferral, within_quotas
 from detslurm.sdk.submission.entrypoint import check_entrypoint, one_node_problem
 from detslurm.sdk.submission.preflight import (
     sampler_problems,
-    storage_problems,
+    storage_notes,
     warm_start_problems,
 )
 from detslurm.sdk.submission.sources import (
@@ -105,7 +105,6 @@ def make_plan(
         *problems,
         *([_CUSTOM] if plain["searcher"]["name"] == "custom" and method_runner is None else []),
         *sampler_problems(plain),
-        *storage_problems(config),
         *warm_start_problems(plain, store),
         *(f"{error}; run `detslurm doctor` for details" for error in report.errors),
     ]
@@ -130,6 +129,7 @@ def make_plan(
         *source_notes(plain, store, source),
         *jobs.notes,
         *quota_notes,
+        *storage_notes(config),
     )
     return Plan(
         cluster=cluster,

@@ -42,10 +42,10 @@ def sampler_problems(config: Mapping[str, Any]) -> list[str]:
     return [] if problem is None else [str(problem)]
 
 
-def storage_problems(config: ExperimentConfig) -> list[str]:
-    """Why the first checkpoint, maybe hours from now, could not be saved.
+def storage_notes(config: ExperimentConfig) -> list[str]:
+    """Why no checkpoint could be saved from this machine; each run looks as it begins.
 
-    A file system that this machine lacks, or can only read, may be another thing on the nodes.
+    What is not mounted here, or only to read, may be another thing on the nodes.
     """
     section = config.checkpoint_storage
     if not isinstance(section, SharedFS):
@@ -56,7 +56,7 @@ def storage_problems(config: ExperimentConfig) -> list[str]:
             return []
         nearest = next(path for path in (base, *base.parents) if path.exists())
         is_directory, flags = nearest.is_dir(), os.statvfs(nearest).f_flag
-    except OSError:  # the run itself looks again
+    except OSError:
         return []
     if not is_directory:
         what = f"{nearest} is no directory"

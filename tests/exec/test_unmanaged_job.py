@@ -99,9 +99,9 @@ def test_nobody_waits_for_a_run_that_the_first_process_could_not_open(
         raise StoreError("no space left")
 
     monkeypatch.setattr(unmanaged_claims, "claim", full)
-    monkeypatch.setattr(unmanaged_job, "_TIMEOUT", 5.0)
+    monkeypatch.setattr(unmanaged_job, "_TIMEOUT", 0.5)
     monkeypatch.setenv("DETSLURM_ROOT", str(tmp_path / "store"))
-    for name, value in {"JOB_ID": "7", "STEP_ID": "0", "JOB_NODELIST": "n1"}.items():
+    for name, value in {"JOB_ID": "4711", "STEP_ID": "0", "JOB_NODELIST": "n1"}.items():
         monkeypatch.setenv(f"SLURM_{name}", value)
     monkeypatch.setenv("SLURM_PROCID", "1")
     with pytest.raises(RuntimeError, match="opened no run"):  # it may still come

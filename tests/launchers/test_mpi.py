@@ -14,8 +14,8 @@ import pytest
 
 from detslurm._env import RENDEZVOUS, SLOT_IDS
 from detslurm._flag import PreemptFlag
-from detslurm.launch.arguments import LauncherArgs
-from detslurm.launch.mpi import command, with_given_slots
+from detslurm.launch.arguments import LauncherArgs, UsageError
+from detslurm.launch.mpi import command, run, with_given_slots
 from detslurm.launch.nodes import Nodes
 from tests.distributed.openmpi import ENV, run_mpi
 
@@ -77,6 +77,13 @@ def test_the_user_s_number_of_processes_is_the_only_one(option: str) -> None:
     assert own[1:5] == ["-n", "4", "--bind-to", "core"]
 
 
+@pytest.mark.parametrize("option", ["-n1", "--ntasks=1", "-N1", "--nodes=1", "-w n1"])
+def test_no_node_is_left_without_a_rank(option: str) -> None:
+    """Its launcher would wait for one."""
+    with pytest.raises(UsageError, match="nodes"):
+        run(LauncherArgs(option.split(), ["run"]), Nodes(("n1", "n2"), 0, 2), None)
+
+
 @pytest.mark.parametrize(("word", "status"), [("raise", 1), ("5", 5)])
 def test_one_rank_that_fails_ends_all(tmp_path: Path, word: str, status: int) -> None:
     """An exception or an exit in one rank leaves nobody waiting in a collective."""
@@ -90,6 +97,7 @@ def test_one_rank_that_fails_ends_all(tmp_path: Path, word: str, status: int) ->
         ("--ntasks-per-node=3", 2, 3),
         ("--ntasks-per-node 3 --overlap", 2, 3),
         ("-n 3", 2, 1),  # of all nodes together
+        ("-n 3 -n2", 1, 2),
         ("", 1, 1),
     ],
 )

@@ -43,19 +43,19 @@ def test_a_missing_optuna_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 STORAGE_OF = """if True:
     import sys
     from detslurm.config import load_experiment
-    from detslurm.sdk.submission.preflight import storage_problems
+    from detslurm.sdk.submission.preflight import storage_notes
 
     section = {"type": "shared_fs", "host_path": sys.argv[1], "storage_path": "runs/ckpts"}
     loaded = load_experiment({
         "name": "x", "entrypoint": "python3 train.py", "checkpoint_storage": section,
         "searcher": {"name": "single", "metric": "loss", "max_length": {"batches": 1}},
     })
-    print(*storage_problems(loaded.config))
+    print(*storage_notes(loaded.config))
 """
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
-def test_a_storage_that_the_user_can_not_write_to_is_said() -> None:
+def test_of_a_storage_that_the_user_can_not_write_to_it_warns() -> None:
     """Where it is here: another file system may be on the nodes alone."""
 
     def problems(folder: str) -> str:

@@ -51,20 +51,6 @@ def save(store: Storage, source: Path, storage_id: str = "one") -> None:
     store.seal(storage_id, {"steps_completed": 3})
 
 
-def test_in_a_group_s_directory_the_base_is_the_group_s(tmp_path: Path) -> None:
-    """Whoever saves first makes it: the others can save, too, and remove nothing of that."""
-    lab, own = tmp_path / "lab", tmp_path / "own"
-    for folder, mode in ((lab, 0o2770), (own, 0o755)):
-        folder.mkdir()
-        folder.chmod(mode)
-        before = os.umask(0o077)
-        SharedFS(folder / "runs" / "ckpts").begin("one")
-        os.umask(before)
-    assert (lab / "runs" / "ckpts").stat().st_mode & 0o7777 == 0o3770
-    assert (lab / "runs" / "ckpts" / "one.partial").stat().st_mode & 0o022 == 0
-    assert (own / "runs" / "ckpts").stat().st_mode & 0o022 == 0
-
-
 def test_where_nothing_can_be_saved_is_said_at_once(tmp_path: Path) -> None:
     """And nothing is left where it can."""
     good = SharedFS(tmp_path / "ckpts")
