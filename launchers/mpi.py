@@ -77,20 +77,23 @@ def with_given_slots(args: LauncherArgs, nodes: Nodes, flag: PreemptFlag | None)
 
     There the GPUs are the slots, and without any a node has one. Elsewhere they are the job's.
     """
-    given = _number(args.overrides, _PER_NODE if nodes.is_multi_node else _COUNT)
-    return nodes if given is None or flag is None else nodes.with_slots(given)
+    if nodes.is_multi_node:
+        given = _numbers(args.overrides, _PER_NODE)[-1:]
+    else:
+        given = _numbers(args.overrides, _COUNT)[:1]  # as Open MPI 5; srun takes the last
+    return nodes if not given or flag is None else nodes.with_slots(*given)
 
 
-def _number(overrides: Sequence[str], names: Sequence[str]) -> int | None:
-    """The number that the last of these options gives, as `-n 2`, `-n=2` or `-n2`."""
-    found = None
+def _numbers(overrides: Sequence[str], names: Sequence[str]) -> list[int]:
+    """The numbers that these options give, as `-n 2`, `-n=2` or `-n2`."""
+    found = []
     for arg, following in pairwise([*overrides, ""]):
         name, equals, value = arg.partition("=")
         value = value if equals else following
         if not equals and arg[:2] in names and arg[2:].isdigit():
             name, value = arg[:2], arg[2:]
         if name in names and value.isdigit() and value != "0":
-            found = int(value)
+            found.append(int(value))
     return found
 
 
@@ -104,9 +107,9 @@ def _run_multi_node(args: LauncherArgs, nodes: Nodes, flag: PreemptFlag | None) 
     placing = [arg for arg in args.overrides if arg.startswith(_PLACES)]
     if placing:
         raise UsageError(f"error: {' '.join(placing)}: the ranks are on all nodes of the run")
-    count = _number(args.overrides, _TASKS)
-    if count is not None and count < len(nodes.addrs):
-        raise UsageError(f"error: {count} ranks on {len(nodes.addrs)} nodes: one has none to run")
+    for count in _numbers(args.overrides, _TASKS)[-1:]:
+        if count < len(nodes.addrs):
+            raise UsageError(f"error: {count} ranks on {len(nodes.addrs)} nodes: one has none")
     exits = ranks.ExitLog()
     ours = {_env.CHIEF_IP: nodes.chief, _env.EXIT_LOG: exits.name}
     server = RankServer(nodes.rank, {**os.environ, **ours}, nodes.slots)

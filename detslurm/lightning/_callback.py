@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from detslurm import _env
-from detslurm._info import get_cluster_info
 from detslurm.core import Unit
+from detslurm.frameworks.checkpoints import FrameworkCheckpoints
 from detslurm.frameworks.goal import Goal
 from detslurm.frameworks.reports import Reports
 from detslurm.lightning._logger import ListeningLogger
@@ -71,7 +71,6 @@ class TrialCallback(Callback):  # type: ignore[misc]
     ) -> None:
         self._core = core_context
         self._is_chief = core_context.distributed.rank == 0
-        self._user_data = dict(user_data) if user_data is not None else None
         self._reports = Reports(core_context.train, filter_metrics, logger)
         self._goal = Goal.of(core_context)
         self._trainer: Trainer | None = None
@@ -85,25 +84,10 @@ class TrialCallback(Callback):  # type: ignore[misc]
         self._stored_at: int | None = None  # these two the chief knows
         self._stored_whole = False
         self._leaves = False
-        self._restored = ExitStack()
-        info = get_cluster_info()
-        self._trial_id = info.trial.trial_id if info is not None else None
-        self.ckpt_path: str | None = None
-        self._resumes = False
-        if info is not None and info.latest_checkpoint is not None:
-            self._begin_from(info.latest_checkpoint, info.trial._steps_completed)
-
-    def _begin_from(self, checkpoint: str, steps: int) -> None:
-        if not steps:  # Lightning would count on from the steps of the trial that saved it
-            logger.warning(
-                "this trial starts warm, and counts from 0: load the weights of checkpoint %s in"
-                " your code, from core.checkpoint.restore_path()",
-                checkpoint,
-            )
-            return
-        path = self._restored.enter_context(self._core.checkpoint.restore_path(checkpoint))
-        self.ckpt_path = str(path / CHECKPOINT)
-        self._resumes = True
+        self._checkpoints = FrameworkCheckpoints(core_context, user_data, logger)
+        resumed = self._checkpoints.resumed
+        self.ckpt_path = str(resumed / CHECKPOINT) if resumed is not None else None
+        self._resumes = resumed is not None
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Listen to what is logged, and see to it that Lightning starts and requeues nothing."""
@@ -215,7 +199,7 @@ class TrialCallback(Callback):  # type: ignore[misc]
         """Let go of the checkpoint that training went on from."""
         self._group = None
         trainer.limit_val_batches = self._limit
-        self._restored.close()
+        self._checkpoints.close()
 
     def _on_metrics(self, metrics: Mapping[str, Any]) -> None:
         if self._group is None or not self._is_chief:
@@ -256,7 +240,8 @@ class TrialCallback(Callback):  # type: ignore[misc]
         if not path.exists():
             logger.warning("%s is not stored with the trial: it is no path here", path)
             return
-        with self._core.checkpoint.store_path(self._metadata()) as (folder, _):
+        metadata = self._checkpoints.metadata(trainer.global_step)
+        with self._core.checkpoint.store_path(metadata) as (folder, _):
             copy = shutil.copytree if path.is_dir() else shutil.copyfile
             copy(path, folder / CHECKPOINT)
         self._stored_at, self._stored_whole = trainer.global_step, self._is_whole(trainer)
@@ -280,16 +265,11 @@ class TrialCallback(Callback):  # type: ignore[misc]
         with ExitStack() as stack:
             folder = None
             if self._is_chief:
-                stored = self._core.checkpoint.store_path(self._metadata())
+                metadata = self._checkpoints.metadata(trainer.global_step)
+                stored = self._core.checkpoint.store_path(metadata)
                 folder, _ = stack.enter_context(stored)
             trainer.save_checkpoint(Path(ranks.broadcast(folder), CHECKPOINT))
         self._stored_at, self._stored_whole = trainer.global_step, self._is_whole(trainer)
-
-    def _metadata(self) -> dict[str, Any]:
-        assert self._trainer is not None
-        metadata = {"steps_completed": self._trainer.global_step}
-        more = {"trial_id": self._trial_id, "user_data": self._user_data}
-        return metadata | {name: value for name, value in more.items() if value is not None}
 
     def _leave(self, trainer: Trainer) -> None:
         self._leaves = True

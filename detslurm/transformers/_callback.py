@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from transformers import TrainerCallback
 
-from detslurm._info import get_cluster_info
 from detslurm.core import Unit
+from detslurm.frameworks.checkpoints import FrameworkCheckpoints
 from detslurm.frameworks.goal import Goal
 from detslurm.frameworks.reports import Reports
 
@@ -71,31 +70,16 @@ class DetCallback(TrainerCallback):  # type: ignore[misc]
             )
         self._core = core_context
         self._is_chief = core_context.distributed.rank == 0
-        self._user_data = dict(user_data) if user_data is not None else None
         self._reports = Reports(core_context.train, filter_metrics, logger)
         self._goal = Goal.of(core_context)
         self._is_training = False
         self._evaluated_at: int | None = None
         self._saved_at: int | None = None
         self._left = False
-        self._restored = ExitStack()
-        info = get_cluster_info()
-        self._trial_id = info.trial.trial_id if info is not None else None
-        self._resumes = False
-        if info is not None and info.latest_checkpoint is not None:
-            self._begin_from(info.latest_checkpoint, info.trial._steps_completed, args)
-
-    def _begin_from(self, checkpoint: str, steps: int, args: TrainingArguments) -> None:
-        if not steps:  # the Trainer would count on from the steps of the trial that saved it
-            logger.warning(
-                "this trial starts warm, and counts from 0: load the weights of checkpoint %s in"
-                " your code, from core.checkpoint.restore_path()",
-                checkpoint,
-            )
-            return
-        path = self._restored.enter_context(self._core.checkpoint.restore_path(checkpoint))
-        args.resume_from_checkpoint = str(path)
-        self._resumes = True
+        self._checkpoints = FrameworkCheckpoints(core_context, user_data, logger)
+        self._resumes = self._checkpoints.resumed is not None
+        if self._resumes:
+            args.resume_from_checkpoint = str(self._checkpoints.resumed)
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **more: Any
@@ -195,7 +179,8 @@ class DetCallback(TrainerCallback):  # type: ignore[misc]
         self._core.distributed.allgather(None)  # every rank has written its part
         if self._is_chief:
             self._core.checkpoint.upload(
-                Path(args.output_dir, f"checkpoint-{state.global_step}"), self._metadata(state)
+                Path(args.output_dir, f"checkpoint-{state.global_step}"),
+                self._checkpoints.metadata(state.global_step),
             )
 
     def on_train_end(
@@ -204,12 +189,7 @@ class DetCallback(TrainerCallback):  # type: ignore[misc]
         """Report what is left."""
         self._reports.flush()
         self._is_training = False
-        self._restored.close()
-
-    def _metadata(self, state: TrainerState) -> dict[str, Any]:
-        metadata = {"steps_completed": state.global_step}
-        more = {"trial_id": self._trial_id, "user_data": self._user_data}
-        return metadata | {name: value for name, value in more.items() if value is not None}
+        self._checkpoints.close()
 
     def _leaves(self, control: TrainerControl) -> bool:
         """Whether the trial is to leave: then the Trainer saves and stops."""

@@ -97,7 +97,8 @@ def test_one_rank_that_fails_ends_all(tmp_path: Path, word: str, status: int) ->
         ("--ntasks-per-node=3", 2, 3),
         ("--ntasks-per-node 3 --overlap", 2, 3),
         ("-n 3", 2, 1),  # of all nodes together
-        ("-n 3 -n2", 1, 2),
+        ("-n 3 -n 2", 1, 3),  # as Open MPI 5
+        ("--ntasks-per-node=2 --ntasks-per-node=3", 2, 3),  # as srun
         ("", 1, 1),
     ],
 )

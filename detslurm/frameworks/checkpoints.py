@@ -1,0 +1,52 @@
+"""The checkpoints of a trial, for a framework that saves and loads them itself."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from detslurm._info import get_cluster_info
+
+if TYPE_CHECKING:
+    from detslurm.core import Context
+
+
+class FrameworkCheckpoints:
+    """Where training goes on, and what is kept with each new checkpoint.
+
+    `resumed` is the directory of the checkpoint to go on from, until `close`; None to begin.
+    """
+
+    def __init__(
+        self, core: Context, user_data: Mapping[str, Any] | None, logger: logging.Logger
+    ) -> None:
+        self._restored = ExitStack()
+        info = get_cluster_info()
+        self._more: dict[str, Any] = {}
+        if info is not None:
+            self._more["trial_id"] = info.trial.trial_id
+        if user_data is not None:
+            self._more["user_data"] = dict(user_data)
+        self.resumed: Path | None = None
+        if info is None or info.latest_checkpoint is None:
+            return
+        if info.trial._steps_completed:
+            restored = core.checkpoint.restore_path(info.latest_checkpoint)
+            self.resumed = self._restored.enter_context(restored)
+        else:  # the framework would count on from the steps of the trial that saved it
+            logger.warning(
+                "this trial starts warm, and counts from 0: load the weights of checkpoint %s in"
+                " your code, from core.checkpoint.restore_path()",
+                info.latest_checkpoint,
+            )
+
+    def metadata(self, steps: int) -> dict[str, Any]:
+        """That of a checkpoint after so many steps."""
+        return {"steps_completed": steps, **self._more}
+
+    def close(self) -> None:
+        """Let go of the checkpoint that training went on from."""
+        self._restored.close()
