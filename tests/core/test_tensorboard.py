@@ -100,9 +100,9 @@ class TestAuto:
         self, job: Job, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         """TensorBoard files never end a training."""
-        job.checkpoints.rmdir()
-        job.checkpoints.write_text("a file in the way")
         with core.init() as context:
+            job.checkpoints.rmdir()
+            job.checkpoints.write_text("a file in the way")
             (context.train.get_tensorboard_path() / "x").write_text("1")
         assert "can't be stored" in caplog.text
 
