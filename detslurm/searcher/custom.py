@@ -136,8 +136,11 @@ class Custom(Method):
         trial = state.trials[index]
         if trial.status == "closed" or trial.final or trial.closing or length < 1:
             return
+        has_reported = trial.reached > trial.resumed_at
         trial.target_length = length
         trial.reached = min(trial.reached, length - 1)  # what it has trained it validates once more
+        if has_reported:  # a run that is leaving after its report comes back for this length
+            trial.resumed_at = min(trial.resumed_at, trial.reached - 1)
         if trial.status == "paused":
             state.enqueue(index, PROMOTED if trial.fencing_token else CREATED)
 

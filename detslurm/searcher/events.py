@@ -17,7 +17,7 @@ from detslurm._states import RunOutcome
 from detslurm.searcher.optuna.history import Position
 
 WORST = math.inf
-"""The metric of what has none: failed trials, NaN, null. Smaller is always better inside."""
+"""The score of what has no finite metric: failed trials, NaN, an overflow. Smaller is better."""
 
 
 class WorkRequested(msgspec.Struct, frozen=True, tag_field="e", tag="work_requested"):
@@ -105,9 +105,15 @@ def number(metric: Any) -> float | None:
     return None if math.isnan(value) else value
 
 
-def score(metric: Any, smaller_is_better: bool) -> float:
-    """A metric as a number of which smaller is better; anything but a number is the worst."""
+def finite(metric: Any) -> float | None:
+    """The metric as a number; None for what can't be compared: infinite ones diverged, too."""
     value = number(metric)
+    return None if value is None or math.isinf(value) else value
+
+
+def score(metric: Any, smaller_is_better: bool) -> float:
+    """A metric as a number of which smaller is better; anything but a finite one is the worst."""
+    value = finite(metric)
     if value is None:
         return WORST
     return value if smaller_is_better else -value

@@ -122,7 +122,10 @@ def _axis_values(spec: Any) -> list[Any]:
     low, high, count = spec["minval"], spec["maxval"], spec["count"]
     if kind == "int":
         count = min(count, high - low + 1)
-        return [_round_half_away(value) for value in _spaced(low, high, count)]
+        if count == 1:
+            return [_round_half_away(low + high, 2)]
+        parts = count - 1
+        return [_round_half_away(low * (parts - i) + high * i, parts) for i in range(count)]
     values = _spaced(low, high, count)
     return [spec["base"] ** value for value in values] if kind == "log" else values
 
@@ -133,8 +136,10 @@ def _spaced(low: float, high: float, count: int) -> list[float]:
     return [low + i * (high - low) / (count - 1) for i in range(count)]
 
 
-def _round_half_away(value: float) -> int:
-    return math.floor(value + 0.5) if value >= 0 else math.ceil(value - 0.5)
+def _round_half_away(dividend: int, divisor: int) -> int:
+    """The quotient; whole numbers may be beyond what a float can tell apart."""
+    size = (2 * abs(dividend) + divisor) // (2 * divisor)
+    return size if dividend >= 0 else -size
 
 
 def _put(sample: Sample, route: tuple[str, ...], value: Any) -> None:

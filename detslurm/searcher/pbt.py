@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from detslurm.searcher.events import Validated, number
+from detslurm.searcher.events import WORST, Validated, number
 from detslurm.searcher.explore import explore
 from detslurm.searcher.hyperparameters import Sample, Space
 from detslurm.searcher.method import Method, length_of, may_replace
@@ -63,17 +63,21 @@ class PBT(Method):
         trials = [state.trials[i] for i in state.members]
         if not all(t.status == "closed" or (t.status == "paused" and t.settled) for t in trials):
             return
-        alive = [i for i in state.members if state.trials[i].status == "paused"]
-        alive.sort(key=lambda i: (self.score(state.trials[i].metric), i))
-        if state.round + 1 >= self.rounds:
-            for index in alive:
-                state.finish(index)
-        elif alive:
+        last = state.round + 1 >= self.rounds
+        scores = {i: self.score(state.trials[i].metric) for i in state.members}
+        alive = []
+        for index in sorted(scores, key=lambda i: (scores[i], i)):
+            if state.trials[index].status == "paused":
+                if last or scores[index] == WORST:
+                    state.finish(index)
+                else:
+                    alive.append(index)
+        if alive:
             state.round += 1
             self._replace(state, alive)
 
     def _replace(self, state: State, alive: list[int]) -> None:
-        """Close the worst, copy the best into their places and those of the failed."""
+        """Close the worst, copy the best into their places and those of the failed or diverged."""
         failed = self.population - len(alive)
         worst = max(min(self.replaced - failed, len(alive) - 1), 0)
         kept, given_up = alive[: len(alive) - worst], alive[len(alive) - worst :]

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from detslurm.searcher.curves import Curves, Synthetic
+from detslurm.searcher.events import WORST
 from detslurm.searcher.preview import Row
 from detslurm.searcher.search import Search
 from detslurm.searcher.state import SearchTrial, State
@@ -178,8 +179,8 @@ class _Run:
             trial = self._state.trials[seen.trial - 1]
             seen.outcome, seen.bracket = trial.outcome, trial.bracket
         counts = Counter(t.units for t in each)
-        sign = 1.0 if self._search.smaller_is_better else -1.0
-        judged = [t for t in each if t.metric is not None]
+        scores = {t.trial: self._search.method.score(t.metric) for t in each}
+        judged = [t for t in each if scores[t.trial] < WORST]
         return Simulation(
             searcher=self._search.name,
             unit=self._search.unit or self._search.time_metric,
@@ -189,7 +190,7 @@ class _Run:
             total_units=sum(t.trained for t in each),
             trials=self._state.created,
             events=self._events,
-            best=min(judged, key=lambda t: sign * (t.metric or 0.0), default=None),
+            best=min(judged, key=lambda t: scores[t.trial], default=None),
             rows=[Row(counts[n], n) for n in sorted(counts)],
             each=each,
         )

@@ -86,12 +86,14 @@ def test_larger_is_better_promotes_the_largest() -> None:
     assert reached(state)[0] == 9000
 
 
-@pytest.mark.parametrize("bad", [math.nan, None, "nan", True, {"a": 1}, 10**400])
-def test_a_metric_that_is_no_number_is_the_worst(bad: Any) -> None:
+@pytest.mark.parametrize(
+    "bad", [math.nan, None, "nan", True, {"a": 1}, 10**400, math.inf, -math.inf]
+)
+@pytest.mark.parametrize("smaller", [True, False])
+def test_a_metric_that_is_no_number_is_the_worst(bad: Any, smaller: bool) -> None:
     """A trial whose metric is NaN is never promoted while any other waits."""
-    state = run(
-        search("async_halving", **PROMOTION), lambda i, length: bad if i % 2 else 1 - i / 100
-    )
+    chosen = search("async_halving", smaller_is_better=smaller, **PROMOTION)
+    state = run(chosen, lambda i, length: bad if i % 2 else (1 - i / 100) * (1 if smaller else -1))
     assert all(n == 1000 for n in reached(state)[1::2])
     assert 9000 in reached(state)
 

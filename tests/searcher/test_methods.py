@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from detslurm.searcher import RandomStream, Search, State
 from detslurm.searcher.explore import explore
 from detslurm.searcher.sampling import Samples
-from tests.searcher.drive import ask, leave, reached, report, run, search, train
+from tests.searcher.drive import Metric, ask, leave, reached, report, run, search, train
 
 LENGTH: dict[str, Any] = {"max_length": {"epochs": 5}}
 PBT: dict[str, Any] = {
@@ -104,14 +105,14 @@ def test_progress_counts_trials_and_their_parts() -> None:
     assert chosen.progress(state) == pytest.approx((1 + 2 / 5) / 4)
 
 
-def _round(chosen: Search, state: State) -> None:
+def _round(chosen: Search, state: State, metric: Metric = loss) -> None:
     """Every member trains one round."""
     members = list(state.members)
     for n in range(len(members)):
         index = ask(chosen, state, f"w{n}")
         assert index in members
     for index in members:
-        train(chosen, state, index, loss)
+        train(chosen, state, index, metric)
 
 
 def test_pbt_copies_the_best_over_the_worst() -> None:
@@ -170,6 +171,18 @@ def test_pbt_replaces_the_failed_first() -> None:
         train(chosen, state, index, loss)
     assert state.members == [3, 4, 5, 6, 7]
     assert [state.trials[i].source for i in (5, 6, 7)] == [3, 4, 3]
+
+
+def test_pbt_gives_up_members_that_diverged() -> None:
+    """They count as failed: nobody trains on or copies what has no finite metric."""
+    chosen = search("pbt", **PBT)
+    state = chosen.initial()
+    bad = {1: math.nan, 2: -math.inf, 4: None}
+    _round(chosen, state, lambda i, length: bad.get(i, loss(i, length)))
+    assert [state.trials[i].outcome for i in bad] == ["completed"] * 3
+    assert state.members == [0, 3, 5, 6, 7]
+    assert [state.trials[i].source for i in (5, 6, 7)] == [0, 3, 0]
+    assert run(chosen, lambda i, length: math.nan).created == 5
 
 
 def test_pbt_without_any_checkpoint_begins_anew() -> None:
@@ -360,6 +373,22 @@ def test_an_answer_counts_once() -> None:
     answer(chosen, state, create("a"), length("a", 3), create("b"), after=1)
     answer(chosen, state, create("c"), after=99)
     assert chosen.dump(state) == before
+
+
+@pytest.mark.parametrize("again", [1, 3])
+def test_a_length_that_comes_while_a_run_leaves_is_trained(again: int) -> None:
+    """The run had reported, and its program waited for more in vain: the trial comes back."""
+    chosen = search("custom")
+    state = chosen.initial()
+    answer(chosen, state, create("a"), length("a", 1))
+    ask(chosen, state)
+    report(chosen, state, 0, 1, 0.5)
+    answer(chosen, state, length("a", again))
+    leave(chosen, state, 0, "out_of_ops")
+    assert state.waiting() == [0]
+    ask(chosen, state)
+    leave(chosen, state, 0, "out_of_ops")  # without a report
+    assert heard(state)[-2:] == [("trial_exited_early", "a", "ERRORED"), ("trial_closed", "a")]
 
 
 def test_a_custom_method_hears_of_failures() -> None:

@@ -287,14 +287,15 @@ def test_failed_trials_are_told_as_failed(how: str) -> None:
     assert job.state.created == (4 if how == "invalid_hp" else 3)
 
 
-def test_no_number_is_the_worst_result() -> None:
+@pytest.mark.parametrize("diverged", [math.nan, -math.inf])
+def test_no_number_is_the_worst_result(diverged: float) -> None:
     """A NaN does not break the search; the sampler keeps away from it."""
     job = Job(config(40, seed=1))
-    values = job.run(lambda s: math.nan if s["x"] < 0 else loss(s))
+    values = job.run(lambda s: diverged if s["x"] < 0 else loss(s))
     assert job.state.done
-    bad = [math.isnan(v) for v in values]
+    bad = [not math.isfinite(v) for v in values]
     assert sum(bad[20:]) < sum(bad[:10]) + 3
-    assert min(v for v in values if not math.isnan(v)) < 1
+    assert min(v for v in values if math.isfinite(v)) < 1
 
 
 def test_a_lost_run_changes_nothing() -> None:
@@ -323,6 +324,18 @@ def test_a_trial_with_a_length_is_told_at_its_end() -> None:
     assert job.state.history is not None
     known = job.state.history.trials[index]
     assert (known.state, known.reports[-1][1]) == ("complete", 0.25)
+
+
+def test_reports_on_the_way_are_progress() -> None:
+    """Where they are counted as the length is; the trial is settled by its own end alone."""
+    for length, progress in (({"batches": 100}, 0.9), ({"epochs": 2}, 0.0)):
+        job = Job(config(1, time_metric="batches", max_length=length))
+        index = job.begin()
+        job.report(index, 50, 0.5)
+        job.report(index, 90, 0.5)
+        assert job.search.progress(job.state) == progress
+        job.report(index, 200, 0.5)
+        assert not job.state.trials[index].settled
 
 
 def test_a_sampler_of_another_version_goes_on_as_it_can() -> None:

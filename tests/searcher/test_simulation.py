@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from functools import partial
 from typing import Any
@@ -148,6 +149,9 @@ def test_recorded_curves_are_followed() -> None:
     done = simulate(config("random", max_trials=3, max_length=900), 3, curves)
     assert [trial.metric for trial in done.each] == [0.5, 0.2, 0.7]
     assert done.best is not None and done.best.trial == 2
+    diverged = Recorded([[(100, math.nan)], [(100, -math.inf)], [(50, 0.7)]])
+    done = simulate(config("random", max_trials=3, max_length=900), 3, diverged)
+    assert done.best is not None and done.best.trial == 3
     with pytest.raises(ValueError, match="at least one point"):
         Recorded([[]])
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from detslurm.searcher.events import Sampled, Validated, number
+from detslurm.searcher.events import Sampled, Validated, finite
 from detslurm.searcher.independent import IndependentTrials
+from detslurm.searcher.method import length_of
 from detslurm.searcher.optuna.history import KnownTrial, TrialHistory
 from detslurm.searcher.state import State
 
@@ -22,6 +23,7 @@ class OptunaMethod(IndependentTrials):
     def __init__(self, searcher: Mapping[str, Any], space: Mapping[str, Any], seed: int) -> None:
         super().__init__(searcher, searcher["max_trials"])
         self.replaces = True
+        self._unit = length_of(searcher)[1]
         self._space, self._seed = space, seed
 
     def start(self, state: State) -> None:
@@ -49,9 +51,12 @@ class OptunaMethod(IndependentTrials):
         if event.length is not None:
             # The end of the trial's one operation; its unit may be another one than of reports.
             trial.reached, units = max(trial.reached, units), max(units, last + 1)
+        elif self.target_length and self._unit == self.searcher.get("time_metric"):
+            # On its way: its chief reports the end of the operation itself.
+            trial.reached = max(trial.reached, min(units, self.target_length - 1))
         if units <= last:
             return  # reported before, by a run that was lost
-        trial.metric = number(event.metric)
+        trial.metric = finite(event.metric)
         trial.stop = event.stop
         known.reports.append((units, trial.metric))
         known.notes.update(event.notes)
@@ -79,7 +84,7 @@ class OptunaMethod(IndependentTrials):
             return event
         bridge = Bridge(self.searcher, self._space, self._seed)
         stop, notes = bridge.judge(
-            _history(state), index, int(event["time"]), number(event["metric"])
+            _history(state), index, int(event["time"]), finite(event["metric"])
         )
         return {**event, "stop": stop, "notes": notes}
 
