@@ -46,11 +46,12 @@ def _clean(line: str, secrets: Sequence[bytes]) -> str:
 
 
 def _newest(lines: Sequence[str], most: int) -> list[str]:
-    """The last of the lines, at most so many bytes."""
+    """The last of the lines, at most so many bytes; of the very last at least its beginning."""
     kept: list[str] = []
+    left = most
     for line in reversed(lines):
-        most -= len(line.encode()) + 4
-        if most < 0:
+        left -= len(line.encode()) + 4
+        if left < 0:
             break
         kept.append(line)
-    return kept[::-1]
+    return kept[::-1] or [line[:most] for line in lines[-1:]]

@@ -23,7 +23,8 @@ Progress = Callable[[int, int], None]
 
 MOST_TRIALS: Final = 2000
 MOST_POINTS: Final = 20_000_000
-"""As much is remembered, half a gigabyte; then everything is forgotten, and read again."""
+"""So many trials that the last snapshot did not ask for are remembered, and so many points in all:
+half a gigabyte. Then the others are forgotten, and where that is not enough everything."""
 
 
 @dataclass
@@ -41,12 +42,19 @@ class ReadSoFar:
 
     def client(self, client: Client) -> Client:
         """The client, which from now on reads what is new of logs that it has read before."""
-        trials = max(len(self.metrics), len(self.logs))
-        if trials > MOST_TRIALS or self.points > MOST_POINTS:
-            self.metrics.clear()
-            self.logs.clear()
         client._logs = self.logs
         return client
+
+    def trim(self, asked: Collection[int]) -> None:
+        """Forget what is too much, other trials than these first."""
+        others = (self.metrics.keys() | self.logs.keys()).difference(asked)
+        if len(others) > MOST_TRIALS or self.points > MOST_POINTS:
+            for trial in others:
+                self.metrics.pop(trial, None)
+                self.logs.pop(trial, None)
+        if self.points > MOST_POINTS:
+            self.metrics.clear()
+            self.logs.clear()
 
 
 def snapshot(
@@ -99,6 +107,8 @@ def snapshot(
             if progress is not None:
                 progress(done, total)
     parts = [one.part(reader) for one in readers]
+    if known is not None:
+        known.trim({trial.id for part in parts for trial in part.trials})
     taken = Snapshot(taken=time.time(), store=_store_of(experiments), experiments=parts)
     return taken if reader is None else reader.with_curves(taken, len(encode(taken)))
 

@@ -19,6 +19,7 @@ from detslurm.store import fs
 from detslurm.store.checkpoint_index import CheckpointRow
 from detslurm.store.errors import StoreError
 from detslurm.store.experiment import ExperimentDir
+from detslurm.store.metric_rank import metric_rank
 
 _ATTEMPTS = 10
 
@@ -34,9 +35,8 @@ class Links(NamedTuple):
 def chosen(rows: Iterable[CheckpointRow], metric: str | None, *, smaller_is_better: bool) -> Links:
     """The checkpoint with the best searcher metric, the earliest of equals, and the newest one."""
     whole = [row for row in rows if row.state == "COMPLETED"]
-    sign = 1 if smaller_is_better else -1
     rated = [
-        (sign * value, row)
+        (metric_rank(value, smaller_is_better), row)
         for row in whole
         if metric is not None and not math.isnan(value := row.metrics.get(metric, math.nan))
     ]

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple, Self
 
 import msgspec
 
+from detslurm.store.metric_rank import metric_rank
 from detslurm.store.views import CheckpointView, ValidationView
 
 FIELD: Final = "gc_policy"
@@ -96,15 +97,14 @@ def beyond(
 
 
 def _best_first(checkpoints: Iterable[Candidate], smaller: bool) -> list[Candidate]:
-    """Those that have a validation; of equal ones the one that was validated earlier comes first,
-    and NaN comes after all numbers."""
+    """Those that have a validation; of equal ones that which was validated earlier is first."""
 
-    def place(one: Candidate) -> tuple[bool, float, float, int, int]:
-        value = one.value if one.value is not None else math.nan
-        score = 0.0 if math.isnan(value) else value if smaller else -value
-        return math.isnan(value), score, one.reported, one.trial, one.steps
+    def place(rated: tuple[float, Candidate]) -> tuple[tuple[int, float], float, int, int]:
+        value, one = rated
+        return metric_rank(value, smaller), one.reported, one.trial, one.steps
 
-    return sorted((one for one in checkpoints if one.value is not None), key=place)
+    rated = [(one.value, one) for one in checkpoints if one.value is not None]
+    return [one for _, one in sorted(rated, key=place)]
 
 
 def _latest_first(own: Sequence[Candidate]) -> list[Candidate]:

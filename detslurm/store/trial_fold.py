@@ -19,6 +19,7 @@ from detslurm._states import (
 from detslurm.store.checkpoint_fold import DELETED, CheckpointFacts
 from detslurm.store.curve import MetricRow, Span, as_float, clean_rows, last_valid_steps
 from detslurm.store.errors import TORN, Problem
+from detslurm.store.metric_rank import metric_rank
 from detslurm.store.run_usage import parse_usage
 from detslurm.store.trial import HISTORY
 from detslurm.store.views import (
@@ -256,7 +257,7 @@ def _number(metrics: dict[str, Any], name: str | None) -> float | None:
 
 
 def best_of(validations: Iterable[ValidationView], smaller: bool) -> ValidationView | None:
-    """The best validation, the earliest of equals; NaN counts as worst."""
+    """The best validation, the earliest of equals; in the order of `metric_rank`."""
     best: ValidationView | None = None
     for candidate in validations:
         if candidate.value is None:
@@ -267,10 +268,8 @@ def best_of(validations: Iterable[ValidationView], smaller: bool) -> ValidationV
 
 
 def better(one: float, other: float | None, smaller: bool) -> bool:
-    """Whether `one` is strictly better than `other`; NaN is worse than every number."""
-    if other is None or math.isnan(other):
-        return other is None or not math.isnan(one)
-    return one < other if smaller else one > other
+    """Whether `one` is strictly better than `other`."""
+    return other is None or metric_rank(one, smaller) < metric_rank(other, smaller)
 
 
 def _checkpoints(

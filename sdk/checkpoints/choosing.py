@@ -13,6 +13,7 @@ from detslurm.sdk.checkpoints.checkpoint import Checkpoint
 from detslurm.sdk.errors import LifecycleError
 from detslurm.store import CheckpointView, ExperimentDir, NotFound, Store
 from detslurm.store.checkpoint_index import SavedCheckpoints
+from detslurm.store.metric_rank import metric_rank
 
 FILES_GONE: Final = "all its files are missing"
 
@@ -72,7 +73,7 @@ def best_first(
     smaller = smaller_is_better
     if smaller is None:
         smaller = rated[0].smaller_is_better if rated else True
-    return in_order(rated, name, descending=not smaller)
+    return sorted(rated, key=lambda checkpoint: metric_rank(key(checkpoint), smaller))
 
 
 def unrated(checkpoints: Sequence[Checkpoint], sort_by: str | None = None) -> str:

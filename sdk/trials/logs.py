@@ -6,7 +6,7 @@ import re
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator
-from itertools import islice, takewhile
+from itertools import chain, islice, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _BLOCK = 1 << 16
 # The lines of our own logs are shorter; what a job itself prints may have no line end at all.
 _LONGEST = 1 << 20
+_EXCERPT_WIDTH = 2000  # of a line that is shown among the facts of a trial
 
 # Torch puts the rank before the lines of a traceback; torchrun logs at length that a worker failed,
 # and Python what fails during its exit, such as workers of a data loader that it ended itself.
@@ -66,14 +67,14 @@ def tail(
 
 
 def failure_excerpt(trial: TrialDir, most: int = 40) -> list[str]:
-    """The traceback that the log ends with, else its last lines."""
+    """The traceback that the log ends with, else its last lines; very long ones are cut."""
     recent = [line._replace(text=_PREFIX.sub("", line.text)) for line in tail(trial, 400)]
     start = _last_traceback(recent)
     if start is None:
-        return [line.text for line in recent[-10:]]
+        return [_cut(line.text) for line in recent[-10:]]
     rank = recent[start].rank
     output = (line.text for line in recent[start:] if line.rank == rank and line.time)
-    block = list(takewhile(lambda text: _LEAVING.match(text) is None, output))
+    block = [_cut(text) for text in takewhile(lambda text: _LEAVING.match(text) is None, output)]
     return block if len(block) <= most else [*block[:5], "...", *block[5 - most :]]
 
 
@@ -83,10 +84,14 @@ def job_output(trial: Trial, most: int = 10) -> list[str]:
     places = trial.experiment.view.jobs
     for job in reversed(places):
         path = directory / f"slurm-{job.job_id}.out"
-        text = list(islice(_backward(path), most))
+        text = [_cut(line) for line in islice(_backward(path), most)]
         if text:
             return [f"The job's output ({path}) ends with:", *text[::-1]]
     return []
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _EXCERPT_WIDTH else text[:_EXCERPT_WIDTH] + " ..."
 
 
 def _last_traceback(recent: list[LogLine]) -> int | None:
@@ -162,6 +167,11 @@ class Appended:
             whole, self._rest = [*whole, self._rest], b""
         return (line.decode("utf-8", "replace") for line in whole)
 
+    def rest(self) -> Iterator[str]:
+        """What was written without the end of a line, once nothing more is written."""
+        if self._rest:
+            yield self._rest.decode("utf-8", "replace")
+
     def skip(self) -> int:
         """Begin at what is there now; returns how much that is."""
         try:
@@ -196,7 +206,8 @@ def follow(
         last = is_over(run)
         fs.refresh(trial.path)
         closed = trial.start(run + 1) is not None
-        new = log.read()
+        ended = closed or last
+        new = chain(log.read(), log.rest()) if ended else log.read()
         yield from filter(takes, (parse(raw, run) for raw in new))
         if closed:
             run += 1

@@ -119,6 +119,20 @@ def test_describe_tells_why_a_trial_failed(failed: Scene, detslurm: Detslurm) ->
     assert "absolute paths" not in result.out
 
 
+def test_a_failure_is_shown_in_what_no_terminal_obeys(scene: Scene, detslurm: Detslurm) -> None:
+    """Neither its reason nor its log clear a screen or write to a clipboard, and megabytes in one
+    line hide nothing else; JSON has the text as it is, cut as well."""
+    log = ["0: \x1b[31mred\x1b[0m \x1b[2J\x1b]52;c;ZXZpbA==\x07 end", "0: " + "x" * 50_000]
+    scene.run(scene.experiment(), log=log, end="error", reason="bad \x1b[2Jreason")
+    for words in (("e", "describe", 1), ("t", "describe", 1)):
+        result = detslurm(*words)
+        assert "Trial 1 failed: bad ?[2Jreason" in result.out
+        assert "  red ?[2J?]52;c;ZXZpbA==? end\n" in result.out
+        assert len(result.out) < 5_000 and "xxx ..." in result.out
+    found = detslurm("e", "describe", 1, "--json").data["trials"][0]["failure_excerpt"]
+    assert "\x1b[2J" in found[0] and len(found[1]) < 2_100
+
+
 def test_describe_points_to_the_reason_of_a_wait(scene: Scene, detslurm: Detslurm) -> None:
     """While trials wait, and not because of a pause: then the state says it."""
     experiment = scene.experiment(2)

@@ -8,6 +8,7 @@ import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from detslurm.look.document import Snapshot
@@ -110,6 +111,26 @@ def test_sort_filter_and_columns(any_browser: Browser, tmp_path: Path) -> None:
     )
     assert "Nodes" in titles and "batch_size" not in titles  # which is the same everywhere
     quiet(any_browser)
+
+
+@pytest.mark.parametrize("larger", [True, False])
+def test_experiments_have_their_best_result(
+    chromium: Browser, tmp_path: Path, larger: bool
+) -> None:
+    """Whether larger or smaller is better; what diverged is not it."""
+    whole = document(4)
+    alike = [one for one in whole.experiments if one.smaller_is_better is not larger]
+    shown(chromium, msgspec.structs.replace(whole, experiments=alike), tmp_path)
+    press(chromium, "button", "Experiments")
+    names = "[...document.querySelectorAll('#table thead th')].map(h => h.textContent)"
+    place = f"{names}.findIndex(name => name.startsWith('Best'))"
+    cells = (
+        "[...document.querySelectorAll('#table tbody tr')].map(r => +r.children[place].textContent)"
+    )
+    found = chromium.js(f"const place = {place}; return {cells}")
+    most = max if larger else min
+    results = [[t.best for t in one.trials if isinstance(t.best, float)] for one in alike]
+    assert found == [pytest.approx(most(each), rel=1e-4) for each in results]
 
 
 def test_csv_of_the_table_holds_no_formula(chromium: Browser, tmp_path: Path) -> None:

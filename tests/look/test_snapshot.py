@@ -242,17 +242,23 @@ def test_many_trials_that_wait_cost_listings(scene: Scene, monkeypatch: pytest.M
 
 
 def test_a_live_view_does_not_grow_for_ever(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Past a number of points everything is forgotten, and read again."""
+    """Past a number of points everything is forgotten, and read again; past a number of trials
+    those that the last snapshot did not ask for."""
     scene.run(scene.experiment(2), losses=[0.5] * 200, ref="7_0")
     scene.queue.put("7_0", "RUNNING")
     monkeypatch.setattr("detslurm.look.snapshot.MOST_POINTS", 100)
     known = ReadSoFar()
     for _ in range(2):
-        client = known.client(scene.client)
-        assert (known.metrics, known.logs) == ({}, {})
-        (part,) = snapshot(client.experiments([1]), known=known).experiments
+        (part,) = snapshot(known.client(scene.client).experiments([1]), known=known).experiments
         assert part.trials[0].curves[0].count == 200
-        assert known.points == 200
+        assert (known.metrics, known.logs) == ({}, {})
+    monkeypatch.undo()
+    monkeypatch.setattr("detslurm.look.snapshot.MOST_TRIALS", 1)
+    scene.run(scene.experiment(3), losses=[0.5] * 10, ref="8_0")
+    for wanted, remembered in ((1, {1, 2}), (2, {3, 4, 5}), (2, {3, 4, 5})):
+        snapshot(known.client(scene.client).experiments([wanted]), known=known)
+        assert known.logs.keys() == remembered
+    assert known.points == 10
 
 
 def test_progress_and_choice(scene: Scene) -> None:

@@ -228,6 +228,17 @@ def test_what_is_written_while_the_end_is_noticed_is_not_lost(scene: Scene) -> N
     assert texts(list(logs.follow(place, over, lambda: None))) == ["a", "b"]
 
 
+def test_a_last_line_without_an_end_is_followed_too(scene: Scene) -> None:
+    """A node died, or its disk was full, while it was written: no run goes on with it."""
+    made = scene.experiment()
+    for run, end in ((1, "preempted"), (2, None)):
+        place = scene.run(made, log=["0: a"], end=end)
+        with place.log_path(run).open("a") as log:
+            log.write("torn")
+    found = list(logs.follow(place, lambda run: True, lambda: None))
+    assert texts(found) == ["a", "torn", "a", "torn"] == texts(list(logs.lines(place)))
+
+
 def test_following_a_tail_shows_no_line_twice(scene: Scene) -> None:
     """First the last lines, then what is new."""
     experiment = scene.experiment(job="7")

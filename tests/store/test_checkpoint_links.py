@@ -29,6 +29,8 @@ ROWS = [
     row("b", 1.0, loss=0.25),
     row("c", 2.0, loss=float("nan")),
     row("d", 4.0),
+    row("g", 3.5, loss=float("-inf")),
+    row("h", 3.5, loss=float("inf")),
     row("e", 9.0, "DELETED", loss=0.0),
     row("f", 8.0, "PARTIALLY_DELETED", loss=0.0),
 ]
@@ -40,7 +42,7 @@ ROWS = [
         (ROWS, True, Links("b", "d")),
         (ROWS, False, Links("a", "d")),
         (ROWS[3:4], True, Links(None, "d")),
-        (ROWS[4:], True, Links(None, None)),
+        (ROWS[6:], True, Links(None, None)),
     ],
 )
 def test_the_best_and_the_newest_of_what_is_whole(

@@ -275,17 +275,19 @@ VALUES = st.floats() | st.integers(-5, 5)
 
 @given(st.lists(VALUES, min_size=1), st.booleans())
 def test_the_best_validation_is_the_first_of_the_best(values: list[float], smaller: bool) -> None:
-    """NaN is the worst of all, and equals keep the earlier one."""
+    """NaN is the worst of all, infinities are worse than any other number, whichever direction is
+    better, and equals keep the earlier one."""
     records = [scenes.metrics(n, "validation", loss=value) for n, value in enumerate(values)]
     best = view(RunFacts(number=1, records=records), smaller_is_better=smaller).best_validation
     assert best is not None
-    numbers = [value for value in values if not math.isnan(value)]
-    if not numbers:
-        assert best.steps == 0
+    finite = [value for value in values if math.isfinite(value)]
+    infinite = [value for value in values if math.isinf(value)]
+    if finite:
+        wanted = min(finite) if smaller else max(finite)
     else:
-        wanted = min(numbers) if smaller else max(numbers)
-        assert best.value == wanted
-        assert best.steps == values.index(wanted)
+        wanted = infinite[0] if infinite else values[0]
+    assert best.value is wanted or best.value == wanted
+    assert best.steps == values.index(wanted)
 
 
 def test_a_validation_without_the_metric_is_never_best() -> None:

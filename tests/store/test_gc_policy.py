@@ -86,7 +86,7 @@ def test_of_equal_metrics_the_earlier_validation_is_the_better_one() -> None:
 
 
 def test_a_metric_that_is_not_a_number_is_worse_than_all_numbers() -> None:
-    """It still goes before nothing: infinities are numbers."""
+    """It still goes before nothing; infinities go before it, and after all other numbers."""
     odd = [
         Candidate("nan", trial=1, run=1, steps=1, value=math.nan, reported=1),
         Candidate("worst", trial=1, run=1, steps=2, value=math.inf, reported=2),
@@ -98,6 +98,8 @@ def test_a_metric_that_is_not_a_number_is_worse_than_all_numbers() -> None:
     assert kept(two, odd) == {"worst", "nan"}
     odd[1] = odd[1]._replace(value=-math.inf)
     assert kept(one, odd, smaller=False) == {"worst"}
+    odd.append(Candidate("finite", trial=1, run=1, steps=4, value=9.0, reported=4))
+    assert kept(one, odd, smaller=True) == {"finite"}
 
 
 def test_the_latest_is_that_of_the_newest_run() -> None:

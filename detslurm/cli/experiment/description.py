@@ -15,7 +15,7 @@ from detslurm._quantities import counted, human_size
 from detslurm.cli.experiment.diagnostics import diagnostics, reported_metrics
 from detslurm.cli.output.human import has_blocks, on_terminal
 from detslurm.cli.output.printing import Column, local_time, number, plain, rfc3339, table
-from detslurm.cli.output.tables import columns_text
+from detslurm.cli.output.tables import columns_text, log_line, printable
 from detslurm.slurm.reasons import reason_of
 from detslurm.store import StoreError
 
@@ -212,7 +212,7 @@ def rungs_table(search: SearchView) -> str:
 
 def properties(rows: Iterable[tuple[str, Any]]) -> str:
     """Names and values below one another; what is empty is left out."""
-    shown = [(name, str(value)) for name, value in rows if value not in (None, "")]
+    shown = [(name, printable(str(value))) for name, value in rows if value not in (None, "")]
     width = max(len(name) for name, _ in shown)
     indent = "\n" + " " * (width + 3)
     lines = [f"{name.rjust(width)} : {indent.join(value.splitlines())}" for name, value in shown]
@@ -290,9 +290,10 @@ def job_text(trial: Trial) -> str:
 
 def failure_text(trial: Trial) -> str:
     """Why a trial failed: the reason, then the end of its output."""
-    lines = [f"Trial {trial.id} failed: {trial.row.end_reason or 'no reason is known'}"]
+    why = printable(trial.row.end_reason or "no reason is known")
+    lines = [f"Trial {trial.id} failed: {why}"]
     words = failure_excerpt(trial)
-    lines += [f"  {line}" for line in words]
+    lines += [f"  {log_line(line)}" for line in words]
     if words and _NO_SUCH_RELATIVE.search(words[-1]):
         lines.append(
             "A job runs in a copy of the directory that was submitted, without what .detignore"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -88,16 +87,13 @@ def _best_first(
     experiment: Experiment, trials: Sequence[Trial], metric: str | None, *, smaller: bool
 ) -> list[Trial]:
     """The trials that have the metric."""
-    values = {trial.id: metric_value(trial, metric) for trial in trials}
-    rated = [trial for trial in trials if values[trial.id] is not None]
+    from detslurm.store.metric_rank import metric_rank
+
+    values = ((metric_value(trial, metric), trial) for trial in trials)
+    rated = [(metric_rank(value, smaller), trial) for value, trial in values if value is not None]
     if trials and not rated and metric is not None:
         _refuse_unknown(trials, metric)
-    sign = 1 if smaller else -1
-    return sorted(rated, key=lambda trial: _signed(values[trial.id], sign))
-
-
-def _signed(value: float | None, sign: int) -> float:
-    return math.inf if value is None or math.isnan(value) else sign * value
+    return [trial for _, trial in sorted(rated, key=lambda pair: pair[0])]
 
 
 def metric_value(trial: Trial, metric: str | None) -> float | None:

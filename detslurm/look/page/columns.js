@@ -1,6 +1,6 @@
 // The columns of the tables: what each is of a row, how it is written, and whether it is shown at first.
 import { bytes, counted, moment, number, percent, span, text, toNumber } from "./format.js";
-import { remembered, result, state } from "./state.js";
+import { ranked, remembered, result, state } from "./state.js";
 import { differingHparams, hparamNames, nodesOf, queueTime, trainingTime } from "./trials.js";
 
 function column(key, title, get, { show = text, hint = "", shown = true, right = false } = {}) {
@@ -82,8 +82,7 @@ function metricColumns() {
 }
 
 export function experimentColumns() {
-  const best = (experiment) => experiment.trials.map((trial) => result(trial)).filter(Number.isFinite)
-    .reduce((one, other) => ((one < other) === state.smaller ? one : other), NaN);
+  const best = (experiment) => toNumber(result(ranked(experiment.trials)[0]));
   return [
     column("experiment", "Experiment", (one) => one.id, { show: String, right: true }),
     column("name", "Name", (one) => one.name),

@@ -55,7 +55,9 @@ def trial_rows(one: ExperimentSnapshot, rows: Iterable[TrialRow]) -> Rows:
 
 def _trial(one: ExperimentSnapshot, row: TrialRow) -> tuple[str, ...]:
     best = row.best_validation
-    hparams = ", ".join(f"{name}={one_line(v)}" for name, v in (row.hparams or {}).items())
+    hparams = ", ".join(
+        f"{one_line(name)}={one_line(v)}" for name, v in (row.hparams or {}).items()
+    )
     return (
         str(row.id),
         row.state,
