@@ -177,6 +177,10 @@ def problem_of(operations: Iterable[dict[str, Any]], known: Collection[str]) -> 
         if operation is None:
             return f"an operation with a wrong value: {plain}"
         if isinstance(operation, Create):
+            try:
+                msgspec.msgpack.encode(operation.hparams)
+            except OverflowError:
+                return f"a hyperparameter beyond 64 bits: {plain}"
             created.add(operation.request_id)
         elif isinstance(operation, ValidateAfter | Close) and operation.request_id not in created:
             return f"{type(operation).__name__} of a trial that it has not created: {plain}"

@@ -288,7 +288,11 @@ class EventLog(Generic[S]):
         return self._is_cached()
 
     def _save(self) -> None:
-        snapshot = _Snapshot(self.position, list(self._recent), self._fold.dump(self.state))
+        try:
+            state = self._fold.dump(self.state)
+        except OverflowError:
+            return  # an event has an integer beyond 64 bits: facts hold it, the cache can't
+        snapshot = _Snapshot(self.position, list(self._recent), state)
         body = msgspec.msgpack.encode(snapshot)
         self._saved = self.position
         self._replace(self._cache, b"%08x" % crc32(body) + body)

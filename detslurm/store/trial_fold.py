@@ -185,7 +185,8 @@ def _state(
 ) -> tuple[str, str | None]:
     if last is not None:
         return TERMINAL[last["outcome"]], last.get("reason")
-    if context.closed is not None:
+    killed = trial_id in context.desired.killed_trials
+    if context.closed is not None and not (killed and context.closed == "completed"):
         return TERMINAL.get(context.closed, "COMPLETED"), "the search is over"
     running = bool(runs) and runs[-1].end is None
     gone = context.lost is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from detslurm._states import FINISHED
 from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.experiments import unmanaged
 from detslurm.sdk.experiments.base import ExperimentBase
@@ -88,7 +89,8 @@ class Lifecycle(ExperimentBase):
 
     def _kill_trial(self, trial_id: int) -> bool:
         """End one trial now; False if it had already ended."""
-        if trial_id not in self._snapshot.unfinished:
+        row = self._snapshot.trial_rows.get(trial_id)
+        if row is None or row.state in FINISHED:
             return False
         self._intent("kill_trial", trial=trial_id)
         if self._snapshot.facts.is_unmanaged_script:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from detslurm._states import FINISHED
+from detslurm._states import FINISHED, TERMINAL
 from detslurm.sdk.jobs.status import JobRef
 from detslurm.searcher import Search, SearchTrial, State
 from detslurm.store import EventLog, ExperimentDir, ExperimentFacts, TrialRow
@@ -116,9 +116,14 @@ class SearchView:
         }
 
     def refine(self, row: Row, *, paused: bool) -> Row:
-        """The row, with what only the search knows: whether the trial is paused or waits."""
+        """The row, with what only the search knows: whether the trial is over, paused or waits."""
         trial = self.trial(row.id)
-        if trial is None or row.state in FINISHED or paused:
+        if trial is None or row.state in FINISHED:
+            return row
+        if trial.status == "closed":
+            over = TERMINAL.get(trial.outcome or "", "COMPLETED")
+            return msgspec.structs.replace(row, state=over)
+        if paused:
             return row
         return msgspec.structs.replace(row, state=_STATES.get(trial.status, row.state))
 

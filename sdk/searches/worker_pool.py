@@ -115,6 +115,8 @@ def resume(one: ExperimentSnapshot, queues: Queues) -> bool:
     workers = workers._replace(held=frozenset(), ended={**workers.ended, **gone})
     if events := workers.run_ended_events(state):
         state = log.commit(with_checkpoints(one.directory, one.facts.trial_ids, events))
+    if state.done:  # whoever saw that first died before recording it
+        end_search(one.directory, [trial.outcome for trial in state.trials], state.verdict)
     count = workers.missing(state, one.facts.worker_limit)
     if count:
         cluster = queues.cluster(one.facts.created.cluster or "slurm")

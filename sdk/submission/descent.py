@@ -21,6 +21,7 @@ from detslurm.sdk.submission.planning import Plan, make_plan
 from detslurm.sdk.submission.sources import checkpoint_id
 from detslurm.sdk.submission.submit import check
 from detslurm.searcher import RUNNABLE
+from detslurm.searcher.method import length_of
 from detslurm.searcher.sampling import Samples
 from detslurm.storage import Storages
 from detslurm.store import CheckpointView, Store, fold_trial
@@ -71,11 +72,17 @@ def plan_continuation(
             " --config searcher.max_length.batches=2000"
         )
     base = _base(one)
+    searcher = base["searcher"]["name"]
     if trial_id is not None:
         base = _of_one_trial(one, base, trial_id)
-    elif base["searcher"]["name"] not in RUNNABLE:
-        raise SubmitError(_SEARCH.format(base["searcher"]["name"], one.view.id))
+    elif searcher not in RUNNABLE:
+        raise SubmitError(_SEARCH.format(searcher, one.view.id))
     loaded = _loaded(one, base, changes)
+    if searcher == "custom" and loaded.config.to_dict()["searcher"].get("max_length") is None:
+        raise SubmitError(
+            f"the method of experiment {one.view.id} decided how long its trials train: say how"
+            f" long trial {trial_id} is to, such as --config searcher.max_length.batches=2000"
+        )
     begins = dict(_begins(one, loaded, trial_id))
     if not begins:
         raise SubmitError(
@@ -144,15 +151,24 @@ def _of_one_trial(one: ExperimentSnapshot, base: dict[str, Any], trial_id: int) 
     if row is None:
         raise SubmitError(f"trial {trial_id} is not one of experiment {one.view.id}")
     searcher = base["searcher"]
-    length = searcher.get("max_length")
-    if length is None and searcher.get("time_metric") in _LENGTHS:
-        length = {searcher["time_metric"]: searcher["max_time"]}
     common = {key: searcher[key] for key in ("metric", "smaller_is_better") if key in searcher}
     return {
         **base,
         "hyperparameters": _constants(row.hparams or {}),
-        "searcher": {"name": "single", "max_length": length, **common},
+        "searcher": {"name": "single", "max_length": _whole_length(searcher), **common},
     }
+
+
+def _whole_length(searcher: Mapping[str, Any]) -> Any:
+    """How long a trial of the search trains if nothing stops it; None where only its code knows."""
+    length = searcher.get("max_length")
+    if length is None and searcher["name"] == "pbt":
+        units, unit = length_of(searcher, "length_per_round")
+        whole = (units or 1) * searcher["num_rounds"]
+        return whole if unit is None else {unit: whole}
+    if length is None and searcher.get("time_metric") in _LENGTHS and "max_time" in searcher:
+        return {searcher["time_metric"]: searcher["max_time"]}
+    return length
 
 
 def _constants(hparams: Mapping[str, Any]) -> dict[str, Any]:

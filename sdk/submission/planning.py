@@ -41,6 +41,7 @@ _STARTUP_HOOK = "startup-hook.sh"
 _CUSTOM = """\
 searcher.name: a custom search is submitted by the script that runs its method: \
 call detslurm.searcher.LocalSearchRunner there (docs/custom-search.md)"""
+_NOT_CUSTOM = "searcher.name: a search runner needs `custom`, not {!r}: its own method decides"
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,7 @@ def make_plan(
         *found.problems,
         *(context.notes if found.problems else ()),  # a file that is missed may be left out
         *problems,
-        *([_CUSTOM] if plain["searcher"]["name"] == "custom" and method_runner is None else []),
+        *_runner_problems(plain["searcher"]["name"], method_runner),
         *sampler_problems(plain),
         *warm_start_problems(plain, store),
         *(f"{error}; run `detslurm doctor` for details" for error in report.errors),
@@ -149,6 +150,12 @@ def make_plan(
         deferral=deferral,
         environment=environment,
     )
+
+
+def _runner_problems(searcher: str, method_runner: str | None) -> Sequence[str]:
+    if (searcher == "custom") == (method_runner is not None):
+        return []
+    return [_CUSTOM if method_runner is None else _NOT_CUSTOM.format(searcher)]
 
 
 def _outputs(config: ExperimentConfig, store: Store) -> dict[Path, str]:

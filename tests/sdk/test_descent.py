@@ -14,7 +14,7 @@ from detslurm.store import StoreError, fold_facts
 from detslurm.store.checkpoint_facts import mark_deleted
 from detslurm.store.history import read_continued
 from detslurm.store.reading import trial_metrics
-from tests.sdk.scenes import SEARCH, YAML, Scene
+from tests.sdk.scenes import CUSTOM, SEARCH, YAML, Scene
 
 MORE = ["searcher.max_length=20"]
 
@@ -92,6 +92,38 @@ def test_what_can_not_go_on(scene: Scene, parent: int) -> None:
         scene.client.experiment(parent).continue_(MORE, trial_id=99)
     visible = [row.id for row in scene.client.list_experiments()]
     assert visible == [parent, running.id, search.id]
+
+
+@pytest.mark.parametrize(
+    ("searcher", "length"),
+    [
+        ("{name: optuna, max_trials: 2, time_metric: batches, pruner: median}", None),
+        ("{name: optuna, max_trials: 2, max_length: 7}", 7),
+        ("{name: pbt, population_size: 2, num_rounds: 3, length_per_round: {batches: 5}}",
+         {"batches": 15}),
+        ("{name: async_halving, num_rungs: 2, max_trials: 2, time_metric: epochs, max_time: 9}",
+         {"epochs": 9}),
+    ],
+)  # fmt: skip
+def test_a_trial_of_a_search_goes_on_alone(scene: Scene, searcher: str, length: object) -> None:
+    """As long as it would have trained; where only its code knows, that decides."""
+    given = searcher.replace("name", "metric: loss, name", 1)
+    text = YAML.replace("{name: grid, metric: loss, max_length: 10}", given)
+    experiment, log = scene.search(text, workers=1, trials=2)
+    scene.works(experiment, log, "7", losses=[0.5], checkpoint="c", end="completed")
+    scene.client.stored(experiment.id).kill()
+    done = scene.client.experiment(experiment.id).continue_(trial_id=1)
+    found = scene.store.experiment(done.experiment_id).config()["searcher"]
+    assert (found["name"], found.get("max_length")) == ("single", length)
+
+
+def test_a_trial_of_a_custom_search_needs_a_length(scene: Scene) -> None:
+    """Its method alone knew it, and is not asked any more."""
+    experiment = scene.experiment(1, text=CUSTOM, about={"runner": "me"})
+    scene.run(experiment, losses=[0.5], checkpoint="c", end="completed")
+    with pytest.raises(SubmitError, match=r"trial 1 is to, such as --config searcher\.max_length"):
+        scene.client.experiment(experiment.id).continue_(trial_id=1)
+    scene.client.experiment(experiment.id).continue_(MORE, trial_id=1)
 
 
 def test_a_damaged_checkpoint_is_named(scene: Scene, parent: int) -> None:

@@ -244,6 +244,7 @@ _NOBODY = uuid.UUID(int=99, version=4)
         (Close(_NOBODY), "Close of a trial that it has not created"),
         (ValidateAfter(uuid.UUID(int=1, version=4), 0), "a length below 1"),
         (Create(_NOBODY, None), "an operation with a wrong value"),  # type: ignore[arg-type]
+        (Create(_NOBODY, {"a": {"seed": 2**64}}), "a hyperparameter beyond 64 bits"),
     ],
 )
 def test_what_means_nothing_is_refused(

@@ -61,7 +61,11 @@ def test_a_runner_asks_the_cluster_before_it_submits(
     runner = LocalSearchRunner(RandomSearch(1, 1), tmp_path / "kept")
     with pytest.raises(SubmitError, match="no such account"):
         runner.run(config, str(tmp_path))
-    assert scene.client.rows() == []
+    monkeypatch.setattr(queue, "check", lambda request: [])
+    other = {**config, "searcher": {"name": "random", "metric": "loss", "max_trials": 2}}
+    with pytest.raises(SubmitError, match="a search runner needs `custom`, not 'random'"):
+        runner.run(other, str(tmp_path))
+    assert scene.client.rows() == [] == queue.requests
 
 
 def test_the_client_submits(scene: Scene, tmp_path: Path) -> None:

@@ -66,6 +66,37 @@ class TestLooking:
         scene.works(experiment, log, "7_0")
         assert first.reload().state == "RUNNING"
 
+    def test_what_the_search_has_let_go_is_over(self, scene: Scene) -> None:
+        """Before the whole search is, and also while it is paused; who was killed at its rung
+        stays CANCELED."""
+        experiment, log = scene.search()
+        for index, ref in enumerate(("7_0", "7_1", "7_2") * 2):
+            scene.works(experiment, log, ref, losses=[0.1 * index], end="out_of_ops")
+            left = {"e": "run_ended", "trial": index, "worker": ref, "outcome": "out_of_ops"}
+            log.commit([reported(3, 0.1 * index, index), left])
+            if index == 2:
+                scene.works(experiment, log, "7_9")  # the best of the first three
+                assert scene.client.trial(2).kill()
+
+        def states() -> list[str]:
+            return [trial.state for trial in scene.client.experiment(experiment.id).trials()]
+
+        seen = ["RUNNING", "CANCELED", *["COMPLETED"] * 4]
+        assert seen[:2] == states()[:2]
+        while "PAUSED" in states() or "QUEUED" in states():
+            index = scene.works(experiment, log, "7_0", losses=[1.0], end="out_of_ops")
+            left = {"e": "run_ended", "trial": index, "worker": "7_0", "outcome": "out_of_ops"}
+            log.commit([reported(9, 1.0, index), left])
+        assert states() == seen and not scene.client.trial(3).kill()
+        scene.client.experiment(experiment.id).pause()
+        assert states() == seen
+        outcomes = {str(i + 1): t.outcome or "completed" for i, t in enumerate(log.state.trials)}
+        experiment.append(
+            {"type": "search_ended", "created": 6, "closed": outcomes, "verdict": "completed"}
+        )
+        scene.run(experiment, end="completed", ref="7_9")
+        assert states() == ["COMPLETED", *seen[1:]]
+
     def test_an_ended_search_lists_what_it_created(self, scene: Scene) -> None:
         """Trials that rested are completed, and the best of each rung is still known."""
         experiment, log = scene.search()
@@ -144,6 +175,22 @@ class TestWorkers:
         again = scene.client.experiment(experiment.id)
         assert again.state == "ACTIVE"
         assert [t.state for t in again.trials()] == ["QUEUED"]
+
+    def test_a_search_whose_end_nobody_recorded_is_ended_by_activate(self, scene: Scene) -> None:
+        """Its last workers died between the last event and the record of the search's end."""
+        experiment, log = scene.search()
+        while not log.state.done:
+            index = scene.works(experiment, log, "7_0", losses=[0.5], end="out_of_ops")
+            length = log.state.trials[index].target_length
+            assert length is not None
+            left = {"e": "run_ended", "trial": index, "worker": "7_0", "outcome": "out_of_ops"}
+            log.commit([reported(length, 0.5, index), left])
+        for ref in ("7_0", "7_1", "7_2"):
+            scene.queue.put(ref, "NODE_FAIL")
+        scene.client.experiment(experiment.id).activate()
+        assert scene.queue.requests == []
+        ended = scene.client.experiment(experiment.id)
+        assert (ended.state, ended.view.trial_count) == ("COMPLETED", 6)
 
     def test_silence_is_no_evidence(self, scene: Scene) -> None:
         """Workers that nobody remembers leave the search as it is, with a message."""

@@ -17,6 +17,7 @@ import pytest
 
 from benchmarks.crowd import search
 from benchmarks.site.decisions import FileServer, crowd
+from detslurm.searcher import Search
 from detslurm.searcher import State as SearchState
 from detslurm.store import EventLog, StoreError, fs
 from detslurm.store.event_log import PACK_OF, SNAPSHOT_EVERY, snapshot_interval
@@ -267,6 +268,22 @@ def test_a_cache_that_is_broken_is_built_anew(folder: Path, damage: str) -> None
     again = EventLog(folder, fold)
     assert again.position == 0
     assert again.catch_up() == log.state
+
+
+def test_an_event_that_no_cache_can_hold(tmp_path: Path) -> None:
+    """An integer beyond 64 bits, say from `random.getrandbits(128)`: the facts hold it."""
+    config = {"searcher": {"name": "custom", "metric": "loss"}}
+
+    def search_log() -> EventLog[SearchState]:
+        return EventLog(tmp_path, Search.from_config(config))
+
+    log = search_log()
+    for number in range(2 * SNAPSHOT_EVERY):
+        create = {"op": "create", "request_id": str(number), "hparams": {"seed": 2**64}}
+        assert log.state.dialogue is not None
+        log.commit([{"e": "operations", "after": log.state.dialogue.last, "ops": [create]}])
+    state = search_log().catch_up()
+    assert [trial.hparams for trial in state.trials] == [{"seed": 2**64}] * (2 * SNAPSHOT_EVERY)
 
 
 def test_an_old_cache_costs_time_only(folder: Path) -> None:
