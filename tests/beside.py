@@ -19,6 +19,7 @@ HUGGING_FACE = (
     "regex==2026.11.19",
     "huggingface_hub==2.4.0",
 )
+KERAS = ("keras==3.15.1", "absl-py==2.5.1", "ml-dtypes==0.6.0", "namex==0.1.0", "optree==0.20.0")
 LIGHTNING = ("lightning==2.6.6", "lightning-utilities==0.15.3", "torchmetrics==1.9.0")
 
 # PyPI's torchvision can't be imported beside a CPU build of torch, and these import it where it is
@@ -43,6 +44,12 @@ importlib.metadata.distribution = distribution
 def hugging_face() -> Path:
     """A directory for PYTHONPATH, with Hugging Face's transformers."""
     return _installed("hugging-face", HUGGING_FACE)
+
+
+@pytest.fixture(scope="session")
+def keras() -> Path:
+    """A directory for PYTHONPATH, with Keras, which computes with torch there."""
+    return _installed("keras", KERAS)
 
 
 @pytest.fixture(scope="session")

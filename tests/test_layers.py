@@ -37,6 +37,7 @@ BELOW: dict[str, set[str]] = {
     "frameworks": {"core", "searcher"},
     "transformers": {"frameworks"},
     "lightning": {"frameworks"},
+    "keras": {"frameworks"},
     "launch": {"core", "exec"},  # in a user's own batch script a launcher is its node's agent
     "sdk": {"store", "storage", "slurm", "searcher"},  # submitting samples the trials
     "look": {"sdk"},
