@@ -19,7 +19,7 @@ from torch import nn
 
 from detslurm import pytorch
 
-WIDTH, LAYERS, SAVES = 2048, 8, 4
+WIDTH, LAYERS, SAVES = 2048, 8, 3
 """128 MB of weights and as much momentum."""
 
 

@@ -27,7 +27,7 @@ from tests.look.browser import Browser, browser, missing
 TRIALS = 1000
 POINTS = 1000
 METRICS = ("training/loss", "training/accuracy", "validation/loss", "validation/accuracy")
-ROUNDS = 3
+ROUNDS = 2
 PEER = "TensorBoard"
 
 REPORT = """\

@@ -1,4 +1,4 @@
-"""A grid of 150 near no-ops (or $DETSLURM_BENCH_GRID of them), run to its end on 4 nodes."""
+"""A grid of 100 near no-ops (or $DETSLURM_BENCH_GRID of them), run to its end on 4 nodes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from benchmarks.rows.submission import CONFIG
 from detslurm.store import Store, fold_experiment
 from tests.cluster import wait_for
 
-TRIALS = int(os.environ.get("DETSLURM_BENCH_GRID", "150"))
+TRIALS = int(os.environ.get("DETSLURM_BENCH_GRID", "100"))
 PATIENCE = 1800.0
 # A near no-op as submitit's users have it: one function a task.
 SUBMITIT = """\

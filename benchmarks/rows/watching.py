@@ -21,7 +21,7 @@ from detslurm.store.records import Created
 from tests.cli.tmux import TmuxTerminal, needs_tmux
 from tests.sdk.scenes import resolved
 
-SECONDS = float(os.environ.get("BENCH_TOP_SECONDS", "20"))
+SECONDS = float(os.environ.get("BENCH_TOP_SECONDS", "12"))
 TRIALS = 4
 JOB = "77"
 _CLOCK = os.sysconf("SC_CLK_TCK")
