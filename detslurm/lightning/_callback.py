@@ -166,8 +166,9 @@ class TrialCallback(Callback):  # type: ignore[misc]
         self._validated_at = trainer.global_step
         if self._is_goal_reached(trainer):
             assert self._goal is not None
-            self._save(trainer)
+            # Before it is saved: from that checkpoint training would go on without the validation.
             self._goal.complete(self._reports.validation)
+            self._save(trainer)
             self._follow_goal(trainer)
         saved = self._leaves and trainer.is_last_batch  # and again when the epoch has ended
         if not self._accumulates and not saved and self._core.preempt.should_preempt():

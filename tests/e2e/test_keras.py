@@ -87,14 +87,14 @@ def completed(desk: Desk, number: int) -> None:
 
 
 def test_it_goes_on_after_a_preemption(desk: Desk, keras: Path) -> None:
-    """After an epoch with the numbers of an undisturbed training; an epoch that was left begins
-    anew with what was trained. A warm start takes the weights, and counts from 0."""
+    """After an epoch with the numbers of an undisturbed training; an epoch that was left gets the
+    batches that it misses. A warm start takes the weights, and counts from 0."""
     config = project(desk, keras, "0.05")
     plain = "searcher.metric=val_loss"
     whole = desk.submit(config, plain, "hyperparameters.period=4")
     low = "resources.resource_pool=low"
     after, within = (
-        desk.submit(config, plain, low, f"hyperparameters.hold={held}") for held in (16, 11)
+        desk.submit(config, plain, low, f"hyperparameters.hold={held}") for held in (16, 13)
     )
     completed(desk, whole)
     for number in (after, within):
@@ -109,9 +109,9 @@ def test_it_goes_on_after_a_preemption(desk: Desk, keras: Path) -> None:
     assert [steps for steps, _ in validations(desk, whole)] == [8, 16, 24, 32]
     assert desk.trial(after).runs[1].resumed_steps == 16
     assert validations(desk, after) == validations(desk, whole)
-    assert desk.trial(within).runs[1].resumed_steps == 11
-    assert [steps for steps, _ in validations(desk, within)] == [8, 19, 27, 35]
-    assert [c.steps for c in desk.trial(within).checkpoints] == [8, 11, 19, 27, 35]
+    assert desk.trial(within).runs[1].resumed_steps == 13
+    assert [steps for steps, _ in validations(desk, within)] == [8, 16, 24, 32]
+    assert [c.steps for c in desk.trial(within).checkpoints] == [8, 13, 16, 24, 32]
 
     last = trial.checkpoints[-1].uuid
     warm = desk.submit(config, plain, f"searcher.source_checkpoint_uuid={last}")
