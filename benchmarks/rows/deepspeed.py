@@ -29,14 +29,14 @@ def measure(bench: Bench) -> Iterator[Row]:
     path = {"PYTHONPATH": f"{LIGHT['PYTHONPATH']}:{REPOSITORY}"}
     env = bench.environment(bench.folder()) | LIGHT | path
     steps = {name: _argv(sys.executable, "heavy", name) for name in (BY_HAND, OURS)}
-    heavy = microseconds(steps, env, place, processes=3, rounds=2)
+    heavy = microseconds(steps, env, place, processes=2, rounds=2)
     yield Row(
         what="DeepSpeed: overhead per micro-batch", ours=heavy[OURS] / 1e3, unit="ms",
         anchor=heavy[BY_HAND] / 1e3, peer=BY_HAND, most_ratio=1.03,
     )  # fmt: skip
     steps = {name: _argv(sys.executable, "light", name) for name in (BY_HAND, OURS)}
     steps[DETERMINED] = _argv(python_with_peers(), "light", DETERMINED)
-    light = microseconds(steps, env, place, processes=2, rounds=2)
+    light = microseconds(steps, env, place, processes=1, rounds=3)
     yield Row(
         what="DeepSpeed: what the loop adds", ours=light[OURS] - light[BY_HAND], unit="us",
         anchor=light[DETERMINED] - light[BY_HAND], peer=DETERMINED, most_ratio=1,
