@@ -11,6 +11,7 @@ import msgspec
 from detslurm._states import CANCELED, ERROR, FINISHED, TERMINAL
 from detslurm.store.checkpoint_fold import CheckpointFact, CheckpointFacts
 from detslurm.store.errors import Problem
+from detslurm.store.metric_rank import better
 from detslurm.store.records import (
     AddingWorkers,
     Corrupt,
@@ -30,7 +31,7 @@ from detslurm.store.records import (
     Trials,
     typed,
 )
-from detslurm.store.trial_fold import FoldContext, better
+from detslurm.store.trial_fold import FoldContext
 from detslurm.store.views import UNCATEGORIZED, DesiredState, ExperimentView, TrialRow
 
 

@@ -11,3 +11,10 @@ def metric_rank(value: float, smaller_is_better: bool) -> tuple[int, float]:
     if math.isfinite(value):
         return 0, value if smaller_is_better else -value
     return 2 if math.isnan(value) else 1, 0.0
+
+
+def better(one: float, other: float | None, smaller_is_better: bool) -> bool:
+    """Whether `one` is strictly better than `other`; None is worse than all."""
+    if other is None:
+        return True
+    return metric_rank(one, smaller_is_better) < metric_rank(other, smaller_is_better)

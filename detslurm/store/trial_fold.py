@@ -19,7 +19,7 @@ from detslurm._states import (
 from detslurm.store.checkpoint_fold import DELETED, CheckpointFacts
 from detslurm.store.curve import MetricRow, Span, as_float, clean_rows, last_valid_steps
 from detslurm.store.errors import TORN, Problem
-from detslurm.store.metric_rank import metric_rank
+from detslurm.store.metric_rank import better
 from detslurm.store.run_usage import parse_usage
 from detslurm.store.trial import HISTORY
 from detslurm.store.views import (
@@ -266,11 +266,6 @@ def best_of(validations: Iterable[ValidationView], smaller: bool) -> ValidationV
         if best is None or better(candidate.value, best.value, smaller):
             best = candidate
     return best
-
-
-def better(one: float, other: float | None, smaller: bool) -> bool:
-    """Whether `one` is strictly better than `other`."""
-    return other is None or metric_rank(one, smaller) < metric_rank(other, smaller)
 
 
 def _checkpoints(

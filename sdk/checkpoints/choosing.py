@@ -48,14 +48,14 @@ def sort_key(name: str) -> Callable[[Checkpoint], Any]:
 def in_order(
     checkpoints: Iterable[Checkpoint], name: str, *, descending: bool = False
 ) -> list[Checkpoint]:
-    """Checkpoints sorted by a field or a metric; those without a value come last."""
+    """Checkpoints sorted by a field or a metric; those without a finite value come last."""
     key = sort_key(name)
     known: list[Checkpoint] = []
     unknown: list[Checkpoint] = []
     for one in checkpoints:
         value = key(one)
-        is_nan = isinstance(value, float) and math.isnan(value)
-        (unknown if value is None or is_nan else known).append(one)
+        diverged = isinstance(value, float) and not math.isfinite(value)
+        (unknown if value is None or diverged else known).append(one)
     return sorted(known, key=key, reverse=descending) + unknown
 
 

@@ -11,6 +11,7 @@ from detslurm.sdk import settings
 from detslurm.sdk.enums import ExperimentSortBy, ExperimentState, OrderBy, TrialSortBy
 from detslurm.sdk.experiments.query import ExperimentQuery
 from detslurm.store import ExperimentRow, TrialRow
+from detslurm.store.metric_rank import metric_rank
 
 T = TypeVar("T")
 
@@ -57,12 +58,12 @@ def _duration(row: TrialRow) -> float | None:
 def ordered(
     items: Iterable[T], key: Callable[[T], Any], order: OrderBy = OrderBy.ASCENDING
 ) -> list[T]:
-    """The items by `key`; those that have none, or NaN, come last in both directions."""
+    """The items by `key`; those that have none, NaN or an infinity come last in both directions."""
     known: list[T] = []
     unknown: list[T] = []
     for item in items:
         value = key(item)
-        missing = value is None or (isinstance(value, float) and math.isnan(value))
+        missing = value is None or (isinstance(value, float) and not math.isfinite(value))
         (unknown if missing else known).append(item)
     return sorted(known, key=key, reverse=OrderBy(order) is OrderBy.DESCENDING) + unknown
 
@@ -88,7 +89,12 @@ def trials_by(
 
 def best_trials_first(rows: Iterable[TrialRow], *, smaller_is_better: bool) -> list[TrialRow]:
     """Trials by the searcher's metric, those without it last."""
-    return ordered(rows, _best, OrderBy.ASCENDING if smaller_is_better else OrderBy.DESCENDING)
+
+    def rank(row: TrialRow) -> tuple[int, float]:
+        best = _best(row)
+        return metric_rank(math.nan if best is None else best, smaller_is_better)
+
+    return sorted(rows, key=rank)
 
 
 def selected(

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from detslurm.sdk import OrderBy, TrialSortBy
 from detslurm.store import ExperimentDir, RunLog
 from tests.cli.conftest import Detslurm
 from tests.sdk.scenes import YAML, Scene
@@ -131,6 +132,23 @@ def test_a_failure_is_shown_in_what_no_terminal_obeys(scene: Scene, detslurm: De
         assert len(result.out) < 5_000 and "xxx ..." in result.out
     found = detslurm("e", "describe", 1, "--json").data["trials"][0]["failure_excerpt"]
     assert "\x1b[2J" in found[0] and len(found[1]) < 2_100
+
+
+@pytest.mark.parametrize("smaller", [True, False])
+def test_what_diverged_is_nowhere_the_best(scene: Scene, detslurm: Detslurm, smaller: bool) -> None:
+    """Whichever direction is better, and wherever trials or checkpoints are compared."""
+    made = scene.experiment(3, about={"smaller_is_better": smaller})
+    for index, loss in enumerate((-math.inf, 0.5, math.inf)):
+        scene.run(made, index, losses=[loss], checkpoint=f"c{index}", end="completed")
+    assert detslurm("e", "list", "--json").data[0]["best_trial"] == 2
+    assert detslurm("e", "list-trials", 1, "--top", 3, "--json").data[0]["id"] == 2
+    experiment = scene.client.experiment(1)
+    assert experiment.top_checkpoint().uuid == "c1"
+    order = OrderBy.ASCENDING if smaller else OrderBy.DESCENDING
+    for sort_by in (TrialSortBy.SEARCHER_METRIC_VAL, TrialSortBy.BEST_VALIDATION_METRIC):
+        assert experiment.list_trials(sort_by=sort_by, order_by=order)[0].id == 2
+    plotted = detslurm("e", "plot", 1).out
+    assert "a trial 2" in plotted
 
 
 def test_describe_points_to_the_reason_of_a_wait(scene: Scene, detslurm: Detslurm) -> None:

@@ -201,6 +201,12 @@ class WithNaN(Scripted):
     losses_of_validations = (math.nan, math.nan, 2.0, 3.0, math.nan)
 
 
+class WithInfinities(Scripted):
+    """The loss has diverged in another way."""
+
+    losses_of_validations = (-math.inf, math.nan, 2.0, 3.0, math.inf)
+
+
 class TestPolicy:
     """Which validations are followed by a checkpoint."""
 
@@ -221,9 +227,10 @@ class TestPolicy:
         in_job(managed, Scripted, validation_period=Batch(4), checkpoint_policy=policy)
         assert managed.checkpoints() == expected
 
-    def test_nan_is_worse_than_every_number(self, managed: Managed) -> None:
-        """Even so, the first validation is the best so far."""
-        in_job(managed, WithNaN, validation_period=Batch(4))
+    @pytest.mark.parametrize("kind", [WithNaN, WithInfinities])
+    def test_nan_is_worse_than_every_number(self, managed: Managed, kind: type[Scripted]) -> None:
+        """Even so, the first validation is the best so far. Infinities are no better."""
+        in_job(managed, kind, validation_period=Batch(4))
         assert managed.checkpoints() == [4, 12, 20]
 
     @pytest.mark.parametrize(
@@ -234,6 +241,8 @@ class TestPolicy:
             (Scripted, None, [4, 8, 12, 16, 20]),
             (WithNaN, True, [4, 12, 20]),
             (WithNaN, False, [4, 12, 16, 20]),
+            (WithInfinities, True, [4, 12, 20]),
+            (WithInfinities, False, [4, 12, 16, 20]),
         ],
     )
     def test_by_hand(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import numbers
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -12,6 +11,7 @@ import numpy as np
 from detslurm._errors import MetricError
 from detslurm.pytorch._plan import Policy
 from detslurm.pytorch._state import TrialState
+from detslurm.store.metric_rank import better
 
 
 class CheckpointPolicy:
@@ -69,8 +69,4 @@ class CheckpointPolicy:
         return True
 
     def _beats(self, metric: float) -> bool:
-        return self._best is None or self._rank(metric) < self._rank(self._best)
-
-    def _rank(self, metric: float) -> tuple[bool, float]:
-        """Sorts the best first; NaN is worse than every number."""
-        return math.isnan(metric), metric if self._smaller else -metric
+        return better(metric, self._best, self._smaller)
