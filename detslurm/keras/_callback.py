@@ -7,7 +7,7 @@ import logging
 import math
 import os
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,8 +38,8 @@ class DeterminedCallback(Callback):  # type: ignore[misc]
     the group "validation", where the searcher's metric is looked for, all others in "training".
     Steps are batches, counted over all epochs. When the trial is to leave, be it for a preemption,
     the time limit, its user or the search, a checkpoint is saved at the end of the batch, and
-    `fit()` returns; during a validation, at its end. An epoch that was left goes on with as many
-    batches as are missing of it, from the beginning of its data. Where the search has operations,
+    `fit()` returns; during a validation, at its end. As with Keras' own BackupAndRestore an epoch
+    that was left begins anew, with the weights that were saved. Where the search has operations,
     training goes on from one to the next: each is completed, with a checkpoint, by the first
     validation at or after its length.
 
@@ -103,12 +103,9 @@ class DeterminedCallback(Callback):  # type: ignore[misc]
         self._is_test = _env.TEST_MODE in os.environ
         self._first_epoch: int | None = None  # as Keras had it
         self._epochs = 0  # that are trained
-        self._batches = 0  # that are trained, over all epochs
-        self._within = 0  # of them in the epoch that is not over
-        self._begun_with = 0  # of those before this process
+        self._before = self._batches = 0  # trained before this epoch, and by now
         self._saved_at = 0
         self._leaves = False
-        self._ends_epoch = False  # by `stop_training`, though training goes on
         self._is_fitting = False
 
     def save_model(self, model: Model, path: Path, distributed: DistributedContext) -> None:
@@ -147,27 +144,18 @@ class DeterminedCallback(Callback):  # type: ignore[misc]
 
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
         """Count from here."""
-        self._epochs, self._begun_with = epoch, self._within
+        self._epochs, self._before = epoch, self._batches
 
     def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
         """Report the period's metrics; save and stop where the trial is to leave."""
-        before, within = self._batches, self._begun_with + batch + 1
-        self._batches, self._within = before + within - self._within, within
-        period = self._period
+        before, self._batches = self._batches, self._before + batch + 1
+        period, length = self._period, self._per_epoch
         if period and self._is_chief and self._batches // period > before // period:
             self._reports.report("training", self._batches, logs or {})
         if self._is_test:
             self.model.stop_training = True
-        elif self._per_epoch and within >= self._per_epoch:
-            if batch + 1 < self._per_epoch:
-                self._ends_epoch = self.model.stop_training = True
-        elif self._core.preempt.should_preempt():
+        elif (length is None or batch + 1 < length) and self._core.preempt.should_preempt():
             self._leave()
-
-    def on_test_begin(self, logs: Mapping[str, Any] | None = None) -> None:
-        """Let training go on where only the epoch is over."""
-        if self._ends_epoch:
-            self._ends_epoch = self.model.stop_training = False
 
     def on_test_batch_begin(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
         """Let the validation be short that Keras makes before it stops."""
@@ -178,15 +166,15 @@ class DeterminedCallback(Callback):  # type: ignore[misc]
         """Report the epoch; save where it is time to, for the search or for leaving."""
         if self._leaves:
             return
-        self.on_test_begin()  # if there was no validation
-        self._epochs, self._per_epoch = epoch + 1, self._per_epoch or self._within
-        self._within = 0
+        self._epochs = epoch + 1
         validation = {k: v for k, v in (logs or {}).items() if k.startswith("val_")}
         if self._is_chief:
             if self._period is None:
                 training = {k: v for k, v in (logs or {}).items() if k not in validation}
                 self._reports.report("training", self._batches, training)
-            self._reports.report("validation", self._batches, validation)
+            if validation:  # with what searches count time by
+                time = {"batches": self._batches, "epochs": self._epochs}
+                self._reports.report("validation", self._batches, time | validation)
             self._report_progress()
         completes = bool(validation) and self._is_goal_reached()
         if completes and self._goal is not None:
@@ -211,16 +199,21 @@ class DeterminedCallback(Callback):  # type: ignore[misc]
             )
 
     def _load(self, model: Model, checkpoint: str) -> None:
-        if model.optimizer is not None and not model.optimizer.built:
-            model.optimizer.build(model.trainable_variables)
+        optimizer = model.optimizer
+        if optimizer is not None and not optimizer.built:
+            optimizer.build(model.trainable_variables)
+        rate = None if optimizer is None else float(optimizer.learning_rate)
         with self._core.checkpoint.restore_path(checkpoint) as path:
+            file = path / STATE
+            state = json.loads(file.read_text()) if file.exists() else {}
             self.load_model(model, path, self._core.distributed)
-            state = json.loads((path / STATE).read_text())
+        is_own = state.get("continue_id") == self._continue_id
+        if rate is not None and not is_own:  # hyperparameters may be others than that trial's
+            with suppress(TypeError):  # a schedule, which no checkpoint has
+                optimizer.learning_rate = rate
         info = get_cluster_info()
-        continues = info is not None and bool(info.trial._steps_completed)
-        if continues or state["continue_id"] == self._continue_id:
+        if is_own or (state and info is not None and info.trial._steps_completed):
             self._epochs, self._batches = state["epochs"], state["batches"]
-            self._within = state["within"]
             self._saved_at, model._initial_epoch = self._batches, self._epochs
 
     def _save(self) -> None:
@@ -234,13 +227,8 @@ class DeterminedCallback(Callback):  # type: ignore[misc]
             if self._is_chief:
                 metadata: dict[str, Any] = {"steps_completed": self._batches}
                 folder, _ = stack.enter_context(self._core.checkpoint.store_path(metadata))
-                state = {
-                    "continue_id": self._continue_id,
-                    "epochs": self._epochs,
-                    "batches": self._batches,
-                    "within": self._within,
-                }
-                (folder / STATE).write_text(json.dumps(state))
+                state = {"continue_id": self._continue_id, "epochs": self._epochs}
+                (folder / STATE).write_text(json.dumps({**state, "batches": self._batches}))
             self.save_model(model, Path(ranks.broadcast(folder)), ranks)
             ranks.allgather(None)  # every rank has written its part
 

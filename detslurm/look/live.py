@@ -78,6 +78,7 @@ class LiveStore:
         with self._lock:
             found = self._rows(client := self._client(warnings))
             rows = [*islice(filter(wanted, found), most)]
+            self._listed.trim(())
             return Overview(str(client.store.path), rows, [*warnings, *self._queues.warnings])
 
     def snapshot(self, ids: Sequence[int]) -> Snapshot:

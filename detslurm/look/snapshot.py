@@ -22,9 +22,10 @@ Progress = Callable[[int, int], None]
 
 
 MOST_TRIALS: Final = 2000
+"""So many trials that the last snapshot did not ask for are remembered; then they are forgotten."""
+
 MOST_POINTS: Final = 20_000_000
-"""So many trials that the last snapshot did not ask for are remembered, and so many points in all:
-half a gigabyte. Then the others are forgotten, and where that is not enough everything."""
+"""So many points of curves, half a gigabyte; then everything is forgotten, and read again."""
 
 
 @dataclass

@@ -78,6 +78,7 @@ class ExperimentSnapshot:
     _read: dict[int, ReadCache] = field(default_factory=dict)
     _keeps_logs: bool = False  # somebody else's: also those of trials that are over
     _view: ExperimentView | None = None
+    _refined: dict[int, TrialRow] = field(default_factory=dict)  # as the view shows a search's
 
     def without_foreign_jobs(self, queue: QueueSnapshot) -> QueueSnapshot:
         """Its own jobs only: a cluster whose job ids start over gives the same ids to others."""
@@ -112,7 +113,7 @@ class ExperimentSnapshot:
     def trial_rows(self) -> dict[int, TrialRow]:
         """The trials by id, as the view shows them: of a search's it refines the states."""
         self.view  # noqa: B018 (refines them)
-        return self.trials
+        return self._refined if self.facts.searching else self.trials
 
     def changed(self) -> None:
         """Something that the view shows was read again, or judged otherwise."""
@@ -123,8 +124,9 @@ class ExperimentSnapshot:
         if not self.facts.searching:
             return experiment_view(self.directory.id, self.facts, list(self.trials.values()))
         search, paused = self._search, self.facts.desired.paused
-        self.trials = {n: search.refine(row, paused=paused) for n, row in self.trials.items()}
-        view = experiment_view(self.directory.id, self.facts, list(self.trials.values()))
+        # Apart: a trial that the search has let go since it was read is to be read once more.
+        self._refined = {n: search.refine(row, paused=paused) for n, row in self.trials.items()}
+        view = experiment_view(self.directory.id, self.facts, list(self._refined.values()))
         return msgspec.structs.replace(view, progress=search.progress)
 
     @cached_property

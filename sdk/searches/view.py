@@ -121,8 +121,9 @@ class SearchView:
         if trial is None or row.state in FINISHED:
             return row
         if trial.status == "closed":
-            over = TERMINAL.get(trial.outcome or "", "COMPLETED")
-            return msgspec.structs.replace(row, state=over)
+            state = TERMINAL.get(trial.outcome or "", "COMPLETED")
+            progress = 1.0 if state == "COMPLETED" else row.progress
+            return msgspec.structs.replace(row, state=state, progress=progress)
         if paused:
             return row
         return msgspec.structs.replace(row, state=_STATES.get(trial.status, row.state))

@@ -87,8 +87,8 @@ def completed(desk: Desk, number: int) -> None:
 
 
 def test_it_goes_on_after_a_preemption(desk: Desk, keras: Path) -> None:
-    """After an epoch with the numbers of an undisturbed training; an epoch that was left gets the
-    batches that it misses. A warm start takes the weights, and counts from 0."""
+    """After an epoch with the numbers of an undisturbed training; an epoch that was left begins
+    anew with what was trained. A warm start takes the weights, and counts from 0."""
     config = project(desk, keras, "0.05")
     plain = "searcher.metric=val_loss"
     whole = desk.submit(config, plain, "hyperparameters.period=4")
@@ -110,8 +110,8 @@ def test_it_goes_on_after_a_preemption(desk: Desk, keras: Path) -> None:
     assert desk.trial(after).runs[1].resumed_steps == 16
     assert validations(desk, after) == validations(desk, whole)
     assert desk.trial(within).runs[1].resumed_steps == 13
-    assert [steps for steps, _ in validations(desk, within)] == [8, 16, 24, 32]
-    assert [c.steps for c in desk.trial(within).checkpoints] == [8, 13, 16, 24, 32]
+    assert [steps for steps, _ in validations(desk, within)] == [8, 21, 29, 37]
+    assert [c.steps for c in desk.trial(within).checkpoints] == [8, 13, 21, 29, 37]
 
     last = trial.checkpoints[-1].uuid
     warm = desk.submit(config, plain, f"searcher.source_checkpoint_uuid={last}")
@@ -128,7 +128,10 @@ def test_a_search_sets_its_lengths(desk: Desk, keras: Path) -> None:
     )
     config = project(desk, keras, "{type: categorical, vals: [0.0001, 0.05]}")
     number = desk.submit(config, searcher)
+    stopping = "{name: async_halving, metric: val_loss, time_metric: epochs, max_time: 4"
+    stops = desk.submit(config, f"searcher={stopping}, num_rungs: 1, max_trials: 1}}")
     completed(desk, number)
+    completed(desk, stops)
     trials = [desk.trial(number, index) for index in (0, 1)]
     assert sorted(trial.steps for trial in trials) == [2 * BATCHES, 4 * BATCHES]
     for index, trial in enumerate(trials):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from detslurm.sdk import LifecycleError
+from detslurm.store import RunLog
 from tests.store.faults import refusing
 
 from .scenes import CUSTOM, Scene
@@ -96,6 +97,25 @@ class TestLooking:
         )
         scene.run(experiment, end="completed", ref="7_9")
         assert states() == ["COMPLETED", *seen[1:]]
+
+    def test_a_trial_that_was_let_go_meanwhile_is_read_once_more(self, scene: Scene) -> None:
+        """The search's log is newer than what was read of the trial: that is not the last word."""
+        experiment, log = scene.search()
+        index = scene.works(experiment, log, "7_0")
+        found = scene.client.experiment(experiment.id)
+        assert found.trials()[0].state == "RUNNING"
+        trial = experiment.trial(1)
+        with RunLog.open(trial.records_path(1)) as records:
+            metrics = {"loss": 0.25}
+            records.append({"t": "metrics", "group": "validation", "steps": 2, "metrics": metrics})
+        trial.write_end(1, {"outcome": "completed", "time": 2.0})
+        ended = {"e": "run_ended", "trial": index, "worker": "7_0", "outcome": "completed"}
+        log.commit([reported(2, 0.25, index), ended])
+        found.set_name("renamed")  # reads the facts and the search's log
+        found._snapshot.refresh()
+        fresh = found.trials()[0].row
+        assert (fresh.state, fresh.steps, fresh.progress) == ("COMPLETED", 2, 1.0)
+        assert found.view.best_trial == 1
 
     def test_an_ended_search_lists_what_it_created(self, scene: Scene) -> None:
         """Trials that rested are completed, and the best of each rung is still known."""

@@ -212,11 +212,13 @@ def rungs_table(search: SearchView) -> str:
 
 def properties(rows: Iterable[tuple[str, Any]]) -> str:
     """Names and values below one another; what is empty is left out."""
-    shown = [(name, printable(str(value))) for name, value in rows if value not in (None, "")]
+    shown = [(name, str(value).expandtabs()) for name, value in rows if value not in (None, "")]
     width = max(len(name) for name, _ in shown)
     indent = "\n" + " " * (width + 3)
-    lines = [f"{name.rjust(width)} : {indent.join(value.splitlines())}" for name, value in shown]
-    return "\n".join(lines)
+    return "\n".join(
+        f"{name.rjust(width)} : {indent.join(map(printable, value.splitlines()))}"
+        for name, value in shown
+    )
 
 
 def trials_table(experiment: Experiment) -> str:
