@@ -402,10 +402,10 @@ def test_a_search_without_a_valid_sample_is_an_error(scene: Scene, detslurm: Det
     """It is reported why nothing was trained, and each trial is marked."""
     experiment = scene.experiment(trials=2)
     for index in range(2):
-        scene.run(experiment, index, end="invalid_hp", reason="too wide")
+        scene.run(experiment, index, end="invalid_hp", reason="too\x1b[2J wide")
     result = detslurm("e", "describe", 1).out
     assert "State : ERROR" in result and "COMPLETED (invalid)" in result
-    assert "No trial had valid hyperparameters, nothing was trained; the last one: too w" in result
+    assert "valid hyperparameters, nothing was trained; the last one: too?[2J wide" in result
     assert detslurm("e", "wait", 1).status == 1
 
 

@@ -39,7 +39,7 @@ def experiment_text(experiment: Experiment) -> str:
     if experiment.search is not None and (rungs := rungs_table(experiment.search)):
         parts.append("Search:\n" + rungs)
     parts.append("Trials:\n" + trials_table(experiment))
-    parts += diagnostics(experiment)
+    parts += map(printable, diagnostics(experiment))
     failed = [trial for trial in experiment.trials() if trial.state == "ERROR"]
     parts += [failure_text(trial) for trial in failed[:_TRACEBACKS]]
     if len(failed) > _TRACEBACKS:
