@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -146,3 +148,12 @@ def test_it_is_tried_with_one_batch(desk: Desk, keras: Path) -> None:
     done = desk.run("submit", config, "--test-mode", "--config", "searcher.metric=val_loss")
     assert done.returncode == 0, done.stdout + done.stderr
     assert [steps for steps, _ in validations(desk, 1)] == [1]
+
+
+def test_the_class_of_older_versions_is_told_what_to_do(keras: Path) -> None:
+    """`TFKerasTrial` is none of detslurm's."""
+    code = "from detslurm.keras import TFKerasTrialContext"
+    env = {"PYTHONPATH": str(keras), "KERAS_BACKEND": "torch"}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+    said = done.stderr.splitlines()[-1]
+    assert said.startswith("ImportError: detslurm has no TFKerasTrialContext: call model.fit()")
