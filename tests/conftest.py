@@ -42,6 +42,9 @@ gc.set_threshold(50_000)
 
 # What tests start must hear that its terminal is gone, also where `nohup` lets the suite ignore it.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+# And Ctrl-C, which a script's background jobs ignore.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 Login = Callable[..., User]
 ON_A_CLUSTER = {"slurm", "slurm_strange", "slurm_programs", "site", "login"}
