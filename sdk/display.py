@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from detslurm._quantities import counted
-from detslurm.sdk.enums import OrderBy, TrialSortBy
-from detslurm.sdk.experiments.ordering import trials_by
+from detslurm.sdk.experiments.ordering import best_trials_first
 from detslurm.store import ExperimentRow, TrialRow
 from detslurm.store.model_fold import ModelRow, VersionRow
 
@@ -36,8 +35,7 @@ def experiment_html(row: ExperimentRow, trials: Iterable[TrialRow], path: Path) 
     """Its state, and its best trials."""
     facts = {"State": _state(row), "Owner": row.owner, "Labels": ", ".join(row.labels),
              "Best": _best(row.metric, row.best_value), "Path": path}  # fmt: skip
-    order = OrderBy.ASCENDING if row.smaller_is_better else OrderBy.DESCENDING
-    best = trials_by(trials, TrialSortBy.BEST_VALIDATION_METRIC, order, size=lambda trial: 0)
+    best = best_trials_first(trials, smaller_is_better=row.smaller_is_better)
     shown = best[:_SHOWN]
     names = sorted({name for trial in shown for name in trial.hparams or {}})
     lines = [

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from detslurm.sdk.checkpoints.checkpoint import Checkpoint
+from detslurm.sdk.enums import OrderBy
 from detslurm.sdk.errors import LifecycleError
+from detslurm.sdk.experiments.ordering import ordered
 from detslurm.store import CheckpointView, ExperimentDir, NotFound, Store
 from detslurm.store.checkpoint_index import SavedCheckpoints
 from detslurm.store.metric_rank import metric_rank
@@ -49,14 +51,8 @@ def in_order(
     checkpoints: Iterable[Checkpoint], name: str, *, descending: bool = False
 ) -> list[Checkpoint]:
     """Checkpoints sorted by a field or a metric; those without a finite value come last."""
-    key = sort_key(name)
-    known: list[Checkpoint] = []
-    unknown: list[Checkpoint] = []
-    for one in checkpoints:
-        value = key(one)
-        diverged = isinstance(value, float) and not math.isfinite(value)
-        (unknown if value is None or diverged else known).append(one)
-    return sorted(known, key=key, reverse=descending) + unknown
+    order = OrderBy.DESCENDING if descending else OrderBy.ASCENDING
+    return ordered(checkpoints, sort_key(name), order)
 
 
 def best_first(

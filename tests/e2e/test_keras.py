@@ -150,10 +150,10 @@ def test_it_is_tried_with_one_batch(desk: Desk, keras: Path) -> None:
     assert [steps for steps, _ in validations(desk, 1)] == [1]
 
 
-def test_the_class_of_older_versions_is_told_what_to_do(keras: Path) -> None:
+def test_the_class_of_older_versions_is_told_what_to_do(keras: Path, tmp_path: Path) -> None:
     """`TFKerasTrial` is none of detslurm's."""
     code = "from detslurm.keras import TFKerasTrialContext"
-    env = {"PYTHONPATH": str(keras), "KERAS_BACKEND": "torch"}
+    env = {"PYTHONPATH": str(keras), "KERAS_BACKEND": "torch", "KERAS_HOME": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
     said = done.stderr.splitlines()[-1]
     assert said.startswith("ImportError: detslurm has no TFKerasTrialContext: call model.fit()")
