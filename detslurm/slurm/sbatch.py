@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -40,6 +41,11 @@ def submit(
             # As patient: a job that can't be seen may be there all the same.
             before_retry=lambda: queued_from(script, SUBMIT_PATIENCE),
         )
+        job = _job_in(output) or queued_from(script, SUBMIT_PATIENCE)
+        if job is None:
+            message = f"sbatch named no job, and queued none: {output.strip() or 'it said nothing'}"
+            raise SlurmError(message, "Does `type sbatch` show a wrapper of your site?")
+        return job
     except SlurmError as refusal:
         job = _queued_after(refusal, script)
         if job is None:
@@ -51,7 +57,12 @@ def submit(
     except KeyboardInterrupt:
         _give_up(script)
         raise
-    return output.strip().splitlines()[-1].partition(";")[0]
+
+
+def _job_in(output: str) -> str | None:
+    """What `--parsable` prints; wrappers of sites print words of their own around it."""
+    answers = re.findall(r"^(\d+)(?:;.*)?$", output, re.MULTILINE)
+    return answers[-1] if answers else None
 
 
 def _queued_after(refusal: SlurmError, script: Path) -> str | None:

@@ -132,6 +132,21 @@ def test_the_last_try_may_have_queued_the_job(
         SlurmCluster().submit(request_)
 
 
+def test_the_answer_of_a_wrapped_sbatch(fake: Fake, request_: JobRequest) -> None:
+    """Sites print words of their own around the id; without an id the job is looked for."""
+    fake("sbatch", "echo '--> 12 nodes are free'; echo '42;big'; echo '9 % left'")
+    assert SlurmCluster().submit(request_) == "42"
+    fake("sbatch", "true")
+    fake("squeue", f'for s in {request_.folder}/*; do echo "43|$s"; done')
+    assert SlurmCluster().submit(request_) == "43"
+    fake("sbatch", "echo 'closed on Fridays'")
+    fake("squeue", "true")
+    scripts = set(request_.folder.iterdir())
+    with pytest.raises(SlurmError, match="queued none: closed on Fridays"):
+        SlurmCluster().submit(request_)
+    assert set(request_.folder.iterdir()) == scripts
+
+
 def test_a_refused_submission_leaves_nothing(fake: Fake, request_: JobRequest) -> None:
     """One call, one error, no script."""
     log = fake("sbatch", 'echo "sbatch: error: invalid partition specified: nope" >&2; exit 1')
