@@ -11,6 +11,9 @@ from detslurm.core import DistributedContext, PreemptContext
 _AGREE_EVERY = 0.1
 """Seconds between two agreements; the limit for SIGTERM to `should_preempt()` is 0.5."""
 
+_MOST_BATCHES = 100
+"""Between two agreements, however fast they were until now: the next ones may be slow."""
+
 
 class Stop(enum.Enum):
     """Whether to go on."""
@@ -33,7 +36,7 @@ class Stopper:
     ) -> None:
         self._dist, self._preempt, self._requested = dist, preempt, requested
         self._next = 0
-        self._last_time, self._last_batch = time.monotonic(), 0
+        self._last: tuple[float, int] | None = None  # a run may begin at any batch
         self._preempted = False
 
     def after_batch(self, batches: int) -> Stop:
@@ -61,9 +64,9 @@ class Stopper:
         return Stop.REQUESTED if self._requested() else Stop.NO
 
     def _pace(self, batches: int) -> int:
-        now = time.monotonic()
-        done, spent = batches - self._last_batch, now - self._last_time
-        self._last_time, self._last_batch = now, batches
-        if done < 1 or spent <= 0:
+        now, last = time.monotonic(), self._last
+        self._last = now, batches
+        if last is None or batches == last[1] or now <= last[0]:
             return 1
-        return max(1, int(_AGREE_EVERY * done / spent))
+        pace = int(_AGREE_EVERY * (batches - last[1]) / (now - last[0]))
+        return max(1, min(pace, _MOST_BATCHES))

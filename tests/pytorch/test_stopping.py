@@ -30,6 +30,33 @@ def leave(dist: DistributedContext) -> tuple[list[Stop], int, int]:
     return heard, preempt.asked, preempt.acknowledged
 
 
+def after_a_restart(dist: DistributedContext) -> list[Stop]:
+    """What this rank hears around the first batch of a run that goes on at batch 10,000."""
+    stopper = Stopper(dist, cast(PreemptContext, Preempted()), lambda: False)
+    return [stopper.agreed(10_000), stopper.after_batch(10_001)]
+
+
+def test_a_run_that_goes_on_listens_from_its_first_batch() -> None:
+    """What an earlier run has trained says nothing of how fast this one is."""
+    assert on_ranks(2, after_a_restart) == [[Stop.NO, Stop.PREEMPTED]] * 2
+
+
+def deaf_for(dist: DistributedContext) -> int:
+    """How many batches follow an agreement until the next one, after a billion in no time."""
+    preempt = Preempted()
+    preempt.asked = -1
+    stopper = Stopper(dist, cast(PreemptContext, preempt), lambda: False)
+    stopper.agreed(0)
+    stopper.agreed(trained := 10**9)
+    batches = range(1, 10_000)
+    return next(n for n in batches if stopper.after_batch(trained + n) is Stop.PREEMPTED)
+
+
+def test_it_listens_now_and_then_however_fast_batches_were() -> None:
+    """The next ones may be a thousand times slower: data that was in memory ends, say."""
+    assert on_ranks(2, deaf_for) == [100, 100]
+
+
 def test_the_chief_looks_and_the_others_acknowledge() -> None:
     """The chief's look acknowledges by itself."""
     heard = [Stop.NO, Stop.PREEMPTED, Stop.PREEMPTED]
