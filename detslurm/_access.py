@@ -10,11 +10,16 @@ from __future__ import annotations
 import functools
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 PRIVATE_FILE = 0o600
 PRIVATE_DIRECTORY = 0o700
 COMMON_DIRECTORY = stat.S_ISVTX | stat.S_ISGID | 0o770
 """Each of the group may add to such a directory, and remove what is their own."""
+
+NOBODY = 65534
+"""What a file server calls owners that it can't name, and root whom it doesn't trust."""
 
 _SHARED = stat.S_ISGID | stat.S_IRGRP | stat.S_IXGRP
 
@@ -46,6 +51,41 @@ def inherited_owner(folder: str) -> tuple[int, int] | None:
     return None if common or found.st_uid == 0 else (found.st_uid, found.st_gid)
 
 
+@contextmanager
+def as_owner_of(folder: str) -> Iterator[None]:
+    """Let root do in this block what the owner of a directory may do, and no more.
+
+    What is removed is what records and configurations name, which their owner can write at will:
+    any directory of anybody. Does nothing for other users.
+
+    Raises:
+        OSError: If this root may not act for others.
+    """
+    state = os.stat(folder)  # noqa: PTH116
+    if os.geteuid() != 0 or state.st_uid == 0:
+        yield
+        return
+    groups, group = os.getgroups(), os.getegid()
+    try:
+        os.setgroups(_groups_of(state))
+        os.setegid(state.st_gid)
+        os.seteuid(state.st_uid)
+        yield
+    finally:
+        os.seteuid(0)
+        os.setegid(group)
+        os.setgroups(groups)
+
+
+def _groups_of(state: os.stat_result) -> list[int]:
+    import pwd
+
+    try:
+        return os.getgrouplist(pwd.getpwuid(state.st_uid).pw_name, state.st_gid)
+    except KeyError:  # the account is gone
+        return [state.st_gid]
+
+
 def file_mode(folder: str) -> int:
     """The mode of a new file in `folder`; secrets have `PRIVATE_FILE` anywhere."""
     return 0o640 if shared(folder) else PRIVATE_FILE
@@ -59,12 +99,23 @@ def directory_mode(folder: str) -> int:
 def own_name(root: str, name: str) -> str:
     """What something in a store is called of which each user of a shared store has their own.
 
-    Whoever had one before the store was shared keeps it.
+    Whoever had one before the store was shared keeps it. What others have made under a user's name
+    is left aside: they decide what is in it.
+
+    Raises:
+        PermissionError: If others have made all names that there are.
     """
-    if not _exists_shared(root) or _is_mine(f"{root}/{name}"):
+    me = os.geteuid()
+    if not _exists_shared(root) or _owner(f"{root}/{name}") == me:
         return name
     stem, dot, suffix = name.partition(".")
-    return f"{stem}-{os.geteuid()}{dot}{suffix}"
+    for number in ("", *(f"-{count}" for count in range(2, 10))):
+        mine = f"{stem}-{me}{number}{dot}{suffix}"
+        if _owner(f"{root}/{mine}") in (None, me, NOBODY):
+            return mine
+    raise PermissionError(
+        f"others have made {root}/{stem}-{me}{dot}{suffix}: ask them to remove it"
+    )
 
 
 def _exists_shared(root: str) -> bool:
@@ -74,8 +125,8 @@ def _exists_shared(root: str) -> bool:
         return False  # there is no store yet, or none that can be used
 
 
-def _is_mine(path: str) -> bool:
+def _owner(path: str) -> int | None:
     try:
-        return os.stat(path).st_uid == os.geteuid()  # noqa: PTH116
+        return os.lstat(path).st_uid
     except OSError:
-        return False
+        return None

@@ -133,7 +133,7 @@ class Templates:
         """
         path, data = self._prepare(name, config, shared)
         _check_owner(path)
-        fs.replace_file(path, data)
+        fs.replace_file(path, data, secret=not shared)
         return self._at(path)
 
     def remove_template(self, name: str, *, shared: bool = False) -> None:

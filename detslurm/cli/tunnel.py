@@ -8,12 +8,13 @@ from contextlib import contextmanager
 
 def tunnel_here(laptop_port: int, target: str) -> str:
     """The command that brings a port or a Unix socket of this machine to a laptop."""
-    import getpass
     import os
     import socket
 
+    from detslurm.store.experiment import user_name
+
     forward = f"{laptop_port}:{target}"
-    return tunnel(os.environ, getpass.getuser(), socket.gethostname(), forward)
+    return tunnel(os.environ, user_name(), socket.gethostname(), forward)
 
 
 def tunnel(env: Mapping[str, str], user: str, host: str, forward: str) -> str:

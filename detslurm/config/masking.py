@@ -11,7 +11,10 @@ from msgspec import inspect as schema
 from detslurm.config.describe import members, type_info
 
 MASK = "********"
-_SECRET_NAME = r"(?:secret|token|passw|pwd|api_?key|access_?key|private_?key|credential|auth)"
+# Of tokenizers, numbers of tokens and authors much is said that is no secret.
+_SECRET_NAME = (
+    r"(?:secret|token(?!i|s)|passw|pwd|(?:api|access|private)[_-]?key|credential|auth(?!or))"
+)
 _ASSIGNMENT = re.compile(
     rf"""(\b\w*{_SECRET_NAME}\w*\s*=\s*)("[^"]*"|'[^']*'|[^\s,;]+)""", re.IGNORECASE
 )
@@ -29,7 +32,8 @@ def masked(config: Mapping[str, Any], kind: type) -> dict[str, Any]:
     for device, entries in variables.items():
         variables[device] = [_VARIABLE.sub(rf"\1{MASK}", entry) for entry in entries]
     for key in ("setup", "sbatch_args"):
-        plain["slurm"][key] = [_ASSIGNMENT.sub(rf"\1{MASK}", line) for line in plain["slurm"][key]]
+        plain["slurm"][key] = _texts(plain["slurm"][key], _assignments)
+    plain["entrypoint"] = _texts(plain["entrypoint"], _assignments)
     return {key: _texts(value, _url) for key, value in plain.items()}
 
 
@@ -43,8 +47,7 @@ def shareable(plain: Mapping[str, Any], keys: Collection[str]) -> dict[str, Any]
     if isinstance(data, Mapping) and "secrets" in data:
         chosen["data"] = {**data, "secrets": _everything(data["secrets"])}
     if "entrypoint" in chosen:
-        hidden = rf"\1{MASK}"
-        chosen["entrypoint"] = _texts(chosen["entrypoint"], lambda x: _ASSIGNMENT.sub(hidden, x))
+        chosen["entrypoint"] = _texts(chosen["entrypoint"], _assignments)
     return {key: _texts(value, _url) for key, value in chosen.items()}
 
 
@@ -88,6 +91,10 @@ def _texts(value: Any, change: Callable[[str], str]) -> Any:
     if isinstance(value, list):
         return [_texts(item, change) for item in value]
     return change(value) if isinstance(value, str) else value
+
+
+def _assignments(text: str) -> str:
+    return _ASSIGNMENT.sub(rf"\1{MASK}", text)
 
 
 def _url(text: str) -> str:

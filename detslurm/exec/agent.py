@@ -70,6 +70,7 @@ class Agent:
         # default action would end the agent.
         discard_signals()
         self._experiment = ExperimentDir.at(experiment_dir)
+        self._with_retries(self._experiment.refuse_others_code)
         self._trial = self._experiment.trial(trial_id)
         start = self._with_retries(lambda: self._trial.start(run, fresh=True))
         if start is None:

@@ -48,6 +48,7 @@ class Runner:
         discard_signals()
         self._inbox = SignalInbox([signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM])
         self._experiment = ExperimentDir.at(experiment_dir)
+        self._with_retries(self._experiment.refuse_others_code)
         self._config: dict[str, Any] = self._with_retries(self._experiment.config)
         allocation = Allocation.from_environment()
         if allocation is None:

@@ -6,6 +6,7 @@ import os
 import socket
 import sys
 from collections.abc import Iterable
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -25,22 +26,28 @@ _BUCKET = 250 << 20  # bytes that DDP itself broadcasts at a time
 
 
 def start_process_group(
-    dist: DistributedContext, device: torch.device, own_addr: str, *, alone: bool = False
+    dist: DistributedContext,
+    device: torch.device,
+    own_addr: str,
+    *,
+    alone: bool = False,
+    timeout: timedelta | None = None,
 ) -> bool:
     """Connect the ranks by torch.distributed, unless that was done; whether it was done here.
 
-    With `alone` a single process gets its group, too.
+    With `alone` a single process gets its group, too. Without a `timeout` a collective may take as
+    long as torch lets it.
     """
     if torch_dist.is_initialized() or (dist.size == 1 and not alone):
         return False
     if dist.cross_size > 1 and (interface := interface_with(own_addr)):
         # Else gloo takes the address of the host's name, which may lead nowhere but here.
         os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
-    backend: dict[str, Any] = {"backend": "gloo"}
+    backend: dict[str, Any] = {"backend": "gloo", "timeout": timeout}
     if device.type == "cuda":
         # With the device NCCL connects now, so that what is wrong with its network ends the run
         # here, and a barrier needs no guess about which GPU is whose.
-        backend = {"backend": "nccl", "device_id": device}
+        backend |= {"backend": "nccl", "device_id": device}
     if dist.size == 1:
         torch_dist.init_process_group(**backend, store=torch_dist.HashStore(), rank=0, world_size=1)
         return True

@@ -184,10 +184,29 @@ class ExperimentDir:
 
     def foreign_owner(self) -> str | None:
         """The name of the user whose experiment it is, where that is somebody else."""
-        me = os.geteuid()
-        by = self.created().by or ""
-        # A file server may not know the owner, and accounts get new names: only both are proof.
-        return by if me not in (0, self.path.stat().st_uid) and by != user_name() else None
+        me, uid = os.geteuid(), self.path.stat().st_uid
+        if me in (0, uid):
+            return None
+        if uid not in (0, _access.NOBODY):
+            from detslurm.store.root_access import owner  # only here: it is mostly one's own
+
+            return owner(uid)
+        # The file server knows no owner. Else the record's word doesn't count: anybody wrote it.
+        by = self.created().by or str(uid)
+        return None if by == user_name() else by
+
+    def refuse_others_code(self) -> None:
+        """Raise `SystemExit` if somebody else has put this in the place of the user's experiment:
+        who owns one of the directories above it can rename what is there."""
+        me, uid = os.geteuid(), self.path.stat().st_uid
+        if me != 0 and uid not in (me, 0, _access.NOBODY):
+            raise SystemExit(
+                f"detslurm: {self.path} belongs to user {uid}: jobs of user {me} don't run its code"
+            )
+
+    def as_owner(self) -> AbstractContextManager[None]:
+        """Let root do in a block what the experiment's owner may do, and no more."""
+        return _access.as_owner_of(os.fspath(self.path))
 
     def prepare_trials(self, first: int, count: int) -> None:
         """Make the bucket directories that these trials need, so that no two nodes race for one."""

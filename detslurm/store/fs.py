@@ -385,12 +385,18 @@ def claim_directory(path: AnyPath, *, secret: bool = False) -> bool:
 def _make_directory(path: str, *, secret: bool = False) -> None:
     mode = _access.PRIVATE_DIRECTORY if secret else _access.directory_mode(os.path.dirname(path))
     os.mkdir(path, mode & 0o777)
-    if mode != _access.PRIVATE_DIRECTORY:
-        with suppress(OSError):
-            os.chmod(path, mode)
-    if owner := _access.inherited_owner(os.path.dirname(path)):
-        with suppress(OSError):
-            os.chown(path, *owner)
+    owner = _access.inherited_owner(os.path.dirname(path))
+    if mode == _access.PRIVATE_DIRECTORY and owner is None:
+        return
+    # Where root makes it for a user, that user could have put a link in its place.
+    with suppress(OSError):
+        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            os.fchmod(handle, mode)
+            if owner is not None:
+                os.fchown(handle, *owner)
+        finally:
+            os.close(handle)
 
 
 def ensure_directory(path: AnyPath, *, secret: bool = False) -> None:

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from detslurm import _access
 from detslurm.store.errors import StoreError
 from detslurm.store.facts import REFUSED, FactLog
 
@@ -81,15 +82,20 @@ class Ledger:
         """Fold the ledger's tail into `state`; returns the experiments that the tail concerns."""
         concerned: set[int] = set()
         for fact in self.log.facts(state.position, skip_refused=True):
-            experiment = state.advance(fact)
+            experiment = state.advance(fact if _is_whole(fact) else self._corrupt(fact))
             if experiment is not None:
                 concerned.add(experiment)
         return concerned
+
+    def _corrupt(self, fact: Mapping[str, Any]) -> dict[str, Any]:
+        path = self.log.name(fact["n"])
+        return {"type": "corrupt", "n": fact["n"], "path": path, "problem": "it lacks a number"}
 
     def reserve(self, state: LedgerState, experiment: int, count: int) -> int:
         """Give `count` consecutive trial ids to an experiment; returns the first one."""
         if count > LARGEST:
             raise StoreError(f"{count} trials are more than an experiment may have ({LARGEST})")
+        _access.clear_cache()  # the store may have been shared since: all have to read this
         while True:
             first = state.next_free
             fact = {
@@ -109,4 +115,11 @@ class Ledger:
 
     def touch(self, state: LedgerState, experiment: int) -> int:
         """Note that a fact was added which a summary made before does not know."""
+        _access.clear_cache()
         return self.log.append({"type": "touched", "id": experiment}, state.position)
+
+
+def _is_whole(fact: Mapping[str, Any]) -> bool:
+    gives_ids = fact.get("type") in ("experiment", "trials")
+    numbers = ("first_trial", "trials", "id")
+    return not gives_ids or all(isinstance(fact.get(name), int) for name in numbers)

@@ -24,8 +24,6 @@ SHARED: Final = (
 # sbatch reads a script by lines, and Slurm takes a backslash out of a path for a job's output.
 _UNFIT: Final = {"\n": "a line break", "\\": "a backslash"}
 
-_NOBODY: Final = 65534  # what a file server calls owners that it can't name
-
 
 def prepare(root: Path) -> None:
     """Let a root exist that its user may submit to. Raises `StoreError` where others could harm.
@@ -62,7 +60,7 @@ def weakness(root: Path, state: os.stat_result) -> str | None:
             f" run: `chmod o-w {root}`"
         )
     writable = bool(mode & stat.S_IWGRP)
-    if state.st_uid not in (me, 0, _NOBODY) and not (writable and _shared(state)):
+    if state.st_uid not in (me, 0, _access.NOBODY) and not (writable and _shared(state)):
         return (
             f"the store {root} belongs to {owner(state.st_uid)} and is not shared: set"
             f" DETSLURM_ROOT to a directory of your own, or ask for `chmod 3770 {root}`"
@@ -111,12 +109,12 @@ def _share(folder: Path, gid: int) -> None:
             f" something once, or to say `chmod 3770 {folder}`"
         )
     os.chown(folder, -1, gid)
-    folder.chmod(_access.COMMON_DIRECTORY)
-    _access.clear_cache()
     if folder.name in ("ledger", "models"):  # who has which ids and names is everybody's to know
         for fact in folder.iterdir():
             os.chown(fact, -1, gid)
-            fs.share(fact)
+            fact.chmod(0o640)
+    folder.chmod(_access.COMMON_DIRECTORY)  # last: from now on others may add to it, links too
+    _access.clear_cache()
 
 
 def owner(uid: int) -> str:

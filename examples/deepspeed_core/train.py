@@ -117,6 +117,7 @@ def main(core_context, info):
                 if step % per_epoch != 0:
                     save(core_context, engine, step)
                 return
+        metrics = evaluate(engine, *test)  # also where this run began with the last checkpoint
         if is_chief:
             op.report_completed(metrics["accuracy"])
 

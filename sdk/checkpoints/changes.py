@@ -48,14 +48,16 @@ def delete(directory: ExperimentDir, checkpoints: Sequence[Checkpoint]) -> None:
     _refuse_others(directory)
     needed = _needed(directory, checkpoints)
     free = [_recorded(one) for one in checkpoints if one.uuid not in needed]
-    done = remove(directory, free, storages_of(directory))
+    with directory.as_owner():
+        done = remove(directory, free, storages_of(directory))
     problems = [f"checkpoint {u} is needed by {by}" for u, by in {**needed, **done.kept}.items()]
     problems += [*done.problems, *unreachable_problems(done.unreachable)]
     gone = {one.uuid for one in done.deleted}
     for one in checkpoints:
         if one.uuid in gone:
             one.state = "DELETED"
-    keep_links_right(directory, of_snapshot(read(directory)))
+    with directory.as_owner():
+        keep_links_right(directory, of_snapshot(read(directory)))
     if problems:
         raise LifecycleError("; ".join(problems))
 
@@ -98,9 +100,11 @@ def remove_files(
         # Only now, with the fact on disk: see the top of store.collection.
         if checkpoint.uuid in resumed_from(directory.trial(checkpoint.trial_id).runs()):
             raise LifecycleError(f"a run has begun with checkpoint {checkpoint.uuid}: it stays")
-        storage.delete(checkpoint.uuid, globs)
+        with directory.as_owner():
+            storage.delete(checkpoint.uuid, globs)
     checkpoint.reload()
-    keep_links_right(directory, of_snapshot(read(directory)))
+    with directory.as_owner():
+        keep_links_right(directory, of_snapshot(read(directory)))
     return sorted(name for name in doomed if not name.endswith("/"))
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from detslurm._access import NOBODY
 from detslurm.sdk.checkpoints.catalog import storages_of
 from detslurm.sdk.checkpoints.verification import loss_of
 from detslurm.sdk.errors import LifecycleError
@@ -18,6 +20,7 @@ from detslurm.storage.files import rename, sync
 from detslurm.store import CheckpointView, ExperimentDir, StoreFault
 from detslurm.store.checkpoint_facts import CheckpointGone, held
 from detslurm.store.experiment import user_name
+from detslurm.store.root_access import owner
 
 Progress = Callable[[int, int], None]
 
@@ -84,6 +87,7 @@ def _copy(
         )
     stage = target.with_name(f".{target.name}.{uuid[:8]}.partial")
     stage.mkdir(parents=True, exist_ok=True)
+    _refuse_what_others_made(stage)
     try:
         wanted = _to_copy(storage, uuid)
         _fill(storage, uuid, stage, wanted, progress)
@@ -100,6 +104,15 @@ def _copy(
     if target.is_dir():
         target.rmdir()  # it is empty
     rename(stage, target)
+
+
+def _refuse_what_others_made(stage: Path) -> None:
+    """In a directory of several users anybody could have made it, with files in it or as a link."""
+    found = stage.lstat()
+    if found.st_uid not in (os.geteuid(), NOBODY) or not stat.S_ISDIR(found.st_mode):
+        raise LifecycleError(
+            f"{stage}, where the copy grows, was made by {owner(found.st_uid)}: remove it first"
+        )
 
 
 def _to_copy(storage: Storage, uuid: str) -> Mapping[str, int]:

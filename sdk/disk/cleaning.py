@@ -84,7 +84,9 @@ class Cleaning:
                 self._known.update(row.used, row.over)
                 continue
             try:
-                new = self._experiment(self._store.experiment(number))
+                directory = self._store.experiment(number)
+                with directory.as_owner():
+                    new = self._experiment(directory)
                 if new is not None:
                     before.add(number, *new)
             except (StoreError, LifecycleError, OSError, ValueError) as error:

@@ -50,18 +50,21 @@ def delete(snapshot: ExperimentSnapshot, *, force: bool = False) -> None:
             checkpoints=counted(len(unreachable), "checkpoint"),
             number=directory.id,
         ))  # fmt: skip
-    if not snapshot.facts.desired.deleted:
-        _close(directory)
-    release_sources(directory)
-    saved.discard(snapshot, unreachable)
-    for name in _GONE:
-        _remove(directory, name)
-    _remove(directory, "config.json")  # last: it names the checkpoint storage
+    with directory.as_owner():
+        if not snapshot.facts.desired.deleted:
+            _close(directory)
+        release_sources(directory)
+        saved.discard(snapshot, unreachable)
+        for name in _GONE:
+            _remove(directory, name)
+        _remove(directory, "config.json")  # last: it names the checkpoint storage
 
 
 def delete_tensorboard_files(snapshot: ExperimentSnapshot) -> None:
     """Remove what TensorBoard reads of an experiment, and nothing else."""
-    if not _Saved.of(snapshot).discard_tensorboard(snapshot):
+    with snapshot.directory.as_owner():
+        everywhere = _Saved.of(snapshot).discard_tensorboard(snapshot)
+    if not everywhere:
         raise LifecycleError(
             f"a storage of experiment {snapshot.directory.id} can't be seen from here, and may have"
             " more of its TensorBoard files: repeat it where it can be seen"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pwd
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from detslurm._quantities import human_size
+from detslurm.store.experiment import user_name
 from detslurm.store.probing import mount_of
 
 _SECONDS: Final = 10.0
@@ -58,7 +58,7 @@ def quota_of(folder: Path) -> Quota:
 
 
 def _asked(kind: str, point: str) -> tuple[int | None, int | None]:
-    user = pwd.getpwuid(os.getuid()).pw_name
+    user = user_name()
     if kind == "lustre":
         return parsed(_output(["lfs", "quota", "-q", "-u", user, point]), point)
     return parsed(_output(["quota", "-w", "-p", "-f", point]), point)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import time
 import zipfile
@@ -424,3 +425,21 @@ def test_what_a_search_may_start_a_trial_from_is_not_deleted(
         )
     made.append(SearchEnded(created=1, closed={1: "completed"}))
     assert detslurm("checkpoint", "delete", GOOD, "--yes").status == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act for others")
+@pytest.mark.parametrize("planted", ["directory", "link"])
+def test_a_copy_does_not_grow_in_what_others_made(
+    saved: Scene, detslurm: Detslurm, tmp_path: Path, planted: str
+) -> None:
+    """In a directory of a group its name can be foreseen: nothing is written there or taken."""
+    (tmp_path / "mine").mkdir()
+    stage = tmp_path / f".copy.{GOOD[:8]}.partial"
+    if planted == "link":
+        stage.symlink_to(tmp_path / "mine")
+    else:
+        stage.mkdir()
+        os.chown(stage, 12345, -1)
+    done = detslurm("c", "download", GOOD, "-o", tmp_path / "copy")
+    assert done.status == 1 and f"{stage}, where the copy grows, was made by" in done.err
+    assert not (tmp_path / "copy").exists() and not list((tmp_path / "mine").iterdir())

@@ -28,6 +28,23 @@ def test_no_secret_is_left(tmp_path: Path) -> None:
     assert shown["slurm"]["setup"] == ["source /etc/profile", "export WANDB_API_KEY=********"]
 
 
+@pytest.mark.parametrize(
+    ("entrypoint", "shown"),
+    [
+        ("python train.py --api-key=hush --lr=0.1", "python train.py --api-key=******** --lr=0.1"),
+        (["sh", "-c", "HF_TOKEN=hush x"], ["sh", "-c", "HF_TOKEN=******** x"]),
+        *[
+            (f"python train.py --{what}", f"python train.py --{what}")
+            for what in ("tokenizer=gpt2-large", "max_tokens=100000", "author=me")
+        ],
+    ],
+)
+def test_the_entrypoint(entrypoint: str | list[str], shown: str | list[str]) -> None:
+    """Assignments that look like a secret are masked; what language models are about is none."""
+    source = {"entrypoint": entrypoint, "searcher": {"name": "single", "metric": "m"}}
+    assert load_experiment(source).config.masked()["entrypoint"] == shown
+
+
 def test_unset_secrets_stay_unset(tmp_path: Path) -> None:
     """Masking doesn't invent secrets where none are."""
     source = {

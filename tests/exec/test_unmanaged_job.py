@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +102,8 @@ def test_nobody_waits_for_a_run_that_the_first_process_could_not_open(
     monkeypatch.setattr(unmanaged_claims, "claim", full)
     monkeypatch.setattr(unmanaged_job, "_TIMEOUT", 0.5)
     monkeypatch.setenv("DETSLURM_ROOT", str(tmp_path / "store"))
-    for name, value in {"JOB_ID": "4711", "STEP_ID": "0", "JOB_NODELIST": "n1"}.items():
+    job = str(os.getpid())  # what is announced is seen by all tests on this machine
+    for name, value in {"JOB_ID": job, "STEP_ID": "0", "JOB_NODELIST": "n1"}.items():
         monkeypatch.setenv(f"SLURM_{name}", value)
     monkeypatch.setenv("SLURM_PROCID", "1")
     with pytest.raises(RuntimeError, match="opened no run"):  # it may still come

@@ -23,6 +23,7 @@ from detslurm.store import (
 )
 from detslurm.store.errors import StoreFault
 from detslurm.store.facts import REFUSED, FactLog
+from detslurm.store.frame import frame
 from tests.store import scenes
 from tests.store.faults import failing, race, refusing
 from tests.store.listing import rows_of
@@ -223,7 +224,7 @@ def test_unknown_ids_are_named(store: Store) -> None:
     assert store.find_trial(2).experiment_id == 1
 
 
-@pytest.mark.parametrize("harm", ["damaged", "refused"])
+@pytest.mark.parametrize("harm", ["damaged", "incomplete", "refused"])
 def test_a_block_that_cant_be_read_never_collides(store: Store, harm: str) -> None:
     """New ids lie beyond all that the block may have given; everything else goes on."""
     scenes.finished(store)
@@ -233,6 +234,8 @@ def test_a_block_that_cant_be_read_never_collides(store: Store, harm: str) -> No
     with contextlib.ExitStack() as stack:
         if harm == "damaged":
             block.write_bytes(b"00000000 {}\n")
+        elif harm == "incomplete":
+            block.write_bytes(frame({"v": 1, "type": "trials", "id": 1, "trials": 5}))
         else:
             stack.enter_context(refusing(block))
         assert store.reserve_trials(1, 1) > 1_000_000

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -95,6 +97,17 @@ def test_what_was_private_becomes_shared_with_the_root(place: Path) -> None:
     assert {found[name] for name in COMMON} == {"3770"}
     assert {m for name, m in found.items() if name.startswith("ledger/")} == {"640"}
     assert found["experiments/1"] == "700"
+
+
+def test_a_process_from_before_the_store_was_shared(place: Path) -> None:
+    """A job that began then lets the others read what it notes for all."""
+    store = full(place / "store").store
+    (place / "store").chmod(0o2770)
+    opened = "import sys; from detslurm.store import Store; Store.open(sys.argv[1])"
+    subprocess.run([sys.executable, "-c", opened, place / "store"], check=True)
+    store.touch(1)
+    facts = [stat.S_IMODE(path.stat().st_mode) for path in store.ledger.log.path.iterdir()]
+    assert set(facts) == {0o640} and len(facts) > 1
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import deepspeed
+from deepspeed.constants import default_pg_timeout
 from deepspeed.git_version_info import installed_ops
 
 from detslurm._addresses import LOOPBACK
@@ -36,7 +37,9 @@ def connect(context: TrialContext, own_addr: str = LOOPBACK) -> bool:
         _VARIABLES, (dist.rank, dist.size, dist.local_rank, dist.local_size), strict=True
     ):
         os.environ.setdefault(name, str(value))  # a launcher has set them already
-    started = start_process_group(dist, context.device, own_addr, alone=True)
+    # DeepSpeed takes the group as it finds it, so its own setting is followed here.
+    timeout = default_pg_timeout if "DEEPSPEED_TIMEOUT" in os.environ else None
+    started = start_process_group(dist, context.device, own_addr, alone=True, timeout=timeout)
     if not installed_ops.get(_SHARED_MEMORY):
         # Else DeepSpeed compiles it before the first collective on a CPU: a minute, and a failure
         # where there is no compiler. Training has no use for it.

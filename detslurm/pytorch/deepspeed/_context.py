@@ -80,8 +80,9 @@ class DeepSpeedTrialContext(TrialContext):
             The engine.
 
         Raises:
-            InvalidExperimentException: If it is no engine, was wrapped before, or writes its
-                checkpoints in the background (`checkpoint.writer`).
+            InvalidExperimentException: If it is no engine, was wrapped before, writes its
+                checkpoints in the background (`checkpoint.writer`, DataStates), or can't be saved
+                (ZeRO-3 without an optimizer).
         """
         if not isinstance(model, DeepSpeedEngine):
             raise InvalidExperimentException(
@@ -90,10 +91,16 @@ class DeepSpeedTrialContext(TrialContext):
             )
         if any(model is own for own in self.models):
             raise InvalidExperimentException("wrap_model_engine() got the same engine twice")
+        if model.checkpoint_engine is None:
+            raise InvalidExperimentException(
+                "DeepSpeed can't save this engine, for with ZeRO-3 it has no optimizer: use it"
+                " without wrapping it, and give it its weights in __init__"
+            )
         if model.checkpoint_engine.is_decoupled():
             raise InvalidExperimentException(
-                "this engine would write its checkpoints after they count: leave checkpoint.writer"
-                " out of DeepSpeed's configuration"
+                f"this engine would write its checkpoints after they count, by"
+                f" {type(model.checkpoint_engine).__name__}: leave checkpoint.writer and"
+                " datastates_config out of DeepSpeed's configuration"
             )
         self.models.append(model)
         if len(self.models) == 1:
@@ -105,7 +112,8 @@ class DeepSpeedTrialContext(TrialContext):
         """Say which rank reads which data and reports metrics.
 
         Needed only for model parallelism that the first engine doesn't know of: data parallelism,
-        ZeRO, DeepSpeed's pipelines and the `mpu` of `deepspeed.initialize()` are recognised.
+        ZeRO, DeepSpeed's pipelines, and the `mpu` and `mesh_param` of `deepspeed.initialize()` are
+        recognised.
 
         Args:
             mpu: This rank's place.
@@ -142,6 +150,12 @@ class DeepSpeedTrialContext(TrialContext):
                     " context.set_mpu() in __init__"
                 )
             return make_deepspeed_mpu(known)
+        mesh = getattr(self.models[0], "mesh_device", None) if self.models else None
+        if mesh is not None:  # DeepSpeed's sequence parallelism, for which there is no mpu
+            # All report: each may know the loss of its own part of the sequences.
+            return ModelParallelUnit(
+                mesh.get_local_rank("data_parallel"), mesh["data_parallel"].size(), True, True
+            )
         return make_data_parallel_mpu(self.distributed)
 
     def disable_auto_grad_accumulation(self) -> None:

@@ -7,9 +7,11 @@ import itertools
 import logging
 import math
 from collections.abc import Callable
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
+import deepspeed
 import torch
 import torch.distributed as torch_dist
 from deepspeed.runtime.lr_schedules import WarmupLR
@@ -145,6 +147,23 @@ def two_ranks() -> dict[str, Any]:
     found: dict[str, Any] = {"without": without_deepspeed(clip=1.0), **others()}
     for stage, dtype in KINDS:
         found[f"{stage} {dtype}"] = compared(config(stage, dtype))
+    return found | {"by mesh": by_mesh()}  # last: DeepSpeed keeps the mesh for later engines
+
+
+def by_mesh() -> list[dict[str, Any]]:
+    """The place of this rank where all ranks, and where none, share a sequence."""
+    found = []
+    for shape in ((1, 2), (2, 1)):
+        with ours.init() as context:
+            model = trials.network()
+            engine = deepspeed.initialize(
+                model=model,
+                model_parameters=model.parameters(),
+                config={"train_micro_batch_size_per_gpu": MICRO, "optimizer": {"type": "Adam"}},
+                mesh_param=shape,
+            )[0]
+            context.wrap_model_engine(engine)
+            found.append(asdict(context._place))
     return found
 
 

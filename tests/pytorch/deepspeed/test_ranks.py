@@ -70,6 +70,13 @@ def reported(run: dict[str, Any]) -> list[float]:
     return [metrics["loss"] for metrics in run["trainer"]["training"]]
 
 
+def test_ranks_that_share_sequences(two: Results) -> None:
+    """They read the same records, as DeepSpeed's own batch arithmetic has it."""
+    places = [[(p["data_parallel_rank"], p["data_parallel_world_size"]) for p in rank["by mesh"]]
+              for rank in two]  # fmt: skip
+    assert places == [[(0, 1), (0, 2)], [(0, 1), (1, 2)]]
+
+
 def test_every_stage_trains_as_deepspeed_alone_does(two: Results) -> None:
     """To the last bit on every rank; the metrics are averages over micro-batches and ranks."""
     for kind in (name for name in two[0] if name[0].isdigit()):
