@@ -262,7 +262,8 @@ class Value:
         return 0
 
     def __del__(self):
-        interrupt()
+        if sys.argv[1] == "del":  # else it would be one more, on the way out
+            interrupt()
 
 def interrupt():
     with contextlib.suppress(BaseException):
