@@ -158,8 +158,8 @@ def by_mesh() -> list[dict[str, Any]]:
             model = trials.network()
             engine = deepspeed.initialize(
                 model=model,
-                model_parameters=model.parameters(),
-                config={"train_micro_batch_size_per_gpu": MICRO, "optimizer": {"type": "Adam"}},
+                optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+                config={"train_micro_batch_size_per_gpu": MICRO},
                 mesh_param=shape,
             )[0]
             context.wrap_model_engine(engine)
