@@ -56,6 +56,8 @@ _ALONE = "127.0.0.1"  # the address of a single node, found without loading sock
 
 # Seconds between SIGTERM and SIGKILL for processes that outlive the entrypoint.
 _REMAINING_GRACE = 5.0
+# The same where the entrypoint has left as it was asked to: what remains may be saving.
+_LEAVING_GRACE = 60.0
 # So long after SIGKILL a process is waited for that is stuck in the kernel.
 _KILL_TIMEOUT = 30.0
 # Seconds that log policies may take at the end for what they have not searched yet.
@@ -104,6 +106,7 @@ class Agent:
         self._reported_stop = self._reported_invalid = self._killed = False
         self._failure = 0  # of a worker, before this node was told to kill
         self._why: str | None = None  # the failure, where the exit status does not show it
+        self._unprepared = False
         self._child: subprocess.Popen[bytes] | None = None
         self._peers: dict[str, Any] | None = None
         self._staged: StagedEnvironment | None = None
@@ -126,13 +129,11 @@ class Agent:
         try:
             self._rendezvous()
         except OSError as err:
-            self._log_message(f"can't meet the other nodes: {err}")
-            return self._finish(1)
+            return self._finish_unprepared(f"can't meet the other nodes: {err}")
         try:
             workdir = self._with_retries(self._make_workdir)
         except OSError as err:
-            self._log_message(f"can't prepare the working directory: {err}")
-            return self._finish(1)
+            return self._finish_unprepared(f"can't prepare the working directory: {err}")
         try:
             status = self._supervise(workdir)
         finally:
@@ -140,6 +141,13 @@ class Agent:
             if self._prefix:
                 remove_workdir(_library_of(workdir))
         return self._finish(status)
+
+    def _finish_unprepared(self, why: str) -> int:
+        """The node is to blame, for the code has not begun."""
+        self._log_message(why)
+        self._why = f"{os.uname().nodename} {why}"
+        self._unprepared = True
+        return self._finish(1)
 
     def _end_orphans(self) -> None:
         """End what earlier runs left here, before any node of this one begins."""
@@ -309,8 +317,13 @@ class Agent:
     def _end_remaining(self) -> None:
         """End what the entrypoint left behind; while preempted, let it finish saving first."""
         # A launcher may exit at the SIGTERM that its workers survive. They are saving now, and the
-        # runner ends them when the preemption timeout is over.
+        # runner ends them when the preemption timeout is over. After an orderly end it is rather
+        # something in the background, a tunnel say, that would hold the slots for so long.
+        assert self._child is not None
+        until = time.monotonic() + _LEAVING_GRACE
         while self._is_saving() and self._others():
+            if self._child.returncode == 0 and time.monotonic() >= until:
+                break
             self._wait(timeout=0.2)
         self._signal_all(signal.SIGTERM)
         kill_at = time.monotonic() + (0.0 if self._killed else _REMAINING_GRACE)
@@ -377,13 +390,16 @@ class Agent:
                 "preempted": preempted,
                 "acknowledged": self._flag.acknowledged,
                 "why": self._why,
+                "unprepared": self._unprepared,
             }
         )
         # Without a limit: these are the last lines, and how the run ended. A slow reader gets its
         # time; with a reader that is gone the write fails, which ends this process.
         while self._to_runner.waiting:
             self._wait(timeout=0.5)
-        return status
+        # At a bad status srun ends the other nodes within KillWait, and they may still be saving:
+        # the runner has it from the report, and gives them their time.
+        return 0 if preempted else status
 
     # -- events ----------------------------------------------------------------------------------
 

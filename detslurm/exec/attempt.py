@@ -41,6 +41,7 @@ _INVALID_GRACE = 10.0
 # What is idle for minutes has nothing to save, or can't.
 _IDLE_GRACE = 60.0
 _KILLED = 128 + signal.SIGKILL
+_TERMINATED = 128 + signal.SIGTERM
 # How long a step may take to end after its agents got the command to kill.
 _KILL_GRACE = 10.0
 
@@ -60,6 +61,7 @@ class AttemptResult(msgspec.Struct):
     agent_lost: bool = False  # an agent was gone without a word, and what it ran may live on
     non_retryable: str | None = None  # why no step can begin here
     why: str | None = None  # the failure, where the exit code does not show it
+    unprepared: bool = False  # a node could not begin the code
     was_short: bool = False  # it was over before long
     failure: Failure | None = None  # an error of the code, met at once
     not_staged: dict[str, str] = {}  # why, by node
@@ -109,6 +111,7 @@ class Attempt:
         self._reassembler = agent_protocol.Reassembler()
         self._exit_codes: dict[int, int] = {}
         self._acknowledged: dict[int, bool] = {}
+        self._up: set[int] = set()
         self._arrived: dict[int, dict[str, Any]] = {}
         self._first_failure: int | None = None
         self._agents_preempted = False
@@ -171,6 +174,7 @@ class Attempt:
     def _on_report(self, report: dict[str, Any]) -> None:
         event, node = report.get("event"), int(report.get("node", 0))
         self._result.began = True
+        self._up.add(node)
         if event == "arrived":
             self._arrived[node] = report
             self._rendezvous_deadline = (
@@ -201,6 +205,7 @@ class Attempt:
         self._exit_codes[node] = code
         self._acknowledged[node] = bool(report["acknowledged"])
         self._result.why = self._result.why or report.get("why")
+        self._result.unprepared |= bool(report.get("unprepared"))
         if self._first_failure and report["by_itself"] == _KILLED:
             # Peers of a killed process fail in their collectives, and another node may be the first
             # to report that, with a traceback that is no cause.
@@ -375,10 +380,12 @@ class Attempt:
             self._result.exit_code = _KILLED if self._result.job_is_ending else status or 1
         self._result.acknowledged = any(self._acknowledged.values())
         # srun ends the other nodes of a failed step with the very signal of a preemption: theirs
-        # was one only if no node had failed before, or vanished without a word.
+        # was one only if no node had failed before, or vanished without a word. But an agent that
+        # is still starting can say nothing when that signal ends it.
         silent = len(self._exit_codes) < len(self._nodes) and not self._result.job_is_ending
         self._result.agent_lost = silent and self._result.began
-        if self._agents_preempted and (self._first_failure or silent):
+        ended_at_start = status == _TERMINATED and len(self._up) < len(self._nodes)
+        if self._agents_preempted and (self._first_failure or (silent and not ended_at_start)):
             self._result.cause = None
             self._result.yield_allocation = False
 

@@ -393,6 +393,7 @@ class Execution:
             earlier=self._earlier_failure() if result.failure is not None else None,
             restart_repeated=bool(self._config.get("restart_repeated_failures")),
             pause_reason=self._intents.facts.desired.pause_reason,
+            unprepared=result.unprepared,
         )
 
     def _failure(

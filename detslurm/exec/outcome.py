@@ -48,6 +48,7 @@ class AttemptFacts(msgspec.Struct, frozen=True):
     it may promote it later. `why` is the failure where the exit code does not show it. `failure`
     is an error of the code that ended this run at once, without a step gained, and `earlier` the
     one that made this run a restart; `restart_repeated` is the user's choice to try all the same.
+    `unprepared` says that the code never began, by the fault of a node.
     `pause_reason` is why the experiment is paused, if not by its user.
     """
 
@@ -66,6 +67,7 @@ class AttemptFacts(msgspec.Struct, frozen=True):
     earlier: Failure | None = None
     restart_repeated: bool = False
     pause_reason: str | None = None
+    unprepared: bool = False
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -137,6 +139,8 @@ def _failed(facts: AttemptFacts) -> Decision:
         return Decision("error", reason, Action.STOP)
     reason = f"{how}; restart {facts.restarts + 1} of {facts.max_restarts}"
     action = _AFTER_FAILURE.get(facts.cause, Action.REQUEUE)
+    if facts.unprepared and action is Action.RETRY:
+        action = Action.REQUEUE  # here it would fail at once, as often as it may
     return Decision("restart", reason, action)
 
 

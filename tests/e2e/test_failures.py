@@ -351,6 +351,37 @@ def test_a_log_policy_excludes_the_node(desk: Desk, site: Cluster) -> None:
     assert desk.outcomes(number) == ["restart", "completed"]
 
 
+# The second node fails as it leaves, the first one saves for longer than Slurm's KillWait.
+LEAVES_FIRST = """\
+    import os, pathlib, sys, time
+    import detslurm as det
+    from detslurm.core._preempt import attach_flag
+
+    flag = attach_flag()
+    rank = det.get_cluster_info().container_rank
+    print("pid", os.getpid(), flush=True)
+    while not flag.preempt:
+        time.sleep(0.05)
+    if rank == 1:
+        sys.exit(3)
+    time.sleep(9)
+    (pathlib.Path(os.environ["DETSLURM_EXPERIMENT_DIR"]) / "saved").touch()
+"""
+
+
+@pytest.mark.strange_site
+def test_a_node_that_fails_as_it_leaves_lets_the_others_save(desk: Desk) -> None:
+    """Slurm would end the step within its KillWait, which is 5 seconds here."""
+    layout = ("resources.slots_per_trial=2", "slurm.slots_per_node=1")
+    number = desk.submit(desk.project(LEAVES_FIRST), *layout)
+    pids = "[rank=0] || pid", "[rank=1] || pid"
+    wait_for(lambda: all(pid in desk.log(number) for pid in pids), PATIENCE, "both nodes")
+    desk.run("experiment", "cancel", str(number))
+    desk.wait_for_state(number, "CANCELED")
+    assert "the code on n2 failed while it left: the other nodes have 300 s" in desk.log(number)
+    assert (desk.experiment(number).path / "saved").exists()
+
+
 # Saves a checkpoint every second and never looks at preemption; done five steps after it resumed.
 IGNORES = """\
     import time

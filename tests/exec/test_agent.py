@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import signal
+import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from benchmarks.experiments import agent_command, job_environment, submitted
 from detslurm.exec import agent as module
 from detslurm.exec.agent_protocol import PEERS, PREEMPT
 from detslurm.exec.line_splitter import LineSplitter
@@ -98,9 +102,12 @@ def test_signals_are_discarded_before_the_store_is_read(monkeypatch: pytest.Monk
 class Remaining(module.Agent):
     """An agent whose code has left processes behind."""
 
-    def __init__(self, *, killed: bool = False, killable: bool = True) -> None:
-        flag: Any = SimpleNamespace(preempt=killed)
-        self._flag, self._output, self._killed = flag, LineSplitter(), killed
+    def __init__(
+        self, *, killed: bool = False, killable: bool = True, left_with: int | None = None
+    ) -> None:
+        flag: Any = SimpleNamespace(preempt=killed or left_with is not None)
+        child: Any = SimpleNamespace(returncode=left_with)
+        self._flag, self._output, self._killed, self._child = flag, LineSplitter(), killed, child
         self.left, self.killable, self.waits = [1], killable, 0
         self.signals: list[signal.Signals] = []
         self.messages: list[str] = []
@@ -137,3 +144,27 @@ def test_after_a_kill_nothing_is_left_to_save() -> None:
     remaining._end_remaining()
     assert remaining.signals[-1] is signal.SIGKILL
     assert remaining.waits == 1
+
+
+def test_what_an_orderly_end_leaves_behind_holds_no_slots(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tunnel in the background, say; a launcher that died of the signal may have workers that
+    save, and those are waited for."""
+    monkeypatch.setattr(module, "_LEAVING_GRACE", 0.0)
+    monkeypatch.setattr(module, "_REMAINING_GRACE", 0.0)
+    done = Remaining(left_with=0)
+    done._end_remaining()
+    assert done.signals == [signal.SIGTERM, signal.SIGKILL]
+    with pytest.raises(AssertionError, match="waits without end"):
+        Remaining(left_with=-signal.SIGTERM)._end_remaining()
+
+
+def test_a_node_that_could_not_begin_is_to_blame(tmp_path: Path) -> None:
+    """The report says so, and why; the code had no part in it."""
+    experiment = submitted(tmp_path, tmp_path / "store", "echo began")
+    shutil.rmtree(experiment.code)
+    orders = subprocess.PIPE  # the runner's, who lives as long as nobody closes it
+    command, env = agent_command(experiment), job_environment(dict(os.environ))
+    with subprocess.Popen(command, env=env, stdin=orders, stdout=subprocess.PIPE) as process:
+        ended = reports(process)["ended"]
+    assert ended["unprepared"] and "can't prepare the working directory" in ended["why"]
+    assert ended["exit_code"] == process.returncode == 1

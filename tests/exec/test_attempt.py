@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -102,6 +103,19 @@ def test_a_node_that_fails_while_it_leaves_ends_the_others(tmp_path: Path, attem
     result, log = attempt(["sh", "-c", step], nodes=2, saving=0.1, stop_cause=lambda: Cause.PAUSE)
     assert "the code on n2 failed while it left" in log and "told to kill" in log
     assert result.cause is Cause.PAUSE and result.exit_code == 1
+
+
+@pytest.mark.parametrize(("up", "cause"), [(1, Cause.PREEMPTION), (2, None)])
+def test_a_preemption_while_agents_start(
+    tmp_path: Path, attempt: Run, up: int, cause: Cause | None
+) -> None:
+    """One that is still starting dies of the signal without a word, where it is no failure."""
+    events: list[dict[str, Any]] = [{"event": "up", "node": node} for node in range(up)]
+    events.append({"event": "preempted", "node": 0})
+    said = b"".join(map(agent_protocol.report_line, events))
+    (tmp_path / "said").write_bytes(said)
+    result, _ = attempt(["sh", "-c", f"cat {tmp_path}/said; exit 143"], nodes=2)
+    assert result.cause is cause and result.exit_code == 143
 
 
 def test_the_code_hears_of_a_signal_before_its_cause_is_known(tmp_path: Path, attempt: Run) -> None:

@@ -60,6 +60,12 @@ def test_an_error_restarts_until_the_restarts_are_used() -> None:
     ]
 
 
+def test_a_node_that_can_not_begin_gets_time_or_gives_way() -> None:
+    """Where its disk is full all restarts would be used within a minute."""
+    assert outcome_of(exit_code=1, unprepared=True) == ("restart", Action.REQUEUE)
+    assert outcome_of(exit_code=1, unprepared=True, cause=Cause.PAUSE) == ("restart", Action.HOLD)
+
+
 def test_an_error_while_giving_way_restarts_elsewhere() -> None:
     """A restart is used, but not in an allocation that is about to end."""
     assert outcome_of(exit_code=1, cause=Cause.PREEMPTION) == ("restart", Action.REQUEUE)
