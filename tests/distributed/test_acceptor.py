@@ -244,3 +244,19 @@ def test_the_limit_of_open_files(hard: int, fits: bool) -> None:
 
 if __name__ == "__main__":
     sys.exit(len(host(Rendezvous([("127.0.0.1", int(sys.argv[1]))], KEY), 60, "all")) != 59)
+
+
+def test_two_runs_that_nothing_tells_apart(where: Rendezvous, pool: ThreadPoolExecutor) -> None:
+    """The second one's workers could join the first, and both would train with the other's."""
+    spare = f"\0detslurm-test.{os.getpid()}.{time.monotonic_ns()}"
+    both = where._replace(addresses=[*where.addresses, spare])
+    first = pool.submit(receive, both, 2)
+    kept(call(where.addresses[0]))  # it listens
+    with pytest.raises(DistributedError, match="another run of yours waits"):
+        host(both, 2, "the ranks")
+    enter(both, 1)
+    assert list(first.result()) == [1]
+    other = Rendezvous(both.addresses, b"another key")  # such a run takes the next name
+    second = pool.submit(receive, other, 2)
+    enter(other, 1)
+    assert list(second.result()) == [1]

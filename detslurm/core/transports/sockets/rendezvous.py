@@ -12,6 +12,7 @@ import time
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from detslurm import _env
 from detslurm.core.transports.health import DistributedError, join_timeout, peer_timeout
 from detslurm.core.transports.sockets import handshake
 from detslurm.core.transports.sockets.acceptor import Acceptor, ConnectionPair, allow_connections
@@ -154,14 +155,31 @@ def _listen(where: Rendezvous, backlog: int) -> socket.socket:
 
 
 def _first_free(where: Rendezvous, backlog: int) -> socket.socket:
-    *others, last = where.addresses
-    for address in others:
+    busy: OSError | None = None
+    for address in where.addresses:
         try:
             return _bound(address, where.bind_host, backlog)
         except OSError as err:
             if err.errno != errno.EADDRINUSE:
                 raise
-    return _bound(last, where.bind_host, backlog)
+            busy = err
+        _refuse_another_run(address, where.key)
+    assert busy is not None
+    raise busy
+
+
+def _refuse_another_run(address: Address, key: bytes) -> None:
+    """Raise `DistributedError` if who listens there has our key, too: its workers and ours could
+    not tell the two runs apart."""
+    claim = PeerClaim(1, DATA, handshake.new_nonce(), handshake.new_nonce())
+    try:
+        _open_connection(address, key, claim, _PATIENCE).close()
+    except (UnknownPeer, OSError):
+        return
+    raise DistributedError(
+        "another run of yours waits for its processes here, and nothing tells its processes from"
+        f" those of this run: give each run a secret of its own in {_env.RUN_TOKEN}"
+    )
 
 
 def _bound(address: Address, bind_host: str | None, backlog: int) -> socket.socket:
